@@ -1,0 +1,120 @@
+# Bare `make` prints the menu. Every target makes what it needs in a fresh clone: nothing to install first but
+# Python 3.11 or later and make. CI calls the same targets as people.
+.DEFAULT_GOAL := menu
+.DELETE_ON_ERROR:
+.SUFFIXES:
+SHELL := /bin/sh
+
+# May be given: `make PYTHON=python3.12` (used when .venv is made), `make test TESTS="tests/core -x"`.
+PYTHON ?=
+TESTS ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# The venv is made anew when the pins change, so that no old package lingers; a change of pyproject.toml alone
+# only repeats the editable install.
+PINNED := .venv/pinned
+READY := .venv/ready
+
+.PHONY: menu
+menu: ## print this menu
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: demo
+demo: $(READY) ## run an example agent offline, from its cassette
+	@$(BIN)/agentrun specs/triage.yaml
+
+.PHONY: test
+test: lint types check ## all that CI runs: lint, types and tests
+
+.PHONY: test-long
+test-long: $(READY) ## every test, the long ones too, with more random examples
+	@AGENTRUN_TESTS=long $(BIN)/pytest -q -m "long or not long" $(TESTS)
+
+.PHONY: bench
+bench: $(READY) ## measure speed against a baseline of the same run
+	@$(BIN)/python bench/run.py
+
+.PHONY: lint
+lint: $(READY) ## ruff: rules and format
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo "not formatted: run 'make format'" >&2; exit 1; }
+
+.PHONY: types
+types: $(READY) ## mypy, strict
+	@$(BIN)/mypy --no-error-summary
+
+.PHONY: check
+check: $(READY) ## the tests alone; TESTS="tests/core -x" picks some
+	@$(BIN)/pytest -q $(TESTS)
+
+.PHONY: format
+format: $(READY) ## put every file into form
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format --quiet .
+
+.PHONY: schemas
+schemas: $(READY) ## write schemas/*.schema.json from the models
+	@$(BIN)/agentrun schema --write schemas
+
+.PHONY: snapshots
+snapshots: $(READY) ## accept the present output as the snapshots
+	@$(BIN)/pytest -q --snapshot-update $(TESTS)
+
+.PHONY: build
+build: $(READY) ## wheel and sdist in dist/
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	@ls dist
+
+.PHONY: pins
+pins: ## resolve requirements/dev.txt anew to the newest versions
+	@echo "resolving the newest versions in a clean venv"
+	@$(FIND_PYTHON); set -e; clean=$$(mktemp -d); trap 'rm -rf "$$clean"' EXIT; \
+	"$$python" -m venv "$$clean/venv"; pip="$$clean/venv/bin/python -m pip --disable-pip-version-check"; \
+	$$pip install -qq '.[dev]'; $$pip freeze --exclude agentrun >"$$clean/pins"; \
+	{ sed -n '/^#/p' requirements/dev.txt; cat "$$clean/pins"; } >"$$clean/dev.txt"; \
+	cp "$$clean/dev.txt" requirements/dev.txt
+	@git --no-pager diff --stat -- requirements/dev.txt
+
+.PHONY: clean
+clean: ## remove everything that these targets made
+	@rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the virtual environment -------------------------------------------------------------------------------------
+
+# Sets $$python to the first interpreter that is new enough and can make a venv. A name on PATH may be a shim that
+# does not start, so each is tried by running it.
+define FIND_PYTHON
+python=; for candidate in $(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11); do \
+	if "$$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	then python=$$candidate; break; fi; \
+done; \
+if [ -z "$$python" ]; then \
+	echo "agentrun needs Python 3.11 or later with its venv module; tried:" \
+		$(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11) >&2; \
+	echo "Install one (Debian: python3 and python3-venv), or name it: make PYTHON=/path/to/python3" >&2; exit 1; \
+fi
+endef
+
+$(PINNED): requirements/dev.txt
+	@echo "making .venv from the pinned versions; this takes a minute, once"
+	@rm -rf .venv
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --python '$(or $(PYTHON),>=3.11)' .venv && \
+		uv pip install --quiet --python $(BIN)/python --no-deps -r requirements/dev.txt; \
+	else \
+		$(FIND_PYTHON); "$$python" -m venv .venv && $(PIP) install -qq --no-deps -r requirements/dev.txt; \
+	fi
+	@touch $@
+
+# The check at the end finds a pin that is missing, or older than pyproject.toml asks for.
+$(READY): $(PINNED) pyproject.toml
+	@if [ -x $(BIN)/pip ]; then \
+		$(PIP) install -qq --no-deps --no-build-isolation -e . && said=$$($(PIP) check 2>&1); \
+	else \
+		uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . && \
+		said=$$(uv pip check --python $(BIN)/python 2>&1); \
+	fi || { echo "$$said"; echo "the install failed; if a pin is missing or too old, run 'make pins'"; exit 1; } >&2
+	@touch $@

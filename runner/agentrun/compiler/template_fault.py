@@ -1,0 +1,84 @@
+"""The mistakes found in one template, and their places."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+MAX_FAULTS: Final = 100
+
+
+class Fault(msgspec.Struct, frozen=True, order=True):
+    """One mistake in a template."""
+
+    line: int
+    """Counted from 1, in the template's own text."""
+    column: int
+    """Counted from 1, in characters; 1 when it cannot be told."""
+    width: int
+    """Characters to underline, at least 1."""
+    code: str
+    """template_syntax, template_unknown_name, template_forbidden or template_unknown_filter."""
+    message: str
+    hint: str | None
+    """What to do."""
+
+
+class Faults:
+    """Collects mistakes by offset: one for each place, and so many that a hostile template cannot fill the memory."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._found: dict[int, Fault] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def full(self) -> bool:
+        """Whether a further mistake would be dropped."""
+        return len(self._found) >= MAX_FAULTS
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset."""
+        return self._source.count("\n", 0, offset) + 1, offset - self._source.rfind("\n", 0, offset)
+
+    def find(self, word: str, offset: int) -> int:
+        """Where a word stands of which Jinja tells only the beginning: the name after a dot, the test after `is`."""
+        found = self._source.find(word, offset, offset + len(word) + 200)
+        return found if found >= 0 else offset
+
+    def add(self, offset: int, width: int, code: str, message: str, hint: str | None) -> None:
+        """Note a mistake; the first one at a place wins: a forbidden tag is seen by its name, then in the tree."""
+        if not self.full and offset not in self._found:
+            line, column = self.place(offset)
+            self._found[offset] = Fault(line, column, max(1, min(width, 80)), code, message[:300], hint)
+
+    def syntax(self, offset: int, width: int, message: str, hint: str | None = None) -> None:
+        self.add(offset, width, "template_syntax", message, hint)
+
+    def forbidden(self, offset: int, width: int, message: str, hint: str | None = None) -> None:
+        self.add(offset, width, "template_forbidden", message, hint)
+
+    def sorted(self) -> list[Fault]:
+        return [fault for _, fault in sorted(self._found.items())]
+
+
+def short(name: str) -> str:
+    """A name for a message: printable, and not a megabyte long."""
+    return f"`{ascii(name[:40])[1:-1]}{'…' if len(name) > 40 else ''}`"
+
+
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """A hint with the known name that is most like `name`."""
+    if len(name) > 64 or not known:
+        return None
+    # Comparing costs 10 µs a pair; a thousand fields times a hundred mistakes would take a second.
+    candidates = sorted(known, key=lambda other: (abs(len(other) - len(name)), other))[:200]
+    found = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+    if found:
+        return f"did you mean `{found[0]}`?"
+    return f"known here: {', '.join(sorted(known))}" if len(known) <= 8 else None

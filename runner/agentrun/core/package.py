@@ -1,0 +1,491 @@
+"""What a run is made of: the compiled agent.
+
+Rule 1  A package is self-contained: templates, schemas and sub-agents are inside, every default is written out.
+Rule 2  Durations are milliseconds, sizes bytes, money micro-dollars (a price: micro-dollars for a million tokens).
+Rule 3  Every field changes behaviour, so every field is part of the fingerprint.
+Rule 4  A field is documented under the field; the same words are in `schemas/package.schema.json`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+JsonSchema: TypeAlias = dict[str, Any]
+Effect: TypeAlias = Literal["read", "idempotent", "at_most_once"]
+Ruling: TypeAlias = Literal["allow", "modify", "ask", "defer", "deny", "interrupt"]
+Stage: TypeAlias = Literal["run_start", "input", "model_request", "tool_call", "tool_result", "output", "delivery"]
+
+
+class _Part(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of all parts: frozen, closed, fields by name."""
+
+
+class Price(_Part, frozen=True):
+    """What a million tokens cost, in micro-dollars."""
+
+    input: int
+    """For input tokens."""
+    output: int
+    """For output tokens."""
+    cached_input: int
+    """For input tokens read from the provider's cache."""
+
+
+class Route(_Part, frozen=True):
+    """One way to a model."""
+
+    provider: str
+    """The wire format."""
+    name: str
+    """The model's name as the provider knows it."""
+    base_url: str | None
+    """Where the provider is reached; ${NAME} stands for an environment variable. Null: the provider's own address."""
+    api_key: str | None
+    """The environment variable of the key as ${NAME}. Null: the provider's usual one."""
+    headers: dict[str, str]
+    """Further request headers."""
+    price: Price | None
+    """What it costs. Null: not known."""
+    context_window: int | None
+    """How many tokens it can read. Null: not known."""
+    options: dict[str, Any]
+    """Further fields of the request body."""
+
+
+class Model(_Part, frozen=True):
+    """The routes in order of preference, and how they are asked."""
+
+    routes: tuple[Route, ...]
+    """The first is the one asked; the others are fallbacks."""
+    temperature: float | None
+    """Sampling temperature. Null: the provider's default."""
+    top_p: float | None
+    """Nucleus sampling. Null: the provider's default."""
+    seed: int | None
+    """Seed. Null: none is sent."""
+    stop: tuple[str, ...]
+    """Texts at which the model stops."""
+    max_output_tokens: int | None
+    """The longest reply. Null: the provider's own limit."""
+    reasoning: Literal["none", "low", "medium", "high"] | None
+    """How much the model may think. Null: the provider's default."""
+    tool_choice: str
+    """auto, required, none, or a tool's name."""
+    stream: bool
+    """Whether replies are streamed."""
+
+
+class ToolBase(_Part, frozen=True, tag_field="kind"):
+    """What tools of every kind have in common."""
+
+    description: str
+    """What the model reads about the tool."""
+    effect: Effect
+    """What running it twice would do."""
+    parallel: bool
+    """Whether calls may run together with others."""
+    timeout: int
+    """How long one call may take, in milliseconds."""
+    visible: str | None
+    """CEL condition under which the model is offered the tool. Null: always."""
+    observation: bool
+    """Whether repeating it is normal."""
+    terminal: bool
+    """Whether a successful call ends the run."""
+    aborts_siblings: bool
+    """Whether a successful call cancels its siblings."""
+    on_denied: Literal["tell", "stop"]
+    """What a denial does."""
+
+
+class ArgsTool(ToolBase, frozen=True):
+    """A tool whose arguments are known when it is compiled."""
+
+    args: JsonSchema
+    """JSON Schema of the arguments, without references."""
+    actions: dict[str, JsonSchema]
+    """The arguments of each action, when the tool has actions."""
+
+
+class PythonTool(ArgsTool, frozen=True, tag="python"):
+    """A Python function."""
+
+    module: str
+    """The module."""
+    function: str
+    """The function in it."""
+    source: str
+    """Hash of the module's source."""
+    isolation: Literal["thread", "process"]
+    """Where it runs."""
+
+
+class Auth(_Part, frozen=True):
+    """A credential for an HTTP endpoint."""
+
+    secret: str
+    """The environment variable as ${NAME}."""
+    header: str
+    """The header it is sent in."""
+    scheme: str
+    """What is written before it."""
+
+
+class HttpTool(ArgsTool, frozen=True, tag="http"):
+    """An HTTP endpoint."""
+
+    url: str
+    """Where the call goes, with templates."""
+    method: str
+    """The HTTP method."""
+    query: dict[str, str]
+    """Query parameters, with templates."""
+    headers: dict[str, str]
+    """Request headers, with templates or ${NAME}."""
+    body: Any
+    """The request body, with templates. Null: none."""
+    auth: Auth | None
+    """The credential to send."""
+    result: str | None
+    """JMESPath expression that picks the result."""
+    hosts: tuple[str, ...]
+    """The hosts a call may reach."""
+    private_network: bool
+    """Whether loopback and private addresses may be reached."""
+    max_bytes: int
+    """The largest reply that is read."""
+
+
+class ShellTool(ArgsTool, frozen=True, tag="shell"):
+    """A command, run without a shell."""
+
+    argv: tuple[str, ...]
+    """The command and its arguments, with templates."""
+    env: dict[str, str]
+    """Environment variables the command sees."""
+    cwd: str
+    """The working directory, relative to the project's root."""
+    stdin: str | None
+    """What it reads on standard input, with templates."""
+    exits: tuple[int, ...]
+    """The exit codes that mean success."""
+    dash_args: bool
+    """Whether a filled-in argument may begin with a dash."""
+    grace: int
+    """How long it may take to end by itself, in milliseconds."""
+
+
+class McpTool(ToolBase, frozen=True, tag="mcp"):
+    """The tools of an MCP server."""
+
+    command: tuple[str, ...]
+    """The command that starts the server; empty when `url` is used."""
+    url: str | None
+    """The server's address."""
+    env: dict[str, str]
+    """Environment variables the server sees."""
+    headers: dict[str, str]
+    """Headers sent to `url`."""
+    tools: tuple[str, ...]
+    """Which of its tools the agent may see."""
+    effects: dict[str, Effect]
+    """The effect of single tools."""
+    private_network: bool
+    """Whether `url` may be a private address."""
+    requests: tuple[str, ...]
+    """Requests the server may make of its client."""
+    start_timeout: int
+    """How long it may take to answer `initialize`, in milliseconds."""
+
+
+class AgentTool(ToolBase, frozen=True, tag="agent"):
+    """Another agent, with its own package inside this one."""
+
+    args: JsonSchema
+    """JSON Schema of the arguments, made of the sub-agent's open params."""
+    params: dict[str, Any]
+    """Fixed values for its params."""
+    package: Package
+    """The sub-agent."""
+
+
+Tool: TypeAlias = PythonTool | HttpTool | ShellTool | McpTool | AgentTool
+
+
+class Rule(_Part, frozen=True):
+    """One rule of the policy."""
+
+    id: str
+    """The rule's name."""
+    ruling: Ruling
+    """What it rules."""
+    targets: tuple[str, ...]
+    """What it rules on: names or globs."""
+    on: Stage
+    """The stage at which it is asked."""
+    when: str | None
+    """CEL condition. Null: always."""
+    set: dict[str, Any]
+    """Arguments to set, for modify."""
+    mask: tuple[str, ...]
+    """Patterns (RE2) to mask, for modify."""
+    reason: str | None
+    """Why it is there."""
+
+
+class Policy(_Part, frozen=True):
+    """Which calls go ahead."""
+
+    default: Literal["deny", "ask", "allow"]
+    """The ruling for tool calls that no rule matches."""
+    rules: tuple[Rule, ...]
+    """The rules, by id."""
+    approval_timeout: int
+    """How long a person may take to answer, in milliseconds."""
+
+
+class Budgets(_Part, frozen=True):
+    """What a run may spend."""
+
+    turns: int
+    """Model calls."""
+    tokens: int | None
+    """Input and output tokens. Null: no limit."""
+    cost: int | None
+    """Micro-dollars. Null: no limit."""
+    time: int | None
+    """Milliseconds. Null: no limit."""
+    tool_calls: int | None
+    """Executed tool calls. Null: no limit."""
+    on_turns: Literal["fail", "stop"]
+    """What happens when the turns are spent."""
+    grace: int | None
+    """Turns before the last at which the model is told to wrap up. Null: it is not told."""
+
+
+class Limits(_Part, frozen=True):
+    """Limits on single steps."""
+
+    parallel_tools: int
+    """Calls in one reply."""
+    on_oversize_batch: Literal["fail", "reject_all", "run_first"]
+    """What happens when there are more."""
+    stream_gap: int
+    """The longest silence in a reply, in milliseconds."""
+    call_time: int
+    """The longest model call, in milliseconds."""
+    on_truncated: Literal["continue", "escalate"]
+    """What happens to a reply cut off at its cap."""
+    truncations: int
+    """How often that is done in a row."""
+    output_lines: int
+    """Lines of a tool's result that the model reads."""
+    output_bytes: int
+    """Bytes of a tool's result that the model reads."""
+    depth: int
+    """How deep sub-agents may nest."""
+
+
+class Guards(_Part, frozen=True):
+    """Detectors of an agent that goes in circles. Null: off."""
+
+    repeated_call: int | None
+    """The identical consecutive call of this number trips."""
+    cycle: int | None
+    """A cycle of 2 to 4 calls seen this often trips."""
+    repeated_batch: int | None
+    """Equal batches allowed."""
+    batch_scope: Literal["consecutive", "session"]
+    """Whether equal batches are counted in a row or in the session."""
+    stagnation: int | None
+    """Equal assistant texts allowed in a session."""
+    empty_outcome: int | None
+    """Stops without a tool call allowed."""
+    nudge: str
+    """What the model is told after such a stop."""
+    observation: int
+    """The limit for observation tools."""
+
+
+class Retry(_Part, frozen=True):
+    """How failed model calls are tried again."""
+
+    attempts: int
+    """Tries on one route."""
+    first_delay: int
+    """The first wait, in milliseconds."""
+    max_delay: int
+    """The longest wait, in milliseconds."""
+    max_wait: int
+    """The longest waiting in total, in milliseconds."""
+
+
+class Context(_Part, frozen=True):
+    """What happens when the conversation no longer fits."""
+
+    overflow: Literal["fail", "compact"]
+    """Fail, or sum up the history."""
+    prompt: str
+    """What the model is asked when the history is summed up."""
+    keep: int
+    """How many of the latest messages stay as they are."""
+    failures: int
+    """Compactions without effect before the run stops."""
+
+
+class Admission(_Part, frozen=True):
+    """Which inputs are accepted."""
+
+    max_chars: int | None
+    """The longest input. Null: no limit."""
+    dedupe: bool
+    """Whether the same text is refused the second time in one session."""
+
+
+class Output(_Part, frozen=True):
+    """The contract of the final answer."""
+
+    schema: JsonSchema | None
+    """JSON Schema of the answer, without references. Null: any text."""
+    repairs: int
+    """How often the model may repair it."""
+    max_bytes: int
+    """The largest answer."""
+    max_depth: int
+    """Its deepest nesting."""
+
+
+class SinkBase(_Part, frozen=True, tag_field="kind"):
+    """What sinks of every kind have in common."""
+
+    delivery: Literal["required", "optional", "disabled"]
+    """What a failed delivery means."""
+    timeout: int
+    """How long one delivery may take, in milliseconds."""
+
+
+class FileSink(SinkBase, frozen=True, tag="file"):
+    """Writes the answer to a file."""
+
+    path: str
+    """The file, relative to the project's root."""
+
+
+class JsonlSink(SinkBase, frozen=True, tag="jsonl"):
+    """Appends one JSON line."""
+
+    path: str
+    """The file, relative to the project's root."""
+
+
+class HttpSink(SinkBase, frozen=True, tag="http"):
+    """Posts the answer as JSON."""
+
+    url: str
+    """Where it is sent."""
+    headers: dict[str, str]
+    """Request headers."""
+    auth: Auth | None
+    """The credential to send."""
+    private_network: bool
+    """Whether loopback and private addresses may be reached."""
+
+
+class StdoutSink(SinkBase, frozen=True, tag="stdout"):
+    """Prints the answer as one JSON line."""
+
+
+Sink: TypeAlias = FileSink | JsonlSink | HttpSink | StdoutSink
+
+
+class Hook(_Part, frozen=True):
+    """A Python function asked at a point of the run."""
+
+    id: str
+    """The hook's name."""
+    at: Literal["on_input", "before_model", "after_model", "before_tool", "after_tool", "on_output", "on_stop"]
+    """The point."""
+    module: str
+    """The module."""
+    function: str
+    """The function in it."""
+    source: str
+    """Hash of the module's source."""
+    order: int
+    """Hooks of one point are asked in this order, then by id."""
+    timeout: int
+    """How long it may take, in milliseconds."""
+    on_failure: Literal["deny", "continue"]
+    """What its failure means."""
+
+
+class Session(_Part, frozen=True):
+    """What a run knows of earlier runs of its session."""
+
+    history: Literal["full", "answers", "none"]
+    """Which messages are carried."""
+    max_runs: int | None
+    """How many runs are carried. Null: all."""
+
+
+class Redaction(_Part, frozen=True):
+    """Where a sensitive value is found."""
+
+    name: str
+    """What the value is."""
+    path: str | None
+    """Its dotted path."""
+    pattern: str | None
+    """A pattern (RE2) that finds it."""
+
+
+class Replay(_Part, frozen=True):
+    """How recordings are written and matched."""
+
+    redact: tuple[Redaction, ...]
+    """Sensitive values."""
+    volatile: tuple[str, ...]
+    """Fields that may differ without a miss."""
+
+
+class Package(_Part, frozen=True):
+    """A compiled agent. Its fields are the sections that have fingerprints of their own."""
+
+    name: str
+    """The agent's name."""
+    params: dict[str, JsonSchema]
+    """The variables of its templates, with their schemas and defaults."""
+    model: Model
+    """The routes, and how they are asked."""
+    instructions: tuple[str, ...]
+    """The system prompt's templates; rendered, they are joined by blank lines."""
+    input: str | None
+    """The template of the default message."""
+    tools: dict[str, Tool]
+    """The tools by name."""
+    policy: Policy
+    """Which calls go ahead."""
+    budgets: Budgets
+    """What a run may spend."""
+    limits: Limits
+    """Limits on single steps."""
+    guards: Guards
+    """Detectors of an agent that goes in circles."""
+    retry: Retry
+    """How failed model calls are tried again."""
+    context: Context
+    """What happens when the conversation no longer fits."""
+    admission: Admission
+    """Which inputs are accepted."""
+    output: Output
+    """The contract of the final answer."""
+    sinks: dict[str, Sink]
+    """Where the answer is delivered."""
+    hooks: tuple[Hook, ...]
+    """Functions asked at points of the run, in the order they are asked."""
+    session: Session
+    """What a run knows of earlier runs."""
+    replay: Replay
+    """How recordings are written and matched."""

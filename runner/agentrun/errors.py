@@ -1,0 +1,187 @@
+"""Everything that can go wrong, as one tree.
+
+    AgentrunError                 has a code; the code decides retry class and exit code
+    ├── SpecError                 what people wrote is wrong: carries every problem found, with places     exit 2
+    ├── PackageError              a compiled package is damaged, foreign or not the one asked for          exit 2
+    ├── HostError                 the machine lacks something the package needs                            exit 2
+    ├── RequestError              the caller asked for something that cannot be                            exit 2 or 9
+    ├── ProviderError             the model's service failed                                               exit 6
+    ├── ToolError                 a tool failed in a way that ends the run                                 exit 6 or 8
+    ├── LimitError                a budget, guard or the context window stopped the run                    exit 5
+    ├── PolicyError               a ruling or an approval stopped the run                                  exit 4
+    ├── OutputError               the answer breaks its contract or could not be delivered                 exit 6
+    ├── CassetteError             a recording lacks, or is not, what replay needs                          exit 3
+    ├── StorageError              journal or disk                                                          exit 7
+    ├── AuditError                today's decisions differ from the recorded ones                          exit 1
+    ├── Cancelled                 by the caller                                                            exit 130
+    └── InternalError             our bug                                                                  exit 70
+
+Rule 1  Codes are a contract; messages are not. Evidence is in `fields`, never only in the message.
+Rule 2  A code that is not in `CODES` cannot be raised.
+Rule 3  A message never shows a secret, and never more of a value than its reader needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+Retry = Literal["retryable", "not_retryable", "repair", "user", "host"]
+"""What can be done about an error: send again, give up, repair the data, ask the user, fix the host."""
+
+SUSPENDED_EXIT = 8
+"""Exit code of a run that waits for an approval or a decision: not an error, the run can be resumed."""
+
+
+class Code(NamedTuple):
+    """What a code means to a caller: may it be retried, and how does the process exit."""
+
+    retry: Retry
+    exit: int
+
+
+_GROUPS: dict[tuple[Retry, int], str] = {
+    ("host", 2): "spec package.invalid package.fingerprint_mismatch host.missing provider.not_found",
+    ("retryable", 6): (
+        "provider.transient provider.timeout provider.overloaded provider.rate_limited"
+        " provider.zero_output provider.empty delivery.failed"
+    ),
+    ("not_retryable", 6): "provider.decode tool.fatal tool.aborted output.invalid",
+    ("user", 6): "provider.fatal tool.drift",
+    ("repair", 6): "provider.context_overflow provider.inconsistent_history",
+    ("repair", 5): "context.overflow",
+    ("repair", 7): (
+        "context.failed recovery.failed journal.damaged journal.truncated journal.poisoned journal.stale_owner"
+    ),
+    ("user", 5): "budget.turns budget.tokens budget.cost budget.time budget.tool_calls",
+    ("not_retryable", 5): (
+        "guard.parallel_tools guard.repeated_call guard.cycle guard.repeated_batch"
+        " guard.stagnation guard.empty_outcome"
+    ),
+    ("not_retryable", 4): "tool.execution tool.timeout tool.denied",
+    ("user", 8): "tool.indeterminate",
+    ("user", 4): (
+        "policy.denied policy.interrupted approval.denied approval.timed_out approval.unavailable"
+        " approval.cancelled"
+    ),
+    ("user", 2): "input.rejected session.not_found",
+    ("repair", 2): "input.admission_failed run.not_found run.invalid_state run.invalid_continuation",
+    ("retryable", 9): "session.busy",
+    ("not_retryable", 2): "run.duplicate",
+    ("host", 7): "storage.failed",
+    ("repair", 1): "audit.diverged",
+    ("user", 3): "cassette.miss cassette.damaged cassette.unused",
+    ("not_retryable", 130): "cancelled",
+    ("repair", 70): "internal",
+}
+
+CODES: Mapping[str, Code] = {
+    name: Code(retry, exit_code) for (retry, exit_code), names in _GROUPS.items() for name in names.split()
+}
+"""Every code that can end a run or a command. `spec` stands for all `spec.*` codes (see `spec/problems.py`)."""
+
+
+def code_of(name: str) -> Code:
+    """The meaning of a code; every `spec.*` code means the same to a caller."""
+    return CODES["spec" if name.startswith("spec.") else name]
+
+
+class AgentrunError(Exception):
+    """Base of all errors raised by agentrun."""
+
+    codes: ClassVar[tuple[str, ...]] = ()
+    """The code prefixes this class may carry; empty: any."""
+
+    def __init__(
+        self, code: str, message: str, *, hint: str | None = None, fields: Mapping[str, Any] | None = None
+    ) -> None:
+        if self.codes and not code.startswith(self.codes):
+            raise ValueError(f"{type(self).__name__} cannot carry the code {code!r}")
+        self.meaning = code_of(code)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.fields: dict[str, Any] = dict(fields or {})
+        super().__init__(f"{code}: {message}")
+
+    @property
+    def exit_code(self) -> int:
+        return self.meaning.exit
+
+    @property
+    def retry(self) -> Retry:
+        return self.meaning.retry
+
+    def as_json(self) -> dict[str, Any]:
+        """The error as one JSON object, for `--json` and logs."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+            "fields": self.fields,
+            "retry": self.retry,
+            "exit": self.exit_code,
+        }
+
+
+class SpecError(AgentrunError):
+    codes = ("spec",)
+
+    def __init__(self, problems: Iterable[Any]) -> None:
+        self.problems = tuple(problems)
+        first = self.problems[0]
+        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+        super().__init__(first.code, f"{first.file}:{first.line}:{first.column} {first.message}{more}")
+        self.fields = {"problems": [problem.as_json() for problem in self.problems]}
+
+
+class PackageError(AgentrunError):
+    codes = ("package.",)
+
+
+class HostError(AgentrunError):
+    codes = ("host.", "provider.not_found")
+
+
+class RequestError(AgentrunError):
+    codes = ("input.", "session.", "run.")
+
+
+class ProviderError(AgentrunError):
+    codes = ("provider.",)
+
+
+class ToolError(AgentrunError):
+    codes = ("tool.",)
+
+
+class LimitError(AgentrunError):
+    codes = ("budget.", "guard.", "context.")
+
+
+class PolicyError(AgentrunError):
+    codes = ("policy.", "approval.")
+
+
+class OutputError(AgentrunError):
+    codes = ("output.", "delivery.")
+
+
+class CassetteError(AgentrunError):
+    codes = ("cassette.",)
+
+
+class StorageError(AgentrunError):
+    codes = ("journal.", "storage.", "recovery.")
+
+
+class AuditError(AgentrunError):
+    codes = ("audit.",)
+
+
+class Cancelled(AgentrunError):
+    codes = ("cancelled",)
+
+
+class InternalError(AgentrunError):
+    codes = ("internal",)

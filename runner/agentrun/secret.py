@@ -1,0 +1,238 @@
+"""Secrets: a value that does not print, and literal credentials found by their shape.
+
+Rule 1  `reveal()` is the only way to the value of a `Secret`; printed or encoded it is `***`, never pickled.
+Rule 2  Without a key only shapes that nothing else has count: no guessing in prompts, hashes, UUIDs or names.
+Rule 3  Under a key that names a credential (`api_key`, `token` …) a random-looking value counts too, unless
+        it is a reference (`${NAME}`), a template, a plain word or an obvious placeholder.
+Rule 4  `mask` is for printing and hides more than `find_secrets` reports: better too much than a key.
+Rule 5  Patterns run in RE2 and are linear: a megabyte of hostile text is no danger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from hmac import compare_digest
+from math import log2
+from typing import Any, Never
+
+import re2
+
+MASK = "***"
+
+_compile: Callable[[str], Any] = re2.compile  # google-re2 ships no type information
+
+
+class Secret:
+    """A value that must not be shown. Equal by value (in constant time), hashed by identity."""
+
+    __slots__ = ("_value",)
+    _value: str
+
+    def __init__(self, value: str) -> None:
+        object.__setattr__(self, "_value", value)
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return MASK
+
+    def __format__(self, spec: str) -> str:
+        return MASK
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        mine, theirs = (s.reveal().encode("utf-8", "surrogatepass") for s in (self, other))
+        return compare_digest(mine, theirs)
+
+    # By identity, so that a secret can be a key without a hash of its value standing in memory or in a dump.
+    __hash__ = object.__hash__
+
+    def __copy__(self) -> Secret:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Secret:
+        return self
+
+    def __setattr__(self, name: str, value: object) -> Never:
+        raise AttributeError("a secret does not change")
+
+    def __delattr__(self, name: str) -> Never:
+        raise AttributeError("a secret does not change")
+
+    def __getstate__(self) -> Never:
+        raise TypeError("a secret is not pickled")
+
+    def __reduce_ex__(self, protocol: object) -> Never:
+        raise TypeError("a secret is not pickled")
+
+
+def enc_hook(value: Any) -> Any:
+    """For msgspec encoders: a secret is written as `***`; anything else unknown stays an error."""
+    if isinstance(value, Secret):
+        return MASK
+    raise NotImplementedError(f"objects of type {type(value).__name__} are not encoded")
+
+
+_SHAPES = {
+    "anthropic key": r"\bsk-ant-[A-Za-z0-9_-]{16,}",
+    "openai key": r"\bsk-[A-Za-z0-9_-]{20,}",
+    "google key": r"\bAIza[A-Za-z0-9_-]{30,}|\bya29\.[A-Za-z0-9_-]{20,}",
+    "aws key id": r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",
+    "github token": r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}",
+    "gitlab token": r"\bglpat-[A-Za-z0-9_-]{16,}",
+    "slack token": r"\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,}",
+    "stripe key": r"\b(?:[sr]k_(?:live|test)|whsec)_[A-Za-z0-9]{16,}",
+    "npm token": r"\bnpm_[A-Za-z0-9]{30,}",
+    "hugging face token": r"\bhf_[A-Za-z0-9]{30,}",
+    "service key": r"\b(?:gsk_|xai-|pplx-|r8_|dop_v1_)[A-Za-z0-9]{30,}|\btvly-[A-Za-z0-9-]{20,}"
+    r"|\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
+    "json web token": r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
+    "private key": r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
+    r"(?:(?:\s|\\[nr])*[A-Za-z0-9+/=]{16,})*",
+    "bearer token": r"(?i:\bbearer)\s+[A-Za-z0-9._~+/=-]{20,}",
+    "password in a url": r"://[^\s/?#:@]*:[^\s/?#@]+@",
+}
+_KINDS = list(_SHAPES)
+_shape = _compile("|".join(f"({pattern})" for pattern in _SHAPES.values()))
+
+# Every shape holds one of these, so a few substring searches send most strings of a spec home.
+_MARKS = """
+    sk- AIza ya29. AKIA ASIA ABIA ACCA ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox xapp- sk_ rk_ whsec_
+    npm_ hf_ gsk_ xai- pplx- r8_ dop_v1_ tvly- SG. eyJ -----BEGIN earer EARER
+"""
+_HINTS = tuple(_MARKS.split())
+_SHORTEST = 8
+_MOST = 1000
+"""A text with more findings is hidden from there on: no honest text has them, and each costs 10 µs."""
+
+_placeholder = _compile(
+    r"(?i)x{5,}|\*{3,}|\.{3}|…|<|example|placeholder|redacted|change[_-]?me|your[_-]|\bdummy|insert[_-]|replace[_-]"
+)
+_reference = _compile(r"\$\{|\$[A-Za-z_]|\{\{|\{%")
+_credential = _compile(
+    r"(?:^|_)(?:(?:api|access|secret|private|signing|encryption|account|auth|subscription|license)_?key|apikey|secret|token"
+    r"|password|passwd|passphrase|pwd|authorization|credentials?|bearer|cookie)$"
+)
+_camel = _compile(r"([a-z0-9])([A-Z])")
+_scheme = _compile(r"(?i)^(?:bearer|basic|token|apikey|digest)\s+")
+_digest = _compile(r"^(?:md5|sha[0-9]{1,3})[:-]")
+_words = _compile(r"^(?:[A-Za-z]{0,15}[0-9]{0,3}(?:[-_./: ]+|$))+$")
+_letters = _compile(r"^[A-Za-z_./: -]*$")
+_pair = _compile(
+    r"(?i)([A-Za-z0-9_.-]{0,40}(?:key|secret|token|password|passwd|passphrase|pwd|authorization|credentials?|bearer|cookie))"
+    r"""["']?\s*[:=]\s*["']?((?:bearer\s+|basic\s+)?[^\s"',;}\]]{6,})"""
+)
+
+
+@lru_cache(maxsize=1024)
+def names_credential(key: str) -> bool:
+    """Does this key (`api_key`, `x-api-key`, `clientSecret` …) stand for a credential?"""
+    plain = _camel.sub(r"\1_\2", key[-80:]).lower().replace("-", "_").replace(".", "_").replace(" ", "_")
+    return _credential.search(plain) is not None
+
+
+def find_secrets(text: str, key: str | None = None) -> list[tuple[int, int, str]]:
+    """Literal credentials in a text, in order: (start, end, kind). `key`: what the text stands under."""
+    text = _searchable(text)
+    found = [span for span in _shapes(text) if _serious(text[span[0] : span[1]], span[2])]
+    if not found and key is not None and names_credential(key):
+        value = text.strip()
+        scheme = _scheme.search(value)
+        rest = value[scheme.end() :] if scheme else value
+        if _looks_random(rest):
+            start = text.index(rest)
+            found.append((start, start + len(rest), "credential"))
+    return found
+
+
+def mask(text: str) -> str:
+    """The text with everything that may be a credential replaced by `***`."""
+    pieces, end = [], 0
+    for start, stop in hidden(text):
+        pieces += [text[end:start], MASK]
+        end = stop
+    return "".join(pieces) + text[end:] if pieces else text
+
+
+def hidden(text: str) -> list[tuple[int, int]]:
+    """The spans `mask` hides: every shape, and the values of `token: …` and `api_key=…` inside the text."""
+    if len(text) < _SHORTEST:
+        return []
+    text = _searchable(text)
+    spans = [(start, end) for start, end, _ in _shapes(text)]
+    for count, match in enumerate(_pair.finditer(text)):
+        if count == _MOST:
+            spans.append((match.start(), len(text)))
+            break
+        if names_credential(match[1]) and not _letters.search(match[2]) and not _reference.search(match[2]):
+            spans.append(match.span(2))
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _searchable(text: str) -> str:
+    """RE2 takes UTF-8 only; a lone surrogate becomes one `?`, so positions stay."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _shapes(text: str) -> Iterator[tuple[int, int, str]]:
+    if len(text) < _SHORTEST or not (any(map(text.__contains__, _HINTS)) or ("://" in text and "@" in text)):
+        return
+    covered = 0
+    for count, match in enumerate(_shape.finditer(text)):
+        if count == _MOST:
+            yield covered, len(text), "too many to list"
+            return
+        start, end = match.span()
+        if start < covered:
+            continue
+        kind = _KINDS[next(i for i in range(1, len(_KINDS) + 1) if match.start(i) >= 0) - 1]
+        if kind == "private key":
+            end = _end_of_private_key(text, end)
+        elif kind == "bearer token":
+            start = end - len(match[0].split()[-1])
+        elif kind == "password in a url":
+            start, end = start + 3 + match[0][3:].index(":") + 1, end - 1
+        covered = end
+        yield start, end, kind
+
+
+def _end_of_private_key(text: str, end: int) -> int:
+    close = text.find("-----END", end, end + 20_000)
+    if close < 0:
+        return end
+    closed = text.find("-----", close + 8, close + 80)
+    return closed + 5 if closed >= 0 else close + 8
+
+
+def _serious(value: str, kind: str) -> bool:
+    """Not a placeholder, and not words that happen to begin like a key (`sk-folding-cube-animation`)."""
+    if _placeholder.search(value) or _reference.search(value):
+        return False
+    if kind == "password in a url":
+        return value.lower() not in ("password", "pass", "passwd", "pwd", "secret", "token", "x-oauth-basic")
+    return kind == "private key" or any(c.isdigit() for c in value)
+
+
+def _looks_random(value: str) -> bool:
+    if len(value) < _SHORTEST or any(c.isspace() for c in value):
+        return False
+    if any(harmless.search(value) for harmless in (_reference, _placeholder, _digest, _words)):
+        return False
+    return entropy(value) >= (2.5 if len(value) < 16 else 3.0)
+
+
+def entropy(value: str) -> float:
+    """Shannon entropy in bits per character."""
+    counts: dict[str, int] = {}
+    for char in value:
+        counts[char] = counts.get(char, 0) + 1
+    return -sum(n / len(value) * log2(n / len(value)) for n in counts.values())

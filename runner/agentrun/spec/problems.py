@@ -1,0 +1,244 @@
+"""What is wrong in a document, where it stands, and how a person is told.
+
+Rule 1  Problems are collected, not raised one by one; `arrange` puts them in one order and drops repeats.
+Rule 2  A problem points at a place and, where it can, says the fix.
+Rule 3  Everything printed is made visible and masked: no control character reaches a terminal, no key a log.
+Rule 4  Lines and columns start at 1 and count code points, as editors do; carets count a terminal's cells.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import unicodedata
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from agentrun import secret
+
+CODES: dict[str, str] = {
+    "spec.alias_limit": "aliases are used too often, grow the document too much, or contain themselves",
+    "spec.depth_limit": "the document is nested deeper than 64 levels",
+    "spec.documents": "one file holds one document",
+    "spec.duplicate_key": "a mapping has the same key twice",
+    "spec.empty": "the document is empty",
+    "spec.encoding": "the file is not UTF-8 text, or holds characters that text does not have",
+    "spec.file_missing": "a file that is referred to does not exist",
+    "spec.file_outside": "a file reference leaves the project root or passes through a symbolic link",
+    "spec.file_unreadable": "a file exists but cannot be read as a plain file",
+    "spec.key": "a mapping key is empty, null or not a plain text",
+    "spec.merge_key": "merge keys (`<<`) are not YAML 1.2",
+    "spec.number": "a number is ambiguous, not finite or too large to be exact",
+    "spec.project": "[tool.agentrun] in pyproject.toml is wrong",
+    "spec.tag": "explicit tags (`!!str`, `!x`) are not allowed",
+    "spec.too_large": "a file or document is larger than allowed",
+    "spec.yaml_syntax": "the file is not valid YAML",
+}
+"""Every `spec.*` code and what it means, in one line."""
+
+_EXCERPT = 100
+_LONGEST = 500
+
+
+class Source(Struct, frozen=True):
+    """A text and the names it is known by."""
+
+    path: Path
+    """Absolute."""
+    shown: str
+    """What messages print, such as `specs/support.yaml`."""
+    text: str
+
+    def __repr__(self) -> str:  # the text may hold what must not be printed
+        return f"Source({self.shown!r})"
+
+    def line(self, number: int) -> str | None:
+        """One line without its line end; None when there is no such line."""
+        lines = self.text.split("\n", number)
+        return lines[number - 1] if 0 < number <= len(lines) else None
+
+
+class Place(Struct, frozen=True):
+    source: Source
+    line: int
+    column: int
+    width: int = 1
+    """How many code points the caret underlines, at most to the end of the line."""
+
+    def __str__(self) -> str:
+        return f"{self.source.shown}:{self.line}:{self.column}"
+
+
+class Problem(Struct, frozen=True):
+    place: Place
+    code: str
+    message: str
+    hint: str | None = None
+    severity: Literal["error", "warning"] = "error"
+
+    @property
+    def file(self) -> str:
+        return self.place.source.shown
+
+    @property
+    def line(self) -> int:
+        return self.place.line
+
+    @property
+    def column(self) -> int:
+        return self.place.column
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "file": _printable(self.file),
+            "line": self.line,
+            "column": self.column,
+            "code": self.code,
+            "message": _printable(self.message),
+            "hint": None if self.hint is None else _printable(self.hint),
+            "severity": self.severity,
+        }
+
+
+class DocumentError(Exception):
+    """A document that cannot be used, with everything that was found wrong in it."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = arrange(problems)
+        super().__init__("; ".join(f"{p.place}: {p.code}" for p in self.problems[:3]))
+
+
+def arrange(problems: Iterable[Problem]) -> list[Problem]:
+    """Sorted by place, then code and message; the same problem is kept once."""
+    seen = {(p.file, p.line, p.column, p.code, p.message): p for p in problems}
+    return [seen[key] for key in sorted(seen)]
+
+
+def did_you_mean(word: str, options: Iterable[str]) -> str | None:
+    """`did you mean "search"?`, or None when nothing is close. Never the word itself."""
+    others = [option for option in islice(options, 1000) if option != word and len(option) <= 100]
+    if not others or len(word) > 100:
+        return None
+    alike = {_plain_word(option): option for option in reversed(others)}
+    near = difflib.get_close_matches(_plain_word(word), alike, n=1, cutoff=0.6)
+    return f"did you mean {quoted(alike[near[0]])}?" if near else None
+
+
+def _plain_word(word: str) -> str:
+    return word.casefold().replace("-", "_")
+
+
+def quoted(text: str, most: int = 60) -> str:
+    """A word of the user inside a message: in quotes, visible, masked and not too long."""
+    clean = visible(secret.mask(text))
+    return f'"{clean}"' if len(clean) <= most else f'"{clean[:most]}…"'
+
+
+# Printable by Unicode, but drawn as nothing: Hangul fillers, the Braille blank, variation selectors.
+_blank = re.compile("[\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0e\U000e0100-\U000e01ef]")
+
+
+def visible(text: str) -> str:
+    """Control, direction, zero-width and other invisible characters as escapes (`\\x1b`, `\\u202e`)."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(map(_visible_char, text))
+
+
+def _visible_char(char: str) -> str:
+    if (char.isprintable() and not _blank.match(char)) or char == "\u3000":
+        return char
+    if char in "\n\r\t":
+        return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[char]
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _printable(text: str) -> str:
+    clean = visible(secret.mask(text))
+    return clean if len(clean) <= _LONGEST else clean[:_LONGEST] + "…"
+
+
+def story(problem: Problem, *, color: bool = False) -> str:
+    """The problem for a person: what and where, the line, a caret with the fix."""
+
+    def paint(text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if color and text else text
+
+    strong = "31" if problem.severity == "error" else "33"
+    place = f"{_printable(problem.file)}:{problem.line}:{problem.column}"
+    warning = "" if problem.severity == "error" else "warning: "
+    message = warning + _printable(problem.message)
+    lines = [f"{paint(place, '1')}  {paint(problem.code, strong)}  {message}"]
+    hint = "" if problem.hint is None else _printable(problem.hint)
+    excerpt = _excerpt(problem.place)
+    if excerpt is not None:
+        text, before, under = excerpt
+        lines.append(f"{problem.line:>5} | {text}".rstrip())
+        caret = f"{' ' * before}{paint('^' * under, strong)}"
+        lines.append(f"      | {caret}  {hint}".rstrip())
+    elif hint:
+        lines.append(f"      {hint}")
+    return "\n".join(lines)
+
+
+def _excerpt(place: Place) -> tuple[str, int, int] | None:
+    """The line as shown, the cells before the caret, and the cells under it."""
+    line = place.source.line(place.line)
+    if line is None or not place.source.text:
+        return None
+    column = min(place.column - 1, len(line))
+    end = max(min(column + place.width, len(line)), column + 1)
+    first, last = 0, len(line)
+    if len(line) > _EXCERPT + 20:
+        first = max(0, min(column - 40, len(line) - _EXCERPT))
+        last = first + _EXCERPT
+    shown, before, under = ("…", 1, 0) if first else ("", 0, 0)
+    for start, stop, text in _cells(line, _hidden(place, line), first, last):
+        cells = sum(map(_width, text))
+        if stop <= column:
+            before += cells
+        elif start < end:
+            under += cells
+        shown += text
+    return shown + ("…" if last < len(line) else ""), before, max(under, 1)
+
+
+def _cells(line: str, spans: list[tuple[int, int]], first: int, last: int) -> Iterable[tuple[int, int, str]]:
+    """The part of a line between two columns, piece by piece: (start, stop, what is shown for it)."""
+    position = first
+    for start, stop in [*spans, (last, last)]:
+        for at in range(position, min(start, last)):
+            yield at, at + 1, " " if line[at] == "\t" else _visible_char(line[at])
+        if start < last and stop > max(position, first):
+            yield start, stop, secret.MASK
+        position = max(position, stop)
+
+
+_key_alone = re.compile(r"""[\s-]*["']?([A-Za-z0-9_.-]+)["']?\s*:\s*(?:[|>][+0-9-]*)?\s*$""")
+
+
+def _hidden(place: Place, line: str) -> list[tuple[int, int]]:
+    """The spans of a line that are not shown, also when what tells a secret stands on a line above."""
+    before = place.source.text.split("\n", place.line - 1)[: place.line - 1]
+    whole = [(len(line) - len(line.lstrip()), len(line))]
+    above = next((text for text in reversed(before) if text.strip()), "")
+    key = _key_alone.match(above[:200])
+    if key and secret.names_credential(key[1]) and secret.find_secrets(line.strip(), key[1]):
+        return whole
+    opened = max(
+        (i for i, text in enumerate(before) if "-----BEGIN" in text and "PRIVATE" in text), default=-1
+    )
+    if opened >= 0 and not any("-----END" in text for text in before[opened:]):
+        return whole
+    return secret.hidden(line)
+
+
+def _width(char: str) -> int:
+    if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

@@ -1,0 +1,214 @@
+"""JSON Schemas of the documents people write, made from the models.
+
+Rule 1  The models are the source; `schemas/*.schema.json` is generated, checked in and tested to be in step.
+Rule 2  A field's hover text is the docstring under the field.
+Rule 3  Alternatives are if/then on the kind or the JSON type, never anyOf or oneOf: an error then names the one
+        branch the writer meant, and an editor completes the right keys.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from agentrun.spec.v1.agent import Agent
+from agentrun.spec.v1.documents import BudgetsFile, CasesFile, PolicyFile, ToolsFile
+from agentrun.spec.v1.values import FileRef
+
+Schema = dict[str, Any]
+
+DOCUMENTS: dict[str, type[msgspec.Struct]] = {
+    "agent": Agent,
+    "tools": ToolsFile,
+    "policy": PolicyFile,
+    "budgets": BudgetsFile,
+    "cases": CasesFile,
+}
+"""The documents people write, by the name of their schema."""
+
+SHARED = {"tools": "ToolsPart", "policy": "PolicyPart", "budgets": "BudgetsPart"}
+"""Keys of an agent that may be inline, `{file: …}`, or a list of both."""
+
+NOT_IN_PROFILES = ("agentrun", "name", "profiles")
+"""Keys of an agent that a profile cannot change."""
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def document_schema(name: str) -> Schema:
+    """The schema of one kind of document."""
+    model = DOCUMENTS[name]
+    defs = struct_schemas((model,))
+    if name == "agent":
+        _allow_sharing(defs)
+        _describe_profiles(defs)
+    defs["FileRef"] = struct_schemas((FileRef,))["FileRef"]
+    defs["JsonSchema"] = _either_file({"type": "object"})
+    return assemble(f"agentrun {name}", model.__name__, defs)
+
+
+def assemble(title: str, root: str, defs: Schema) -> Schema:
+    """A whole schema document: the root's keywords on top, what it refers to below."""
+    top = defs.pop(root)
+    return {"$schema": DIALECT, **top, "title": title, "$defs": _reachable(top, defs)}
+
+
+def struct_schemas(models: Iterable[type]) -> Schema:
+    """The schemas of structs and all they contain, with hover texts and readable alternatives."""
+    models = tuple(models)
+    _, components = msgspec.json.schema_components(models, ref_template="#/$defs/{name}")
+    known = {struct.__name__: struct for struct in _structs(models)}
+    for name, component in components.items():
+        texts = field_texts(known[name])
+        component.pop("title", None)
+        if not component.get("required"):
+            component.pop("required", None)
+        for key, schema in component["properties"].items():
+            component["properties"][key] = _described(_readable(schema), texts.get(key))
+    return components
+
+
+def _described(schema: Schema, text: str | None) -> Schema:
+    if text is None:
+        return schema
+    return {"description": text, **schema}
+
+
+def _structs(models: Iterable[type]) -> Iterable[type[msgspec.Struct]]:
+    """Every struct class that can be reached from the models."""
+    seen: dict[type[msgspec.Struct], None] = {}
+
+    def visit(info: msgspec.inspect.Type) -> None:
+        if isinstance(info, msgspec.inspect.StructType):
+            if info.cls in seen:
+                return
+            seen[info.cls] = None
+            for item in info.fields:
+                visit(item.type)
+        for slot in ("type", "types", "item_type", "item_types", "key_type", "value_type"):
+            inner = getattr(info, slot, None)
+            for one in inner if isinstance(inner, tuple) else (inner,):
+                if isinstance(one, msgspec.inspect.Type):
+                    visit(one)
+
+    for model in models:
+        visit(msgspec.inspect.type_info(model))
+    return seen
+
+
+def field_texts(struct: type) -> dict[str, str]:
+    """The docstrings under the fields of a struct and its bases, by the fields' names."""
+    texts: dict[str, str] = {}
+    for cls in reversed(struct.__mro__):
+        if not issubclass(cls, msgspec.Struct) or not cls.__struct_fields__:
+            continue
+        module = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
+        body = next(node.body for node in module.body if isinstance(node, ast.ClassDef) and node.name == cls.__name__)
+        for field, text in zip(body, body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+                assert isinstance(text.value, ast.Constant)
+                texts[field.target.id] = inspect.cleandoc(str(text.value.value))
+    return texts
+
+
+def _readable(schema: Schema) -> Schema:
+    """The same schema with if/then in place of anyOf, down to its leaves."""
+    schema = {key: _readable_inside(key, value) for key, value in schema.items() if key != "anyOf"} | (
+        {"anyOf": [_readable(branch) for branch in schema["anyOf"]]} if "anyOf" in schema else {}
+    )
+    branches = schema.pop("anyOf", None)
+    if branches is None:
+        return schema
+    if mapping := schema.pop("discriminator", None):
+        return {**schema, **_by_kind(mapping["propertyName"], mapping["mapping"])}
+    return {**schema, **_by_type(branches)}
+
+
+def _readable_inside(key: str, value: Any) -> Any:
+    if key in ("items", "additionalProperties", "propertyNames") and isinstance(value, dict):
+        return _readable(value)
+    return value
+
+
+def _by_kind(tag: str, mapping: dict[str, str]) -> Schema:
+    return {
+        "type": "object",
+        "required": [tag],
+        "properties": {tag: {"enum": list(mapping)}},
+        "allOf": [
+            {"if": {"required": [tag], "properties": {tag: {"const": kind}}}, "then": {"$ref": ref}}
+            for kind, ref in mapping.items()
+        ],
+    }
+
+
+def _by_type(branches: list[Schema]) -> Schema:
+    """Alternatives of different JSON types. Keywords of a plain branch only concern its own type: they can be merged."""
+    merged: Schema = {"type": []}
+    choices = []
+    for branch in branches:
+        kind = branch.get("type") or ("object" if "$ref" in branch else "string")
+        merged["type"].append(kind)
+        if "$ref" in branch or "enum" in branch:
+            choices.append({"if": {"type": kind}, "then": branch})
+        else:
+            merged.update({key: value for key, value in branch.items() if key != "type"})
+    return {**merged, **({"allOf": choices} if choices else {})}
+
+
+def _either_file(inline: Schema) -> Schema:
+    named = {"type": "object", "required": ["file"], "properties": {"file": {"type": "string"}}}
+    return {"if": named, "then": {"$ref": "#/$defs/FileRef"}, "else": inline}
+
+
+def _allow_sharing(defs: Schema) -> None:
+    """Lets tools, policy and budgets be inline, `{file: …}`, or a list of both."""
+    properties = defs["Agent"]["properties"]
+    for key, part in SHARED.items():
+        inline = properties[key]
+        text, default = inline.pop("description"), inline.pop("default", None)
+        defs[part] = _either_file(inline)
+        ref = {"$ref": f"#/$defs/{part}"}
+        properties[key] = {
+            "description": text,
+            "type": ["object", "array"],
+            "default": default,
+            "if": {"type": "array"},
+            "then": {"minItems": 1, "maxItems": 64, "items": {"type": "object", **ref}},
+            "else": ref,
+        }
+
+
+def _describe_profiles(defs: Schema) -> None:
+    """A profile may hold part of anything, so only its keys are checked here; the merged document is checked whole."""
+    properties = defs["Agent"]["properties"]
+    keys = {
+        key: {"description": schema["description"]} for key, schema in properties.items() if key not in NOT_IN_PROFILES
+    }
+    defs["Profile"] = {"type": "object", "properties": keys, "additionalProperties": False}
+    properties["profiles"]["additionalProperties"] = {"$ref": "#/$defs/Profile"}
+
+
+def _reachable(top: Schema, defs: Schema) -> Schema:
+    """The definitions that are used, so that each schema holds only its own."""
+    found: dict[str, Schema] = {}
+
+    def visit(value: Any) -> None:
+        if isinstance(value, dict):
+            name = str(value.get("$ref", "")).removeprefix("#/$defs/")
+            if name in defs and name not in found:
+                found[name] = defs[name]
+                visit(defs[name])
+            for inner in value.values():
+                visit(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                visit(inner)
+
+    visit(top)
+    return dict(sorted(found.items()))

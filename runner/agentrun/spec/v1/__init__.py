@@ -1,0 +1,6 @@
+"""Version "1" of the spec language: the models of every document people write.
+
+Rule 1  A field is documented under the field; the same words are the editor's hover (`spec/schema.py` reads them).
+Rule 2  A default lives here and nowhere else; absent means no limit, never zero.
+Rule 3  Once a version "2" exists this package is frozen, and `spec/versions.py` gains one upgrade function.
+"""

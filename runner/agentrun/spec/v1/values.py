@@ -1,0 +1,52 @@
+"""The small types that fields are made of: names, durations, sizes, references."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta, Struct
+
+Name: TypeAlias = Annotated[str, Meta(pattern="^[a-z][a-z0-9_-]{0,63}$")]
+"""A name of an agent, tool, sink or profile."""
+
+ParamName: TypeAlias = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]{0,63}$")]
+"""A name that templates and conditions can use as a variable."""
+
+Duration: TypeAlias = Annotated[str, Meta(pattern="^[1-9][0-9]{0,8}(ms|s|m|h|d)$")]
+"""A length of time with its unit: 500ms, 30s, 2m, 1h, 1d."""
+
+Count: TypeAlias = (
+    Annotated[int, Meta(ge=1, le=1_000_000_000)]
+    | Annotated[str, Meta(pattern="^[1-9][0-9]{0,5}(\\.[0-9]{1,3})?(k|M)$")]
+)
+"""A count, optionally with a magnitude: 800, 50k, 1.5M."""
+
+Size: TypeAlias = (
+    Annotated[int, Meta(ge=1, le=1_000_000_000)] | Annotated[str, Meta(pattern="^[1-9][0-9]{0,5}(KiB|MiB)$")]
+)
+"""A size in bytes, optionally with a unit: 4096, 50KiB, 2MiB."""
+
+EnvText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096)]
+"""Text in which ${NAME} stands for an environment variable, read when the run starts."""
+
+TemplateText: TypeAlias = Annotated[str, Meta(max_length=262_144)]
+"""Text in Jinja syntax."""
+
+Condition: TypeAlias = Annotated[str, Meta(min_length=1, max_length=8192)]
+"""A CEL expression that is true or false."""
+
+Pattern: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1024)]
+"""A regular expression in RE2 syntax."""
+
+Reference: TypeAlias = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
+"""A Python function as module:function, found under the project's import roots."""
+
+JsonSchema: TypeAlias = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/$defs/JsonSchema"})]
+"""A JSON Schema (draft 2020-12), inline or {file: …}. References to other files or hosts are refused."""
+
+
+class FileRef(Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of a file inside the project, named relative to the document that names it."""
+
+    file: Annotated[str, Meta(min_length=1, max_length=1024)]
+    """Path of the file, relative to this document. It may not leave the project, also not through a symlink."""

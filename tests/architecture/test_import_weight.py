@@ -1,0 +1,67 @@
+"""What people wait for at every start imports nothing heavy.
+
+`import pydantic` alone takes longer than validating a spec; httpx and vcrpy together take a second.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .sources import ROOT
+
+HEAVY = {"genai_prices", "httpx", "mcp", "pydantic", "pytest", "syrupy", "vcr"}
+
+# Runs the code and then writes the names of all imported modules to a file.
+SPY = """
+import json, sys
+try:
+    {code}
+except SystemExit as stop:
+    if stop.code:
+        raise
+finally:
+    with open({report!r}, "w", encoding="utf-8") as file:
+        json.dump(list(sys.modules), file)
+"""
+COMMAND = "from agentrun.cli import main; sys.argv[:] = {argv!r}; main()"
+
+
+def heavy(code: str, report: Path) -> set[str]:
+    """The heavy packages that the code imports in a fresh interpreter. The code must succeed."""
+    done = subprocess.run(
+        [sys.executable, "-c", SPY.format(code=code, report=str(report))],
+        cwd=ROOT,
+        env={"CI": "true"},  # a replay that finds no cassette must not go live
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return HEAVY & {name.partition(".")[0] for name in json.loads(report.read_text(encoding="utf-8"))}
+
+
+def test_import(tmp_path: Path) -> None:
+    assert heavy("import agentrun", tmp_path / "modules") == set()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["--help"], ["--version"], ["validate", "specs/triage.yaml"], ["specs/triage.yaml"]],
+    ids=" ".join,
+)
+def test_command(tmp_path: Path, argv: list[str]) -> None:
+    assert heavy(COMMAND.format(argv=["agentrun", *argv]), tmp_path / "modules") == set()
+
+
+def test_heavy_finds(tmp_path: Path) -> None:
+    assert heavy("import agentrun, httpx", tmp_path / "modules") >= {"httpx"}
+
+
+def test_heavy_sees_failure(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        heavy("sys.exit(3)", tmp_path / "modules")

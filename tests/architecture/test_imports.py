@@ -1,0 +1,131 @@
+"""Who may import whom.
+
+Rule 1  Imports go strictly downwards through LAYERS. Packages of one layer do not know each other.
+Rule 2  The driver sees the core and the ports, nothing else of the engine.
+Rule 3  No import cycles, and a late import does not excuse one.
+Rule 4  A late import stands in `cli/`, in the composition root, in the public surface, or beside its reason.
+"""
+
+from collections.abc import Callable
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from .layers import GROUND, layer, part, under
+from .sources import Module, Tree, imports, plant, product
+
+DRIVER_SEES = ("agentrun.core", "agentrun.engine.ports", *(f"agentrun.{name}" for name in GROUND))
+LATE_PLACES = ("agentrun.cli", "agentrun.engine.assemble")
+
+
+def upward(tree: Tree) -> list[str]:
+    found = []
+    for module in tree.values():
+        here = layer(module.name)
+        if here is None:
+            found.append(module.at(1, f"`{part(module.name)}` has no place in LAYERS"))
+            continue
+        for item in imports(module, tree):
+            if not under(item.target, "agentrun") or (part(item.target) == part(module.name) != ""):
+                continue
+            there = layer(item.target)
+            downwards = there is not None and there > here
+            if not downwards and not {part(module.name), part(item.target)} <= GROUND:
+                found.append(module.at(item.line, f"must not import {item.target}"))
+    return found
+
+
+def seen_by_driver(tree: Tree) -> list[str]:
+    return [
+        module.at(item.line, f"the driver must not know {item.target}")
+        for module in tree.values()
+        if module.name == "agentrun.engine.driver"
+        for item in imports(module, tree)
+        if under(item.target, "agentrun") and not under(item.target, *DRIVER_SEES)
+    ]
+
+
+def cycle(tree: Tree) -> list[str]:
+    graph = {name: {item.target for item in imports(module, tree)} & set(tree) for name, module in tree.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [" imports ".join(reversed(error.args[1]))]
+    return []
+
+
+def late(tree: Tree) -> list[str]:
+    return [
+        module.at(item.line, f"late import of {item.target} without `# late: reason`")
+        for module in tree.values()
+        if module.name != "agentrun" and not under(module.name, *LATE_PLACES)
+        for item in imports(module, tree)
+        if item.late and not _reason(module, item.line)
+    ]
+
+
+def _reason(module: Module, line: int) -> str:
+    return module.lines[line - 1].partition("# late:")[2].strip()
+
+
+@pytest.mark.parametrize("checker", [upward, seen_by_driver, cycle, late])
+def test_product(checker: Callable[[Tree], list[str]]) -> None:
+    assert checker(product()) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("core/decide.py", "from agentrun.engine import driver"),
+        ("core/decide.py", "import agentrun.spec.load"),
+        ("spec/load.py", "from agentrun import core"),
+        ("tools/http.py", "from agentrun.store.locks import lock"),
+        ("journal/file.py", "def f():\n    from agentrun.net import sender"),
+        ("journal/file.py", "from ..net import sender"),
+        ("wire.py", "from agentrun.core.facts import Fact"),
+        ("engine/driver.py", "from agentrun import Agent"),
+        ("engine/driver.py", "importlib.import_module('agentrun.cli')"),
+        ("novel/thing.py", ""),
+        ("engine/driver.py", "import agentrun.novel"),
+    ],
+)
+def test_upward_finds(tmp_path: Path, where: str, text: str) -> None:
+    assert len(upward(plant(tmp_path, {where: text}))) == 1
+
+
+def test_upward_allows(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": "from agentrun.engine.runtime import Agent",
+        "cli/__init__.py": "from agentrun.core import facts\nimport agentrun.errors, json",
+        "core/__init__.py": "",
+        "core/facts.py": "from agentrun.core import state\nfrom agentrun.wire import HttpCall",
+        "canon.py": "from agentrun.errors import Fault",
+        "spec/load.py": "if TYPE_CHECKING:\n    from agentrun.cli import main",
+    }
+    assert upward(plant(tmp_path, files)) == []
+
+
+def test_seen_by_driver_finds(tmp_path: Path) -> None:
+    text = "from agentrun.core.decide import decide\nfrom agentrun.engine import ports, bus\n"
+    tree = plant(tmp_path, {"engine/driver.py": text, "engine/ports.py": "", "engine/bus.py": ""})
+    assert seen_by_driver(tree) == ["agentrun.engine.driver:2: the driver must not know agentrun.engine.bus"]
+
+
+def test_cycle_finds(tmp_path: Path) -> None:
+    tree = plant(
+        tmp_path,
+        {
+            "core/__init__.py": "",
+            "core/a.py": "from agentrun.core import b",
+            "core/b.py": "def f():\n    from agentrun.core.a import A",
+        },
+    )
+    (found,) = cycle(tree)
+    assert sorted(set(found.split(" imports "))) == ["agentrun.core.a", "agentrun.core.b"]
+
+
+def test_late_finds(tmp_path: Path) -> None:
+    text = "def f():\n    import mcp\n    import mcp  # late:\n    import mcp  # late: an extra\n"
+    tree = plant(tmp_path, {"tools/mcp.py": text, "cli/run.py": text, "engine/assemble.py": text})
+    assert [found.split(": ")[0] for found in late(tree)] == ["agentrun.tools.mcp:2", "agentrun.tools.mcp:3"]

@@ -1,0 +1,70 @@
+"""There is one `agentrun`, and this is what it offers.
+
+From the root of a checkout `import runner.agentrun` would work too, and give a second copy of every class,
+unequal to the first. So nothing imports it, and nothing makes `runner` a package.
+"""
+
+import importlib
+import importlib.util
+from pathlib import Path
+
+from .layers import under
+from .sources import PACKAGE, ROOT, Module, Tree, imports, plant, product, read
+
+# The public surface. A name added to `agentrun.__all__` is added here, in the same change, on purpose.
+PUBLIC: list[str] = []
+
+
+def second_copies(trees: list[Tree]) -> list[str]:
+    return [
+        module.at(item.line, f"imports {item.target}")
+        for tree in trees
+        for module in tree.values()
+        for item in imports(module, tree)
+        if under(item.target, "runner")
+    ]
+
+
+def intruders(runner: Path) -> list[str]:
+    """What lies in `runner/` beside the package; caches do not count."""
+    names = {path.name for path in runner.iterdir() if not path.name.startswith(".")}
+    return sorted(names - {"agentrun", "__pycache__"})
+
+
+def missing(module: object, names: list[str]) -> list[str]:
+    return [name for name in names if not hasattr(module, name)]
+
+
+def test_second_copies() -> None:
+    assert second_copies([product(), read(ROOT / "tests"), read(ROOT / "bench")]) == []
+
+
+def test_second_copies_finds(tmp_path: Path) -> None:
+    text = "import runner.agentrun.core\nfrom runner import agentrun\nimport runners\n"
+    assert len(second_copies([plant(tmp_path, {"x.py": text})])) == 2
+
+
+def test_intruders() -> None:
+    assert intruders(PACKAGE.parent) == []
+
+
+def test_intruders_finds(tmp_path: Path) -> None:
+    (tmp_path / "agentrun").mkdir()
+    (tmp_path / "__init__.py").touch()
+    assert intruders(tmp_path) == ["__init__.py"]
+
+
+def test_import_resolves_to_one_place() -> None:
+    spec = importlib.util.find_spec("agentrun")
+    assert spec is not None
+    assert [Path(place) for place in spec.submodule_search_locations or []] == [PACKAGE]
+
+
+def test_public_surface() -> None:
+    agentrun = importlib.import_module("agentrun")
+    assert sorted(getattr(agentrun, "__all__", [])) == sorted(PUBLIC)
+    assert missing(agentrun, PUBLIC) == []
+
+
+def test_missing_finds() -> None:
+    assert missing(Module, ["at", "nowhere"]) == ["nowhere"]

@@ -1,0 +1,117 @@
+"""Nothing grows unseen, and nothing is named after nothing.
+
+Rule 1  A file has at most 350 lines, a function 60, a line of our own classes 2 (of errors, 3).
+Rule 2  What must be larger stands in EXCEPTIONS with its reason, and leaves it when it has shrunk.
+Rule 3  A module is named for what it holds.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from .sources import Module, Tree, plant, product
+
+MAX_FILE = 350
+MAX_FUNCTION = 60
+MAX_DEPTH = 2
+MAX_ERROR_DEPTH = 3
+
+# "agentrun.core.evolve" for a file, "agentrun.core.evolve.evolve" for a function or class -> the reason.
+EXCEPTIONS: dict[str, str] = {}
+
+EMPTY_NAMES = {"common", "handler", "handlers", "helper", "helpers", "manager", "managers", "misc", "util", "utils"}
+
+
+def large(tree: Tree) -> dict[str, str]:
+    """What is over a limit, by its dotted name."""
+    found = {}
+    for module in tree.values():
+        if len(module.lines) > MAX_FILE:
+            found[module.name] = f"{len(module.lines)} lines"
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > MAX_FUNCTION:
+                    found[f"{module.name}.{node.name}"] = f"{length} lines"
+    classes = _bases(tree)
+    for name in classes:
+        line = _line(name, classes)
+        is_error = any(base in {"Exception", "BaseException"} or base.endswith("Error") for base in line)
+        depth = sum(base in classes for base in line)
+        if depth > (MAX_ERROR_DEPTH if is_error else MAX_DEPTH):
+            found[name] = f"{depth} classes deep"
+    return found
+
+
+def _bases(tree: Tree) -> dict[str, list[str]]:
+    """Every class of the tree and its bases, all by their full names."""
+    return {
+        f"{module.name}.{node.name}": [_full_name(base, module, tree) for base in node.bases]
+        for module in tree.values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def _full_name(base: ast.expr, module: Module, tree: Tree) -> str:
+    if isinstance(base, ast.Subscript):  # Generic[T]
+        base = base.value
+    head, dot, rest = ast.unparse(base).partition(".")
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if (alias.asname or alias.name) == head:
+                    return f"{node.module}.{alias.name}{dot}{rest}"
+        if isinstance(node, ast.ClassDef) and node.name == head:
+            return f"{module.name}.{head}{dot}{rest}"
+    return f"{head}{dot}{rest}"
+
+
+def _line(name: str, classes: dict[str, list[str]]) -> list[str]:
+    """The longest line of ancestors of a class, itself first."""
+    above = [_line(base, classes) for base in classes.get(name, []) if base != name]
+    return [name, *max(above, key=len, default=[])]
+
+
+def empty_names(tree: Tree) -> list[str]:
+    return [name for name in tree if EMPTY_NAMES & set(name.rpartition(".")[2].split("_"))]
+
+
+def test_product() -> None:
+    found = large(product())
+    assert {name: size for name, size in found.items() if name not in EXCEPTIONS} == {}
+    assert [name for name in EXCEPTIONS if name not in found] == [], "no longer needed"
+    assert [name for name, reason in EXCEPTIONS.items() if not reason] == [], "say why"
+
+
+def test_names_of_product() -> None:
+    assert empty_names(product()) == []
+
+
+TWO = "class A: ...\nclass B(A): ...\n"
+THREE = TWO + "class C(B): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"a.py": "\n" * 350}, []),
+        ({"a.py": "\n" * 351}, ["agentrun.a"]),
+        ({"a.py": "def f():\n" + "    x = 1\n" * 59}, []),
+        ({"a.py": "class C:\n  async def f():\n" + "    x = 1\n" * 60}, ["agentrun.a.f"]),
+        ({"a.py": "class A(Struct): ...\nclass B(A): ..."}, []),
+        ({"a.py": TWO, "b.py": "from agentrun.a import B\nclass C(B): ..."}, ["agentrun.b.C"]),
+        ({"a.py": TWO, "b.py": "from agentrun import a\nclass C(a.B[int]): ..."}, ["agentrun.b.C"]),
+        ({"a.py": TWO, "b.py": "import agentrun.a\nclass C(agentrun.a.B): ..."}, ["agentrun.b.C"]),
+        ({"a.py": THREE.replace("A:", "A(Exception):")}, []),
+        ({"a.py": THREE.replace("A:", "A(Exception):") + "class D(C): ..."}, ["agentrun.a.D"]),
+    ],
+)
+def test_large_finds(tmp_path: Path, files: dict[str, str], found: list[str]) -> None:
+    assert list(large(plant(tmp_path, files))) == found
+
+
+def test_empty_names_finds(tmp_path: Path) -> None:
+    tree = plant(tmp_path, {"core/helpers.py": "", "utils/__init__.py": "", "io_utils.py": "", "core/outcome.py": ""})
+    assert sorted(empty_names(tree)) == ["agentrun.core.helpers", "agentrun.io_utils", "agentrun.utils"]

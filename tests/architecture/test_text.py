@@ -1,0 +1,65 @@
+"""No file names the machine it was written on, nor a host that packages come from.
+
+Such a name works for one person and fails for the next; indexes and caches are each person's own setting.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .sources import ROOT
+
+# Spelled in pieces, or this file would be the first finding.
+HOSTS = [
+    *(f"{name}.{end}" for name in ("pypi", "pythonhosted", "npmjs", "yarnpkg", "debian") for end in ("org", "com")),
+    *(f"{name}.{end}" for name in ("crates", "anaconda") for end in ("io", "org")),
+]
+FORBIDDEN = re.compile(
+    r"(?<![\w.~-])/(?:work|root|home)/"  # a path from the root, not the middle of a URL or of a relative path
+    rf"|\b(?:{'|'.join(re.escape(host) for host in HOSTS)})\b"
+)
+
+
+def local_names(folder: Path, names: list[str]) -> list[str]:
+    found = []
+    for name in names:
+        text = (folder / name).read_text(encoding="utf-8", errors="replace")
+        for number, line in enumerate(text.splitlines(), 1):
+            found += [f"{name}:{number}: {match[0]}" for match in FORBIDDEN.finditer(line)]
+    return found
+
+
+def files_of(folder: Path) -> list[str]:
+    """What git tracks, and what it would track if it were added."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=folder, capture_output=True, check=True).stdout.decode()
+    return sorted(name for name in set(listed.split("\0")) if (folder / name).is_file())
+
+
+def test_files() -> None:
+    names = files_of(ROOT)
+    assert "pyproject.toml" in names
+    assert local_names(ROOT, names) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "see /" + "work/main",
+        "'/" + "root/.ssh/key'",
+        "file:///" + "home/ada/x",
+        "index-url = https://" + HOSTS[0] + "/simple",
+        "https://files." + "pythonhosted" + ".org/x.whl",
+    ],
+)
+def test_local_names_finds(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.md").write_text(f"first\n{text}\n", encoding="utf-8")
+    assert [found.rpartition(": ")[0] for found in local_names(tmp_path, ["x.md"])] == ["x.md:2"]
+
+
+@pytest.mark.parametrize("text", ["https://shop.example/home/1", "src/work/x", "~/work/x", "the pypi index"])
+def test_local_names_allows(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.md").write_text(text, encoding="utf-8")
+    assert local_names(tmp_path, ["x.md"]) == []
