@@ -64,7 +64,7 @@ snapshots: $(READY) ## accept the present output as the snapshots
 .PHONY: build
 build: $(READY) ## wheel and sdist in dist/
 	@rm -rf dist
-	@$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	@$(BIN)/python -m build --quiet --no-isolation --outdir dist .
 	@ls dist
 
 .PHONY: pins
@@ -82,7 +82,7 @@ clean: ## remove everything that these targets made
 	@rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# --- the virtual environment -------------------------------------------------------------------------------------
+# --- the virtual environment --------------------------------------------------------------------------------
 
 # Sets $$python to the first interpreter that is new enough and can make a venv. A name on PATH may be a shim that
 # does not start, so each is tried by running it.

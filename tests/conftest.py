@@ -1,6 +1,6 @@
 """How much randomness the tests see.
 
-`AGENTRUN_TESTS=normal`, the default: the same examples in every run, so that what is red is red for everybody.
+`AGENTRUN_TESTS=normal`, the default: the same examples in every run: what is red is red for everybody.
 `AGENTRUN_TESTS=long`: many more examples, different in each run; a failure prints how to repeat it.
 """
 

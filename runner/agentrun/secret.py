@@ -123,7 +123,7 @@ _words = _compile(r"^(?:[A-Za-z]{0,15}[0-9]{0,3}(?:[-_./: ]+|$))+$")
 _letters = _compile(r"^[A-Za-z_./: -]*$")
 _pair = _compile(
     r"(?i)([A-Za-z0-9_.-]{0,40}(?:key|secret|token|password|passwd|passphrase|pwd|authorization|credentials?|bearer|cookie))"
-    r"""["']?\s*[:=]\s*["']?((?:bearer\s+|basic\s+)?[^\s"',;}\]]{6,})"""
+    r"""["']?\s*[:=]\s*["']?(?:bearer\s+|basic\s+)?([^\s"',;}\]]{6,})"""
 )
 
 

@@ -9,17 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from .sources import ROOT
+from .sources import ROOT, nothing
 
 # Spelled in pieces, or this file would be the first finding.
 HOSTS = [
-    *(f"{name}.{end}" for name in ("pypi", "pythonhosted", "npmjs", "yarnpkg", "debian") for end in ("org", "com")),
-    *(f"{name}.{end}" for name in ("crates", "anaconda") for end in ("io", "org")),
+    *(f"{name}.org" for name in ("pypi", "pythonhosted", "npmjs", "debian", "anaconda")),
+    *(f"{name}.com" for name in ("npmjs", "yarnpkg")),
+    *(f"{name}.io" for name in ("crates",)),
 ]
 FORBIDDEN = re.compile(
     r"(?<![\w.~-])/(?:work|root|home)/"  # a path from the root, not the middle of a URL or of a relative path
     rf"|\b(?:{'|'.join(re.escape(host) for host in HOSTS)})\b"
 )
+
+HOME = "/" + "home/"
 
 
 def local_names(folder: Path, names: list[str]) -> list[str]:
@@ -41,7 +44,7 @@ def files_of(folder: Path) -> list[str]:
 def test_files() -> None:
     names = files_of(ROOT)
     assert "pyproject.toml" in names
-    assert local_names(ROOT, names) == []
+    nothing(local_names(ROOT, names))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +52,7 @@ def test_files() -> None:
     [
         "see /" + "work/main",
         "'/" + "root/.ssh/key'",
-        "file:///" + "home/ada/x",
+        "file://" + HOME + "ada/x",
         "index-url = https://" + HOSTS[0] + "/simple",
         "https://files." + "pythonhosted" + ".org/x.whl",
     ],
@@ -59,7 +62,9 @@ def test_local_names_finds(tmp_path: Path, text: str) -> None:
     assert [found.rpartition(": ")[0] for found in local_names(tmp_path, ["x.md"])] == ["x.md:2"]
 
 
-@pytest.mark.parametrize("text", ["https://shop.example/home/1", "src/work/x", "~/work/x", "the pypi index"])
+@pytest.mark.parametrize(
+    "text", ["https://shop.example" + HOME + "1", "src" + HOME, "~" + HOME, "the pypi index"]
+)
 def test_local_names_allows(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.md").write_text(text, encoding="utf-8")
     assert local_names(tmp_path, ["x.md"]) == []

@@ -10,19 +10,13 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
+from agentrun.core.package_tools import Auth, JsonSchema, Part, Tool
 
-JsonSchema: TypeAlias = dict[str, Any]
-Effect: TypeAlias = Literal["read", "idempotent", "at_most_once"]
 Ruling: TypeAlias = Literal["allow", "modify", "ask", "defer", "deny", "interrupt"]
 Stage: TypeAlias = Literal["run_start", "input", "model_request", "tool_call", "tool_result", "output", "delivery"]
 
 
-class _Part(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of all parts: frozen, closed, fields by name."""
-
-
-class Price(_Part, frozen=True):
+class Price(Part, frozen=True):
     """What a million tokens cost, in micro-dollars."""
 
     input: int
@@ -33,7 +27,7 @@ class Price(_Part, frozen=True):
     """For input tokens read from the provider's cache."""
 
 
-class Route(_Part, frozen=True):
+class Route(Part, frozen=True):
     """One way to a model."""
 
     provider: str
@@ -54,7 +48,7 @@ class Route(_Part, frozen=True):
     """Further fields of the request body."""
 
 
-class Model(_Part, frozen=True):
+class Model(Part, frozen=True):
     """The routes in order of preference, and how they are asked."""
 
     routes: tuple[Route, ...]
@@ -77,144 +71,7 @@ class Model(_Part, frozen=True):
     """Whether replies are streamed."""
 
 
-class ToolBase(_Part, frozen=True, tag_field="kind"):
-    """What tools of every kind have in common."""
-
-    description: str
-    """What the model reads about the tool."""
-    effect: Effect
-    """What running it twice would do."""
-    parallel: bool
-    """Whether calls may run together with others."""
-    timeout: int
-    """How long one call may take, in milliseconds."""
-    visible: str | None
-    """CEL condition under which the model is offered the tool. Null: always."""
-    observation: bool
-    """Whether repeating it is normal."""
-    terminal: bool
-    """Whether a successful call ends the run."""
-    aborts_siblings: bool
-    """Whether a successful call cancels its siblings."""
-    on_denied: Literal["tell", "stop"]
-    """What a denial does."""
-
-
-class ArgsTool(ToolBase, frozen=True):
-    """A tool whose arguments are known when it is compiled."""
-
-    args: JsonSchema
-    """JSON Schema of the arguments, without references."""
-    actions: dict[str, JsonSchema]
-    """The arguments of each action, when the tool has actions."""
-
-
-class PythonTool(ArgsTool, frozen=True, tag="python"):
-    """A Python function."""
-
-    module: str
-    """The module."""
-    function: str
-    """The function in it."""
-    source: str
-    """Hash of the module's source."""
-    isolation: Literal["thread", "process"]
-    """Where it runs."""
-
-
-class Auth(_Part, frozen=True):
-    """A credential for an HTTP endpoint."""
-
-    secret: str
-    """The environment variable as ${NAME}."""
-    header: str
-    """The header it is sent in."""
-    scheme: str
-    """What is written before it."""
-
-
-class HttpTool(ArgsTool, frozen=True, tag="http"):
-    """An HTTP endpoint."""
-
-    url: str
-    """Where the call goes, with templates."""
-    method: str
-    """The HTTP method."""
-    query: dict[str, str]
-    """Query parameters, with templates."""
-    headers: dict[str, str]
-    """Request headers, with templates or ${NAME}."""
-    body: Any
-    """The request body, with templates. Null: none."""
-    auth: Auth | None
-    """The credential to send."""
-    result: str | None
-    """JMESPath expression that picks the result."""
-    hosts: tuple[str, ...]
-    """The hosts a call may reach."""
-    private_network: bool
-    """Whether loopback and private addresses may be reached."""
-    max_bytes: int
-    """The largest reply that is read."""
-
-
-class ShellTool(ArgsTool, frozen=True, tag="shell"):
-    """A command, run without a shell."""
-
-    argv: tuple[str, ...]
-    """The command and its arguments, with templates."""
-    env: dict[str, str]
-    """Environment variables the command sees."""
-    cwd: str
-    """The working directory, relative to the project's root."""
-    stdin: str | None
-    """What it reads on standard input, with templates."""
-    exits: tuple[int, ...]
-    """The exit codes that mean success."""
-    dash_args: bool
-    """Whether a filled-in argument may begin with a dash."""
-    grace: int
-    """How long it may take to end by itself, in milliseconds."""
-
-
-class McpTool(ToolBase, frozen=True, tag="mcp"):
-    """The tools of an MCP server."""
-
-    command: tuple[str, ...]
-    """The command that starts the server; empty when `url` is used."""
-    url: str | None
-    """The server's address."""
-    env: dict[str, str]
-    """Environment variables the server sees."""
-    headers: dict[str, str]
-    """Headers sent to `url`."""
-    tools: tuple[str, ...]
-    """Which of its tools the agent may see."""
-    effects: dict[str, Effect]
-    """The effect of single tools."""
-    private_network: bool
-    """Whether `url` may be a private address."""
-    requests: tuple[str, ...]
-    """Requests the server may make of its client."""
-    start_timeout: int
-    """How long it may take to answer `initialize`, in milliseconds."""
-
-
-class AgentTool(ToolBase, frozen=True, tag="agent"):
-    """Another agent, with its own package inside this one."""
-
-    args: JsonSchema
-    """JSON Schema of the arguments, made of the sub-agent's open params."""
-    params: dict[str, Any]
-    """Fixed values for its params."""
-    package: Package
-    """The sub-agent."""
-
-
-Tool: TypeAlias = PythonTool | HttpTool | ShellTool | McpTool | AgentTool
-
-
-class Rule(_Part, frozen=True):
+class Rule(Part, frozen=True):
     """One rule of the policy."""
 
     id: str
@@ -235,7 +92,7 @@ class Rule(_Part, frozen=True):
     """Why it is there."""
 
 
-class Policy(_Part, frozen=True):
+class Policy(Part, frozen=True):
     """Which calls go ahead."""
 
     default: Literal["deny", "ask", "allow"]
@@ -246,7 +103,7 @@ class Policy(_Part, frozen=True):
     """How long a person may take to answer, in milliseconds."""
 
 
-class Budgets(_Part, frozen=True):
+class Budgets(Part, frozen=True):
     """What a run may spend."""
 
     turns: int
@@ -265,7 +122,7 @@ class Budgets(_Part, frozen=True):
     """Turns before the last at which the model is told to wrap up. Null: it is not told."""
 
 
-class Limits(_Part, frozen=True):
+class Limits(Part, frozen=True):
     """Limits on single steps."""
 
     parallel_tools: int
@@ -288,7 +145,7 @@ class Limits(_Part, frozen=True):
     """How deep sub-agents may nest."""
 
 
-class Guards(_Part, frozen=True):
+class Guards(Part, frozen=True):
     """Detectors of an agent that goes in circles. Null: off."""
 
     repeated_call: int | None
@@ -309,7 +166,7 @@ class Guards(_Part, frozen=True):
     """The limit for observation tools."""
 
 
-class Retry(_Part, frozen=True):
+class Retry(Part, frozen=True):
     """How failed model calls are tried again."""
 
     attempts: int
@@ -322,7 +179,7 @@ class Retry(_Part, frozen=True):
     """The longest waiting in total, in milliseconds."""
 
 
-class Context(_Part, frozen=True):
+class Context(Part, frozen=True):
     """What happens when the conversation no longer fits."""
 
     overflow: Literal["fail", "compact"]
@@ -335,7 +192,7 @@ class Context(_Part, frozen=True):
     """Compactions without effect before the run stops."""
 
 
-class Admission(_Part, frozen=True):
+class Admission(Part, frozen=True):
     """Which inputs are accepted."""
 
     max_chars: int | None
@@ -344,7 +201,7 @@ class Admission(_Part, frozen=True):
     """Whether the same text is refused the second time in one session."""
 
 
-class Output(_Part, frozen=True):
+class Output(Part, frozen=True):
     """The contract of the final answer."""
 
     schema: JsonSchema | None
@@ -357,7 +214,7 @@ class Output(_Part, frozen=True):
     """Its deepest nesting."""
 
 
-class SinkBase(_Part, frozen=True, tag_field="kind"):
+class SinkBase(Part, frozen=True, tag_field="kind"):
     """What sinks of every kind have in common."""
 
     delivery: Literal["required", "optional", "disabled"]
@@ -400,7 +257,7 @@ class StdoutSink(SinkBase, frozen=True, tag="stdout"):
 Sink: TypeAlias = FileSink | JsonlSink | HttpSink | StdoutSink
 
 
-class Hook(_Part, frozen=True):
+class Hook(Part, frozen=True):
     """A Python function asked at a point of the run."""
 
     id: str
@@ -421,7 +278,7 @@ class Hook(_Part, frozen=True):
     """What its failure means."""
 
 
-class Session(_Part, frozen=True):
+class Session(Part, frozen=True):
     """What a run knows of earlier runs of its session."""
 
     history: Literal["full", "answers", "none"]
@@ -430,7 +287,7 @@ class Session(_Part, frozen=True):
     """How many runs are carried. Null: all."""
 
 
-class Redaction(_Part, frozen=True):
+class Redaction(Part, frozen=True):
     """Where a sensitive value is found."""
 
     name: str
@@ -441,7 +298,7 @@ class Redaction(_Part, frozen=True):
     """A pattern (RE2) that finds it."""
 
 
-class Replay(_Part, frozen=True):
+class Replay(Part, frozen=True):
     """How recordings are written and matched."""
 
     redact: tuple[Redaction, ...]
@@ -450,7 +307,7 @@ class Replay(_Part, frozen=True):
     """Fields that may differ without a miss."""
 
 
-class Package(_Part, frozen=True):
+class Package(Part, frozen=True):
     """A compiled agent. Its fields are the sections that have fingerprints of their own."""
 
     name: str
@@ -465,6 +322,8 @@ class Package(_Part, frozen=True):
     """The template of the default message."""
     tools: dict[str, Tool]
     """The tools by name."""
+    agents: dict[str, Package]
+    """The sub-agents, by the tool that calls them."""
     policy: Policy
     """Which calls go ahead."""
     budgets: Budgets

@@ -42,7 +42,9 @@ _STYLES: dict[str | None, Style] = {
 _foreign = re.compile(
     "[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
-_anchor = re.compile(r"&[^\s,\[\]{}]+(?:[ \t]+|[ \t]*(?:#[^\n]*)?\n)*(?:#[^\n]*\n[ \t\n]*)*")
+_anchor = re.compile(r"&[^\s,\[\]{}]+(?:[ \t]+|(?:#[^\n]*)?\n)*+")
+
+_directive = re.compile(r"^%(?!YAML[ \t]+1\.2[ \t]*(?:#.*)?$).*", re.MULTILINE)
 
 _parse: Callable[..., Iterator[Any]] = yaml.parse
 
@@ -158,35 +160,48 @@ class _Builder:
             self.stop(
                 place, "spec.documents", "a second document begins here", "use one file for each document"
             )
-        if event.version not in (None, (1, 2)):
-            self.problem(place, "spec.yaml_syntax", "documents are read as YAML 1.2", "remove the %YAML line")
+        directive = _directive.search(self.source.text, 0, event.end_mark.index)
+        if directive:
+            message = f"the directive {quoted(directive[0])} is not allowed: documents are YAML 1.2"
+            self.problem(
+                place_at(self.source, directive.start()), "spec.yaml_syntax", message, "remove the line"
+            )
 
     def place(self, event: Any) -> Place:
         """Where the text of an event stands, its anchor left out."""
         mark, end = event.start_mark, event.end_mark
-        if getattr(event, "anchor", None) is not None and type(event) is not yaml.AliasEvent:
-            return place_at(self.source, self.begin(event))
-        width = end.column - mark.column if end.line == mark.line else 1
-        self.last = Place(self.source, mark.line + 1, mark.column + 1, max(width, 1))
+        line, column = mark.line, mark.column
+        if getattr(event, "anchor", None) is not None:
+            begin = self.begin(event)
+            line += self.source.text.count("\n", mark.index, begin)
+            column = (
+                begin - 1 - self.source.text.rfind("\n", 0, begin)
+                if line > mark.line
+                else column + begin - mark.index
+            )
+        width = end.column - column if end.line == line else 1
+        self.last = Place(self.source, line + 1, column + 1, max(width, 1))
         return self.last
 
     def begin(self, event: Any) -> int:
         index: int = event.start_mark.index
         if event.anchor is None:
             return index
-        skipped = _anchor.match(self.source.text, index)
+        skipped = _anchor.match(self.source.text, index)  # no match for an alias, which begins with *
         return skipped.end() if skipped else index
 
     def count(self, place: Place, nodes: int) -> None:
         self.nodes += nodes
         if self.nodes > MAX_NODES:
-            code = "spec.alias_limit" if self.aliases else "spec.too_large"
-            self.stop(place, code, f"the document has more than {MAX_NODES:,} values", "split it into files")
+            code, more = ("spec.alias_limit", " with its aliases") if self.aliases else ("spec.too_large", "")
+            message = f"the document has more than {MAX_NODES:,} values{more}"
+            self.stop(place, code, message, "split it into files")
 
     def tag(self, event: Any, place: Place) -> None:
         if event.tag is not None:
             hint = "remove the tag; quote a value to make it a text"
-            self.problem(place, "spec.tag", f"the tag {quoted(event.tag)} is not allowed", hint)
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            self.problem(place, "spec.tag", f"the tag {quoted(tag)} is not allowed", hint)
 
     def scalar(self, event: Any) -> None:
         place = self.place(event)
@@ -205,7 +220,10 @@ class _Builder:
                 value = resolve(text)
             except BadNumber as bad:
                 self.problem(place, "spec.number", bad.message, bad.hint)
-        node = Scalar(value, text, place, style, self.begin(event), event.end_mark.index)
+        start, end = self.begin(event), event.end_mark.index
+        if not text and style == "plain" and top is not None and not wants_key:
+            place, start, end = top.key_place, 0, 0  # a missing value is looked for where its key stands
+        node = Scalar(value, text, place, style, start, end)
         if event.anchor is not None:
             self.anchors[event.anchor] = (node, 1, 0)
         if top is not None and wants_key:

@@ -42,6 +42,7 @@ CODES: dict[str, str] = {
 
 _EXCERPT = 100
 _LONGEST = 500
+_MARGIN = 20_000
 
 
 class Source(Struct, frozen=True):
@@ -54,7 +55,7 @@ class Source(Struct, frozen=True):
     text: str
 
     def __repr__(self) -> str:  # the text may hold what must not be printed
-        return f"Source({self.shown!r})"
+        return f"Source({_printable(self.shown)!r})"
 
     def line(self, number: int) -> str | None:
         """One line without its line end; None when there is no such line."""
@@ -235,7 +236,9 @@ def _hidden(place: Place, line: str) -> list[tuple[int, int]]:
     )
     if opened >= 0 and not any("-----END" in text for text in before[opened:]):
         return whole
-    return secret.hidden(line)
+    # A secret is looked for well beyond what is shown, but not in the whole of a line of a megabyte.
+    first = max(0, place.column - _MARGIN)
+    return [(first + a, first + b) for a, b in secret.hidden(line[first : place.column + _MARGIN])]
 
 
 def _width(char: str) -> int:

@@ -68,7 +68,7 @@ def resolve(text: str) -> Value:
 def _decimal(text: str) -> int:
     digits = text.lstrip("+-")
     if len(digits) > 1 and digits[0] == "0":
-        short = quoted(digits.lstrip("0") or "0", 30).strip('"')
+        short = quoted(text.replace(digits, digits.lstrip("0") or "0"), 30).strip('"')
         raise BadNumber(
             f"the number {quoted(text, 30)} begins with 0: octal to some readers, decimal to others",
             f"quote it if it is a text, or write {short}",

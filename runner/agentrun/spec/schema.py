@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from agentrun.spec.schema_keys import SHARED_KEYS
 from agentrun.spec.v1.agent import Agent
 from agentrun.spec.v1.documents import BudgetsFile, CasesFile, PolicyFile, ToolsFile
 from agentrun.spec.v1.values import FileRef
@@ -31,7 +32,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
 }
 """The documents people write, by the name of their schema."""
 
-SHARED = {"tools": "ToolsPart", "policy": "PolicyPart", "budgets": "BudgetsPart"}
+SHARED = {key: f"{key.title()}Part" for key in SHARED_KEYS}
 """Keys of an agent that may be inline, `{file: …}`, or a list of both."""
 
 NOT_IN_PROFILES = ("agentrun", "name", "profiles")

@@ -38,15 +38,16 @@ def place_at(source: Source, index: int, width: int = 1) -> Place:
 def _reason(text: str, what: str, context: str, at: int, opened: int) -> tuple[int, str, str | None]:
     """Where to point, what to say, what to do."""
     start = text.rfind("\n", 0, at) + 1
-    before = text[start:at]
     char = text[at : at + 1]
     tab = re.match(r" *\t", text[start : at + 1])
     if tab or "tab character" in what:
         index = start + tab.end() - 1 if tab else at
         return index, "a tab is used for indentation", "indent with spaces"
     if "quoted scalar" in context or "double-quoted" in context:
-        return _quoted(what, at, opened)
-    if "flow" in context:
+        return _quoted(text, what, at, opened)
+    if char == ":" and any(words in what for words in ("expected key", "block end", "node content")):
+        return at, 'a name is missing before this ":"', "write the key before the colon"
+    if "flow sequence" in context or "flow mapping" in context:
         return _bracket(text, at, opened)
     if "alias" in context or "anchor" in context:
         return (
@@ -59,10 +60,7 @@ def _reason(text: str, what: str, context: str, at: int, opened: int) -> tuple[i
         hint = "quote the template" if template else _QUOTE_IT
         return at, f"an unquoted value cannot begin with {quoted(char)}", hint
     if "mapping values" in what:
-        if re.fullmatch(r"[ -]*[^\s:'\"]+", before):
-            hint = "check the indentation, the line above, and that a space follows each colon"
-            return start + len(before) - len(before.lstrip(" -")), "a key is not expected here", hint
-        return at, 'a ":" is not expected here', 'quote a value that contains ": "'
+        return _second_colon(text, start, at)
     if "expected ':'" in what:
         return opened, "this line is neither a key nor part of a value", 'write "key: value", with a space'
     if "sequence entries" in what:
@@ -74,10 +72,26 @@ def _reason(text: str, what: str, context: str, at: int, opened: int) -> tuple[i
     return _other(text, what, context, at)
 
 
-def _quoted(what: str, at: int, opened: int) -> tuple[int, str, str | None]:
+def _second_colon(text: str, start: int, at: int) -> tuple[int, str, str | None]:
+    before = text[start:at]
+    if not re.fullmatch(r"[ -]*[^\s:'\"]+", before):
+        return at, 'a ":" is not expected here', 'quote a value that contains ": "'
+    above = text.rfind("\n", 0, max(start - 1, 0)) + 1
+    glued = re.match(r"[ -]*[A-Za-z_][\w-]*:(?=[^\s/])", text[above:start])
+    if glued:
+        return (
+            above + glued.end() - 1,
+            "no space follows this colon, so it is no key",
+            "write a space after it",
+        )
+    key = start + len(before) - len(before.lstrip(" -"))
+    return key, "a key is not expected here", "check the indentation of this line and the one above"
+
+
+def _quoted(text: str, what: str, at: int, opened: int) -> tuple[int, str, str | None]:
     if "escape" in what or "hexadecimal" in what:
         hint = "double the backslash, or use single quotes; write characters above U+FFFF as they are"
-        return at, "this escape does not exist in double quotes", hint
+        return text.rfind("\\", opened, at + 1), "this escape does not exist in double quotes", hint
     return (
         opened,
         "the quote opened here is not closed",
@@ -104,9 +118,14 @@ def _other(text: str, what: str, context: str, at: int) -> tuple[int, str, str |
             "a list goes on here with something that is no item",
             'begin each item with "- ", at one indentation',
         )
+    if text[:at].rstrip(" ").endswith(("'", '"')) and ("key" in what or "block end" in what):
+        return (
+            at,
+            "text follows a closing quote",
+            "quote the value as a whole; in single quotes write '' for '",
+        )
     if "expected key" in what or ("block mapping" in context and "block end" in what):
-        hint = "check the indentation; quote a value as a whole, not a part of it"
-        return at, "neither a key nor the end of this mapping", hint
+        return at, "neither a key nor the end of this mapping", "check the indentation"
     if "document start" in what:
         return at, "the document has ended before this", "quote a value as a whole; use one indentation"
     if "node content" in what:

@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from agentrun.spec.problems import Place
 
-Style = Literal["plain", "single", "double", "literal", "folded"]
+Style = Literal["plain", "single", "double", "literal", "folded", "file"]
+"""How a scalar is written; `file` is the whole text of a file of its own."""
 Value = str | int | float | bool | None
 
 
@@ -75,8 +76,12 @@ Node = Scalar | Sequence | Mapping
 
 
 def plain(node: Node) -> Any:
-    """The data alone: dict, list, str, int, float, bool, None. Nothing in it is shared."""
+    """The data alone: dict, list, str, int, float, bool, None. Nothing in it is shared.
+
+    A whole number is an int however it is written (`1.0`): JSON knows one kind of number."""
     match node:
+        case Scalar(value=float() as number) if number.is_integer() and abs(number) < 2**53:
+            return int(number)
         case Scalar():
             return node.value
         case Sequence():
@@ -119,6 +124,8 @@ def _child(node: Node, step: str | int) -> Node | None:
 
 def _positions(raw: str, text: str, style: Style) -> list[int] | None:
     """The offset in the raw form of each character of a scalar's text, and of its end; None if unknown."""
+    if style == "file":
+        return list(range(len(text) + 1))
     if style in ("literal", "folded"):
         return _block_positions(raw, text)
     return _flow_positions(raw, text, style)

@@ -19,6 +19,7 @@ from agentrun.spec.v1.values import (
     ParamName,
     Pattern,
     Reference,
+    SecretRef,
     Size,
     TemplateText,
 )
@@ -26,10 +27,15 @@ from agentrun.spec.v1.values import (
 Dollars: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
 """US dollars for a million tokens."""
 
-Route: TypeAlias = Annotated[str, Meta(pattern="^[a-z][a-z0-9_-]{0,63}/[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$")]
+MODEL_NAME = "^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
+ROUTE = "^[a-z][a-z0-9_-]{0,63}/[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
+TOOL_CHOICE = "^[a-z][a-z0-9_.-]{0,127}$"
+FIELD_PATH = "^[A-Za-z0-9_*-]+(\\.[A-Za-z0-9_*-]+)*$"
+
+Route: TypeAlias = Annotated[str, Meta(pattern=ROUTE)]
 """A provider and a model: anthropic/claude-haiku-4-5."""
 
-FieldPath: TypeAlias = Annotated[str, Meta(pattern="^[A-Za-z0-9_*-]+(\\.[A-Za-z0-9_*-]+)*$", max_length=256)]
+FieldPath: TypeAlias = Annotated[str, Meta(pattern=FIELD_PATH, max_length=256)]
 """A dotted path into a recorded request or reply; * stands for any key or index."""
 
 
@@ -49,11 +55,11 @@ class FallbackModel(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     provider: Name
     """The wire format: openai, openai-responses, anthropic, gemini, or a provider registered by the host."""
-    name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$")]
+    name: Annotated[str, Meta(pattern=MODEL_NAME)]
     """The model's name as the provider knows it."""
     base_url: EnvText | UnsetType = UNSET
     """Where the provider is reached; ${NAME} takes it from the environment. Absent: the provider's own address."""
-    api_key: Annotated[str, Meta(pattern="^\\$\\{[A-Za-z_][A-Za-z0-9_]{0,127}\\}$")] | UnsetType = UNSET
+    api_key: SecretRef | UnsetType = UNSET
     """The environment variable that holds the key, as ${NAME}. Absent: the provider's usual one."""
     headers: dict[HeaderName, EnvText] = {}
     """Further request headers; ${NAME} takes a value from the environment."""
@@ -80,7 +86,7 @@ class Model(FallbackModel, frozen=True, forbid_unknown_fields=True, kw_only=True
     """The longest reply. It is also what a budget reserves before a call."""
     reasoning: Literal["none", "low", "medium", "high"] | UnsetType = UNSET
     """How much the model may think before it answers, for models that do."""
-    tool_choice: Annotated[str, Meta(pattern="^[a-z][a-z0-9_.-]{0,127}$")] = "auto"
+    tool_choice: Annotated[str, Meta(pattern=TOOL_CHOICE)] = "auto"
     """`auto`, `required` (some tool), `none`, or the name of one tool."""
     stream: bool = False
     """Whether replies are streamed."""

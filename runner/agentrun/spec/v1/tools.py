@@ -13,6 +13,7 @@ from agentrun.spec.v1.values import (
     JsonSchema,
     Name,
     Reference,
+    SecretRef,
     Size,
     TemplateText,
 )
@@ -20,13 +21,18 @@ from agentrun.spec.v1.values import (
 Effect: TypeAlias = Literal["read", "idempotent", "at_most_once"]
 """What running a call twice would do: nothing, the same once more under one key, or harm."""
 
-EnvName: TypeAlias = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+ENV_NAME = "^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+HEADER_NAME = "^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$"
+HOST = "^(\\*\\.)?[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(:[0-9]{1,5})?$"
+MCP_NAME = "^[A-Za-z0-9_.*/-]{1,128}$"
+
+EnvName: TypeAlias = Annotated[str, Meta(pattern=ENV_NAME)]
 """The name of an environment variable."""
 
-HeaderName: TypeAlias = Annotated[str, Meta(pattern="^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")]
+HeaderName: TypeAlias = Annotated[str, Meta(pattern=HEADER_NAME)]
 """The name of an HTTP header."""
 
-Host: TypeAlias = Annotated[str, Meta(pattern="^(\\*\\.)?[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(:[0-9]{1,5})?$")]
+Host: TypeAlias = Annotated[str, Meta(pattern=HOST)]
 """A host, optionally with a port, or *.domain for all its sub-domains."""
 
 
@@ -74,7 +80,7 @@ class PythonTool(ArgsTool, frozen=True, forbid_unknown_fields=True, kw_only=True
 class Auth(Struct, frozen=True, forbid_unknown_fields=True):
     """A credential for an HTTP endpoint, bound to the origin of the tool's URL."""
 
-    secret: Annotated[str, Meta(pattern="^\\$\\{[A-Za-z_][A-Za-z0-9_]{0,127}\\}$")]
+    secret: SecretRef
     """The environment variable that holds the credential, as ${NAME}."""
     header: HeaderName = "Authorization"
     """The header it is sent in."""
@@ -137,9 +143,9 @@ class McpTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, t
     """Environment variables the server sees, and no others: fixed text or ${NAME}."""
     headers: dict[HeaderName, Annotated[str, Meta(max_length=4096)]] = {}
     """Headers sent to `url`: fixed text or text with ${NAME}."""
-    tools: Annotated[list[Annotated[str, Meta(pattern="^[A-Za-z0-9_.*/-]{1,128}$")]], Meta(min_length=1, max_length=256)] = field(default_factory=lambda: ["*"])
+    tools: Annotated[list[Annotated[str, Meta(pattern=MCP_NAME)]], Meta(min_length=1, max_length=256)] = field(default_factory=lambda: ["*"])
     """Which of the server's tools the agent may see: names or globs."""
-    effects: dict[Annotated[str, Meta(pattern="^[A-Za-z0-9_.*/-]{1,128}$")], Effect] = {}
+    effects: dict[Annotated[str, Meta(pattern=MCP_NAME)], Effect] = {}
     """The effect of single tools, by name or glob; hints of the server are never trusted."""
     private_network: bool = False
     """Whether `url` may be a loopback or private address."""

@@ -6,23 +6,31 @@ from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Struct
 
-Name: TypeAlias = Annotated[str, Meta(pattern="^[a-z][a-z0-9_-]{0,63}$")]
+NAME = "^[a-z][a-z0-9_-]{0,63}$"
+PARAM_NAME = "^[a-z][a-z0-9_]{0,63}$"
+DURATION = "^[1-9][0-9]{0,8}(ms|s|m|h|d)$"
+MAGNITUDE = "^[1-9][0-9]{0,5}(\\.[0-9]{1,3})?(k|M)$"
+BYTES = "^[1-9][0-9]{0,5}(KiB|MiB)$"
+REFERENCE = "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
+SECRET = "^\\$\\{[A-Za-z_][A-Za-z0-9_]{0,127}\\}$"
+
+Name: TypeAlias = Annotated[str, Meta(pattern=NAME)]
 """A name of an agent, tool, sink or profile."""
 
-ParamName: TypeAlias = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]{0,63}$")]
+ParamName: TypeAlias = Annotated[str, Meta(pattern=PARAM_NAME)]
 """A name that templates and conditions can use as a variable."""
 
-Duration: TypeAlias = Annotated[str, Meta(pattern="^[1-9][0-9]{0,8}(ms|s|m|h|d)$")]
+Duration: TypeAlias = Annotated[str, Meta(pattern=DURATION)]
 """A length of time with its unit: 500ms, 30s, 2m, 1h, 1d."""
 
 Count: TypeAlias = (
     Annotated[int, Meta(ge=1, le=1_000_000_000)]
-    | Annotated[str, Meta(pattern="^[1-9][0-9]{0,5}(\\.[0-9]{1,3})?(k|M)$")]
+    | Annotated[str, Meta(pattern=MAGNITUDE)]
 )
 """A count, optionally with a magnitude: 800, 50k, 1.5M."""
 
 Size: TypeAlias = (
-    Annotated[int, Meta(ge=1, le=1_000_000_000)] | Annotated[str, Meta(pattern="^[1-9][0-9]{0,5}(KiB|MiB)$")]
+    Annotated[int, Meta(ge=1, le=1_000_000_000)] | Annotated[str, Meta(pattern=BYTES)]
 )
 """A size in bytes, optionally with a unit: 4096, 50KiB, 2MiB."""
 
@@ -38,8 +46,11 @@ Condition: TypeAlias = Annotated[str, Meta(min_length=1, max_length=8192)]
 Pattern: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1024)]
 """A regular expression in RE2 syntax."""
 
-Reference: TypeAlias = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
+Reference: TypeAlias = Annotated[str, Meta(pattern=REFERENCE, max_length=256)]
 """A Python function as module:function, found under the project's import roots."""
+
+SecretRef: TypeAlias = Annotated[str, Meta(pattern=SECRET)]
+"""An environment variable that holds a credential, as ${NAME}."""
 
 JsonSchema: TypeAlias = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/$defs/JsonSchema"})]
 """A JSON Schema (draft 2020-12), inline or {file: …}. References to other files or hosts are refused."""

@@ -1,25 +1,24 @@
 """What a template may say.
 
-Rule 1  Everything allowed is listed here: kinds of nodes, one function, the filters and tests. The rest is refused
-        at check time.
-Rule 2  No node is looked at that the renderer has no rule for, and the other way round: a test compares the two lists.
-Rule 3  Names are resolved as Jinja does: a loop has its own scope, a choice (`if`) has none.
-Rule 4  Nothing is evaluated while checking, so checking `'a' * 10**9` costs what reading it costs.
+Rule 1  Everything allowed is listed: kinds of nodes, one function, filters, tests. The rest is refused.
+Rule 2  The renderer has a rule for every kind of node in these lists and for no other; a test compares them.
+Rule 3  Nothing is evaluated while checking, so checking `'a' * 10**9` costs what reading it costs.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from jinja2 import nodes
 
-from agentrun.compiler.template_fault import Faults, nearest, short
-from agentrun.compiler.template_functions import FILTERS, TESTS, arguments, misuse
-from agentrun.compiler.template_meter import LARGEST
-from agentrun.compiler.template_source import normal_lines, parse
+from agentrun.compiler.template_language.fault import Faults, nearest, short
+from agentrun.compiler.template_language.filters import FILTERS
+from agentrun.compiler.template_language.meter import LARGEST
+from agentrun.compiler.template_language.predicates import TESTS, arguments, misuse
+from agentrun.compiler.template_language.source import normal_lines, parse
 
 MAX_DEPTH: Final = 100
 LOOP_FIELDS: Final = frozenset({"index", "index0", "revindex", "revindex0", "first", "last", "length"})
@@ -34,12 +33,29 @@ ARITHMETIC: Final[Mapping[type[nodes.Node], str]] = {
 }
 EXPRESSIONS: Final[frozenset[type[nodes.Node]]] = frozenset(
     {
-        *(nodes.TemplateData, nodes.Name, nodes.Const, nodes.List, nodes.Tuple, nodes.Dict),
-        *(nodes.Getattr, nodes.Getitem, nodes.Filter, nodes.Test, nodes.Call, nodes.Compare, nodes.Concat),
-        *(nodes.And, nodes.Or, nodes.Not, nodes.CondExpr, nodes.Neg, nodes.Pos, *ARITHMETIC),
+        nodes.TemplateData,
+        nodes.Name,
+        nodes.Const,
+        nodes.List,
+        nodes.Tuple,
+        nodes.Dict,
+        nodes.Getattr,
+        nodes.Getitem,
+        nodes.Filter,
+        nodes.Test,
+        nodes.Call,
+        nodes.Compare,
+        nodes.Concat,
+        nodes.And,
+        nodes.Or,
+        nodes.Not,
+        nodes.CondExpr,
+        nodes.Neg,
+        nodes.Pos,
+        *ARITHMETIC,
     }
 )
-_PARTS: Final = frozenset({nodes.Operand, nodes.Pair, nodes.Keyword, nodes.Slice})
+PARTS: Final = frozenset({nodes.Operand, nodes.Pair, nodes.Keyword, nodes.Slice})
 _BUILT_IN: Final = frozenset({"loop", "range"})
 _OTHER_FILTERS: Final = {
     "attr": "write `value.name`",
@@ -63,7 +79,7 @@ _METHODS: Final = {
 
 
 class Reading(NamedTuple):
-    """A template that has been read: its tree, and the mistakes that do not depend on the names it may see."""
+    """A template that was read: its tree, and the mistakes that do not depend on the names it may see."""
 
     source: str
     tree: nodes.Template | None
@@ -76,8 +92,8 @@ def read(source: str) -> Reading:
     source = normal_lines(source)
     faults = Faults(source)
     tree = parse(source, faults)
-    if tree is not None:
-        _Grammar(faults).check(tree)
+    if tree is not None and not _Grammar(faults).check(tree):
+        tree = None
     return Reading(source, tree, faults)
 
 
@@ -87,16 +103,18 @@ class _Grammar:
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
 
-    def check(self, tree: nodes.Template) -> None:
+    def check(self, tree: nodes.Template) -> bool:
+        """Note all that is not allowed; say whether the tree is shallow enough for walks that do recurse."""
         pending: list[tuple[nodes.Node, int]] = [(node, 1) for node in tree.body]
         while pending and not self._faults.full:
             node, depth = pending.pop()
             if depth > MAX_DEPTH:
                 offset = node.lineno or 0
                 self._faults.syntax(offset, 1, "this is nested too deeply", "put parts of it in `{% set %}`")
-                return
+                return False
             if self._allowed(node):
                 pending.extend((child, depth + 1) for child in node.iter_child_nodes())
+        return not pending
 
     def _allowed(self, node: nodes.Node) -> bool:
         """Note what is wrong with one node; say whether to look inside."""
@@ -107,12 +125,15 @@ class _Grammar:
                 self._constant(node)
             case nodes.Getattr():
                 if node.attr.startswith("_"):
-                    self._underscore(node.attr, node.lineno, f'write `["{node.attr[:40]}"]`')
+                    hint = None if node.attr.startswith("__") else f'write `["{node.attr[:40]}"]`'
+                    self._underscore(node.attr, node.lineno, hint)
             case nodes.Getitem():
                 if isinstance(node.arg, nodes.Const) and str(node.arg.value).startswith("__"):
                     self._underscore(str(node.arg.value), node.lineno, None)
                 if isinstance(node.arg, nodes.Tuple):
-                    self._faults.forbidden(node.lineno, 1, "one key or slice at a time", "write `value[a][b]`")
+                    self._faults.forbidden(
+                        node.lineno, 1, "one key or slice at a time", "write `value[a][b]`"
+                    )
             case nodes.Filter() | nodes.Test():
                 self._function(node)
             case nodes.Call():
@@ -129,11 +150,13 @@ class _Grammar:
         return True
 
     def _kind(self, node: nodes.Node) -> bool:
-        if type(node) in STATEMENTS | EXPRESSIONS | _PARTS:
+        if type(node) in STATEMENTS | EXPRESSIONS | PARTS:
             return True
-        place = next((part.lineno for part in [node, *node.iter_child_nodes()] if part.lineno is not None), 0)
+        place = node.lineno or max((part.lineno or 0 for part in node.iter_child_nodes()), default=0)
         if isinstance(node, nodes.Pow):
-            self._faults.forbidden(place, 1, "`**` is not allowed in a template", "write the product: `n * n`")
+            self._faults.forbidden(
+                place, 1, "`**` is not allowed in a template", "write the product: `n * n`"
+            )
         elif isinstance(node, nodes.AssignBlock):
             hint = "use `{% set name = value %}`; join parts with `~`"
             self._faults.forbidden(place, 3, "`{% set %}` without `=` is not allowed in a template", hint)
@@ -148,7 +171,7 @@ class _Grammar:
     def _name(self, node: nodes.Name) -> None:
         if node.name.startswith("_"):
             self._underscore(node.name, node.lineno, None)
-        elif not node.name.isascii():  # `аrgs` with a Cyrillic а is another name that looks the same
+        elif not node.name.isascii():  # a Cyrillic letter makes another name that looks the same
             message = f"{short(node.name)}: names are made of the letters a to z, digits and underscores"
             self._faults.forbidden(node.lineno, len(node.name), message)
         elif node.ctx == "store" and node.name in _BUILT_IN:
@@ -157,9 +180,15 @@ class _Grammar:
 
     def _constant(self, node: nodes.Const) -> None:
         value = node.value
-        if type(value) in (int, float) and not (math.isfinite(value) and abs(value) <= LARGEST or type(value) is float and math.isfinite(value)):
+        if (isinstance(value, int) and abs(value) > LARGEST) or (
+            isinstance(value, float) and not math.isfinite(value)
+        ):
             self._faults.syntax(node.lineno, 1, "this number is too large", "numbers go up to 2**53")
-        elif isinstance(value, str) and not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+        elif (
+            isinstance(value, str)
+            and not value.isascii()
+            and any("\ud800" <= char <= "\udfff" for char in value)
+        ):
             hint = "write the character itself"
             self._faults.syntax(node.lineno, 1, "half a surrogate pair is no character", hint)
 
@@ -183,7 +212,7 @@ class _Grammar:
         if node.dyn_args is not None or node.dyn_kwargs is not None:
             self._faults.forbidden(offset, width, "`*` and `**` arguments are not allowed", "write them out")
             return
-        reason = misuse(known[node.name], len(node.args), [keyword.key for keyword in node.kwargs])
+        reason = misuse(known[node.name], len(node.args), [str(keyword.key) for keyword in node.kwargs])
         if reason:
             takes = ", ".join(arguments(known[node.name]))
             hint = f"`{node.name}` takes {f'({takes})' if takes else 'no arguments'}"
@@ -211,95 +240,3 @@ class _Grammar:
         hint = _METHODS.get(name, "only `range(…)` can be called; everything else is a filter: `value|upper`")
         self._faults.forbidden(offset, len(name), f"{short(name)} cannot be called in a template", hint)
         return False
-
-
-Fields = Collection[str] | None
-
-
-class NameCheck:
-    """Follows the scopes of a tree that `_Grammar` has bounded: finds free names, and unknown fields of known ones."""
-
-    def __init__(self, names: Mapping[str, Fields], faults: Faults | None) -> None:
-        self._names = names
-        self._faults = faults
-        self.free: set[str] = set()
-
-    def body(self, statements: list[nodes.Node], scope: dict[str, Fields]) -> None:
-        """Statements in order; `scope` gains what they set."""
-        for statement in statements:
-            self._visit(statement, scope)
-
-    def _visit(self, node: nodes.Node, scope: dict[str, Fields]) -> None:
-        match node:
-            case nodes.Name():
-                self._loaded(node, scope)
-            case nodes.Getattr():
-                self._field(node.node, node.attr, self._visit_base(node, scope), node.lineno)
-            case nodes.Getitem():
-                fields = self._visit_base(node, scope)
-                if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
-                    self._field(node.node, node.arg.value, fields, node.lineno)
-                else:
-                    self._visit(node.arg, scope)
-            case nodes.For():
-                self._loop(node, scope)
-            case nodes.Assign():
-                self._visit(node.node, scope)
-                scope.update(dict.fromkeys(_targets(node.target)))
-            case nodes.Call():
-                for child in node.args:
-                    self._visit(child, scope)
-            case _ if type(node) in STATEMENTS | EXPRESSIONS | _PARTS:
-                for child in node.iter_child_nodes():
-                    self._visit(child, scope)
-            case _:  # refused by `_Grammar`; what it would have defined is not reported a second time
-                scope.update(dict.fromkeys(_defined_by(node)))
-
-    def _visit_base(self, node: nodes.Getattr | nodes.Getitem, scope: dict[str, Fields]) -> Fields:
-        self._visit(node.node, scope)
-        if isinstance(node.node, nodes.Name):
-            return scope[node.node.name] if node.node.name in scope else self._names.get(node.node.name)
-        return None
-
-    def _loop(self, node: nodes.For, scope: dict[str, Fields]) -> None:
-        self._visit(node.iter, scope)
-        inner: dict[str, Fields] = {**scope, **dict.fromkeys(_targets(node.target))}
-        if node.test is not None:
-            self._visit(node.test, inner)
-        self.body(node.body, {**inner, "loop": LOOP_FIELDS})
-        self.body(node.else_, dict(scope))
-
-    def _loaded(self, node: nodes.Name, scope: dict[str, Fields]) -> None:
-        if node.name in scope:
-            return
-        self.free.add(node.name)
-        if self._faults is not None and node.name not in self._names:
-            hint = nearest(node.name, {*self._names, *scope})
-            if node.name == "loop":
-                hint = "`loop` is known inside a `{% for %}` only"
-            message = f"{short(node.name)} is not known here"
-            self._faults.add(node.lineno, len(node.name), "template_unknown_name", message, hint)
-
-    def _field(self, base: nodes.Node, field: str, fields: Fields, offset: int) -> None:
-        if self._faults is not None and fields is not None and field not in fields:
-            owner = base.name if isinstance(base, nodes.Name) else ""
-            message = f"{short(owner)} has no field {short(field)}"
-            place = self._faults.find(field, offset)
-            self._faults.add(place, len(field), "template_unknown_name", message, nearest(field, fields))
-
-
-def _targets(target: nodes.Node) -> list[str]:
-    return [name.name for name in [target, *target.find_all(nodes.Name)] if isinstance(name, nodes.Name)]
-
-
-def _defined_by(node: nodes.Node) -> list[str]:
-    match node:
-        case nodes.Macro():
-            return [node.name]
-        case nodes.Import():
-            return [node.target]
-        case nodes.FromImport():
-            return [name if isinstance(name, str) else name[1] for name in node.names]
-        case nodes.AssignBlock():
-            return _targets(node.target)
-    return []

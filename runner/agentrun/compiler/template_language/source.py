@@ -15,28 +15,35 @@ from jinja2 import Environment, TemplateSyntaxError, nodes
 from jinja2.lexer import TokenStream
 from jinja2.parser import Parser
 
-from agentrun.compiler.template_fault import Faults, short
-from agentrun.compiler.template_tags import Tag, Token, check_tags, is_readable, tags_of
+from agentrun.compiler.template_language.fault import Faults, short
+from agentrun.compiler.template_language.tags import Tag, Token, check_tags, is_readable, tags_of
 
 MAX_SOURCE: Final = 1 << 20
-MAX_TOKENS: Final = 10_000
+MAX_TOKENS: Final = 20_000
 _MAX_FRAMES: Final = 300
-"""Python calls the parser may stack up for one expression; with the tags around it, half of Python's limit."""
+"""Calls the parser may stack up for one expression; with the tags around it, half of what Python has."""
 _FRAMES_PER_BRACKET: Final = 15
-_MAX_NUMBER: Final = 32
-_MAX_REREAD: Final = 20_000
+_MAX_NUMERAL: Final = 32
+_MAX_BACKSLASHES: Final = 100_000
+"""Jinja's lexer takes 160 bytes for each escape in a text between quotes."""
+_MAX_REREAD: Final = 40_000
 """Tokens read again after syntax errors, in all: twenty readings of a long template would take seconds."""
 
 # As Hugging Face's chat templates do it: a tag alone on its line leaves no empty line in the prompt.
-_ENVIRONMENT: Final = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+_ENVIRONMENT: Final = Environment(  # noqa: S701 - it never renders, and prompts are not HTML
+    trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+)
 _NEWLINE: Final = re.compile(r"\r\n?")
 _ESCAPE: Final = re.compile(
-    r"\\(?:[\\'\"\nabfnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|U0010[0-9a-fA-F]{4}|(.))", re.S
+    r"\\(?:[\\'\"\nabfnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|U0010[0-9a-fA-F]{4}|(.))",
+    re.DOTALL,
 )
+# Jinja's lexer matches a numeral digit by digit: a million of them take a second and 240 MiB.
+_LONG_NUMERAL: Final = re.compile(r"(?<![\d_])[\d_]{10000}|0[xX][\da-fA-F_]{10000}")
 _HINTS: Final = {
+    "Expected an expression": "put a value here",
     "end of print statement": "a `{{ }}` holds one expression: join parts with `~`",
     "end of statement block": "close the tag with `%}`",
-    "Expected an expression": "put a value here",
     "can't assign": "`{% set %}` and `{% for %}` need a name to fill",
 }
 
@@ -54,6 +61,8 @@ def parse(source: str, faults: Faults) -> nodes.Template | None:
     if len(source) > MAX_SOURCE:
         faults.syntax(0, 1, f"the template is longer than {MAX_SOURCE} characters")
         return None
+    if not _lexable(source, faults):
+        return None
     tokens = _lex(source, faults)
     if tokens is None or not _bounded(tokens, faults):
         return None
@@ -61,9 +70,26 @@ def parse(source: str, faults: Faults) -> nodes.Template | None:
     return _read(tokens, tags, faults) if check_tags(tags, faults) else None
 
 
+def is_template(source: str) -> bool:
+    """Whether a text has anything in it that a render would replace."""
+    return "{{" in source or "{%" in source or "{#" in source
+
+
 def normal_lines(source: str) -> str:
-    """Line ends as Jinja counts them, so that a checkout with CRLF gives the same text and the same places."""
+    """Line ends as Jinja counts them: a checkout with CRLF gives the same text and the same places."""
     return _NEWLINE.sub("\n", source) if "\r" in source else source
+
+
+def _lexable(source: str, faults: Faults) -> bool:
+    """Whether Jinja's regular expressions get through in little memory. Where tags are is not known yet."""
+    if not is_template(source):
+        return True
+    long = _LONG_NUMERAL.search(source)
+    if long and is_template(source[: long.start()]):
+        faults.syntax(long.start(), 1, "thousands of digits in a row after a tag")
+    if source.count("\\") > _MAX_BACKSLASHES:
+        faults.syntax(source.index("\\"), 1, f"the template has more than {_MAX_BACKSLASHES} backslashes")
+    return not faults
 
 
 def _lex(source: str, faults: Faults) -> list[Token] | None:
@@ -74,6 +100,9 @@ def _lex(source: str, faults: Faults) -> list[Token] | None:
             offset = source.index(text, offset)  # only white space was stripped in between
             tokens.append(Token(offset, kind, text))
             offset += len(text)
+            if kind in ("integer", "float") and len(text) > _MAX_NUMERAL:
+                faults.syntax(offset - len(text), len(text), "this number is too long")
+                return None
             if len(tokens) > MAX_TOKENS:
                 faults.syntax(offset, 1, f"the template has more than {MAX_TOKENS} parts")
                 return None
@@ -107,8 +136,6 @@ def _bounded(tokens: list[Token], faults: Faults) -> bool:
             frames += text in "+-"
         elif kind == "name":
             frames += text in ("not", "else")
-        elif kind in ("integer", "float") and len(text) > _MAX_NUMBER:
-            faults.syntax(offset, len(text), "this number is too long")
         elif kind == "string":
             _check_escapes(offset, text, faults)
         if frames + brackets * _FRAMES_PER_BRACKET > _MAX_FRAMES:
@@ -133,9 +160,6 @@ def _read(tokens: list[Token], tags: list[Tag], faults: Faults) -> nodes.Templat
             return _OffsetParser(_without(tokens, left_out)).parse()
         except TemplateSyntaxError as error:
             offset, message = error.lineno, error.message or "this cannot be read"
-        except RecursionError:  # the caller was already deep in calls of its own
-            faults.syntax(0, 1, "the template is nested too deeply")
-            return None
         width = next((len(token.text) for token in tokens if token.offset == offset), 1)
         hint = next((hint for part, hint in _HINTS.items() if part in message), None)
         faults.syntax(offset, width, message[0].lower() + message[1:], hint)
@@ -159,6 +183,11 @@ def _without(tokens: list[Token], left_out: list[Tag]) -> list[Token]:
             index += 1
             continue
         if tag.name in ("if", "elif"):
-            kept += [tokens[index], tag.words[0], Token(tag.words[0].offset, "name", "true"), tokens[tag.last - 1]]
+            kept += [
+                tokens[index],
+                tag.words[0],
+                Token(tag.words[0].offset, "name", "true"),
+                tokens[tag.last - 1],
+            ]
         index = tag.last
     return kept

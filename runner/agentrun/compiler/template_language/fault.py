@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
 
 MAX_FAULTS: Final = 100
+_UNSEEN: Final = re.compile("[^ -~]")
 
 
 class Fault(msgspec.Struct, frozen=True, order=True):
@@ -28,11 +30,11 @@ class Fault(msgspec.Struct, frozen=True, order=True):
 
 
 class Faults:
-    """Collects mistakes by offset: one for each place, and so many that a hostile template cannot fill the memory."""
+    """Collects mistakes: one for each place, and no more than a hostile template needs to be refused."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, found: Mapping[int, Fault] | None = None) -> None:
         self._source = source
-        self._found: dict[int, Fault] = {}
+        self._found = dict(found or {})
 
     def __len__(self) -> int:
         return len(self._found)
@@ -47,12 +49,12 @@ class Faults:
         return self._source.count("\n", 0, offset) + 1, offset - self._source.rfind("\n", 0, offset)
 
     def find(self, word: str, offset: int) -> int:
-        """Where a word stands of which Jinja tells only the beginning: the name after a dot, the test after `is`."""
+        """Where a word stands when Jinja tells what precedes it: a name after a dot, a test after `is`."""
         found = self._source.find(word, offset, offset + len(word) + 200)
         return found if found >= 0 else offset
 
     def add(self, offset: int, width: int, code: str, message: str, hint: str | None) -> None:
-        """Note a mistake; the first one at a place wins: a forbidden tag is seen by its name, then in the tree."""
+        """Note a mistake; the first at a place stays: a forbidden tag is met by name, then as a node."""
         if not self.full and offset not in self._found:
             line, column = self.place(offset)
             self._found[offset] = Fault(line, column, max(1, min(width, 80)), code, message[:300], hint)
@@ -63,13 +65,18 @@ class Faults:
     def forbidden(self, offset: int, width: int, message: str, hint: str | None = None) -> None:
         self.add(offset, width, "template_forbidden", message, hint)
 
+    def copy(self) -> Faults:
+        """To be added to while the first ones are kept for the next reader."""
+        return Faults(self._source, self._found)
+
     def sorted(self) -> list[Fault]:
         return [fault for _, fault in sorted(self._found.items())]
 
 
 def short(name: str) -> str:
     """A name for a message: printable, and not a megabyte long."""
-    return f"`{ascii(name[:40])[1:-1]}{'…' if len(name) > 40 else ''}`"
+    shown = _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), name[:40])
+    return f"`{shown}{'…' if len(name) > 40 else ''}`"
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:

@@ -1,14 +1,14 @@
 """The tags of a template: which there are, and whether each is closed.
 
-Rule 1  `if`, `for` and `set` are the only statements. Every other tag of Jinja is refused by name, with what to do instead.
-Rule 2  Nesting is checked here and not by Jinja's parser, which tells where it gave up and not what was left open.
+Rule 1  `if`, `for` and `set` are the only statements. Every other tag is refused, with what to do instead.
+Rule 2  Nesting is checked here: Jinja's parser tells where it gave up and not what was left open.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from agentrun.compiler.template_fault import Faults, nearest, short
+from agentrun.compiler.template_language.fault import Faults, nearest, short
 
 MAX_OPEN: Final = 32
 
@@ -122,13 +122,19 @@ def check_tags(tags: list[Tag], faults: Faults) -> bool:
     """Note every tag that is not ours or not closed; say whether the nesting is sound enough to read on."""
     sound = True
     open_tags: list[Tag] = []
+    statements = [tag for tag in tags if not tag.prints]
+    for tag in statements:
+        _check_name(tag, faults)
+    if any(_is_unknown(tag) for tag in statements):  # then what closes nothing is only its echo
+        faults = Faults("")
     for tag in tags:
         if not tag.end_token.kind.endswith("_end"):
             end = "}}" if tag.prints else "%}"
-            faults.syntax(tag.start, len(tag.begin.text), f"`{tag.begin.text}` is never closed", f"add `{end}`")
+            faults.syntax(
+                tag.start, len(tag.begin.text), f"`{tag.begin.text}` is never closed", f"add `{end}`"
+            )
             return False
         if not tag.prints:
-            _check_name(tag, faults)
             sound = _check_nesting(tag, open_tags, faults) and sound
         if len(open_tags) > MAX_OPEN:
             faults.syntax(tag.start, 2, f"tags are nested deeper than {MAX_OPEN} levels")
@@ -140,15 +146,20 @@ def check_tags(tags: list[Tag], faults: Faults) -> bool:
     return sound and not open_tags
 
 
+def _is_unknown(tag: Tag) -> bool:
+    known = (_ALLOWED, _REFUSED, _MIDDLE, _CLOSED_BY.values())
+    return bool(tag.name) and not any(tag.name in names for names in known)
+
+
 def _check_name(tag: Tag, faults: Faults) -> None:
     name = tag.name
     if not name:
-        hint = "write `{{ value }}` to print, `{% if … %}` to choose"
-        faults.syntax(tag.start, len(tag.begin.text), "this tag has no name", hint)
+        ways = "write `{{ value }}` to print, `{% if … %}` to choose"
+        faults.syntax(tag.start, len(tag.begin.text), "this tag has no name", ways)
     elif name in _REFUSED:
         message = f"`{{% {name} %}}` is not allowed in a template"
         faults.forbidden(tag.words[0].offset, len(name), message, _REFUSED[name])
-    elif name not in _ALLOWED and name not in _MIDDLE and name not in _CLOSED_BY.values():
+    elif _is_unknown(tag):
         hint = nearest(name, (*_ALLOWED, "raw", "endraw"))
         faults.syntax(tag.words[0].offset, len(name), f"there is no tag {short(name)}", hint)
 
@@ -163,5 +174,8 @@ def _check_nesting(tag: Tag, open_tags: list[Tag], faults: Faults) -> bool:
     elif name in _CLOSED_BY.values() or (name in _MIDDLE and innermost not in _MIDDLE[name]):
         hint = f"close `{{% {innermost} %}}` first" if innermost else "nothing is open: leave it out"
         faults.syntax(tag.words[0].offset, len(name), f"`{{% {name} %}}` does not belong here", hint)
+        if any(name == _CLOSED_BY[other.name] for other in open_tags):  # what it closes is not reported again
+            while name != _CLOSED_BY[open_tags.pop().name]:
+                pass
         return False
     return True

@@ -1,7 +1,7 @@
 """The filters that give text.
 
 Rule 1  The size of a result is known, and paid for, before the result is made.
-Rule 2  Line ends are `\\n`, capitals are Unicode's, JSON has sorted keys: no locale, no hash seed, no platform.
+Rule 2  Lines end with `\\n`, capitals are Unicode's, JSON has sorted keys: no locale, hash seed or platform.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import re
 from typing import Final
 
-from agentrun.compiler.template_meter import DEEPEST, Json, Meter, Stop, concat, string, text, whole
+from agentrun.compiler.template_language.meter import DEEPEST, Json, Meter, Stop, concat, string, text, whole
 
 _WORD_START: Final = re.compile(r"([-\s({\[<]+)")
 _WORD: Final = re.compile(r"\w+")
@@ -29,7 +29,6 @@ def _given(meter: Meter, value: str) -> str:
     return value
 
 
-
 def upper(meter: Meter, value: Json) -> Json:
     return _given(meter, taken(meter, value).upper())
 
@@ -44,7 +43,7 @@ def capitalize(meter: Meter, value: Json) -> Json:
 
 def title(meter: Meter, value: Json) -> Json:
     given = taken(meter, value)
-    meter.step(len(given) >> 2)
+    meter.step(len(given))  # a list of a million words takes more memory than the text
     words = _WORD_START.split(given)
     return _given(meter, "".join(word[:1].upper() + word[1:].lower() for word in words))
 
@@ -86,7 +85,12 @@ def indent(meter: Meter, value: Json, width: Json = 4, first: Json = False, blan
 
 
 def truncate(
-    meter: Meter, value: Json, length: Json = 255, killwords: Json = False, end: Json = "...", leeway: Json = 5
+    meter: Meter,
+    value: Json,
+    length: Json = 255,
+    killwords: Json = False,
+    end: Json = "...",
+    leeway: Json = 5,
 ) -> Json:
     given, tail = text(value), string(end, "end")
     room = whole(length, "length", len(tail)) - len(tail)
@@ -103,12 +107,12 @@ def wordcount(meter: Meter, value: Json) -> Json:
     return sum(1 for _ in _WORD.finditer(given))
 
 
-def as_text(meter: Meter, value: Json) -> Json:
+def as_text(_meter: Meter, value: Json) -> Json:
     return text(value)
 
 
 def _measured(meter: Meter, value: Json, indent: int) -> None:
-    """Walk a value as the JSON writer would and pay for it: writing is recursive, and shared parts are written each time."""
+    """Walk a value as the JSON writer will, and pay for it: shared parts are written each time again."""
     total = 0
     pending: list[tuple[Json, int]] = [(value, 0)]
     while pending:

@@ -2,7 +2,7 @@
 
 Rule 1  A value is plain JSON data, of exactly these types: a subclass could print or compare as it likes.
 Rule 2  Work is paid before it is done: `step` for time (one step is about a microsecond), `made` for memory.
-Rule 3  No operation nests one container in another, so nothing a template builds is larger than what it was given.
+Rule 3  No operation puts containers into a container, so what a template builds is no larger than its values.
 Rule 4  A message names types and bounds, never values: it may end in a log.
 """
 
@@ -31,12 +31,13 @@ LARGEST: Final = 2**53
 """Whole numbers up to here are exact in every JSON reader; arithmetic stays within it."""
 DEEPEST: Final = 64
 _LONGEST_INT_BITS: Final = 1024
-# CPython searches texts shorter than this by plain comparison (worst case length times length), longer ones in linear time.
-_LINEAR_SEARCH_FROM: Final = 30_000
+# Below these sizes CPython searches by plain comparison, at worst length times length; above in linear time.
+_SHORT_TEXT: Final = 2_500
+_SHORT_PART, _MIDDLE_TEXT = 100, 30_000
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What one render may use. The defaults are the only bounds in use; tests loosen them to see the attacks succeed."""
+    """What one render may use. Only the defaults are in use; tests loosen them to see attacks succeed."""
 
     steps: int = 200_000
     """Expressions evaluated, loop rounds, list items and KiB of text handled, all together."""
@@ -57,7 +58,7 @@ class Stop(Exception):
 class Meter:
     """Counts what one render uses. One per render, so renders in several threads do not meet."""
 
-    __slots__ = ("bounds", "_steps", "_text")
+    __slots__ = ("_steps", "_text", "bounds")
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -80,7 +81,7 @@ class Meter:
         self.step(1 + (size >> 10))
 
     def size(self, text: str) -> int:
-        """UTF-8 bytes of a text that is about to be copied. Too long is refused before it is measured by encoding."""
+        """UTF-8 bytes of a text. One that is too long is refused before encoding it would double it."""
         if len(text) > self.bounds.string:
             raise Stop(f"a text is over {self.bounds.string} bytes")
         return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
@@ -88,7 +89,8 @@ class Meter:
     def search(self, text: str, part: str) -> None:
         """Pay for a search of `part` in `text`, at its worst case."""
         n, m = len(text), len(part)
-        self.step(1 + ((n * m if n < _LINEAR_SEARCH_FROM else 8 * (n + m)) >> 10))
+        plain = n < _SHORT_TEXT or (m < _SHORT_PART and n < _MIDDLE_TEXT)
+        self.step(1 + ((n * m if plain else 8 * (n + m)) >> 10))
 
 
 def kind(value: Json | Missing) -> str:
@@ -154,7 +156,9 @@ def text(value: Json) -> str:
         return "true" if value else "false"
     if value is None:
         return "null"
-    if type(value) is int and value.bit_length() <= _LONGEST_INT_BITS:  # str() of a longer one is quadratic, then raises
+    if (
+        type(value) is int and value.bit_length() <= _LONGEST_INT_BITS
+    ):  # str() of a longer one is quadratic, then raises
         return str(value)
     if type(value) is float and math.isfinite(value):
         return repr(value)
@@ -171,7 +175,9 @@ def concat(meter: Meter, parts: list[str], between: str = "") -> str:
     total = 0
     for part in parts:
         total += meter.size(part) + gap
-        if total > meter.bounds.string + gap:  # before the end of the list: a thousand references to one long text are cheap
+        if (
+            total > meter.bounds.string + gap
+        ):  # before the end of the list: a thousand references to one long text are cheap
             break
     meter.made(max(0, total - gap))
     return between.join(parts)

@@ -1,0 +1,221 @@
+"""How long people wait, measured against what the machine can do at this moment.
+
+Rule 1  A limit is a ratio to a baseline of the same run, so that a slow or busy machine does not fail it.
+Rule 2  Repetitions are interleaved: one round runs the baseline and every command once. What disturbs the
+        machine for a second then disturbs all of them.
+Rule 3  The smallest time counts, for noise only adds; the median is shown beside it.
+Rule 4  Nothing is written, unless `--json FILE` asks for it.
+
+To add a benchmark, add a function below, marked `@command` (a whole process, limited to a ratio) or `@inside`
+(CPU time of a call, limited to milliseconds). Its first line of documentation is what the table shows.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from large_spec import large_spec
+
+ROOT = Path(__file__).parents[1]
+PYTHON = sys.executable
+AGENTRUN = str(Path(PYTHON).with_name("agentrun"))
+BASELINE = [PYTHON, "-c", "pass"]
+
+
+@dataclass(frozen=True)
+class Result:
+    name: str
+    least: float
+    median: float
+    limit: float
+    unit: str
+
+    @property
+    def passed(self) -> bool:
+        return self.least <= self.limit
+
+
+@dataclass(frozen=True)
+class Command:
+    """A process to time; `limit` is how many times as long as the baseline it may take."""
+
+    name: str
+    limit: float
+    argv: Callable[[Path], list[str]]
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A call to time in a fresh process, after its imports; `limit` is in milliseconds of CPU."""
+
+    name: str
+    limit: float
+    call: Callable[[Path], object]
+
+
+COMMANDS: list[Command] = []
+INSIDE: list[Inside] = []
+
+
+def command(*, limit: float) -> Callable[[Callable[[Path], list[str]]], Callable[[Path], list[str]]]:
+    def register(argv: Callable[[Path], list[str]]) -> Callable[[Path], list[str]]:
+        COMMANDS.append(Command(_title(argv), limit, argv))
+        return argv
+
+    return register
+
+
+def inside(*, limit: float) -> Callable[[Callable[[Path], object]], Callable[[Path], object]]:
+    def register(call: Callable[[Path], object]) -> Callable[[Path], object]:
+        INSIDE.append(Inside(_title(call), limit, call))
+        return call
+
+    return register
+
+
+def _title(function: Callable[..., object]) -> str:
+    return (function.__doc__ or function.__name__).splitlines()[0].rstrip(".")
+
+
+# --- the benchmarks; each gets the path of the large spec ---------------------------------------------------
+
+
+@command(limit=12)
+def help_text(_spec: Path) -> list[str]:
+    """agentrun --help."""
+    return [AGENTRUN, "--help"]
+
+
+@command(limit=35)
+def validate(spec: Path) -> list[str]:
+    """agentrun validate, 200 lines."""
+    return [AGENTRUN, "validate", str(spec)]
+
+
+@command(limit=45)
+def replay(_spec: Path) -> list[str]:
+    """agentrun specs/triage.yaml, replayed."""
+    return [AGENTRUN, "--mode", "replay", "specs/triage.yaml"]
+
+
+@inside(limit=20)
+def validate_in_process(path: Path) -> object:
+    """validate 200 lines, CPU after imports."""
+    # late: only the process that is measured pays for these
+    from agentrun.spec.files import read_source
+    from agentrun.spec.load import load
+
+    document = load(read_source(path), "agent")
+    if document.problems:
+        sys.exit("\n".join(str(problem) for problem in document.problems))
+    return document
+
+
+# --- measuring ----------------------------------------------------------------------------------------------
+
+
+def run(argv: Sequence[str]) -> str:
+    """Run a process that must succeed, and return its standard output."""
+    # CI: nothing that is measured may go to the network.
+    environment = {**os.environ, "CI": "true"}
+    done = subprocess.run(
+        argv, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        sys.exit(f"bench: {' '.join(argv)} failed with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def seconds(argv: Sequence[str]) -> float:
+    start = time.perf_counter()
+    run(argv)
+    return time.perf_counter() - start
+
+
+def measure_commands(spec: Path, rounds: int) -> list[Result]:
+    commands = [(item, item.argv(spec)) for item in COMMANDS]
+    for argv in (BASELINE, *(argv for _, argv in commands)):
+        run(argv)  # the first run fills the disk cache and writes the bytecode
+    baseline: list[float] = []
+    times: dict[str, list[float]] = {item.name: [] for item, _ in commands}
+    for _ in range(rounds):
+        baseline.append(seconds(BASELINE))
+        for item, argv in commands:
+            times[item.name].append(seconds(argv))
+    return [
+        Result(
+            item.name,
+            min(times[item.name]) / min(baseline),
+            statistics.median(times[item.name]) / statistics.median(baseline),
+            item.limit,
+            "x",
+        )
+        for item, _ in commands
+    ]
+
+
+def measure_inside(spec: Path, rounds: int) -> list[Result]:
+    results = []
+    for item in INSIDE:
+        argv = [PYTHON, __file__, "--inside", item.name, str(spec)]
+        # The first process tells what the call imports; the others import that before they start the clock.
+        modules = json.loads(run(argv))["modules"]
+        times = [json.loads(run([*argv, *modules]))["ms"] for _ in range(rounds)]
+        results.append(Result(item.name, min(times), statistics.median(times), item.limit, "ms"))
+    return results
+
+
+def time_inside(name: str, spec: Path, modules: list[str]) -> None:
+    """What the process started by `measure_inside` does."""
+    for module in modules:
+        __import__(module)
+    before = set(sys.modules)
+    call = next(item.call for item in INSIDE if item.name == name)
+    start = time.process_time()
+    call(spec)
+    spent = (time.process_time() - start) * 1000
+    print(json.dumps({"ms": spent, "modules": [module for module in sys.modules if module not in before]}))
+
+
+def table(results: list[Result]) -> str:
+    rows = [f"{'':40}{'least':>9}{'median':>9}{'limit':>9}"]
+    rows += [
+        f"{item.name:40}{item.least:>7.1f}{item.unit:<2}{item.median:>7.1f}{item.unit:<2}"
+        f"{item.limit:>7g}{item.unit:<2}{'' if item.passed else '  OVER'}"
+        for item in results
+    ]
+    return "\n".join(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure agentrun against a baseline of the same run.")
+    parser.add_argument("--rounds", type=int, default=15, help="repetitions (default 15)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+    parser.add_argument("--inside", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        name, spec, *modules = options.inside
+        time_inside(name, Path(spec), modules)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        spec = Path(folder, "large.yaml")
+        spec.write_text(large_spec(), encoding="utf-8")
+        results = measure_commands(spec, options.rounds) + measure_inside(spec, options.rounds)
+    print(table(results))
+    if options.json:
+        rows = [asdict(item) | {"passed": item.passed} for item in results]
+        options.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    if not all(item.passed for item in results):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

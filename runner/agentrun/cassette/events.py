@@ -1,0 +1,148 @@
+"""YAML of strangers as plain data: bounded, nothing executed, every mapping with its line.
+
+Rule 1  libyaml only splits the text into events. They are put together here without recursion: its own loader
+        overruns the stack of the process on deep nesting.
+Rule 2  Limits are counted while reading, and reading stops there: depth, aliases, nodes with aliases written out.
+Rule 3  Tags other than `!!binary` and `!!str` are refused, and so is a key that stands twice.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import yaml
+
+from agentrun.spec.scalars import BadNumber, resolve
+
+MAX_DEPTH = 64
+MAX_ALIASES = 100
+MAX_NODES = 1_000_000
+
+_STR = "tag:yaml.org,2002:str"
+_BINARY = "tag:yaml.org,2002:binary"
+
+_parse: Callable[..., Iterator[Any]] = yaml.parse
+
+
+class Refused(Exception):
+    """The text is not what is read here. Says why and at which line."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
+
+
+class Lined(dict[str, Any]):
+    """A mapping that knows its line."""
+
+    __slots__ = ("line",)
+    line: int
+
+
+def read(text: str) -> Any:
+    """The data of the only document of a text. Raises `Refused`."""
+    builder = _Builder()
+    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    try:
+        for event in _parse(text, Loader=loader):
+            builder.take(event)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise Refused(f"not valid YAML: {error.problem}", mark.line + 1 if mark else 1) from error
+    except yaml.YAMLError as error:  # a character that YAML does not have
+        raise Refused(f"not valid YAML: {error}".partition("\n")[0], 1) from error
+    return builder.root
+
+
+class _Open:
+    """A collection that is being read."""
+
+    __slots__ = ("anchor", "key", "size", "value")
+
+    def __init__(self, value: Lined | list[Any], anchor: str | None) -> None:
+        self.value = value
+        self.anchor = anchor
+        self.key: str | None = None
+        self.size = 1
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.root: Any = None
+        self._documents = 0
+        self._open: list[_Open] = []
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._aliases = 0
+
+    def take(self, event: Any) -> None:
+        line = event.start_mark.line + 1
+        match event:
+            case yaml.ScalarEvent():
+                value = self._scalar(event, line)
+                self._remember(event.anchor, value, 1)
+                self._put(value, 1, line)
+            case yaml.AliasEvent():
+                self._aliases += 1
+                if self._aliases > MAX_ALIASES or event.anchor not in self._anchors:
+                    raise Refused("too many aliases, or one of something unknown", line)
+                self._put(*self._anchors[event.anchor], line)
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                self._begin(event, line)
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                done = self._open.pop()
+                self._remember(done.anchor, done.value, done.size)
+                self._put(done.value, done.size, line)
+            case yaml.DocumentStartEvent():
+                self._documents += 1
+                if self._documents > 1:
+                    raise Refused("a second document begins", line)
+
+    def _begin(self, event: Any, line: int) -> None:
+        if event.tag is not None or len(self._open) == MAX_DEPTH:
+            raise Refused("a tag, or more than 64 levels", line)
+        value: Lined | list[Any] = []
+        if isinstance(event, yaml.MappingStartEvent):
+            value = Lined()
+            value.line = line
+        self._open.append(_Open(value, event.anchor))
+
+    def _scalar(self, event: Any, line: int) -> Any:
+        if self._is_key() or event.tag in (_STR, "!") or (event.tag is None and not event.implicit[0]):
+            return event.value
+        try:
+            if event.tag is None:
+                return resolve(event.value)
+            if event.tag == _BINARY:
+                return b64decode("".join(event.value.split()), validate=True)
+        except (BadNumber, binascii.Error, ValueError) as error:
+            raise Refused(f"not a value: {error}", line) from error
+        raise Refused("tags are not read", line)
+
+    def _is_key(self) -> bool:
+        return bool(self._open) and isinstance(self._open[-1].value, dict) and self._open[-1].key is None
+
+    def _remember(self, anchor: str | None, value: Any, size: int) -> None:
+        if anchor is not None:
+            self._anchors[anchor] = value, size
+
+    def _put(self, value: Any, size: int, line: int) -> None:
+        if not self._open:
+            self.root = value
+            return
+        into = self._open[-1]
+        into.size += size
+        if into.size > MAX_NODES:
+            raise Refused(f"more than {MAX_NODES} nodes", line)
+        if isinstance(into.value, list):
+            into.value.append(value)
+        elif into.key is not None:
+            into.value[into.key] = value
+            into.key = None
+        elif not isinstance(value, str) or value in into.value:
+            raise Refused("a key that is no text, or stands twice", line)
+        else:
+            into.key = value

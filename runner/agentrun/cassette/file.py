@@ -1,0 +1,156 @@
+"""Cassette files: VCR's YAML, version 1, read and written without vcrpy.
+
+    version: 1
+    metadata: {recorded_at: '2026-01-31T12:00:00Z', ...}                         free for us; vcrpy keeps it
+    interactions:
+    - request: {method, uri, headers: {name: [value]}, body}
+      response:
+        status: {code, message}
+        headers: {name: [value]}
+        body: {string}
+        agentrun: {start: 0, end: 812}                                           milliseconds since recorded_at
+
+Rule 1  Plain vcrpy reads what is written here, and what vcrpy writes is read here.
+Rule 2  A file that is not a cassette is an error with its line; it is never taken for an empty one.
+Rule 3  Request bodies are written as pretty JSON, response bodies exactly as they came.
+Rule 4  Only headers of the allow-list are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from agentrun.canon import pretty, text_hash
+from agentrun.cassette.events import Refused, read
+from agentrun.cassette.reader import cassette
+from agentrun.cassette.tape import Cassette, Interaction
+from agentrun.errors import CassetteError, StorageError
+
+MAX_BYTES = 64 * 1024 * 1024
+
+REQUEST_HEADERS = frozenset({"accept", "content-type"})
+RESPONSE_HEADERS = frozenset({"content-type", "date", "retry-after"})
+
+
+def load(path: Path) -> Cassette:
+    """Read a cassette. Raises `cassette.miss` without a file and `cassette.damaged` for one that is none."""
+    data = _bytes(path)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise _damaged(path, data.count(b"\n", 0, error.start) + 1, "it is not UTF-8") from error
+    try:
+        return cassette(read(text), text_hash(data))
+    except Refused as refused:
+        raise _damaged(path, refused.line, refused.message) from refused
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        fields = {
+            "turn": None,
+            "nearest": None,
+            "difference": "there is no cassette",
+            "file": path.as_posix(),
+        }
+        raise CassetteError("cassette.miss", f"there is no cassette {path}", fields=fields) from error
+    except OSError as error:
+        fields = {"path": "cassette", "errno": error.errno}
+        raise StorageError(
+            "storage.failed", f"{path} cannot be read: {error.strerror}", fields=fields
+        ) from error
+    if len(data) > MAX_BYTES:
+        raise _damaged(path, 1, f"it has more than {MAX_BYTES} bytes")
+    return data
+
+
+def _damaged(path: Path, line: int, why: str) -> CassetteError:
+    return CassetteError(
+        "cassette.damaged",
+        f"{path}:{line}: this is not a cassette: {why}",
+        hint="restore the file, or record it again",
+        fields={"file": path.as_posix(), "line": line, "reason": why},
+    )
+
+
+def dump(interactions: Iterable[Interaction], metadata: Mapping[str, Any]) -> str:
+    """The text of a cassette file: block style, one value per line."""
+    data: dict[str, Any] = {"version": 1}
+    if metadata:
+        data["metadata"] = dict(metadata)
+    data["interactions"] = [_written(interaction) for interaction in interactions]
+    text: str = yaml.dump(
+        data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**30
+    )
+    return text
+
+
+def _written(interaction: Interaction) -> dict[str, Any]:
+    call, reply = interaction.call, interaction.reply
+    response = {
+        "status": {"code": reply.status, "message": _reason(reply.status)},
+        "headers": _listed(reply.headers, RESPONSE_HEADERS),
+        "body": {"string": _text(reply.body)},
+    }
+    offsets = {"start": interaction.start, "end": interaction.end}
+    if ours := {key: value for key, value in offsets.items() if value is not None}:
+        response["agentrun"] = ours
+    return {
+        "request": {
+            "method": call.method,
+            "uri": call.url,
+            "headers": _listed(call.headers, REQUEST_HEADERS),
+            "body": _readable(call.body),
+        },
+        "response": response,
+    }
+
+
+def _reason(status: int) -> str:
+    return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
+
+
+def _listed(headers: Iterable[tuple[str, str]], allowed: frozenset[str]) -> dict[str, list[str]]:
+    listed: dict[str, list[str]] = {}
+    for name, value in headers:
+        if name.lower() in allowed:
+            listed.setdefault(name.lower(), []).append(value)
+    return listed
+
+
+def _readable(body: bytes) -> str | bytes | None:
+    try:
+        return pretty(msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _text(body) or None
+
+
+def _text(body: bytes) -> str | bytes:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return body
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines as lines. In pure Python: it writes the same on every machine, libyaml or not."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    lines = text.split("\n")
+    style = "|" if len(lines) > 1 else None
+    if not all(line.isprintable() for line in lines):
+        style = '"'  # the one style that keeps every character as it is
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)

@@ -1,0 +1,101 @@
+"""Plain data as a cassette: the shape of VCR's format, checked. What is not that shape is `Refused` with its line."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from agentrun.cassette.events import Lined, Refused
+from agentrun.cassette.tape import Cassette, Interaction
+from agentrun.wire import HttpCall, HttpReply
+
+
+def cassette(data: Any, file_hash: str) -> Cassette:
+    top = _mapping(data, 1, "the document")
+    if _get(top, "version", int) != 1:
+        raise Refused("its version is not 1", top.line)
+    metadata = top.get("metadata") or Lined()
+    metadata = _mapping(metadata, top.line, "metadata")
+    return Cassette(
+        interactions=tuple(
+            _interaction(_mapping(item, top.line, "an interaction"))
+            for item in _get(top, "interactions", list)
+        ),
+        metadata=dict(metadata),
+        recorded_at=_milliseconds(metadata.get("recorded_at"), top.line),
+        hash=file_hash,
+    )
+
+
+def _interaction(data: Lined) -> Interaction:
+    request, response = _get(data, "request", Lined), _get(data, "response", Lined)
+    status, body = _get(response, "status", Lined), _get(response, "body", Lined)
+    ours = _mapping(response.get("agentrun") or {}, response.line, "response.agentrun")
+    if unknown := sorted(ours.keys() - {"start", "end"}):
+        raise Refused(f"response.agentrun.{unknown[0]} is not known", response.line)
+    reply = HttpReply(_get(status, "code", int), _headers(response), _body(body, "string"))
+    if any(name == "content-encoding" and value != "identity" for name, value in reply.headers):
+        raise Refused("a compressed body: record with vcrpy's decode_compressed_response", response.line)
+    return Interaction(
+        call=HttpCall(
+            _get(request, "method", str), _get(request, "uri", str), _headers(request), _body(request, "body")
+        ),
+        reply=reply,
+        start=_offset(ours, "start", response.line),
+        end=_offset(ours, "end", response.line),
+        line=data.line,
+    )
+
+
+def _mapping(value: Any, line: int, what: str) -> Lined:
+    if value == {}:
+        value = Lined()
+        value.line = line
+    if not isinstance(value, Lined):
+        raise Refused(f"{what} is no mapping", line)
+    return value
+
+
+def _get(data: Lined, key: str, kind: type[Any]) -> Any:
+    value = data.get(key)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise Refused(f"{key!r} is missing or of the wrong kind", data.line)
+    return value
+
+
+def _headers(data: Lined) -> tuple[tuple[str, str], ...]:
+    found = []
+    for name, values in _mapping(data.get("headers") or {}, data.line, "headers").items():
+        for value in values if isinstance(values, list) else [values]:
+            if not isinstance(value, str):
+                raise Refused(f"the header {name!r} is no text", data.line)
+            found.append((name.lower(), value))
+    return tuple(found)
+
+
+def _body(data: Lined, key: str) -> bytes:
+    value = data.get(key)
+    if value is None:
+        return b""
+    if isinstance(value, str):
+        return value.encode()
+    if not isinstance(value, bytes):
+        raise Refused(f"{key!r} is neither text nor binary", data.line)
+    return value
+
+
+def _offset(ours: Lined, key: str, line: int) -> int | None:
+    value = ours.get(key)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise Refused(f"response.agentrun.{key} is no number of milliseconds", line)
+    return value
+
+
+def _milliseconds(text: Any, line: int) -> int:
+    if text is None:
+        return 0
+    try:
+        time = datetime.fromisoformat(text)
+        return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (TypeError, ValueError) as error:
+        raise Refused("metadata.recorded_at is no date with a time", line) from error

@@ -1,0 +1,170 @@
+"""Tools of a checked spec as tools of a package."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping as MappingOf
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from agentrun.compiler.contracts import resolved
+from agentrun.compiler.quantities import milliseconds, size
+from agentrun.compiler.resolve import Spec
+from agentrun.compiler.signatures import find_function
+from agentrun.core import package_tools as made
+from agentrun.core.package import Package
+from agentrun.spec.tree import at
+from agentrun.spec.v1 import tools as written
+
+
+
+class Child(Struct, frozen=True):
+    """A compiled sub-agent and what it says about itself."""
+
+    package: Package
+    description: str | None
+
+
+_HOST = re.compile(r"https?://([^/?#$]+)")
+
+
+def schema_at(spec: Spec, *path: str | int) -> dict[str, Any]:
+    node = at(spec.root, path)
+    assert node is not None
+    return resolved(node)
+
+
+def build_auth(auth: WrittenAuth | UnsetType) -> Auth | None:
+    if isinstance(auth, UnsetType):
+        return None
+    return Auth(secret=auth.secret, header=auth.header, scheme=auth.scheme)
+
+
+def build_tool(spec: Spec, name: str, agents: MappingOf[str, Child]) -> made.Tool:
+    """One tool of a spec that was found to be right."""
+    tool = spec.agent.tools[name]
+    match tool:
+        case written.PythonTool():
+            return _python(spec, name, tool)
+        case written.HttpTool():
+            return _http(spec, name, tool)
+        case written.ShellTool():
+            return _shell(spec, name, tool)
+        case written.McpTool():
+            return _mcp(spec, tool)
+        case written.AgentTool():
+            return _agent(spec, tool, agents[name])
+
+
+def _common(spec: Spec, tool: written.Tool, description: str | None = None) -> dict[str, Any]:
+    default = "read" if isinstance(tool, written.HttpTool) and tool.method in ("GET", "HEAD") else "at_most_once"
+    effect = default if tool.effect is UNSET else tool.effect
+    return {
+        "description": (description or "") if tool.description is UNSET else tool.description,
+        "effect": effect,
+        "parallel": effect == "read" if tool.parallel is UNSET else tool.parallel,
+        "timeout": milliseconds(spec.agent.limits.tool_timeout if tool.timeout is UNSET else tool.timeout),
+        "visible": None if tool.visible is UNSET else tool.visible,
+        "observation": tool.observation,
+        "terminal": tool.terminal,
+        "aborts_siblings": tool.aborts_siblings,
+        "on_denied": tool.on_denied,
+    }
+
+
+def _arguments(spec: Spec, name: str, tool: written.ArgsTool, read: dict[str, Any] | None = None) -> dict[str, Any]:
+    """`args` and `actions` of a tool. Arguments that are not declared are refused unless the schema says otherwise."""
+    if tool.actions is not UNSET:
+        actions = {action: _closed(schema_at(spec, "tools", name, "actions", action)) for action in tool.actions}
+        return {"args": _actions_schema(actions), "actions": actions}
+    if tool.args is not UNSET:
+        return {"args": _closed(schema_at(spec, "tools", name, "args")), "actions": {}}
+    return {"args": _closed(read or {"type": "object", "properties": {}}), "actions": {}}
+
+
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"additionalProperties": False, **schema}
+
+
+def _actions_schema(actions: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """One schema for the model: an action's name and the fields of all actions; each action's own schema decides."""
+    properties: dict[str, Any] = {"action": {"type": "string", "enum": sorted(actions)}}
+    for name in sorted(actions):
+        for field, schema in actions[name].get("properties", {}).items():
+            properties.setdefault(field, schema)
+    return {"type": "object", "properties": properties, "required": ["action"], "additionalProperties": False}
+
+
+def _python(spec: Spec, name: str, tool: written.PythonTool) -> made.PythonTool:
+    function = find_function(spec.project, tool.call)
+    return made.PythonTool(
+        module=function.module,
+        function=function.name,
+        source=function.source,
+        isolation=tool.isolation,
+        **_arguments(spec, name, tool, function.schema),
+        **_common(spec, tool, function.description),
+    )
+
+
+def _http(spec: Spec, name: str, tool: written.HttpTool) -> made.HttpTool:
+    host = _HOST.match(tool.url)
+    own = (host[1],) if host else ()
+    return made.HttpTool(
+        url=tool.url,
+        method=tool.method,
+        query=tool.query,
+        headers=tool.headers,
+        body=None if tool.body is UNSET else tool.body,
+        auth=build_auth(tool.auth),
+        result=None if tool.result is UNSET else tool.result,
+        hosts=own if tool.hosts is UNSET else tuple(sorted(set(tool.hosts))),
+        private_network=tool.private_network,
+        max_bytes=size(tool.max_bytes),
+        **_arguments(spec, name, tool),
+        **_common(spec, tool),
+    )
+
+
+def _shell(spec: Spec, name: str, tool: written.ShellTool) -> made.ShellTool:
+    return made.ShellTool(
+        argv=tuple(tool.argv),
+        env=tool.env,
+        cwd=tool.cwd,
+        stdin=None if tool.stdin is UNSET else tool.stdin,
+        exits=tuple(sorted(set(tool.exits))),
+        dash_args=tool.dash_args,
+        grace=milliseconds(tool.grace),
+        **_arguments(spec, name, tool),
+        **_common(spec, tool),
+    )
+
+
+def _mcp(spec: Spec, tool: written.McpTool) -> made.McpTool:
+    return made.McpTool(
+        command=() if tool.command is UNSET else tuple(tool.command),
+        url=None if tool.url is UNSET else tool.url,
+        env=tool.env,
+        headers=tool.headers,
+        tools=tuple(sorted(set(tool.tools))),
+        effects=tool.effects,
+        private_network=tool.private_network,
+        requests=tuple(sorted(set(tool.requests))),
+        start_timeout=milliseconds(tool.start_timeout),
+        **_common(spec, tool),
+    )
+
+
+def _agent(spec: Spec, tool: written.AgentTool, child: Child) -> made.AgentTool:
+    open_params = {name: schema for name, schema in child.package.params.items() if name not in tool.params}
+    needed = [name for name, schema in open_params.items() if "default" not in schema]
+    asked = {name: schema for name, schema in open_params.items() if name in needed}
+    message = {"type": "string", "description": "What the agent is to do."}
+    args = {
+        "type": "object",
+        "properties": {**asked, "message": message},
+        "required": sorted([*needed, "message"]),
+        "additionalProperties": False,
+    }
+    return made.AgentTool(args=args, params=tool.params, **_common(spec, tool, child.description))

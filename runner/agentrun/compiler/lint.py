@@ -1,0 +1,202 @@
+"""What a spec means: everything that its schema accepts and that still cannot be right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import jsonschema_rs
+from msgspec import UNSET
+
+from agentrun.compiler.conditions import check_condition, reads
+from agentrun.compiler.contracts import check_schema, pattern_problems, resolved
+from agentrun.compiler.lint_policy import PolicyLint
+from agentrun.compiler.lint_texts import TEXTS, lint_texts
+from agentrun.compiler.lint_tools import ToolLint, address_problems, path_problems
+from agentrun.compiler.quantities import milliseconds
+from agentrun.compiler.resolve import Spec
+from agentrun.compiler.signatures import Refused, find_function
+from agentrun.compiler.template import referenced
+from agentrun.core.condition import VARIABLES
+from agentrun.spec.problems import Place, Problem, did_you_mean, quoted
+from agentrun.spec.tree import Mapping, Node, Scalar, Sequence, at, place_of
+from agentrun.spec.v1.agent import FileSink, HttpSink, JsonlSink
+
+RESERVED_PARAMS = {"args": "templates of tools use that name", "message": "a parent agent passes its request under that name"}
+
+
+def lint(spec: Spec) -> list[Problem]:
+    """Problems of one spec, without its sub-agents."""
+    tools = ToolLint(spec)
+    problems = list(tools.problems())
+    problems += _params(spec)
+    problems += lint_texts(spec, tools.args)
+    problems += PolicyLint(spec, tools.args).problems()
+    for check in (_visible, _names, _output, _hooks, _sinks, _replay, _model, _numbers):
+        problems += check(spec)
+    if all(problem.severity == "warning" for problem in problems):
+        problems += _unused_params(spec)  # a misspelt name is reported once, not also as a param that nobody uses
+    return problems
+
+
+def _place(spec: Spec, *path: str | int, key: bool = False) -> Place:
+    return place_of(spec.root, path, key=key)
+
+
+def _params(spec: Spec) -> Iterator[Problem]:
+    for name, schema in spec.agent.params.items():
+        node = at(spec.root, ["params", name])
+        assert node is not None
+        found = check_schema(node)
+        yield from found
+        if name in RESERVED_PARAMS:
+            message = f"a param cannot be called {quoted(name)}: {RESERVED_PARAMS[name]}"
+            yield Problem(_place(spec, "params", name, key=True), "spec.reserved", message)
+        if not found and "default" in schema:
+            validator = jsonschema_rs.Draft202012Validator(resolved(node), offline=True)
+            for error in validator.iter_errors(schema["default"]):
+                place = _place(spec, "params", name, "default")
+                yield Problem(place, "spec.param_default", f"the default breaks its own schema: {error.message[:200]}")
+                break
+
+
+def _unused_params(spec: Spec) -> Iterator[Problem]:
+    used: set[str] = set()
+    for node in _texts([spec.root.get("tools"), *(at(spec.root, path) for path in TEXTS)]):
+        used |= referenced(node.text)
+    for node in _conditions(spec):
+        used |= {field for variable, field, _ in reads(node.text) if variable == "params"}
+        used |= set(spec.agent.params) if re.search(r"\bparams\b(?!\s*[.\[])", node.text) else set()
+    for name in spec.agent.params:
+        if name not in used:
+            place = _place(spec, "params", name, key=True)
+            message = f"param {quoted(name)} is declared but nothing uses it"
+            yield Problem(place, "spec.unused_param", message, "use it in a template or condition, or remove it", "warning")
+
+
+def _texts(nodes: Iterable[Node | None]) -> Iterator[Scalar]:
+    for node in nodes:
+        match node:
+            case Scalar(value=str()):
+                yield node
+            case Sequence():
+                yield from _texts(node.items)
+            case Mapping():
+                yield from _texts(entry.node for entry in node.entries.values())
+
+
+def _conditions(spec: Spec) -> Iterator[Scalar]:
+    paths = [["policy", "rules", index, "when"] for index in range(len(spec.agent.policy.rules))]
+    paths += [["tools", name, "visible"] for name in spec.agent.tools]
+    for path in paths:
+        node = at(spec.root, path)
+        if isinstance(node, Scalar):
+            yield node
+
+
+def _visible(spec: Spec) -> Iterator[Problem]:
+    fields = {**VARIABLES, "params": spec.agent.params}
+    fields["calls"] = tuple(spec.agent.tools)
+    del fields["args"]
+    for name in spec.agent.tools:
+        node = at(spec.root, ["tools", name, "visible"])
+        if isinstance(node, Scalar):
+            yield from check_condition(node, fields)
+
+
+def look(name: str) -> str:
+    """What a name looks like: names that look alike have one look."""
+    for ending, alike in (("-", "_"), ("0", "o"), ("1", "l"), ("i", "l"), ("rn", "m"), ("vv", "w"), ("5", "s")):
+        name = name.replace(ending, alike)
+    return re.sub("_+", "_", name)
+
+
+def _names(spec: Spec) -> Iterator[Problem]:
+    for key in ("tools", "sinks", "params"):
+        seen: dict[str, str] = {}
+        for name in getattr(spec.agent, key):
+            first = seen.setdefault(look(name), name)
+            if first != name:
+                message = f"{quoted(name)} looks like {quoted(first)}: a reader or a model will confuse them"
+                yield Problem(_place(spec, key, name, key=True), "spec.look_alike", message, "choose clearer names")
+    for path, ids in (
+        (("policy", "rules"), [rule.id for rule in spec.agent.policy.rules]),
+        (("hooks",), [hook.id for hook in spec.agent.hooks]),
+        (("replay", "redact"), [redaction.name for redaction in spec.agent.replay.redact]),
+    ):
+        yield from _duplicates(spec, path, ids)
+
+
+def _duplicates(spec: Spec, path: tuple[str, ...], ids: list[str]) -> Iterator[Problem]:
+    key = "name" if path[-1] == "redact" else "id"
+    for index, name in enumerate(ids):
+        if name in ids[:index]:
+            first = _place(spec, *path, ids.index(name), key)
+            message = f"{quoted(name)} is used twice; the first is at {first}"
+            yield Problem(_place(spec, *path, index, key), "spec.duplicate_name", message)
+
+
+def _output(spec: Spec) -> Iterator[Problem]:
+    node = at(spec.root, ["output", "schema"])
+    if node is not None:
+        yield from check_schema(node)
+    elif "output" in spec.root.entries:
+        for key in ("repairs", "max_bytes", "max_depth"):
+            if at(spec.root, ["output", key]) is not None:
+                message = f"`{key}` does nothing without `output.schema`"
+                yield Problem(_place(spec, "output", key, key=True), "spec.no_schema", message)
+
+
+def _hooks(spec: Spec) -> Iterator[Problem]:
+    for index, hook in enumerate(spec.agent.hooks):
+        try:
+            find_function(spec.project, hook.call)
+        except Refused as refused:
+            yield Problem(_place(spec, "hooks", index, "call"), refused.code, refused.message, refused.hint)
+
+
+def _sinks(spec: Spec) -> Iterator[Problem]:
+    for name, sink in spec.agent.sinks.items():
+        if isinstance(sink, (FileSink, JsonlSink)):
+            yield from path_problems(sink.path, _place(spec, "sinks", name, "path"))
+        elif isinstance(sink, HttpSink):
+            yield from address_problems(at(spec.root, ["sinks", name, "url"]))
+
+
+def _replay(spec: Spec) -> Iterator[Problem]:
+    for index, redaction in enumerate(spec.agent.replay.redact):
+        if redaction.path is UNSET and redaction.pattern is UNSET:
+            message = "say where the value is found: `path`, `pattern` or both"
+            yield Problem(_place(spec, "replay", "redact", index), "spec.redact", message)
+        node = at(spec.root, ["replay", "redact", index, "pattern"])
+        if isinstance(node, Scalar):
+            yield from pattern_problems(node)
+
+
+def _model(spec: Spec) -> Iterator[Problem]:
+    model = spec.agent.model
+    for path in ("base_url",), *(("fallback", index, "base_url") for index in range(len(model.fallback))):
+        yield from address_problems(at(spec.root, ["model", *path]))
+    choice = model.tool_choice
+    if choice == "required" and not spec.agent.tools:
+        place = _place(spec, "model", "tool_choice")
+        yield Problem(place, "spec.unknown_tool", "tool_choice is required, but there are no tools")
+    elif choice not in ("auto", "required", "none") and choice.partition(".")[0] not in spec.agent.tools:
+        hint = did_you_mean(choice, ["auto", "required", "none", *spec.agent.tools])
+        place = _place(spec, "model", "tool_choice")
+        yield Problem(place, "spec.unknown_tool", f"tool {quoted(choice)} is not declared", hint)
+
+
+def _numbers(spec: Spec) -> Iterator[Problem]:
+    budgets, retry = spec.agent.budgets, spec.agent.retry
+    if budgets.grace is not UNSET and budgets.grace >= budgets.turns:
+        message = f"grace ({budgets.grace}) must be less than turns ({budgets.turns})"
+        yield Problem(_place(spec, "budgets", "grace"), "spec.out_of_range", message)
+    if milliseconds(retry.first_delay) > milliseconds(retry.max_delay):
+        message = f"first_delay ({retry.first_delay}) must not be longer than max_delay ({retry.max_delay})"
+        yield Problem(_place(spec, "retry", "first_delay"), "spec.out_of_range", message)
+    if all(value is UNSET for value in (budgets.tokens, budgets.cost, budgets.time, budgets.tool_calls)):
+        place = place_of(spec.root, ["budgets"], key=True)
+        message = f"nothing but {budgets.turns} turns limits what a run may spend"
+        hint = "for example budgets: {tokens: 50k, cost: 0.25, time: 2m}"
+        yield Problem(place, "spec.no_budget", message, hint, "warning")

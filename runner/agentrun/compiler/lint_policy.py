@@ -1,0 +1,218 @@
+"""What the policy says: rules that are well formed, that can match, and that leave every tool a way to be allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping as MappingOf
+
+from msgspec import UNSET
+
+from agentrun.compiler.conditions import check_condition
+from agentrun.compiler.contracts import pattern_problems
+from agentrun.compiler.resolve import Spec
+from agentrun.core.condition import VARIABLES, constant
+from agentrun.spec.problems import Place, Problem, did_you_mean, quoted
+from agentrun.spec.tree import Scalar, Sequence, at, place_of
+from agentrun.spec.v1.policy import TARGET, Rule
+from agentrun.spec.v1.tools import McpTool
+
+RULINGS = ("allow", "modify", "ask", "defer", "deny", "interrupt")
+LEGAL: dict[str, tuple[str, ...]] = {
+    "run_start": ("allow", "deny", "interrupt"),
+    "input": ("allow", "ask", "defer", "deny", "interrupt"),
+    "model_request": ("allow", "modify", "deny", "interrupt"),
+    "tool_call": RULINGS,
+    "tool_result": ("allow", "modify", "deny", "interrupt"),
+    "output": RULINGS,
+    "delivery": RULINGS,
+}
+"""Which rulings are legal at which stage."""
+
+Args = MappingOf[str, Collection[str] | None]
+
+
+def rulings_of(rule: Rule) -> list[str]:
+    return [ruling for ruling in RULINGS if getattr(rule, ruling) is not UNSET]
+
+
+def targets_of(rule: Rule) -> tuple[str, ...]:
+    """The targets of a rule with one ruling."""
+    given = getattr(rule, rulings_of(rule)[0])
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def matches(target: str, name: str) -> bool:
+    """Whether a target names a tool: exactly, or by a glob."""
+    return re.fullmatch(".*".join(map(re.escape, target.split("*"))), name) is not None
+
+
+class PolicyLint:
+    """Checks one policy against the tools and sinks it rules on."""
+
+    def __init__(self, spec: Spec, args: Args) -> None:
+        self.spec = spec
+        self.args = args
+        self.tools = spec.agent.tools
+        self.servers = [name for name, tool in self.tools.items() if isinstance(tool, McpTool)]
+
+    def problems(self) -> Iterator[Problem]:
+        usable: list[tuple[Rule, bool]] = []
+        for index, rule in enumerate(self.spec.agent.policy.rules):
+            found = list(self._rule(index, rule))
+            yield from found
+            if len(rulings_of(rule)) == 1:
+                usable.append((rule, not found))
+        if self.tools and self.spec.agent.policy.default is UNSET:
+            place = place_of(self.spec.root, ["policy"], key=True) if "policy" in self.spec.root.entries else None
+            place = place or place_of(self.spec.root, ["tools"], key=True)
+            hint = "add `policy: {default: deny}`, and rules that allow what the agent needs"
+            yield Problem(place, "spec.no_default", "an agent with tools needs a policy with a default", hint)
+        elif all(fine for _, fine in usable) and len(usable) == len(self.spec.agent.policy.rules):
+            yield from self._never_allowed([rule for rule, _ in usable])
+
+    def _place(self, index: int, *path: str | int, key: bool = False) -> Place:
+        return place_of(self.spec.root, ["policy", "rules", index, *path], key=key)
+
+    def _rule(self, index: int, rule: Rule) -> Iterator[Problem]:
+        rulings = rulings_of(rule)
+        if len(rulings) != 1:
+            message = f"rule {quoted(rule.id)} has {len(rulings) or 'no'} rulings"
+            hint = f"give exactly one of {', '.join(RULINGS)}"
+            yield Problem(self._place(index), "spec.rulings", message, hint)
+            return
+        ruling = rulings[0]
+        if ruling not in LEGAL[rule.on]:
+            message = f"{ruling} is not legal on {rule.on}"
+            hint = f"legal there: {', '.join(LEGAL[rule.on])}"
+            yield Problem(self._place(index, ruling, key=True), "spec.illegal_ruling", message, hint)
+        yield from self._rewriting(index, rule, ruling)
+        yield from self._targets(index, rule, ruling)
+        yield from self._condition(index, rule)
+
+    def _rewriting(self, index: int, rule: Rule, ruling: str) -> Iterator[Problem]:
+        wanted = "set" if rule.on == "tool_call" else "mask"
+        for key in ("set", "mask"):
+            given = getattr(rule, key) is not UNSET
+            if ruling == "modify" and key == wanted and not given:
+                message = f"modify on {rule.on} needs `{wanted}`"
+                yield Problem(self._place(index, "modify", key=True), "spec.modify", message)
+            elif given and (ruling != "modify" or key != wanted):
+                message = f"`{key}` belongs to modify on {'tool_call' if key == 'set' else 'other stages'}"
+                yield Problem(self._place(index, key, key=True), "spec.modify", message)
+        if rule.mask is not UNSET:
+            nodes = at(self.spec.root, ["policy", "rules", index, "mask"])
+            for node in nodes.items if isinstance(nodes, Sequence) else ():
+                if isinstance(node, Scalar):
+                    yield from pattern_problems(node)
+        if ruling == "modify" and rule.set is not UNSET:
+            known = self._known_args(targets_of(rule))
+            for field in rule.set if known is not None else ():
+                if known is not None and field not in known:
+                    place = self._place(index, "set", field, key=True)
+                    hint = did_you_mean(field, known)
+                    yield Problem(place, "spec.unknown_arg", f"argument {quoted(field)} is not declared", hint)
+
+    def _targets(self, index: int, rule: Rule, ruling: str) -> Iterator[Problem]:
+        node = at(self.spec.root, ["policy", "rules", index, ruling])
+        nodes = node.items if isinstance(node, Sequence) else (node,)
+        for item in nodes:
+            if isinstance(item, Scalar):
+                yield from self._target(item, rule.on)
+
+    def _target(self, node: Scalar, stage: str) -> Iterator[Problem]:
+        target = node.text
+        if not re.fullmatch(TARGET, target):
+            yield Problem(node.place, "spec.wrong_text", f"{quoted(target)} is not the name of a tool or a glob")
+        elif stage == "delivery":
+            sinks = self.spec.agent.sinks
+            if not any(matches(target, sink) for sink in sinks):
+                hint = did_you_mean(target, sinks) or f"sinks: {', '.join(sinks) or 'none'}"
+                yield Problem(node.place, "spec.rule_never_matches", f"no sink is called {quoted(target)}", hint)
+        elif stage not in ("tool_call", "tool_result"):
+            if target != "*":
+                message = f"a rule on {stage} has no tools to name"
+                yield Problem(node.place, "spec.rule_never_matches", message, 'write "*"')
+        elif not self._matched(target):
+            yield self._no_such_tool(node)
+
+    def _no_such_tool(self, node: Scalar) -> Problem:
+        target = node.text
+        if target in self.servers:
+            hint = f'write "{target}.*" for all its tools'
+            return Problem(node.place, "spec.rule_never_matches", f"{quoted(target)} is a server, not a tool", hint)
+        hint = did_you_mean(target, [*self.tools, *(f"{name}.*" for name in self.servers)])
+        hint = hint or f"tools: {', '.join(self.tools) or 'none'}"
+        if "*" in target:
+            return Problem(node.place, "spec.rule_never_matches", f"{quoted(target)} matches no tool", hint)
+        return Problem(node.place, "spec.unknown_tool", f"tool {quoted(target)} is not declared", hint)
+
+    def _matched(self, target: str) -> list[str]:
+        """The declared tools that a target may rule on."""
+        plain = [name for name in self.tools if name not in self.servers and matches(target, name)]
+        return plain + [name for name in self.servers if _may_reach(target, name)]
+
+    def _condition(self, index: int, rule: Rule) -> Iterator[Problem]:
+        node = at(self.spec.root, ["policy", "rules", index, "when"])
+        if not isinstance(node, Scalar):
+            return
+        fields: dict[str, Collection[str] | None] = dict(VARIABLES)
+        fields["params"] = self.spec.agent.params
+        fields["calls"] = None if self.servers else self.tools
+        fields["args"] = self._known_args(targets_of(rule))
+        if rule.on != "tool_call" and rule.on != "tool_result":
+            del fields["args"]
+        found = check_condition(node, fields)
+        yield from found
+        if not found and constant(node.text) is False:
+            yield Problem(node.place, "spec.rule_never_matches", "this condition is never true")
+
+    def _known_args(self, targets: tuple[str, ...]) -> Collection[str] | None:
+        """The arguments of the tools a rule rules on; None when one of them is not known."""
+        names = {name for target in targets for name in self._matched(target)}
+        known: set[str] = set()
+        for name in names:
+            arguments = self.args.get(name)
+            if arguments is None:
+                return None
+            known.update(arguments)
+        return known if names else None
+
+    def _never_allowed(self, rules: list[Rule]) -> Iterator[Problem]:
+        calls = [(rule, rulings_of(rule)[0]) for rule in rules if rule.on == "tool_call"]
+        default = self.spec.agent.policy.default
+        for name in self.tools:
+            place = place_of(self.spec.root, ["tools", name], key=True)
+            stops = [
+                rule.id
+                for rule, ruling in calls
+                if ruling in ("defer", "deny", "interrupt") and rule.when is UNSET and self._covers(rule, name)
+            ]
+            if stops:
+                message = f"tool {quoted(name)} can never be allowed: rule {quoted(stops[0])} always stops it"
+                yield Problem(place, "spec.tool_never_allowed", message, "give that rule a `when:`, or remove the tool")
+            elif default == "deny" and not any(
+                ruling in ("allow", "ask") and name in self._matched_by(rule) for rule, ruling in calls
+            ):
+                target = f'"{name}.*"' if name in self.servers else name
+                hint = f"add under policy.rules:  - {{id: allow-{name}, allow: {target}}}"
+                message = f"tool {quoted(name)} can never be allowed: no rule allows it or asks for it"
+                yield Problem(place, "spec.tool_never_allowed", message, hint)
+
+    def _matched_by(self, rule: Rule) -> set[str]:
+        return {name for target in targets_of(rule) for name in self._matched(target)}
+
+    def _covers(self, rule: Rule, name: str) -> bool:
+        """Whether a rule rules on every call of a tool; for a server, on all its tools."""
+        whole = f"{name}." if name in self.servers else name
+        return any(
+            matches(target, whole) and (name not in self.servers or target.endswith("*")) for target in targets_of(rule)
+        )
+
+
+def _may_reach(target: str, server: str) -> bool:
+    """Whether a target may name a tool of a server, whose tools are not known here."""
+    prefix, star, _ = target.partition("*")
+    if star:
+        return prefix.startswith(f"{server}.") or f"{server}.".startswith(prefix)
+    return target.startswith(f"{server}.")
+

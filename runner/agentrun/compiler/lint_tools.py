@@ -1,0 +1,167 @@
+"""What each tool says: functions that exist, schemas that hold, addresses that are addresses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+from msgspec import UNSET, UnsetType
+
+from agentrun.compiler.contracts import check_schema
+from agentrun.compiler.resolve import Spec
+from agentrun.compiler.signatures import Function, Refused, find_function
+from agentrun.compiler.template import is_template
+from agentrun.spec.problems import Place, Problem, did_you_mean, quoted
+from agentrun.spec.tree import Mapping, Scalar, at, place_of
+from agentrun.spec.v1.tools import AgentTool, ArgsTool, HttpTool, McpTool, PythonTool, ShellTool, Tool
+
+_ADDRESS = re.compile(r"(?:https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?|(?:https?://)?\$\{\w+\})(?:[/?].*)?")
+
+Args = dict[str, Collection[str] | None]
+
+
+class ToolLint:
+    """Checks the tools of one spec; `args` holds afterwards which arguments each tool has (None: not known)."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.args: Args = {}
+
+    def problems(self) -> Iterator[Problem]:
+        for name, tool in self.spec.agent.tools.items():
+            self.args[name] = None
+            match tool:
+                case PythonTool():
+                    yield from self._python(name, tool)
+                case HttpTool():
+                    yield from self._http(name, tool)
+                case ShellTool():
+                    yield from self._shell(name, tool)
+                case McpTool():
+                    yield from self._mcp(name, tool)
+                case AgentTool():
+                    pass
+            if isinstance(tool, ArgsTool):
+                yield from self._arguments(name, tool)
+            yield from self._described(name, tool)
+
+    def _place(self, name: str, *path: str | int, key: bool = False) -> Place:
+        return place_of(self.spec.root, ["tools", name, *path], key=key)
+
+    def _described(self, name: str, tool: Tool) -> Iterator[Problem]:
+        if tool.description is UNSET and isinstance(tool, (HttpTool, ShellTool)):
+            message = f"tool {quoted(name)} has no description: the model sees only its name"
+            place = self._place(name, key=True)
+            yield Problem(place, "spec.no_description", message, "say what it does in a sentence", "warning")
+
+    def _arguments(self, name: str, tool: ArgsTool) -> Iterator[Problem]:
+        if tool.args is not UNSET and tool.actions is not UNSET:
+            message = "a tool has either `args` or `actions`"
+            yield Problem(self._place(name, "actions", key=True), "spec.args", message)
+            return
+        if tool.args is not UNSET:
+            found = list(self._object_schema(["tools", name, "args"]))
+            yield from found
+            self.args[name] = None if found else _fields(tool.args)
+        elif tool.actions is not UNSET:
+            found = [p for action in tool.actions for p in self._object_schema(["tools", name, "actions", action])]
+            yield from found
+            fields = [_fields(schema) for schema in tool.actions.values()]
+            merged = {"action"}.union(*(known for known in fields if known is not None))
+            self.args[name] = None if found or None in fields else merged
+        elif not isinstance(tool, PythonTool):
+            self.args[name] = ()
+
+    def _object_schema(self, path: list[str | int]) -> Iterator[Problem]:
+        node = at(self.spec.root, path)
+        assert node is not None
+        found = check_schema(node)
+        yield from found
+        kind = node.get("type") if isinstance(node, Mapping) else None
+        if not found and not (isinstance(kind, Scalar) and kind.value == "object"):
+            hint = "begin the schema with `type: object`"
+            yield Problem(node.place, "spec.args", "the arguments of a tool are an object", hint)
+
+    def _python(self, name: str, tool: PythonTool) -> Iterator[Problem]:
+        try:
+            function = find_function(self.spec.project, tool.call)
+        except Refused as refused:
+            yield Problem(self._place(name, "call"), refused.code, refused.message, refused.hint)
+            return
+        if tool.args is UNSET and tool.actions is UNSET:
+            if function.schema is None:
+                what = f"parameter {quoted(function.unread)}" if function.unread else "its *args or **kwargs"
+                message = f"the arguments of {quoted(tool.call)} cannot be read from its signature: {what}"
+                hint = "annotate it with str, int, float, bool, list[…], dict[str, …], Literal or None, or declare `args:`"
+                yield Problem(self._place(name, "call"), "spec.python", message, hint)
+            else:
+                self.args[name] = function.parameters
+        else:
+            yield from self._fits(name, tool, function)
+        if tool.description is UNSET and function.description is None:
+            message = f"tool {quoted(name)} has no description: the model sees only its name"
+            place = self._place(name, key=True)
+            yield Problem(place, "spec.no_description", message, "give the function a docstring", "warning")
+
+    def _fits(self, name: str, tool: PythonTool, function: Function) -> Iterator[Problem]:
+        """Declared arguments against the function that gets them."""
+        schema = tool.args if tool.args is not UNSET else {}
+        declared = _fields(schema) if tool.args is not UNSET else None
+        if declared is None:
+            return
+        for field in declared:
+            if field not in function.parameters and not function.takes_any:
+                place = self._place(name, "args", "properties", field, key=True)
+                hint = did_you_mean(field, function.parameters)
+                yield Problem(place, "spec.args", f"{quoted(tool.call)} takes no parameter {quoted(field)}", hint)
+        for parameter in function.required:
+            if parameter not in schema.get("required", ()):
+                message = f"{quoted(tool.call)} needs {quoted(parameter)}, but `args` does not require it"
+                yield Problem(self._place(name, "args"), "spec.args", message)
+
+    def _http(self, name: str, tool: HttpTool) -> Iterator[Problem]:
+        yield from address_problems(at(self.spec.root, ["tools", name, "url"]))
+
+    def _shell(self, name: str, tool: ShellTool) -> Iterator[Problem]:
+        if is_template(tool.argv[0]):
+            message = "the command itself is fixed; only its arguments may be templates"
+            yield Problem(self._place(name, "argv", 0), "spec.argv", message)
+        yield from path_problems(tool.cwd, self._place(name, "cwd"))
+
+    def _mcp(self, name: str, tool: McpTool) -> Iterator[Problem]:
+        if (tool.command is UNSET) == (tool.url is UNSET):
+            message = "a server is reached by either `command` or `url`"
+            yield Problem(self._place(name, key=True), "spec.mcp", message)
+        url = at(self.spec.root, ["tools", name, "url"])
+        if url is not None:
+            yield from address_problems(url)
+        for key, other in (("env", "command"), ("headers", "url")):
+            if getattr(tool, key) and getattr(tool, other) is UNSET:
+                message = f"`{key}` belongs to a server with `{other}`"
+                yield Problem(self._place(name, key, key=True), "spec.mcp", message)
+
+
+def _fields(schema: dict[str, object] | UnsetType) -> Collection[str] | None:
+    """The properties of an object schema; None when it allows others or composes them."""
+    if schema is UNSET or not isinstance(schema, dict):
+        return ()
+    open_ended = schema.get("additionalProperties", False) is not False
+    if open_ended or {"$ref", "allOf", "anyOf", "oneOf", "patternProperties"} & schema.keys():
+        return None
+    properties = schema.get("properties", {})
+    return tuple(properties) if isinstance(properties, dict) else ()
+
+
+def address_problems(node: object) -> Iterator[Problem]:
+    """An address: http or https, no credentials in it, the host fixed or from the environment."""
+    if isinstance(node, Scalar) and not _ADDRESS.fullmatch(node.text):
+        hint = "write https://host/path; the host is fixed text or ${NAME}, and credentials go into `auth:`"
+        yield Problem(node.place, "spec.url", f"{quoted(node.text)} is not an address that can be used", hint)
+
+
+def path_problems(path: str, place: Place) -> Iterator[Problem]:
+    """A path inside the project, relative to its root."""
+    parts = path.split("/")
+    if path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or re.match(r"[A-Za-z]:", path):
+        message = f"{quoted(path)} is not a path inside the project"
+        yield Problem(place, "spec.path", message, "write it relative to the project's root, without ..")

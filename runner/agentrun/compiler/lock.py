@@ -1,0 +1,120 @@
+"""The lock of a spec: what lives elsewhere and must not change under a package.
+
+`<spec>.lock` stands beside the spec. It pins the price and the context window of each route, taken from the data that
+genai-prices carries (nothing is fetched). A price or window written in the spec wins over the lock.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from agentrun.canon import pretty
+from agentrun.core.package import Price
+from agentrun.spec.files import FileRefused, read_source
+from agentrun.spec.problems import DocumentError, Place, Problem, Source
+from agentrun.spec.v1.agent import Agent, FallbackModel
+
+
+class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is known of one route."""
+
+    price: Price | None
+    context_window: int | None
+
+
+class Lock(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The pins of one spec."""
+
+    agentrun_lock: str = "1"
+    origin: str
+    """Where the rows come from; not part of any package."""
+    routes: dict[str, Row]
+    """The pinned row of each route, by provider/model. Null: the data knows nothing of it."""
+
+
+def lock_path(spec: Path) -> Path:
+    return spec.with_suffix(".lock")
+
+
+def routes_of(agent: Agent) -> list[str]:
+    """The routes of an agent, the main one first."""
+    fallbacks = [one if isinstance(one, str) else route_name(one) for one in agent.model.fallback]
+    return list(dict.fromkeys([route_name(agent.model), *fallbacks]))
+
+
+def route_name(model: FallbackModel) -> str:
+    return f"{model.provider}/{model.name}"
+
+
+def read_lock(spec: Path) -> Lock | None:
+    """The lock beside a spec, if there is one. A damaged one is a problem, never ignored."""
+    path = lock_path(spec)
+    if not path.exists():
+        return None
+    try:
+        source = read_source(path)
+    except FileRefused as refused:
+        raise DocumentError([_damaged(Source(path.absolute(), path.name, ""), refused.message)]) from None
+    try:
+        lock = msgspec.json.decode(source.text, type=Lock)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DocumentError([_damaged(source, f"not a lock: {error}")]) from None
+    if lock.agentrun_lock != "1":
+        raise DocumentError([_damaged(source, "the lock is of another version")])
+    return lock
+
+
+def _damaged(source: Source, message: str) -> Problem:
+    return Problem(Place(source, 1, 1), "spec.lock", message, "write it anew with `agentrun lock SPEC`")
+
+
+def make_lock(agent: Agent) -> Lock:
+    """The lock as today's data gives it."""
+    import genai_prices  # late: 0.45 s of start-up that only `lock` needs
+
+    origin = f"genai-prices {genai_prices.__version__}"
+    return Lock(origin=origin, routes={route: _row(route) for route in routes_of(agent)})
+
+
+def lock_text(lock: Lock) -> str:
+    return pretty(lock)
+
+
+def _row(route: str) -> Row:
+    from genai_prices import data_snapshot  # late: as above
+
+    provider, _, name = route.partition("/")
+    family = {"openai-responses": "openai", "gemini": "google"}.get(provider, provider)
+    try:
+        found, model = data_snapshot.get_snapshot().find_provider_model(name, None, family, None)
+    except LookupError:
+        return Row(price=None, context_window=None)
+    return Row(price=_price(model.prices), context_window=model.context_window) if found else Row(price=None, context_window=None)
+
+
+def _price(prices: Any) -> Price | None:
+    """The row in micro-dollars. Where prices have tiers or change, the dearest one: spending is never understated."""
+    rows = [row.prices for row in prices] if isinstance(prices, list) else [prices]
+
+    def dearest(*fields: str) -> int | None:
+        amounts = [amount for row in rows for field in fields for amount in _amounts(getattr(row, field, None))]
+        return int((max(amounts) * 1_000_000).to_integral_value(ROUND_CEILING)) if amounts else None
+
+    entering, leaving = dearest("input_mtok"), dearest("output_mtok")
+    if entering is None or leaving is None:
+        return None
+    cached = dearest("cache_read_mtok")
+    return Price(input=entering, output=leaving, cached_input=entering if cached is None else cached)
+
+
+def _amounts(price: Any) -> list[Decimal]:
+    if price is None:
+        return []
+    if isinstance(price, (int, float, Decimal)):
+        return [Decimal(str(price))]
+    return [Decimal(str(price.base)), *(Decimal(str(tier.price)) for tier in price.tiers)]

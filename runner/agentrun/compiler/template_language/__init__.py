@@ -1,0 +1,1 @@
+"""Behind `agentrun.compiler.template`: source → tree → grammar and names → renderer, under a meter."""

@@ -1,0 +1,129 @@
+"""Whether an answer keeps its contract. Decided here, whatever the provider promised.
+
+Rule 1  JSON is read strictly: no NaN, no second key of one name, no text around it, no best-effort repair.
+Rule 2  Size comes first, then syntax, depth and schema; nothing expensive is done to what is refused already.
+Rule 3  Schemas see no network and no file; their patterns run in linear time.
+Rule 4  Errors are written for the model that has to repair the answer: where, and what is wrong, not the value.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import jsonschema_rs
+import msgspec
+from msgspec import Struct
+
+from agentrun.canon import compact
+from agentrun.core.package import Output
+from agentrun.errors import PackageError
+
+MAX_ERRORS = 10
+MAX_ERROR = 300
+
+
+class Kept(Struct, frozen=True):
+    """The answer keeps its contract."""
+
+    value: Any
+
+
+class Broken(Struct, frozen=True):
+    """It does not."""
+
+    errors: tuple[str, ...]
+
+
+Checked: TypeAlias = Kept | Broken
+
+
+def check(answer: str, contract: Output) -> Checked:
+    """The value of an answer, or what is wrong with it. The contract must have a schema."""
+    assert contract.schema is not None
+    parsed = parse(answer, max_bytes=contract.max_bytes, max_depth=contract.max_depth)
+    if isinstance(parsed, Broken):
+        return parsed
+    errors = []
+    for error in _validator(compact(contract.schema)).iter_errors(parsed.value):
+        if len(errors) == MAX_ERRORS:
+            errors.append("there are more errors")
+            break
+        errors.append(f"{_pointer(error.instance_path)}: {error.message}"[:MAX_ERROR])
+    return Broken(tuple(errors)) if errors else parsed
+
+
+def refuse_unusable(contract: Output) -> None:
+    """Refuse a schema that cannot judge any answer, before a run depends on it."""
+    if contract.schema is None:
+        return
+    try:
+        _validator(compact(contract.schema))
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        message = f"the output schema cannot be used: {str(error).partition('\n')[0]}"
+        raise PackageError("package.invalid", message, fields={"pointer": "/output/schema"}) from error
+
+
+def parse(text: str, *, max_bytes: int, max_depth: int) -> Checked:
+    """Strict JSON within bounds."""
+    size = len(text.encode("utf-8", "replace"))
+    if size > max_bytes:
+        return Broken((f"the answer has {size} bytes; {max_bytes} are allowed",))
+    try:
+        value = msgspec.json.decode(text)
+    except RecursionError:
+        return Broken((_too_deep(max_depth),))
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        return Broken((f"the answer is not JSON: {error}",))
+    keys, depth = _measure(value)
+    if depth > max_depth:
+        return Broken((_too_deep(max_depth),))
+    if keys != _written_keys(text):
+        return Broken(("an object has two keys of the same name",))
+    return Kept(value)
+
+
+def _too_deep(limit: int) -> str:
+    return f"the answer is nested deeper than {limit} levels"
+
+
+def _measure(value: Any) -> tuple[int, int]:
+    """How many keys all objects of a value have together, and how deep it nests. A scalar has depth 0."""
+    keys, depth, level = 0, 0, [value]
+    while level:
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                keys += len(item)
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+        depth += any(isinstance(item, dict | list) for item in level)
+        level = below
+    return keys, depth
+
+
+def _written_keys(text: str) -> int:
+    """How many keys a valid JSON text has: its colons outside of strings.
+
+    A reader keeps one of two equal keys, so fewer keys in the value than in the text means that one was lost.
+    Counting is safe where comparing is not: `"a"` and its escaped form are two spellings of one key.
+    """
+    outside = text.replace("\\\\", "").replace('\\"', "").split('"')[::2]
+    return sum(piece.count(":") for piece in outside)
+
+
+@lru_cache(maxsize=256)
+def _validator(schema: bytes) -> jsonschema_rs.Validator:
+    return jsonschema_rs.validator_for(
+        schema.decode(),
+        offline=True,
+        mask="the value",
+        pattern_options=jsonschema_rs.RegexOptions(),
+    )
+
+
+def _pointer(path: list[str | int]) -> str:
+    return (
+        "/" + "/".join(str(step).replace("~", "~0").replace("/", "~1") for step in path) if path else "answer"
+    )

@@ -1,0 +1,149 @@
+"""The tools of a compiled agent."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+JsonSchema: TypeAlias = dict[str, Any]
+Effect: TypeAlias = Literal["read", "idempotent", "at_most_once"]
+
+
+class Part(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of all parts of a package: frozen, closed, fields by name."""
+
+
+class ToolBase(Part, frozen=True, tag_field="kind"):
+    """What tools of every kind have in common."""
+
+    description: str
+    """What the model reads about the tool."""
+    effect: Effect
+    """What running it twice would do."""
+    parallel: bool
+    """Whether calls may run together with others."""
+    timeout: int
+    """How long one call may take, in milliseconds."""
+    visible: str | None
+    """CEL condition under which the model is offered the tool. Null: always."""
+    observation: bool
+    """Whether repeating it is normal."""
+    terminal: bool
+    """Whether a successful call ends the run."""
+    aborts_siblings: bool
+    """Whether a successful call cancels its siblings."""
+    on_denied: Literal["tell", "stop"]
+    """What a denial does."""
+
+
+class ArgsTool(ToolBase, frozen=True):
+    """A tool whose arguments are known when it is compiled."""
+
+    args: JsonSchema
+    """JSON Schema of the arguments, without references."""
+    actions: dict[str, JsonSchema]
+    """The arguments of each action, when the tool has actions."""
+
+
+class PythonTool(ArgsTool, frozen=True, tag="python"):
+    """A Python function."""
+
+    module: str
+    """The module."""
+    function: str
+    """The function in it."""
+    source: str
+    """Hash of the module's source."""
+    isolation: Literal["thread", "process"]
+    """Where it runs."""
+
+
+class Auth(Part, frozen=True):
+    """A credential for an HTTP endpoint."""
+
+    secret: str
+    """The environment variable as ${NAME}."""
+    header: str
+    """The header it is sent in."""
+    scheme: str
+    """What is written before it."""
+
+
+class HttpTool(ArgsTool, frozen=True, tag="http"):
+    """An HTTP endpoint."""
+
+    url: str
+    """Where the call goes, with templates."""
+    method: str
+    """The HTTP method."""
+    query: dict[str, str]
+    """Query parameters, with templates."""
+    headers: dict[str, str]
+    """Request headers, with templates or ${NAME}."""
+    body: Any
+    """The request body, with templates. Null: none."""
+    auth: Auth | None
+    """The credential to send."""
+    result: str | None
+    """JMESPath expression that picks the result."""
+    hosts: tuple[str, ...]
+    """The hosts a call may reach."""
+    private_network: bool
+    """Whether loopback and private addresses may be reached."""
+    max_bytes: int
+    """The largest reply that is read."""
+
+
+class ShellTool(ArgsTool, frozen=True, tag="shell"):
+    """A command, run without a shell."""
+
+    argv: tuple[str, ...]
+    """The command and its arguments, with templates."""
+    env: dict[str, str]
+    """Environment variables the command sees."""
+    cwd: str
+    """The working directory, relative to the project's root."""
+    stdin: str | None
+    """What it reads on standard input, with templates."""
+    exits: tuple[int, ...]
+    """The exit codes that mean success."""
+    dash_args: bool
+    """Whether a filled-in argument may begin with a dash."""
+    grace: int
+    """How long it may take to end by itself, in milliseconds."""
+
+
+class McpTool(ToolBase, frozen=True, tag="mcp"):
+    """The tools of an MCP server."""
+
+    command: tuple[str, ...]
+    """The command that starts the server; empty when `url` is used."""
+    url: str | None
+    """The server's address."""
+    env: dict[str, str]
+    """Environment variables the server sees."""
+    headers: dict[str, str]
+    """Headers sent to `url`."""
+    tools: tuple[str, ...]
+    """Which of its tools the agent may see."""
+    effects: dict[str, Effect]
+    """The effect of single tools."""
+    private_network: bool
+    """Whether `url` may be a private address."""
+    requests: tuple[str, ...]
+    """Requests the server may make of its client."""
+    start_timeout: int
+    """How long it may take to answer `initialize`, in milliseconds."""
+
+
+class AgentTool(ToolBase, frozen=True, tag="agent"):
+    """Another agent; its package is in the section `agents`."""
+
+    args: JsonSchema
+    """JSON Schema of the arguments, made of the sub-agent's open params."""
+    params: dict[str, Any]
+    """Fixed values for its params."""
+
+
+Tool: TypeAlias = PythonTool | HttpTool | ShellTool | McpTool | AgentTool

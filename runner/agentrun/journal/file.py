@@ -1,0 +1,81 @@
+"""A journal as a file of JSON lines. What survives a crash is a later matter: here, writing and checked reading.
+
+Rule 1  A file is written once, by one owner: an existing one is never opened for writing.
+Rule 2  The last line ends like the others. One without its end was cut while it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from agentrun.core.facts import Record
+from agentrun.errors import StorageError
+from agentrun.journal.lines import Chain, read
+
+MAX_BYTES = 50 * 1000 * 1000
+
+
+class FileJournal:
+    epoch = 1
+
+    def __init__(self, path: Path) -> None:
+        self._chain = Chain()
+        self._path = path
+        try:
+            self._file = path.open("xb")
+        except OSError as error:
+            raise _failed(error) from error
+
+    @property
+    def head(self) -> str:
+        return self._chain.head
+
+    def append(self, record: Record) -> None:
+        try:
+            self._file.write(self._chain.add(record) + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise _failed(error) from error
+
+    def records(self) -> tuple[Record, ...]:
+        return tuple(read_file(self._path, self.head))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def read_file(path: Path, head: str | None = None) -> Iterator[Record]:
+    """The records of a journal file, checked. With `head`, its last line is checked too."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise _failed(error) from error
+    if len(data) > MAX_BYTES:
+        raise StorageError(
+            "storage.failed", f"the journal has more than {MAX_BYTES} bytes", fields={"path": "journal"}
+        )
+    *lines, rest = data.split(b"\n")
+    yield from read(lines, None if rest else head)
+    if rest:
+        raise StorageError(
+            "journal.truncated",
+            f"record {len(lines) + 1} of the journal was cut off while it was written",
+            fields={"seq": len(lines) + 1},
+        )
+
+
+def _failed(error: OSError) -> StorageError:
+    return StorageError(
+        "storage.failed",
+        f"the journal cannot be used: {error.strerror}",
+        fields={"path": "journal", "errno": error.errno},
+    )

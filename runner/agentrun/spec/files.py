@@ -1,0 +1,329 @@
+"""The project a spec belongs to, and the only ways its files are read.
+
+Rule 1  The project root is the nearest folder above a spec with `[tool.agentrun]` in its pyproject.toml or
+        with `.git`, else the spec's own folder. A path that a document names never leaves it.
+Rule 2  A reference is walked folder by folder from the root, and no symbolic link is followed on the way:
+        what was checked is what is read, whatever changes in between.
+Rule 3  Only plain files are read, at most 1 MiB of them, as UTF-8 with `\\n` line ends. A pipe or a device is
+        opened without waiting and refused.
+Rule 4  A refusal names the reference as it was written: never content, never a path outside the root.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from agentrun.spec.problems import DocumentError, Place, Problem, Source, did_you_mean, quoted
+
+MAX_BYTES = 1024 * 1024
+
+_O_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+_O_READ = (
+    os.O_RDONLY
+    | _O_CLOEXEC
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+_O_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_O_FOLDER = os.O_RDONLY | _O_CLOEXEC | _O_NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
+_CAN_WALK = os.open in os.supports_dir_fd and bool(_O_NOFOLLOW)
+
+
+class FileRefused(Exception):
+    """A file that is not read, and why. The caller knows the place that named it."""
+
+    def __init__(self, code: str, message: str, hint: str | None = None, line: int = 1) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.line = line
+        """The line of the file that is at fault, for the encoding of its text."""
+
+
+class Project(Struct, frozen=True):
+    """Where a spec lives; the settings of `[tool.agentrun]`, all relative to the root."""
+
+    root: Path
+    import_roots: tuple[str, ...] = (".",)
+    """Folders under which the modules of Python tools are looked for."""
+    cassettes: str = "cassettes"
+    data: str = ".agentrun"
+    """Run data, with its own `.gitignore`."""
+
+
+def project_root(spec_path: Path) -> Path:
+    """The nearest ancestor that is a project, else the folder of the spec."""
+    folder = Path(os.path.realpath(spec_path.parent))
+    for candidate in (folder, *folder.parents):
+        if os.path.lexists(candidate / ".git") or _settings_text(candidate) is not None:
+            return candidate
+    return folder
+
+
+def find_project(spec_path: Path) -> Project:
+    """The project of a spec. Raises `DocumentError` when its settings are wrong."""
+    root = project_root(spec_path)
+    text = _settings_text(root)
+    if text is None:
+        return Project(root)
+    source = Source(root / "pyproject.toml", shown_path(root / "pyproject.toml", root), text)
+    try:
+        table = _table(tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        at = re.search(r"line (\d+), column (\d+)", str(error))
+        place = Place(source, int(at[1]), int(at[2])) if at else Place(source, 1, 1)
+        raise DocumentError([Problem(place, "spec.project", "pyproject.toml is not valid TOML")]) from None
+    problems = list(_wrong_settings(source, root, table))
+    if problems:
+        raise DocumentError(problems)
+    roots = table.get("import_roots", (".",))
+    return Project(root, **{**table, "import_roots": tuple(roots)})
+
+
+def read_source(path: Path, shown: str | None = None, root: Path | None = None) -> Source:
+    """A file that the user named. `shown` is what messages call it. Raises `DocumentError`."""
+    name = shown if shown is not None else shown_path(path, root)
+    full = Path(os.path.realpath(path.parent)) / path.name
+    try:
+        return Source(full, name, _text(path, name))
+    except FileRefused as refused:
+        place = Place(Source(full, name, ""), refused.line, 1)
+        raise DocumentError([Problem(place, refused.code, refused.message, refused.hint)]) from None
+
+
+def read_inside(root: Path, base_dir: Path, ref: str) -> Source:
+    """The file that a document in `base_dir` refers to as `ref`, which must lie inside the root."""
+    root = Path(os.path.realpath(root))
+    parts = _parts(root, Path(os.path.realpath(base_dir)), ref)
+    descriptor = _walk(root, parts, ref) if _CAN_WALK else _open_strictly(root, parts, ref)
+    path = root.joinpath(*parts)
+    return Source(path, shown_path(path, root), _read(descriptor, ref))
+
+
+def shown_path(path: Path, root: Path | None = None) -> str:
+    """Relative to the working directory when below it, else to the project root, else as given."""
+    full = Path(os.path.abspath(path))
+    real = Path(os.path.realpath(path.parent)) / path.name
+    for known, base in ((full, Path.cwd()), (real, Path.cwd()), (real, root)):
+        if base is not None and known.is_relative_to(base) and known != base:
+            return known.relative_to(base).as_posix()
+    return path.as_posix()
+
+
+def _text(path: Path, name: str) -> str:
+    try:
+        descriptor = os.open(path, _O_READ)
+    except (OSError, ValueError) as error:
+        raise _refusal(error, name) from None
+    return _read(descriptor, name)
+
+
+def _parts(root: Path, base_dir: Path, ref: str) -> list[str]:
+    """The way from the root to a reference, or a refusal of its form."""
+    outside = FileRefused(
+        "spec.file_outside",
+        f"the file {quoted(ref)} is not inside the project",
+        "name a file below the project root, relative to this document and with /",
+    )
+    if "\0" in ref or not ref.strip() or ref.endswith("/"):
+        raise FileRefused("spec.file_missing", f"{quoted(ref)} is not the name of a file")
+    if ref.startswith("/") or "\\" in ref or re.match(r"[A-Za-z]:", ref) or not base_dir.is_relative_to(root):
+        raise outside
+    parts = list(base_dir.relative_to(root).parts)
+    for part in ref.split("/"):
+        if part == ".." and not parts:
+            raise outside
+        if part == "..":
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    if not parts:
+        raise FileRefused("spec.file_unreadable", f"{quoted(ref)} is a folder")
+    return parts
+
+
+def _walk(root: Path, parts: list[str], ref: str) -> int:
+    """Open part by part, each relative to the folder opened before."""
+    try:
+        folder = os.open(root, os.O_RDONLY | _O_CLOEXEC)
+    except OSError as error:
+        raise _refusal(error, ref) from None
+    try:
+        for part in parts[:-1]:
+            with _explained(folder, part, ref):
+                inner = os.open(part, _O_FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        with _explained(folder, parts[-1], ref):
+            return os.open(parts[-1], _O_READ | _O_NOFOLLOW, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _explained(folder: int, part: str, ref: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        linked = isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
+        if linked and _is_link(folder, part):
+            raise _link(ref) from None
+        siblings = os.listdir(folder) if isinstance(error, FileNotFoundError) else []
+        raise _refusal(error, ref, did_you_mean(part, sorted(siblings))) from None
+
+
+def _is_link(folder: int, part: str) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _link(ref: str) -> FileRefused:
+    message = f"the way to {quoted(ref)} goes through a symbolic link"
+    return FileRefused("spec.file_outside", message, "copy the file into the project")
+
+
+def _open_strictly(root: Path, parts: list[str], ref: str) -> int:
+    """Where folders cannot be opened (Windows): the real path must be the path as written."""
+    path = Path(os.path.realpath(root)).joinpath(*parts)
+    try:
+        real = os.path.realpath(path, strict=True)
+        if os.path.normcase(real) != os.path.normcase(path):
+            raise _link(ref)
+        return os.open(path, _O_READ)
+    except (OSError, ValueError) as error:
+        siblings = os.listdir(path.parent) if os.path.isdir(path.parent) else []
+        raise _refusal(error, ref, did_you_mean(parts[-1], sorted(siblings))) from None
+
+
+def _refusal(error: OSError | ValueError, name: str, hint: str | None = None) -> FileRefused:
+    """An error of the system in our words; its own text may hold paths that are nobody's business."""
+    if isinstance(error, FileNotFoundError):
+        return FileRefused("spec.file_missing", f"the file {quoted(name)} does not exist", hint)
+    if isinstance(error, PermissionError) and os.name != "nt":
+        return FileRefused(
+            "spec.file_unreadable", f"the file {quoted(name)} may not be read", "check its permissions"
+        )
+    return FileRefused("spec.file_unreadable", f"{quoted(name)} cannot be read as a file")
+
+
+def _read(descriptor: int, name: str) -> str:
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise FileRefused("spec.file_unreadable", f"{quoted(name)} is a folder")
+        if not stat.S_ISREG(mode):
+            raise FileRefused("spec.file_unreadable", f"{quoted(name)} is not a plain file")
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise _refusal(error, name) from None
+    finally:
+        os.close(descriptor)
+    if len(data) > MAX_BYTES:
+        raise FileRefused("spec.too_large", f"{quoted(name)} is larger than 1 MiB", "split it into files")
+    return decode(data, name)
+
+
+def decode(data: bytes, name: str) -> str:
+    """UTF-8 text with one leading byte order mark dropped and `\\n` line ends."""
+    save = "save it as UTF-8"
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FileRefused("spec.encoding", f"{quoted(name)} is UTF-16, not UTF-8", save)
+    try:
+        text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise FileRefused(
+            "spec.encoding", f"{quoted(name)} is not UTF-8: see line {line}", save, line
+        ) from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise FileRefused("spec.encoding", f"{quoted(name)} holds a NUL character in line {line}", save, line)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _settings_text(folder: Path) -> str | None:
+    """The text of a pyproject.toml that has `[tool.agentrun]`, valid or not; None for any other."""
+    try:
+        text = _text(folder / "pyproject.toml", "pyproject.toml")
+    except FileRefused:
+        return None
+    if "agentrun" not in text:
+        return None
+    try:
+        return text if _table(tomllib.loads(text)) is not None else None
+    except (tomllib.TOMLDecodeError, RecursionError):  # its owner must hear of it, if it is meant for us
+        return text if re.search(r"^\s*\[\s*tool\s*\.\s*agentrun\b", text, re.MULTILINE) else None
+
+
+def _table(data: dict[str, Any]) -> Any:
+    tool = data.get("tool")
+    return tool.get("agentrun") if isinstance(tool, dict) else None
+
+
+def _wrong_settings(source: Source, root: Path, table: Any) -> Iterator[Problem]:
+    def problem(key: str, message: str, hint: str | None = None) -> Problem:
+        return Problem(_setting_place(source, key), "spec.project", message, hint)
+
+    if not isinstance(table, dict):
+        yield problem("agentrun", "[tool.agentrun] must be a table")
+        return
+    known = Project.__struct_fields__[1:]
+    for key, value in table.items():
+        paths = value if key == "import_roots" else [value]
+        if key not in known:
+            yield problem(
+                key,
+                f"unknown setting {quoted(key)}",
+                did_you_mean(key, known) or f"known: {', '.join(known)}",
+            )
+        elif not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+            wanted = "a list of folders" if key == "import_roots" else "the name of a folder"
+            yield problem(key, f"{quoted(key)} must be {wanted}")
+        elif key == "data" and os.path.normpath(value) == ".":
+            yield problem(
+                key, '"data" cannot be the project root', "its .gitignore would hide the whole project"
+            )
+        else:
+            for path in paths:
+                if not _stays_inside(root, path):
+                    message = f"{quoted(path)} is not a folder inside the project"
+                    yield problem(key, message, "name it relative to pyproject.toml, with /")
+
+
+def _stays_inside(root: Path, path: str) -> bool:
+    if (
+        not path.strip()
+        or "\0" in path
+        or "\\" in path
+        or path.startswith("/")
+        or re.match(r"[A-Za-z]:", path)
+    ):
+        return False
+    lexical = os.path.normpath(path).split(os.sep)[0] != ".."
+    return lexical and Path(os.path.realpath(root / path)).is_relative_to(os.path.realpath(root))
+
+
+def _setting_place(source: Source, key: str) -> Place:
+    """The line of a setting, as far as a search can tell."""
+    section = re.search(r"^\s*\[\s*tool\s*\.\s*agentrun\b", source.text, re.MULTILINE)
+    found = re.compile(rf"""(?<![\w.-])["']?({re.escape(key)})["']?\s*[=\].]""").search(
+        source.text, section.start() if section else 0
+    )
+    at = found.start(1) if found else section.start() if section else 0
+    start = source.text.rfind("\n", 0, at) + 1
+    return Place(source, source.text.count("\n", 0, at) + 1, at - start + 1, len(key) if found else 1)

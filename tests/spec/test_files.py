@@ -1,0 +1,330 @@
+"""The project of a spec, and reading files without ever leaving it."""
+
+import os
+import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from agentrun.spec import files
+from agentrun.spec.files import (
+    MAX_BYTES,
+    FileRefused,
+    Project,
+    find_project,
+    project_root,
+    read_inside,
+    read_source,
+    shown_path,
+)
+from agentrun.spec.problems import CODES, DocumentError, Problem, story
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path.resolve() / "project"
+    for name in ("specs/prompts/support.md", "specs/agent.yaml", "shared/tools.yaml"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"text of {name}\n", encoding="utf-8")
+    (folder.parent / "outside.txt").write_text("CONTENT-OUTSIDE", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(params=[True, False], ids=["walk", "strict"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With folders opened one by one, and as on systems where that is not possible."""
+    monkeypatch.setattr(files, "_CAN_WALK", request.param)
+
+
+def refused(root: Path, ref: str, base: str = "specs") -> FileRefused:
+    with pytest.raises(FileRefused) as error:
+        read_inside(root, root / base, ref)
+    refusal = error.value
+    assert refusal.code in CODES
+    assert "CONTENT" not in f"{refusal} {refusal.hint}"
+    assert str(root.parent) not in f"{refusal} {refusal.hint}"
+    return refusal
+
+
+@pytest.mark.usefixtures("both_ways")
+class TestReadInside:
+    @pytest.mark.parametrize(
+        ("ref", "name"),
+        [
+            ("prompts/support.md", "specs/prompts/support.md"),
+            ("./prompts//./support.md", "specs/prompts/support.md"),
+            ("../shared/tools.yaml", "shared/tools.yaml"),
+            ("prompts/../../specs/agent.yaml", "specs/agent.yaml"),
+        ],
+    )
+    def test_inside(self, root: Path, ref: str, name: str) -> None:
+        source = read_inside(root, root / "specs", ref)
+        assert (source.path, source.shown, source.text) == (root / name, name, f"text of {name}\n")
+
+    @pytest.mark.parametrize(
+        "ref",
+        [
+            "../../outside.txt",
+            "../../../etc/passwd",
+            "/etc/passwd",
+            "prompts/../../../outside.txt",
+            "C:\\x",
+            "c:/x",
+        ]
+        + ["..\\x", "prompts\\support.md", "//host/share", "../..", "../../project/specs/agent.yaml"],
+    )
+    def test_outside(self, root: Path, ref: str) -> None:
+        refusal = refused(root, ref)
+        assert refusal.code == "spec.file_outside"
+        assert ref in refusal.message
+
+    def test_a_document_outside_has_no_files(self, root: Path) -> None:
+        with pytest.raises(FileRefused, match="not inside the project"):
+            read_inside(root, root.parent, "outside.txt")
+
+    @pytest.mark.parametrize("ref", ["", " ", "a\0b", "prompts/", "prompts/support.md/"])
+    def test_no_name_of_a_file(self, root: Path, ref: str) -> None:
+        assert refused(root, ref).code == "spec.file_missing"
+
+    @pytest.mark.parametrize("ref", ["prompts", ".", "..", "prompts/..", "../shared"])
+    def test_folders(self, root: Path, ref: str) -> None:
+        assert refused(root, ref).code == "spec.file_unreadable"
+
+    def test_missing(self, root: Path) -> None:
+        refusal = refused(root, "prompts/suport.md")
+        assert (refusal.code, refusal.hint) == ("spec.file_missing", 'did you mean "support.md"?')
+        assert refused(root, "nothing/here.md").code == "spec.file_missing"
+        assert refused(root, "zebra").hint is None
+        assert refused(root, "agent.yaml/x").code in ("spec.file_missing", "spec.file_unreadable")
+
+    @pytest.mark.parametrize("ref", ["n" * 300, "a/" * 3000 + "b", "\ud800", "é\u202e\x1b[2J"])
+    def test_strange_names(self, root: Path, ref: str) -> None:
+        refusal = refused(root, ref)
+        assert refusal.code in ("spec.file_missing", "spec.file_unreadable")
+        assert refusal.message.isprintable()
+        assert len(refusal.message) < 150
+
+    @pytest.mark.parametrize("target", ["../../outside.txt", "agent.yaml", "nowhere", "link.md"])
+    def test_linked_file(self, root: Path, target: str) -> None:
+        (root / "specs/link.md").symlink_to(target)
+        assert refused(root, "link.md").code in (
+            "spec.file_outside",
+            "spec.file_missing",
+            "spec.file_unreadable",
+        )
+        if target in ("../../outside.txt", "agent.yaml"):
+            assert "symbolic link" in refused(root, "link.md").message
+
+    @pytest.mark.parametrize("target", ["../..", "prompts"])
+    def test_linked_folder(self, root: Path, target: str) -> None:
+        (root / "specs/linked").symlink_to(target, target_is_directory=True)
+        (root.parent / "support.md").write_text("CONTENT", encoding="utf-8")
+        assert refused(root, "linked/support.md").code == "spec.file_outside"
+
+    def test_root_behind_a_link(self, root: Path) -> None:
+        link = root.parent / "link"
+        link.symlink_to(root, target_is_directory=True)
+        assert read_inside(link, link / "specs", "agent.yaml").path == root / "specs/agent.yaml"
+
+    def test_pipes_and_sockets(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        os.mkfifo(root / "specs/pipe")
+        assert refused(root, "pipe").code == "spec.file_unreadable"
+        with socket.socket(socket.AF_UNIX) as server:
+            monkeypatch.chdir(root / "specs")  # the name of a socket must be short
+            server.bind("sock")
+            assert refused(root, "sock").code == "spec.file_unreadable"
+
+    def test_size_and_encoding(self, root: Path) -> None:
+        (root / "specs/a").write_bytes(b"x" * MAX_BYTES)
+        assert len(read_inside(root, root / "specs", "a").text) == MAX_BYTES
+        (root / "specs/a").write_bytes(b"x" * (MAX_BYTES + 1))
+        assert refused(root, "a").code == "spec.too_large"
+        (root / "specs/a").write_bytes(b"one\n\xff")
+        assert refused(root, "a").message == '"a" is not UTF-8: see line 2'
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+    def test_permissions(self, root: Path) -> None:
+        (root / "specs/agent.yaml").chmod(0)
+        assert refused(root, "agent.yaml").code == "spec.file_unreadable"
+
+    def test_no_descriptor_is_left(self, root: Path) -> None:
+        count = len(os.listdir("/dev/fd"))
+        for ref in ("agent.yaml", "prompts/support.md", "prompts/x", "prompts", "x/y/z", "agent.yaml/x"):
+            with suppress(FileRefused):
+                read_inside(root, root / "specs", ref)
+        assert len(os.listdir("/dev/fd")) == count
+
+
+def test_the_walk_does_not_see_a_swapped_folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder replaced by a link while the walk is under way is not followed."""
+    real = os.open
+    (root.parent / "evil").mkdir()
+    (root.parent / "evil/support.md").write_text("CONTENT", encoding="utf-8")
+
+    def swapping(path: str, flags: int, *rest: int, dir_fd: int | None = None) -> int:
+        if path == "support.md":
+            (root / "specs/prompts").rename(root / "specs/moved")
+            (root / "specs/prompts").symlink_to(root.parent / "evil", target_is_directory=True)
+        return real(path, flags, *rest, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", swapping)
+    assert (
+        read_inside(root, root / "specs", "prompts/support.md").text == "text of specs/prompts/support.md\n"
+    )
+
+
+class TestReadSource:
+    @pytest.mark.parametrize(
+        ("data", "text"),
+        [
+            (b"a\r\nb\rc\n", "a\nb\nc\n"),
+            (b"\xef\xbb\xbfname: x", "name: x"),
+            (b"\xef\xbb\xbf\xef\xbb\xbfx", "\ufeffx"),
+            ("é😀\u2028".encode(), "é😀\u2028"),
+            (b"", ""),
+        ],
+    )
+    def test_text(self, tmp_path: Path, data: bytes, text: str) -> None:
+        (tmp_path / "a.yaml").write_bytes(data)
+        assert read_source(tmp_path / "a.yaml").text == text
+
+    @pytest.mark.parametrize(
+        ("data", "code", "line"),
+        [
+            ("name".encode("utf-16"), "spec.encoding", 1),
+            (b"\xfe\xff\0n", "spec.encoding", 1),
+            ("name".encode("utf-16-le"), "spec.encoding", 1),
+            (b"a\nb\0", "spec.encoding", 2),
+            (b"a\n\nb\xc0\xaf", "spec.encoding", 3),
+            (b"\xed\xa0\x80", "spec.encoding", 1),
+            (b"x" * (MAX_BYTES + 1), "spec.too_large", 1),
+        ],
+    )
+    def test_refused(self, tmp_path: Path, data: bytes, code: str, line: int) -> None:
+        (tmp_path / "a.yaml").write_bytes(data)
+        (problem,) = self.problems(tmp_path / "a.yaml")
+        assert (problem.code, problem.line) == (code, line)
+
+    def test_not_a_file(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        for name, code in [
+            ("x", "missing"),
+            (".", "unreadable"),
+            ("pipe", "unreadable"),
+            ("a\0b", "unreadable"),
+        ]:
+            assert self.problems(tmp_path / name)[0].code == f"spec.file_{code}"
+        assert self.problems(Path("/dev/zero"))[0].code == "spec.file_unreadable"
+
+    def problems(self, path: Path) -> list[Problem]:
+        with pytest.raises(DocumentError) as error:
+            read_source(path, "shown.yaml")
+        assert all(story(problem).startswith("shown.yaml:") for problem in error.value.problems)
+        return error.value.problems
+
+    def test_never_reads_more(self, tmp_path: Path) -> None:
+        with (tmp_path / "sparse").open("wb") as file:
+            file.truncate(50 * 1024**3)
+        assert self.problems(tmp_path / "sparse")[0].code == "spec.too_large"
+
+    def test_path_is_real(self, root: Path) -> None:
+        link = root.parent / "link"
+        link.symlink_to(root, target_is_directory=True)
+        assert read_source(link / "specs/agent.yaml").path == root / "specs/agent.yaml"
+
+
+def test_shown_path(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = root / "specs/agent.yaml"
+    monkeypatch.chdir(root)
+    assert shown_path(spec) == "specs/agent.yaml"
+    assert shown_path(Path("specs/../specs/agent.yaml")) == "specs/agent.yaml"
+    monkeypatch.chdir(root / "specs/prompts")
+    assert shown_path(spec, root) == "specs/agent.yaml"
+    assert shown_path(spec) == str(spec)
+    assert shown_path(Path("../agent.yaml")) == "../agent.yaml"
+
+
+class TestProject:
+    def settings(self, root: Path, text: str) -> list[Problem]:
+        (root / "pyproject.toml").write_text(text, encoding="utf-8")
+        with pytest.raises(DocumentError) as error:
+            find_project(root / "specs/agent.yaml")
+        assert all(story(problem) and problem.code == "spec.project" for problem in error.value.problems)
+        return error.value.problems
+
+    def test_root(self, root: Path) -> None:
+        spec = root / "specs/agent.yaml"
+        assert project_root(spec) == root / "specs"
+        (root / ".git").write_text("gitdir: elsewhere", encoding="utf-8")
+        assert project_root(spec) == root
+        (root / "specs/pyproject.toml").write_text("[tool.other]\nname = 'agentrun'", encoding="utf-8")
+        assert project_root(spec) == root
+        (root / "specs/pyproject.toml").write_text("[tool.agentrun]", encoding="utf-8")
+        assert project_root(spec) == root / "specs"
+        (root / "specs/pyproject.toml").write_text("[tool]\nagentrun = {}", encoding="utf-8")
+        assert project_root(spec) == root / "specs"
+
+    def test_defaults(self, root: Path) -> None:
+        project = find_project(root / "specs/agent.yaml")
+        assert project == Project(root / "specs", (".",), "cassettes", ".agentrun")
+
+    def test_settings(self, root: Path) -> None:
+        text = '[tool.agentrun]\nimport_roots = ["specs", "src/x"]\ncassettes = "tests/tapes"\ndata = "var"\n'
+        (root / "pyproject.toml").write_text(text, encoding="utf-8")
+        assert find_project(root / "specs/agent.yaml") == Project(
+            root, ("specs", "src/x"), "tests/tapes", "var"
+        )
+
+    @pytest.mark.parametrize(
+        ("line", "said"),
+        [
+            ('import_root = ["x"]', 'did you mean "import_roots"?'),
+            ("zebra = 1", "known: import_roots, cassettes, data"),
+            ('import_roots = "x"', "a list of folders"),
+            ("import_roots = [1]", "a list of folders"),
+            ("cassettes = 1", "the name of a folder"),
+            ('cassettes = ["x"]', "the name of a folder"),
+            ('cassettes = "/tmp/x"', "not a folder inside"),
+            ('cassettes = "../x"', "not a folder inside"),
+            ('cassettes = "a/../../x"', "not a folder inside"),
+            ('cassettes = "C:x"', "not a folder inside"),
+            ("cassettes = 'a\\b'", "not a folder inside"),
+            ('cassettes = ""', "not a folder inside"),
+            ('data = "linked/x"', "not a folder inside"),
+            ('data = "."', "cannot be the project root"),
+            ('data = "x/.."', "cannot be the project root"),
+            ('import_roots = [".", "../lib"]', "not a folder inside"),
+        ],
+    )
+    def test_wrong_settings(self, root: Path, line: str, said: str) -> None:
+        (root / "linked").symlink_to(root.parent, target_is_directory=True)
+        (problem,) = self.settings(root, f"[project]\nname = 'data'\n\n[tool.agentrun]\n{line}\n")
+        assert said in f"{problem.message} {problem.hint}"
+        assert (problem.line, problem.column) == (5, 1)
+
+    def test_all_at_once(self, root: Path) -> None:
+        found = self.settings(root, "[tool.agentrun]\ndata = 1\ncassettes = 2\nx = 3\n")
+        assert [problem.line for problem in found] == [2, 3, 4]
+
+    def test_not_toml(self, root: Path) -> None:
+        (problem,) = self.settings(root, "[tool.agentrun]\ndata = \n")
+        assert (problem.line, problem.column) == (2, 8)
+        (problem,) = self.settings(root, "[tool]\nagentrun = 5\n")
+        assert (problem.line, problem.message) == (2, "[tool.agentrun] must be a table")
+
+    @pytest.mark.parametrize(
+        "data", [b"\xff\xfe", b"[broken", b"agentrun = [" * 20_000, b"x" * (MAX_BYTES + 1)]
+    )
+    def test_a_strange_pyproject_above_is_not_ours(self, root: Path, data: bytes) -> None:
+        (root / "pyproject.toml").write_bytes(data)
+        assert find_project(root / "specs/agent.yaml").root == root / "specs"
+
+    def test_deep_toml(self, root: Path) -> None:
+        (problem,) = self.settings(root, "[tool.agentrun]\ndata = " + "[" * 20_000)
+        assert problem.message == "pyproject.toml is not valid TOML"
+
+    def test_a_pipe_does_not_block(self, root: Path) -> None:
+        os.mkfifo(root / "pyproject.toml")
+        assert stat.S_ISFIFO((root / "pyproject.toml").stat().st_mode)
+        assert project_root(root / "specs/agent.yaml") == root / "specs"

@@ -1,0 +1,96 @@
+"""Unquoted words by the core schema of YAML 1.2, and the numbers that are refused."""
+
+import math
+
+import pytest
+from agentrun.spec.scalars import LARGEST, BadNumber, is_null, resolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+TEXTS = (
+    *("no", "No", "NO", "yes", "on", "off", "y", "n", "nULL", "tRUE", "none", "None"),
+    *("1:30", "1:30:45", "1_000", "2025-01-01", "2025-01-01T10:00:00Z", "0b101", "-0x1", "+0o7", "0o8", "0xg", "0o", "0x"),
+    *("1e", "e5", ".", "-", "+", "..", "1.2.3", "--1", "1 2", "-.", "=", "<<", ".infinity", "inf", "nan", "NaN", "1,5"),
+    *("5k", "2m", "٣", "1e5x", "0.1.", "1__0", "+-1", "１"),
+)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text(text: str) -> None:
+    assert resolve(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *((text, None) for text in ("", "~", "null", "Null", "NULL")),
+        *((text, True) for text in ("true", "True", "TRUE")),
+        *((text, False) for text in ("false", "False", "FALSE")),
+        *(("0", 0), ("-0", 0), ("+12", 12), ("-7", -7), ("0o17", 15), ("0xff", 255), ("0xFF", 255), ("0o0", 0)),
+        *(("1.5", 1.5), ("1.", 1.0), (".5", 0.5), ("-.5", -0.5), ("1e3", 1000.0), ("+1.5E-3", 0.0015), ("0.0", 0.0)),
+        *(("0e5", 0.0), ("00.5", 0.5), ("1e-300", 1e-300), ("0x0000000000000000000000000000001", 1)),
+    ],
+)
+def test_value(text: str, value: object) -> None:
+    assert resolve(text) == value
+    assert type(resolve(text)) is type(value)
+    assert is_null(text) == (value is None)
+
+
+@pytest.mark.parametrize("number", [LARGEST, -LARGEST])
+def test_largest_integer(number: int) -> None:
+    beyond = number + int(math.copysign(1, number))
+    assert resolve(str(number)) == number
+    with pytest.raises(BadNumber, match="exactly"):
+        resolve(str(beyond))
+
+
+def test_largest_in_other_bases() -> None:
+    assert resolve(hex(LARGEST)) == LARGEST
+    assert resolve(oct(LARGEST)) == LARGEST
+    for text in (hex(LARGEST + 1), oct(LARGEST + 1)):
+        with pytest.raises(BadNumber, match="exactly"):
+            resolve(text)
+
+
+@pytest.mark.parametrize("text", ["1e308", "1.7976931348623157e308", "5e-324", "0." + "0" * 300 + "1", "1." + "0" * 398])
+def test_doubles_that_fit(text: str) -> None:
+    assert resolve(text) == float(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [".inf", "-.inf", "+.Inf", ".INF", ".nan", ".NaN", ".NAN", "1e999", "-1e999", "1e-999", "1." + "0" * 399]
+    + ["1" * 5000, "-" + "1" * 5000, "0x" + "f" * 5000, "0o" + "7" * 5000, "1" * 5000 + ".5", "1e" + "9" * 5000],
+)
+def test_numbers_that_do_not_fit(text: str) -> None:
+    with pytest.raises(BadNumber) as refused:
+        resolve(text)
+    assert "quote it" in refused.value.hint
+    assert len(refused.value.message) < 150
+
+
+@pytest.mark.parametrize(("text", "fix"), [("012", "12"), ("-012", "-12"), ("00", "0"), ("+08", "+8"), ("0123456789", "123456789")])
+def test_leading_zero(text: str, fix: str) -> None:
+    with pytest.raises(BadNumber) as refused:
+        resolve(text)
+    assert refused.value.hint == f"quote it if it is a text, or write {fix}"
+
+
+@given(st.integers(-LARGEST, LARGEST))
+def test_integers(number: int) -> None:
+    assert resolve(str(number)) == number
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_floats(number: float) -> None:
+    assert resolve(repr(number)) == number
+
+
+@given(st.text(min_size=1))
+def test_any_text(text: str) -> None:
+    try:
+        value = resolve(text)
+    except BadNumber:
+        return
+    assert value == text if isinstance(value, str) else text.isascii()
