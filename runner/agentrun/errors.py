@@ -55,14 +55,12 @@ _GROUPS: dict[tuple[Retry, int], str] = {
     ),
     ("user", 5): "budget.turns budget.tokens budget.cost budget.time budget.tool_calls",
     ("not_retryable", 5): (
-        "guard.parallel_tools guard.repeated_call guard.cycle guard.repeated_batch"
-        " guard.stagnation guard.empty_outcome"
+        "guard.parallel_tools guard.repeated_call guard.cycle guard.repeated_batch guard.stagnation guard.empty_outcome"
     ),
     ("not_retryable", 4): "tool.execution tool.timeout tool.denied",
     ("user", 8): "tool.indeterminate",
     ("user", 4): (
-        "policy.denied policy.interrupted approval.denied approval.timed_out approval.unavailable"
-        " approval.cancelled"
+        "policy.denied policy.interrupted approval.denied approval.timed_out approval.unavailable approval.cancelled"
     ),
     ("user", 2): "input.rejected session.not_found",
     ("repair", 2): "input.admission_failed run.not_found run.invalid_state run.invalid_continuation",

@@ -82,11 +82,7 @@ def stale(exceptions: dict[str, str], found: dict[str, str]) -> list[str]:
 
 
 def empty_names(tree: Tree) -> list[str]:
-    return [
-        name
-        for name in tree
-        if EMPTY_NAMES & {word.rstrip("s") for word in name.rpartition(".")[2].split("_")}
-    ]
+    return [name for name in tree if EMPTY_NAMES & {word.rstrip("s") for word in name.rpartition(".")[2].split("_")}]
 
 
 def test_product() -> None:

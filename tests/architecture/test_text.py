@@ -62,9 +62,7 @@ def test_local_names_finds(tmp_path: Path, text: str) -> None:
     assert [found.rpartition(": ")[0] for found in local_names(tmp_path, ["x.md"])] == ["x.md:2"]
 
 
-@pytest.mark.parametrize(
-    "text", ["https://shop.example" + HOME + "1", "src" + HOME, "~" + HOME, "the pypi index"]
-)
+@pytest.mark.parametrize("text", ["https://shop.example" + HOME + "1", "src" + HOME, "~" + HOME, "the pypi index"])
 def test_local_names_allows(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.md").write_text(text, encoding="utf-8")
     assert local_names(tmp_path, ["x.md"]) == []

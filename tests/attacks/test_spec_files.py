@@ -1,6 +1,6 @@
 """THREATS group A, rows 1, 2, 4 to 8 and 13: hostile spec files, each within a second and 64 MiB.
 
-Every attack runs in a process of its own, so that what one leaves behind cannot hide what the next one takes.
+Every row runs in a fresh process, so that what one leaves behind cannot hide what the next one takes.
 """
 
 import json
@@ -8,12 +8,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 MIB = 1024 * 1024
 
-# Reads the file given, as text with surrogates if need be, and prints what was found and what it cost.
+# Reads the files given, as text with surrogates if need be, and prints what was found and what it cost.
 ATTACK = """
 import json, resource, sys, time
 from pathlib import Path
@@ -23,39 +24,55 @@ from agentrun.spec.problems import Source, story
 from agentrun.spec.tree import plain
 
 def used():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would count what the process was before exec, which is pytest
+        return int(status.read_text().split("VmHWM:")[1].split()[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
-file, ref, raw = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-codes, value, told = [], None, ""
-try:
-    parse(Source(file, "warm.yaml", "a: 1"))
-    baseline, start = used(), time.process_time()
-    if ref:
-        source = read_inside(file.parent, file.parent, ref.replace("NUL", chr(0)))
+def attack(file, ref, raw):
+    if ref is not None:
+        source = read_inside(file.parent, file.parent, ref)
     elif raw:
         source = Source(file, file.name, file.read_bytes().decode("utf-8", "surrogatepass"))
     else:
         source = read_source(file)
-    value = plain(parse(source))
-except DocumentError as error:
-    codes = [problem.code for problem in error.problems]
-    told = "\\n".join(map(story, error.problems)) + json.dumps([p.as_json() for p in error.problems])
-except FileRefused as error:
-    codes, told = [error.code], f"{error.message} {error.hint}"
-cpu, memory = time.process_time() - start, used() - baseline
-small = value if len(str(value)) < 1000 else "large"
-print(json.dumps({"codes": codes, "value": small, "told": told, "cpu": cpu, "memory": memory}))
+    return plain(parse(source))
+
+results = []
+plain(parse(Source(Path("/warm"), "warm", "a: 1")))
+baseline = used()
+for file, ref, raw in json.loads(sys.argv[1]):
+    codes, value, told, start = [], None, "", time.process_time()
+    try:
+        value = attack(Path(file), ref, raw)
+    except DocumentError as error:
+        codes = [problem.code for problem in error.problems]
+        told = "\\n".join(map(story, error.problems)) + json.dumps([p.as_json() for p in error.problems])
+    except FileRefused as error:
+        codes, told = [error.code], f"{error.message} {error.hint}"
+    cpu = time.process_time() - start
+    value = value if len(str(value)) < 1000 else "large"
+    results.append({"codes": codes, "value": value, "told": told, "cpu": cpu, "memory": used() - baseline})
+print(json.dumps(results))
 """
 
 
-def attack(
-    path: Path, data: bytes = b"", *, ref: str = "", raw: bool = False
-) -> tuple[list[str], str, object]:
-    """The codes of the problems, what was told of them, and what was read, if anything was."""
-    if data:
-        path.write_bytes(data)
+class Result:
+    """What came of one attack: the codes of its problems, what was told of them, and what was read."""
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        assert raw["cpu"] < 1
+        assert raw["memory"] < 64 * MIB
+        self.codes: list[str] = raw["codes"]
+        self.value: Any = raw["value"]
+        self.told: str = raw["told"].replace("\n", "")
+        assert self.told.isprintable()
+
+
+def run(cases: list[tuple[Path, str | None, bool]], script: str = ATTACK) -> list[Result]:
+    """All cases in one fresh process."""
     done = subprocess.run(
-        [sys.executable, "-c", ATTACK, str(path), ref, "raw" if raw else ""],
+        [sys.executable, "-c", script, json.dumps([(str(file), ref, raw) for file, ref, raw in cases])],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
@@ -64,174 +81,173 @@ def attack(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["cpu"] < 1
-    assert result["memory"] < 64 * MIB
-    told = result["told"].replace("\n", "")
-    assert told.isprintable()
-    return result["codes"], told, result["value"]
+    return [Result(raw) for raw in json.loads(done.stdout)]
 
 
-@pytest.fixture
-def spec(tmp_path: Path) -> Path:
-    return tmp_path / "spec.yaml"
+def attack(folder: Path, *texts: str | bytes, raw: bool = False) -> list[Result]:
+    """Specs with these texts, each read and parsed; `raw` brings them past the reading of files."""
+    cases: list[tuple[Path, str | None, bool]] = []
+    for number, text in enumerate(texts):
+        path = folder / f"spec{number}.yaml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        cases.append((path, None, raw))
+    return run(cases)
 
 
-def bomb(levels: int, uses: int, form: str = "[{}]") -> bytes:
-    lines = ["a0: &a0 [" + "x," * uses + "]" if form == "[{}]" else "a0: &a0 {k: v}"]
+def codes(results: list[Result]) -> set[str]:
+    assert all(result.codes and result.value is None for result in results)
+    return {code for result in results for code in result.codes}
+
+
+def bomb(levels: int, uses: int) -> str:
+    lines = ["a0: &a0 [" + "x," * uses + "]"]
     for level in range(1, levels):
-        lines.append(f"a{level}: &a{level} " + form.format(",".join([f"*a{level - 1}"] * uses)))
-    return "\n".join(lines).encode()
-
-
-def test_1_alias_bomb(spec: Path) -> None:
-    assert attack(spec, bomb(9, 9))[0] == ["spec.alias_limit"]
-    assert attack(spec, bomb(40, 2))[0] == ["spec.alias_limit"]
-
-
-def test_2_merge_key_bomb(spec: Path) -> None:
-    codes, _, _ = attack(spec, bomb(9, 9, "{{<<: [{}]}}"))
-    assert set(codes) <= {"spec.merge_key", "spec.alias_limit"}
-    assert "spec.merge_key" in codes
-
-
-@pytest.mark.parametrize("piece", ["[", "{", '{"a":', "- ", "? ", "[[", "[{a: ", "a:\n "])
-def test_4_deep_nesting(spec: Path, piece: str) -> None:
-    for count in (5000, (MIB - 1) // len(piece)):
-        codes, _, value = attack(spec, (piece * count).encode())
-        assert codes
-        assert value is None
-
-
-def test_5_duplicate_keys(spec: Path) -> None:
-    codes, told, _ = attack(spec, b"policy: {default: deny}\ntools: {}\npolicy: {default: allow}\n")
-    assert codes == ["spec.duplicate_key"]
-    assert "spec.yaml:3:1" in told
-    assert "already set at line 1, column 1" in told
+        lines.append(f"a{level}: &a{level} [" + ",".join([f"*a{level - 1}"] * uses) + "]")
+    return "\n".join(lines)
 
 
 @pytest.mark.parametrize(
-    "tag",
-    [
+    "taken", ["bytearray(65 * 1024 * 1024)", "all(iter(lambda: time.process_time() - start < 1.05, False))"]
+)
+def test_the_measure_sees_what_is_taken(tmp_path: Path, taken: str) -> None:
+    """The twin of all the others: a parser that takes too much is noticed."""
+    (tmp_path / "spec.yaml").write_text("a: 1", encoding="utf-8")
+    greedy = ATTACK.replace("value = attack(", f"_ = {taken}; value = attack(")
+    with pytest.raises(AssertionError, match=r"assert \S+ < "):
+        run([(tmp_path / "spec.yaml", None, False)], greedy)
+
+
+def test_1_alias_bomb(tmp_path: Path) -> None:
+    assert codes(attack(tmp_path, bomb(9, 9), bomb(40, 2), bomb(3, 99))) == {"spec.alias_limit"}
+
+
+def test_2_merge_key_bomb(tmp_path: Path) -> None:
+    lines = ["a0: &a0 {k: v}"]
+    for level in range(1, 9):
+        lines.append(f"a{level}: &a{level} {{<<: [" + ",".join([f"*a{level - 1}"] * 9) + "]}")
+    assert "spec.merge_key" in codes(attack(tmp_path, "\n".join(lines)))
+
+
+def test_4_deep_nesting(tmp_path: Path) -> None:
+    pieces = ["[", "{", '{"a":', "- ", "? ", "[[", "[{a: ", "a:\n "]
+    results = attack(tmp_path, *(piece * n for piece in pieces for n in (5000, (MIB - 1) // len(piece))))
+    assert "spec.depth_limit" in codes(results)
+
+
+def test_5_duplicate_keys(tmp_path: Path) -> None:
+    (result,) = attack(tmp_path, "policy: {default: deny}\ntools: {}\npolicy: {default: allow}\n")
+    assert result.codes == ["spec.duplicate_key"]
+    assert "spec0.yaml:3:1" in result.told
+    assert "already set at line 1, column 1" in result.told
+
+
+def test_6_tags(tmp_path: Path) -> None:
+    tags = [
         "!!python/object/apply:os.system",
         "!!python/name:os.system",
         "!!binary",
-        "!!timestamp",
+        "!!set",
         "!",
         "!x",
         "!<x>",
-    ],
-)
-def test_6_tags(spec: Path, tag: str) -> None:
-    assert attack(spec, f"a: {tag} ['touch pwned']".encode())[0] == ["spec.tag"]
-    assert not (spec.parent / "pwned").exists()
-
-
-@pytest.mark.parametrize(
-    "word", ["no", "on", "yes", "1_000", "1:30", "2025-01-01", "0b11", "1_0.5", "=", "<<"]
-)
-def test_7_implicit_types_stay_text(spec: Path, word: str) -> None:
-    assert attack(spec, f"a: {word}".encode()) == ([], "", {"a": word})
-
-
-@pytest.mark.parametrize(
-    "word", ["012", "-012", ".inf", "-.inf", ".nan", "1e999", "1e-999", "9007199254740992", "1" * 5000]
-)
-def test_7_numbers_refused(spec: Path, word: str) -> None:
-    assert attack(spec, f"a: {word}".encode())[0] == ["spec.number"]
-
-
-def test_8_size(spec: Path) -> None:
-    with spec.open("wb") as file:
-        file.write(b"a: '")
-        for _ in range(50):
-            file.write(b"x" * MIB)
-    assert attack(spec)[0] == ["spec.too_large"]
-    assert attack(spec, raw=True, data=b"x" * (MIB + 1))[0] == ["spec.too_large"]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"a: x\0y",
-        "a: 1".encode("utf-16"),
-        "a: 1".encode("utf-16-be"),
-        b"a: \xff",
-        b"a: \xed\xa0\x80",
-        b"\0" * MIB,
     ]
-    + [b"\xfe\xff", b"\xff\xfe\0\0a\0\0\0", b"a: \xc0\x80"],
-)
-def test_8_encodings(spec: Path, data: bytes) -> None:
-    assert attack(spec, data)[0] == ["spec.encoding"]
+    assert codes(attack(tmp_path, *(f"a: {tag} ['touch pwned']" for tag in tags))) == {"spec.tag"}
 
 
-@pytest.mark.parametrize(
-    "data", [b"a: x\0y", b"a: \xed\xa0\x80", b"\0" * MIB, b"a: \xe2\x80\xa8", b"a: \x1b[2J"]
-)
-def test_8_the_parser_itself_refuses(spec: Path, data: bytes) -> None:
-    assert set(attack(spec, data, raw=True)[0]) == {"spec.encoding"}
+def test_7_implicit_types_stay_text(tmp_path: Path) -> None:
+    words = ["no", "on", "yes", "1_000", "1:30", "2025-01-01", "0b11", "1_0.5", "=", "<<"]
+    results = attack(tmp_path, *(f"a: {word}" for word in words))
+    assert [result.value for result in results] == [{"a": word} for word in words]
 
 
-def test_8_direction_overrides_are_shown(spec: Path) -> None:
-    codes, told, _ = attack(spec, "na\u202eme: 1\nna\u202eme: 2\u200b".encode())
-    assert codes == ["spec.duplicate_key"]
-    assert "na\\u202eme" in told
+def test_7_numbers_refused(tmp_path: Path) -> None:
+    words = ["012", "-012", ".inf", "-.inf", ".nan", "1e999", "1e-999", "9007199254740992", "1" * 5000]
+    assert codes(attack(tmp_path, *(f"a: {word}" for word in words))) == {"spec.number"}
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        "[" + "a," * 99_990 + "]",
-        "{" + ",".join(f"k{i}: {i}" for i in range(49_990)) + "}",
-        "".join(f"- &a{i} x\n" for i in range(70_000)),
-        "a: 1\n" * 200_000,
-        "a: '" + "x" * (MIB - 10) + "'",
-        "a: " + "x\n " * 300_000,
-        "a: |\n" + "  x\n" * 250_000,
-        "{" + "{a: b}: c," * 90_000 + "}",
-        "? " * 500_000,
-        "#\n" * 500_000,
-        "\n" * (MIB - 1) + "a",
-        "!" + "a" * (MIB - 10) + " x",
-        "*" + "a" * (MIB - 10),
-        "a: " + "1" * (MIB - 10),
-        "- &a " + "# c\n" * 100_000 + " x",
-        "&a " * 300_000,
-        "'" * (MIB - 1),
-        '"' + "\\n" * 500_000,
-        "sk-" + "a1" * 500_000 + ": [",
-    ],
-    ids=lambda text: text[:8].encode("unicode_escape").decode(),
-)
-def test_a_megabyte_of_anything(spec: Path, data: str) -> None:
+def test_8_size(tmp_path: Path) -> None:
+    big = b"a: '" + b"x" * 50 * MIB
+    assert codes(attack(tmp_path, big, b"x" * (MIB + 1))) == {"spec.too_large"}
+    assert codes(attack(tmp_path, b"x" * (MIB + 1), raw=True)) == {"spec.too_large"}
+
+
+def test_8_encodings(tmp_path: Path) -> None:
+    data = [b"a: x\0y", b"a: \xff", b"a: \xed\xa0\x80", b"\0" * MIB, b"\xfe\xff", b"a: \xc0\x80"]
+    utf16 = ["a: 1".encode(name) for name in ("utf-16", "utf-16-be", "utf-16-le", "utf-32")]
+    assert codes(attack(tmp_path, *data, *utf16)) == {"spec.encoding"}
+
+
+def test_8_the_parser_refuses_them_too(tmp_path: Path) -> None:
+    data = [b"a: x\0y", b"a: \xed\xa0\x80", b"\0" * MIB, b"a: \xe2\x80\xa8", b"a: \x1b[2J"]
+    assert codes(attack(tmp_path, *data, raw=True)) == {"spec.encoding"}
+
+
+def test_8_direction_overrides_are_shown(tmp_path: Path) -> None:
+    (result,) = attack(tmp_path, "na\u202eme: 1\nna\u202eme: 2\u200b")
+    assert result.codes == ["spec.duplicate_key"]
+    assert "na\\u202eme" in result.told
+
+
+MEGABYTES = [
+    "[" + "a," * 99_990 + "]",
+    "{" + ",".join(f"k{i}: {i}" for i in range(49_990)) + "}",
+    "".join(f"- &a{i} x\n" for i in range(70_000)),
+    "a: 1\n" * 200_000,
+    "a: '" + "x" * (MIB - 10) + "'",
+    "a: " + "x\n " * 300_000,
+    "a: |\n" + "  x\n" * 250_000,
+    "{" + "{a: b}: c," * 90_000 + "}",
+    "? " * 500_000,
+    "#\n" * 500_000,
+    "\n" * (MIB - 1) + "a",
+    "!" + "a" * (MIB - 10) + " x",
+    "*" + "a" * (MIB - 10),
+    "a: " + "1" * (MIB - 10),
+    "- &a " + "# c\n" * 100_000 + " x",
+    "&a " * 300_000,
+    "'" * (MIB - 1),
+    '"' + "\\n" * 500_000,
+    "sk-" + "a1" * 500_000 + ": [",
+]
+
+
+@pytest.mark.parametrize("third", [0, 1, 2])
+def test_a_megabyte_of_anything(tmp_path: Path, third: int) -> None:
     """The costs hold for whatever fits into the size limit, be it accepted or refused."""
-    attack(spec, data.encode())
+    assert len(attack(tmp_path, *MEGABYTES[third::3])) in (6, 7)
 
 
-@pytest.mark.parametrize(
-    "ref",
-    [
-        "../../.ssh/id_rsa",
-        "../secret.txt",
-        "/etc/passwd",
-        "C:\\x",
-        "..\\secret.txt",
-        "link",
-        "folder/secret.txt",
-    ]
-    + ["fooNUL", "NUL", "prompts/../../secret.txt", "~/.ssh/id_rsa", "file:///etc/passwd", "prompts", "pipe"],
-)
-def test_13_references(tmp_path: Path, ref: str) -> None:
+def test_13_references(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "prompts").mkdir(parents=True)
     (tmp_path / "secret.txt").write_text("CONTENT", encoding="utf-8")
     (root / "link").symlink_to(tmp_path / "secret.txt")
     (root / "folder").symlink_to(tmp_path, target_is_directory=True)
     os.mkfifo(root / "pipe")
-    codes, told, value = attack(root / "spec.yaml", ref=ref)
-    assert codes[0] in ("spec.file_outside", "spec.file_missing", "spec.file_unreadable")
-    assert value is None
-    assert "CONTENT" not in told
-    assert str(tmp_path) not in told
-    assert ref.replace("NUL", "\\x00").rpartition("/")[2] in told
+    outside = [
+        "../../.ssh/id_rsa",
+        "../secret.txt",
+        "/etc/passwd",
+        "C:\\x",
+        "..\\secret.txt",
+        "prompts/../../secret.txt",
+    ]
+    others = [
+        "link",
+        "folder/secret.txt",
+        "foo\0",
+        "\0",
+        "~/.ssh/id_rsa",
+        "file:///etc/passwd",
+        "prompts",
+        "pipe",
+    ]
+    refs = outside + others
+    results = run([(root / "spec.yaml", ref, False) for ref in refs])
+    allowed = {"spec.file_outside", "spec.file_missing", "spec.file_unreadable"}
+    assert codes(results) == allowed
+    assert codes(results[: len(outside)]) == {"spec.file_outside"}
+    for ref, result in zip(refs, results, strict=True):
+        assert "CONTENT" not in result.told
+        assert str(tmp_path) not in result.told
+        assert ref.replace("\0", "\\x00") in result.told

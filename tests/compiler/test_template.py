@@ -263,9 +263,7 @@ MISTAKES: dict[str, tuple[int, int, int, str, str]] = {
 def test_mistake(source: str) -> None:
     line, column, width, code, hint = MISTAKES[source]
     faults = check(source, {**NAMES, "args": {"id", "reason"}})
-    assert [(f.line, f.column, f.width, f.code) for f in faults] == [
-        (line, column, width, f"template_{code}")
-    ]
+    assert [(f.line, f.column, f.width, f.code) for f in faults] == [(line, column, width, f"template_{code}")]
     assert hint in (faults[0].hint or "")
     if code != "unknown_name":
         with pytest.raises(TemplateStopped) as stopped:
@@ -450,9 +448,7 @@ def test_set_hides_only_afterwards() -> None:
 
 
 def test_renders_in_threads_have_meters_of_their_own() -> None:
-    source = (
-        "{% for i in range(9999) %}{{ i }}{% endfor %}"  # a quarter of the steps: ten on one meter would stop
-    )
+    source = "{% for i in range(9999) %}{{ i }}{% endfor %}"  # a quarter of the steps: ten on one meter would stop
     results: list[str] = []
     threads = [threading.Thread(target=lambda: results.append(render(source, {}))) for _ in range(10)]
     for thread in threads:
@@ -477,9 +473,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=10,
 )
-syntax = st.sampled_from(
-    ["{{ x }}", "{% raw %}", "{#", "{{", "}}", "%}", "{% if %}", "{{ 7*7 }}", "\r\n", "\\n"]
-)
+syntax = st.sampled_from(["{{ x }}", "{% raw %}", "{#", "{{", "}}", "%}", "{% if %}", "{{ 7*7 }}", "\r\n", "\\n"])
 
 
 @given(st.lists(syntax | st.text(max_size=5)).map("".join))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -18,7 +19,7 @@ import pytest
 
 import agentrun.compiler.template as template
 from agentrun.compiler.template import Json, TemplateStopped, check, render
-from agentrun.compiler.template_language import grammar, source
+from agentrun.compiler.template_language import source
 from agentrun.compiler.template_language.meter import Bounds, Meter
 
 MIB = 1 << 20
@@ -98,12 +99,8 @@ ATTACKS: dict[str, Attack] = {
     "debug": Attack("{% debug %}"),
     "line statement": Attack("# for x in range(9)\nx\n# endfor\n", harmless=True),
     # THREATS 19 and 21: values as templates, names as files
-    "value is template": Attack(
-        "{{ x }}", lambda: {"x": "{{ '' .__class__ }}{% for i in x %}"}, harmless=True
-    ),
-    "value in value": Attack(
-        "{% set y = x %}{{ y }}{{ y ~ '}}' }}", lambda: {"x": "{{ secrets.X "}, harmless=True
-    ),
+    "value is template": Attack("{{ x }}", lambda: {"x": "{{ '' .__class__ }}{% for i in x %}"}, harmless=True),
+    "value in value": Attack("{% set y = x %}{{ y }}{{ y ~ '}}' }}", lambda: {"x": "{{ secrets.X "}, harmless=True),
     "raw is not undone": Attack("{% raw %}{{ x }}{% endraw %}", harmless=True),
     "include": Attack("{% include '../../etc/passwd' %}"),
     "include by value": Attack("{% include x %}", lambda: {"x": "/etc/passwd"}),
@@ -136,9 +133,7 @@ ATTACKS: dict[str, Attack] = {
     "ten loops deep": Attack("{% for i in range(9) %}" * 30 + "{% endfor %}" * 30),
     "loops side by side": Attack("{% for i in range(9999) %}{{ i }}{% endfor %}" * 600),
     "loop over text": Attack("{% for c in x %}{% for d in x %}{% endfor %}{% endfor %}", lambda: {"x": BIG}),
-    "loop over value": Attack(
-        "{% for i in x %}{% for j in x %}{% endfor %}{% endfor %}", lambda: {"x": [0] * 100_000}
-    ),
+    "loop over value": Attack("{% for i in x %}{% for j in x %}{% endfor %}{% endfor %}", lambda: {"x": [0] * 100_000}),
     "loop that prints text": Attack("{% for i in range(9999) %}" + BIG[:900_000] + "{% endfor %}"),
     "else without loop": Attack("{% for i in [] %}{% else %}" * 30 + each("") + "{% endfor %}" * 30),
     "range": Attack("{{ range(1000000000)|length }}"),
@@ -161,9 +156,7 @@ ATTACKS: dict[str, Attack] = {
     "join of nothing by much": Attack("{{ x|join(y) }}", lambda: {"x": [""] * 100_000, "y": BIG}),
     "replace nothing": Attack("{{ x|replace('', x) }}", lambda: {"x": BIG}),
     "replace all": Attack("{{ x|replace('a', x) }}", lambda: {"x": BIG}),
-    "many large": Attack(
-        "".join(f"{{% set a{n} = x ~ '' %}}" for n in range(600)), lambda: {"x": BIG[:900_000]}
-    ),
+    "many large": Attack("".join(f"{{% set a{n} = x ~ '' %}}" for n in range(600)), lambda: {"x": BIG[:900_000]}),
     "many wide": Attack(
         "".join(f"{{% set a{n} = x ~ '' %}}" for n in range(600)),
         lambda: {"x": "\U0001f600" + BIG[:1000]},
@@ -191,16 +184,12 @@ ATTACKS: dict[str, Attack] = {
     "in, by plain comparison": Attack(
         each("{% if y in x %}{% endif %}"), lambda: {"x": "a" * 29_000, "y": "a" * 90 + "b" + "a" * 8}
     ),
-    "in, short": Attack(
-        each("{% if y in x %}{% endif %}"), lambda: {"x": "a" * 2499, "y": "a" * 1200 + "ba"}
-    ),
+    "in, short": Attack(each("{% if y in x %}{% endif %}"), lambda: {"x": "a" * 2499, "y": "a" * 1200 + "ba"}),
     "in, long": Attack(each("{% if 'aaaab' in x %}{% endif %}"), lambda: {"x": BIG}),
     "in, long in long": Attack(
         each("{% if y in x %}{% endif %}"), lambda: {"x": "ab" * 500_000, "y": "ab" * 200_000 + "b"}
     ),
-    "in list of texts": Attack(
-        each("{% if y in x %}{% endif %}"), lambda: {"x": [BIG] * 1000, "y": BIG[:-1] + "b"}
-    ),
+    "in list of texts": Attack(each("{% if y in x %}{% endif %}"), lambda: {"x": [BIG] * 1000, "y": BIG[:-1] + "b"}),
     "in as test": Attack(each("{% if 'ab' is in x %}{% endif %}"), lambda: {"x": BIG}),
     "replace searched": Attack(each("{% set a = x|replace('aab', '') %}"), lambda: {"x": BIG}),
     "equal": Attack(each("{% if x == y %}{% endif %}"), lambda: {"x": BIG + "a", "y": BIG + "b"}),
@@ -210,9 +199,7 @@ ATTACKS: dict[str, Attack] = {
         lambda: {"l": [{"a": BIG}] * 100, "y": BIG[:-1] + "b"},
     ),
     "sort": Attack("{{ x|sort|length }}", lambda: {"x": [*range(100_000, 0, -1)]}),
-    "sort of long": Attack(
-        "{{ x|sort(case_sensitive=true)|length }}", lambda: {"x": [BIG, BIG[:-1] + "b"] * 5000}
-    ),
+    "sort of long": Attack("{{ x|sort(case_sensitive=true)|length }}", lambda: {"x": [BIG, BIG[:-1] + "b"] * 5000}),
     "unique of long": Attack("{{ x|unique(true)|length }}", lambda: {"x": [BIG] * 10_000}),
     "unique of colliding": Attack(
         "{{ x|unique|length }}", lambda: {"x": [n * ((1 << 61) - 1) for n in range(20_000)]}, harmless=True
@@ -220,9 +207,7 @@ ATTACKS: dict[str, Attack] = {
     "keys collide": Attack("{{ {'a': 1, 'a': 2}|tojson }}", harmless=True),
     # values that are larger than they look
     "lists in lists": Attack("{% set a = [1, 1] %}" + "{% set a = [a, a] %}" * 60 + "{{ a|tojson }}"),
-    "lists in mappings": Attack(
-        "{% set a = {} %}" + "{% set a = {'a': a, 'b': a} %}" * 60 + "{{ a|tojson }}"
-    ),
+    "lists in mappings": Attack("{% set a = {} %}" + "{% set a = {'a': a, 'b': a} %}" * 60 + "{{ a|tojson }}"),
     "pairs of pairs": Attack("{% set a = x|items %}" + "{% set a = a|items %}" * 60, lambda: {"x": {"a": 1}}),
     "shared value as json": Attack("{{ x|tojson }}", lambda: {"x": shared(60)}),
     "shared value as indented json": Attack("{{ x|tojson(indent=8) }}", lambda: {"x": shared(60)}),
@@ -308,7 +293,7 @@ ATTACKS: dict[str, Attack] = {
 # A guard is taken away: the readings must show it.
 TWINS: dict[str, tuple[str, Callable[[], Values], Callable[[], Any]]] = {
     "no meter on loops": (
-        each("", 9999, 500),
+        each("", 9999, 250),
         dict,
         lambda: mock.patch.object(template, "_BOUNDS", UNBOUNDED),
     ),
@@ -323,7 +308,7 @@ TWINS: dict[str, tuple[str, Callable[[], Values], Callable[[], Any]]] = {
         lambda: mock.patch.object(template, "_BOUNDS", Bounds(text=1 << 60)),
     ),
     "no meter on search": (
-        each("{% if y in x %}{% endif %}", 1, 3000),
+        each("{% if y in x %}{% endif %}", 1, 7000),
         lambda: {"x": "a" * 2499, "y": "a" * 1200 + "ba"},
         lambda: mock.patch.object(Meter, "search", return_value=None),
     ),
@@ -350,27 +335,35 @@ def memory(field: str) -> int:
 def measured(text: str, values: Values) -> Reading:
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
     before = memory("VmRSS")
-    grammar.read.cache_clear()
     start = time.process_time()
     refused = bool(check(text, dict.fromkeys(values)))
-    seconds = time.process_time() - start
-    start = time.process_time()
+    checked = time.process_time()
     try:
         render(text, values)
     except TemplateStopped:
         refused = True
-    seconds = max(seconds, time.process_time() - start)
-    return Reading(seconds, memory("VmHWM") - before, refused)
+    rendered = time.process_time()
+    return Reading(max(checked - start, rendered - checked), memory("VmHWM") - before, refused)
+
+
+def forked(text: str, values: Callable[[], Values], guard: Callable[[], Any]) -> Reading:
+    """Measured in a process that has done nothing else: memory freed by another attack would not count."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if not child:
+        with guard():
+            os.write(send, json.dumps(measured(text, values())).encode())
+        os._exit(0)
+    os.close(send)
+    os.waitpid(child, 0)
+    with os.fdopen(receive) as result:
+        return Reading(*json.load(result))
 
 
 def main() -> None:
-    measured("{{ x }}", {"x": "innocent"})
-    found: dict[str, Reading] = {}
-    for name, attack in ATTACKS.items():
-        found[name] = measured(attack.source, attack.values())
-    for name, (text, values, twin) in TWINS.items():
-        with twin():
-            found[name] = measured(text, values())
+    measured("{{ x|upper|tojson }}{% if y is string %}{% endif %}{{ x|sort }}", {"x": "innocent"})
+    found = {name: forked(attack.source, attack.values, nullcontext) for name, attack in ATTACKS.items()}
+    found |= {name: forked(*twin) for name, twin in TWINS.items()}
     sys.stdout.write(json.dumps(found))
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
 from agentrun.spec import files
 from agentrun.spec.files import (
     MAX_BYTES,
@@ -71,8 +72,12 @@ class TestReadInside:
             "prompts/../../../outside.txt",
             "C:\\x",
             "c:/x",
-        ]
-        + ["..\\x", "prompts\\support.md", "//host/share", "../..", "../../project/specs/agent.yaml"],
+            "..\\x",
+            "prompts\\support.md",
+            "//host/share",
+            "../..",
+            "../../project/specs/agent.yaml",
+        ],
     )
     def test_outside(self, root: Path, ref: str) -> None:
         refusal = refused(root, ref)
@@ -169,9 +174,7 @@ def test_the_walk_does_not_see_a_swapped_folder(root: Path, monkeypatch: pytest.
         return real(path, flags, *rest, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", swapping)
-    assert (
-        read_inside(root, root / "specs", "prompts/support.md").text == "text of specs/prompts/support.md\n"
-    )
+    assert read_inside(root, root / "specs", "prompts/support.md").text == "text of specs/prompts/support.md\n"
 
 
 class TestReadSource:
@@ -272,9 +275,7 @@ class TestProject:
     def test_settings(self, root: Path) -> None:
         text = '[tool.agentrun]\nimport_roots = ["specs", "src/x"]\ncassettes = "tests/tapes"\ndata = "var"\n'
         (root / "pyproject.toml").write_text(text, encoding="utf-8")
-        assert find_project(root / "specs/agent.yaml") == Project(
-            root, ("specs", "src/x"), "tests/tapes", "var"
-        )
+        assert find_project(root / "specs/agent.yaml") == Project(root, ("specs", "src/x"), "tests/tapes", "var")
 
     @pytest.mark.parametrize(
         ("line", "said"),
@@ -313,9 +314,7 @@ class TestProject:
         (problem,) = self.settings(root, "[tool]\nagentrun = 5\n")
         assert (problem.line, problem.message) == (2, "[tool.agentrun] must be a table")
 
-    @pytest.mark.parametrize(
-        "data", [b"\xff\xfe", b"[broken", b"agentrun = [" * 20_000, b"x" * (MAX_BYTES + 1)]
-    )
+    @pytest.mark.parametrize("data", [b"\xff\xfe", b"[broken", b"agentrun = [" * 20_000, b"x" * (MAX_BYTES + 1)])
     def test_a_strange_pyproject_above_is_not_ours(self, root: Path, data: bytes) -> None:
         (root / "pyproject.toml").write_bytes(data)
         assert find_project(root / "specs/agent.yaml").root == root / "specs"

@@ -4,6 +4,9 @@ import random
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from agentrun.spec.problems import (
     CODES,
     DocumentError,
@@ -16,8 +19,6 @@ from agentrun.spec.problems import (
     story,
     visible,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 SPEC = "name: triage\npolicy:\n    tools: [serch, read_file]\n"
 KEY = "sk-proj-" + "Ab3" * 16
@@ -133,16 +134,26 @@ class TestMasking:
 class TestVisible:
     @pytest.mark.parametrize(
         ("char", "shown"),
-        [("\x1b", "\\x1b"), ("\x9b", "\\x9b"), ("\r", "\\r"), ("\n", "\\n"), ("\t", "\\t"), ("\x7f", "\\x7f")]
-        + [("\u202e", "\\u202e"), ("\u2066", "\\u2066"), ("\u200b", "\\u200b"), ("\u2028", "\\u2028")]
-        + [
+        [
+            ("\x1b", "\\x1b"),
+            ("\x9b", "\\x9b"),
+            ("\r", "\\r"),
+            ("\n", "\\n"),
+            ("\t", "\\t"),
+            ("\x7f", "\\x7f"),
+            ("\u202e", "\\u202e"),
+            ("\u2066", "\\u2066"),
+            ("\u200b", "\\u200b"),
+            ("\u2028", "\\u2028"),
             ("\ud800", "\\ud800"),
             ("\xa0", "\\xa0"),
             ("\xad", "\\xad"),
             ("\ufeff", "\\ufeff"),
             ("\u3164", "\\u3164"),
-        ]
-        + [("\U000e0041", "\\U000e0041"), ("\U000e0100", "\\U000e0100"), ("\0", "\\x00")],
+            ("\U000e0041", "\\U000e0041"),
+            ("\U000e0100", "\\U000e0100"),
+            ("\0", "\\x00"),
+        ],
     )
     def test_shown(self, char: str, shown: str) -> None:
         assert visible(f"a{char}b") == f"a{shown}b"
@@ -173,7 +184,7 @@ class TestOrder:
             for message in ("one", "two")
         ]
         mixed = wanted * 2
-        random.Random(1).shuffle(mixed)
+        random.Random(1).shuffle(mixed)  # noqa: S311  the same order in every run
         assert arrange(mixed) == wanted
         assert DocumentError(mixed).problems == wanted
 

@@ -3,15 +3,47 @@
 import math
 
 import pytest
-from agentrun.spec.scalars import LARGEST, BadNumber, is_null, resolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrun.spec.scalars import LARGEST, BadNumber, is_null, resolve
+
 TEXTS = (
     *("no", "No", "NO", "yes", "on", "off", "y", "n", "nULL", "tRUE", "none", "None"),
-    *("1:30", "1:30:45", "1_000", "2025-01-01", "2025-01-01T10:00:00Z", "0b101", "-0x1", "+0o7", "0o8", "0xg", "0o", "0x"),
-    *("1e", "e5", ".", "-", "+", "..", "1.2.3", "--1", "1 2", "-.", "=", "<<", ".infinity", "inf", "nan", "NaN", "1,5"),
-    *("5k", "2m", "٣", "1e5x", "0.1.", "1__0", "+-1", "１"),
+    *(
+        "1:30",
+        "1:30:45",
+        "1_000",
+        "2025-01-01",
+        "2025-01-01T10:00:00Z",
+        "0b101",
+        "-0x1",
+        "+0o7",
+        "0o8",
+        "0xg",
+        "0o",
+        "0x",
+    ),
+    *(
+        "1e",
+        "e5",
+        ".",
+        "-",
+        "+",
+        "..",
+        "1.2.3",
+        "--1",
+        "1 2",
+        "-.",
+        "=",
+        "<<",
+        ".infinity",
+        "inf",
+        "nan",
+        "NaN",
+        "1,5",
+    ),
+    *("5k", "2m", "٣", "1e5x", "0.1.", "1__0", "+-1", "\uff11"),
 )
 
 
@@ -26,8 +58,25 @@ def test_text(text: str) -> None:
         *((text, None) for text in ("", "~", "null", "Null", "NULL")),
         *((text, True) for text in ("true", "True", "TRUE")),
         *((text, False) for text in ("false", "False", "FALSE")),
-        *(("0", 0), ("-0", 0), ("+12", 12), ("-7", -7), ("0o17", 15), ("0xff", 255), ("0xFF", 255), ("0o0", 0)),
-        *(("1.5", 1.5), ("1.", 1.0), (".5", 0.5), ("-.5", -0.5), ("1e3", 1000.0), ("+1.5E-3", 0.0015), ("0.0", 0.0)),
+        *(
+            ("0", 0),
+            ("-0", 0),
+            ("+12", 12),
+            ("-7", -7),
+            ("0o17", 15),
+            ("0xff", 255),
+            ("0xFF", 255),
+            ("0o0", 0),
+        ),
+        *(
+            ("1.5", 1.5),
+            ("1.", 1.0),
+            (".5", 0.5),
+            ("-.5", -0.5),
+            ("1e3", 1000.0),
+            ("+1.5E-3", 0.0015),
+            ("0.0", 0.0),
+        ),
         *(("0e5", 0.0), ("00.5", 0.5), ("1e-300", 1e-300), ("0x0000000000000000000000000000001", 1)),
     ],
 )
@@ -53,15 +102,34 @@ def test_largest_in_other_bases() -> None:
             resolve(text)
 
 
-@pytest.mark.parametrize("text", ["1e308", "1.7976931348623157e308", "5e-324", "0." + "0" * 300 + "1", "1." + "0" * 398])
+@pytest.mark.parametrize(
+    "text", ["1e308", "1.7976931348623157e308", "5e-324", "0." + "0" * 300 + "1", "1." + "0" * 398]
+)
 def test_doubles_that_fit(text: str) -> None:
     assert resolve(text) == float(text)
 
 
 @pytest.mark.parametrize(
     "text",
-    [".inf", "-.inf", "+.Inf", ".INF", ".nan", ".NaN", ".NAN", "1e999", "-1e999", "1e-999", "1." + "0" * 399]
-    + ["1" * 5000, "-" + "1" * 5000, "0x" + "f" * 5000, "0o" + "7" * 5000, "1" * 5000 + ".5", "1e" + "9" * 5000],
+    [
+        ".inf",
+        "-.inf",
+        "+.Inf",
+        ".INF",
+        ".nan",
+        ".NaN",
+        ".NAN",
+        "1e999",
+        "-1e999",
+        "1e-999",
+        "1." + "0" * 399,
+        "1" * 5000,
+        "-" + "1" * 5000,
+        "0x" + "f" * 5000,
+        "0o" + "7" * 5000,
+        "1" * 5000 + ".5",
+        "1e" + "9" * 5000,
+    ],
 )
 def test_numbers_that_do_not_fit(text: str) -> None:
     with pytest.raises(BadNumber) as refused:
@@ -70,7 +138,9 @@ def test_numbers_that_do_not_fit(text: str) -> None:
     assert len(refused.value.message) < 150
 
 
-@pytest.mark.parametrize(("text", "fix"), [("012", "12"), ("-012", "-12"), ("00", "0"), ("+08", "+8"), ("0123456789", "123456789")])
+@pytest.mark.parametrize(
+    ("text", "fix"), [("012", "12"), ("-012", "-12"), ("00", "0"), ("+08", "+8"), ("0123456789", "123456789")]
+)
 def test_leading_zero(text: str, fix: str) -> None:
     with pytest.raises(BadNumber) as refused:
         resolve(text)

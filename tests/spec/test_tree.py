@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from agentrun.spec.document import parse
 from agentrun.spec.problems import Place, Source
 from agentrun.spec.tree import Mapping, Node, Scalar, Sequence, at, place_of, plain
-from hypothesis import given
-from hypothesis import strategies as st
 
 SPEC = """\
 name: support

@@ -2,7 +2,8 @@
 
 Rule 1  libyaml only splits the text into events. They are put together here without recursion: its own loader
         overruns the stack of the process on deep nesting.
-Rule 2  Limits are counted while reading, and reading stops there: depth, aliases, nodes with aliases written out.
+Rule 2  Limits are counted while reading, and reading stops there: depth, aliases, and nodes with all aliases
+        written out.
 Rule 3  Tags other than `!!binary` and `!!str` are refused, and so is a key that stands twice.
 """
 

@@ -1,7 +1,7 @@
 """Why a request is on no tape, in words: the nearest recording, and the first thing that differs.
 
 Rule 1  Only on a miss, so it may take its time; it still looks at a bounded number of recordings.
-Rule 2  Values are shown cut, from just before the first difference, with everything that may be a secret masked.
+Rule 2  Values are shown cut, from just before the first difference, with what may be a secret masked.
 """
 
 from __future__ import annotations
@@ -79,9 +79,7 @@ def _differ(place: str, was: Any, now: Any) -> str:
 
 
 def _common(one: str, two: str) -> int:
-    return next(
-        (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two))
-    )
+    return next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
 
 
 def _shown(value: Any, lead: str = "") -> str:

@@ -1,14 +1,14 @@
 """Cassette files: VCR's YAML, version 1, read and written without vcrpy.
 
     version: 1
-    metadata: {recorded_at: '2026-01-31T12:00:00Z', ...}                         free for us; vcrpy keeps it
+    metadata: {recorded_at: '2026-01-31T12:00:00Z', …}      free for us; vcrpy keeps it
     interactions:
     - request: {method, uri, headers: {name: [value]}, body}
       response:
         status: {code, message}
         headers: {name: [value]}
         body: {string}
-        agentrun: {start: 0, end: 812}                                           milliseconds since recorded_at
+        agentrun: {start: 0, end: 812}                      milliseconds since recorded_at
 
 Rule 1  Plain vcrpy reads what is written here, and what vcrpy writes is read here.
 Rule 2  A file that is not a cassette is an error with its line; it is never taken for an empty one.
@@ -64,10 +64,8 @@ def _bytes(path: Path) -> bytes:
         }
         raise CassetteError("cassette.miss", f"there is no cassette {path}", fields=fields) from error
     except OSError as error:
-        fields = {"path": "cassette", "errno": error.errno}
-        raise StorageError(
-            "storage.failed", f"{path} cannot be read: {error.strerror}", fields=fields
-        ) from error
+        place = {"path": "cassette", "errno": error.errno}
+        raise StorageError("storage.failed", f"{path} cannot be read: {error.strerror}", fields=place) from error
     if len(data) > MAX_BYTES:
         raise _damaged(path, 1, f"it has more than {MAX_BYTES} bytes")
     return data
@@ -142,7 +140,7 @@ def _text(body: bytes) -> str | bytes:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as lines. In pure Python: it writes the same on every machine, libyaml or not."""
+    """Texts of several lines as lines. In pure Python: it writes the same with and without libyaml."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -1,7 +1,6 @@
 """When a request is the recorded one: method, declared endpoint, and the JSON of the body.
 
-Equal JSON is equal: spaces, the order of keys and the spelling of a whole number (`0`, `0.0`, `0e0`) do not count.
-Headers never count.
+Spaces, the order of keys and the spelling of a whole number (`0`, `0.0`, `0e0`) do not count, nor do headers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plain data as a cassette: the shape of VCR's format, checked. What is not that shape is `Refused` with its line."""
+"""Plain data as a cassette: the shape of VCR's format, checked. Anything else is `Refused` with its line."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ def cassette(data: Any, file_hash: str) -> Cassette:
     metadata = _mapping(metadata, top.line, "metadata")
     return Cassette(
         interactions=tuple(
-            _interaction(_mapping(item, top.line, "an interaction"))
-            for item in _get(top, "interactions", list)
+            _interaction(_mapping(item, top.line, "an interaction")) for item in _get(top, "interactions", list)
         ),
         metadata=dict(metadata),
         recorded_at=_milliseconds(metadata.get("recorded_at"), top.line),

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from agentrun.compiler.build_tools import Child, build_auth, build_tool, schema_at
 from agentrun.compiler.lint_policy import rulings_of, targets_of
-from agentrun.compiler.lock import Lock, route_name
+from agentrun.compiler.lock import Lock, Row, route_name
 from agentrun.compiler.quantities import count, micro_dollars, milliseconds, size
 from agentrun.compiler.resolve import Spec
 from agentrun.compiler.signatures import find_function
@@ -88,15 +88,15 @@ def _fallback(route: str) -> written.FallbackModel:
 
 def _route(model: written.FallbackModel, lock: Lock | None) -> made.Route:
     row = lock.routes.get(route_name(model)) if lock else None
-    price, window = model.price, model.context_window
+    pinned = row or Row(price=None, context_window=None)
     return made.Route(
         provider=model.provider,
         name=model.name,
         base_url=_or_none(model.base_url),
         api_key=_or_none(model.api_key),
         headers=model.headers,
-        price=_price(price) if isinstance(price, written.Price) else row and row.price,
-        context_window=row and row.context_window if window is UNSET else count(window),
+        price=_price(model.price) if isinstance(model.price, written.Price) else pinned.price,
+        context_window=pinned.context_window if model.context_window is UNSET else count(model.context_window),
         options=model.options,
     )
 
@@ -104,7 +104,9 @@ def _route(model: written.FallbackModel, lock: Lock | None) -> made.Route:
 def _price(price: written.Price) -> made.Price:
     cached = price.input if isinstance(price.cached_input, UnsetType) else price.cached_input
     return made.Price(
-        input=micro_dollars(price.input), output=micro_dollars(price.output), cached_input=micro_dollars(cached)
+        input=micro_dollars(price.input),
+        output=micro_dollars(price.output),
+        cached_input=micro_dollars(cached),
     )
 
 

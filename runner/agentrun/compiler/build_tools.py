@@ -18,7 +18,6 @@ from agentrun.spec.tree import at
 from agentrun.spec.v1 import tools as written
 
 
-
 class Child(Struct, frozen=True):
     """A compiled sub-agent and what it says about itself."""
 
@@ -35,10 +34,10 @@ def schema_at(spec: Spec, *path: str | int) -> dict[str, Any]:
     return resolved(node)
 
 
-def build_auth(auth: WrittenAuth | UnsetType) -> Auth | None:
+def build_auth(auth: written.Auth | UnsetType) -> made.Auth | None:
     if isinstance(auth, UnsetType):
         return None
-    return Auth(secret=auth.secret, header=auth.header, scheme=auth.scheme)
+    return made.Auth(secret=auth.secret, header=auth.header, scheme=auth.scheme)
 
 
 def build_tool(spec: Spec, name: str, agents: MappingOf[str, Child]) -> made.Tool:

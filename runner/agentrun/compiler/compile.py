@@ -5,7 +5,8 @@ Nothing is imported, started or fetched here, and all problems of all files are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence as SequenceOf
+from collections.abc import Iterator
+from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 
 import jsonschema_rs
@@ -45,7 +46,9 @@ def compile_spec(path: Path, profile: str | None = None, settings: SequenceOf[st
     return _Compiler().compiled(read_spec(path, profile, settings), ())
 
 
-def compiled_or_raise(path: Path, profile: str | None = None, settings: SequenceOf[str] = ()) -> tuple[Spec, PackageFile]:
+def compiled_or_raise(
+    path: Path, profile: str | None = None, settings: SequenceOf[str] = ()
+) -> tuple[Spec, PackageFile]:
     """The same for callers that cannot go on without a package."""
     result = compile_spec(path, profile, settings)
     if result.spec is None or result.file is None:
@@ -151,4 +154,3 @@ def _prices(spec: Spec, lock: Lock | None) -> Iterator[Problem]:
             message = f"budgets.cost needs a price for {quoted(route)}: {known}"
             hint = "give it a `price:`" if row else "run `agentrun lock SPEC`, or give it a `price:`"
             yield Problem(place_of(spec.root, where), "spec.no_price", message, hint)
-

@@ -117,7 +117,7 @@ def pattern_problems(node: Scalar) -> Iterator[Problem]:
     options = re2.Options()
     options.log_errors = False
     try:
-        re2.compile(node.text, options)
+        re2.compile(node.text, options)  # type: ignore[no-untyped-call]  # re2 has no types
     except re2.error as error:
         reason = error.args[0]
         text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from agentrun.spec.document import parse
 from agentrun.spec.files import FileRefused, Project, read_inside
 from agentrun.spec.load import load
-from agentrun.spec.problems import Place, Problem, Source, quoted
+from agentrun.spec.problems import DocumentError, Place, Problem, Source, quoted
 from agentrun.spec.schema_keys import SCHEMA_PATHS, SHARED_KEYS, TEXT_PATHS
 from agentrun.spec.tree import Entry, Mapping, Node, Scalar, Sequence
-from agentrun.spec.document import parse
-from agentrun.spec.problems import DocumentError
 
 Change = Callable[[Node], Node]
 
@@ -110,7 +109,9 @@ class Inliner:
                 if first is None:
                     entries[name] = entry
                 elif name == "rules" and isinstance(first.node, Sequence) and isinstance(entry.node, Sequence):
-                    entries[name] = Entry(first.key_place, Sequence(first.node.items + entry.node.items, first.node.place))
+                    entries[name] = Entry(
+                        first.key_place, Sequence(first.node.items + entry.node.items, first.node.place)
+                    )
                 else:
                     message = f"{quoted(f'{key}.{name}')} is given twice: here and at {first.key_place}"
                     self.problems.append(Problem(entry.key_place, "spec.given_twice", message, "keep one of the two"))

@@ -22,7 +22,10 @@ from agentrun.spec.problems import Place, Problem, did_you_mean, quoted
 from agentrun.spec.tree import Mapping, Node, Scalar, Sequence, at, place_of
 from agentrun.spec.v1.agent import FileSink, HttpSink, JsonlSink
 
-RESERVED_PARAMS = {"args": "templates of tools use that name", "message": "a parent agent passes its request under that name"}
+RESERVED_PARAMS = {
+    "args": "templates of tools use that name",
+    "message": "a parent agent passes its request under that name",
+}
 
 
 def lint(spec: Spec) -> list[Problem]:
@@ -71,7 +74,13 @@ def _unused_params(spec: Spec) -> Iterator[Problem]:
         if name not in used:
             place = _place(spec, "params", name, key=True)
             message = f"param {quoted(name)} is declared but nothing uses it"
-            yield Problem(place, "spec.unused_param", message, "use it in a template or condition, or remove it", "warning")
+            yield Problem(
+                place,
+                "spec.unused_param",
+                message,
+                "use it in a template or condition, or remove it",
+                "warning",
+            )
 
 
 def _texts(nodes: Iterable[Node | None]) -> Iterator[Scalar]:
@@ -86,7 +95,7 @@ def _texts(nodes: Iterable[Node | None]) -> Iterator[Scalar]:
 
 
 def _conditions(spec: Spec) -> Iterator[Scalar]:
-    paths = [["policy", "rules", index, "when"] for index in range(len(spec.agent.policy.rules))]
+    paths: list[list[str | int]] = [["policy", "rules", index, "when"] for index in range(len(spec.agent.policy.rules))]
     paths += [["tools", name, "visible"] for name in spec.agent.tools]
     for path in paths:
         node = at(spec.root, path)
@@ -106,7 +115,15 @@ def _visible(spec: Spec) -> Iterator[Problem]:
 
 def look(name: str) -> str:
     """What a name looks like: names that look alike have one look."""
-    for ending, alike in (("-", "_"), ("0", "o"), ("1", "l"), ("i", "l"), ("rn", "m"), ("vv", "w"), ("5", "s")):
+    for ending, alike in (
+        ("-", "_"),
+        ("0", "o"),
+        ("1", "l"),
+        ("i", "l"),
+        ("rn", "m"),
+        ("vv", "w"),
+        ("5", "s"),
+    ):
         name = name.replace(ending, alike)
     return re.sub("_+", "_", name)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping as MappingOf
+from collections.abc import Collection, Iterator
+from collections.abc import Mapping as MappingOf
 
 from msgspec import UNSET
 
@@ -140,8 +141,8 @@ class PolicyLint:
         if target in self.servers:
             hint = f'write "{target}.*" for all its tools'
             return Problem(node.place, "spec.rule_never_matches", f"{quoted(target)} is a server, not a tool", hint)
-        hint = did_you_mean(target, [*self.tools, *(f"{name}.*" for name in self.servers)])
-        hint = hint or f"tools: {', '.join(self.tools) or 'none'}"
+        near = did_you_mean(target, [*self.tools, *(f"{name}.*" for name in self.servers)])
+        hint = near or f"tools: {', '.join(self.tools) or 'none'}"
         if "*" in target:
             return Problem(node.place, "spec.rule_never_matches", f"{quoted(target)} matches no tool", hint)
         return Problem(node.place, "spec.unknown_tool", f"tool {quoted(target)} is not declared", hint)
@@ -215,4 +216,3 @@ def _may_reach(target: str, server: str) -> bool:
     if star:
         return prefix.startswith(f"{server}.") or f"{server}.".startswith(prefix)
     return target.startswith(f"{server}.")
-

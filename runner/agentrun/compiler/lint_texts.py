@@ -7,7 +7,8 @@ Rule 2  Templates see the params and, in tools, `args`.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping as MappingOf
+from collections.abc import Collection, Iterator
+from collections.abc import Mapping as MappingOf
 
 from agentrun.compiler.resolve import Spec
 from agentrun.compiler.template import check, is_template
@@ -51,11 +52,11 @@ def lint_texts(spec: Spec, tool_args: MappingOf[str, Collection[str] | None]) ->
     tools = spec.root.get("tools")
     for name, entry in tools.entries.items() if isinstance(tools, Mapping) else ():
         names: Names = {**params, "args": tool_args.get(name, ())}
-        for key in TOOL_TEXTS.get(spec.agent.tools[name].__struct_config__.tag or "", ()):
+        for key in TOOL_TEXTS.get(str(spec.agent.tools[name].__struct_config__.tag), ()):
             for node in _scalars(at(entry.node, [key])):
                 yield from template_problems(node, names)
     yield from _env_problems(spec.root)
-    yield from _secret_problems(spec.root, "")
+    yield from secret_problems(spec.root, "")
 
 
 def template_problems(node: Scalar, names: Names) -> Iterator[Problem]:
@@ -114,7 +115,7 @@ def _matching(node: Node | None, path: Path) -> Iterator[Node]:
             yield from _matching(node.get(key), path[1:])
 
 
-def _secret_problems(node: Node, key: str) -> Iterator[Problem]:
+def secret_problems(node: Node, key: str) -> Iterator[Problem]:
     match node:
         case Scalar(value=str(text)):
             for start, end, kind in find_secrets(text, key or None):
@@ -123,7 +124,7 @@ def _secret_problems(node: Node, key: str) -> Iterator[Problem]:
                 yield Problem(place, "spec.secret", f"this looks like a literal secret ({kind})", hint)
         case Sequence():
             for item in node.items:
-                yield from _secret_problems(item, key)
+                yield from secret_problems(item, key)
         case Mapping():
             for inner, entry in node.entries.items():
-                yield from _secret_problems(entry.node, inner)
+                yield from secret_problems(entry.node, inner)

@@ -15,7 +15,9 @@ from agentrun.spec.problems import Place, Problem, did_you_mean, quoted
 from agentrun.spec.tree import Mapping, Scalar, at, place_of
 from agentrun.spec.v1.tools import AgentTool, ArgsTool, HttpTool, McpTool, PythonTool, ShellTool, Tool
 
-_ADDRESS = re.compile(r"(?:https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?|(?:https?://)?\$\{\w+\})(?:[/?].*)?")
+_ADDRESS = re.compile(
+    r"(?:https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?|(?:https?://)?\$\{\w+\})(?:[/?].*)?"
+)
 
 Args = dict[str, Collection[str] | None]
 
@@ -34,7 +36,7 @@ class ToolLint:
                 case PythonTool():
                     yield from self._python(name, tool)
                 case HttpTool():
-                    yield from self._http(name, tool)
+                    yield from address_problems(at(self.spec.root, ["tools", name, "url"]))
                 case ShellTool():
                     yield from self._shell(name, tool)
                 case McpTool():
@@ -92,7 +94,9 @@ class ToolLint:
             if function.schema is None:
                 what = f"parameter {quoted(function.unread)}" if function.unread else "its *args or **kwargs"
                 message = f"the arguments of {quoted(tool.call)} cannot be read from its signature: {what}"
-                hint = "annotate it with str, int, float, bool, list[…], dict[str, …], Literal or None, or declare `args:`"
+                hint = (
+                    "annotate it with str, int, float, bool, list[…], dict[str, …], Literal or None, or declare `args:`"
+                )
                 yield Problem(self._place(name, "call"), "spec.python", message, hint)
             else:
                 self.args[name] = function.parameters
@@ -118,9 +122,6 @@ class ToolLint:
             if parameter not in schema.get("required", ()):
                 message = f"{quoted(tool.call)} needs {quoted(parameter)}, but `args` does not require it"
                 yield Problem(self._place(name, "args"), "spec.args", message)
-
-    def _http(self, name: str, tool: HttpTool) -> Iterator[Problem]:
-        yield from address_problems(at(self.spec.root, ["tools", name, "url"]))
 
     def _shell(self, name: str, tool: ShellTool) -> Iterator[Problem]:
         if is_template(tool.argv[0]):

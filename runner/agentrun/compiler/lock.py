@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from agentrun.canon import pretty
 from agentrun.core.package import Price
-from agentrun.spec.files import FileRefused, read_source
+from agentrun.spec.files import read_source
 from agentrun.spec.problems import DocumentError, Place, Problem, Source
 from agentrun.spec.v1.agent import Agent, FallbackModel
 
@@ -56,10 +56,7 @@ def read_lock(spec: Path) -> Lock | None:
     path = lock_path(spec)
     if not path.exists():
         return None
-    try:
-        source = read_source(path)
-    except FileRefused as refused:
-        raise DocumentError([_damaged(Source(path.absolute(), path.name, ""), refused.message)]) from None
+    source = read_source(path)
     try:
         lock = msgspec.json.decode(source.text, type=Lock)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -91,10 +88,10 @@ def _row(route: str) -> Row:
     provider, _, name = route.partition("/")
     family = {"openai-responses": "openai", "gemini": "google"}.get(provider, provider)
     try:
-        found, model = data_snapshot.get_snapshot().find_provider_model(name, None, family, None)
+        _, model = data_snapshot.get_snapshot().find_provider_model(name, None, family, None)
     except LookupError:
         return Row(price=None, context_window=None)
-    return Row(price=_price(model.prices), context_window=model.context_window) if found else Row(price=None, context_window=None)
+    return Row(price=_price(model.prices), context_window=model.context_window)
 
 
 def _price(prices: Any) -> Price | None:

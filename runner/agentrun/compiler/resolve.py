@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from agentrun.compiler.inline import Inliner
 from agentrun.spec.check import check
-from agentrun.spec.files import FileRefused, Project, find_project, read_source, shown_path
+from agentrun.spec.files import Project, find_project, read_source
 from agentrun.spec.load import load
 from agentrun.spec.overlay import overlaid, setting
-from agentrun.spec.problems import DocumentError, Place, Problem, Source, did_you_mean, quoted
+from agentrun.spec.problems import DocumentError, Problem, Source, did_you_mean, quoted
 from agentrun.spec.tree import Mapping, plain
 from agentrun.spec.v1.agent import Agent
 
@@ -51,9 +51,6 @@ def read_spec(path: Path, profile: str | None = None, settings: SequenceOf[str] 
         source = read_source(path, root=project.root)
     except DocumentError as error:
         return Read(None, tuple(error.problems))
-    except FileRefused as refused:
-        nowhere = Place(Source(path.absolute(), shown_path(path), ""), 1, 1)
-        return Read(None, (Problem(nowhere, refused.code, refused.message, refused.hint),))
     document = load(source, "agent")
     if document.root is None:
         return Read(None, document.problems)

@@ -1,7 +1,7 @@
 """Python functions as tools, read from their source: nothing is imported.
 
 Rule 1  A module is a file under the project's import roots, found by its path. `os:system` is not one.
-Rule 2  The source is parsed, never run. What the parser cannot tell (an unknown annotation) must be declared as `args:`.
+Rule 2  The source is parsed, never run. What it cannot tell (an unknown annotation) must be declared as `args:`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from agentrun.canon import text_hash
 from agentrun.spec.files import FileRefused, Project, read_inside
 from agentrun.spec.problems import Source, did_you_mean, quoted
 
-_SIMPLE = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
+_SIMPLE = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "list": "array",
+    "dict": "object",
+}
 
 
 class Refused(Exception):
@@ -54,9 +61,7 @@ def find_function(project: Project, reference: str) -> Function:
         tree = ast.parse(source.text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise Refused("spec.python", f"{source.shown} is not valid Python") from None
-    functions = {
-        node.name: node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    }
+    functions = {node.name: node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
     if name not in functions:
         hint = did_you_mean(name, functions) or "it must be a function at the top level of the module"
         raise Refused("spec.python", f"{source.shown} has no function {quoted(name)}", hint)
@@ -92,7 +97,12 @@ def _function(module: str, node: ast.FunctionDef | ast.AsyncFunctionDef, source:
         unread = unread or (arg.arg if schema is None else None)
         properties[arg.arg] = schema
     required = tuple(arg.arg for arg in parameters if arg.arg not in optional)
-    schema = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
     doc = ast.get_docstring(node)
     return Function(
         module=module,

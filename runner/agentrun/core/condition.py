@@ -31,9 +31,7 @@ def _environment() -> Any:
     counts = cel.Type.Map(text, number)
     kinds = {"args": anything, "params": anything}
     return cel.NewEnv(
-        variables={
-            name: cel.Type.Map(text, kinds[name]) if name in kinds else counts for name in VARIABLES
-        }
+        variables={name: cel.Type.Map(text, kinds[name]) if name in kinds else counts for name in VARIABLES}
     )
 
 

@@ -4,11 +4,11 @@ Rule 1  Nothing here changes anything. After a fold the pending work is a functi
         needs no bookkeeping.
 Rule 2  Every judgement is committed as a fact with its reason.
 Rule 3  A limit of n lets n pass and stops before n + 1.
-Rule 4  An answer that breaks its contract never becomes an output: not after the repairs, not when turns run out.
+Rule 4  An answer that breaks its contract never becomes an output, also when repairs or turns run out.
 
     thinking   turns left? → ask the model                    otherwise stop (`budget.turns`)
     asking     wait
-    answered   calls → stop (no tools yet); contract broken → repair or stop (`output.invalid`); else completed
+    answered   calls → stop (no tools yet); contract broken → repair or stop (`output.invalid`); else done
     failed     stop with the fault's own code (no retries yet)
     stopped    finished
 """
@@ -123,11 +123,16 @@ def _judge(package: Package, state: State) -> Next:
             return _repair(package, state, errors)
 
 
+_REPAIR = """\
+Your answer does not keep its contract:
+{}
+Answer again with the corrected JSON and nothing else."""
+
+
 def _repair(package: Package, state: State, errors: tuple[str, ...]) -> Next:
     if state.repairs < package.output.repairs:
         lines = "\n".join(f"- {error}" for error in errors)
-        told = f"Your answer does not keep its contract:\n{lines}\nAnswer again with the corrected JSON and nothing else."
-        return Commit((OutputRefused(state.turns, errors, User((Text(told),))),))
+        return Commit((OutputRefused(state.turns, errors, User((Text(_REPAIR.format(lines)),))),))
     return _fail(
         Fault(
             "output.invalid",

@@ -7,13 +7,13 @@ Rule 3  Before an effect is performed its intent is journaled: `intent` is that 
 
 from __future__ import annotations
 
-from typing import TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from msgspec import Struct
 
 from agentrun.core.facts import Fact, ModelAsked
 from agentrun.core.messages import Transcript
-from agentrun.core.package import JsonSchema, Model, Route
+from agentrun.core.package import Model, Route
 
 
 class ModelRequest(Struct, frozen=True):
@@ -24,7 +24,7 @@ class ModelRequest(Struct, frozen=True):
     """Temperature and the like; its `routes` are not for this request."""
     instructions: str
     messages: Transcript
-    output: JsonSchema | None
+    output: dict[str, Any] | None
     """The schema that the answer is to keep."""
 
 

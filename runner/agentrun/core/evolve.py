@@ -48,13 +48,9 @@ def evolve(state: State, record: Record) -> State:
     fact, seq = record.fact, record.seq
     match fact:
         case RunStarted():
-            return replace(
-                state, phase="thinking", seq=seq, started=fact, transcript=Transcript((fact.input,))
-            )
+            return replace(state, phase="thinking", seq=seq, started=fact, transcript=Transcript((fact.input,)))
         case ModelAsked():
-            return replace(
-                state, phase="asking", seq=seq, turns=fact.turn, attempt=fact.attempt, effect=fact.effect
-            )
+            return replace(state, phase="asking", seq=seq, turns=fact.turn, attempt=fact.attempt, effect=fact.effect)
         case ModelReplied():
             return replace(
                 state,

@@ -52,7 +52,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 def outcome_of(state: State) -> Outcome:
     """The outcome of a stopped run."""
-    assert state.started is not None and state.stopped is not None
+    assert state.started is not None
+    assert state.stopped is not None
     stopped = state.stopped
     completed = stopped.status == "completed"
     return Outcome(

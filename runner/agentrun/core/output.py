@@ -3,12 +3,13 @@
 Rule 1  JSON is read strictly: no NaN, no second key of one name, no text around it, no best-effort repair.
 Rule 2  Size comes first, then syntax, depth and schema; nothing expensive is done to what is refused already.
 Rule 3  Schemas see no network and no file; their patterns run in linear time.
-Rule 4  Errors are written for the model that has to repair the answer: where, and what is wrong, not the value.
+Rule 4  Errors are written for the model that has to repair the answer: where it is wrong and how, no values.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import islice
 from typing import Any, TypeAlias
 
 import jsonschema_rs
@@ -44,13 +45,10 @@ def check(answer: str, contract: Output) -> Checked:
     parsed = parse(answer, max_bytes=contract.max_bytes, max_depth=contract.max_depth)
     if isinstance(parsed, Broken):
         return parsed
-    errors = []
-    for error in _validator(compact(contract.schema)).iter_errors(parsed.value):
-        if len(errors) == MAX_ERRORS:
-            errors.append("there are more errors")
-            break
-        errors.append(f"{_pointer(error.instance_path)}: {error.message}"[:MAX_ERROR])
-    return Broken(tuple(errors)) if errors else parsed
+    found = islice(_validator(compact(contract.schema)).iter_errors(parsed.value), MAX_ERRORS + 1)
+    errors = [f"{_pointer(error.instance_path)}: {error.message}"[:MAX_ERROR] for error in found]
+    more = ["there are more errors"] if len(errors) > MAX_ERRORS else []
+    return Broken((*sorted(errors[:MAX_ERRORS]), *more)) if errors else parsed
 
 
 def refuse_unusable(contract: Output) -> None:
@@ -60,7 +58,7 @@ def refuse_unusable(contract: Output) -> None:
     try:
         _validator(compact(contract.schema))
     except (ValueError, jsonschema_rs.ReferencingError) as error:
-        message = f"the output schema cannot be used: {str(error).partition('\n')[0]}"
+        message = f"the output schema cannot be used: {str(error).splitlines()[0]}"
         raise PackageError("package.invalid", message, fields={"pointer": "/output/schema"}) from error
 
 
@@ -124,6 +122,4 @@ def _validator(schema: bytes) -> jsonschema_rs.Validator:
 
 
 def _pointer(path: list[str | int]) -> str:
-    return (
-        "/" + "/".join(str(step).replace("~", "~0").replace("/", "~1") for step in path) if path else "answer"
-    )
+    return "/" + "/".join(str(step).replace("~", "~0").replace("/", "~1") for step in path) if path else "answer"

@@ -10,8 +10,8 @@ from agentrun.core.facts import Fault, RunStarted, RunStopped
 from agentrun.core.messages import NOTHING_USED, Reply, Transcript, Usage
 
 Phase: TypeAlias = Literal["fresh", "thinking", "asking", "answered", "failed", "stopped"]
-"""fresh: nothing happened yet. thinking: the model is to be asked. asking: a request is under way. answered, failed:
-its reply, or its fault, is to be judged. stopped: over."""
+"""fresh: nothing happened yet. thinking: the model is to be asked. asking: a request is under way.
+answered, failed: its reply, or its fault, is to be judged. stopped: over."""
 
 
 class State(Struct, frozen=True):

@@ -45,9 +45,7 @@ def _message(package: Package, message: str | None) -> str:
         raise _rejected("empty", "there is no message to send", hint)
     limit = package.admission.max_chars
     if limit is not None and len(message) > limit:
-        raise _rejected(
-            "too_long", f"the message has {len(message)} characters; {limit} are allowed", limit=limit
-        )
+        raise _rejected("too_long", f"the message has {len(message)} characters; {limit} are allowed", limit=limit)
     return message
 
 
@@ -56,9 +54,7 @@ def _params(package: Package, given: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(given.keys() - declared.keys())
     missing = sorted(name for name in declared if name not in given and "default" not in declared[name])
     wrong = {
-        name: error
-        for name in sorted(given.keys() & declared.keys())
-        if (error := _error(declared[name], given[name]))
+        name: error for name in sorted(given.keys() & declared.keys()) if (error := _error(declared[name], given[name]))
     }
     if unknown or missing or wrong:
         words = [
@@ -67,9 +63,7 @@ def _params(package: Package, given: Mapping[str, Any]) -> dict[str, Any]:
             *(f"{name!r}: {error}" for name, error in wrong.items()),
         ]
         hint = f"its params: {', '.join(sorted(declared)) or 'none'}"
-        raise _rejected(
-            "params", "; ".join(words), hint, unknown=unknown, missing=missing, wrong=sorted(wrong)
-        )
+        raise _rejected("params", "; ".join(words), hint, unknown=unknown, missing=missing, wrong=sorted(wrong))
     return {name: given[name] if name in given else declared[name]["default"] for name in sorted(declared)}
 
 

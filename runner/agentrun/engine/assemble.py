@@ -65,9 +65,7 @@ def replay_run(
     crew = SingleCrew(Models(player, codec_for).perform)
     outcome = _at_once(drive(package, journal, crew, clock))
     unused = player.unused()
-    return FinishedRun(
-        outcome, journal.records(), unused_error(unused, tape.interactions) if unused else None
-    )
+    return FinishedRun(outcome, journal.records(), unused_error(unused, tape.interactions) if unused else None)
 
 
 def _started(package: Package, fingerprint: str, admitted: Admitted, tape: str) -> RunStarted:
@@ -91,16 +89,13 @@ def _render(source: str, values: Mapping[str, Any]) -> str:
         return render(source, values)
     except TemplateStopped as stopped:
         fields = {"reason": "template", "line": stopped.line}
-        raise RequestError(
-            "input.rejected", f"a template cannot be filled in: {stopped}", fields=fields
-        ) from stopped
+        raise RequestError("input.rejected", f"a template cannot be filled in: {stopped}", fields=fields) from stopped
 
 
 def _at_once(run: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine that waits for nothing, without an event loop.
 
-    A replay has nothing to wait for; so it starts 50 ms sooner, works inside any loop, and cannot reach the network
-    unnoticed.
+    A replay has nothing to wait for: it starts 50 ms sooner without a loop, and works inside any other.
     """
     try:
         run.send(None)

@@ -38,9 +38,7 @@ async def drive(package: Package, journal: Journal, crew: Crew, clock: Clock) ->
                     state = commit(journal, clock, state, await crew.settled())
             case Wait() as wait:
                 if not crew.busy:
-                    raise InternalError(
-                        "internal", f"the run waits for {wait.inflight or 'nothing'} for ever"
-                    )
+                    raise InternalError("internal", f"the run waits for {wait.inflight or 'nothing'} for ever")
                 state = commit(journal, clock, state, await crew.settled())
             case other:
                 assert_never(other)

@@ -31,6 +31,4 @@ class Models:
         except AgentrunError as error:
             return Fault(error.code, error.message, error.fields, error.hint)
         except Exception as error:  # noqa: BLE001  # our own bug: the run still ends with its terminal record
-            return Fault(
-                "internal", f"{type(error).__name__} while asking the model", {"error": type(error).__name__}
-            )
+            return Fault("internal", f"{type(error).__name__} while asking the model", {"error": type(error).__name__})

@@ -1,5 +1,7 @@
-"""What a package may ask for and nothing here does yet. Running it all the same would ignore what its author wrote,
-so it is refused. A test lists these keys; each leaves with the part that implements it, until the list is empty.
+"""What a package may ask for and nothing here does yet.
+
+Running it all the same would ignore what its author wrote, so it is refused. A test lists these keys; each
+leaves with the part that implements it, until the list is empty.
 """
 
 from __future__ import annotations

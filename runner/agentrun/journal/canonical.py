@@ -2,8 +2,8 @@
 
 Rule 1  Left out: time, seq, epochs, hashes, and every field marked VOLATILE where it is declared (run id,
         fingerprint, wire ids). Kept: everything else, usage included.
-Rule 2  One block per fact, one line per value, texts of several lines as lines: a change of one line is a change
-        of one line.
+Rule 2  One block per fact, one line per value, texts of several lines as lines, so that a difference is as
+        small as the change.
 Rule 3  The text is YAML and says everything it shows: two journals with one canonical form mean the same.
 """
 
@@ -36,9 +36,7 @@ def _plain(value: Any) -> Any:
     """Plain data without what is volatile. Users' own data (dicts) is kept whole."""
     if isinstance(value, Struct):
         cls = type(value)
-        fields = {
-            name: _plain(getattr(value, name)) for name in cls.__struct_fields__ if name not in _volatile(cls)
-        }
+        fields = {name: _plain(getattr(value, name)) for name in cls.__struct_fields__ if name not in _volatile(cls)}
         tag = {_tag_field(cls): cls.__struct_config__.tag} if cls.__struct_config__.tag else {}
         return tag | {name: item for name, item in fields.items() if item is not UNSET}
     if isinstance(value, list | tuple):
@@ -60,7 +58,7 @@ def _lines(value: dict[str, Any] | list[Any], indent: str) -> Iterator[str]:
     """The items of a mapping or a list, one below the other."""
     items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
     for key, item in items:
-        head = f"{indent}-" if key is None else f"{indent}{_key(key)}:"
+        head = f"{indent}-" if key is None else f"{indent}{_scalar(key)}:"
         if isinstance(item, dict | list) and item:
             below = list(_lines(item, indent + "  "))
             if key is None and isinstance(item, dict):  # `- first: …` on one line, the rest below it
@@ -76,18 +74,20 @@ def _lines(value: dict[str, Any] | list[Any], indent: str) -> Iterator[str]:
             yield f"{head} {_scalar(item)}"
 
 
-def _key(key: str) -> str:
-    simple = key.isascii() and key.replace("_", "").replace("-", "").isalpha() and key.lower() not in _WORDS
-    return key if simple else _scalar(key)
-
-
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+_MARKS = str.maketrans("", "", "_-./")
+
+
+def _is_word(text: str) -> bool:
+    """Whether a text can stand without quotes and is not taken for something else."""
+    plain = text.translate(_MARKS)
+    return text[:1].isalpha() and plain.isalnum() and plain.isascii() and text.lower() not in _WORDS
 
 
 def _as_block(text: str) -> bool:
-    """Whether a text reads the same when it is written as lines."""
-    if "\n" not in text or text.endswith("\n\n") or not text.strip("\n"):
-        return False  # empty last lines would mix with the empty line between blocks
+    """Whether a text reads better as lines, without escapes, and reads the same."""
+    if not any(mark in text for mark in '\n"\\') or text.endswith("\n\n") or not text.strip("\n"):
+        return False  # nothing gained; or empty last lines, that would mix with the empty line between blocks
     return all(line.replace("\t", " ").isprintable() for line in text.split("\n"))
 
 
@@ -96,6 +96,8 @@ def _header(text: str) -> str:
 
 
 def _scalar(value: Any) -> str:
+    if isinstance(value, str) and _is_word(value):
+        return value
     text = compact(value).decode()
     if text.isprintable():
         return text

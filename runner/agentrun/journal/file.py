@@ -1,4 +1,4 @@
-"""A journal as a file of JSON lines. What survives a crash is a later matter: here, writing and checked reading.
+"""A journal as a file of JSON lines. What survives a crash is a later matter.
 
 Rule 1  A file is written once, by one owner: an existing one is never opened for writing.
 Rule 2  The last line ends like the others. One without its end was cut while it was written.
@@ -46,9 +46,7 @@ class FileJournal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._file.close()
 
 
@@ -60,9 +58,7 @@ def read_file(path: Path, head: str | None = None) -> Iterator[Record]:
     except OSError as error:
         raise _failed(error) from error
     if len(data) > MAX_BYTES:
-        raise StorageError(
-            "storage.failed", f"the journal has more than {MAX_BYTES} bytes", fields={"path": "journal"}
-        )
+        raise StorageError("storage.failed", f"the journal has more than {MAX_BYTES} bytes", fields={"path": "journal"})
     *lines, rest = data.split(b"\n")
     yield from read(lines, None if rest else head)
     if rest:

@@ -1,6 +1,6 @@
 """Journal lines: one record each, chained by hashes.
 
-Rule 1  A line is compact JSON with sorted keys. Reading checks that the line is exactly what writing its record
+Rule 1  A line is compact JSON with sorted keys. Reading checks that a line is exactly what writing its record
         gives, so a changed space, an upper-case digit of a hash or a second key is damage too.
 Rule 2  `prev` is the hash of the line before; the first line's is GENESIS. The hash of the last line is the
         head: only who knows the head can tell that the last lines were changed or cut off.

@@ -1,7 +1,7 @@
-"""HTTP statuses and unreadable bodies as faults. The same for every provider, but for the words of its errors.
+"""HTTP statuses and unreadable bodies as faults, the same for every provider.
 
-Rule 1  Who is at fault decides the code: a bad request or key is fatal and never sent again; a limit, an overload
-        or a broken server may be tried again.
+Rule 1  Who is at fault decides the code: a bad request or key is fatal and never sent again; a limit, an
+        overload or a broken server may be tried again.
 Rule 2  A provider's own words are shown cut and masked: some echo the key they refuse.
 """
 
@@ -28,7 +28,7 @@ _CODES = {
 
 
 def status_fault(reply: HttpReply, words: str, code: str | None = None) -> Fault:
-    """The fault of a reply that is not a success; `code` when the provider's own error says more than the status."""
+    """The fault of a reply that is no success; `code` when the provider says more than the status."""
     status = reply.status
     code = code or _CODES.get(status) or ("provider.transient" if status >= 500 else "provider.fatal")
     fields: dict[str, Any] = {"status": status}
@@ -48,7 +48,7 @@ def shown(words: str) -> str:
 
 
 def retry_after(reply: HttpReply) -> int | None:
-    """How many seconds the provider asks to wait, from a number or from a date read against the reply's own."""
+    """How many seconds the provider asks to wait: a number, or a date read against the reply's own."""
     value = header(reply.headers, "retry-after")
     if value is None:
         return None
@@ -69,14 +69,12 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def _date(text: str | None) -> float | None:
-    """`Sun, 06 Nov 1994 08:49:37 GMT`, the one form that is still sent. `email.utils` would import sockets."""
+    """`Sun, 06 Nov 1994 08:49:37 GMT`, the form that is still sent. `email.utils` would import sockets."""
     match (text or "").split():
         case [_, day, month, year, clock, "GMT"] if month in _MONTHS:
             try:
                 hour, minute, second = (int(number) for number in clock.split(":"))
-                date = datetime(
-                    int(year), _MONTHS.index(month) + 1, int(day), hour, minute, second, tzinfo=UTC
-                )
+                date = datetime(int(year), _MONTHS.index(month) + 1, int(day), hour, minute, second, tzinfo=UTC)
             except ValueError:
                 return None
             return date.timestamp()

@@ -1,7 +1,7 @@
 """OpenAI Chat Completions, not streamed.
 
 Rule 1  The body is compact JSON with sorted keys.
-Rule 2  `options` of a route are added to the body. They cannot set what this codec sets: such a package is refused.
+Rule 2  `options` of a route are added to the body. Options that set what this codec sets are refused.
 Rule 3  Calls and their results carry our own ids, which hold in every provider's history.
 """
 
@@ -142,7 +142,7 @@ def _assistant(message: Assistant) -> dict[str, Any]:
     return fields
 
 
-# --- what the provider answers; fields that are not named here may be anything ---------------------------------
+# --- what the provider answers; fields that are not named here may be anything ---------------------------
 
 _Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 

@@ -118,4 +118,3 @@ def _at_parent(schema_path: Steps, name: str) -> dict[str, Any]:
     for step in schema_path[:-1]:
         part = part[int(step)] if isinstance(part, list) else part[str(step)]
     return part if isinstance(part, dict) else {}
-

@@ -39,9 +39,7 @@ _STYLES: dict[str | None, Style] = {
 }
 
 # Not YAML's printable set, or taken for a line end by YAML 1.1 alone (U+0085, U+2028, U+2029).
-_foreign = re.compile(
-    "[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
-)
+_foreign = re.compile("[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _anchor = re.compile(r"&[^\s,\[\]{}]+(?:[ \t]+|(?:#[^\n]*)?\n)*+")
 
 _directive = re.compile(r"^%(?!YAML[ \t]+1\.2[ \t]*(?:#.*)?$).*", re.MULTILINE)
@@ -63,9 +61,7 @@ def parse(source: Source, *, pure: bool = False) -> Node:
         builder.syntax(error)
     except (ValueError, OverflowError):  # the Python parser on escapes and versions that are out of range
         builder.problems.append(
-            Problem(
-                builder.last, "spec.yaml_syntax", "not valid YAML near here", "check escapes in double quotes"
-            )
+            Problem(builder.last, "spec.yaml_syntax", "not valid YAML near here", "check escapes in double quotes")
         )
     if builder.root is None and not builder.problems:
         builder.problems.append(Problem(Place(source, 1, 1), "spec.empty", "the document is empty"))
@@ -157,15 +153,11 @@ class _Builder:
         self.documents += 1
         place = self.place(event)
         if self.documents > 1:
-            self.stop(
-                place, "spec.documents", "a second document begins here", "use one file for each document"
-            )
+            self.stop(place, "spec.documents", "a second document begins here", "use one file for each document")
         directive = _directive.search(self.source.text, 0, event.end_mark.index)
         if directive:
             message = f"the directive {quoted(directive[0])} is not allowed: documents are YAML 1.2"
-            self.problem(
-                place_at(self.source, directive.start()), "spec.yaml_syntax", message, "remove the line"
-            )
+            self.problem(place_at(self.source, directive.start()), "spec.yaml_syntax", message, "remove the line")
 
     def place(self, event: Any) -> Place:
         """Where the text of an event stands, its anchor left out."""
@@ -175,9 +167,7 @@ class _Builder:
             begin = self.begin(event)
             line += self.source.text.count("\n", mark.index, begin)
             column = (
-                begin - 1 - self.source.text.rfind("\n", 0, begin)
-                if line > mark.line
-                else column + begin - mark.index
+                begin - 1 - self.source.text.rfind("\n", 0, begin) if line > mark.line else column + begin - mark.index
             )
         width = end.column - column if end.line == line else 1
         self.last = Place(self.source, line + 1, column + 1, max(width, 1))
@@ -243,9 +233,7 @@ class _Builder:
             self.problem(node.place, "spec.merge_key", 'the merge key "<<" is not allowed', hint)
         elif top.entries is not None and node.text in top.entries:
             first = top.entries[node.text].key_place
-            message = (
-                f"the key {quoted(node.text)} is already set at line {first.line}, column {first.column}"
-            )
+            message = f"the key {quoted(node.text)} is already set at line {first.line}, column {first.column}"
             self.problem(node.place, "spec.duplicate_key", message, "keep one of the two")
         else:
             top.key = node.text
@@ -255,9 +243,7 @@ class _Builder:
         if text.startswith("{{", index) or (index and text.startswith("{{", index - 1)):
             shift = 0 if text.startswith("{{", index) else 1
             start = Place(place.source, place.line, place.column - shift, 2)
-            self.problem(
-                start, "spec.key", "an unquoted value cannot begin with a template", "quote the template"
-            )
+            self.problem(start, "spec.key", "an unquoted value cannot begin with a template", "quote the template")
         else:
             self.problem(place, "spec.key", "a key must be a plain text", "quote it if it is one")
 
@@ -292,9 +278,7 @@ class _Builder:
         name = quoted(f"*{event.anchor}")
         self.aliases += 1
         if self.aliases > MAX_ALIASES:
-            self.stop(
-                place, "spec.alias_limit", f"more than {MAX_ALIASES} aliases are used", "write values out"
-            )
+            self.stop(place, "spec.alias_limit", f"more than {MAX_ALIASES} aliases are used", "write values out")
         target = self.anchors.get(event.anchor)
         if self.stack and self.stack[-1].wants_key:
             self.problem(place, "spec.key", "a key cannot be an alias", "write the key out")
@@ -308,9 +292,7 @@ class _Builder:
             self.count(place, size)
             deepest = len(self.stack) + height
             if deepest > MAX_DEPTH:
-                self.stop(
-                    place, "spec.depth_limit", f"with {name} the document is deeper than {MAX_DEPTH} levels"
-                )
+                self.stop(place, "spec.depth_limit", f"with {name} the document is deeper than {MAX_DEPTH} levels")
             if self.stack:
                 self.stack[-1].deepest = max(self.stack[-1].deepest, deepest)
             self.put(node)

@@ -29,11 +29,7 @@ MAX_BYTES = 1024 * 1024
 
 _O_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _O_READ = (
-    os.O_RDONLY
-    | _O_CLOEXEC
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_NOCTTY", 0)
-    | getattr(os, "O_BINARY", 0)
+    os.O_RDONLY | _O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 )
 _O_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _O_FOLDER = os.O_RDONLY | _O_CLOEXEC | _O_NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
@@ -214,9 +210,7 @@ def _refusal(error: OSError | ValueError, name: str, hint: str | None = None) ->
     if isinstance(error, FileNotFoundError):
         return FileRefused("spec.file_missing", f"the file {quoted(name)} does not exist", hint)
     if isinstance(error, PermissionError) and os.name != "nt":
-        return FileRefused(
-            "spec.file_unreadable", f"the file {quoted(name)} may not be read", "check its permissions"
-        )
+        return FileRefused("spec.file_unreadable", f"the file {quoted(name)} may not be read", "check its permissions")
     return FileRefused("spec.file_unreadable", f"{quoted(name)} cannot be read as a file")
 
 
@@ -247,9 +241,7 @@ def decode(data: bytes, name: str) -> str:
         text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise FileRefused(
-            "spec.encoding", f"{quoted(name)} is not UTF-8: see line {line}", save, line
-        ) from None
+        raise FileRefused("spec.encoding", f"{quoted(name)} is not UTF-8: see line {line}", save, line) from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise FileRefused("spec.encoding", f"{quoted(name)} holds a NUL character in line {line}", save, line)
@@ -295,9 +287,7 @@ def _wrong_settings(source: Source, root: Path, table: Any) -> Iterator[Problem]
             wanted = "a list of folders" if key == "import_roots" else "the name of a folder"
             yield problem(key, f"{quoted(key)} must be {wanted}")
         elif key == "data" and os.path.normpath(value) == ".":
-            yield problem(
-                key, '"data" cannot be the project root', "its .gitignore would hide the whole project"
-            )
+            yield problem(key, '"data" cannot be the project root', "its .gitignore would hide the whole project")
         else:
             for path in paths:
                 if not _stays_inside(root, path):
@@ -306,13 +296,7 @@ def _wrong_settings(source: Source, root: Path, table: Any) -> Iterator[Problem]
 
 
 def _stays_inside(root: Path, path: str) -> bool:
-    if (
-        not path.strip()
-        or "\0" in path
-        or "\\" in path
-        or path.startswith("/")
-        or re.match(r"[A-Za-z]:", path)
-    ):
+    if not path.strip() or "\0" in path or "\\" in path or path.startswith("/") or re.match(r"[A-Za-z]:", path):
         return False
     lexical = os.path.normpath(path).split(os.sep)[0] != ".."
     return lexical and Path(os.path.realpath(root / path)).is_relative_to(os.path.realpath(root))

@@ -41,7 +41,12 @@ def setting(text: str) -> Mapping:
     steps = path.split(".")
     place = Place(source, 1, 1, max(len(path), 1))
     if not equals or not all(steps):
-        problem = Problem(place, "spec.setting", f"--set {quoted(text)} is not path=value", "for example --set budgets.turns=3")
+        problem = Problem(
+            place,
+            "spec.setting",
+            f"--set {quoted(text)} is not path=value",
+            "for example --set budgets.turns=3",
+        )
         raise DocumentError([problem])
     node: Node = parse(Source(Path("--set"), "--set", value)) if value.strip() else Scalar("", "", place, "plain", 0, 0)
     for step in reversed(steps):

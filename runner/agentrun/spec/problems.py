@@ -21,21 +21,74 @@ from msgspec import Struct
 from agentrun import secret
 
 CODES: dict[str, str] = {
+    "spec.agent_cycle": "sub-agents call each other in a circle",
+    "spec.agent_depth": "sub-agents are nested deeper than `limits.depth`",
     "spec.alias_limit": "aliases are used too often, grow the document too much, or contain themselves",
+    "spec.args": "the arguments of a tool are not an object, or do not fit the function that gets them",
+    "spec.argv": "the command of a shell tool is a template",
+    "spec.condition": "a CEL condition does not compile, reads what is not there, or is not true or false",
     "spec.depth_limit": "the document is nested deeper than 64 levels",
     "spec.documents": "one file holds one document",
     "spec.duplicate_key": "a mapping has the same key twice",
+    "spec.duplicate_name": "two rules, hooks, cases or redactions have the same name",
     "spec.empty": "the document is empty",
     "spec.encoding": "the file is not UTF-8 text, or holds characters that text does not have",
+    "spec.env_here": "`${NAME}` stands where nothing is filled in from the environment",
+    "spec.env_name": "`${…}` does not name an environment variable",
     "spec.file_missing": "a file that is referred to does not exist",
     "spec.file_outside": "a file reference leaves the project root or passes through a symbolic link",
     "spec.file_unreadable": "a file exists but cannot be read as a plain file",
+    "spec.given_twice": "two shared parts give the same key",
+    "spec.illegal_ruling": "a ruling is not legal at the stage of its rule",
+    "spec.json_schema": "a JSON Schema is not one",
     "spec.key": "a mapping key is empty, null or not a plain text",
+    "spec.lock": "the lock beside a spec is damaged or of another version",
+    "spec.look_alike": "two names look alike",
+    "spec.mcp": "an MCP server is declared with both or neither of `command` and `url`, or with keys of the other",
     "spec.merge_key": "merge keys (`<<`) are not YAML 1.2",
+    "spec.missing_key": "a required key is missing",
+    "spec.mixed": "one text has both `${NAME}` and `{{ }}`",
+    "spec.modify": "`modify`, `set` and `mask` do not fit together",
+    "spec.name": "a key is not a name",
+    "spec.no_budget": "nothing but turns limits what a run may spend (warning)",
+    "spec.no_default": "an agent with tools has no `policy.default`",
+    "spec.no_description": "a tool has no description for the model (warning)",
+    "spec.no_price": "a budget in dollars, but no price for a route",
+    "spec.no_schema": "a setting of `output` that does nothing without `output.schema`",
+    "spec.no_spec": "a cases file has no spec beside it",
+    "spec.not_built": "a key that this version cannot run yet",
     "spec.number": "a number is ambiguous, not finite or too large to be exact",
+    "spec.out_of_range": "a value is outside its range",
+    "spec.param_default": "the default of a param breaks the param's own schema",
+    "spec.path": "a path is not inside the project",
+    "spec.pattern": "a regular expression that RE2 cannot use",
     "spec.project": "[tool.agentrun] in pyproject.toml is wrong",
+    "spec.python": "a Python function cannot be found or read",
+    "spec.redact": "a redaction has neither a path nor a pattern",
+    "spec.reserved": "a param has a name that is used for something else",
+    "spec.rule_never_matches": "a rule that can never match",
+    "spec.rulings": "a rule has none or several of the six rulings",
+    "spec.schema_ref": "a reference in a JSON Schema leaves it, names nothing, leads back to itself or grows too large",
+    "spec.secret": "a literal secret",
+    "spec.setting": "`--set` is not path=value",
     "spec.tag": "explicit tags (`!!str`, `!x`) are not allowed",
+    "spec.template_forbidden": "a template uses something that templates cannot do",
+    "spec.template_syntax": "a template has a syntax error",
+    "spec.template_unknown_filter": "a template uses a filter or test that does not exist",
+    "spec.template_unknown_name": "a template reads a variable or argument that is not declared",
     "spec.too_large": "a file or document is larger than allowed",
+    "spec.tool_never_allowed": "no rule could ever allow a tool",
+    "spec.unknown_arg": "an argument is not declared",
+    "spec.unknown_key": "a key is not known",
+    "spec.unknown_param": "a param is not declared",
+    "spec.unknown_profile": "a profile is not declared",
+    "spec.unknown_tool": "a tool is not declared",
+    "spec.unused_param": "a param is declared but nothing uses it (warning)",
+    "spec.url": "an address cannot be used",
+    "spec.version": "the version of the spec language is not known",
+    "spec.wrong_text": "a text does not have the form its key asks for",
+    "spec.wrong_type": "a value has the wrong type",
+    "spec.wrong_value": "a value is not one of those allowed",
     "spec.yaml_syntax": "the file is not valid YAML",
 }
 """Every `spec.*` code and what it means, in one line."""
@@ -231,9 +284,7 @@ def _hidden(place: Place, line: str) -> list[tuple[int, int]]:
     key = _key_alone.match(above[:200])
     if key and secret.names_credential(key[1]) and secret.find_secrets(line.strip(), key[1]):
         return whole
-    opened = max(
-        (i for i, text in enumerate(before) if "-----BEGIN" in text and "PRIVATE" in text), default=-1
-    )
+    opened = max((i for i, text in enumerate(before) if "-----BEGIN" in text and "PRIVATE" in text), default=-1)
     if opened >= 0 and not any("-----END" in text for text in before[opened:]):
         return whole
     # A secret is looked for well beyond what is shown, but not in the whole of a line of a megabyte.

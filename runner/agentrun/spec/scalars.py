@@ -90,7 +90,5 @@ def _finite(text: str) -> float:
     value = float(text) if len(text) <= _LONGEST else float("inf")
     lost = value == 0 and _something.search(re.split("[eE]", text)[0])
     if isinf(value) or lost:
-        raise BadNumber(
-            f"the number {quoted(text, 30)} is outside what a double can hold", "quote it if it is a text"
-        )
+        raise BadNumber(f"the number {quoted(text, 30)} is outside what a double can hold", "quote it if it is a text")
     return value

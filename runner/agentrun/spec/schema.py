@@ -12,6 +12,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -110,7 +111,7 @@ def field_texts(struct: type) -> dict[str, str]:
             continue
         module = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
         body = next(node.body for node in module.body if isinstance(node, ast.ClassDef) and node.name == cls.__name__)
-        for field, text in zip(body, body[1:], strict=False):
+        for field, text in pairwise(body):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
                 assert isinstance(text.value, ast.Constant)
                 texts[field.target.id] = inspect.cleandoc(str(text.value.value))
@@ -149,7 +150,7 @@ def _by_kind(tag: str, mapping: dict[str, str]) -> Schema:
 
 
 def _by_type(branches: list[Schema]) -> Schema:
-    """Alternatives of different JSON types. Keywords of a plain branch only concern its own type: they can be merged."""
+    """Alternatives of different JSON types. Keywords of a plain branch concern only its own type, so they merge."""
     merged: Schema = {"type": []}
     choices = []
     for branch in branches:

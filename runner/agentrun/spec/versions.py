@@ -7,7 +7,8 @@ Rule 3  Upgrades work on trees, so problems found afterwards still point at what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping as MappingType
+from collections.abc import Callable
+from collections.abc import Mapping as MappingType
 
 from agentrun.spec.problems import Problem, quoted
 from agentrun.spec.tree import Mapping, Scalar
@@ -40,7 +41,10 @@ def _unknown(node: object, upgrades: MappingType[str, tuple[str, Upgrade]], late
     known = ", ".join(f'"{version}"' for version in [*upgrades, latest])
     if isinstance(node, Scalar) and node.text in {*upgrades, latest}:
         return Problem(
-            node.place, "spec.version", "the version must be text", f'put it in quotes: agentrun: "{node.text}"'
+            node.place,
+            "spec.version",
+            "the version must be text",
+            f'put it in quotes: agentrun: "{node.text}"',
         )
     text = quoted(node.text) if isinstance(node, Scalar) else "this"
     return Problem(

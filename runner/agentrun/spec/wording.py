@@ -77,8 +77,9 @@ def wrong_value(key: str, value: Any, options: list[Any]) -> tuple[str, str | No
 
 
 def wrong_text(key: str, value: Any, pattern: str) -> tuple[str, str | None]:
-    return f"{key} must be {PATTERNS.get(pattern, f'text that matches {pattern}')}; it is {shorten(value)}", _fix(
-        value, pattern
+    return (
+        f"{key} must be {PATTERNS.get(pattern, f'text that matches {pattern}')}; it is {shorten(value)}",
+        _fix(value, pattern),
     )
 
 
@@ -88,7 +89,9 @@ def _fix(value: Any, pattern: str) -> str | None:
         return None
     if pattern in (values.NAME, values.PARAM_NAME):
         mended = value.strip().lower().replace(" ", "_").replace("-", "_" if pattern == values.PARAM_NAME else "-")
-        return f"for example {quoted(mended)}" if mended != value and mended.isascii() and mended[:1].isalpha() else None
+        return (
+            f"for example {quoted(mended)}" if mended != value and mended.isascii() and mended[:1].isalpha() else None
+        )
     if pattern == values.DURATION and value.isdecimal():
         return f"for example {value}s"
     return None

@@ -131,9 +131,7 @@ class _Grammar:
                 if isinstance(node.arg, nodes.Const) and str(node.arg.value).startswith("__"):
                     self._underscore(str(node.arg.value), node.lineno, None)
                 if isinstance(node.arg, nodes.Tuple):
-                    self._faults.forbidden(
-                        node.lineno, 1, "one key or slice at a time", "write `value[a][b]`"
-                    )
+                    self._faults.forbidden(node.lineno, 1, "one key or slice at a time", "write `value[a][b]`")
             case nodes.Filter() | nodes.Test():
                 self._function(node)
             case nodes.Call():
@@ -154,9 +152,7 @@ class _Grammar:
             return True
         place = node.lineno or max((part.lineno or 0 for part in node.iter_child_nodes()), default=0)
         if isinstance(node, nodes.Pow):
-            self._faults.forbidden(
-                place, 1, "`**` is not allowed in a template", "write the product: `n * n`"
-            )
+            self._faults.forbidden(place, 1, "`**` is not allowed in a template", "write the product: `n * n`")
         elif isinstance(node, nodes.AssignBlock):
             hint = "use `{% set name = value %}`; join parts with `~`"
             self._faults.forbidden(place, 3, "`{% set %}` without `=` is not allowed in a template", hint)
@@ -180,15 +176,9 @@ class _Grammar:
 
     def _constant(self, node: nodes.Const) -> None:
         value = node.value
-        if (isinstance(value, int) and abs(value) > LARGEST) or (
-            isinstance(value, float) and not math.isfinite(value)
-        ):
+        if (isinstance(value, int) and abs(value) > LARGEST) or (isinstance(value, float) and not math.isfinite(value)):
             self._faults.syntax(node.lineno, 1, "this number is too large", "numbers go up to 2**53")
-        elif (
-            isinstance(value, str)
-            and not value.isascii()
-            and any("\ud800" <= char <= "\udfff" for char in value)
-        ):
+        elif isinstance(value, str) and not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
             hint = "write the character itself"
             self._faults.syntax(node.lineno, 1, "half a surrogate pair is no character", hint)
 

@@ -27,7 +27,7 @@ from agentrun.compiler.template_language.meter import (
 from agentrun.compiler.template_language.predicates import TESTS, misuse
 from agentrun.compiler.template_language.texts import taken
 
-_MAX_PATH = 16
+_MAX_PATH = 256
 
 
 def look_up(value: Json, key: Json) -> Json | Missing:
@@ -43,8 +43,10 @@ def _attribute(meter: Meter, value: Json, path: Json) -> Json | Missing:
     """Follow `a.b.0` into a value, as `map(attribute=…)` and its kin do."""
     if type(path) is int:
         return look_up(value, path)
+    if len(string(path, "attribute")) > _MAX_PATH:  # it is taken apart again for every item
+        raise Stop(f"an attribute must be at most {_MAX_PATH} characters")
     found: Json | Missing = value
-    for part in string(path, "attribute").split(".", _MAX_PATH):
+    for part in string(path, "attribute").split("."):
         meter.step()
         index = part.isascii() and part.isdecimal() and len(part) < 10
         found = MISSING if found is MISSING else look_up(found, int(part) if index else part)
@@ -119,9 +121,7 @@ def _pairs(meter: Meter, value: Json) -> list[list[Json]]:
 # --- in order
 
 
-def _ordered(
-    meter: Meter, given: list[Json], by: list[Json], case_sensitive: Json, turned: Json
-) -> list[Json]:
+def _ordered(meter: Meter, given: list[Json], by: list[Json], case_sensitive: Json, turned: Json) -> list[Json]:
     """Items ordered by keys that are all text or all numbers; equal ones stay as they stood."""
     rounds = len(given).bit_length()
     meter.step(len(given) * rounds)
@@ -143,9 +143,7 @@ def sort(
     return _ordered(meter, given, _picked(meter, value, attribute), case_sensitive, reverse)
 
 
-def dictsort(
-    meter: Meter, value: Json, case_sensitive: Json = False, by: Json = "key", reverse: Json = False
-) -> Json:
+def dictsort(meter: Meter, value: Json, case_sensitive: Json = False, by: Json = "key", reverse: Json = False) -> Json:
     if by not in ("key", "value"):
         raise Stop("by must be 'key' or 'value'")
     pairs = _pairs(meter, value)
@@ -203,9 +201,7 @@ def selectattr(meter: Meter, value: Json, attribute: Json, test: Json = None, *a
 
 
 def rejectattr(meter: Meter, value: Json, attribute: Json, test: Json = None, *args: Json) -> Json:
-    return [
-        item for item in sequence(meter, value, "the list") if not _fits(meter, item, attribute, test, args)
-    ]
+    return [item for item in sequence(meter, value, "the list") if not _fits(meter, item, attribute, test, args)]
 
 
 def _fits(meter: Meter, item: Json, attribute: Json, test: Json, args: tuple[Json, ...]) -> bool:

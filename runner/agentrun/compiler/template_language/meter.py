@@ -39,7 +39,7 @@ _SHORT_PART, _MIDDLE_TEXT = 100, 30_000
 class Bounds(msgspec.Struct, frozen=True):
     """What one render may use. Only the defaults are in use; tests loosen them to see attacks succeed."""
 
-    steps: int = 200_000
+    steps: int = 300_000
     """Expressions evaluated, loop rounds, list items and KiB of text handled, all together."""
     text: int = 4 * MIB
     """Bytes of text made, all together: a hundred variables of 1 MiB each would pass a limit on each."""

@@ -168,8 +168,7 @@ class Renderer:
 
     def _slice(self, value: Json, node: nodes.Slice) -> Json:
         ends = [
-            None if end is None else whole(self._value(end), "a slice")
-            for end in (node.start, node.stop, node.step)
+            None if end is None else whole(self._value(end), "a slice") for end in (node.start, node.stop, node.step)
         ]
         if ends[2] == 0:
             raise Stop("the step of a slice must not be 0")
@@ -235,9 +234,7 @@ class Renderer:
                 return before(self._meter, right, left) == (sign == "gt")
 
     def _apply(self, node: nodes.Filter | nodes.Test) -> Json | Missing:
-        functions: Mapping[str, Callable[..., Json | Missing]] = (
-            FILTERS if isinstance(node, nodes.Filter) else TESTS
-        )
+        functions: Mapping[str, Callable[..., Json | Missing]] = FILTERS if isinstance(node, nodes.Filter) else TESTS
         asks = node.name in _ASKS_IF_MISSING
         operand = self._maybe(_operand(node)) if asks else self._value(_operand(node))
         args = [self._value(arg) for arg in node.args]

@@ -130,9 +130,7 @@ def check_tags(tags: list[Tag], faults: Faults) -> bool:
     for tag in tags:
         if not tag.end_token.kind.endswith("_end"):
             end = "}}" if tag.prints else "%}"
-            faults.syntax(
-                tag.start, len(tag.begin.text), f"`{tag.begin.text}` is never closed", f"add `{end}`"
-            )
+            faults.syntax(tag.start, len(tag.begin.text), f"`{tag.begin.text}` is never closed", f"add `{end}`")
             return False
         if not tag.prints:
             sound = _check_nesting(tag, open_tags, faults) and sound

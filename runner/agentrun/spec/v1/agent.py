@@ -80,7 +80,10 @@ class Model(FallbackModel, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Nucleus sampling. Absent: the provider's default."""
     seed: Annotated[int, Meta(ge=0, le=2147483647)] | UnsetType = UNSET
     """Seed for providers that accept one."""
-    stop: Annotated[list[Annotated[str, Meta(min_length=1, max_length=256)]], Meta(min_length=1, max_length=4)] | UnsetType = UNSET
+    stop: (
+        Annotated[list[Annotated[str, Meta(min_length=1, max_length=256)]], Meta(min_length=1, max_length=4)]
+        | UnsetType
+    ) = UNSET
     """Texts at which the model stops."""
     max_output_tokens: Count | UnsetType = UNSET
     """The longest reply. It is also what a budget reserves before a call."""

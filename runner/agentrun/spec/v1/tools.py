@@ -124,7 +124,9 @@ class ShellTool(ArgsTool, frozen=True, forbid_unknown_fields=True, kw_only=True,
     """The working directory, inside the project, relative to its root."""
     stdin: TemplateText | UnsetType = UNSET
     """What the command reads on standard input. Absent: nothing."""
-    exits: Annotated[list[Annotated[int, Meta(ge=0, le=255)]], Meta(min_length=1, max_length=256)] = field(default_factory=lambda: [0])
+    exits: Annotated[list[Annotated[int, Meta(ge=0, le=255)]], Meta(min_length=1, max_length=256)] = field(
+        default_factory=lambda: [0]
+    )
     """The exit codes that mean success."""
     dash_args: bool = False
     """Whether an argument filled in by a template may begin with a dash (and so be read as an option)."""
@@ -135,7 +137,10 @@ class ShellTool(ArgsTool, frozen=True, forbid_unknown_fields=True, kw_only=True,
 class McpTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="mcp"):
     """The tools of an MCP server, named server.tool."""
 
-    command: Annotated[list[Annotated[str, Meta(min_length=1, max_length=4096)]], Meta(min_length=1, max_length=256)] | UnsetType = UNSET
+    command: (
+        Annotated[list[Annotated[str, Meta(min_length=1, max_length=4096)]], Meta(min_length=1, max_length=256)]
+        | UnsetType
+    ) = UNSET
     """The command that starts a server on standard input and output. Either this or `url`."""
     url: EnvText | UnsetType = UNSET
     """The address of a server that speaks streamable HTTP. Either this or `command`."""
@@ -143,7 +148,9 @@ class McpTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, t
     """Environment variables the server sees, and no others: fixed text or ${NAME}."""
     headers: dict[HeaderName, Annotated[str, Meta(max_length=4096)]] = {}
     """Headers sent to `url`: fixed text or text with ${NAME}."""
-    tools: Annotated[list[Annotated[str, Meta(pattern=MCP_NAME)]], Meta(min_length=1, max_length=256)] = field(default_factory=lambda: ["*"])
+    tools: Annotated[list[Annotated[str, Meta(pattern=MCP_NAME)]], Meta(min_length=1, max_length=256)] = field(
+        default_factory=lambda: ["*"]
+    )
     """Which of the server's tools the agent may see: names or globs."""
     effects: dict[Annotated[str, Meta(pattern=MCP_NAME)], Effect] = {}
     """The effect of single tools, by name or glob; hints of the server are never trusted."""

@@ -23,15 +23,10 @@ ParamName: TypeAlias = Annotated[str, Meta(pattern=PARAM_NAME)]
 Duration: TypeAlias = Annotated[str, Meta(pattern=DURATION)]
 """A length of time with its unit: 500ms, 30s, 2m, 1h, 1d."""
 
-Count: TypeAlias = (
-    Annotated[int, Meta(ge=1, le=1_000_000_000)]
-    | Annotated[str, Meta(pattern=MAGNITUDE)]
-)
+Count: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000_000)] | Annotated[str, Meta(pattern=MAGNITUDE)]
 """A count, optionally with a magnitude: 800, 50k, 1.5M."""
 
-Size: TypeAlias = (
-    Annotated[int, Meta(ge=1, le=1_000_000_000)] | Annotated[str, Meta(pattern=BYTES)]
-)
+Size: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000_000)] | Annotated[str, Meta(pattern=BYTES)]
 """A size in bytes, optionally with a unit: 4096, 50KiB, 2MiB."""
 
 EnvText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096)]

@@ -1,0 +1,40 @@
+"""agentrun: test LLM agents like code.
+
+    import agentrun
+
+    package = agentrun.compile("specs/triage.yaml")     # a spec → a verified package with its fingerprint
+    package = agentrun.load("triage.package.json")      # the same from a file
+
+Names are imported when they are first used, so that `import agentrun` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentrun.compiler.api import compile, load
+    from agentrun.compiler.fingerprint import PackageFile
+    from agentrun.errors import AgentrunError, SpecError
+
+__all__ = ["AgentrunError", "PackageFile", "SpecError", "compile", "load"]
+
+_HOMES = {
+    "AgentrunError": "agentrun.errors",
+    "SpecError": "agentrun.errors",
+    "PackageFile": "agentrun.compiler.fingerprint",
+    "compile": "agentrun.compiler.api",
+    "load": "agentrun.compiler.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'agentrun' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

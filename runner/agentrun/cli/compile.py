@@ -1,0 +1,41 @@
+"""`agentrun compile SPEC`"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from agentrun.cli.options import spec_options
+from agentrun.cli.show import json_option, say
+
+
+@click.command("compile")
+@spec_options
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the package to a file.")
+@json_option
+def command(spec: Path, profile: str | None, settings: tuple[str, ...], output: Path | None, as_json: bool) -> None:
+    """Compile SPEC into a self-contained package and print its fingerprint.
+
+    The same spec and lock give the same fingerprint on every machine. With --json the fingerprints of the
+    sections are printed too.
+
+    \b
+    Examples:
+      agentrun compile specs/triage.yaml
+      agentrun compile specs/triage.yaml -o triage.package.json
+      agentrun compile specs/support.yaml --profile ci --json
+    """
+    from agentrun.cli.write import write_file
+    from agentrun.compiler.compile import compiled_or_raise
+    from agentrun.compiler.fingerprint import package_bytes
+
+    _, file = compiled_or_raise(spec, profile, settings)
+    if output is not None:
+        write_file(output, package_bytes(file))
+        say(f"package written to {output}")
+    if as_json:
+        click.echo(json.dumps({"fingerprint": file.fingerprint, "sections": file.sections}))
+    else:
+        click.echo(file.fingerprint)

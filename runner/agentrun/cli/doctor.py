@@ -1,0 +1,118 @@
+"""`agentrun doctor`"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from agentrun.cli.show import colored, json_option
+
+KEYS = {"OPENAI_API_KEY": "openai", "ANTHROPIC_API_KEY": "anthropic", "GEMINI_API_KEY": "gemini"}
+NEEDED = (
+    "click", "msgspec", "PyYAML", "jsonschema-rs", "Jinja2", "rfc8785", "cel-expr-python", "google-re2", "httpx",
+    "vcrpy", "pydantic-settings", "genai-prices", "rich",
+)  # fmt: skip
+EXTRAS = {"pytest": "test", "syrupy": "test", "mcp": "mcp"}
+
+
+class Finding(NamedTuple):
+    """One thing looked at."""
+
+    what: str
+    state: str
+    """ok, note (works without it) or wrong."""
+    text: str
+    fix: str | None = None
+
+
+@click.command("doctor")
+@json_option
+def command(as_json: bool) -> None:
+    """Say what is installed and set, and what would not work and how to fix it.
+
+    Keys are looked for, never shown. Exit code 2 if something is wrong.
+
+    \b
+    Examples:
+      agentrun doctor
+      agentrun doctor --json
+    """
+    findings = [*_installed(), *_keys(), *_project()]
+    for finding in findings:
+        if as_json:
+            click.echo(json.dumps(finding._asdict()))
+            continue
+        mark, tint = {"ok": ("ok   ", "green"), "note": ("note ", "yellow")}.get(finding.state, ("WRONG", "red"))
+        click.secho(mark, fg=tint, nl=False, color=colored(sys.stdout))
+        click.echo(f" {finding.what}: {finding.text}")
+        if finding.fix:
+            click.echo(f"       → {finding.fix}")
+    sys.exit(2 if any(finding.state == "wrong" for finding in findings) else 0)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _installed() -> Iterator[Finding]:
+    yield Finding("agentrun", "ok", _version("agentrun") or "from source")
+    yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()}")
+    for name in NEEDED:
+        version = _version(name)
+        fix = None if version else f"pip install {name}"
+        yield Finding(name, "ok" if version else "wrong", version or "not installed", fix)
+    for name, extra in EXTRAS.items():
+        version = _version(name)
+        fix = None if version else f"pip install 'agentrun[{extra}]'"
+        yield Finding(name, "ok" if version else "note", version or f"not installed (extra `{extra}`)", fix)
+    yield from _yaml()
+
+
+def _yaml() -> Iterator[Finding]:
+    import yaml
+
+    if not yaml.__with_libyaml__:
+        fix = "install PyYAML from a wheel, or with libyaml's headers present"
+        yield Finding("libyaml", "note", "missing: reading YAML is about ten times slower", fix)
+
+
+def _keys() -> Iterator[Finding]:
+    for name, provider in KEYS.items():
+        if os.environ.get(name, "").strip():
+            yield Finding(name, "ok", "set")
+        else:
+            yield Finding(name, "note", f"not set: {provider} can only be replayed", f"export {name}=…")
+
+
+def _project() -> Iterator[Finding]:
+    from agentrun.spec.files import find_project
+    from agentrun.spec.problems import DocumentError
+
+    try:
+        project = find_project(Path.cwd() / "spec.yaml")
+    except DocumentError as error:
+        for problem in error.problems:
+            yield Finding("project", "wrong", f"{problem.place}: {problem.message}", problem.hint)
+        return
+    yield Finding("project", "ok", f"root {project.root}")
+    for folder in project.import_roots:
+        if not (project.root / folder).is_dir():
+            fix = "correct import_roots of [tool.agentrun] in pyproject.toml"
+            yield Finding("import root", "wrong", f"{folder} does not exist", fix)
+    free = shutil.disk_usage(project.root).free // 1024 // 1024
+    if free < 100:
+        yield Finding("disk", "wrong", f"only {free} MiB are free", "make room: journals and cassettes need some")
+    if not os.access(project.root, os.W_OK):
+        yield Finding("disk", "wrong", "the project cannot be written to", "check the owner and mode of its root")

@@ -1,0 +1,96 @@
+"""The command `agentrun`: finds the command that is meant and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agentrun.errors import AgentrunError, SpecError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("Run an agent. `agentrun SPEC` is short for it.", "run"),
+    "init": ("Make a small project that validates, compiles and replays.", "init"),
+    "validate": ("Point out every mistake in specs, shared parts, cases and packages.", "validate"),
+    "render": ("Print the exact prompts a spec gives.", "render"),
+    "compile": ("Compile a spec into a fingerprinted package.", "compile"),
+    "lock": ("Pin prices and context windows beside a spec.", "lock"),
+    "diff": ("Say in words how two specs or packages differ.", "diff"),
+    "schema": ("Print or write the JSON Schemas, for editors.", "schema"),
+    "doctor": ("Say what is installed and set, and what would not work.", "doctor"),
+    "completion": ("Print the completion script for a shell.", "completion"),
+}
+"""Name → what it does, and the module it is in. The texts stand here so that help imports no command."""
+
+EPILOG = """\b
+Examples:
+  agentrun specs/triage.yaml                   replay the agent offline
+  agentrun validate specs/                     find mistakes, with line and fix
+  agentrun compile specs/triage.yaml           print the fingerprint
+  agentrun init my-agent                       start a project
+
+Exit codes: 0 done, 1 differs, 2 spec or usage, 3 cassette, 4 policy, 5 limit, 6 provider or tool, 7 storage,
+8 suspended, 9 busy, 70 our bug, 130 cancelled."""
+
+
+class Agentrun(click.Group):
+    """Knows its commands by name, imports one when it is called, and takes a spec in place of a command."""
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"agentrun.cli.{COMMANDS[cmd_name][1]}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (text, _) in COMMANDS.items()])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first = next((arg for arg in args if not arg.startswith("-")), None)
+        if first is not None and first not in COMMANDS and _is_spec(first):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] not in COMMANDS:
+            from agentrun.spec.problems import did_you_mean, visible
+
+            hint = did_you_mean(args[0], COMMANDS) or "agentrun --help lists the commands"
+            raise click.UsageError(f"{visible(args[0])!r} is neither a command nor a spec file: {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except AgentrunError as error:
+            from agentrun.cli.show import show_error, show_problems
+
+            as_json = bool(ctx.meta.get("agentrun.json"))
+            if isinstance(error, SpecError):
+                show_problems(list(error.problems), as_json=as_json)
+            else:
+                show_error(error, as_json=as_json)
+            sys.exit(error.exit_code)
+
+
+def _is_spec(word: str) -> bool:
+    return word.endswith((".yaml", ".yml")) or "/" in word or Path(word).is_file()
+
+
+@click.group(cls=Agentrun, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="agentrun", message="agentrun %(version)s")
+def agentrun() -> None:
+    """Test LLM agents like code: declared in YAML, compiled, recorded once, replayed offline.
+
+    \b
+    agentrun SPEC [MESSAGE]      run an agent
+    agentrun COMMAND --help      what a command does, with examples
+    """

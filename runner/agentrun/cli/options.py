@@ -1,0 +1,56 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+SpecFile = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+spec_argument = click.argument("spec", type=SpecFile)
+profile_option = click.option("--profile", metavar="NAME", help="Lay a profile of the spec over it.")
+set_option = click.option(
+    "--set",
+    "settings",
+    metavar="PATH=VALUE",
+    multiple=True,
+    help="Set one key of the spec, e.g. budgets.turns=3.",
+)
+param_option = click.option(
+    "--param", "params", metavar="NAME=VALUE", multiple=True, help="Give a param a value, e.g. order_id=7."
+)
+
+
+def spec_options(command: Command) -> Command:
+    """SPEC, --profile and --set."""
+    return spec_argument(profile_option(set_option(command)))
+
+
+def param_values(texts: tuple[str, ...], schemas: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Values of `--param name=value`. A param of type string takes the text as it is; others are read as JSON."""
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--param {text!r} is not NAME=VALUE")
+        values[name] = _value(value, schemas.get(name, {}))
+    return values
+
+
+def _value(text: str, schema: dict[str, Any]) -> Any:
+    if schema.get("type") == "string":
+        return text
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return text
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)

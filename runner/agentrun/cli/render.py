@@ -1,0 +1,40 @@
+"""`agentrun render SPEC`"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from agentrun.cli.options import param_option, param_values, spec_options
+from agentrun.cli.show import json_option
+
+
+@click.command("render")
+@spec_options
+@param_option
+@json_option
+def command(spec: Path, profile: str | None, settings: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> None:
+    """Print the exact prompts SPEC gives: the instructions and the default message.
+
+    \b
+    Examples:
+      agentrun render specs/triage.yaml
+      agentrun render specs/support.yaml --param order_id=7001 --param region=us
+    """
+    from agentrun.compiler.compile import compiled_or_raise
+    from agentrun.compiler.prompts import complete_params, rendered_input, rendered_instructions
+    from agentrun.spec.problems import visible
+
+    _, file = compiled_or_raise(spec, profile, settings)
+    package = file.agent
+    values = complete_params(package, param_values(params, package.params))
+    instructions = rendered_instructions(package, values)
+    message = rendered_input(package, values)
+    if as_json:
+        click.echo(json.dumps({"instructions": instructions, "input": message}, ensure_ascii=False))
+        return
+    for title, text in (("instructions", instructions), ("input", message)):
+        click.secho(f"--- {title}", fg="cyan", err=True)
+        click.echo("\n".join(map(visible, text.split("\n"))) if text is not None else "(none)")

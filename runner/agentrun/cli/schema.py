@@ -1,0 +1,49 @@
+"""`agentrun schema [NAME]`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from agentrun.cli.show import say
+
+
+@click.command("schema")
+@click.argument("name", required=False)
+@click.option(
+    "--write",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the schemas into a directory.",
+)
+def command(name: str | None, directory: Path | None) -> None:
+    """Print or write the JSON Schemas, for editors.
+
+    Without NAME the names are listed. With the schemas in a directory of the project, the first line of a document
+    gives completion and hover in editors that know yaml-language-server:
+
+    \b
+      # yaml-language-server: $schema=../schemas/agent.schema.json
+
+    \b
+    Examples:
+      agentrun schema
+      agentrun schema agent > agent.schema.json
+      agentrun schema --write schemas
+    """
+    from agentrun.cli.write import write_file
+    from agentrun.compiler.schemas import NAMES, schema_text
+
+    if name is not None and name not in NAMES:
+        raise click.UsageError(f"there is no schema {name!r}: {', '.join(NAMES)}")
+    names = NAMES if name is None else (name,)
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        for one in names:
+            write_file(directory / f"{one}.schema.json", schema_text(one).encode())
+        say(f"{len(names)} schema{'' if len(names) == 1 else 's'} written to {directory}")
+    elif name is None:
+        click.echo("\n".join(NAMES))
+    else:
+        click.echo(schema_text(name), nl=False)

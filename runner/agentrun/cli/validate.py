@@ -1,0 +1,51 @@
+"""`agentrun validate PATH...`"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from agentrun.cli.show import json_option, say, show_problems
+from agentrun.spec.problems import arrange
+
+
+@click.command("validate")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--strict", is_flag=True, help="Warnings count as errors.")
+@json_option
+def command(paths: tuple[Path, ...], strict: bool, as_json: bool) -> None:
+    """Point out every mistake in specs, shared parts, cases and packages.
+
+    PATH is a file, or a directory in which every agentrun document is checked. All problems of all files are
+    shown at once, each with its line, column and a fix. Nothing is imported, started or fetched.
+
+    \b
+    Examples:
+      agentrun validate specs/support.yaml
+      agentrun validate specs/ --strict
+      agentrun validate specs/ --json | jq .code
+    """
+    from agentrun.compiler.validate import documents, validate
+
+    found = [document for path in paths for document in documents(path)]
+    problems = arrange(problem for document in found for problem in validate(document))
+    show_problems(problems, as_json=as_json)
+    errors = [problem for problem in problems if strict or problem.severity == "error"]
+    if not as_json:
+        say(_summary(len(found), len(errors), len(problems) - len(errors)))
+    sys.exit(2 if errors else 0)
+
+
+def _summary(files: int, errors: int, warnings: int) -> str:
+    checked = f"{files} file{'' if files == 1 else 's'} checked"
+    if not files:
+        return "no agentrun documents found (a document has the key `agentrun:`)"
+    if not errors and not warnings:
+        return f"{checked}: no problems"
+    return f"{checked}: {_plural(errors, 'error')}, {_plural(warnings, 'warning')}"
+
+
+def _plural(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

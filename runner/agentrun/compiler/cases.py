@@ -1,0 +1,64 @@
+"""Cases of an agent: reading `<spec>.cases.yaml`, and what must hold between it and the spec beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET
+
+from agentrun.compiler.resolve import Spec
+from agentrun.spec.files import read_source
+from agentrun.spec.load import load
+from agentrun.spec.problems import DocumentError, Problem, did_you_mean, quoted
+from agentrun.spec.tree import Mapping, place_of, plain
+from agentrun.spec.v1.documents import Case, CasesFile
+
+ENDING = ".cases.yaml"
+
+
+def cases_path(spec: Path) -> Path:
+    return spec.with_name(spec.stem + ENDING)
+
+
+def spec_path(cases: Path) -> Path:
+    return cases.with_name(cases.name.removesuffix(ENDING) + ".yaml")
+
+
+def read_cases(path: Path) -> tuple[Mapping, list[Case]]:
+    """The cases in a file. Raises DocumentError with everything wrong in it."""
+    document = load(read_source(path), "cases")
+    if document.root is None or document.problems:
+        raise DocumentError(document.problems)
+    return document.root, msgspec.convert(plain(document.root), CasesFile).cases
+
+
+def check_cases(root: Mapping, cases: list[Case], spec: Spec | None) -> Iterator[Problem]:
+    """Names that are used once, and params, profiles and tools that the spec has."""
+    names: dict[str, int] = {}
+    for index, case in enumerate(cases):
+        first = names.setdefault(case.name, index)
+        if first != index:
+            place = place_of(root, ["cases", index, "name"])
+            at = place_of(root, ["cases", first, "name"])
+            yield Problem(place, "spec.duplicate_name", f"{quoted(case.name)} is used twice; the first is at {at}")
+        if spec is not None:
+            yield from _against_spec(root, index, case, spec)
+
+
+def _against_spec(root: Mapping, index: int, case: Case, spec: Spec) -> Iterator[Problem]:
+    for param in case.params:
+        if param not in spec.agent.params:
+            place = place_of(root, ["cases", index, "params", param], key=True)
+            hint = did_you_mean(param, spec.agent.params)
+            yield Problem(place, "spec.unknown_param", f"param {quoted(param)} is not declared", hint)
+    if case.profile is not UNSET and case.profile not in spec.agent.profiles:
+        place = place_of(root, ["cases", index, "profile"])
+        hint = did_you_mean(case.profile, spec.agent.profiles)
+        yield Problem(place, "spec.unknown_profile", f"profile {quoted(case.profile)} is not declared", hint)
+    for target in case.approvals:
+        if "*" not in target and target.partition(".")[0] not in spec.agent.tools:
+            place = place_of(root, ["cases", index, "approvals", target], key=True)
+            hint = did_you_mean(target, spec.agent.tools)
+            yield Problem(place, "spec.unknown_tool", f"tool {quoted(target)} is not declared", hint)

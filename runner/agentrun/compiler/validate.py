@@ -1,0 +1,92 @@
+"""Validating whatever a path names: a spec, a shared part, cases, a package, or a directory of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from agentrun.compiler.cases import ENDING, check_cases, read_cases, spec_path
+from agentrun.compiler.compile import validate_spec
+from agentrun.compiler.fingerprint import read_package
+from agentrun.compiler.lint_texts import secret_problems
+from agentrun.compiler.resolve import read_spec
+from agentrun.errors import PackageError
+from agentrun.spec.document import parse
+from agentrun.spec.files import read_source, shown_path
+from agentrun.spec.load import load
+from agentrun.spec.problems import DocumentError, Place, Problem, Source, arrange
+from agentrun.spec.schema_keys import SHARED_KEYS
+from agentrun.spec.tree import Mapping
+
+_ENDINGS = (".yaml", ".yml")
+_SKIPPED = {"node_modules", "cassettes", "__pycache__"}
+
+
+def documents(path: Path) -> Iterator[Path]:
+    """The documents a path names: itself, or all agentrun documents below a directory."""
+    if not path.is_dir():
+        yield path
+        return
+    for found in sorted(path.rglob("*")):
+        below = found.relative_to(path).parts
+        hidden = any(part.startswith(".") or part in _SKIPPED for part in below)
+        if found.suffix in _ENDINGS and not hidden and found.is_file() and _is_ours(found):
+            yield found
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a YAML file in a directory is an agentrun document: it has the key `agentrun`."""
+    try:
+        text = read_source(path).text
+    except DocumentError:
+        return True  # what cannot be read is reported, not passed over
+    return any(line.startswith("agentrun:") for line in text.split("\n"))
+
+
+def validate(path: Path) -> list[Problem]:
+    """Everything wrong with one document."""
+    if path.suffix == ".json":
+        return _package(path)
+    if path.name.endswith(ENDING):
+        return _cases(path)
+    kind = _kind(path)
+    return _part(path, kind) if kind in SHARED_KEYS else validate_spec(path)
+
+
+def _kind(path: Path) -> str:
+    """The kind of a document, from its keys: a shared part has one of its own and nothing of an agent."""
+    try:
+        root = parse(read_source(path))
+    except DocumentError:
+        return "agent"
+    keys = set(root.entries) - {"agentrun"} if isinstance(root, Mapping) else set()
+    return keys.pop() if len(keys) == 1 else "agent"
+
+
+def _part(path: Path, kind: str) -> list[Problem]:
+    document = load(read_source(path), kind)
+    problems = list(document.problems)
+    if document.root is not None:
+        problems += secret_problems(document.root, "")
+    return arrange(problems)
+
+
+def _cases(path: Path) -> list[Problem]:
+    try:
+        root, cases = read_cases(path)
+    except DocumentError as error:
+        return error.problems
+    beside = spec_path(path)
+    if not beside.exists():
+        problem = Problem(Place(root.place.source, 1, 1), "spec.no_spec", f"there is no {beside.name} beside this file")
+        return [problem]
+    return arrange(check_cases(root, cases, read_spec(beside).spec))
+
+
+def _package(path: Path) -> list[Problem]:
+    try:
+        read_package(path)
+    except PackageError as error:
+        place = Place(Source(path.absolute(), shown_path(path), ""), 1, 1)
+        return [Problem(place, error.code, error.message, error.hint)]
+    return []

@@ -1,0 +1,98 @@
+from typing import get_args
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.core.facts import Decision, Fact, Observation, Record
+from agentrun.core.messages import (
+    NOTHING_USED,
+    Assistant,
+    Message,
+    Refusal,
+    Reply,
+    Text,
+    ToolCall,
+    ToolResult,
+    Transcript,
+    Usage,
+    User,
+)
+
+
+def user(text: str) -> User:
+    return User((Text(text),))
+
+
+def test_transcript() -> None:
+    empty = Transcript()
+    one = empty.plus(user("a"))
+    two = one.plus(user("b"))
+    assert [len(transcript) for transcript in (empty, one, two)] == [0, 1, 2]
+    assert tuple(two) == (user("a"), user("b"))
+    assert two == Transcript((user("a"), user("b")))
+    assert two != one
+    assert two != (user("a"), user("b"))
+    assert repr(one) == f"Transcript({(user('a'),)!r})"
+
+
+def test_transcript_shares_and_forks() -> None:
+    base = Transcript().plus(user("a"))
+    long = base.plus(user("b"))
+    fork = base.plus(user("c"))
+    assert long._messages is base._messages, "one list for a run that goes straight on"
+    assert fork._messages is not base._messages
+    assert tuple(long) == (user("a"), user("b"))
+    assert tuple(fork) == (user("a"), user("c"))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.text(max_size=3)), max_size=12))
+def test_transcript_is_persistent(steps: list[tuple[int, str]]) -> None:
+    """Appending to any transcript never changes another: compared with tuples, which cannot."""
+    real, model = [Transcript()], [()]
+    for at, text in steps:
+        index = at % len(real)
+        real.append(real[index].plus(user(text)))
+        model.append((*model[index], user(text)))  # type: ignore[arg-type]
+    assert [tuple(transcript) for transcript in real] == model
+
+
+def test_assistant() -> None:
+    message = Assistant((Text("a"), ToolCall("c1.0", "t", "{}"), Refusal("b")))
+    assert (message.text, message.refused) == ("ab", True)
+    assert [call.tool for call in message.calls] == ["t"]
+    assert not Assistant((Text("a"),)).refused
+
+
+def test_calls_are_named_after_the_turn() -> None:
+    parts = (ToolCall("0", "a", "{}", "w0"), Text("x"), ToolCall("1", "b", "{}", "w1"))
+    reply = Reply(Assistant(parts), "tool_calls", None, None, None).in_turn(3)
+    assert [(call.id, call.wire_id) for call in reply.message.calls] == [("c3.0", "w0"), ("c3.1", "w1")]
+    assert reply.message.parts[1] == Text("x")
+    plain = Reply(Assistant((Text("x"),)), "stop", None, None, None)
+    assert plain.in_turn(3) is plain
+
+
+def test_usage() -> None:
+    assert NOTHING_USED.plus(Usage(1, 2, 3, 4)).plus(Usage(1, 1, 1, 1)) == Usage(2, 3, 4, 5)
+    assert Usage(1, 2, 3, 4).plus(Usage(1, None, 3, None)) == Usage(2, None, 6, None)
+    assert NOTHING_USED.plus(None) == Usage(None, None, None, None), "unknown is not nothing"
+
+
+def test_messages_survive_json() -> None:
+    messages: list[Message] = [
+        user("a"),
+        Assistant((Text("b"), Refusal("c"), ToolCall("c1.0", "t", "{", "w"))),
+        ToolResult("c1.0", (Text("d"),)),
+    ]
+    assert msgspec.json.decode(msgspec.json.encode(messages), type=list[Message]) == messages
+
+
+def test_facts_are_marked_and_named() -> None:
+    for kind in get_args(Fact):
+        assert issubclass(kind, Decision) != issubclass(kind, Observation)
+        words = "".join("_" + char.lower() if char.isupper() else char for char in kind.__name__)
+        assert kind.__struct_config__.tag == words.removeprefix("_")
+        assert kind.__struct_config__.frozen
+        assert kind.__struct_config__.forbid_unknown_fields
+    assert Record.__struct_fields__ == ("seq", "at", "epoch", "prev", "fact")

@@ -1,0 +1,178 @@
+"""Output contracts: what is kept, what is broken, and that nothing in between exists."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.core import output as module
+from agentrun.core.output import MAX_ERROR, MAX_ERRORS, Broken, Kept, check, parse, refuse_unusable
+from agentrun.core.package import Output
+from agentrun.errors import PackageError
+
+from ..packages import TRIAGE
+
+
+def contract(schema: dict[str, Any], **changes: int) -> Output:
+    return msgspec.convert({"repairs": 2, "max_bytes": 65_536, "max_depth": 24, "schema": schema, **changes}, Output)
+
+
+def broken(checked: object) -> tuple[str, ...]:
+    assert isinstance(checked, Broken)
+    return checked.errors
+
+
+def test_kept() -> None:
+    answer = ' {"urgent": false, "queue": "other"}\n'
+    assert check(answer, contract(TRIAGE)) == Kept({"urgent": False, "queue": "other"})
+
+
+def test_broken() -> None:
+    assert broken(check('{"queue": 7, "extra": 1}', contract(TRIAGE))) == (
+        '/queue: the value is not of type "string"',
+        '/queue: the value is not one of "billing", "hardware" or "other"',
+        'answer: "urgent" is a required property',
+        "answer: Additional properties are not allowed ('extra' was unexpected)",
+    )
+
+
+def test_errors_name_places_and_not_values() -> None:
+    schema = {"type": "array", "items": {"type": "object", "properties": {"a/b~c": {"type": "integer"}}}}
+    (error,) = broken(check('[{}, {"a/b~c": "sk-secret"}]', contract(schema)))
+    assert error == '/1/a~1b~0c: the value is not of type "integer"'
+
+
+def test_errors_are_bounded() -> None:
+    many = broken(check(json.dumps(["x"] * 50), contract({"type": "array", "items": {"type": "integer"}})))
+    assert len(many) == MAX_ERRORS + 1
+    assert many[-1] == "there are more errors"
+    ten = broken(check(json.dumps(["x"] * 10), contract({"type": "array", "items": {"type": "integer"}})))
+    assert len(ten) == MAX_ERRORS
+    (long,) = broken(check("{}", contract({"type": "object", "required": ["k" * 1000]})))
+    assert len(long) == MAX_ERROR
+
+
+def test_size() -> None:
+    assert parse('"ää"', max_bytes=6, max_depth=24) == Kept("ää")
+    assert broken(parse('"äää"', max_bytes=7, max_depth=24)) == ("the answer has 8 bytes; 7 are allowed",)
+
+
+@pytest.mark.parametrize(
+    ("text", "depth"), [("1", 0), ("[]", 1), ("{}", 1), ('[{"a": [1]}, 2]', 3), ("[[1], [[2]]]", 3)]
+)
+def test_depth(text: str, depth: int) -> None:
+    assert isinstance(parse(text, max_bytes=100, max_depth=depth), Kept)
+    if depth:
+        assert "nested deeper" in broken(parse(text, max_bytes=100, max_depth=depth - 1))[0]
+
+
+def test_depth_of_a_bomb() -> None:
+    bomb = "[" * 30_000 + "]" * 30_000
+    assert "nested deeper" in broken(parse(bomb, max_bytes=65_536, max_depth=24))[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Sure: {}",
+        "```json\n{}\n```",
+        "NaN",
+        "[Infinity]",
+        "1e999",
+        "1" * 5000,
+        '"\\ud800"',
+        '"\ud800"',
+        "{'a': 1}",
+        "[1,]",
+        "{} {}",
+        "\ufeff{}",
+    ],
+)
+def test_not_json(text: str) -> None:
+    assert broken(parse(text, max_bytes=65_536, max_depth=24))[0].startswith("the answer is not JSON")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1, "a": 1}',
+        '{"a": 1, "b": [{"c": 1, "d": 2, "c": 3}]}',
+        '{"a": 1, "\\u0061": 2}',
+        '{"a\\"": 1, "a\\"": 2}',
+        '{"\\\\": 1, "\\\\": 2}',
+    ],
+)
+def test_duplicate_keys(text: str) -> None:
+    assert broken(parse(text, max_bytes=1000, max_depth=24)) == ("an object has two keys of the same name",)
+
+
+def test_duplicate_keys_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader alone keeps the last of two keys in silence."""
+    monkeypatch.setattr(module, "_written_keys", lambda text: 1)
+    assert parse('{"a": 1, "a": 2}', max_bytes=1000, max_depth=24) == Kept({"a": 2})
+
+
+KEYS = st.text(alphabet='ab"\\:{}\u00e4 ', max_size=3)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | KEYS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(VALUES, st.booleans(), st.sampled_from([None, 1]))
+def test_every_json_value_is_kept(value: Any, ascii_only: bool, indent: int | None) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    assert parse(text, max_bytes=10**6, max_depth=24) == Kept(value)
+
+
+def pairs_strictly(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("twice")
+    return dict(pairs)
+
+
+def no_constants(name: str) -> None:
+    raise ValueError(name)
+
+
+@given(st.text(alphabet='{}[]",:\\ a01', max_size=14))
+def test_agrees_with_a_strict_reader(text: str) -> None:
+    """Any text at all: kept exactly when Python's reader with duplicate keys refused takes it."""
+    try:
+        expected = json.loads(text, object_pairs_hook=pairs_strictly, parse_constant=no_constants)
+    except ValueError:
+        assert isinstance(parse(text, max_bytes=1000, max_depth=24), Broken)
+    else:
+        assert parse(text, max_bytes=1000, max_depth=24) == Kept(expected)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nonsense"},
+        {"$ref": "https://example.com/x.json"},
+        {"$ref": "file:///etc/hostname"},
+        {"type": "string", "pattern": "(?=a)b"},
+    ],
+)
+def test_unusable_schema(schema: dict[str, Any]) -> None:
+    with pytest.raises(PackageError) as caught:
+        refuse_unusable(contract(schema))
+    assert caught.value.code == "package.invalid"
+    assert caught.value.fields == {"pointer": "/output/schema"}
+
+
+def test_usable_schema() -> None:
+    refuse_unusable(contract(TRIAGE))
+    refuse_unusable(msgspec.structs.replace(contract({}), schema=None))
+
+
+def test_hostile_pattern() -> None:
+    """Linear: with backtracking this would not come back."""
+    schema = {"type": "string", "pattern": "^(a+)+$"}
+    assert isinstance(check(json.dumps("a" * 30_000 + "!"), contract(schema)), Broken)

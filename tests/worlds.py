@@ -1,0 +1,105 @@
+"""A model's service for tests: replies given one by one, and a cassette of what was asked of it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agentrun.canon import text_hash
+from agentrun.cassette.file import dump
+from agentrun.cassette.tape import Interaction
+from agentrun.core.facts import RULES, RunStarted
+from agentrun.core.messages import Text, User
+from agentrun.core.package import Package
+from agentrun.core.state import State
+from agentrun.engine.admission import admit
+from agentrun.engine.assemble import _at_once, _render
+from agentrun.engine.clock import ReplayClock
+from agentrun.engine.crew import SingleCrew
+from agentrun.engine.driver import commit, drive
+from agentrun.engine.models import Models
+from agentrun.journal.memory import MemoryJournal
+from agentrun.providers.registry import codec_for
+from agentrun.wire import HttpCall, HttpReply
+
+USAGE = {
+    "prompt_tokens": 20,
+    "completion_tokens": 5,
+    "total_tokens": 25,
+    "prompt_tokens_details": {"cached_tokens": 0},
+    "completion_tokens_details": {"reasoning_tokens": 0},
+}
+JSON_HEADERS = (("content-type", "application/json"),)
+GOOD = '{"queue": "hardware", "urgent": true}'
+BAD = '{"queue": "kitchen"}'
+
+
+def completion(content: str | None, finish: str | None = "stop", **changes: Any) -> HttpReply:
+    """What OpenAI answers. `changes` go to the message, but for `usage`."""
+    usage = changes.pop("usage", USAGE)
+    body = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "model": "gpt-4.1-mini-2025-04-14",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": finish,
+                "message": {"role": "assistant", "content": content, "refusal": None, **changes},
+            }
+        ],
+        "usage": usage,
+    }
+    return HttpReply(200, JSON_HEADERS, json.dumps(body, indent=2).encode())
+
+
+def failure(status: int, message: str = "no", code: str | None = None, **headers: str) -> HttpReply:
+    """An error in OpenAI's form."""
+    body = json.dumps({"error": {"message": message, "type": "x", "code": code}}).encode()
+    given = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    return HttpReply(status, (*JSON_HEADERS, *given), body)
+
+
+class Scripted:
+    """A Sender that answers from a list and remembers."""
+
+    def __init__(self, replies: Sequence[HttpReply | Exception]) -> None:
+        self._replies = list(replies)
+        self.calls: list[HttpCall] = []
+        self.interactions: list[Interaction] = []
+
+    async def send(self, call: HttpCall) -> HttpReply:
+        self.calls.append(call)
+        reply = self._replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        began = 1000 * len(self.interactions)
+        self.interactions.append(Interaction(call, reply, start=began, end=began + 700))
+        return reply
+
+
+def live(agent: Package, sender: Scripted, message: str | None = None, **params: Any) -> MemoryJournal:
+    """The journal of a run against a scripted service."""
+    admitted = admit(agent, message, params, _render)
+    started = RunStarted(
+        run="live-1",
+        package=text_hash("a package"),
+        replayed=False,
+        agent=agent.name,
+        rules=RULES,
+        params=admitted.params,
+        instructions=admitted.instructions,
+        input=User((Text(admitted.message),)),
+    )
+    journal, clock = MemoryJournal(), ReplayClock(0)
+    commit(journal, clock, State(), started)
+    _at_once(drive(agent, journal, SingleCrew(Models(sender, codec_for).perform), clock))
+    return journal
+
+
+def record(path: Path, agent: Package, *replies: HttpReply, message: str | None = None, **params: Any) -> Path:
+    """A cassette of a run that got these replies."""
+    sender = Scripted(replies)
+    live(agent, sender, message, **params)
+    path.write_text(dump(sender.interactions, {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
+    return path
