@@ -57,6 +57,10 @@ format: $(READY) ## put every file into form
 schemas: $(READY) ## write schemas/*.schema.json from the models
 	@$(BIN)/agentrun schema --write schemas
 
+.PHONY: docs
+docs: $(READY) ## write the generated pages of the documentation
+	@$(BIN)/python docs/build.py
+
 .PHONY: snapshots
 snapshots: $(READY) ## accept the present output as the snapshots
 	@$(BIN)/pytest -q --snapshot-update $(TESTS)

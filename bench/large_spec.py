@@ -17,7 +17,7 @@ model:
   name: gpt-4.1-mini
   temperature: 0
   stream: true
-  fallback: [anthropic/claude-haiku-4-5]
+  price: {input: 0.4, output: 1.6}
 input: "Where is order {{ order_id }}?"
 """
 

@@ -110,13 +110,12 @@ def replay(_spec: Path) -> list[str]:
 def validate_in_process(path: Path) -> object:
     """validate 200 lines, CPU after imports."""
     # late: only the process that is measured pays for these
-    from agentrun.spec.files import read_source
-    from agentrun.spec.load import load
+    from agentrun.compiler.validate import validate as validate_document
 
-    document = load(read_source(path), "agent")
-    if document.problems:
-        sys.exit("\n".join(str(problem) for problem in document.problems))
-    return document
+    problems = validate_document(path)
+    if problems:
+        sys.exit("\n".join(str(problem) for problem in problems))
+    return problems
 
 
 # --- measuring ----------------------------------------------------------------------------------------------

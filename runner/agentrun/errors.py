@@ -78,6 +78,9 @@ CODES: Mapping[str, Code] = {
 }
 """Every code that can end a run or a command. `spec` stands for all `spec.*` codes (see `spec/problems.py`)."""
 
+TOOL_RESULTS = ("tool.unknown", "tool.hidden", "tool.invalid_arguments", "tool.missing_field", "tool.invalid_call")
+"""Codes that are only ever results the model reads: nothing ran, and the run goes on."""
+
 
 def code_of(name: str) -> Code:
     """The meaning of a code; every `spec.*` code means the same to a caller."""

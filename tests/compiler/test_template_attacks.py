@@ -308,7 +308,7 @@ TWINS: dict[str, tuple[str, Callable[[], Values], Callable[[], Any]]] = {
         lambda: mock.patch.object(template, "_BOUNDS", Bounds(text=1 << 60)),
     ),
     "no meter on search": (
-        each("{% if y in x %}{% endif %}", 1, 7000),
+        each("{% if y in x %}{% endif %}", 1, 5000),
         lambda: {"x": "a" * 2499, "y": "a" * 1200 + "ba"},
         lambda: mock.patch.object(Meter, "search", return_value=None),
     ),
@@ -346,7 +346,7 @@ def measured(text: str, values: Values) -> Reading:
     return Reading(max(checked - start, rendered - checked), memory("VmHWM") - before, refused)
 
 
-def forked(text: str, values: Callable[[], Values], guard: Callable[[], Any]) -> Reading:
+def started(text: str, values: Callable[[], Values], guard: Callable[[], Any]) -> tuple[int, int]:
     """Measured in a process that has done nothing else: memory freed by another attack would not count."""
     receive, send = os.pipe()
     child = os.fork()
@@ -355,6 +355,10 @@ def forked(text: str, values: Callable[[], Values], guard: Callable[[], Any]) ->
             os.write(send, json.dumps(measured(text, values())).encode())
         os._exit(0)
     os.close(send)
+    return child, receive
+
+
+def finished(child: int, receive: int) -> Reading:
     os.waitpid(child, 0)
     with os.fdopen(receive) as result:
         return Reading(*json.load(result))
@@ -362,8 +366,12 @@ def forked(text: str, values: Callable[[], Values], guard: Callable[[], Any]) ->
 
 def main() -> None:
     measured("{{ x|upper|tojson }}{% if y is string %}{% endif %}{{ x|sort }}", {"x": "innocent"})
-    found = {name: forked(attack.source, attack.values, nullcontext) for name, attack in ATTACKS.items()}
-    found |= {name: forked(*twin) for name, twin in TWINS.items()}
+    work = {name: (attack.source, attack.values, nullcontext) for name, attack in ATTACKS.items()} | TWINS
+    names = list(work)
+    found: dict[str, Reading] = {}
+    for pair in zip(names[::2], [*names[1::2], names[0]], strict=False):  # two at a time: each reads its own clock
+        children = [started(*work[name]) for name in pair]
+        found |= {name: finished(*child) for name, child in zip(pair, children, strict=True)}
     sys.stdout.write(json.dumps(found))
 
 

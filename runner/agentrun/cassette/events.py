@@ -5,6 +5,8 @@ Rule 1  libyaml only splits the text into events. They are put together here wit
 Rule 2  Limits are counted while reading, and reading stops there: depth, aliases, and nodes with all aliases
         written out.
 Rule 3  Tags other than `!!binary` and `!!str` are refused, and so is a key that stands twice.
+Rule 4  Unquoted words mean what they mean to PyYAML (YAML 1.1), which wrote the file: by other rules a text that it
+        left without quotes could turn into a number. Dates stay texts.
 """
 
 from __future__ import annotations
@@ -16,8 +18,6 @@ from typing import Any
 
 import yaml
 
-from agentrun.spec.scalars import BadNumber, resolve
-
 MAX_DEPTH = 64
 MAX_ALIASES = 100
 MAX_NODES = 1_000_000
@@ -26,6 +26,8 @@ _STR = "tag:yaml.org,2002:str"
 _BINARY = "tag:yaml.org,2002:binary"
 
 _parse: Callable[..., Iterator[Any]] = yaml.parse
+_pyyaml: Any = yaml.SafeLoader("")
+_SIMPLE = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float"))
 
 
 class Refused(Exception):
@@ -57,6 +59,14 @@ def read(text: str) -> Any:
     except yaml.YAMLError as error:  # a character that YAML does not have
         raise Refused(f"not valid YAML: {error}".partition("\n")[0], 1) from error
     return builder.root
+
+
+def _word(text: str) -> Any:
+    """What an unquoted word means."""
+    tag = _pyyaml.resolve(yaml.ScalarNode, text, (True, False))
+    if tag not in _SIMPLE:
+        return text
+    return yaml.SafeLoader.yaml_constructors[tag](_pyyaml, yaml.ScalarNode(tag, text))
 
 
 class _Open:
@@ -116,10 +126,10 @@ class _Builder:
             return event.value
         try:
             if event.tag is None:
-                return resolve(event.value)
+                return _word(event.value)
             if event.tag == _BINARY:
                 return b64decode("".join(event.value.split()), validate=True)
-        except (BadNumber, binascii.Error, ValueError) as error:
+        except (binascii.Error, ValueError, OverflowError) as error:
             raise Refused(f"not a value: {error}", line) from error
         raise Refused("tags are not read", line)
 

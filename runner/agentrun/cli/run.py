@@ -45,6 +45,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     """
     from agentrun.cli.recorded import find_recording
     from agentrun.compiler.compile import compile_spec
+    from agentrun.compiler.fingerprint import sealed
     from agentrun.engine.assemble import replay_run
     from agentrun.engine.unbuilt import unbuilt_problems
     from agentrun.errors import SpecError
@@ -53,11 +54,12 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     if message == "-":
         message = click.get_text_stream("stdin", encoding="utf-8").read()
     compiled = compile_spec(spec, profile, settings)
-    if compiled.spec is None or compiled.file is None:
+    if compiled.spec is None or compiled.package is None:
         raise SpecError(compiled.errors)
     if unbuilt := unbuilt_problems(compiled.spec.root):
         raise SpecError(unbuilt)
-    package = compiled.file.agent
+    file = sealed(compiled.package)
+    package = file.agent
     given = param_values(options["params"], package.params)
     recording = find_recording(compiled.spec, package, profile, message, given, options["case_name"])
     if not quiet and not as_json:
@@ -65,7 +67,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         say(f"replay: {recording.shown} (case {recording.case.name}; nothing is sent)")
     run = replay_run(
         package,
-        fingerprint=compiled.file.fingerprint,
+        fingerprint=file.fingerprint,
         message=recording.message,
         params=recording.params,
         cassette=recording.path,

@@ -19,6 +19,7 @@ from agentrun.compiler.fingerprint import PackageFile, sealed
 from agentrun.compiler.lint import lint
 from agentrun.compiler.lock import Lock, lock_path, read_lock, route_name
 from agentrun.compiler.resolve import Read, Spec, read_spec
+from agentrun.core.package import Package
 from agentrun.errors import SpecError
 from agentrun.spec.files import FileRefused, read_inside
 from agentrun.spec.problems import DocumentError, Problem, arrange, did_you_mean, quoted
@@ -31,7 +32,7 @@ class Compiled(Struct, frozen=True):
     """What came of compiling a spec."""
 
     spec: Spec | None
-    file: PackageFile | None
+    package: Package | None
     """The package; None when there are errors."""
     problems: tuple[Problem, ...]
     """Errors and warnings, sorted."""
@@ -51,9 +52,9 @@ def compiled_or_raise(
 ) -> tuple[Spec, PackageFile]:
     """The same for callers that cannot go on without a package."""
     result = compile_spec(path, profile, settings)
-    if result.spec is None or result.file is None:
+    if result.spec is None or result.package is None:
         raise SpecError(result.errors)
-    return result.spec, result.file
+    return result.spec, sealed(result.package)
 
 
 def validate_spec(path: Path) -> list[Problem]:
@@ -82,7 +83,7 @@ class _Compiler:
         ordered = tuple(arrange(problems))
         if any(problem.severity == "error" for problem in ordered):
             return Compiled(spec, None, ordered)
-        return Compiled(spec, sealed(build(spec, lock, children)), ordered)
+        return Compiled(spec, build(spec, lock, children), ordered)
 
     def _children(self, spec: Spec, trail: tuple[Path, ...]) -> tuple[dict[str, Child], list[Problem]]:
         children: dict[str, Child] = {}
@@ -91,9 +92,9 @@ class _Compiler:
             if isinstance(tool, AgentTool):
                 found = self._child(spec, name, tool, trail)
                 problems += found.problems
-                if found.spec and found.file:
+                if found.spec and found.package:
                     description = found.spec.agent.description
-                    children[name] = Child(found.file.agent, None if description is UNSET else description)
+                    children[name] = Child(found.package, None if description is UNSET else description)
         return children, problems
 
     def _child(self, spec: Spec, name: str, tool: AgentTool, trail: tuple[Path, ...]) -> Compiled:
@@ -111,7 +112,7 @@ class _Compiler:
         child = self.compiled(read_spec(path, None if tool.profile is UNSET else tool.profile), trail)
         wrong = tuple(_child_params(spec, name, tool, child.spec)) if child.spec else ()
         warnings_left = tuple(problem for problem in child.problems if problem.severity == "error")
-        return Compiled(child.spec, child.file, (*warnings_left, *wrong))
+        return Compiled(child.spec, child.package, (*warnings_left, *wrong))
 
 
 def _child_params(spec: Spec, name: str, tool: AgentTool, child: Spec) -> Iterator[Problem]:

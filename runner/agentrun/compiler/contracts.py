@@ -62,7 +62,8 @@ def resolved(node: Node) -> dict[str, Any]:
 
 
 def _meta_problems(node: Mapping, schema: dict[str, Any]) -> Iterator[Problem]:
-    for candidate in (plain(node), schema):
+    written = plain(node)
+    for candidate in (written,) if written == schema else (written, schema):
         try:
             jsonschema_rs.Draft202012Validator(
                 {key: value for key, value in candidate.items() if key != "$schema"},

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import jsonschema_rs
 from msgspec import UNSET
 
-from agentrun.compiler.conditions import check_condition, reads
+from agentrun.compiler.conditions import check_condition
 from agentrun.compiler.contracts import check_schema, pattern_problems, resolved
 from agentrun.compiler.lint_policy import PolicyLint
 from agentrun.compiler.lint_texts import TEXTS, lint_texts
@@ -16,7 +16,6 @@ from agentrun.compiler.lint_tools import ToolLint, address_problems, path_proble
 from agentrun.compiler.quantities import milliseconds
 from agentrun.compiler.resolve import Spec
 from agentrun.compiler.signatures import Refused, find_function
-from agentrun.compiler.template import referenced
 from agentrun.core.condition import VARIABLES
 from agentrun.spec.problems import Place, Problem, did_you_mean, quoted
 from agentrun.spec.tree import Mapping, Node, Scalar, Sequence, at, place_of
@@ -63,24 +62,19 @@ def _params(spec: Spec) -> Iterator[Problem]:
                 break
 
 
+_CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+
+
 def _unused_params(spec: Spec) -> Iterator[Problem]:
-    used: set[str] = set()
-    for node in _texts([spec.root.get("tools"), *(at(spec.root, path) for path in TEXTS)]):
-        used |= referenced(node.text)
-    for node in _conditions(spec):
-        used |= {field for variable, field, _ in reads(node.text) if variable == "params"}
-        used |= set(spec.agent.params) if re.search(r"\bparams\b(?!\s*[.\[])", node.text) else set()
+    texts = _texts([spec.root.get("tools"), *(at(spec.root, path) for path in TEXTS)])
+    code = [part for node in texts if "{" in node.text for part in _CODE.findall(node.text)]
+    words = set(re.findall(r"\w+", " ".join([*code, *(node.text for node in _conditions(spec))])))
     for name in spec.agent.params:
-        if name not in used:
+        if name not in words:
             place = _place(spec, "params", name, key=True)
             message = f"param {quoted(name)} is declared but nothing uses it"
-            yield Problem(
-                place,
-                "spec.unused_param",
-                message,
-                "use it in a template or condition, or remove it",
-                "warning",
-            )
+            hint = "use it in a template or condition, or remove it"
+            yield Problem(place, "spec.unused_param", message, hint, "warning")
 
 
 def _texts(nodes: Iterable[Node | None]) -> Iterator[Scalar]:

@@ -44,6 +44,8 @@ def targets_of(rule: Rule) -> tuple[str, ...]:
 
 def matches(target: str, name: str) -> bool:
     """Whether a target names a tool: exactly, or by a glob."""
+    if "*" not in target:
+        return target == name
     return re.fullmatch(".*".join(map(re.escape, target.split("*"))), name) is not None
 
 

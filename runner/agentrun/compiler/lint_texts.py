@@ -60,7 +60,7 @@ def lint_texts(spec: Spec, tool_args: MappingOf[str, Collection[str] | None]) ->
 
 
 def template_problems(node: Scalar, names: Names) -> Iterator[Problem]:
-    for fault in check(node.text, names):
+    for fault in check(node.text, names) if is_template(node.text) else ():
         place = node.place_in(fault.line, fault.column, fault.width)
         yield Problem(place, f"spec.{fault.code}", fault.message, fault.hint)
 

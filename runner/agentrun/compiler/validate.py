@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +12,12 @@ from agentrun.compiler.fingerprint import read_package
 from agentrun.compiler.lint_texts import secret_problems
 from agentrun.compiler.resolve import read_spec
 from agentrun.errors import PackageError
-from agentrun.spec.document import parse
 from agentrun.spec.files import read_source, shown_path
 from agentrun.spec.load import load
 from agentrun.spec.problems import DocumentError, Place, Problem, Source, arrange
 from agentrun.spec.schema_keys import SHARED_KEYS
-from agentrun.spec.tree import Mapping
 
+_TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w-]*)[\"']?[ ]*:", re.MULTILINE)
 _ENDINGS = (".yaml", ".yml")
 _SKIPPED = {"node_modules", "cassettes", "__pycache__"}
 
@@ -56,10 +56,10 @@ def validate(path: Path) -> list[Problem]:
 def _kind(path: Path) -> str:
     """The kind of a document, from its keys: a shared part has one of its own and nothing of an agent."""
     try:
-        root = parse(read_source(path))
+        text = read_source(path).text
     except DocumentError:
         return "agent"
-    keys = set(root.entries) - {"agentrun"} if isinstance(root, Mapping) else set()
+    keys = {match[1] for match in _TOP_KEY.finditer(text)} - {"agentrun"}
     return keys.pop() if len(keys) == 1 else "agent"
 
 

@@ -43,6 +43,8 @@ def compiled(expression: str) -> Any:
 
 def constant(expression: str) -> bool | None:
     """The value of a condition that reads no variable, else None."""
+    if any(name in expression for name in VARIABLES):
+        return None
     try:
         return _truth(_bare().compile(expression), {})
     except RuntimeError:

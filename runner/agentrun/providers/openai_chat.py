@@ -83,7 +83,7 @@ class OpenAIChat:
         try:
             completion = _completion.decode(reply.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return _unreadable(error)
+            return _unreadable(error, len(reply.body))
         return _reply(completion)
 
 
@@ -252,11 +252,14 @@ def _refused(reply: HttpReply) -> Fault:
     return status_fault(reply, error.message or "no words", _SAYS_MORE.get((reply.status, str(error.code))))
 
 
-def _unreadable(error: Exception) -> Fault:
+def _unreadable(error: Exception, size: int) -> Fault:
     """msgspec names the place at the end of its message: a path for a wrong shape, a byte for wrong JSON."""
     message = str(error)
-    what, _, path = message.partition(" - at `$")
-    if path:
-        return decode_fault(what, {"pointer": path.rstrip("`")})
-    what, _, byte = message.partition(" (byte ")
-    return decode_fault(what, {"offset": int(byte.rstrip(")"))} if byte else {})
+    if isinstance(error, msgspec.ValidationError):
+        what, _, path = message.partition(" - at `$")
+        pointer = path.rstrip("`").replace("[", "/").replace("]", "").replace(".", "/")
+        return decode_fault(what, {"pointer": pointer})
+    if isinstance(error, msgspec.DecodeError):
+        what, _, byte = message.partition(" (byte ")
+        return decode_fault(what, {"offset": int(byte.rstrip(")")) if byte else size})
+    return decode_fault(message, {})

@@ -16,11 +16,13 @@ from jinja2 import nodes
 
 from agentrun.compiler.template_language.fault import Faults, nearest, short
 from agentrun.compiler.template_language.filters import FILTERS
-from agentrun.compiler.template_language.meter import LARGEST
+from agentrun.compiler.template_language.meter import LARGEST, Bounds
 from agentrun.compiler.template_language.predicates import TESTS, arguments, misuse
 from agentrun.compiler.template_language.source import normal_lines, parse
 
 MAX_DEPTH: Final = 100
+_LONGEST_KEPT: Final = 1 << 16
+_LONGEST_RANGE: Final = Bounds().range
 LOOP_FIELDS: Final = frozenset({"index", "index0", "revindex", "revindex0", "first", "last", "length"})
 STATEMENTS: Final = frozenset({nodes.Output, nodes.If, nodes.For, nodes.Assign})
 ARITHMETIC: Final[Mapping[type[nodes.Node], str]] = {
@@ -55,7 +57,7 @@ EXPRESSIONS: Final[frozenset[type[nodes.Node]]] = frozenset(
         *ARITHMETIC,
     }
 )
-PARTS: Final = frozenset({nodes.Operand, nodes.Pair, nodes.Keyword, nodes.Slice})
+ALLOWED: Final = STATEMENTS | EXPRESSIONS | {nodes.Operand, nodes.Pair, nodes.Keyword, nodes.Slice}
 _BUILT_IN: Final = frozenset({"loop", "range"})
 _OTHER_FILTERS: Final = {
     "attr": "write `value.name`",
@@ -86,9 +88,17 @@ class Reading(NamedTuple):
     faults: Faults
 
 
-@functools.lru_cache(maxsize=32)
 def read(source: str) -> Reading:
-    """Read a template. Kept for the last few, and few only: the tree of a long one takes some megabytes."""
+    """Read a template. The last few are kept, long ones not: a mebibyte of text and its tree take 10 MiB."""
+    return _kept(source) if len(source) <= _LONGEST_KEPT else _read(source)
+
+
+@functools.lru_cache(maxsize=16)
+def _kept(source: str) -> Reading:
+    return _read(source)
+
+
+def _read(source: str) -> Reading:
     source = normal_lines(source)
     faults = Faults(source)
     tree = parse(source, faults)
@@ -148,7 +158,9 @@ class _Grammar:
         return True
 
     def _kind(self, node: nodes.Node) -> bool:
-        if type(node) in STATEMENTS | EXPRESSIONS | PARTS:
+        if type(node) in ALLOWED:
+            if isinstance(node, nodes.BinExpr) and type(node) in ARITHMETIC:
+                self._operands(node, ARITHMETIC[type(node)])
             return True
         place = node.lineno or max((part.lineno or 0 for part in node.iter_child_nodes()), default=0)
         if isinstance(node, nodes.Pow):
@@ -159,6 +171,16 @@ class _Grammar:
         else:
             self._faults.forbidden(place, 1, f"{type(node).__name__} is not allowed in a template", None)
         return False
+
+    def _operands(self, node: nodes.BinExpr, sign: str) -> None:
+        """Refuse `'a' * 1000000000` here already: the meter would stop it, but only when it runs."""
+        for side in (node.left, node.right):
+            literal = isinstance(side, (nodes.List, nodes.Tuple, nodes.Dict))
+            if isinstance(side, nodes.Const):
+                literal = type(side.value) not in (int, float) and not (sign == "+" and type(side.value) is str)
+            if literal:
+                hint = "write texts one after the other with `~`, repeat them with `{% for %}`"
+                self._faults.forbidden(side.lineno, 1, f"`{sign}` is for numbers", hint)
 
     def _underscore(self, name: str, offset: int, hint: str | None) -> None:
         message = f"{short(name)}: names that begin with an underscore are not allowed"
@@ -221,7 +243,12 @@ class _Grammar:
             if extra or not 1 <= len(node.args) <= 3:
                 hint = "write `range(stop)`, `range(start, stop)` or `range(start, stop, step)`"
                 self._faults.syntax(node.node.lineno, 5, "`range` takes one to three numbers", hint)
-            return not extra
+                return False
+            ends = [end.value for end in node.args if isinstance(end, nodes.Const) and type(end.value) is int]
+            if len(ends) == len(node.args) and 0 not in ends[2:] and len(range(*ends)) > _LONGEST_RANGE:
+                message = f"`range` gives more than {_LONGEST_RANGE} numbers"
+                self._faults.forbidden(node.node.lineno, 5, message, "loop over a list of values instead")
+            return True
         name, offset = "this", node.lineno
         if isinstance(node.node, nodes.Name):
             name, offset = node.node.name, node.node.lineno

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from jinja2 import nodes
 
 from agentrun.compiler.template_language.fault import Faults, nearest, short
-from agentrun.compiler.template_language.grammar import EXPRESSIONS, LOOP_FIELDS, PARTS, STATEMENTS
+from agentrun.compiler.template_language.grammar import ALLOWED, LOOP_FIELDS
 
 Fields = Collection[str] | None
 
@@ -49,7 +49,7 @@ class Names:
             case nodes.Call():
                 for argument in node.args:
                     self._visit(argument, scope)
-            case _ if type(node) in STATEMENTS | EXPRESSIONS | PARTS:
+            case _ if type(node) in ALLOWED:
                 for child in node.iter_child_nodes():
                     self._visit(child, scope)
             case _:  # refused by the grammar; what it would have defined is not reported a second time

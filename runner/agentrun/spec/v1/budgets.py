@@ -1,7 +1,5 @@
 """What a run may spend: budgets, limits, guards, retries, context."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType

@@ -1,7 +1,5 @@
 """The other documents people write: shared tools, policies and budgets, and cases."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType

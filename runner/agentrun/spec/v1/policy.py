@@ -1,7 +1,5 @@
 """What an agent may do: rules, rulings and stages."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType

@@ -1,7 +1,5 @@
 """The small types that fields are made of: names, durations, sizes, references."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Struct

@@ -1,0 +1,117 @@
+"""YAML of strangers: bounded and inert."""
+
+import time
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.cassette import events as module
+from agentrun.cassette.events import MAX_ALIASES, MAX_DEPTH, Lined, Refused, read
+
+
+def refused(text: str) -> Refused:
+    with pytest.raises(Refused) as caught:
+        read(text)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: 1", {"a": 1}),
+        ("[1, 2.5, true, null, ~, text, '1', \"1\", no, 2026-01-31]", [1, 2.5, True, None, None, "text", "1", "1", False, "2026-01-31"]),
+        ("1: a\ntrue: b", {"1": "a", "true": "b"}),
+        ("a: |\n  x\n  y\n", {"a": "x\ny\n"}),
+        ("a: !!binary |\n  aGVs\n  bG8=\n", {"a": b"hello"}),
+        ("a: !!str 1", {"a": "1"}),
+        ("a: ! 1", {"a": "1"}),
+        ("- &x {a: 1}\n- *x", [{"a": 1}, {"a": 1}]),
+        ("- &x text\n- *x", ["text", "text"]),
+        ("[0E0, 012, 1:30, 1_000, =, <<]", ["0E0", 10, 90, 1000, "=", "<<"]),
+        ("", None),
+    ],
+)
+def test_read(text: str, value: Any) -> None:
+    assert read(text) == value
+
+
+def test_lines() -> None:
+    data = read("a:\n  b: 1\nc:\n- d: 2\n")
+    assert (data.line, data["a"].line, data["c"][0].line) == (1, 2, 4)
+    assert isinstance(data, Lined)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: 1\na: 2", 2),
+        ("a: !!python/object/apply:os.system [x]", 1),
+        ("a: 1\nb: !!python/name:os.system ''", 2),
+        ("a: !!int '1'", 1),
+        ("a: !!set {b}", 1),
+        ("a: !!binary '***'", 1),
+        ("a: " + "1" * 5000, 1),
+        ("? [a]\n: 1", 1),
+        ("a: 1\n---\nb: 2", 2),
+        ("- *x", 1),
+        ("&x [*x]", 1),
+        ("a: 1\n b: 2", 2),
+        ("a: \x07", 1),
+        ("a: 1\n\tb: 2", 2),
+    ],
+)
+def test_refused(text: str, line: int) -> None:
+    assert refused(text).line == line
+
+
+def test_key_may_not_be_binary() -> None:
+    assert read("!!binary aGk=: 1") == {"aGk=": 1}, "a key is its text"
+
+
+def test_depth() -> None:
+    assert read("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+    refused("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000, "{a: " * 100_000])
+def test_deep_nesting_is_refused_at_once(text: str) -> None:
+    """libyaml's own loader overruns the stack of the process here."""
+    began = time.perf_counter()
+    refused(text)
+    assert time.perf_counter() - began < 1
+
+
+def test_aliases() -> None:
+    def text(uses: int) -> str:
+        return "a: &x [1]\nb: [" + ", ".join(["*x"] * uses) + "]"
+
+    assert len(read(text(MAX_ALIASES))["b"]) == MAX_ALIASES
+    refused(text(MAX_ALIASES + 1))
+
+
+def test_alias_bomb() -> None:
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    assert refused("\n".join(lines)).message == f"more than {module.MAX_NODES} nodes"
+
+
+def test_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_NODES", 4)
+    assert read("[1, 2, 3]") == [1, 2, 3]
+    refused("[1, 2, 3, 4]")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(1 - 2**53, 2**53 - 1) | st.text(max_size=8) | st.binary(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(VALUES, st.booleans())
+def test_reads_what_pyyaml_writes(value: Any, flow: bool) -> None:
+    """All that vcrpy could write with plain data, in both styles."""
+    assert read(yaml.safe_dump(value, default_flow_style=flow, allow_unicode=True)) == value

@@ -1,0 +1,326 @@
+"""Cassette files, against plain vcrpy in both directions."""
+
+import json
+import warnings
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx
+import pytest
+import vcr
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.cassette import file as module
+from agentrun.cassette.file import dump, load
+from agentrun.cassette.tape import Interaction
+from agentrun.errors import CassetteError, StorageError
+from agentrun.wire import HttpCall, HttpReply
+
+from ..packages import typed
+from ..worlds import BAD, GOOD, completion, record
+
+CALL = HttpCall("POST", "https://api.example/v1/chat", (("content-type", "application/json"),), b'{"b":1,"a":"\xc3\xa4"}')
+REPLY = HttpReply(200, (("content-type", "application/json"),), b'{"ok": true}')
+METADATA = {"recorded_at": "2026-01-31T12:00:00Z", "spec": "specs/triage.yaml", "params": {"team": "no"}}
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "tape.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def damaged(path: Path) -> tuple[int, str]:
+    """The line and the reason for which a file is refused."""
+    with pytest.raises(CassetteError) as caught:
+        load(path)
+    assert (caught.value.code, caught.value.exit_code) == ("cassette.damaged", 3)
+    assert caught.value.fields["file"] == path.as_posix()
+    assert f"{path}:{caught.value.fields['line']}:" in caught.value.message
+    return caught.value.fields["line"], caught.value.fields["reason"]
+
+
+def test_layout() -> None:
+    text = dump([Interaction(CALL, REPLY, start=0, end=812)], METADATA)
+    assert text == """\
+version: 1
+metadata:
+  recorded_at: '2026-01-31T12:00:00Z'
+  spec: specs/triage.yaml
+  params:
+    team: 'no'
+interactions:
+- request:
+    method: POST
+    uri: https://api.example/v1/chat
+    headers:
+      content-type:
+      - application/json
+    body: |
+      {
+        "a": "ä",
+        "b": 1
+      }
+  response:
+    status:
+      code: 200
+      message: OK
+    headers:
+      content-type:
+      - application/json
+    body:
+      string: '{"ok": true}'
+    agentrun:
+      start: 0
+      end: 812
+"""
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    path = write(tmp_path, dump([Interaction(CALL, REPLY, start=3, end=812), Interaction(CALL, REPLY)], METADATA))
+    tape = load(path)
+    one, two = tape.interactions
+    assert one.reply == REPLY
+    assert json.loads(one.call.body) == json.loads(CALL.body)
+    assert (one.call.method, one.call.url, one.call.headers) == (CALL.method, CALL.url, CALL.headers)
+    assert (one.start, one.end, two.start, two.end) == (3, 812, None, None)
+    assert [path.read_text(encoding="utf-8").splitlines()[i.line - 1].strip() for i in (one, two)] == ["- request:"] * 2
+    assert tape.metadata == METADATA
+    assert tape.recorded_at == 1_769_860_800_000
+
+
+def test_headers_are_an_allow_list() -> None:
+    secret = (("Authorization", "Bearer x"), ("x-api-key", "x"), ("Content-Type", "application/json"))
+    answer = (("set-cookie", "x"), ("openai-organization", "x"), ("Retry-After", "7"))
+    text = dump([Interaction(HttpCall("POST", "https://a", secret, b""), HttpReply(429, answer, b""))], {})
+    data = yaml.safe_load(text)["interactions"][0]
+    assert data["request"]["headers"] == {"content-type": ["application/json"]}
+    assert data["response"]["headers"] == {"retry-after": ["7"]}
+    assert data["response"]["status"] == {"code": 429, "message": "Too Many Requests"}
+    assert data["request"]["body"] is None
+
+
+def test_odd_status() -> None:
+    text = dump([Interaction(CALL, HttpReply(529, (), b""))], {})
+    assert yaml.safe_load(text)["interactions"][0]["response"]["status"] == {"code": 529, "message": ""}
+
+
+BODIES = st.binary(max_size=30) | st.text(max_size=30).map(lambda text: text.encode("utf-8", "replace")) | st.sampled_from(
+    [b"no", b"1", b"null", b" a\n b \n\n", b"\n", b"a\r\nb", b"\xef\xbb\xbfa", "a\u2028b\x85c\n".encode(), b"- a: b", b"a\tb\n\t"]
+)
+
+
+@given(BODIES)
+def test_response_bodies_are_exact(tmp_path_factory: pytest.TempPathFactory, body: bytes) -> None:
+    """Whatever the bytes: ours and vcrpy's reader both give them back."""
+    text = dump([Interaction(CALL, HttpReply(200, (), body))], {})
+    path = write(tmp_path_factory.mktemp("tape"), text)
+    assert load(path).interactions[0].reply.body == body
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _, responses = vcr.serialize.deserialize(text, vcr.serializers.yamlserializer)
+    assert responses[0]["body"]["string"] == body
+
+
+# --- vcrpy -------------------------------------------------------------------------------------------------
+
+
+def test_vcrpy_replays_ours(tmp_path: Path) -> None:
+    """The file of a recorded run, played by plain vcrpy through httpx, with the body in the match."""
+    path = record(tmp_path / "tape.yaml", typed(), completion(BAD), completion(GOOD))
+    before = path.read_bytes()
+    player = vcr.VCR(record_mode="none", match_on=["method", "uri", "body"])
+    with player.use_cassette(str(path)) as tape, httpx.Client() as client:
+        for interaction in load(path).interactions:
+            call = interaction.call
+            compact = json.dumps(json.loads(call.body)).encode()
+            got = client.request(call.method, call.url, headers=dict(call.headers), content=compact)
+            assert (got.status_code, got.reason_phrase, got.content) == (200, "OK", interaction.reply.body)
+        assert tape.all_played
+    assert path.read_bytes() == before
+
+
+def test_vcrpy_saves_ours_again(tmp_path: Path) -> None:
+    """What we add to the format survives a re-save by vcrpy."""
+    path = write(tmp_path, dump([Interaction(CALL, REPLY, start=3, end=812)], METADATA))
+    requests, responses, metadata = vcr.persisters.filesystem.FilesystemPersister.load_cassette(
+        path, vcr.serializers.yamlserializer
+    )
+    again = tmp_path / "again.yaml"
+    vcr.persisters.filesystem.FilesystemPersister.save_cassette(
+        again,
+        {"requests": requests, "responses": responses, "metadata": metadata},
+        vcr.serializers.yamlserializer,
+    )
+    ours, theirs = load(path), load(again)
+    assert theirs.metadata == ours.metadata
+    assert theirs.recorded_at == ours.recorded_at
+    (one,), (two,) = ours.interactions, theirs.interactions
+    assert (two.call, two.reply, two.start, two.end) == (one.call, one.reply, one.start, one.end)
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:  # noqa: N802  # the name is http.server's
+        self.rfile.read(int(self.headers["content-length"]))
+        self._answer("café".encode())
+
+    def do_GET(self) -> None:  # noqa: N802
+        self._answer(b"\xff\x00")
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(201)
+        self.send_header("x", "1")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Silent."""
+
+
+def test_ours_reads_vcrpy(tmp_path: Path) -> None:
+    """A cassette that vcrpy recorded of a real exchange, on this machine."""
+    path = tmp_path / "theirs.yaml"
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        with vcr.use_cassette(str(path)), httpx.Client(trust_env=False) as client:
+            client.post(f"{url}/a", json={"b": [1]})
+            client.get(f"{url}/b")
+        server.shutdown()
+    post, get = load(path).interactions
+    assert (post.call.method, post.call.url, post.call.body) == ("POST", f"{url}/a", b'{"b":[1]}')
+    assert (post.reply.status, post.reply.body) == (201, "café".encode())
+    assert ("x", "1") in post.reply.headers
+    assert (get.call.body, get.reply.body) == (b"", b"\xff\x00")
+    assert (post.end, load(path).recorded_at) == (None, 0)
+
+
+# --- damage ------------------------------------------------------------------------------------------------
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(CassetteError) as caught:
+        load(tmp_path / "nothing.yaml")
+    assert (caught.value.code, caught.value.fields["difference"]) == ("cassette.miss", "there is no cassette")
+
+
+def test_folder(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="storage.failed"):
+        load(tmp_path)
+
+
+INTERACTION: dict[str, Any] = yaml.safe_load(dump([Interaction(CALL, REPLY, end=1)], {}))["interactions"][0]
+
+
+def changed(path: str, value: Any) -> str:
+    """A cassette with one value replaced."""
+    whole = {"version": 1, "interactions": [json.loads(json.dumps(INTERACTION))], "metadata": {}}
+    node: Any = whole
+    *steps, last = path.split(".")
+    for step in steps:
+        node = node[int(step) if step.isdigit() else step]
+    node[int(last) if last.isdigit() else last] = value
+    return yaml.safe_dump(whole, sort_keys=False)
+
+
+def test_changed_changes_nothing_else(tmp_path: Path) -> None:
+    assert len(load(write(tmp_path, changed("version", 1))).interactions) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("version", 2),
+        ("version", True),
+        ("version", "1"),
+        ("interactions", None),
+        ("interactions", {}),
+        ("interactions.0", "text"),
+        ("interactions.0", None),
+        ("metadata", ["a"]),
+        ("metadata", {"recorded_at": 7}),
+        ("metadata", {"recorded_at": "yesterday"}),
+        ("interactions.0.request", None),
+        ("interactions.0.request.method", None),
+        ("interactions.0.request.uri", 7),
+        ("interactions.0.request.body", 7),
+        ("interactions.0.request.body", {"string": "x"}),
+        ("interactions.0.request.headers", ["a"]),
+        ("interactions.0.request.headers", {"a": [1]}),
+        ("interactions.0.response", []),
+        ("interactions.0.response.status", 200),
+        ("interactions.0.response.status.code", "200"),
+        ("interactions.0.response.body", "text"),
+        ("interactions.0.response.body.string", 7),
+        ("interactions.0.response.headers", {"Content-Encoding": ["gzip"]}),
+        ("interactions.0.response.agentrun", 7),
+        ("interactions.0.response.agentrun", {"chunks": []}),
+        ("interactions.0.response.agentrun", {"end": -1}),
+        ("interactions.0.response.agentrun", {"end": True}),
+        ("interactions.0.response.agentrun", {"start": "1"}),
+    ],
+)
+def test_wrong_shape(tmp_path: Path, path: str, value: Any) -> None:
+    text = changed(path, value)
+    line, _ = damaged(write(tmp_path, text))
+    assert 1 <= line <= text.count("\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("interactions.0.request.headers", None),
+        ("interactions.0.request.headers", {"accept": "text"}),
+        ("interactions.0.response.headers", {"content-encoding": ["identity"]}),
+        ("interactions.0.response.agentrun", None),
+        ("metadata", None),
+        ("metadata", {"recorded_at": "2026-01-31T12:00:00"}),
+    ],
+)
+def test_right_shape(tmp_path: Path, path: str, value: Any) -> None:
+    assert load(write(tmp_path, changed(path, value)))
+
+
+def test_line_of_the_interaction(tmp_path: Path) -> None:
+    text = dump([Interaction(CALL, REPLY), Interaction(CALL, REPLY)], {})
+    head, _, tail = text.rpartition("    method: POST\n")
+    line, reason = damaged(write(tmp_path, head + tail))
+    assert line == head.count("\n") + 1
+    assert "'method'" in reason
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "null\n", "[]\n", "text\n", "version: 1\n"])
+def test_empty_is_not_a_cassette(tmp_path: Path, text: str) -> None:
+    damaged(write(tmp_path, text))
+
+
+def test_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "tape.yaml"
+    path.write_bytes(b"version: 1\nmetadata: \xff\n")
+    assert damaged(path) == (2, "it is not UTF-8")
+
+
+def test_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, changed("version", 1))
+    monkeypatch.setattr(module, "MAX_BYTES", path.stat().st_size)
+    assert load(path)
+    monkeypatch.setattr(module, "MAX_BYTES", path.stat().st_size - 1)
+    assert "more than" in damaged(path)[1]
+
+
+@given(st.data())
+def test_any_damage(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """A cassette with a byte changed or cut off: a cassette or an error of ours, never another exception."""
+    whole = bytearray(dump([Interaction(CALL, REPLY, end=1)], METADATA).encode())
+    whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("tape") / "tape.yaml"
+    path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    try:
+        load(path)
+    except CassetteError as error:
+        assert error.code == "cassette.damaged"
