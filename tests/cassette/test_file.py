@@ -10,6 +10,9 @@ from typing import Any
 import httpx
 import pytest
 import vcr
+import vcr.persisters.filesystem
+import vcr.serialize
+import vcr.serializers.yamlserializer
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,8 +26,11 @@ from agentrun.wire import HttpCall, HttpReply
 from ..packages import typed
 from ..worlds import BAD, GOOD, completion, record
 
-CALL = HttpCall("POST", "https://api.example/v1/chat", (("content-type", "application/json"),), b'{"b":1,"a":"\xc3\xa4"}')
+CALL = HttpCall(
+    "POST", "https://api.example/v1/chat", (("content-type", "application/json"),), b'{"b":1,"a":"\xc3\xa4"}'
+)
 REPLY = HttpReply(200, (("content-type", "application/json"),), b'{"ok": true}')
+VCR: Any = vcr  # it has no types
 METADATA = {"recorded_at": "2026-01-31T12:00:00Z", "spec": "specs/triage.yaml", "params": {"team": "no"}}
 
 
@@ -46,7 +52,9 @@ def damaged(path: Path) -> tuple[int, str]:
 
 def test_layout() -> None:
     text = dump([Interaction(CALL, REPLY, start=0, end=812)], METADATA)
-    assert text == """\
+    assert (
+        text
+        == """\
 version: 1
 metadata:
   recorded_at: '2026-01-31T12:00:00Z'
@@ -78,6 +86,7 @@ interactions:
       start: 0
       end: 812
 """
+    )
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -109,8 +118,23 @@ def test_odd_status() -> None:
     assert yaml.safe_load(text)["interactions"][0]["response"]["status"] == {"code": 529, "message": ""}
 
 
-BODIES = st.binary(max_size=30) | st.text(max_size=30).map(lambda text: text.encode("utf-8", "replace")) | st.sampled_from(
-    [b"no", b"1", b"null", b" a\n b \n\n", b"\n", b"a\r\nb", b"\xef\xbb\xbfa", "a\u2028b\x85c\n".encode(), b"- a: b", b"a\tb\n\t"]
+BODIES = (
+    st.binary(max_size=30)
+    | st.text(max_size=30).map(lambda text: text.encode("utf-8", "replace"))
+    | st.sampled_from(
+        [
+            b"no",
+            b"1",
+            b"null",
+            b" a\n b \n\n",
+            b"\n",
+            b"a\r\nb",
+            b"\xef\xbb\xbfa",
+            "a\u2028b\x85c\n".encode(),
+            b"- a: b",
+            b"a\tb\n\t",
+        ]
+    )
 )
 
 
@@ -122,7 +146,7 @@ def test_response_bodies_are_exact(tmp_path_factory: pytest.TempPathFactory, bod
     assert load(path).interactions[0].reply.body == body
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _, responses = vcr.serialize.deserialize(text, vcr.serializers.yamlserializer)
+        _, responses = VCR.serialize.deserialize(text, VCR.serializers.yamlserializer)
     assert responses[0]["body"]["string"] == body
 
 
@@ -133,7 +157,7 @@ def test_vcrpy_replays_ours(tmp_path: Path) -> None:
     """The file of a recorded run, played by plain vcrpy through httpx, with the body in the match."""
     path = record(tmp_path / "tape.yaml", typed(), completion(BAD), completion(GOOD))
     before = path.read_bytes()
-    player = vcr.VCR(record_mode="none", match_on=["method", "uri", "body"])
+    player = VCR.VCR(record_mode="none", match_on=["method", "uri", "body"])
     with player.use_cassette(str(path)) as tape, httpx.Client() as client:
         for interaction in load(path).interactions:
             call = interaction.call
@@ -147,14 +171,14 @@ def test_vcrpy_replays_ours(tmp_path: Path) -> None:
 def test_vcrpy_saves_ours_again(tmp_path: Path) -> None:
     """What we add to the format survives a re-save by vcrpy."""
     path = write(tmp_path, dump([Interaction(CALL, REPLY, start=3, end=812)], METADATA))
-    requests, responses, metadata = vcr.persisters.filesystem.FilesystemPersister.load_cassette(
-        path, vcr.serializers.yamlserializer
+    requests, responses, metadata = VCR.persisters.filesystem.FilesystemPersister.load_cassette(
+        path, VCR.serializers.yamlserializer
     )
     again = tmp_path / "again.yaml"
-    vcr.persisters.filesystem.FilesystemPersister.save_cassette(
+    VCR.persisters.filesystem.FilesystemPersister.save_cassette(
         again,
         {"requests": requests, "responses": responses, "metadata": metadata},
-        vcr.serializers.yamlserializer,
+        VCR.serializers.yamlserializer,
     )
     ours, theirs = load(path), load(again)
     assert theirs.metadata == ours.metadata
@@ -164,11 +188,11 @@ def test_vcrpy_saves_ours_again(tmp_path: Path) -> None:
 
 
 class Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:  # noqa: N802  # the name is http.server's
+    def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
         self._answer("café".encode())
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         self._answer(b"\xff\x00")
 
     def _answer(self, body: bytes) -> None:
@@ -178,7 +202,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:
         """Silent."""
 
 
@@ -188,7 +212,7 @@ def test_ours_reads_vcrpy(tmp_path: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        with vcr.use_cassette(str(path)), httpx.Client(trust_env=False) as client:
+        with VCR.use_cassette(str(path)), httpx.Client(trust_env=False) as client:
             client.post(f"{url}/a", json={"b": [1]})
             client.get(f"{url}/b")
         server.shutdown()
@@ -210,7 +234,7 @@ def test_no_file(tmp_path: Path) -> None:
 
 
 def test_folder(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="storage.failed"):
+    with pytest.raises(StorageError, match=r"storage\.failed"):
         load(tmp_path)
 
 
@@ -283,7 +307,7 @@ def test_wrong_shape(tmp_path: Path, path: str, value: Any) -> None:
     ],
 )
 def test_right_shape(tmp_path: Path, path: str, value: Any) -> None:
-    assert load(write(tmp_path, changed(path, value)))
+    assert len(load(write(tmp_path, changed(path, value))).interactions) == 1
 
 
 def test_line_of_the_interaction(tmp_path: Path) -> None:
@@ -308,7 +332,7 @@ def test_not_utf8(tmp_path: Path) -> None:
 def test_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, changed("version", 1))
     monkeypatch.setattr(module, "MAX_BYTES", path.stat().st_size)
-    assert load(path)
+    assert len(load(path).interactions) == 1
     monkeypatch.setattr(module, "MAX_BYTES", path.stat().st_size - 1)
     assert "more than" in damaged(path)[1]
 
@@ -320,7 +344,9 @@ def test_any_damage(tmp_path_factory: pytest.TempPathFactory, data: st.DataObjec
     whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.mktemp("tape") / "tape.yaml"
     path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    code = None
     try:
         load(path)
     except CassetteError as error:
-        assert error.code == "cassette.damaged"
+        code = error.code
+    assert code in (None, "cassette.damaged")

@@ -105,6 +105,11 @@ def test_body_that_is_not_json() -> None:
     assert play(on, call(b"a=1")) == 1
 
 
+def test_only_the_address_differs() -> None:
+    shown = miss(player(call(b"text")), call(b"text", url="https://other.example"))["difference"]
+    assert shown.startswith("the address is ")
+
+
 def test_nearest() -> None:
     on = player(call({"a": 1, "b": 1}), call({"a": 2, "b": 2, "c": 2}), call({"a": 9, "b": 9, "c": 9}))
     assert miss(on, call({"a": 2, "b": 2, "c": 3})) == {"nearest": 2, "difference": "c is 3, recorded was 2"}

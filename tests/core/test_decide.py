@@ -9,8 +9,9 @@ from msgspec import UNSET
 
 from agentrun.core import decide as module
 from agentrun.core.decide import Commit, Wait, decide
+from agentrun.core.evolve import fold
 from agentrun.core.facts import Fault, Label, RunStopped
-from agentrun.core.messages import Finish, Refusal, Text, ToolCall, ToolResult, Usage, User
+from agentrun.core.messages import Finish, Refusal, Text, ToolCall, Usage, User
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.core.state import State
@@ -18,7 +19,7 @@ from agentrun.errors import CODES
 
 from ..packages import TRIAGE, package, typed
 from ..worlds import BAD, GOOD
-from .script import STARTED, Run, said
+from .script import STARTED, Run, records, said
 
 
 def test_text() -> None:
@@ -211,10 +212,6 @@ def test_every_run_ends(answers: list[object], turns: int, repairs: int, on_turn
 
 
 def prefixes(run: Run) -> Iterator[tuple[State, object]]:
-    from agentrun.core.evolve import fold
-
-    from .script import records
-
     for length in range(1, len(run.facts)):
         yield fold(records(run.facts[:length])), run.facts[length]
 
@@ -228,7 +225,3 @@ def test_decisions_follow_from_the_journal_alone() -> None:
     ]
     assert [decided.facts for decided, _ in stops] == [(fact,) for _, fact in stops]
     assert isinstance(stops[-1][1], RunStopped)
-
-
-def test_tool_results_are_messages() -> None:
-    assert ToolResult("c1.0", (Text("4"),)).parts[0].text == "4"

@@ -111,11 +111,17 @@ def test_users_data_is_kept_whole() -> None:
     )
 
 
-TEXTS = st.text(alphabet="ab \n\t\"\\:#-'|>&*![]{},%@`\u00e9\u2028\x85\u00a0\x07\U0001f600", max_size=12) | st.sampled_from(
+TEXTS = st.text(
+    alphabet="ab \n\t\"\\:#-'|>&*![]{},%@`\u00e9\u2028\x85\u00a0\x07\U0001f600", max_size=12
+) | st.sampled_from(
     ["", "null", "true", "No", "1", "1e3", "-", "~", "0x1f", "2026-01-31", "<<", "=", "a: b", "\ufeff", "a\n  ", "\n"]
 )
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(1 - 2**53, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    st.none()
+    | st.booleans()
+    | st.integers(1 - 2**53, 2**53 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=8,
 )
@@ -125,8 +131,12 @@ class Loader(yaml.SafeLoader):
     """YAML 1.2 scalars."""
 
 
+def construct(loader: Any, node: Any) -> Any:
+    return node.value if node.style else resolve(node.value)
+
+
 Loader.yaml_implicit_resolvers = {}
-Loader.add_constructor("tag:yaml.org,2002:str", lambda loader, node: node.value if node.style else resolve(node.value))
+Loader.add_constructor("tag:yaml.org,2002:str", construct)
 
 
 @given(VALUES)

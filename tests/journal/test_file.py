@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -46,18 +50,51 @@ def test_never_overwrites(tmp_path: Path) -> None:
 
 
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="storage.failed"):
+    with pytest.raises(StorageError, match=r"storage\.failed"):
         list(read_file(tmp_path / "nothing"))
 
 
+def refused(journal: FileJournal, seq: int) -> StorageError:
+    with pytest.raises(StorageError) as caught:
+        journal.append(JOURNAL.records()[seq - 1])
+    return caught.value
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
-def test_write_fails(tmp_path: Path) -> None:
-    journal = FileJournal(tmp_path / "journal.jsonl")
-    journal._file.close()
-    journal._file = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115  # closed by the journal
-    with journal, pytest.raises(StorageError) as caught:
+def test_full_disk(tmp_path: Path) -> None:
+    with FileJournal(tmp_path / "journal.jsonl") as journal, Path("/dev/full").open("wb", buffering=0) as full:
+        journal._file.close()
+        journal._file = full
+        error = refused(journal, 1)
+        assert (error.code, error.fields) == ("storage.failed", {"path": "journal", "errno": ENOSPC})
+        assert (refused(journal, 2).code, error.exit_code) == ("journal.poisoned", 7)
+
+
+def test_short_write(tmp_path: Path) -> None:
+    """A file that may not grow beyond a size takes a part of the line first."""
+    code = """if True:
+        import resource, sys
+        from pathlib import Path
+        from agentrun.errors import StorageError
+        from agentrun.journal.file import FileJournal, read_file
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        (record,) = list(read_file(Path(sys.argv[1])))
+        try:
+            FileJournal(Path(sys.argv[2])).append(record)
+        except StorageError as error:
+            print(error.code, error.fields["errno"])
+    """
+    first = tmp_path / "first.jsonl"
+    with FileJournal(first) as journal:
         journal.append(JOURNAL.records()[0])
-    assert caught.value.fields["errno"] == 28
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(first), str(tmp_path / "second.jsonl")],
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["storage.failed", str(ENOSPC)]
 
 
 def test_damage(tmp_path: Path) -> None:

@@ -29,13 +29,12 @@ LINES = JOURNAL.text().split(b"\n")[:-1]
 
 def damage(lines: list[bytes], head: str | None = JOURNAL.head) -> int | None:
     """The record at which reading stops, None if all is read."""
+    seq: int | None = None
     try:
         list(read(lines, head))
     except StorageError as error:
-        assert error.code == "journal.damaged"
-        seq: int = error.fields["seq"]
-        return seq
-    return None
+        seq = error.fields["seq"]
+    return seq
 
 
 def test_round_trip() -> None:
@@ -82,6 +81,13 @@ def test_reordered(lines: list[bytes]) -> None:
 def test_deleted_and_doubled(index: int) -> None:
     assert damage([*LINES[:index], *LINES[index + 1 :]]) is not None
     assert damage([*LINES[: index + 1], *LINES[index:]]) == index + 2
+
+
+def test_code() -> None:
+    with pytest.raises(StorageError) as caught:
+        list(read([b"{}"]))
+    assert (caught.value.code, caught.value.exit_code) == ("journal.damaged", 7)
+    assert caught.value.fields == {"seq": 1}
 
 
 def test_tail() -> None:

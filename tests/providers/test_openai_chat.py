@@ -58,7 +58,9 @@ def test_call() -> None:
 
 
 def test_endpoint_is_the_declared_one() -> None:
-    call = CODEC.encode(request(route={"base_url": "${MODEL_URL}/v1/", "api_key": "${KEY}", "headers": {"x-b": "2", "x-a": "${A}"}}))
+    call = CODEC.encode(
+        request(route={"base_url": "${MODEL_URL}/v1/", "api_key": "${KEY}", "headers": {"x-b": "2", "x-a": "${A}"}})
+    )
     assert call.url == "${MODEL_URL}/v1/chat/completions"
     assert call.headers[2:] == (("x-a", "${A}"), ("x-b", "2"))
 
@@ -305,7 +307,9 @@ def test_errors_that_say_more() -> None:
     assert fault(failure(500, "too long", "context_length_exceeded")).code == "provider.transient"
 
 
-@pytest.mark.parametrize("data", [b"", b"<html>\n<b>Bad  gateway</b>", b"\xff\xfe", b'{"error": "text"}', b"[" * 10_000])
+@pytest.mark.parametrize(
+    "data", [b"", b"<html>\n<b>Bad  gateway</b>", b"\xff\xfe", b'{"error": "text"}', b"[" * 10_000]
+)
 def test_status_with_another_body(data: bytes) -> None:
     found = fault(HttpReply(502, (), data))
     assert found.code == "provider.transient"

@@ -24,7 +24,7 @@ from agentrun.core.effects import AskModel, Effect, ModelRequest
 from agentrun.core.facts import Fact, Fault, Label, OutputRefused, RunStopped
 from agentrun.core.messages import Finish, Reply, Text, User
 from agentrun.core.outcome import Outcome, outcome_of
-from agentrun.core.output import Broken, Kept, check
+from agentrun.core.output import Broken, check
 from agentrun.core.package import Package
 from agentrun.core.state import State
 
@@ -116,11 +116,10 @@ def _judge(package: Package, state: State) -> Next:
         return _fail(_no_tools(state.reply))
     if package.output.schema is None:
         return Commit((RunStopped("completed", label=_label(state.reply)),))
-    match check(state.reply.message.text, package.output):
-        case Kept(value):
-            return Commit((RunStopped("completed", label=_label(state.reply), output=value),))
-        case Broken(errors):
-            return _repair(package, state, errors)
+    checked = check(state.reply.message.text, package.output)
+    if isinstance(checked, Broken):
+        return _repair(package, state, checked.errors)
+    return Commit((RunStopped("completed", label=_label(state.reply), output=checked.value),))
 
 
 _REPAIR = """\

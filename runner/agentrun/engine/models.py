@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from agentrun.core.effects import AskModel
 from agentrun.core.facts import Fact, Fault, ModelFailed, ModelReplied
-from agentrun.core.messages import Reply
 from agentrun.engine.ports import Sender
 from agentrun.errors import AgentrunError
 from agentrun.providers.codec import Codec, Decoded
@@ -18,11 +17,10 @@ class Models:
         self._codec_for = codec_for
 
     async def perform(self, effect: AskModel) -> Fact:
-        match await self._ask(effect):
-            case Reply() as reply:
-                return ModelReplied(effect.id, effect.turn, effect.attempt, reply.in_turn(effect.turn))
-            case Fault() as fault:
-                return ModelFailed(effect.id, effect.turn, effect.attempt, fault)
+        answer = await self._ask(effect)
+        if isinstance(answer, Fault):
+            return ModelFailed(effect.id, effect.turn, effect.attempt, answer)
+        return ModelReplied(effect.id, effect.turn, effect.attempt, answer.in_turn(effect.turn))
 
     async def _ask(self, effect: AskModel) -> Decoded:
         try:

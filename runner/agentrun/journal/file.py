@@ -1,12 +1,15 @@
 """A journal as a file of JSON lines. What survives a crash is a later matter.
 
 Rule 1  A file is written once, by one owner: an existing one is never opened for writing.
-Rule 2  The last line ends like the others. One without its end was cut while it was written.
+Rule 2  After a record that could not be written there is no next one.
+Rule 3  The last line ends like the others. One without its end was cut while it was written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from errno import ENOSPC
+from os import strerror
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,8 +27,9 @@ class FileJournal:
     def __init__(self, path: Path) -> None:
         self._chain = Chain()
         self._path = path
+        self._poisoned = False
         try:
-            self._file = path.open("xb")
+            self._file = path.open("xb", buffering=0)
         except OSError as error:
             raise _failed(error) from error
 
@@ -34,11 +38,18 @@ class FileJournal:
         return self._chain.head
 
     def append(self, record: Record) -> None:
+        if self._poisoned:
+            fields = {"seq": record.seq}
+            raise StorageError("journal.poisoned", "an earlier record could not be written", fields=fields)
+        line = self._chain.add(record) + b"\n"
+        self._poisoned = True
         try:
-            self._file.write(self._chain.add(record) + b"\n")
-            self._file.flush()
+            written = self._file.write(line)
         except OSError as error:
             raise _failed(error) from error
+        if written != len(line):  # the first sign of a full disk is a short write, not an error
+            raise _failed(OSError(ENOSPC, strerror(ENOSPC)))
+        self._poisoned = False
 
     def records(self) -> tuple[Record, ...]:
         return tuple(read_file(self._path, self.head))

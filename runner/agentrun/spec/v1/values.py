@@ -6,9 +6,9 @@ from msgspec import Meta, Struct
 
 NAME = "^[a-z][a-z0-9_-]{0,63}$"
 PARAM_NAME = "^[a-z][a-z0-9_]{0,63}$"
-DURATION = "^[1-9][0-9]{0,8}(ms|s|m|h|d)$"
-MAGNITUDE = "^[1-9][0-9]{0,5}(\\.[0-9]{1,3})?(k|M)$"
-BYTES = "^[1-9][0-9]{0,5}(KiB|MiB)$"
+DURATION = "^[1-9][0-9]{0,6}(ms|s|m|h|d)$"
+MAGNITUDE = "^([1-9][0-9]{0,5}(\\.[0-9]{1,3})?k|([1-9][0-9]{0,2}(\\.[0-9]{1,3})?|1000)M)$"
+BYTES = "^([1-9][0-9]{0,5}KiB|[1-9][0-9]{0,2}MiB)$"
 REFERENCE = "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
 SECRET = "^\\$\\{[A-Za-z_][A-Za-z0-9_]{0,127}\\}$"
 
@@ -24,7 +24,7 @@ Duration: TypeAlias = Annotated[str, Meta(pattern=DURATION)]
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000_000)] | Annotated[str, Meta(pattern=MAGNITUDE)]
 """A count, optionally with a magnitude: 800, 50k, 1.5M."""
 
-Size: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000_000)] | Annotated[str, Meta(pattern=BYTES)]
+Size: TypeAlias = Annotated[int, Meta(ge=1, le=1_073_741_824)] | Annotated[str, Meta(pattern=BYTES)]
 """A size in bytes, optionally with a unit: 4096, 50KiB, 2MiB."""
 
 EnvText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096)]

@@ -1,0 +1,78 @@
+"""What may become a run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from agentrun.core.package import Package
+from agentrun.engine.admission import Admitted, admit
+from agentrun.errors import RequestError
+
+from ..packages import package
+
+PARAMS = {
+    "team": {"type": "string", "default": "support"},
+    "size": {"type": "integer", "minimum": 1},
+}
+
+
+def render(source: str, values: Mapping[str, Any]) -> str:
+    return f"{source}{dict(values)}"
+
+
+def agent(**changes: Any) -> Package:
+    return package(**{"params": PARAMS, "instructions": ["A", "B"], "input": "C", **changes})
+
+
+def rejected(package: Package, message: str | None, params: dict[str, Any]) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        admit(package, message, params, render)
+    assert (caught.value.code, caught.value.exit_code) == ("input.rejected", 2)
+    return caught.value
+
+
+def test_admitted() -> None:
+    values = {"size": 3, "team": "support"}
+    assert admit(agent(), None, {"size": 3}, render) == Admitted(values, f"A{values}\n\nB{values}", f"C{values}")
+    assert admit(agent(), " Hi {{ x }} ", {"size": 3}, render).message == " Hi {{ x }} ", "a message is no template"
+    assert admit(agent(), "x", {"size": 3, "team": "b"}, render).params == {"size": 3, "team": "b"}
+
+
+@pytest.mark.parametrize(
+    ("params", "unknown", "missing", "wrong"),
+    [
+        ({}, [], ["size"], []),
+        ({"size": 3, "b": 1, "a": 2}, ["a", "b"], [], []),
+        ({"size": "3"}, [], [], ["size"]),
+        ({"size": 0, "team": 7}, [], [], ["size", "team"]),
+        ({"team": 7, "x": 1}, ["x"], ["size"], ["team"]),
+        ({"size": {1, 2}}, [], [], ["size"]),
+        ({"size": 1, "team": None}, [], [], ["team"]),
+    ],
+)
+def test_params(params: dict[str, Any], unknown: list[str], missing: list[str], wrong: list[str]) -> None:
+    error = rejected(agent(), "x", params)
+    assert error.fields == {"reason": "params", "unknown": unknown, "missing": missing, "wrong": wrong}
+    assert all(f"'{name}'" in error.message for name in (*unknown, *missing, *wrong))
+    assert error.hint == "its params: size, team"
+
+
+def test_values_are_not_shown() -> None:
+    assert "hunter2" not in rejected(agent(), "x", {"size": "hunter2"}).message
+
+
+@pytest.mark.parametrize("message", ["", " \n\t "])
+def test_empty_message(message: str) -> None:
+    assert rejected(agent(), message, {"size": 3}).fields["reason"] == "empty"
+
+
+def test_no_message() -> None:
+    error = rejected(agent(input=None), None, {"size": 3})
+    assert (error.fields, error.hint) == ({"reason": "empty"}, "give a message, or an `input` in the spec")
+
+
+def test_length() -> None:
+    limited = agent(admission={"max_chars": 3})
+    assert admit(limited, "äöü", {"size": 3}, render).message == "äöü"
+    assert rejected(limited, "äöüß", {"size": 3}).fields == {"reason": "too_long", "limit": 3}
