@@ -12,7 +12,7 @@ from .layers import under
 from .sources import PACKAGE, ROOT, Module, Tree, imports, nothing, plant, product, read
 
 # The public surface. A name added to `agentrun.__all__` is added here, in the same change, on purpose.
-PUBLIC: list[str] = []
+PUBLIC = ["AgentrunError", "PackageFile", "SpecError", "compile", "load"]
 
 
 def second_copies(trees: list[Tree]) -> list[str]:

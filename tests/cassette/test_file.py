@@ -298,6 +298,7 @@ def test_wrong_shape(tmp_path: Path, path: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
+        ("interactions.0.request.body", None),
         ("interactions.0.request.headers", None),
         ("interactions.0.request.headers", {"accept": "text"}),
         ("interactions.0.response.headers", {"content-encoding": ["identity"]}),

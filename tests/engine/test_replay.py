@@ -220,6 +220,7 @@ print(json.dumps({
     "canonical": text_hash(canonical(done.journal)),
     "outcome": compact(done.outcome).decode(),
     "heavy": sorted(heavy),
+    "seed": hash("a"),
 }))
 """
 
@@ -245,6 +246,7 @@ def test_same_bytes_under_any_hash_seed(tape: Path) -> None:
     record(tape, agent, completion(wrong), completion("{}"))
     plain = BASE | {"output": {**BASE["output"], "schema": schema, "repairs": 1}}
     runs = [in_a_process(plain, tape, seed) for seed in ("0", "1", "12345")]
+    assert len({run.pop("seed") for run in runs}) == 3, "the seeds do differ"
     assert runs[0] == runs[1] == runs[2]
     assert '"output.invalid"' in runs[0]["outcome"]
     assert runs[0]["heavy"] == [], "a replay imports nothing that talks to the world"

@@ -82,9 +82,9 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
 
 def _write_journal(path: Path, records: Any) -> None:
     from agentrun.cli.write import write_file
-    from agentrun.journal.lines import encode
+    from agentrun.canon import compact
 
-    write_file(path, b"".join(encode(record) + b"\n" for record in records))
+    write_file(path, b"".join(compact(record) + b"\n" for record in records))
 
 
 def _show(outcome: Outcome, *, as_json: bool, quiet: bool) -> None:

@@ -14,6 +14,7 @@ from agentrun.compiler.quantities import count, micro_dollars, milliseconds, siz
 from agentrun.compiler.resolve import Spec
 from agentrun.compiler.signatures import find_function
 from agentrun.core import package as made
+from agentrun.core import package_sinks as sinks
 from agentrun.spec.v1 import agent as written
 from agentrun.spec.v1.budgets import BatchGuard, Guard
 from agentrun.spec.v1.policy import Rule
@@ -212,17 +213,17 @@ def _output(spec: Spec) -> made.Output:
     )
 
 
-def _sink(sink: written.Sink) -> made.Sink:
+def _sink(sink: written.Sink) -> sinks.Sink:
     common: dict[str, Any] = {"delivery": sink.delivery, "timeout": milliseconds(sink.timeout)}
     match sink:
         case written.FileSink():
-            return made.FileSink(path=sink.path, **common)
+            return sinks.FileSink(path=sink.path, **common)
         case written.JsonlSink():
-            return made.JsonlSink(path=sink.path, **common)
+            return sinks.JsonlSink(path=sink.path, **common)
         case written.StdoutSink():
-            return made.StdoutSink(**common)
+            return sinks.StdoutSink(**common)
         case written.HttpSink():
-            return made.HttpSink(
+            return sinks.HttpSink(
                 url=sink.url,
                 headers=sink.headers,
                 auth=build_auth(sink.auth),

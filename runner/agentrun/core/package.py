@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-from agentrun.core.package_tools import Auth, JsonSchema, Part, Tool
+from agentrun.core.package_sinks import Sink
+from agentrun.core.package_tools import JsonSchema, Part, Tool
 
 Ruling: TypeAlias = Literal["allow", "modify", "ask", "defer", "deny", "interrupt"]
 Stage: TypeAlias = Literal["run_start", "input", "model_request", "tool_call", "tool_result", "output", "delivery"]
@@ -212,49 +213,6 @@ class Output(Part, frozen=True):
     """The largest answer."""
     max_depth: int
     """Its deepest nesting."""
-
-
-class SinkBase(Part, frozen=True, tag_field="kind"):
-    """What sinks of every kind have in common."""
-
-    delivery: Literal["required", "optional", "disabled"]
-    """What a failed delivery means."""
-    timeout: int
-    """How long one delivery may take, in milliseconds."""
-
-
-class FileSink(SinkBase, frozen=True, tag="file"):
-    """Writes the answer to a file."""
-
-    path: str
-    """The file, relative to the project's root."""
-
-
-class JsonlSink(SinkBase, frozen=True, tag="jsonl"):
-    """Appends one JSON line."""
-
-    path: str
-    """The file, relative to the project's root."""
-
-
-class HttpSink(SinkBase, frozen=True, tag="http"):
-    """Posts the answer as JSON."""
-
-    url: str
-    """Where it is sent."""
-    headers: dict[str, str]
-    """Request headers."""
-    auth: Auth | None
-    """The credential to send."""
-    private_network: bool
-    """Whether loopback and private addresses may be reached."""
-
-
-class StdoutSink(SinkBase, frozen=True, tag="stdout"):
-    """Prints the answer as one JSON line."""
-
-
-Sink: TypeAlias = FileSink | JsonlSink | HttpSink | StdoutSink
 
 
 class Hook(Part, frozen=True):

@@ -14,7 +14,7 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of all parts of a package: frozen, closed, fields by name."""
 
 
-class ToolBase(Part, frozen=True, tag_field="kind"):
+class ToolBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
     """What tools of every kind have in common."""
 
     description: str
@@ -37,18 +37,13 @@ class ToolBase(Part, frozen=True, tag_field="kind"):
     """What a denial does."""
 
 
-class ArgsTool(ToolBase, frozen=True):
-    """A tool whose arguments are known when it is compiled."""
+class PythonTool(ToolBase, frozen=True, tag="python"):
+    """A Python function."""
 
     args: JsonSchema
     """JSON Schema of the arguments, without references."""
     actions: dict[str, JsonSchema]
     """The arguments of each action, when the tool has actions."""
-
-
-class PythonTool(ArgsTool, frozen=True, tag="python"):
-    """A Python function."""
-
     module: str
     """The module."""
     function: str
@@ -70,9 +65,13 @@ class Auth(Part, frozen=True):
     """What is written before it."""
 
 
-class HttpTool(ArgsTool, frozen=True, tag="http"):
+class HttpTool(ToolBase, frozen=True, tag="http"):
     """An HTTP endpoint."""
 
+    args: JsonSchema
+    """JSON Schema of the arguments, without references."""
+    actions: dict[str, JsonSchema]
+    """The arguments of each action, when the tool has actions."""
     url: str
     """Where the call goes, with templates."""
     method: str
@@ -95,9 +94,13 @@ class HttpTool(ArgsTool, frozen=True, tag="http"):
     """The largest reply that is read."""
 
 
-class ShellTool(ArgsTool, frozen=True, tag="shell"):
+class ShellTool(ToolBase, frozen=True, tag="shell"):
     """A command, run without a shell."""
 
+    args: JsonSchema
+    """JSON Schema of the arguments, without references."""
+    actions: dict[str, JsonSchema]
+    """The arguments of each action, when the tool has actions."""
     argv: tuple[str, ...]
     """The command and its arguments, with templates."""
     env: dict[str, str]

@@ -57,18 +57,13 @@ class ToolBase(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"
     """When the policy denies a call: `tell` lets the model read it, `stop` ends the run."""
 
 
-class ArgsTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A tool whose arguments are declared here."""
+class PythonTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="python"):
+    """A Python function."""
 
     args: JsonSchema | UnsetType = UNSET
     """JSON Schema of the arguments (an object). For python tools absent means: read from the function's signature."""
     actions: dict[Name, JsonSchema] | UnsetType = UNSET
     """Instead of `args`: several actions under one tool, each with the JSON Schema of its own arguments. The model names one as `action`."""
-
-
-class PythonTool(ArgsTool, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="python"):
-    """A Python function."""
-
     call: Reference
     """The function as module:function. The module is a file under the project's import roots."""
     isolation: Literal["thread", "process"] = "thread"
@@ -86,9 +81,13 @@ class Auth(Struct, frozen=True, forbid_unknown_fields=True):
     """What is written before it, with a space; empty for nothing."""
 
 
-class HttpTool(ArgsTool, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="http"):
+class HttpTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="http"):
     """An HTTP endpoint."""
 
+    args: JsonSchema | UnsetType = UNSET
+    """JSON Schema of the arguments (an object). For python tools absent means: read from the function's signature."""
+    actions: dict[Name, JsonSchema] | UnsetType = UNSET
+    """Instead of `args`: several actions under one tool, each with the JSON Schema of its own arguments. The model names one as `action`."""
     url: Annotated[str, Meta(min_length=8, max_length=4096)]
     """Where the call goes. {{ args.x }} fills one path segment or query value, percent-encoded; the host is fixed text or one ${NAME}."""
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = "GET"
@@ -111,9 +110,13 @@ class HttpTool(ArgsTool, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     """The largest reply that is read."""
 
 
-class ShellTool(ArgsTool, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="shell"):
+class ShellTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="shell"):
     """A command, run without a shell."""
 
+    args: JsonSchema | UnsetType = UNSET
+    """JSON Schema of the arguments (an object). For python tools absent means: read from the function's signature."""
+    actions: dict[Name, JsonSchema] | UnsetType = UNSET
+    """Instead of `args`: several actions under one tool, each with the JSON Schema of its own arguments. The model names one as `action`."""
     argv: Annotated[list[TemplateText], Meta(min_length=1, max_length=256)]
     """The command and its arguments. {{ args.x }} fills a whole element and is never split or interpreted."""
     env: dict[EnvName, Annotated[str, Meta(max_length=4096)]] = {}
@@ -170,6 +173,9 @@ class AgentTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True,
     profile: Name | UnsetType = UNSET
     """The sub-agent's profile to use."""
 
+
+ArgsTool: TypeAlias = PythonTool | HttpTool | ShellTool
+"""A tool whose arguments are declared in the spec."""
 
 Tool: TypeAlias = PythonTool | HttpTool | ShellTool | McpTool | AgentTool
 """A tool of one of the five kinds."""
