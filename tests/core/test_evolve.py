@@ -24,7 +24,7 @@ from agentrun.errors import StorageError
 
 from .script import STARTED, records, said
 
-ASKED = ModelAsked("m1.1", 1, 1, "openai/gpt")
+ASKED = ModelAsked("m1.1", 1, 1, "openai/gpt", 100)
 REPLIED = ModelReplied("m1.1", 1, 1, said("Hello"))
 FAILED = ModelFailed("m1.1", 1, 1, Fault("provider.fatal", "no"))
 REFUSED = OutputRefused(1, ("wrong",), User((Text("Again."),)))
@@ -87,7 +87,7 @@ def test_answer_to_another_question(fact: Fact) -> None:
 @pytest.mark.parametrize(("turn", "attempt"), [(0, 1), (2, 1), (1, 2), (1, 0)])
 def test_turn_out_of_order(turn: int, attempt: int) -> None:
     with pytest.raises(StorageError, match="is not the next one"):
-        fold(records([STARTED, ModelAsked("m", turn, attempt, "r")]))
+        fold(records([STARTED, ModelAsked("m", turn, attempt, "r", 0)]))
 
 
 def test_gap() -> None:
@@ -105,6 +105,7 @@ def test_state() -> None:
     assert tuple(state.transcript) == (STARTED.input, REPLIED.reply.message, REFUSED.repair)
     assert state.usage == Usage(20, 5, 0, 0)
     assert state.effect is None
+    assert (state.tokens, state.reserved) == (25, 0)
 
 
 @given(st.integers(0, 4))

@@ -102,7 +102,7 @@ def test_illegal_fact_is_not_written() -> None:
 def test_waits_for_nobody() -> None:
     """A journal that ends inside a call, and nobody to perform it: an error, not an endless loop."""
     journal = started(MemoryJournal())
-    commit(journal, CLOCK, fold(journal.records()), ModelAsked("m1.1", 1, 1, "r"))
+    commit(journal, CLOCK, fold(journal.records()), ModelAsked("m1.1", 1, 1, "r", 0))
     with pytest.raises(InternalError, match=r"m1\.1"):
         finish(journal, Scripted([]))
     with pytest.raises(InternalError, match="nothing"):

@@ -1,11 +1,16 @@
 """Keys of a package that nothing implements yet: listed here, refused there."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from agentrun.engine.unbuilt import UNBUILT, refuse_unbuilt, unbuilt
+from agentrun.engine.unbuilt import UNBUILT, refuse_unbuilt, unbuilt, unbuilt_problems
 from agentrun.errors import HostError
+from agentrun.spec.document import parse
+from agentrun.spec.problems import Problem, Source
+from agentrun.spec.tree import Mapping
 
 from ..packages import ROUTE, package
 
@@ -60,7 +65,6 @@ ASKING: dict[str, dict[str, Any]] = {
     "policy.rules": {"policy": {"rules": [RULE]}},
     "model.stream": {"model": {"stream": True}},
     "model.fallback": {"model": {"routes": [ROUTE, ROUTE]}},
-    "budgets.tokens": {"budgets": {"tokens": 1000}},
     "budgets.cost": {"budgets": {"cost": 1000}},
     "budgets.time": {"budgets": {"time": 1000}},
     "budgets.grace": {"budgets": {"grace": 1}},
@@ -95,4 +99,72 @@ def test_all_at_once() -> None:
 def test_the_rest_runs() -> None:
     refuse_unbuilt(package())
     disabled = {"out": {"kind": "stdout", "delivery": "disabled", "timeout": 1000}}
-    assert unbuilt(package(sinks=disabled, budgets={"tool_calls": 1})) == []
+    assert unbuilt(package(sinks=disabled, budgets={"tool_calls": 1, "tokens": 1000})) == []
+
+
+# --- specs as they are written -----------------------------------------------------------------------------
+
+
+def problems(text: str) -> list[Problem]:
+    root = parse(Source(Path("/project/a.yaml"), "a.yaml", text))
+    assert isinstance(root, Mapping)
+    return unbuilt_problems(root)
+
+
+WRITTEN: dict[str, Any] = {
+    "tools": {"lookup": {"kind": "http"}},
+    "policy.rules": [{"id": "r", "deny": "*"}],
+    "model.stream": True,
+    "model.fallback": ["openai/gpt-4.1"],
+    "budgets.cost": 0.5,
+    "budgets.time": "2m",
+    "budgets.grace": 1,
+    "guards.empty_outcome": 0,
+    "context.overflow": "compact",
+    "admission.dedupe": True,
+    "sinks": {"out": {"kind": "stdout"}, "off": {"kind": "stdout", "delivery": "disabled"}},
+    "hooks": [{"id": "h"}],
+    "replay.redact": [{"name": "n"}],
+    "replay.volatile": ["user"],
+}
+HARMLESS: dict[str, Any] = {
+    "tools": {},
+    "policy.rules": [],
+    "model.stream": False,
+    "model.fallback": [],
+    "guards.empty_outcome": False,
+    "context.overflow": "fail",
+    "admission.dedupe": False,
+    "sinks": {"off": {"kind": "stdout", "delivery": "disabled"}},
+    "hooks": [],
+}
+
+
+def written(key: str, value: Any) -> str:
+    *above, last = key.split(".")
+    data = {last: value}
+    for name in reversed(above):
+        data = {name: data}
+    return yaml.safe_dump({"agentrun": "1", **data}, sort_keys=False)
+
+
+def test_specs_and_packages_are_refused_alike() -> None:
+    assert list(WRITTEN) == list(UNBUILT)
+
+
+@pytest.mark.parametrize("key", WRITTEN)
+def test_problem(key: str) -> None:
+    text = written(key, WRITTEN[key])
+    (problem,) = problems(text)
+    assert problem.code == "spec.not_built"
+    assert key in problem.message
+    assert text.splitlines()[problem.line - 1].strip().startswith(key.rpartition(".")[2])
+
+
+@pytest.mark.parametrize("key", HARMLESS)
+def test_no_problem(key: str) -> None:
+    assert problems(written(key, HARMLESS[key])) == []
+
+
+def test_no_problem_without_the_key() -> None:
+    assert problems("agentrun: '1'\nmodel: {name: a}\n") == []

@@ -54,7 +54,7 @@ def test_chain() -> None:
 
 def test_lines_are_plain_json() -> None:
     assert LINES[1] == (
-        b'{"at":0,"epoch":1,"fact":{"attempt":1,"effect":"m1.1","route":"openai/gpt-4.1-mini","turn":1,'
+        b'{"at":0,"epoch":1,"fact":{"attempt":1,"effect":"m1.1","reserved":100,"route":"openai/gpt-4.1-mini","turn":1,'
         b'"type":"model_asked"},"prev":"%s","seq":2}' % text_hash(LINES[0]).encode()
     )
 

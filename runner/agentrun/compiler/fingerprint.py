@@ -6,15 +6,17 @@ Rule 2  Everything is verified before anything is used: size, form, version, fin
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from agentrun.canon import canonical, fingerprint
+from agentrun.canon import canonical, fingerprint, text_hash
 from agentrun.core.package import Package
 from agentrun.errors import PackageError
+from agentrun.spec.problems import quoted
 
 FORMAT = "1"
 LARGEST = 16 * 1024 * 1024
@@ -34,10 +36,12 @@ class PackageFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 def sealed(package: Package) -> PackageFile:
-    """A package with its fingerprints."""
-    plain: dict[str, Any] = msgspec.to_builtins(package)
-    sections = {name: fingerprint(section) for name, section in plain.items()}
-    return PackageFile(fingerprint=fingerprint(plain), sections=sections, agent=package)
+    """A package with its fingerprints, its mappings in the order of its file: compiled or loaded, it is the same."""
+    data = canonical(package)
+    plain = _decoded(data)
+    return PackageFile(
+        fingerprint=text_hash(data), sections=_section_fingerprints(plain), agent=msgspec.convert(plain, Package)
+    )
 
 
 def package_bytes(file: PackageFile) -> bytes:
@@ -50,8 +54,8 @@ def read_package(path: Path) -> PackageFile:
     try:
         with path.open("rb") as stream:
             data = stream.read(LARGEST + 1)
-    except OSError as error:
-        raise _invalid(path, f"cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise _invalid(path, f"cannot be read: {getattr(error, 'strerror', 'not the name of a file')}") from None
     return parse_package(data, path)
 
 
@@ -60,9 +64,16 @@ def parse_package(data: bytes, path: Path) -> PackageFile:
     if len(data) > LARGEST:
         raise _invalid(path, f"is larger than {LARGEST // 1024 // 1024} MiB")
     try:
-        plain = msgspec.json.decode(data)
+        return _verified(data, path)
+    except RecursionError:
+        raise _invalid(path, "is nested too deeply") from None
+
+
+def _verified(data: bytes, path: Path) -> PackageFile:
+    try:
+        plain = _decoded(data)
         again = canonical(plain) + b"\n"
-    except (msgspec.DecodeError, ValueError, TypeError, RecursionError):
+    except ValueError:
         raise _invalid(path, "is not JSON") from None
     if not isinstance(plain, dict) or "agentrun_package" not in plain:
         raise _invalid(path, "is not a package")
@@ -74,22 +85,38 @@ def parse_package(data: bytes, path: Path) -> PackageFile:
     try:
         return msgspec.convert(plain, PackageFile)
     except msgspec.ValidationError as error:
-        raise _invalid(path, f"has a wrong shape: {error}") from None
+        raise _invalid(path, f"has a wrong shape: {quoted(str(error), 200)}") from None
 
 
 def _verify(plain: dict[str, Any], path: Path) -> None:
-    agent, sections = plain.get("agent"), plain.get("sections")
-    if not isinstance(agent, dict) or not isinstance(sections, dict):
-        raise _invalid(path, "has no agent or no sections")
+    agent, sections, pinned = plain.get("agent"), plain.get("sections"), plain.get("fingerprint")
+    if not isinstance(agent, dict) or not isinstance(sections, dict) or not isinstance(pinned, str):
+        raise _invalid(path, "has no agent, no sections or no fingerprint")
+    if not agent.keys() == sections.keys() == set(Package.__struct_fields__):
+        raise _invalid(path, "has other sections than a package has")
     found = fingerprint(agent)
-    wrong = sorted(name for name in {*agent, *sections} if fingerprint(agent.get(name)) != sections.get(name))
-    if found != plain.get("fingerprint") or wrong:
+    wrong = sorted(name for name, hashed in _section_fingerprints(agent).items() if hashed != sections[name])
+    if found != pinned or wrong:
         raise PackageError(
             "package.fingerprint_mismatch",
             f"{path.name} is not what its fingerprint says",
             hint="it was changed after it was compiled; compile it again",
-            fields={"pinned": plain.get("fingerprint"), "found": found, "sections": wrong},
+            fields={"pinned": pinned[: len(found)], "found": found, "sections": wrong},
         )
+
+
+def _section_fingerprints(agent: dict[str, Any]) -> dict[str, str]:
+    return {name: fingerprint(section) for name, section in agent.items()}
+
+
+def _decoded(data: bytes) -> Any:
+    """JSON as plain data. A whole number beyond what a double holds exactly was a double when it was written."""
+    return json.loads(data.decode(), parse_int=_number)
+
+
+def _number(text: str) -> int | float:
+    number = float(text)
+    return int(text) if abs(number) < 2**53 else number
 
 
 def _invalid(path: Path, message: str, hint: str | None = None) -> PackageError:

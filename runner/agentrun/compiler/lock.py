@@ -15,8 +15,10 @@ from msgspec import Struct
 
 from agentrun.canon import pretty
 from agentrun.core.package import Price
+from agentrun.spec.document import parse
 from agentrun.spec.files import read_source
-from agentrun.spec.problems import DocumentError, Place, Problem, Source
+from agentrun.spec.problems import DocumentError, Place, Problem, Source, quoted
+from agentrun.spec.tree import plain
 from agentrun.spec.v1.agent import Agent, FallbackModel
 
 
@@ -57,13 +59,21 @@ def read_lock(spec: Path) -> Lock | None:
     if not path.exists():
         return None
     source = read_source(path)
+    root = parse(source)  # JSON is YAML: a key that stands twice and a number that is not exact are refused here too
     try:
-        lock = msgspec.json.decode(source.text, type=Lock)
-    except (msgspec.DecodeError, RecursionError) as error:
+        lock = msgspec.convert(plain(root), Lock)
+    except msgspec.ValidationError as error:
         raise DocumentError([_damaged(source, f"not a lock: {error}")]) from None
     if lock.agentrun_lock != "1":
         raise DocumentError([_damaged(source, "the lock is of another version")])
+    if wrong := [route for route, row in lock.routes.items() if _is_impossible(row)]:
+        raise DocumentError([_damaged(source, f"{quoted(route)} has an impossible number") for route in wrong])
     return lock
+
+
+def _is_impossible(row: Row) -> bool:
+    amounts = () if row.price is None else (row.price.input, row.price.output, row.price.cached_input)
+    return any(amount < 0 for amount in amounts) or (row.context_window is not None and row.context_window < 1)
 
 
 def _damaged(source: Source, message: str) -> Problem:
@@ -99,14 +109,15 @@ def _price(prices: Any) -> Price | None:
     rows = [row.prices for row in prices] if isinstance(prices, list) else [prices]
 
     def dearest(*fields: str) -> int | None:
-        amounts = [amount for row in rows for field in fields for amount in _amounts(getattr(row, field, None))]
+        given = [[_amounts(getattr(row, field, None)) for field in fields] for row in rows]
+        amounts = [amount for row in given for amount in next(filter(None, row), [])]
         return int((max(amounts) * 1_000_000).to_integral_value(ROUND_CEILING)) if amounts else None
 
     entering, leaving = dearest("input_mtok"), dearest("output_mtok")
-    if entering is None or leaving is None:
+    cached = dearest("cache_read_mtok", "input_mtok")  # a row without a price for cached tokens takes the full one
+    if entering is None or leaving is None or cached is None:
         return None
-    cached = dearest("cache_read_mtok")
-    return Price(input=entering, output=leaving, cached_input=entering if cached is None else cached)
+    return Price(input=entering, output=leaving, cached_input=cached)
 
 
 def _amounts(price: Any) -> list[Decimal]:

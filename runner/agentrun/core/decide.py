@@ -6,7 +6,7 @@ Rule 2  Every judgement is committed as a fact with its reason.
 Rule 3  A limit of n lets n pass and stops before n + 1.
 Rule 4  An answer that breaks its contract never becomes an output, also when repairs or turns run out.
 
-    thinking   turns left? → ask the model                    otherwise stop (`budget.turns`)
+    thinking   turns and tokens left? → ask the model         otherwise stop (`budget.turns`, `budget.tokens`)
     asking     wait
     answered   calls → stop (no tools yet); contract broken → repair or stop (`output.invalid`); else done
     failed     stop with the fault's own code (no retries yet)
@@ -20,6 +20,7 @@ from typing import TypeAlias, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
+from agentrun.core.budget import reservation
 from agentrun.core.effects import AskModel, Effect, ModelRequest
 from agentrun.core.facts import Fact, Fault, Label, OutputRefused, RunStopped
 from agentrun.core.messages import Finish, Reply, Text, User
@@ -84,6 +85,10 @@ def _ask(package: Package, state: State) -> Next:
     turn = state.turns + 1
     if turn > package.budgets.turns:
         return _out_of_turns(package, state)
+    reserved = reservation(package, state)
+    limit = package.budgets.tokens
+    if limit is not None and state.tokens + reserved > limit:
+        return _out_of_tokens(state.tokens, reserved, limit)
     assert state.started is not None
     request = ModelRequest(
         route=package.model.routes[0],
@@ -93,7 +98,7 @@ def _ask(package: Package, state: State) -> Next:
         output=package.output.schema,
     )
     attempt = state.attempt + 1
-    return Perform((AskModel(f"m{turn}.{attempt}", turn, attempt, request),))
+    return Perform((AskModel(f"m{turn}.{attempt}", turn, attempt, reserved, request),))
 
 
 def _out_of_turns(package: Package, state: State) -> Next:
@@ -108,6 +113,12 @@ def _out_of_turns(package: Package, state: State) -> Next:
             "raise budgets.turns, or set budgets.on_turns: stop",
         )
     )
+
+
+def _out_of_tokens(used: int, reserved: int, limit: int) -> Next:
+    message = f"the next call may take {reserved} tokens, and {max(limit - used, 0)} of {limit} are left"
+    fields = {"used": used, "reserved": reserved, "limit": limit}
+    return _fail(Fault("budget.tokens", message, fields, "raise budgets.tokens, or lower model.max_output_tokens"))
 
 
 def _judge(package: Package, state: State) -> Next:

@@ -34,6 +34,8 @@ class AskModel(Struct, frozen=True):
     id: str
     turn: int
     attempt: int
+    reserved: int
+    """Tokens that it may take."""
     request: ModelRequest
 
 
@@ -45,6 +47,7 @@ def intent(effect: Effect) -> Fact:
     match effect:
         case AskModel():
             route = effect.request.route
-            return ModelAsked(effect.id, effect.turn, effect.attempt, f"{route.provider}/{route.name}")
+            name = f"{route.provider}/{route.name}"
+            return ModelAsked(effect.id, effect.turn, effect.attempt, name, effect.reserved)
         case _:
             assert_never(effect)

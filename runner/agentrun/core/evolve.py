@@ -14,6 +14,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from agentrun.core.budget import estimated, settled
 from agentrun.core.facts import (
     ModelAsked,
     ModelFailed,
@@ -48,9 +49,24 @@ def evolve(state: State, record: Record) -> State:
     fact, seq = record.fact, record.seq
     match fact:
         case RunStarted():
-            return replace(state, phase="thinking", seq=seq, started=fact, transcript=Transcript((fact.input,)))
+            return replace(
+                state,
+                phase="thinking",
+                seq=seq,
+                started=fact,
+                transcript=Transcript((fact.input,)),
+                estimate=estimated(fact.input),
+            )
         case ModelAsked():
-            return replace(state, phase="asking", seq=seq, turns=fact.turn, attempt=fact.attempt, effect=fact.effect)
+            return replace(
+                state,
+                phase="asking",
+                seq=seq,
+                turns=fact.turn,
+                attempt=fact.attempt,
+                effect=fact.effect,
+                reserved=fact.reserved,
+            )
         case ModelReplied():
             return replace(
                 state,
@@ -59,10 +75,13 @@ def evolve(state: State, record: Record) -> State:
                 effect=None,
                 reply=fact.reply,
                 usage=state.usage.plus(fact.reply.usage),
+                reserved=0,
+                tokens=state.tokens + settled(fact.reply.usage, state.reserved),
                 transcript=state.transcript.plus(fact.reply.message),
+                estimate=state.estimate + estimated(fact.reply.message),
             )
         case ModelFailed():
-            return replace(state, phase="failed", seq=seq, effect=None, fault=fact.fault)
+            return replace(state, phase="failed", seq=seq, effect=None, reserved=0, fault=fact.fault)
         case OutputRefused():
             return replace(
                 state,
@@ -71,6 +90,7 @@ def evolve(state: State, record: Record) -> State:
                 attempt=0,
                 repairs=state.repairs + 1,
                 transcript=state.transcript.plus(fact.repair),
+                estimate=state.estimate + estimated(fact.repair),
             )
         case RunStopped():
             return replace(state, phase="stopped", seq=seq, stopped=fact)

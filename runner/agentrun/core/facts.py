@@ -67,6 +67,8 @@ class ModelAsked(Decision, frozen=True, tag="model_asked"):
     attempt: int
     route: str
     """provider/model."""
+    reserved: int
+    """Tokens reserved for it."""
 
 
 class ModelReplied(Observation, frozen=True, tag="model_replied"):

@@ -33,4 +33,11 @@ class State(Struct, frozen=True):
     repairs: int = 0
     """How often the answer was refused."""
     usage: Usage = NOTHING_USED
+    """As reported."""
+    estimate: int = 0
+    """Tokens of the transcript, estimated."""
+    reserved: int = 0
+    """Tokens reserved for the request under way."""
+    tokens: int = 0
+    """Tokens that count against the budget."""
     stopped: RunStopped | None = None

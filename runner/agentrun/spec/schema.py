@@ -67,18 +67,22 @@ def struct_schemas(models: Iterable[type]) -> Schema:
     known = {struct.__name__: struct for struct in _structs(models)}
     for name, component in components.items():
         texts = field_texts(known[name])
+        tag = known[name].__struct_config__.tag_field
         component.pop("title", None)
         if not component.get("required"):
             component.pop("required", None)
+        _add_made_defaults(known[name], component["properties"])
         for key, schema in component["properties"].items():
-            component["properties"][key] = _described(_readable(schema), texts.get(key))
+            text = component["description"] if key == tag else texts[key]
+            component["properties"][key] = {"description": text, **_readable(schema)}
     return components
 
 
-def _described(schema: Schema, text: str | None) -> Schema:
-    if text is None:
-        return schema
-    return {"description": text, **schema}
+def _add_made_defaults(struct: type[msgspec.Struct], properties: Schema) -> None:
+    """Defaults that a function makes: msgspec knows those of `list` and `dict` only."""
+    for field in msgspec.structs.fields(struct):
+        if field.default_factory is not msgspec.NODEFAULT:
+            properties[field.encode_name]["default"] = msgspec.to_builtins(field.default_factory())
 
 
 def _structs(models: Iterable[type]) -> Iterable[type[msgspec.Struct]]:
@@ -141,7 +145,7 @@ def _by_kind(tag: str, mapping: dict[str, str]) -> Schema:
     return {
         "type": "object",
         "required": [tag],
-        "properties": {tag: {"enum": list(mapping)}},
+        "properties": {tag: {"description": f"The kind: {', '.join(mapping)}.", "enum": list(mapping)}},
         "allOf": [
             {"if": {"required": [tag], "properties": {tag: {"const": kind}}}, "then": {"$ref": ref}}
             for kind, ref in mapping.items()
