@@ -1,15 +1,12 @@
 """A project that uses nearly every key of the spec language, for tests that go over all of them.
 
-What one document cannot hold at once (a text or a file, `args` or `actions`) stands in several tools, or in `LAYOUTS`.
+What one tool cannot have at once (`args` or `actions`) stands in two tools.
 """
 
-import copy
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-Document = dict[str, Any]
+from .documents import Document, write, yaml_text
 
 ARGS: Document = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
 FIND: Document = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -289,37 +286,8 @@ FILES: dict[str, str] = {
 }
 
 
-def yaml_text(document: Any, **layout: Any) -> str:
-    """A document as people might write it, without aliases."""
-
-    class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
-
-    text: str = yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=1000, **layout)
-    return text
-
-
-def write(folder: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode())
-
-
 def project(folder: Path, document: Document = RICH, **files: str) -> Path:
     """The project on disk with this document as its spec; `files` are more files, or others in place of these."""
     children = {"specs/agents/billing.yaml": yaml_text(BILLING)}
     write(folder, {**FILES, **children, **files, "specs/rich.yaml": yaml_text(document)})
     return folder / "specs/rich.yaml"
-
-
-def changed(document: Document, at: str, value: Any) -> Document:
-    """A copy of a document with one value changed; `at` is a dotted path, with numbers for items."""
-    copied = copy.deepcopy(document)
-    *way, last = at.split(".")
-    inner: Any = copied
-    for step in way:
-        inner = inner[int(step)] if isinstance(inner, list) else inner[step]
-    inner[int(last) if isinstance(inner, list) else last] = value
-    return copied

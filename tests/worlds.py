@@ -13,7 +13,7 @@ from agentrun.core.messages import Text, User
 from agentrun.core.package import Package
 from agentrun.core.state import State
 from agentrun.engine.admission import admit
-from agentrun.engine.assemble import _at_once, _render
+from agentrun.engine.assemble import _at_once
 from agentrun.engine.clock import ReplayClock
 from agentrun.engine.crew import SingleCrew
 from agentrun.engine.driver import commit, drive
@@ -80,7 +80,7 @@ class Scripted:
 
 def live(agent: Package, sender: Scripted, message: str | None = None, **params: Any) -> MemoryJournal:
     """The journal of a run against a scripted service."""
-    admitted = admit(agent, message, params, _render)
+    admitted = admit(agent, message, params)
     started = RunStarted(
         run="live-1",
         package=text_hash("a package"),

@@ -199,8 +199,8 @@ def test_completion_prints_a_script(shell: str) -> None:
 
 
 def test_completion_completes_commands() -> None:
-    env = {"_AGENTRUN_COMPLETE": "bash_complete", "COMP_WORDS": "agentrun val", "COMP_CWORD": "1"}
-    assert "validate" in agentrun(**env).out
+    done = agentrun(_AGENTRUN_COMPLETE="bash_complete", COMP_WORDS="agentrun val", COMP_CWORD="1")
+    assert "validate" in done.out
 
 
 def test_init_makes_a_project_that_validates_compiles_and_replays(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """What may become a run."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -17,26 +16,26 @@ PARAMS = {
 }
 
 
-def render(source: str, values: Mapping[str, Any]) -> str:
-    return f"{source}{dict(values)}"
-
-
 def agent(**changes: Any) -> Package:
-    return package(**{"params": PARAMS, "instructions": ["A", "B"], "input": "C", **changes})
+    return package(
+        **{"params": PARAMS, "instructions": ["A {{ size }}", "B {{ team }}"], "input": "C {{ team }}", **changes}
+    )
 
 
 def rejected(package: Package, message: str | None, params: dict[str, Any]) -> RequestError:
     with pytest.raises(RequestError) as caught:
-        admit(package, message, params, render)
+        admit(package, message, params)
     assert (caught.value.code, caught.value.exit_code) == ("input.rejected", 2)
     return caught.value
 
 
 def test_admitted() -> None:
     values = {"size": 3, "team": "support"}
-    assert admit(agent(), None, {"size": 3}, render) == Admitted(values, f"A{values}\n\nB{values}", f"C{values}")
-    assert admit(agent(), " Hi {{ x }} ", {"size": 3}, render).message == " Hi {{ x }} ", "a message is no template"
-    assert admit(agent(), "x", {"size": 3, "team": "b"}, render).params == {"size": 3, "team": "b"}
+    assert admit(agent(), None, {"size": 3}) == Admitted(values, "A 3\n\nB support", "C support")
+    tricky = admit(agent(), None, {"size": 3, "team": "{{ size }}"})
+    assert tricky.message == "C {{ size }}", "values are never rendered"
+    assert admit(agent(), " Hi {{ x }} ", {"size": 3}).message == " Hi {{ x }} ", "a message is no template"
+    assert admit(agent(), "x", {"size": 3, "team": "b"}).params == {"size": 3, "team": "b"}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ def test_admitted() -> None:
 def test_params(params: dict[str, Any], unknown: list[str], missing: list[str], wrong: list[str]) -> None:
     error = rejected(agent(), "x", params)
     assert error.fields == {"reason": "params", "unknown": unknown, "missing": missing, "wrong": wrong}
-    assert all(f"'{name}'" in error.message for name in (*unknown, *missing, *wrong))
+    assert all(f'"{name}"' in error.message for name in (*unknown, *missing, *wrong))
     assert error.hint == "its params: size, team"
 
 
@@ -74,5 +73,5 @@ def test_no_message() -> None:
 
 def test_length() -> None:
     limited = agent(admission={"max_chars": 3})
-    assert admit(limited, "äöü", {"size": 3}, render).message == "äöü"
+    assert admit(limited, "äöü", {"size": 3}).message == "äöü"
     assert rejected(limited, "äöüß", {"size": 3}).fields == {"reason": "too_long", "limit": 3}

@@ -15,6 +15,8 @@ from agentrun.cli.show import json_option, say, show_problems
 if TYPE_CHECKING:
     from agentrun.core.outcome import Outcome
 
+LONGEST_MESSAGE = 1024 * 1024
+
 
 @click.command("run")
 @spec_options
@@ -49,14 +51,15 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     from agentrun.engine.assemble import replay_run
     from agentrun.engine.unbuilt import unbuilt_problems
     from agentrun.errors import SpecError
+    from agentrun.spec.problems import arrange
 
     as_json, quiet = options["as_json"], options["quiet"]
     if message == "-":
-        message = click.get_text_stream("stdin", encoding="utf-8").read()
+        message = _standard_input()
     compiled = compile_spec(spec, profile, settings)
     if compiled.spec is None or compiled.package is None:
         raise SpecError(compiled.errors)
-    if unbuilt := unbuilt_problems(compiled.spec.root):
+    if unbuilt := arrange(unbuilt_problems(compiled.spec.root)):
         raise SpecError(unbuilt)
     file = sealed(compiled.package)
     package = file.agent
@@ -80,9 +83,19 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     sys.exit(run.exit_code)
 
 
+def _standard_input() -> str:
+    data = sys.stdin.buffer.read(LONGEST_MESSAGE + 1)
+    if len(data) > LONGEST_MESSAGE:
+        raise click.UsageError(f"standard input has more than {LONGEST_MESSAGE // 1024} KiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise click.UsageError("standard input is not UTF-8 text") from None
+
+
 def _write_journal(path: Path, records: Any) -> None:
-    from agentrun.cli.write import write_file
     from agentrun.canon import compact
+    from agentrun.cli.write import write_file
 
     write_file(path, b"".join(compact(record) + b"\n" for record in records))
 

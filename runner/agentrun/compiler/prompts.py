@@ -1,4 +1,8 @@
-"""The texts a package gives for one run: params completed, templates rendered once."""
+"""The texts a package gives for one run: params completed, templates rendered once.
+
+Rule 1  Params are what the package declares: no other names, defaults written out, no value coerced or shown.
+Rule 2  Values are data: text in them is never read as a template.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +19,36 @@ from agentrun.spec.problems import did_you_mean, quoted
 
 def complete_params(package: Package, given: Mapping[str, Any]) -> dict[str, Any]:
     """The values of all params: the given ones, checked, and the defaults of the others."""
-    for name in given:
-        if name not in package.params:
-            hint = did_you_mean(name, package.params) or f"params: {', '.join(package.params) or 'none'}"
-            raise _rejected(name, f"param {quoted(name)} is not declared", hint)
-    values: dict[str, Any] = {}
-    for name, schema in package.params.items():
-        if name not in given and "default" not in schema:
-            raise _rejected(name, f"param {quoted(name)} has no default and was not given", f"--param {name}=…")
-        values[name] = given.get(name, schema.get("default"))
-        validator = jsonschema_rs.Draft202012Validator(
-            schema, offline=True, mask="the value", pattern_options=jsonschema_rs.RegexOptions()
+    declared = package.params
+    unknown = sorted(given.keys() - declared.keys())
+    missing = sorted(name for name in declared if name not in given and "default" not in declared[name])
+    wrong = {
+        name: error for name in sorted(given.keys() & declared.keys()) if (error := _error(declared[name], given[name]))
+    }
+    if unknown or missing or wrong:
+        words = [
+            *(f"{quoted(name)} is not a param of this agent" for name in unknown),
+            *(f"{quoted(name)} is missing" for name in missing),
+            *(f"{quoted(name)}: {error}" for name, error in wrong.items()),
+        ]
+        near = did_you_mean(unknown[0], declared) if unknown else None
+        raise RequestError(
+            "input.rejected",
+            "; ".join(words),
+            hint=near or f"its params: {', '.join(sorted(declared)) or 'none'}",
+            fields={"reason": "params", "unknown": unknown, "missing": missing, "wrong": sorted(wrong)},
         )
-        for error in validator.iter_errors(values[name]):
-            raise _rejected(name, f"param {quoted(name)} breaks its schema: {error.message[:200]}")
-    return values
+    return {name: given[name] if name in given else declared[name]["default"] for name in sorted(declared)}
 
 
-def _rejected(name: str, message: str, hint: str | None = None) -> RequestError:
-    return RequestError("input.rejected", message, hint=hint, fields={"reason": "params", "param": name})
+def _error(schema: dict[str, Any], value: Any) -> str | None:
+    validator = jsonschema_rs.Draft202012Validator(
+        schema, offline=True, mask="the value", pattern_options=jsonschema_rs.RegexOptions()
+    )
+    try:
+        return next((error.message for error in validator.iter_errors(value)), None)
+    except ValueError:  # not JSON: a set, a date, NaN
+        return "the value is no JSON"
 
 
 def rendered_instructions(package: Package, values: Mapping[str, Any]) -> str:
@@ -50,7 +65,7 @@ def _rendered(source: str, values: Mapping[str, Any], what: str) -> str:
     try:
         return render(source, values)
     except TemplateStopped as stopped:
-        where = f"{what}, line {stopped.line}"
+        place = f"{what}, line {stopped.line}"
         raise RequestError(
-            "input.rejected", f"{where}: {stopped.message}", fields={"reason": "template", "place": where}
+            "input.rejected", f"{place}: {stopped.message}", fields={"reason": "template", "line": stopped.line}
         ) from None

@@ -1,22 +1,19 @@
-"""Whether a request may become a run, and what it says: params checked, templates rendered.
+"""Whether a request may become a run, and what it says.
 
 Rule 1  A refused request leaves nothing behind: this comes before the run exists.
-Rule 2  Params are what the package declares: no other names, defaults written out, no value coerced.
-Rule 3  The order of an input's checks: empty after trimming, then too long. Its text is kept as it is.
+Rule 2  The order of an input's checks: empty after trimming, then too long. Its text is kept as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import jsonschema_rs
 from msgspec import Struct
 
+from agentrun.compiler.prompts import complete_params, rendered_input, rendered_instructions
 from agentrun.core.package import Package
 from agentrun.errors import RequestError
-
-Render = Callable[[str, Mapping[str, Any]], str]
 
 
 class Admitted(Struct, frozen=True):
@@ -27,15 +24,13 @@ class Admitted(Struct, frozen=True):
     message: str
 
 
-def admit(package: Package, message: str | None, params: Mapping[str, Any], render: Render) -> Admitted:
+def admit(package: Package, message: str | None, params: Mapping[str, Any]) -> Admitted:
     """Check a request against its package. Raises `input.rejected`."""
-    values = _params(package, params)
-    if message is None and package.input is not None:
-        message = render(package.input, values)
+    values = complete_params(package, params)
     return Admitted(
         params=values,
-        instructions="\n\n".join(render(template, values) for template in package.instructions),
-        message=_message(package, message),
+        instructions=rendered_instructions(package, values),
+        message=_message(package, rendered_input(package, values) if message is None else message),
     )
 
 
@@ -47,34 +42,6 @@ def _message(package: Package, message: str | None) -> str:
     if limit is not None and len(message) > limit:
         raise _rejected("too_long", f"the message has {len(message)} characters; {limit} are allowed", limit=limit)
     return message
-
-
-def _params(package: Package, given: Mapping[str, Any]) -> dict[str, Any]:
-    declared = package.params
-    unknown = sorted(given.keys() - declared.keys())
-    missing = sorted(name for name in declared if name not in given and "default" not in declared[name])
-    wrong = {
-        name: error for name in sorted(given.keys() & declared.keys()) if (error := _error(declared[name], given[name]))
-    }
-    if unknown or missing or wrong:
-        words = [
-            *(f"{name!r} is not a param of this agent" for name in unknown),
-            *(f"{name!r} is missing" for name in missing),
-            *(f"{name!r}: {error}" for name, error in wrong.items()),
-        ]
-        hint = f"its params: {', '.join(sorted(declared)) or 'none'}"
-        raise _rejected("params", "; ".join(words), hint, unknown=unknown, missing=missing, wrong=sorted(wrong))
-    return {name: given[name] if name in given else declared[name]["default"] for name in sorted(declared)}
-
-
-def _error(schema: dict[str, Any], value: Any) -> str | None:
-    validator = jsonschema_rs.validator_for(
-        schema, offline=True, mask="the value", pattern_options=jsonschema_rs.RegexOptions()
-    )
-    try:
-        return next((error.message for error in validator.iter_errors(value)), None)
-    except ValueError:  # not JSON: a set, a date, NaN
-        return "the value is no JSON"
 
 
 def _rejected(reason: str, message: str, hint: str | None = None, **fields: Any) -> RequestError:

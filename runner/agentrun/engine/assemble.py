@@ -21,7 +21,7 @@ from agentrun.engine.crew import SingleCrew
 from agentrun.engine.driver import commit, drive
 from agentrun.engine.models import Models
 from agentrun.engine.unbuilt import refuse_unbuilt
-from agentrun.errors import CassetteError, InternalError, RequestError
+from agentrun.errors import CassetteError, InternalError
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ def replay_run(
     refuse_unusable(package.output)
     for route in package.model.routes:
         codec_for(route.provider).check(route)
-    admitted = admit(package, message, params, _render)
+    admitted = admit(package, message, params)
     tape = load(cassette)
 
     clock, journal = ReplayClock(tape.recorded_at), MemoryJournal()
@@ -80,16 +80,6 @@ def _started(package: Package, fingerprint: str, admitted: Admitted, tape: str) 
         instructions=admitted.instructions,
         input=User((Text(admitted.message),)),
     )
-
-
-def _render(source: str, values: Mapping[str, Any]) -> str:
-    from agentrun.compiler.template import TemplateStopped, render
-
-    try:
-        return render(source, values)
-    except TemplateStopped as stopped:
-        fields = {"reason": "template", "line": stopped.line}
-        raise RequestError("input.rejected", f"a template cannot be filled in: {stopped}", fields=fields) from stopped
 
 
 def _at_once(run: Coroutine[Any, Any, T]) -> T:

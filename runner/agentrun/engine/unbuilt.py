@@ -3,18 +3,18 @@
 Running it all the same would ignore what its author wrote, so it is refused. A test lists these keys; each
 leaves with the part that implements it, until the list is empty.
 
-A spec is looked at first, because it has places to point at; a package once more, whoever made it.
+A spec is looked at first: every key that is written counts, whatever its value. A package is looked at once more,
+whoever made it: there only values count that would change the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from agentrun.core.package import Package
 from agentrun.errors import HostError
-from agentrun.spec.problems import Problem
-from agentrun.spec.tree import Mapping, at, place_of, plain
+from agentrun.spec.problems import Place, Problem
+from agentrun.spec.tree import Mapping, plain
 
 UNBUILT: dict[str, Callable[[Package], bool]] = {
     "tools": lambda package: bool(package.tools),
@@ -49,25 +49,40 @@ def refuse_unbuilt(package: Package) -> None:
         )
 
 
+BUILT: dict[str, tuple[str, ...] | None] = {
+    "agentrun": None,
+    "name": None,
+    "description": None,
+    "params": None,
+    "profiles": None,
+    "instructions": None,
+    "input": None,
+    "model": (
+        *("provider", "name", "base_url", "options", "temperature", "top_p", "seed", "stop"),
+        *("max_output_tokens", "reasoning"),
+    ),
+    "budgets": ("turns", "on_turns", "tokens", "tool_calls"),
+    "admission": ("max_chars",),
+    "output": ("schema", "repairs", "max_bytes", "max_depth"),
+}
+"""The keys of a spec that are acted on, and inside a key those of its own (None: all of them)."""
+
+
 def unbuilt_problems(root: Mapping) -> list[Problem]:
-    """The same for a spec as it was written, each key at its place."""
-    return [
-        Problem(
-            place_of(root, path, key=True),
-            "spec.not_built",
-            f"{key} cannot be run by this version",
-            "remove it, or wait for the version that runs it",
-        )
-        for key in UNBUILT
-        if (node := at(root, path := key.split("."))) is not None and _asks(key, plain(node))
-    ]
+    """Every key that is written in a spec and that nothing implements yet, at its place."""
+    problems = []
+    for key, entry in root.entries.items():
+        if key not in BUILT:
+            problems += [] if plain(entry.node) in ({}, []) else [_problem(key, entry.key_place)]
+            continue
+        inner = BUILT[key]
+        if inner is not None and isinstance(entry.node, Mapping):
+            for name, below in entry.node.entries.items():
+                if name not in inner:
+                    problems.append(_problem(f"{key}.{name}", below.key_place))
+    return problems
 
 
-_ASKS_FOR_NOTHING: tuple[Any, ...] = (None, False, "fail", [], {})
-"""Values that mean the same as a key that is not there. 0 is not among them: it is the strictest limit."""
-
-
-def _asks(key: str, value: Any) -> bool:
-    if key == "sinks":
-        return any(sink.get("delivery") != "disabled" for sink in value.values())
-    return not any(value == nothing and type(value) is type(nothing) for nothing in _ASKS_FOR_NOTHING)
+def _problem(key: str, place: Place) -> Problem:
+    message = f"{key} cannot be run by this version"
+    return Problem(place, "spec.not_built", message, "remove it, or wait for the version that runs it")

@@ -34,7 +34,7 @@ class BudgetsFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     agentrun: Literal["1"]
     """The version of the spec language, in quotes."""
     budgets: Budgets
-    """The budgets."""
+    """What a run may spend."""
 
 
 class Case(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
