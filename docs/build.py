@@ -1,7 +1,7 @@
 """Writes the generated pages of the documentation: `make docs`.
 
-    reference.md   every key of every document, from the JSON Schemas
-    errors.md      every code, from the tables in the code
+reference.md   every key of every document, from the JSON Schemas
+errors.md      every code, from the tables in the code
 """
 
 import json

@@ -56,7 +56,9 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("command", "shown"), [step for block in CONSOLE for step in steps(block)], ids=lambda text: text.split("\n")[0][:40]
+    ("command", "shown"),
+    [step for block in CONSOLE for step in steps(block)],
+    ids=lambda text: text.split("\n")[0][:40],
 )
 def test_command(command: str, shown: str, project: Path) -> None:
     done = run(command, project)

@@ -54,49 +54,63 @@ PATTERNS: dict[str, tuple[list[str], list[str]]] = {
 """What each pattern takes and what it refuses, at the edges."""
 
 
-def edges(says: Schema, value: Any) -> Iterator[tuple[Any, bool]]:
-    """Values at the edges of what a schema says, and whether they are still inside."""
+Edge = tuple[Any, bool]
+"""A value, and whether it is still inside."""
+
+
+def edges(says: Schema, value: Any) -> Iterator[Edge]:
+    """Values at the edges of what a schema says; `value` is one that it takes."""
     kinds = says.get("type", [])
-    if "integer" in kinds:
-        yield from ((says[name], True) for name in ("minimum", "maximum") if name in says)
-        yield from ((says[name] + step, False) for name, step in (("minimum", -1), ("maximum", 1)) if name in says)
-    elif "number" in kinds:
-        for name, beyond in (("minimum", -math.inf), ("maximum", math.inf)):
-            if name in says:
-                yield from ((says[name], True), (math.nextafter(says[name], beyond), False))
-        if "exclusiveMinimum" in says:
-            yield from ((says["exclusiveMinimum"], False), (math.nextafter(says["exclusiveMinimum"], math.inf), True))
+    if "integer" in kinds or "number" in kinds:
+        yield from _number_edges(says, 1 if "integer" in kinds else None)
     if "pattern" in says:
-        taken, refused = PATTERNS[says["pattern"]]
-        yield from ((text, True) for text in taken)
-        yield from ((text, False) for text in refused)
-    elif "string" in kinds and "maxLength" in says:
+        yield from _pattern_edges(says["pattern"])
+    elif "string" in kinds:
         for letter in "xé😀":
-            yield from ((letter * says["maxLength"], True), (letter * (says["maxLength"] + 1), False))
-        yield from ((letter * says["minLength"], True) for letter in "xé" if "minLength" in says)
-        yield from (("x" * (says["minLength"] - 1), False) for _ in "x" if "minLength" in says)
+            yield from _size_edges(says, "Length", letter)
     if isinstance(value, list) and value:
-        yield from ((value[:1] * says[name], True) for name in ("minItems", "maxItems") if name in says)
-        yield from (
-            (value[:1] * (says[name] + step), False)
-            for name, step in (("minItems", -1), ("maxItems", 1))
-            if name in says
-        )
+        yield from _size_edges(says, "Items", value[:1])
     if isinstance(value, dict) and value and "propertyNames" in says:
-        taken, refused = PATTERNS[says["propertyNames"]["pattern"]]
         inside = next(iter(value.values()))
-        yield from (({text: inside}, True) for text in taken)
-        yield from (({text: inside}, False) for text in refused)
+        for name, good in _pattern_edges(says["propertyNames"]["pattern"]):
+            yield {name: inside}, good
 
 
-def put(base: Any, node: Node, value: Any) -> Any:
-    """The document with another value at the node's place."""
-    if not node.at:
+def _number_edges(says: Schema, step: int | None) -> Iterator[Edge]:
+    for name, way in (("inimum", -1), ("aximum", 1)):
+        if (edge := says.get(f"m{name}")) is not None:
+            beyond = edge + way if step else math.nextafter(edge, way * math.inf)
+            yield from ((edge, True), (beyond, False))
+        if (edge := says.get(f"exclusiveM{name}")) is not None:
+            within = edge - way if step else math.nextafter(edge, -way * math.inf)
+            yield from ((edge, False), (within, True))
+
+
+def _size_edges(says: Schema, what: str, one: Any) -> Iterator[Edge]:
+    if (least := says.get(f"min{what}")) is not None:
+        yield from ((one * least, True), (one * (least - 1), False))
+    if (most := says.get(f"max{what}")) is not None:
+        yield from ((one * most, True), (one * (most + 1), False))
+
+
+def _pattern_edges(pattern: str) -> Iterator[Edge]:
+    taken, refused = PATTERNS[pattern]
+    yield from ((text, True) for text in taken)
+    yield from ((text, False) for text in refused)
+
+
+def put(base: Any, at: Steps, value: Any) -> Any:
+    """The document with another value at a place."""
+    if not at:
         return value
     document = copy.copy(base)
-    inner = document
-    for step in node.at[:-1]:
-        inner[step] = copy.copy(inner[step])
-        inner = inner[step]
-    inner[node.at[-1]] = value
+    document[at[0]] = put(document[at[0]] if len(at) > 1 else None, at[1:], value)
     return document
+
+
+def models_take(document: Any) -> bool:
+    try:
+        msgspec.convert(document, Agent)
+    except msgspec.ValidationError:
+        return False
+    return True

@@ -1,60 +1,13 @@
-"""Every range of the spec language at its edges, from both sides, in the schema and in the models alike.
+"""Every range of the spec language at its edges, from both sides, in the schema and in the models alike."""
 
-The edges come from the schema, so a new key is tested without a line here; a new pattern needs examples in `PATTERNS`.
-"""
-
-import copy
-import math
-from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
-
-from agentrun.spec.v1 import agent, policy, tools, values
-from agentrun.spec.v1.agent import Agent
 
 from ..documents import changed, laid_out
 from ..rich import RICH
-from ..schemas import Node, Schema, keys, nodes, validator
-
-PATTERNS: dict[str, tuple[list[str], list[str]]] = {
-    values.NAME: (["a", "a" * 64, "a-b_9"], ["", "a" * 65, "A", "9a", "-a", "a b", "ä", "a.b", "а"]),  # noqa: RUF001 the last is Cyrillic
-    values.PARAM_NAME: (["a", "a" * 64, "a_9"], ["", "a" * 65, "a-b", "_a", "A", "9a"]),
-    values.DURATION: (
-        ["1ms", "1s", "1m", "1h", "1d", "9999999d"],
-        ["", "1", "0s", "01s", "10000000d", "1.5s", "-1s", "1 s", "1S", "1w", "1:30", "s"],
-    ),
-    values.MAGNITUDE: (
-        ["1k", "1.5M", "999999.999k", "999.999M", "1000M"],
-        ["", "1", "0k", "0.5M", "1000000k", "1001M", "1000.1M", "1.5555k", "1K", "1m", "1e3", "-1k", "1G"],
-    ),
-    values.BYTES: (
-        ["1KiB", "999999KiB", "999MiB"],
-        ["", "1", "0KiB", "1000000KiB", "1000MiB", "1.5MiB", "1KB", "1MB", "1GiB", "1kib", "1 KiB"],
-    ),
-    values.REFERENCE: (["m:f", "a.b.c:d_1", "_:_"], ["", "m", "m:", ":f", "m:f:g", "m:f.g", "9:f", "m-n:f", "m: f"]),
-    values.SECRET: (
-        ["${A}", "${_}", "${" + "A" * 128 + "}"],
-        ["", "A", "$A", "${}", "${9}", "${A}x", "${" + "A" * 129 + "}"],
-    ),
-    policy.TARGET: (["a", "*", "a.b", "a" * 128, "docs.*/x-Y"], ["", "A", "9", ".a", "a" * 129, "a b", "a,b", "[a]"]),
-    tools.ENV_NAME: (["A", "_a9", "A" * 128], ["", "9A", "A-B", "A" * 129, "A B", "A="]),
-    tools.HEADER_NAME: (["X", "X-Y", "!#$%&'*+.^_`|~", "x" * 128], ["", "x" * 129, "X Y", "X:", "X\r\nY", "é"]),
-    tools.HOST: (
-        ["a", "a.example", "*.a.example", "a.example:1", "a:99999", "a" * 253],
-        ["", "*", ".a", "a.", "-a", "a-", "a:", "a:123456", "a b", "https://a", "a/b", "a" * 254, "**.a"],
-    ),
-    tools.MCP_NAME: (["a", "A.b/c-d_*", "a" * 128], ["", "a" * 129, "a b", "a:b", "é"]),
-    agent.MODEL_NAME: (["a", "A.b:c/d@e-f_g", "a" * 128], ["", "a" * 129, ".a", "a b", "é"]),
-    agent.ROUTE: (
-        ["a/b", "a/B.c:d/e@f", "a" * 64 + "/" + "b" * 128],
-        ["", "a", "a/", "/b", "A/b", "a/ b", "a" * 65 + "/b", "a/" + "b" * 129],
-    ),
-    agent.TOOL_CHOICE: (["auto", "a.b-c_d", "a" * 128], ["", "a" * 129, "A", "9", "a b"]),
-    agent.FIELD_PATH: (["a", "*", "a.*.b-c_D.9", "a" * 256], ["", ".", "a.", ".a", "a..b", "a b", "a[0]", "a" * 257]),
-}
-"""What each pattern takes and what it refuses, at the edges."""
+from ..schemas import Node, keys, nodes, validator
+from .edges import PATTERNS, edges, models_take, put
 
 SCHEMA_ONLY = {f"policy.rules.[].{ruling}" for ruling in ("allow", "modify", "ask", "defer", "deny", "interrupt")}
 """One target has its pattern in the schema alone (spec/v1/policy.py says why)."""
@@ -80,67 +33,11 @@ def found() -> dict[str, tuple[Any, Node]]:
 FOUND = found()
 
 
-def edges(says: Schema, value: Any) -> Iterator[tuple[Any, bool]]:
-    """Values at the edges of what a schema says, and whether they are still inside."""
-    kinds = says.get("type", [])
-    if "integer" in kinds:
-        yield from ((says[name], True) for name in ("minimum", "maximum") if name in says)
-        yield from ((says[name] + step, False) for name, step in (("minimum", -1), ("maximum", 1)) if name in says)
-    elif "number" in kinds:
-        for name, beyond in (("minimum", -math.inf), ("maximum", math.inf)):
-            if name in says:
-                yield from ((says[name], True), (math.nextafter(says[name], beyond), False))
-        if "exclusiveMinimum" in says:
-            yield from ((says["exclusiveMinimum"], False), (math.nextafter(says["exclusiveMinimum"], math.inf), True))
-    if "pattern" in says:
-        taken, refused = PATTERNS[says["pattern"]]
-        yield from ((text, True) for text in taken)
-        yield from ((text, False) for text in refused)
-    elif "string" in kinds and "maxLength" in says:
-        for letter in "xé😀":
-            yield from ((letter * says["maxLength"], True), (letter * (says["maxLength"] + 1), False))
-        yield from ((letter * says["minLength"], True) for letter in "xé" if "minLength" in says)
-        yield from (("x" * (says["minLength"] - 1), False) for _ in "x" if "minLength" in says)
-    if isinstance(value, list) and value:
-        yield from ((value[:1] * says[name], True) for name in ("minItems", "maxItems") if name in says)
-        yield from (
-            (value[:1] * (says[name] + step), False)
-            for name, step in (("minItems", -1), ("maxItems", 1))
-            if name in says
-        )
-    if isinstance(value, dict) and value and "propertyNames" in says:
-        taken, refused = PATTERNS[says["propertyNames"]["pattern"]]
-        inside = next(iter(value.values()))
-        yield from (({text: inside}, True) for text in taken)
-        yield from (({text: inside}, False) for text in refused)
-
-
-def put(base: Any, node: Node, value: Any) -> Any:
-    """The document with another value at the node's place."""
-    if not node.at:
-        return value
-    document = copy.copy(base)
-    inner = document
-    for step in node.at[:-1]:
-        inner[step] = copy.copy(inner[step])
-        inner = inner[step]
-    inner[node.at[-1]] = value
-    return document
-
-
-def models_take(document: Any) -> bool:
-    try:
-        msgspec.convert(document, Agent)
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
 @pytest.mark.parametrize("key", sorted(FOUND))
 def test_edges(key: str) -> None:
     base, node = FOUND[key]
     for value, inside in edges(node.says, node.value):
-        document = put(base, node, value)
+        document = put(base, node.at, value)
         shown = str(value)[:80]
         assert validator("agent").is_valid(document) is inside, f"schema: {key} = {shown}"
         if key not in READ_FIRST and not (key in SCHEMA_ONLY and isinstance(value, str)):
@@ -152,7 +49,7 @@ def test_text_ends_where_it_ends(key: str) -> None:
     """`$` of Python's patterns also matches before a last line end, so it is the schema that must refuse it."""
     base, node = FOUND[key]
     for text in PATTERNS[node.says["pattern"]][0]:
-        assert not validator("agent").is_valid(put(base, node, f"{text}\n"))
+        assert not validator("agent").is_valid(put(base, node.at, f"{text}\n"))
 
 
 def test_every_key_is_tried() -> None:
@@ -164,4 +61,6 @@ def test_planted_loose_range() -> None:
     """An edge that is one off is seen."""
     base, node = FOUND["budgets.turns"]
     loose = {**node.says, "maximum": node.says["maximum"] + 1}
-    assert [value for value, inside in edges(loose, 1) if models_take(put(base, node, value)) is not inside] == [10_001]
+    assert [value for value, inside in edges(loose, 1) if models_take(put(base, node.at, value)) is not inside] == [
+        10_001
+    ]

@@ -76,7 +76,7 @@ class Faults:
 def short(name: str) -> str:
     """A name for a message: printable, and not a megabyte long."""
     shown = _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), name[:40])
-    return f"`{shown}{'…' if len(name) > 40 else ''}`"
+    return f'"{shown}{"…" if len(name) > 40 else ""}"'
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
@@ -87,5 +87,5 @@ def nearest(name: str, known: Collection[str]) -> str | None:
     candidates = sorted(other for other in known if abs(len(other) - len(name)) <= 3)[:100]
     found = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
     if found:
-        return f"did you mean `{found[0]}`?"
+        return f'did you mean "{found[0]}"?'
     return f"known here: {', '.join(sorted(known))}" if len(known) <= 8 else None
