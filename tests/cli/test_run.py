@@ -45,6 +45,12 @@ def test_quiet_leaves_only_the_answer() -> None:
     assert (done.err, bool(done.out)) == ("", True)
 
 
+def test_options_may_come_first() -> None:
+    assert agentrun("--mode", "replay", "--quiet", "specs/triage.yaml").code == 0
+    assert agentrun("specs/triage.yaml", AGENTRUN_MODE="replay").code == 0
+    assert agentrun("specs/triage.yaml", AGENTRUN_MODE="live").code == 2
+
+
 def test_json_gives_one_object() -> None:
     done = agentrun("specs/triage.yaml", "--json")
     (line,) = done.lines()

@@ -40,7 +40,14 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     env = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
     argv = shlex.split(command)
     if argv[0] == "make":  # the same as the Makefile does once the environment is there
-        recipe = subprocess.run(["make", "-n", *argv[1:]], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        recipe = subprocess.run(
+            ["make", "--no-print-directory", "-n", *argv[1:]],
+            cwd=ROOT,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         argv = shlex.split(recipe.strip().splitlines()[-1])
     argv[0] = str(BIN / Path(argv[0]).name)
     return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=60)

@@ -1,119 +1,145 @@
-"""Random agent documents that the schema takes, made from the schema: a new key is in them without a line here."""
+"""Random agent documents that the schema takes, made from the schema: a new key is in them without a line here.
+
+They are made by a plain random generator and not drawn piece by piece by hypothesis, which takes ten times as long for
+documents of this size and repeats itself. A seed tells a document.
+"""
 
 import random
 import re
-from functools import cache
 from typing import Any
 
 import yaml
-from hypothesis import strategies as st
 
 from ..schemas import Schema, shipped
+from .edges import PATTERNS
 
-Strategy = st.SearchStrategy[Any]
+TEXTS = [
+    *(
+        "",
+        "a",
+        "Be kind.",
+        "no",
+        "on",
+        "null",
+        "~",
+        "true",
+        "1e3",
+        "0o17",
+        "012",
+        "1_000",
+        "1:30",
+        ".inf",
+        "2020-01-01",
+    ),
+    *("- a", "a: b", "# a", "{a}", "[a", "%a", "@a", "`a", "'a", '"a', "a\\n", "*a", "&a", "!a", "|", ">", "? a", "<<"),
+    *(
+        " a ",
+        "a\nb\n",
+        "\n\na",
+        "a\tb",
+        "é",
+        "日本",
+        "😀",
+        "\u2028",
+        "\x85",
+        "\x1b[2J",
+        "\u202e",
+        "\u200b",
+        "{{ a }}",
+        "${A}",
+    ),
+]
+ANYTHING = [None, True, False, 0, -1, 2**53 - 1, 1.5, 1e300, -0.0, [], {}, [1, [None]], {"a": {"b": "c"}, "on": "no"}]
+JSON_SCHEMAS = [
+    {"type": "string", "default": "x"},
+    {"type": "object", "properties": {"id": {"type": "string", "maxLength": 3}}, "required": ["id"]},
+    {"type": "array", "items": {"enum": [1, 2.5, None, True, "no"]}},
+    {},
+]
 
-TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_characters="\ufeff"), max_size=12)
-NAMES = TEXTS.filter(lambda text: text not in ("", "<<"))
-LINES = st.lists(TEXTS, max_size=3).map("\n".join)
-JSON_SCHEMAS = st.sampled_from(
-    [
-        {"type": "string", "default": "x"},
-        {"type": "object", "properties": {"id": {"type": "string", "maxLength": 3}}, "required": ["id"]},
-        {"type": "array", "items": {"enum": [1, 2.5, None, True, "no"]}},
-        {},
-    ]
-)
-NUMBERS = st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False, width=32)
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | NUMBERS | TEXTS,
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2),
-    max_leaves=4,
-)
 
-
-def agents(*, files: bool = True) -> Strategy:
-    """Agent documents; without `files` nothing in them is a `{file: …}`."""
-    return _agents(files)
-
-
-@cache
-def _agents(files: bool) -> Strategy:
-    return _Maker(files).values(shipped("agent"))
+def agent(seed: int, *, files: bool = True) -> dict[str, Any]:
+    """A random agent; without `files` nothing in it is a `{file: …}`."""
+    made: dict[str, Any] = _Maker(random.Random(seed), files).value(shipped("agent"))  # noqa: S311 nothing secret
+    return made
 
 
 class _Maker:
     """Makes values that a schema takes. It knows the few forms that our schemas have, and fails on any other."""
 
-    def __init__(self, files: bool) -> None:
+    def __init__(self, chance: random.Random, files: bool) -> None:
+        self.chance = chance
         self.files = files
         self.defs: Schema = shipped("agent")["$defs"]
 
-    def values(self, schema: Schema) -> Strategy:
+    def value(self, schema: Schema) -> Any:
         if "enum" in schema:
-            return st.sampled_from(schema["enum"])
-        if schema.get("$ref", "").endswith("/JsonSchema"):
-            return JSON_SCHEMAS | self.values(self.defs["FileRef"]) if self.files else JSON_SCHEMAS
+            return self.chance.choice(schema["enum"])
         if schema.get("if") == {"type": "array"}:  # a shared part; lists and files of parts are laid out on disk
-            return self.values(self.defs[schema["else"]["$ref"].rpartition("/")[2]]["else"])
+            return self.value(self.definition(schema["else"])["else"])
         if "$ref" in schema:
-            return self.values(self.defs[schema["$ref"].rpartition("/")[2]])
-        assert "if" not in schema
-        kinds = schema.get("type")
-        if kinds is None:
-            return ANYTHING
-        return st.one_of([self.of_type(kind, schema) for kind in ([kinds] if isinstance(kinds, str) else kinds)])
-
-    def of_type(self, kind: str, schema: Schema) -> Strategy:
+            definition = self.definition(schema)
+            return self.json_schema() if "JsonSchema" in schema["$ref"] else self.value(definition)
+        assert not schema.keys() & {"if", "then", "else"}
+        if "type" not in schema:
+            return self.chance.choice([*ANYTHING, *TEXTS])
         choices = {part["if"]["type"]: part["then"] for part in schema.get("allOf", ()) if "type" in part["if"]}
-        if kind in choices:
-            return (
-                self.values(choices[kind])
-                if self.files or not choices[kind].get("$ref", "").endswith("FileRef")
-                else st.nothing()
-            )
+        kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        usable = [kind for kind in kinds if self.files or "FileRef" not in choices.get(kind, {}).get("$ref", "")]
+        kind = self.chance.choice(usable)
+        return self.value(choices[kind]) if kind in choices else self.of_type(kind, schema)
+
+    def definition(self, reference: Schema) -> Schema:
+        found: Schema = self.defs[reference["$ref"].rpartition("/")[2]]
+        return found
+
+    def json_schema(self) -> Any:
+        return self.value(self.defs["FileRef"]) if self.files and self.often(0.3) else self.chance.choice(JSON_SCHEMAS)
+
+    def often(self, share: float) -> bool:
+        return self.chance.random() < share
+
+    def of_type(self, kind: str, schema: Schema) -> Any:
         match kind:
             case "string":
-                return _texts(schema)
+                return self.text(schema)
             case "integer":
-                return st.integers(schema["minimum"], schema["maximum"])
+                edge = self.chance.choice([schema["minimum"], schema["maximum"]])
+                return edge if self.often(0.2) else self.chance.randint(schema["minimum"], schema["maximum"])
             case "number":
-                low = schema.get("minimum", schema.get("exclusiveMinimum"))
-                return st.floats(low, schema["maximum"], exclude_min="exclusiveMinimum" in schema)
+                low: float = schema.get("minimum", schema.get("exclusiveMinimum", 0))
+                return schema["maximum"] if self.often(0.2) else self.chance.uniform(low + 0.01, schema["maximum"])
             case "boolean":
-                return st.booleans()
+                return self.often(0.5)
             case "array":
                 least = schema.get("minItems", 0)
-                return st.lists(self.values(schema["items"]), min_size=least, max_size=least + 2)
+                return [self.value(schema["items"]) for _ in range(least + self.chance.randint(0, 2))]
             case "object":
-                return self.objects(schema)
+                return self.mapping(schema)
         raise AssertionError(kind)
 
-    def objects(self, schema: Schema) -> Strategy:
+    def text(self, schema: Schema) -> str:
+        if "pattern" in schema:
+            return self.chance.choice(PATTERNS[schema["pattern"]][0])
+        fits = [text for text in TEXTS if len(text) >= schema.get("minLength", 0)]
+        return self.chance.choice(fits) if fits else "x" * int(schema["minLength"])
+
+    def mapping(self, schema: Schema) -> Any:
         if "properties" not in schema:
+            names = PATTERNS[schema["propertyNames"]["pattern"]][0] if "propertyNames" in schema else TEXTS[1:]
+            names = [name for name in names if name != "<<"]
             inside = schema.get("additionalProperties", {})
-            names = _texts(schema["propertyNames"]) if "propertyNames" in schema else NAMES
-            return st.dictionaries(names, self.values(inside), max_size=2)
+            return {name: self.value(inside) for name in self.chance.sample(names, self.chance.randint(0, 2))}
         if "additionalProperties" not in schema:  # tools and sinks, by kind
-            return st.one_of([self.values(part["then"]) for part in schema["allOf"]])
-        made = {key: self.values(inner) for key, inner in schema["properties"].items()}
-        required = {key: made[key] for key in schema.get("required", ())}
-        optional = {key: value for key, value in made.items() if key not in required}
-        return st.fixed_dictionaries(required, optional=optional)
-
-
-def _texts(schema: Schema) -> Strategy:
-    if "pattern" in schema:
-        longest = schema.get("maxLength", 1000)
-        return st.from_regex(re.compile(schema["pattern"]), fullmatch=True).filter(lambda t: len(t) <= longest)
-    if schema.get("maxLength", 1000) < 20_000:
-        least = schema.get("minLength", 0)
-        return TEXTS.map(lambda text: text if len(text) >= least else text + "x" * least)
-    return LINES
+            return self.value(self.chance.choice(schema["allOf"])["then"])
+        used = [key for key in schema["properties"] if key in schema.get("required", ()) or self.often(0.5)]
+        self.chance.shuffle(used)
+        return {key: self.value(schema["properties"][key]) for key in used}
 
 
 def written(document: Any, seed: int) -> str:
-    """A document as YAML in one of many styles. One seed writes equal values in the same style."""
-    chance = random.Random(seed)  # noqa: S311 no secret is made here
+    """A document as YAML in one of many styles. A seed always gives the same style."""
+    chance = random.Random(seed)  # noqa: S311 as above
     quotes = chance.choices((None, "'", '"'), k=64)
 
     class Dumper(yaml.SafeDumper):
@@ -121,14 +147,17 @@ def written(document: Any, seed: int) -> str:
             return True
 
         def represent_text(self, text: str) -> yaml.Node:
-            simple = re.fullmatch(r"[A-Za-z][A-Za-z0-9_ /-]*[A-Za-z_]", text)
-            style = quotes[len(text) % 64] if simple else '"'
-            return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+            simple = re.fullmatch(r"[A-Za-z][A-Za-z0-9_ /-]*[A-Za-z_]", text)  # PyYAML quotes for YAML 1.1 only
+            return self.represent_scalar("tag:yaml.org,2002:str", text, quotes[len(text) % 64] if simple else '"')
 
     Dumper.add_representer(str, Dumper.represent_text)
-    flow = chance.choice((True, False, None))
     text: str = yaml.dump(
-        document, Dumper=Dumper, sort_keys=False, allow_unicode=chance.random() < 0.5, width=10_000,
-        default_flow_style=flow, indent=chance.choice((2, 4)),
-    )  # fmt: skip
+        document,
+        Dumper=Dumper,
+        sort_keys=False,
+        allow_unicode=chance.random() < 0.5,
+        width=10_000,
+        default_flow_style=chance.choice((True, False, None)),
+        indent=chance.choice((2, 4)),
+    )
     return f"# {seed}\n\n{text}" if seed % 2 else text

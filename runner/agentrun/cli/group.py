@@ -54,8 +54,8 @@ class Agentrun(click.Group):
             formatter.write_dl([(name, text) for name, (text, _) in COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        first = next((arg for arg in args if not arg.startswith("-")), None)
-        if first is not None and first not in COMMANDS and _is_spec(first):
+        own = ("-h", "--help", "--version")
+        if args and args[0] not in (*own, *COMMANDS) and (args[0].startswith("-") or _is_spec(args[0])):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 

@@ -25,35 +25,20 @@ spend: what this run has used so far (tokens; cost in micro-dollars; time in mil
 tool was executed in this run. session: earlier runs and their turns."""
 
 
-@lru_cache(maxsize=1)
-def _environment() -> Any:
-    text, anything, number = cel.Type.STRING, cel.Type.DYN, cel.Type.INT
-    counts = cel.Type.Map(text, number)
-    kinds = {"args": anything, "params": anything}
-    return cel.NewEnv(
-        variables={name: cel.Type.Map(text, kinds[name]) if name in kinds else counts for name in VARIABLES}
-    )
+_ANYTHING = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
+_COUNTS = cel.Type.Map(cel.Type.STRING, cel.Type.INT)
+_ENVIRONMENT = cel.NewEnv(variables={name: _ANYTHING if name in ("args", "params") else _COUNTS for name in VARIABLES})
 
 
 @lru_cache(maxsize=4096)
 def compiled(expression: str) -> Any:
     """The compiled expression. Raises RuntimeError with positions when it is not one."""
-    return _environment().compile(expression)
+    return _ENVIRONMENT.compile(expression)
 
 
 def constant(expression: str) -> bool | None:
     """The value of a condition that reads no variable, else None."""
-    if any(name in expression for name in VARIABLES):
-        return None
-    try:
-        return _truth(_bare().compile(expression), {})
-    except RuntimeError:
-        return None
-
-
-@lru_cache(maxsize=1)
-def _bare() -> Any:
-    return cel.NewEnv(variables={})
+    return None if any(name in expression for name in VARIABLES) else holds(expression, {})
 
 
 def holds(expression: str, variables: Mapping[str, Any]) -> bool | None:

@@ -33,6 +33,7 @@ _MAX_REREAD: Final = 40_000
 _ENVIRONMENT: Final = Environment(  # noqa: S701 - it never renders, and prompts are not HTML
     trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
 )
+_LEXER: Final = _ENVIRONMENT.lexer
 _NEWLINE: Final = re.compile(r"\r\n?")
 _ESCAPE: Final = re.compile(
     r"\\(?:[\\'\"\nabfnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|U0010[0-9a-fA-F]{4}|(.))",
@@ -53,7 +54,7 @@ class _OffsetParser(Parser):
 
     def __init__(self, tokens: list[Token]) -> None:
         super().__init__(_ENVIRONMENT, "")
-        self.stream = TokenStream(_ENVIRONMENT.lexer.wrap(tokens), None, None)
+        self.stream = TokenStream(_LEXER.wrap(tokens), None, None)
 
 
 def parse(source: str, faults: Faults) -> nodes.Template | None:
@@ -96,7 +97,7 @@ def _lex(source: str, faults: Faults) -> list[Token] | None:
     tokens: list[Token] = []
     offset = 0
     try:
-        for _, kind, text in _ENVIRONMENT.lexer.tokeniter(source, None):
+        for _, kind, text in _LEXER.tokeniter(source, None):
             offset = source.index(text, offset)  # only white space was stripped in between
             tokens.append(Token(offset, kind, text))
             offset += len(text)
