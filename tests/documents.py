@@ -1,7 +1,8 @@
 """Documents as data: written to disk, changed in one place, or laid out in several files."""
 
-import copy
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,21 @@ import yaml
 Document = dict[str, Any]
 
 
-def yaml_text(document: Any, **layout: Any) -> str:
-    """A document as people might write it, without aliases."""
+def yaml_text(document: Any, quotes: Sequence[str | None] = (None,), **layout: Any) -> str:
+    """A document as people might write it, without aliases. `quotes` are taken in turn where none are needed."""
 
     class Dumper(yaml.SafeDumper):
         def ignore_aliases(self, data: Any) -> bool:
             return True
 
-    text: str = yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=1000, **layout)
+        def represent_text(self, text: str) -> yaml.Node:
+            simple = re.fullmatch(r"[A-Za-z][A-Za-z0-9_ /-]*[A-Za-z_]", text)  # PyYAML quotes for YAML 1.1 only
+            style = quotes[len(text) % len(quotes)] if simple else '"'
+            return self.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+    Dumper.add_representer(str, Dumper.represent_text)
+    settings = {"sort_keys": False, "allow_unicode": True, "width": 10_000, **layout}
+    text: str = yaml.dump(document, Dumper=Dumper, **settings)
     return text
 
 
@@ -30,7 +38,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 def changed(document: Document, at: str, value: Any) -> Document:
     """A copy of a document with one value changed; `at` is a dotted path, with numbers for items."""
-    copied = copy.deepcopy(document)
+    copied: Document = json.loads(json.dumps(document))  # not deepcopy, which keeps shared what is shared
     *way, last = at.split(".")
     inner: Any = copied
     for step in way:
@@ -67,8 +75,8 @@ class _Layout:
 
 def laid_out(document: Document, *, parts: bool = True) -> tuple[Document, dict[str, str]]:
     """The same agent with all that can be in files in files, and these; without `parts`, texts and schemas only."""
-    spec, layout = copy.deepcopy(document), _Layout()
-    for key in {"instructions", "input"} & spec.keys():
+    spec, layout = json.loads(json.dumps(document)), _Layout()
+    for key in [key for key in ("instructions", "input") if key in spec]:
         spec[key] = layout.text(key, spec[key])
     if "prompt" in spec.get("context", {}).get("compaction", {}):
         spec["context"]["compaction"]["prompt"] = layout.text("prompt", spec["context"]["compaction"]["prompt"])
@@ -81,6 +89,6 @@ def laid_out(document: Document, *, parts: bool = True) -> tuple[Document, dict[
             tool["args"] = layout.schema(f"{name}-args", tool["args"])
         for action, schema in tool.get("actions", {}).items():
             tool["actions"][action] = layout.schema(f"{name}-{action}", schema)
-    for key in {"tools", "policy", "budgets"} & spec.keys() if parts else ():
+    for key in [key for key in ("tools", "policy", "budgets") if parts and key in spec]:
         spec[key] = layout.part(key, spec[key])
     return spec, layout.files

@@ -114,7 +114,7 @@ POLICY: Document = {
             "reason": "a person looks at it",
         },
         {"id": "rewrites", "modify": "run", "set": {"id": "checkout"}},
-        {"id": "masks", "on": "tool_result", "modify": "lookup", "mask": ["token=[a-z]+", "pin=[0-9]+"]},
+        {"id": "masks", "on": "tool_result", "modify": "*", "mask": ["token=[a-z]+", "pin=[0-9]+"]},
         {"id": "waits", "defer": "refund", "when": "args.amount > 500.0"},
         {"id": "refuses", "deny": "refund", "when": "args.amount > 900.0"},
         {"id": "ends", "interrupt": "run", "when": "args.id == 'root'"},
@@ -281,7 +281,9 @@ FILES: dict[str, str] = {
     "code/shop/hooks.py": "def check(event: dict) -> None: ...\ndef greet(event: dict) -> None: ...\n",
     "specs/rich.lock": (
         '{"agentrun_lock": "1", "origin": "a test", "routes": {"anthropic/claude-haiku-4-5":'
-        ' {"price": {"input": 1000000, "output": 5000000, "cached_input": 100000}, "context_window": 200000}}}\n'
+        ' {"price": {"input": 1000000, "output": 5000000, "cached_input": 100000}, "context_window": 200000},'
+        ' "anthropic/claude-sonnet-4-5": {"price": {"input": 3000000, "output": 15000000, "cached_input": 300000},'
+        ' "context_window": null}}}\n'
     ),
 }
 

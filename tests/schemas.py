@@ -53,7 +53,7 @@ def flat(name: str, schema: Schema, value: Any) -> Schema:
         for key, keyword in flat(name, part, value).items():
             if key == "properties":
                 found[key] = {**found.get(key, {}), **keyword}
-            elif key != "description":
+            elif key not in ("description", "type") or key not in found:
                 found[key] = keyword
     return found
 

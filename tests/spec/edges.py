@@ -108,9 +108,9 @@ def put(base: Any, at: Steps, value: Any) -> Any:
     return document
 
 
-def models_take(document: Any) -> bool:
+def models_take(document: Any, model: type = Agent) -> bool:
     try:
-        msgspec.convert(document, Agent)
+        msgspec.convert(document, model)
     except msgspec.ValidationError:
         return False
     return True

@@ -5,11 +5,9 @@ documents of this size and repeats itself. A seed tells a document.
 """
 
 import random
-import re
 from typing import Any
 
-import yaml
-
+from ..documents import yaml_text
 from ..schemas import Schema, shipped
 from .edges import PATTERNS
 
@@ -107,7 +105,7 @@ class _Maker:
                 edge = self.chance.choice([schema["minimum"], schema["maximum"]])
                 return edge if self.often(0.2) else self.chance.randint(schema["minimum"], schema["maximum"])
             case "number":
-                low: float = schema.get("minimum", schema.get("exclusiveMinimum", 0))
+                low = float(schema.get("minimum") or schema.get("exclusiveMinimum") or 0)
                 return schema["maximum"] if self.often(0.2) else self.chance.uniform(low + 0.01, schema["maximum"])
             case "boolean":
                 return self.often(0.5)
@@ -140,23 +138,10 @@ class _Maker:
 def written(document: Any, seed: int) -> str:
     """A document as YAML in one of many styles. A seed always gives the same style."""
     chance = random.Random(seed)  # noqa: S311 as above
-    quotes = chance.choices((None, "'", '"'), k=64)
-
-    class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
-
-        def represent_text(self, text: str) -> yaml.Node:
-            simple = re.fullmatch(r"[A-Za-z][A-Za-z0-9_ /-]*[A-Za-z_]", text)  # PyYAML quotes for YAML 1.1 only
-            return self.represent_scalar("tag:yaml.org,2002:str", text, quotes[len(text) % 64] if simple else '"')
-
-    Dumper.add_representer(str, Dumper.represent_text)
-    text: str = yaml.dump(
+    text = yaml_text(
         document,
-        Dumper=Dumper,
-        sort_keys=False,
+        quotes=chance.choices((None, "'", '"'), k=64),
         allow_unicode=chance.random() < 0.5,
-        width=10_000,
         default_flow_style=chance.choice((True, False, None)),
         indent=chance.choice((2, 4)),
     )

@@ -1,66 +1,90 @@
 """Every range of the spec language at its edges, from both sides, in the schema and in the models alike."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from agentrun.spec.schema import DOCUMENTS
+
 from ..documents import changed, laid_out
-from ..rich import RICH
+from ..rich import BUDGETS, POLICY, RICH, TOOLS
 from ..schemas import Node, keys, nodes, validator
 from .edges import PATTERNS, edges, models_take, put
 
 SCHEMA_ONLY = {f"policy.rules.[].{ruling}" for ruling in ("allow", "modify", "ask", "defer", "deny", "interrupt")}
 """One target has its pattern in the schema alone (spec/v1/policy.py says why)."""
 
-TEXT_FILES = {"instructions.file", "instructions.[].file", "input.file", "context.compaction.prompt.file"}
-READ_FIRST = {key for key in keys("agent") if key.endswith(".file")} - TEXT_FILES
-"""Files of parts and schemas are read before there is a model."""
+TEXT_FILES = ("instructions.file", "instructions.[].file", "input.file", "context.compaction.prompt.file")
+"""Other files, of parts and schemas, are read before there is a model."""
 
 _FILES = laid_out(RICH, parts=False)[0]
-BASES = (RICH, _FILES, changed(_FILES, "instructions", {"file": "all.md"}), laid_out(RICH)[0])
+CASE = {"name": "a", "input": "x", "params": {"a": 1}, "profile": "ci", "approvals": {"refund": "denied"}}
+DOCUMENTS_OF: dict[str, list[Any]] = {
+    "agent": [RICH, _FILES, changed(_FILES, "instructions", {"file": "all.md"}), laid_out(RICH)[0]],
+    "tools": [{"agentrun": "1", "tools": TOOLS}],
+    "policy": [{"agentrun": "1", "policy": POLICY}],
+    "budgets": [{"agentrun": "1", "budgets": BUDGETS}],
+    "cases": [{"agentrun": "1", "cases": [CASE]}],
+}
 
 
-def found() -> dict[str, tuple[Any, Node]]:
-    """One place for every key, item and name that a document may have, and the document it is in."""
-    places: dict[str, tuple[Any, Node]] = {}
-    for base in BASES:
-        for node in nodes("agent", base):
-            if base is not BASES[-1] or node.key in READ_FIRST:
-                places.setdefault(node.key, (base, node))
+class Found(NamedTuple):
+    """A key, item or name of a document, in a document that has it."""
+
+    kind: str
+    base: Any
+    node: Node
+
+    @property
+    def in_models(self) -> bool:
+        return not self.node.key.endswith(".file") or self.node.key in TEXT_FILES
+
+
+def found() -> dict[str, Found]:
+    """One place for every key, item and name that a document may have."""
+    places: dict[str, Found] = {}
+    for kind, bases in DOCUMENTS_OF.items():
+        for base in bases:
+            for node in nodes(kind, base):
+                one = Found(kind, base, node)
+                if not isinstance(base.get("tools"), list) or not one.in_models:  # a list of parts has no model
+                    places.setdefault(f"{kind}: {node.key}", one)
     return places
 
 
 FOUND = found()
 
 
-@pytest.mark.parametrize("key", sorted(FOUND))
-def test_edges(key: str) -> None:
-    base, node = FOUND[key]
+@pytest.mark.parametrize("name", FOUND)
+def test_edges(name: str) -> None:
+    kind, base, node = FOUND[name]
     for value, inside in edges(node.says, node.value):
         document = put(base, node.at, value)
-        shown = str(value)[:80]
-        assert validator("agent").is_valid(document) is inside, f"schema: {key} = {shown}"
-        if key not in READ_FIRST and not (key in SCHEMA_ONLY and isinstance(value, str)):
-            assert models_take(document) is inside, f"models: {key} = {shown}"
+        shown = f"{name} = {str(value)[:80]}"
+        assert validator(kind).is_valid(document) is inside, f"schema: {shown}"
+        if FOUND[name].in_models and not (node.key in SCHEMA_ONLY and isinstance(value, str)):
+            assert models_take(document, DOCUMENTS[kind]) is inside, f"models: {shown}"
 
 
-@pytest.mark.parametrize("key", sorted(key for key in FOUND if "pattern" in FOUND[key][1].says))
-def test_text_ends_where_it_ends(key: str) -> None:
+@pytest.mark.parametrize("name", [name for name, (_, _, node) in FOUND.items() if "pattern" in node.says])
+def test_text_ends_where_it_ends(name: str) -> None:
     """`$` of Python's patterns also matches before a last line end, so it is the schema that must refuse it."""
-    base, node = FOUND[key]
+    kind, base, node = FOUND[name]
     for text in PATTERNS[node.says["pattern"]][0]:
-        assert not validator("agent").is_valid(put(base, node.at, f"{text}\n"))
+        assert not validator(kind).is_valid(put(base, node.at, f"{text}\n"))
 
 
 def test_every_key_is_tried() -> None:
-    assert keys("agent") <= FOUND.keys()
-    assert sum(1 for _, node in FOUND.values() for _ in edges(node.says, node.value)) > 1000
+    for kind in ("agent", "policy", "budgets", "cases"):
+        assert {f"{kind}: {key}" for key in keys(kind)} <= FOUND.keys()
+    in_tools = {key for key in keys("tools") if not key.endswith(".file")}  # these are tried in an agent
+    assert {f"tools: {key}" for key in in_tools} <= FOUND.keys()
+    assert sum(1 for one in FOUND.values() for _ in edges(one.node.says, one.node.value)) > 2000
 
 
 def test_planted_loose_range() -> None:
     """An edge that is one off is seen."""
-    base, node = FOUND["budgets.turns"]
+    _, base, node = FOUND["agent: budgets.turns"]
     loose = {**node.says, "maximum": node.says["maximum"] + 1}
-    assert [value for value, inside in edges(loose, 1) if models_take(put(base, node.at, value)) is not inside] == [
-        10_001
-    ]
+    wrong = [value for value, inside in edges(loose, 1) if models_take(put(base, node.at, value)) is not inside]
+    assert wrong == [10_001]

@@ -7,25 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import jsonschema_rs
 from msgspec import UNSET, Struct
 
+from agentrun.compiler.bounds import beyond_bounds
 from agentrun.compiler.build import build
 from agentrun.compiler.build_tools import Child
 from agentrun.compiler.contracts import resolved
 from agentrun.compiler.fingerprint import PackageFile, sealed
 from agentrun.compiler.lint import lint
+from agentrun.compiler.lint_texts import secret_problems
 from agentrun.compiler.lock import Lock, lock_path, read_lock, route_name
 from agentrun.compiler.resolve import Read, Spec, read_spec
+from agentrun.compiler.salvage import follows
 from agentrun.core.package import Package
 from agentrun.errors import SpecError
+from agentrun.spec.document import MAX_PROBLEMS
 from agentrun.spec.files import FileRefused, read_inside
 from agentrun.spec.problems import DocumentError, Problem, arrange, did_you_mean, quoted
 from agentrun.spec.tree import at, place_of
 from agentrun.spec.v1.agent import FallbackModel
 from agentrun.spec.v1.tools import AgentTool
+
+
+MOST_AGENTS = 100
+"""Sub-agents below one agent, each counted as often as it is called."""
+MOST_TEXT = 3 * 1024 * 1024
+"""Characters of a spec with its files, its sub-agents and all its profiles."""
 
 
 class Compiled(Struct, frozen=True):
@@ -60,32 +72,57 @@ def compiled_or_raise(
 def validate_spec(path: Path) -> list[Problem]:
     """Problems of a spec and of each of its profiles."""
     read = read_spec(path)
-    problems = list(_Compiler().compiled(read, ()).problems)
-    if not any(problem.severity == "error" for problem in problems):
+    compiler = _Compiler()
+    problems = list(compiler.compiled(read, ()).problems)
+    if read.spec is not None and not any(problem.severity == "error" for problem in problems):
         for profile in read.profiles:
-            problems += compile_spec(path, profile).problems
+            if compiler.text > MOST_TEXT:
+                place = place_of(read.spec.root, ["profiles", profile], key=True)
+                message = "with all its profiles and sub-agents the spec is too large to be checked"
+                problems.append(Problem(place, "spec.too_large", message, "use fewer profiles, or smaller files"))
+                break
+            problems += compiler.compiled(read_spec(path, profile), ()).problems
     return arrange(problems)
+
+
+class _Trail(NamedTuple):
+    """An agent on the way to a sub-agent."""
+
+    path: Path
+    depth: int
+    """How deep sub-agents may be below it."""
 
 
 class _Compiler:
     """Compiles a spec and its sub-agents."""
 
-    def compiled(self, read: Read, trail: tuple[Path, ...]) -> Compiled:
-        problems = list(read.problems)
-        if read.spec is None:
-            return Compiled(None, None, tuple(arrange(problems)))
-        spec = read.spec
-        problems += lint(spec)
-        children, below = self._children(spec, (*trail, spec.path))
-        problems += below
-        lock, damaged = _lock(spec)
-        problems += damaged or _prices(spec, lock)
-        ordered = tuple(arrange(problems))
-        if any(problem.severity == "error" for problem in ordered):
-            return Compiled(spec, None, ordered)
-        return Compiled(spec, build(spec, lock, children), ordered)
+    def __init__(self) -> None:
+        self.agents = 0
+        self.text = 0
+        """Characters of all specs that were compiled, each time one was."""
 
-    def _children(self, spec: Spec, trail: tuple[Path, ...]) -> tuple[dict[str, Child], list[Problem]]:
+    def compiled(self, read: Read, trail: tuple[_Trail, ...]) -> Compiled:
+        problems = list(read.problems)
+        spec = read.spec or read.rest
+        if read.spec is None and read.written is not None:
+            problems += islice(secret_problems(read.written, ""), MAX_PROBLEMS)
+        if spec is None:
+            return Compiled(None, None, _foremost(problems))
+        self.text += spec.size
+        beyond = list(beyond_bounds(spec))
+        if beyond:
+            return Compiled(read.spec, None, _foremost([*problems, *beyond]))
+        problems += [problem for problem in lint(spec) if not follows(problem, read.doubtful)]
+        children, below = self._children(spec, (*trail, _Trail(spec.path, spec.agent.limits.depth)))
+        lock, damaged = _lock(spec)
+        problems += below
+        problems += damaged or [problem for problem in _prices(spec, lock) if not follows(problem, read.doubtful)]
+        foremost = _foremost(problems)
+        if read.spec is None or any(problem.severity == "error" for problem in foremost):
+            return Compiled(read.spec, None, foremost)
+        return Compiled(spec, build(spec, lock, children), foremost)
+
+    def _children(self, spec: Spec, trail: tuple[_Trail, ...]) -> tuple[dict[str, Child], list[Problem]]:
         children: dict[str, Child] = {}
         problems: list[Problem] = []
         for name, tool in spec.agent.tools.items():
@@ -97,22 +134,45 @@ class _Compiler:
                     children[name] = Child(found.package, None if description is UNSET else description)
         return children, problems
 
-    def _child(self, spec: Spec, name: str, tool: AgentTool, trail: tuple[Path, ...]) -> Compiled:
+    def _child(self, spec: Spec, name: str, tool: AgentTool, trail: tuple[_Trail, ...]) -> Compiled:
         place = place_of(spec.root, ["tools", name, "spec"])
         try:
             path = read_inside(spec.project.root, place.source.path.parent, tool.spec).path
         except FileRefused as refused:
             return Compiled(None, None, (Problem(place, refused.code, refused.message, refused.hint),))
-        if path in trail:
-            loop = " → ".join(one.name for one in [*trail[trail.index(path) :], path])
-            return Compiled(None, None, (Problem(place, "spec.agent_cycle", f"sub-agents call each other: {loop}"),))
-        if len(trail) > spec.agent.limits.depth:
-            message = f"sub-agents are nested deeper than limits.depth ({spec.agent.limits.depth})"
-            return Compiled(None, None, (Problem(place, "spec.agent_depth", message),))
+        refusal = self._refusal(path, trail)
+        if refusal is not None:
+            return Compiled(None, None, (Problem(place, *refusal),))
+        if self.agents > MOST_AGENTS or self.text > MOST_TEXT:
+            return Compiled(None, None, ())  # told once
+        self.agents += 1
         child = self.compiled(read_spec(path, None if tool.profile is UNSET else tool.profile), trail)
         wrong = tuple(_child_params(spec, name, tool, child.spec)) if child.spec else ()
+        if self.agents > MOST_AGENTS or self.text > MOST_TEXT:
+            message = f"there are more than {MOST_AGENTS} sub-agents in all, or their specs are too large together"
+            wrong = (*wrong, Problem(place, "spec.too_large", message, "use fewer sub-agents"))
         warnings_left = tuple(problem for problem in child.problems if problem.severity == "error")
         return Compiled(child.spec, child.package, (*warnings_left, *wrong))
+
+    def _refusal(self, path: Path, trail: tuple[_Trail, ...]) -> tuple[str, str, str] | None:
+        """Why an agent cannot be a sub-agent here."""
+        for above, one in enumerate(trail):
+            if one.path == path:
+                loop = " → ".join(step.path.name for step in [*trail[above:], one])
+                hint = "let one of them do its part without the other"
+                return "spec.agent_cycle", f"sub-agents call each other: {loop}", hint
+        for above, one in enumerate(trail):
+            if len(trail) - above > one.depth:
+                message = f"sub-agents are nested deeper than limits.depth ({one.depth}) of {one.path.name} allows"
+                return "spec.agent_depth", message, "call this agent from one that is higher up"
+        return None
+
+
+def _foremost(problems: list[Problem]) -> tuple[Problem, ...]:
+    """The problems in order; of very many only errors, and only the first of them."""
+    ordered = arrange(problems)
+    errors = [problem for problem in ordered if problem.severity == "error"]
+    return tuple(ordered if len(errors) <= MAX_PROBLEMS else errors[:MAX_PROBLEMS])
 
 
 def _child_params(spec: Spec, name: str, tool: AgentTool, child: Spec) -> Iterator[Problem]:
@@ -124,10 +184,12 @@ def _child_params(spec: Spec, name: str, tool: AgentTool, child: Spec) -> Iterat
             yield Problem(place, "spec.unknown_param", f"the sub-agent has no param {quoted(param)}", hint)
             continue
         try:
-            validator = jsonschema_rs.Draft202012Validator(resolved(node), offline=True)
+            validator = jsonschema_rs.Draft202012Validator(
+                resolved(node), offline=True, mask="the value", pattern_options=jsonschema_rs.RegexOptions()
+            )
         except (jsonschema_rs.ValidationError, ValueError):
             continue  # the child's own problems say so
-        for error in validator.iter_errors(value):
+        for error in islice(validator.iter_errors(value), 1):
             place = place_of(spec.root, ["tools", name, "params", param])
             yield Problem(place, "spec.wrong_value", f"the sub-agent refuses this value: {error.message[:200]}")
 

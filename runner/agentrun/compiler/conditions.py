@@ -1,59 +1,123 @@
-"""CEL conditions in a spec: do they compile, and do they read what exists?"""
+"""CEL conditions in a spec: do they compile, do they read what exists, and what may they cost?
+
+Rule 1  A mistake is told at its token, in words; what only follows from a syntax error is not told.
+Rule 2  CEL stops after 10,000 rounds of all, exists, map and filter, but not after what each round builds or compiles.
+        So a condition that has them is short, and the patterns of `matches` stand in the condition.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
 
+from agentrun.compiler.patterns import problems_of
 from agentrun.core import condition
-from agentrun.spec.problems import Problem, did_you_mean, quoted
+from agentrun.spec.problems import Place, Problem, did_you_mean, quoted
 from agentrun.spec.tree import Scalar
 
-_ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
-_STRINGS = re.compile(r"""r?("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""")
-_FIELDS = re.compile(r"(?<![\w.])(args|params|spend|calls|session)\s*\.\s*([A-Za-z_]\w*)(?!\s*\()")
-_KEYS = re.compile(r"""(?<![\w.])(args|params|spend|calls|session)\s*\[\s*(['"])([^'"\\]*)\2\s*\]""")
+LONGEST_LOOP = 500
+"""Characters of a condition that goes through lists."""
+
+_quiet = re.compile(
+    r"""([rRbB]{0,2}(?:("{3}|'{3})(?:\\.|(?!\2).)*+\2|(["'])(?:\\.|(?!\3)[^\\\n])*+\3))|//[^\n]*""", re.DOTALL
+)
+_FILL = "\0"
+_VARIABLE = r"(?<![\w.])(args|params|spend|calls|session)\s*+"
+_field = re.compile(_VARIABLE + r"\.\s*+([A-Za-z_]\w*+)(?!\s*\()")
+_key = re.compile(_VARIABLE + rf"\[\s*+({_FILL}+)\s*+\]")
+_loop = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(")
+_matches = re.compile(r"\bmatches\s*\(")
+_pattern = re.compile(rf"(?:.*,)?\s*({_FILL}+)\s*", re.DOTALL)
+
+
+def _without_texts(text: str) -> str:
+    """The same expression, as long as before, with its strings filled and its comments blank."""
+    return _quiet.sub(lambda found: (_FILL if found[1] else " ") * len(found[0]), text)
+
+
+def _content(literal: str) -> str | None:
+    """What a string literal says; None when it has escapes."""
+    quotes = literal.lstrip("rRbB")
+    raw = "r" in literal[: len(literal) - len(quotes)].lower()
+    size = 3 if quotes[:3] in ('"""', "'''") and len(quotes) >= 6 else 1
+    inner = quotes[size:-size]
+    return inner if raw or "\\" not in inner else None
 
 
 def check_condition(node: Scalar, fields: Mapping[str, Collection[str] | None]) -> list[Problem]:
     """Problems of one expression. `fields`: the variables it may read → their known fields (None: any)."""
+    bare = _without_texts(node.text)
+    if _loop.search(bare) and len(node.text) > LONGEST_LOOP:
+        message = f"a condition with all, exists, map or filter has at most {LONGEST_LOOP} characters"
+        return [Problem(node.place, "spec.condition", message, "split it into several rules")]
     try:
         kind = condition.compiled(node.text).return_type().name()
     except RuntimeError as error:
-        return list(_compile_problems(node, str(error)))
-    problems = list(_field_problems(node, fields))
+        return _Errors(node, bare).problems(str(error))
+    problems = [*_field_problems(node, fields), *_pattern_problems(node, bare)]
     if not problems and kind not in ("BOOL", "DYN"):
-        message = f"a condition must be true or false; this is {kind.lower()}"
-        problems.append(Problem(node.place, "spec.condition", message))
+        message = f"a condition must be true or false; this is {_TYPES.get(kind.lower(), kind.lower())}"
+        problems.append(Problem(node.place, "spec.condition", message, "compare it with something"))
     return problems
 
 
-def _compile_problems(node: Scalar, text: str) -> Iterator[Problem]:
-    found = _ERROR.findall(text)
-    for line, column, message in found:
-        message = message.replace(" (in container '')", "")
-        place = node.place_in(int(line), int(column))
-        name = re.match(r"undeclared reference to '(\w+)'", message)
-        hint = None
-        if name:
-            place = node.place_in(int(line), int(column), len(name[1]))
-            hint = did_you_mean(name[1], condition.VARIABLES) or f"conditions read {', '.join(condition.VARIABLES)}"
-        yield Problem(place, "spec.condition", message[:300], hint)
-    if not found:
-        yield Problem(node.place, "spec.condition", "not a CEL expression")
+def constant(text: str) -> bool | None:
+    """The value of a condition that reads nothing and costs nothing, else None."""
+    bare = _without_texts(text)
+    return None if _loop.search(bare) or _matches.search(bare) else condition.constant(text)
 
 
 def reads(text: str) -> Iterator[tuple[str, str, int]]:
     """The fields an expression reads: variable, field, offset of the field."""
-    for match in _KEYS.finditer(text):
-        yield match[1], match[3], match.start(3)
-    bare = _STRINGS.sub(lambda match: " " * len(match[0]), text)
-    for match in _FIELDS.finditer(bare):
+    bare = _without_texts(text)
+    for match in _key.finditer(bare):
+        content = _content(text[match.start(2) : match.end(2)])
+        if content is not None:
+            yield match[1], content, text.index(content, match.start(2))
+    for match in _field.finditer(bare):
         yield match[1], match[2], match.start(2)
+
+
+def patterns_in(text: str) -> Iterator[tuple[str | None, int, int]]:
+    """The patterns of `matches`, None where one is put together, with offset and width."""
+    bare = _without_texts(text)
+    closing = _closing(bare)
+    for call in _matches.finditer(bare):
+        found = _pattern.fullmatch(bare, call.end(), closing.get(call.end() - 1, call.end()))
+        if found is None:
+            yield None, call.start(), len("matches")
+        else:
+            literal = text[found.start(1) : found.end(1)]
+            pattern = _content(literal) or literal[1:-1].replace("\\\\", "\\")
+            yield pattern, found.start(1), len(literal)
+
+
+def _closing(bare: str) -> dict[int, int]:
+    """Where each parenthesis that is opened is closed."""
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for at, char in enumerate(bare):
+        if char == "(":
+            opened.append(at)
+        elif char == ")" and opened:
+            found[opened.pop()] = at
+    return found
+
+
+def _pattern_problems(node: Scalar, bare: str) -> Iterator[Problem]:
+    for pattern, offset, width in patterns_in(node.text) if "matches" in bare else ():
+        place = node.place_at(offset, width)
+        if pattern is None:
+            message = "the pattern of matches must be a text that stands here"
+            yield Problem(place, "spec.condition", message, "write one matches('…') for each pattern")
+        else:
+            yield from problems_of(pattern, place)
 
 
 def _field_problems(node: Scalar, fields: Mapping[str, Collection[str] | None]) -> Iterator[Problem]:
     what = {"args": "argument", "params": "param", "calls": "tool"}
+    code = {"argument": "spec.unknown_arg", "param": "spec.unknown_param", "tool": "spec.unknown_tool"}
     for variable, field, offset in reads(node.text):
         place = node.place_at(offset, len(field))
         if variable not in fields:
@@ -63,9 +127,126 @@ def _field_problems(node: Scalar, fields: Mapping[str, Collection[str] | None]) 
         known = fields[variable]
         if known is None or field in known:
             continue
-        names = ", ".join(sorted(known)) or "none"
-        hint = did_you_mean(field, known) or f"known: {names}"
         kind = what.get(variable, "field")
-        code = {"argument": "spec.unknown_arg", "param": "spec.unknown_param", "tool": "spec.unknown_tool"}
         message = f"{kind} {quoted(field)} is not declared" if kind != "field" else f"{variable} has no {quoted(field)}"
-        yield Problem(place, code.get(kind, "spec.condition"), message, hint)
+        yield Problem(
+            place, code.get(kind, "spec.condition"), message, did_you_mean(field, known) or known_names(known)
+        )
+
+
+def known_names(known: Collection[str]) -> str:
+    names = sorted(known)
+    more = "" if len(names) <= 20 else f" and {len(names) - 20} more"
+    return f"known: {', '.join(names[:20]) or 'none'}{more}"
+
+
+_TYPES = {
+    "int": "a whole number",
+    "uint": "a whole number",
+    "double": "a number with a point",
+    "string": "text",
+    "bool": "true or false",
+    "dyn": "anything",
+    "null_type": "null",
+    "null": "null",
+    "list": "a list",
+    "map": "a mapping",
+}
+_FUNCTIONS = (
+    *("has", "size", "matches", "startsWith", "endsWith", "contains", "int", "double", "string", "bool", "type"),
+    *("all", "exists", "exists_one", "map", "filter", "duration", "timestamp"),
+)
+_WORDS = {"and": "write && for and", "or": "write || for or", "not": "write ! for not", "is": "compare with =="}
+_OTHER_NAMES = {"True": "true", "False": "false", "None": "null", "nil": "null", "undefined": "null"}
+
+_error = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
+_undeclared = re.compile(r"undeclared reference to '([\w.]+)'")
+_overload = re.compile(r"found no matching overload for '(.+?)' applied to '\((.*)\)'")
+_input = re.compile(r"Syntax error: (?:mismatched|extraneous) input '(.*?)' expecting")
+_unread = re.compile(r"Syntax error: token recognition error at: '(.*)'")
+
+
+class _Error(NamedTuple):
+    line: int
+    column: int
+    message: str
+
+
+class _Errors:
+    """What CEL says about an expression that it cannot compile, in our words."""
+
+    def __init__(self, node: Scalar, bare: str) -> None:
+        self.node = node
+        self.bare = bare
+
+    def problems(self, text: str) -> list[Problem]:
+        errors = [_Error(int(line), int(column), message) for line, column, message in _error.findall(text)]
+        if "recursion" in text:
+            message = "the condition is nested deeper than 32 levels"
+            return [Problem(self.node.place, "spec.condition", message, "split it into several rules")]
+        placed = sorted(error for error in errors if error.line > 0)
+        syntax = [error for error in placed if error.message.startswith("Syntax error")]
+        if not placed:
+            return [Problem(self.node.place, "spec.condition", "this is not a CEL expression")]
+        return [self._problem(error) for error in syntax[:1] or placed]
+
+    def _problem(self, error: _Error) -> Problem:
+        if found := _undeclared.match(error.message):
+            return self._undeclared(error, found[1])
+        place = self.node.place_in(error.line, error.column)
+        if found := _overload.match(error.message):
+            return Problem(place, "spec.condition", *_no_overload(found[1], found[2].split(", ")))
+        if found := _input.match(error.message):
+            return self._unexpected(place, error, found[1])
+        if found := _unread.match(error.message):
+            return Problem(place, "spec.condition", *_unreadable(found[1]))
+        return Problem(place, "spec.condition", error.message[:200].replace(" (in container '')", ""))
+
+    def _before(self, error: _Error) -> str:
+        lines = self.bare.split("\n")[: error.line]
+        return "\n".join([*lines[:-1], lines[-1][: error.column - 1]])
+
+    def _unexpected(self, place: Place, error: _Error, token: str) -> Problem:
+        if token == "<EOF>":
+            return Problem(place, "spec.condition", "the condition ends here, but something must follow")
+        last = self._before(error).split()[-1:]
+        hint = _WORDS.get(token) or (_WORDS.get(last[0]) if last else None)
+        place = self.node.place_in(error.line, error.column, len(token))
+        return Problem(place, "spec.condition", f"{quoted(token)} is not expected here", hint)
+
+    def _undeclared(self, error: _Error, name: str) -> Problem:
+        """CEL points behind the name; we point at it."""
+        first = name.partition(".")[0]
+        before = self._before(error)
+        at = self._line_start(error.line) + error.column - 1
+        word = [*re.finditer(rf"(?<![\w.]){re.escape(first)}\b", self.bare[: at + len(first)])]
+        place = self.node.place_at(word[-1].start() if word else at, len(first))
+        is_call = before.rstrip().endswith(first) and self.bare[at : at + 1] == "("
+        if is_call and first in _FUNCTIONS:
+            return Problem(place, "spec.condition", f"{first} cannot be called like this")
+        if is_call:
+            hint = did_you_mean(first, _FUNCTIONS) or f"functions: {', '.join(_FUNCTIONS)}"
+            return Problem(place, "spec.condition", f"there is no function {quoted(first)}", hint)
+        if first in _OTHER_NAMES:
+            return Problem(place, "spec.condition", f"{quoted(first)} is not known", f"write {_OTHER_NAMES[first]}")
+        hint = did_you_mean(first, condition.VARIABLES) or f"conditions read {', '.join(condition.VARIABLES)}"
+        return Problem(place, "spec.condition", f"{quoted(first)} is not known in a condition", hint)
+
+    def _line_start(self, line: int) -> int:
+        return sum(len(text) + 1 for text in self.bare.split("\n")[: line - 1])
+
+
+def _no_overload(function: str, types: list[str]) -> tuple[str, str | None]:
+    sign = function.strip("_").replace("@", "")
+    kinds = " and ".join(_TYPES.get(kind.partition("(")[0], kind) for kind in types)
+    hint = None
+    if set(types) == {"int", "double"}:
+        hint = "make both the same: double(…), or a number without a point"
+    return f"{sign} does not work on {kinds}", hint
+
+
+def _unreadable(found: str) -> tuple[str, str | None]:
+    if found.startswith(("'", '"')):
+        return "the quote opened here is not closed", "close it"
+    hint = {"=": "compare with ==", "&": "write &&", "|": "write ||"}.get(found[:1])
+    return f"{quoted(found.strip()[:1])} cannot be read here", hint

@@ -1,24 +1,30 @@
 """JSON Schemas that people write: arguments, params, answers.
 
 Rule 1  A schema refers only to itself; nothing is fetched or read. References are written out, so a package has none.
-Rule 2  What cannot be written out (a cycle, more than 10,000 parts, more than 64 levels) is refused.
-Rule 3  Patterns are RE2: what RE2 cannot compile is refused, so no pattern can hang.
+Rule 2  What cannot be written out (a cycle, more than 10,000 parts, 64 levels or a mebibyte) is refused.
+Rule 3  Patterns, also those that are keys, are what `patterns.py` takes, so none can hang.
 Rule 4  Only keywords and types of draft 2020-12; a misspelt keyword would silently allow everything.
+Rule 5  Only what stands where a schema stands is a schema: the values of `enum`, `const`, `default` and `examples` are
+        data, and no reference leads there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 import jsonschema_rs
-import re2
 
+from agentrun.compiler.patterns import schema_pattern_problems
 from agentrun.spec.problems import Problem, did_you_mean, quoted
 from agentrun.spec.tree import Mapping, Node, Scalar, Sequence, place_of, plain
 
 MOST_PARTS = 10_000
 DEEPEST = 64
+LARGEST = 1024 * 1024
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+MOST_MISTAKES = 10
 
 _ONE = {
     "additionalProperties", "items", "not", "if", "then", "else", "contains", "propertyNames",
@@ -34,6 +40,9 @@ _VALUES = {
     "contentEncoding", "contentMediaType",
 }  # fmt: skip
 KEYWORDS = _ONE | _LISTS | _MAPS | _VALUES
+TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
+
+_NOT_WRITTEN_OUT = {"$defs", "definitions", "$ref", "$schema", "$id", "$anchor", "$comment"}
 
 
 class _Refused(Exception):
@@ -45,14 +54,16 @@ def check_schema(node: Node) -> list[Problem]:
     """Everything wrong with a schema, at its place."""
     if not isinstance(node, Mapping):
         return [Problem(node.place, "spec.json_schema", "a JSON Schema must be a mapping here")]
-    problems = list(_walk(node, 0))
+    problems = list(_walk(node, 1, is_root=True))
+    if not problems:
+        problems += _mistakes(node)
     if problems:
         return problems
     try:
-        written_out = _Writer(node).written_out()
+        _Writer(node).written_out()
     except _Refused as refused:
         return [refused.problem]
-    return list(_meta_problems(node, written_out))
+    return []
 
 
 def resolved(node: Node) -> dict[str, Any]:
@@ -61,22 +72,42 @@ def resolved(node: Node) -> dict[str, Any]:
     return _Writer(node).written_out()
 
 
-def _meta_problems(node: Mapping, schema: dict[str, Any]) -> Iterator[Problem]:
-    written = plain(node)
-    for candidate in (written,) if written == schema else (written, schema):
+def _mistakes(node: Mapping) -> Iterator[Problem]:
+    """What the schema of schemas refuses. It tells one mistake at a time, so each is taken out to see the next."""
+    schema = plain(node)
+    for _ in range(MOST_MISTAKES):
         try:
-            jsonschema_rs.Draft202012Validator(
-                {key: value for key, value in candidate.items() if key != "$schema"},
-                offline=True,
-                pattern_options=jsonschema_rs.RegexOptions(),
-            )
+            jsonschema_rs.meta.validate(schema)
+            return
         except jsonschema_rs.ValidationError as error:
-            place = place_of(node, error.instance_path)
-            yield Problem(place, "spec.json_schema", f"not a JSON Schema: {error.message.splitlines()[0][:200]}")
+            path, message = list(error.instance_path), error.message.splitlines()[0][:200]
+        yield _mistake(node, path, message)
+        if not path or not _taken_out(schema, path):
             return
 
 
-def _walk(node: Node, depth: int) -> Iterator[Problem]:
+def _mistake(node: Mapping, path: list[str | int], message: str) -> Problem:
+    place = place_of(node, path)
+    names = [step for step in path if isinstance(step, str)]
+    if names and names[-1] == "type":
+        found: Any = plain(node)
+        for step in path:
+            found = found[step]
+        if isinstance(found, str):
+            hint = did_you_mean(found, TYPES) or f"types: {', '.join(TYPES)}"
+            return Problem(place, "spec.json_schema", f"{quoted(found)} is not a type", hint)
+    where = f"{quoted(names[-1])}: " if names else ""
+    return Problem(place, "spec.json_schema", f"not a JSON Schema: {where}{message}")
+
+
+def _taken_out(schema: Any, path: list[str | int]) -> bool:
+    for step in path[:-1]:
+        schema = schema[step]
+    del schema[path[-1]]
+    return True
+
+
+def _walk(node: Node, depth: int, *, is_root: bool = False) -> Iterator[Problem]:
     """Problems of a schema and those inside it."""
     if depth > DEEPEST:
         yield Problem(node.place, "spec.json_schema", f"the schema is nested deeper than {DEEPEST} levels")
@@ -89,12 +120,29 @@ def _walk(node: Node, depth: int) -> Iterator[Problem]:
         if key not in KEYWORDS:
             hint = did_you_mean(key, KEYWORDS) or "a property's schema belongs under `properties:`"
             yield Problem(entry.key_place, "spec.json_schema", f"{quoted(key)} is not a keyword of JSON Schema", hint)
-        elif key == "pattern":
-            yield from _pattern(entry.node)
-        elif key == "$ref":
-            yield from _reference(entry.node)
+        elif key == "pattern" and isinstance(entry.node, Scalar) and isinstance(entry.node.value, str):
+            yield from schema_pattern_problems(entry.node.text, entry.node.place)
+        elif key == "patternProperties" and isinstance(entry.node, Mapping):
+            for pattern, inner in entry.node.entries.items():
+                yield from schema_pattern_problems(pattern, inner.key_place)
+        elif key in ("$ref", "$schema", "$id"):
+            yield from _identity(key, entry.node, is_root)
     for child in _children(node):
         yield from _walk(child, depth + 1)
+
+
+def _identity(key: str, node: Node, is_root: bool) -> Iterator[Problem]:
+    """`$ref`, `$schema` and `$id`: what they may say so that a schema is what it looks like."""
+    text = str(node.value) if isinstance(node, Scalar) else ""
+    if key == "$ref" and not text.startswith("#"):
+        hint = "put the schema under $defs and refer to it as #/$defs/name"
+        yield Problem(node.place, "spec.schema_ref", "a schema may refer only to itself, not to files or hosts", hint)
+    elif key == "$schema" and text.rstrip("#") != DIALECT:
+        hint = f"remove it, or write {DIALECT}"
+        yield Problem(node.place, "spec.json_schema", "schemas are JSON Schema draft 2020-12", hint)
+    elif key != "$ref" and not is_root:
+        message = f"{key} inside a schema would make the references below it mean something else"
+        yield Problem(node.place, "spec.schema_ref", message, "remove it; only a whole schema may have one")
 
 
 def _children(node: Mapping) -> Iterator[Node]:
@@ -108,30 +156,6 @@ def _children(node: Mapping) -> Iterator[Node]:
                 yield inner.node
 
 
-def _pattern(node: Node) -> Iterator[Problem]:
-    if isinstance(node, Scalar) and isinstance(node.value, str):
-        yield from pattern_problems(node)
-
-
-def pattern_problems(node: Scalar) -> Iterator[Problem]:
-    """What RE2 refuses about a pattern."""
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        re2.compile(node.text, options)  # type: ignore[no-untyped-call]  # re2 has no types
-    except re2.error as error:
-        reason = error.args[0]
-        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        hint = "patterns are RE2: no look-around, no back-references"
-        yield Problem(node.place, "spec.pattern", f"the pattern cannot be used: {text}", hint)
-
-
-def _reference(node: Node) -> Iterator[Problem]:
-    if isinstance(node, Scalar) and isinstance(node.value, str) and not node.value.startswith("#"):
-        hint = "put the schema under $defs and refer to it as #/$defs/name"
-        yield Problem(node.place, "spec.schema_ref", "a schema may refer only to itself, not to files or hosts", hint)
-
-
 class _Writer:
     """Writes out the references of one schema, with a budget for what comes of it."""
 
@@ -139,63 +163,105 @@ class _Writer:
         self.root = root
         self.parts = 0
         self.depth = 0
+        self.size = 0
+        self.schemas: set[int] | None = None
+        """The nodes that are schemas; collected when the first reference is met."""
 
     def written_out(self) -> dict[str, Any]:
-        schema = self._schema(self.root, ())
+        schema = self._schema(self.root, (id(self.root),))
         assert isinstance(schema, dict)
-        schema.pop("$schema", None)
         return schema
 
-    def _schema(self, node: Node, trail: tuple[str, ...]) -> Any:
-        self.parts += 1
+    def _count(self, parts: int, size: int) -> None:
+        self.parts += parts
+        self.size += size
+        if self.parts > MOST_PARTS or self.depth > DEEPEST or self.size > LARGEST:
+            message = (
+                f"the schema has more than {MOST_PARTS:,} parts, {DEEPEST} levels or 1 MiB"
+                " when its references are written out"
+            )
+            raise _Refused(
+                Problem(self.root.place, "spec.schema_ref", message, "refer less often, or to smaller parts")
+            )
+
+    def _schema(self, node: Node, trail: tuple[int, ...]) -> Any:
         self.depth += 1
-        if self.parts > MOST_PARTS or self.depth > DEEPEST:
-            most = f"{MOST_PARTS} parts or {DEEPEST} levels"
-            message = f"the schema has more than {most} when its references are written out"
-            raise _Refused(Problem(self.root.place, "spec.schema_ref", message))
+        self._count(1, 0)
         out = self._written(node, trail)
         self.depth -= 1
         return out
 
-    def _written(self, node: Node, trail: tuple[str, ...]) -> Any:
+    def _written(self, node: Node, trail: tuple[int, ...]) -> Any:
         if not isinstance(node, Mapping):
-            return plain(node)
+            return self._value(node)
         out = {
             key: self._keyword(key, entry.node, trail)
             for key, entry in node.entries.items()
-            if key not in ("$defs", "definitions", "$ref")
+            if key not in _NOT_WRITTEN_OUT
         }
         reference = node.get("$ref")
         if reference is None:
             return out
-        target = self._schema(*self._target(reference, trail))
-        return {**out, "allOf": [target, *out.get("allOf", [])]} if out else target
+        target = self._target(reference, trail)
+        written = self._schema(target, (*trail, id(target)))
+        return {**out, "allOf": [written, *out.get("allOf", [])]} if out else written
 
-    def _keyword(self, key: str, node: Node, trail: tuple[str, ...]) -> Any:
+    def _keyword(self, key: str, node: Node, trail: tuple[int, ...]) -> Any:
+        self._count(0, len(key))
         if key in _ONE:
             return self._schema(node, trail)
         if key in _LISTS and isinstance(node, Sequence):
             return [self._schema(item, trail) for item in node.items]
         if key in _MAPS and isinstance(node, Mapping):
+            self._count(0, sum(map(len, node.entries)))
             return {name: self._schema(entry.node, trail) for name, entry in node.entries.items()}
-        return plain(node)
+        return self._value(node)
 
-    def _target(self, reference: Node, trail: tuple[str, ...]) -> tuple[Node, tuple[str, ...]]:
-        """The node a reference names, and the trail of references that led to it."""
+    def _value(self, node: Node) -> Any:
+        match node:
+            case Scalar():
+                self._count(0, len(node.text) + 1)
+                return plain(node)
+            case Sequence():
+                return [self._value(item) for item in node.items]
+            case Mapping():
+                self._count(0, sum(map(len, node.entries)))
+                return {key: self._value(entry.node) for key, entry in node.entries.items()}
+
+    def _target(self, reference: Node, trail: tuple[int, ...]) -> Node:
+        """The schema that a reference names."""
         pointer = str(plain(reference))
-        if pointer in trail or len(trail) >= DEEPEST:
-            message = f"the reference {quoted(pointer)} leads back to itself"
-            raise _Refused(Problem(reference.place, "spec.schema_ref", message))
-        node: Node | None = self.root
-        for step in pointer.removeprefix("#").split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
+        node: Node | None = self.root if pointer == "#" or pointer.startswith("#/") else None
+        for step in pointer.split("/")[1:]:
+            step = unquote(step).replace("~1", "/").replace("~0", "~")
             if isinstance(node, Mapping):
                 node = node.get(step)
-            elif isinstance(node, Sequence) and step.isdecimal() and int(step) < len(node.items):
+            elif isinstance(node, Sequence) and step.isdecimal() and len(step) < 6 and int(step) < len(node.items):
                 node = node.items[int(step)]
             else:
                 node = None
-        if node is None or (pointer != "#" and not pointer.startswith("#/")):
-            message = f"the reference {quoted(pointer)} names nothing in this schema"
-            raise _Refused(Problem(reference.place, "spec.schema_ref", message))
-        return node, (*trail, pointer)
+        self.schemas = _schemas(self.root) if self.schemas is None else self.schemas
+        if node is None or id(node) not in self.schemas:
+            message = f"the reference {quoted(pointer)} names no schema in this schema"
+            raise _Refused(Problem(reference.place, "spec.schema_ref", message, self._nearest(pointer)))
+        if id(node) in trail:
+            message = f"the reference {quoted(pointer)} leads back to itself"
+            hint = "write the levels out that are needed: a schema cannot contain itself"
+            raise _Refused(Problem(reference.place, "spec.schema_ref", message, hint))
+        return node
+
+    def _nearest(self, pointer: str) -> str | None:
+        definitions = self.root.get("$defs")
+        known = definitions.entries if isinstance(definitions, Mapping) else {}
+        return did_you_mean(pointer, [f"#/$defs/{name}" for name in known])
+
+
+def _schemas(root: Mapping) -> set[int]:
+    found: set[int] = set()
+    pending: list[Node] = [root]
+    while pending:
+        node = pending.pop()
+        found.add(id(node))
+        if isinstance(node, Mapping):
+            pending += _children(node)
+    return found

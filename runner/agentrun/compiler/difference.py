@@ -6,6 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
@@ -119,6 +120,6 @@ def _of_texts(found: Difference) -> Difference:
 
 
 def _lines(before: str, after: str) -> Iterator[str]:
-    for line in difflib.unified_diff(before.split("\n"), after.split("\n"), n=1, lineterm=""):
-        if not line.startswith(("---", "+++")):
-            yield f"    {line}"
+    diff = difflib.unified_diff(before.split("\n"), after.split("\n"), n=1, lineterm="")
+    for line in islice(diff, 2, None):  # without the two lines that would name files
+        yield f"    {line}"

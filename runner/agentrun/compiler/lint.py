@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import chain
 
 import jsonschema_rs
 from msgspec import UNSET
 
+from agentrun.compiler.bounds import conditions
 from agentrun.compiler.conditions import check_condition
-from agentrun.compiler.contracts import check_schema, pattern_problems, resolved
+from agentrun.compiler.contracts import check_schema, resolved
 from agentrun.compiler.lint_policy import PolicyLint
-from agentrun.compiler.lint_texts import TEXTS, lint_texts
+from agentrun.compiler.lint_texts import lint_texts, templates
 from agentrun.compiler.lint_tools import ToolLint, address_problems, path_problems
+from agentrun.compiler.patterns import pattern_problems
 from agentrun.compiler.quantities import milliseconds
 from agentrun.compiler.resolve import Spec
 from agentrun.compiler.signatures import Refused, find_function
+from agentrun.compiler.targets import Subjects
 from agentrun.core.condition import VARIABLES
+from agentrun.spec.document import MAX_PROBLEMS
 from agentrun.spec.problems import Place, Problem, did_you_mean, quoted
-from agentrun.spec.tree import Mapping, Node, Scalar, Sequence, at, place_of
+from agentrun.spec.tree import Scalar, at, place_of
 from agentrun.spec.v1.agent import FileSink, HttpSink, JsonlSink
 
 RESERVED_PARAMS = {
@@ -28,17 +33,24 @@ RESERVED_PARAMS = {
 
 
 def lint(spec: Spec) -> list[Problem]:
-    """Problems of one spec, without its sub-agents."""
+    """Problems of one spec within its bounds, without its sub-agents; after a hundred errors no more are looked for."""
     tools = ToolLint(spec)
-    problems = list(tools.problems())
-    problems += _params(spec)
-    problems += lint_texts(spec, tools.args)
-    problems += PolicyLint(spec, tools.args).problems()
-    for check in (_visible, _names, _output, _hooks, _sinks, _replay, _model, _numbers):
-        problems += check(spec)
-    if all(problem.severity == "warning" for problem in problems):
-        problems += _unused_params(spec)  # a misspelt name is reported once, not also as a param that nobody uses
-    return problems
+    checks = (_visible, _names, _output, _hooks, _sinks, _replay, _model, _numbers)
+    found: list[Problem] = []
+    errors = 0
+    for problem in chain(
+        tools.problems(),
+        _params(spec),
+        lint_texts(spec, tools.args),
+        PolicyLint(spec, tools.args).problems(),
+        *(check(spec) for check in checks),
+    ):
+        found.append(problem)
+        errors += problem.severity == "error"
+        if errors == MAX_PROBLEMS:
+            break
+    # A misspelt name is reported once, not also as a param that nobody uses.
+    return found if errors else [*found, *_unused_params(spec)]
 
 
 def _place(spec: Spec, *path: str | int, key: bool = False) -> Place:
@@ -55,20 +67,22 @@ def _params(spec: Spec) -> Iterator[Problem]:
             message = f"a param cannot be called {quoted(name)}: {RESERVED_PARAMS[name]}"
             yield Problem(_place(spec, "params", name, key=True), "spec.reserved", message)
         if not found and "default" in schema:
-            validator = jsonschema_rs.Draft202012Validator(resolved(node), offline=True)
-            for error in validator.iter_errors(schema["default"]):
-                place = _place(spec, "params", name, "default")
-                yield Problem(place, "spec.param_default", f"the default breaks its own schema: {error.message[:200]}")
-                break
+            yield from _default(spec, name, resolved(node))
 
 
-_CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+def _default(spec: Spec, name: str, schema: dict[str, object]) -> Iterator[Problem]:
+    validator = jsonschema_rs.Draft202012Validator(
+        schema, offline=True, mask="the default", pattern_options=jsonschema_rs.RegexOptions()
+    )
+    for error in validator.iter_errors(schema["default"]):
+        place = _place(spec, "params", name, "default")
+        yield Problem(place, "spec.param_default", f"the default breaks its own schema: {error.message[:200]}")
+        return
 
 
 def _unused_params(spec: Spec) -> Iterator[Problem]:
-    texts = _texts([spec.root.get("tools"), *(at(spec.root, path) for path in TEXTS)])
-    code = [part for node in texts if "{" in node.text for part in _CODE.findall(node.text)]
-    words = set(re.findall(r"\w+", " ".join([*code, *(node.text for node in _conditions(spec))])))
+    code = [part for node, _ in templates(spec, {}) for part in _code(node.text)]
+    words = set(re.findall(r"\w+", " ".join([*code, *(node.text for node in conditions(spec))])))
     for name in spec.agent.params:
         if name not in words:
             place = _place(spec, "params", name, key=True)
@@ -77,29 +91,15 @@ def _unused_params(spec: Spec) -> Iterator[Problem]:
             yield Problem(place, "spec.unused_param", message, hint, "warning")
 
 
-def _texts(nodes: Iterable[Node | None]) -> Iterator[Scalar]:
-    for node in nodes:
-        match node:
-            case Scalar(value=str()):
-                yield node
-            case Sequence():
-                yield from _texts(node.items)
-            case Mapping():
-                yield from _texts(entry.node for entry in node.entries.values())
-
-
-def _conditions(spec: Spec) -> Iterator[Scalar]:
-    paths: list[list[str | int]] = [["policy", "rules", index, "when"] for index in range(len(spec.agent.policy.rules))]
-    paths += [["tools", name, "visible"] for name in spec.agent.tools]
-    for path in paths:
-        node = at(spec.root, path)
-        if isinstance(node, Scalar):
-            yield node
+def _code(text: str) -> Iterator[str]:
+    """What stands between the braces of a template."""
+    for part in re.split(r"\{\{|\{%", text)[1:] if "{" in text else ():
+        yield re.split(r"\}\}|%\}", part, maxsplit=1)[0]
 
 
 def _visible(spec: Spec) -> Iterator[Problem]:
     fields = {**VARIABLES, "params": spec.agent.params}
-    fields["calls"] = tuple(spec.agent.tools)
+    fields["calls"] = None if Subjects(spec.agent.tools).servers else tuple(spec.agent.tools)
     del fields["args"]
     for name in spec.agent.tools:
         node = at(spec.root, ["tools", name, "visible"])
@@ -192,7 +192,7 @@ def _model(spec: Spec) -> Iterator[Problem]:
     if choice == "required" and not spec.agent.tools:
         place = _place(spec, "model", "tool_choice")
         yield Problem(place, "spec.unknown_tool", "tool_choice is required, but there are no tools")
-    elif choice not in ("auto", "required", "none") and choice.partition(".")[0] not in spec.agent.tools:
+    elif choice not in ("auto", "required", "none") and not Subjects(spec.agent.tools).named(choice):
         hint = did_you_mean(choice, ["auto", "required", "none", *spec.agent.tools])
         place = _place(spec, "model", "tool_choice")
         yield Problem(place, "spec.unknown_tool", f"tool {quoted(choice)} is not declared", hint)

@@ -8,14 +8,14 @@ from collections.abc import Mapping as MappingOf
 
 from msgspec import UNSET
 
-from agentrun.compiler.conditions import check_condition
-from agentrun.compiler.contracts import pattern_problems
+from agentrun.compiler.conditions import check_condition, constant
+from agentrun.compiler.patterns import pattern_problems
 from agentrun.compiler.resolve import Spec
-from agentrun.core.condition import VARIABLES, constant
+from agentrun.compiler.targets import Subjects, covers, matches
+from agentrun.core.condition import VARIABLES
 from agentrun.spec.problems import Place, Problem, did_you_mean, quoted
 from agentrun.spec.tree import Scalar, Sequence, at, place_of
 from agentrun.spec.v1.policy import TARGET, Rule
-from agentrun.spec.v1.tools import McpTool
 
 RULINGS = ("allow", "modify", "ask", "defer", "deny", "interrupt")
 LEGAL: dict[str, tuple[str, ...]] = {
@@ -42,11 +42,20 @@ def targets_of(rule: Rule) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def matches(target: str, name: str) -> bool:
-    """Whether a target names a tool: exactly, or by a glob."""
-    if "*" not in target:
-        return target == name
-    return re.fullmatch(".*".join(map(re.escape, target.split("*"))), name) is not None
+class _Arguments(Collection[str]):
+    """The arguments of several tools, without a set of them all for each of a thousand rules."""
+
+    def __init__(self, parts: list[Collection[str]]) -> None:
+        self._parts = parts
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in part for part in self._parts)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for part in self._parts for name in part))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class PolicyLint:
@@ -56,7 +65,7 @@ class PolicyLint:
         self.spec = spec
         self.args = args
         self.tools = spec.agent.tools
-        self.servers = [name for name, tool in self.tools.items() if isinstance(tool, McpTool)]
+        self.subjects = Subjects(self.tools)
 
     def problems(self) -> Iterator[Problem]:
         usable: list[tuple[Rule, bool]] = []
@@ -88,7 +97,8 @@ class PolicyLint:
             message = f"{ruling} is not legal on {rule.on}"
             hint = f"legal there: {', '.join(LEGAL[rule.on])}"
             yield Problem(self._place(index, ruling, key=True), "spec.illegal_ruling", message, hint)
-        yield from self._rewriting(index, rule, ruling)
+        else:
+            yield from self._rewriting(index, rule, ruling)
         yield from self._targets(index, rule, ruling)
         yield from self._condition(index, rule)
 
@@ -135,24 +145,25 @@ class PolicyLint:
             if target != "*":
                 message = f"a rule on {stage} has no tools to name"
                 yield Problem(node.place, "spec.rule_never_matches", message, 'write "*"')
-        elif not self._matched(target):
+        elif not self.subjects.named(target):
             yield self._no_such_tool(node)
 
     def _no_such_tool(self, node: Scalar) -> Problem:
-        target = node.text
-        if target in self.servers:
+        target, servers = node.text, self.subjects.servers
+        server = target.partition(".")[0]
+        if target in servers:
             hint = f'write "{target}.*" for all its tools'
             return Problem(node.place, "spec.rule_never_matches", f"{quoted(target)} is a server, not a tool", hint)
-        near = did_you_mean(target, [*self.tools, *(f"{name}.*" for name in self.servers)])
+        if server in servers:
+            shown = ", ".join(name for name, owner in self.subjects.patterns.items() if owner == server)
+            message = f"the agent does not see {quoted(target)}"
+            hint = f"of this server it sees {shown}: see the `tools:` of {server}"
+            return Problem(node.place, "spec.rule_never_matches", message, hint)
+        near = did_you_mean(target, [*self.tools, *(f"{name}.*" for name in servers)])
         hint = near or f"tools: {', '.join(self.tools) or 'none'}"
         if "*" in target:
             return Problem(node.place, "spec.rule_never_matches", f"{quoted(target)} matches no tool", hint)
         return Problem(node.place, "spec.unknown_tool", f"tool {quoted(target)} is not declared", hint)
-
-    def _matched(self, target: str) -> list[str]:
-        """The declared tools that a target may rule on."""
-        plain = [name for name in self.tools if name not in self.servers and matches(target, name)]
-        return plain + [name for name in self.servers if _may_reach(target, name)]
 
     def _condition(self, index: int, rule: Rule) -> Iterator[Problem]:
         node = at(self.spec.root, ["policy", "rules", index, "when"])
@@ -160,61 +171,60 @@ class PolicyLint:
             return
         fields: dict[str, Collection[str] | None] = dict(VARIABLES)
         fields["params"] = self.spec.agent.params
-        fields["calls"] = None if self.servers else self.tools
+        fields["calls"] = None if self.subjects.servers else self.tools
         fields["args"] = self._known_args(targets_of(rule))
         if rule.on != "tool_call" and rule.on != "tool_result":
             del fields["args"]
         found = check_condition(node, fields)
         yield from found
         if not found and constant(node.text) is False:
-            yield Problem(node.place, "spec.rule_never_matches", "this condition is never true")
+            hint = "a rule without `when:` always matches"
+            yield Problem(node.place, "spec.rule_never_matches", "this condition is never true", hint)
 
     def _known_args(self, targets: tuple[str, ...]) -> Collection[str] | None:
         """The arguments of the tools a rule rules on; None when one of them is not known."""
-        names = {name for target in targets for name in self._matched(target)}
-        known: set[str] = set()
-        for name in names:
+        parts: list[Collection[str]] = []
+        for name in self.subjects.tools_named(targets):
             arguments = self.args.get(name)
             if arguments is None:
                 return None
-            known.update(arguments)
-        return known if names else None
+            parts.append(arguments)
+        return _Arguments(parts) if parts else None
 
     def _never_allowed(self, rules: list[Rule]) -> Iterator[Problem]:
         calls = [(rule, rulings_of(rule)[0]) for rule in rules if rule.on == "tool_call"]
+        stopped = self._stopped([rule for rule, ruling in calls if ruling in ("defer", "deny", "interrupt")])
+        allowed: set[str] = set()
+        for rule, ruling in calls:
+            if ruling in ("allow", "ask"):
+                allowed.update(name for target in targets_of(rule) for name in self.subjects.named(target))
         default = self.spec.agent.policy.default
-        for name in self.tools:
-            place = place_of(self.spec.root, ["tools", name], key=True)
-            stops = [
-                rule.id
-                for rule, ruling in calls
-                if ruling in ("defer", "deny", "interrupt") and rule.when is UNSET and self._covers(rule, name)
-            ]
-            if stops:
-                message = f"tool {quoted(name)} can never be allowed: rule {quoted(stops[0])} always stops it"
-                yield Problem(place, "spec.tool_never_allowed", message, "give that rule a `when:`, or remove the tool")
-            elif default == "deny" and not any(
-                ruling in ("allow", "ask") and name in self._matched_by(rule) for rule, ruling in calls
-            ):
-                target = f'"{name}.*"' if name in self.servers else name
-                hint = f"add under policy.rules:  - {{id: allow-{name}, allow: {target}}}"
+        for name, owner in self.subjects.patterns.items():
+            if name in stopped:
+                message = f"tool {quoted(name)} can never be allowed: rule {quoted(stopped[name])} always stops it"
+                hint = "give that rule a `when:`, or remove the tool"
+                yield Problem(self._tool_place(name, owner), "spec.tool_never_allowed", message, hint)
+            elif default == "deny" and name not in allowed:
+                target = f'"{name}"' if "*" in name else name
+                rule_id = f"allow-{owner}"[:64]
+                hint = f"add under policy.rules:  - {{id: {rule_id}, allow: {target}}}"
                 message = f"tool {quoted(name)} can never be allowed: no rule allows it or asks for it"
-                yield Problem(place, "spec.tool_never_allowed", message, hint)
+                yield Problem(self._tool_place(name, owner), "spec.tool_never_allowed", message, hint)
 
-    def _matched_by(self, rule: Rule) -> set[str]:
-        return {name for target in targets_of(rule) for name in self._matched(target)}
+    def _stopped(self, rules: list[Rule]) -> dict[str, str]:
+        """What is always stopped, and the rule that does it."""
+        found: dict[str, str] = {}
+        for rule in rules:
+            if rule.when is UNSET or constant(rule.when) is True:
+                for target in targets_of(rule):
+                    for name in self.subjects.named(target):
+                        if covers(target, name):
+                            found.setdefault(name, rule.id)
+        return found
 
-    def _covers(self, rule: Rule, name: str) -> bool:
-        """Whether a rule rules on every call of a tool; for a server, on all its tools."""
-        whole = f"{name}." if name in self.servers else name
-        return any(
-            matches(target, whole) and (name not in self.servers or target.endswith("*")) for target in targets_of(rule)
-        )
-
-
-def _may_reach(target: str, server: str) -> bool:
-    """Whether a target may name a tool of a server, whose tools are not known here."""
-    prefix, star, _ = target.partition("*")
-    if star:
-        return prefix.startswith(f"{server}.") or f"{server}.".startswith(prefix)
-    return target.startswith(f"{server}.")
+    def _tool_place(self, name: str, owner: str) -> Place:
+        seen = at(self.spec.root, ["tools", owner, "tools"])
+        for item in seen.items if isinstance(seen, Sequence) else ():
+            if isinstance(item, Scalar) and f"{owner}.{item.text}" == name:
+                return item.place
+        return place_of(self.spec.root, ["tools", owner], key=True)

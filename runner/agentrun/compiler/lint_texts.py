@@ -2,6 +2,7 @@
 
 Rule 1  Jinja `{{ }}` stands in texts; `${NAME}` stands where a credential or an endpoint is named; never both in one.
 Rule 2  Templates see the params and, in tools, `args`.
+Rule 3  A literal secret is one wherever it stands: in a value, a key, a prompt, a comment.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from collections.abc import Mapping as MappingOf
 from agentrun.compiler.resolve import Spec
 from agentrun.compiler.template import check, is_template
 from agentrun.secret import find_secrets
-from agentrun.spec.problems import Problem, quoted
+from agentrun.spec.problems import Place, Problem, Source, quoted
+from agentrun.spec.syntax import place_at
 from agentrun.spec.tree import Mapping, Node, Scalar, Sequence, at
 
 Names = MappingOf[str, Collection[str] | None]
-Path = tuple[str | int, ...]
+Path = tuple[str, ...]
 
-TEXTS = (("instructions",), ("input",), ("context", "compaction", "prompt"), ("guards", "nudge"))
+TEXTS: tuple[Path, ...] = (("instructions",), ("input",), ("context", "compaction", "prompt"), ("guards", "nudge"))
 """Templates that see the params."""
 
 TOOL_TEXTS = {"http": ("url", "query", "headers", "body"), "shell": ("argv", "stdin")}
@@ -28,7 +30,8 @@ TOOL_TEXTS = {"http": ("url", "query", "headers", "body"), "shell": ("argv", "st
 ENV_TEXTS: tuple[Path, ...] = (
     ("model", "base_url"),
     ("model", "headers"),
-    ("model", "fallback"),
+    ("model", "fallback", "*", "base_url"),
+    ("model", "fallback", "*", "headers"),
     ("tools", "*", "url"),
     ("tools", "*", "headers"),
     ("tools", "*", "env"),
@@ -37,26 +40,41 @@ ENV_TEXTS: tuple[Path, ...] = (
 )
 """Where `${NAME}` may stand, besides the keys that hold nothing else."""
 
-ONLY_ENV = {"api_key", "secret"}
+NO_ENV_TEXTS: tuple[Path, ...] = (
+    ("model", "options"),
+    ("model", "fallback", "*", "options"),
+    *(("tools", "*", key) for key in ("argv", "stdin", "query", "body", "cwd", "command", "params")),
+    ("sinks", "*", "path"),
+    ("policy", "rules", "*", "set"),
+)
+"""Where a writer may hope for it in vain."""
 
-_ENV = re.compile(r"\$\{([^}]*)\}")
+_ENV = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
-def lint_texts(spec: Spec, tool_args: MappingOf[str, Collection[str] | None]) -> Iterator[Problem]:
-    """Problems of all texts. `tool_args`: the arguments of each tool; None: not known."""
+def templates(spec: Spec, tool_args: MappingOf[str, Collection[str] | None]) -> Iterator[tuple[Scalar, Names]]:
+    """All templates with the names they see. `tool_args`: the arguments of each tool; None: not known."""
     params: Names = dict.fromkeys(spec.agent.params)
     for path in TEXTS:
         for node in _scalars(at(spec.root, path)):
-            yield from template_problems(node, params)
+            yield node, params
     tools = spec.root.get("tools")
     for name, entry in tools.entries.items() if isinstance(tools, Mapping) else ():
         names: Names = {**params, "args": tool_args.get(name, ())}
         for key in TOOL_TEXTS.get(str(spec.agent.tools[name].__struct_config__.tag), ()):
             for node in _scalars(at(entry.node, [key])):
-                yield from template_problems(node, names)
-    yield from _env_problems(spec.root)
+                yield node, names
+
+
+def lint_texts(spec: Spec, tool_args: MappingOf[str, Collection[str] | None]) -> Iterator[Problem]:
+    """Problems of all texts."""
+    for node, names in templates(spec, tool_args):
+        yield from template_problems(node, names)
+    yield from _env_problems(spec)
     yield from secret_problems(spec.root, "")
+    for source in (spec.source, *spec.files):
+        yield from secrets_written(source)
 
 
 def template_problems(node: Scalar, names: Names) -> Iterator[Problem]:
@@ -78,20 +96,25 @@ def _scalars(node: Node | None) -> Iterator[Scalar]:
                 yield from _scalars(entry.node)
 
 
-def _env_problems(root: Mapping) -> Iterator[Problem]:
-    allowed: set[int] = set()
+def _env_problems(spec: Spec) -> Iterator[Problem]:
     for path in ENV_TEXTS:
-        for top in _matching(root, path):
-            for node in _scalars(top):
-                allowed.add(id(node))
-                yield from _env_field(node)
-    for key in ("tools", "sinks"):
-        for node in _scalars(root.get(key)):
-            match = _ENV.search(node.text)
-            if match and id(node) not in allowed and not _NAME.fullmatch(node.text[2:-1]):
+        for node in _matching(spec.root, path):
+            yield from _env_field(node)
+    for path in NO_ENV_TEXTS:
+        for node in _matching(spec.root, path):
+            for match in _ENV.finditer(node.text):
                 hint = "pass the value as an argument or a param, or read it in the tool itself"
-                message = f"{quoted(match[0])} is not filled in here"
-                yield Problem(node.place_at(match.start(), len(match[0])), "spec.env_here", message, hint)
+                yield _not_filled_in(node, match, hint)
+    for path in TEXTS:
+        for node in _matching(spec.root, path):
+            for match in _ENV.finditer(node.text):
+                if match[1].strip() in spec.agent.params:
+                    yield _not_filled_in(node, match, f"write {{{{ {match[1].strip()} }}}} for the param")
+
+
+def _not_filled_in(node: Scalar, match: re.Match[str], hint: str) -> Problem:
+    place = node.place_at(match.start(), len(match[0]))
+    return Problem(place, "spec.env_here", f"{quoted(match[0])} is not filled in here", hint)
 
 
 def _env_field(node: Scalar) -> Iterator[Problem]:
@@ -99,32 +122,49 @@ def _env_field(node: Scalar) -> Iterator[Problem]:
         if not _NAME.fullmatch(match[1]):
             place = node.place_at(match.start(), len(match[0]))
             yield Problem(place, "spec.env_name", f"{quoted(match[0])} does not name an environment variable")
-    if _ENV.search(node.text) and is_template(node.text):
+    left = _ENV.sub(lambda match: " " * len(match[0]), node.text)
+    if "${" in left:
+        place = node.place_at(left.index("${"), 2)
+        yield Problem(place, "spec.env_name", "${ is not closed", "write ${NAME}")
+    if left != node.text and is_template(left):
         message = "a text has either ${NAME} or {{ }}, never both"
         yield Problem(node.place, "spec.mixed", message, "put the part from the environment into a field of its own")
 
 
-def _matching(node: Node | None, path: Path) -> Iterator[Node]:
-    if node is None or not path:
-        if node is not None:
-            yield node
-        return
-    if isinstance(node, Mapping):
-        keys = list(node.entries) if path[0] == "*" else [str(path[0])]
-        for key in keys:
+def _matching(node: Node | None, path: Path) -> Iterator[Scalar]:
+    """The texts at a path, and below it; `*` stands for every key and item."""
+    if not path:
+        yield from _scalars(node)
+    elif isinstance(node, Mapping):
+        for key in node.entries if path[0] == "*" else path[:1]:
             yield from _matching(node.get(key), path[1:])
+    elif isinstance(node, Sequence) and path[0] == "*":
+        for item in node.items:
+            yield from _matching(item, path[1:])
 
 
 def secret_problems(node: Node, key: str) -> Iterator[Problem]:
+    """Literal secrets in values and keys."""
     match node:
         case Scalar(value=str(text)):
             for start, end, kind in find_secrets(text, key or None):
-                hint = "put it into the environment and name it as ${NAME} where a credential belongs"
-                place = node.place_at(start, end - start)
-                yield Problem(place, "spec.secret", f"this looks like a literal secret ({kind})", hint)
+                yield _secret(node.place_at(start, end - start), kind)
         case Sequence():
             for item in node.items:
                 yield from secret_problems(item, key)
         case Mapping():
             for inner, entry in node.entries.items():
+                for _, _, kind in find_secrets(inner):
+                    yield _secret(entry.key_place, kind)
                 yield from secret_problems(entry.node, inner)
+
+
+def secrets_written(source: Source) -> Iterator[Problem]:
+    """Secrets anywhere in the text of a file, comments included, as far as their shape tells."""
+    for start, end, kind in find_secrets(source.text):
+        yield _secret(place_at(source, start, end - start), kind)
+
+
+def _secret(place: Place, kind: str) -> Problem:
+    hint = "put it into the environment and name it as ${NAME} where a credential belongs"
+    return Problem(place, "spec.secret", f"this looks like a literal secret ({kind})", hint)

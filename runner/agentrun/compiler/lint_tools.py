@@ -19,6 +19,8 @@ _ADDRESS = re.compile(
     r"(?:https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?|(?:https?://)?\$\{\w+\})(?:[/?].*)?"
 )
 
+LONGEST_DESCRIPTION = 4096
+
 Args = dict[str, Collection[str] | None]
 
 
@@ -106,6 +108,10 @@ class ToolLint:
             message = f"tool {quoted(name)} has no description: the model sees only its name"
             place = self._place(name, key=True)
             yield Problem(place, "spec.no_description", message, "give the function a docstring", "warning")
+        elif tool.description is UNSET and len(function.description or "") > LONGEST_DESCRIPTION:
+            message = f"the docstring of {quoted(tool.call)} begins with more than {LONGEST_DESCRIPTION:,} characters"
+            hint = "begin it with a paragraph for the model, or give the tool a `description:`"
+            yield Problem(self._place(name, "call"), "spec.python", message, hint)
 
     def _fits(self, name: str, tool: PythonTool, function: Function) -> Iterator[Problem]:
         """Declared arguments against the function that gets them."""

@@ -80,12 +80,12 @@ def _damaged(source: Source, message: str) -> Problem:
     return Problem(Place(source, 1, 1), "spec.lock", message, "write it anew with `agentrun lock SPEC`")
 
 
-def make_lock(agent: Agent) -> Lock:
-    """The lock as today's data gives it."""
+def make_lock(*agents: Agent) -> Lock:
+    """The lock as today's data gives it, for an agent and what its profiles make of it."""
     import genai_prices  # late: 0.45 s of start-up that only `lock` needs
 
     origin = f"genai-prices {genai_prices.__version__}"
-    return Lock(origin=origin, routes={route: _row(route) for route in routes_of(agent)})
+    return Lock(origin=origin, routes={route: _row(route) for agent in agents for route in routes_of(agent)})
 
 
 def lock_text(lock: Lock) -> str:

@@ -1,7 +1,8 @@
 """A spec file as one whole: overlaid, inlined, checked against the schema, turned into models.
 
 A spec is read in this order: text → tree → schema → files → profile and settings → schema again → models. Each step
-works on what the one before it gave; problems of all steps are collected.
+works on what the one before it gave; problems of all steps are collected. Where something is wrong it is left out, and
+the steps go on with the rest: a misspelt key does not hide what is wrong in a prompt.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import msgspec
 from msgspec import Struct
 
 from agentrun.compiler.inline import Inliner
-from agentrun.spec.check import check
+from agentrun.compiler.salvage import salvaged
+from agentrun.spec.check import faults
+from agentrun.spec.document import MAX_DEPTH
 from agentrun.spec.files import Project, find_project, read_source
 from agentrun.spec.load import load
 from agentrun.spec.overlay import overlaid, setting
-from agentrun.spec.problems import DocumentError, Problem, Source, did_you_mean, quoted
+from agentrun.spec.problems import DocumentError, Place, Problem, Source, did_you_mean, quoted
 from agentrun.spec.tree import Mapping, plain
 from agentrun.spec.v1.agent import Agent
 
@@ -30,18 +33,30 @@ class Spec(Struct, frozen=True):
     root: Mapping
     """The whole document, with nothing left to read."""
     agent: Agent
+    files: tuple[Source, ...] = ()
+    """The files that are part of it."""
 
     @property
     def path(self) -> Path:
         return self.source.path
 
+    @property
+    def size(self) -> int:
+        return sum(len(source.text) for source in (self.source, *self.files))
+
 
 class Read(Struct, frozen=True):
-    """What came of reading a spec: a spec, problems, or both."""
+    """What came of reading a spec: the spec, or what is wrong with it."""
 
     spec: Spec | None
     problems: tuple[Problem, ...]
     profiles: tuple[str, ...] = ()
+    rest: Spec | None = None
+    """A spec that could not be read as a whole, without what is wrong in it: good for finding more problems only."""
+    doubtful: frozenset[str] = frozenset()
+    """The sections that the rest has only in part."""
+    written: Mapping | None = None
+    """The document as it was written, with what the rest lacks."""
 
 
 def read_spec(path: Path, profile: str | None = None, settings: SequenceOf[str] = ()) -> Read:
@@ -54,28 +69,35 @@ def read_spec(path: Path, profile: str | None = None, settings: SequenceOf[str] 
     document = load(source, "agent")
     if document.root is None:
         return Read(None, document.problems)
-    inliner = Inliner(project, source.path.parent)
-    root = document.root
     problems = list(document.problems)
+    root, doubtful = salvaged(document.root, document.faults) if document.faults else (document.root, frozenset())
+    inliner = Inliner(project, source.path.parent)
+    root = inliner.inlined(root)
     profiles = root.get("profiles")
-    named = profiles.entries if isinstance(profiles, Mapping) else {}
+    named = tuple(profiles.entries) if isinstance(profiles, Mapping) else ()
+    try:
+        root = _with_overlays(root, profile, settings, inliner)
+    except DocumentError as error:
+        problems += error.problems
+    found = faults(root, "agent")
+    problems += [*inliner.problems, *(fault.problem for fault in found)]
+    files = tuple(inliner.sources.values())
     if not problems:
-        root = inliner.inlined(root)
-        try:
-            root = _with_overlays(root, profile, settings, inliner)
-        except DocumentError as error:
-            problems += error.problems
-        problems += inliner.problems
-        problems += check(root, "agent") if not problems else []
-    if problems:
-        return Read(None, tuple(problems), tuple(named))
-    return Read(Spec(source, project, root, _agent(root)), (), tuple(named))
+        return Read(Spec(source, project, root, _agent(root), files), (), named)
+    root, more = salvaged(root, found)
+    whole = not faults(root, "agent")
+    rest = Spec(source, project, root, _agent(root), files) if whole else None
+    return Read(None, tuple(problems), named, rest, doubtful | more | inliner.doubtful, document.root)
 
 
 def _with_overlays(root: Mapping, profile: str | None, settings: SequenceOf[str], inliner: Inliner) -> Mapping:
     if profile is not None:
         root = overlaid(root, inliner.inlined(_profile(root, profile)))
     for text in settings:
+        if text.partition("=")[0].count(".") > MAX_DEPTH:
+            place = Place(Source(Path("--set"), "--set", ""), 1, 1)
+            message = f"--set names a key deeper than {MAX_DEPTH} levels"
+            raise DocumentError([Problem(place, "spec.setting", message)])
         root = overlaid(root, inliner.inlined(setting(text)))
     return root
 

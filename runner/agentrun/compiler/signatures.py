@@ -1,13 +1,21 @@
 """Python functions as tools, read from their source: nothing is imported.
 
-Rule 1  A module is a file under the project's import roots, found by its path. `os:system` is not one.
+Rule 1  A module is a file under the project's import roots, found by its path. `os:system` is not one, also not when
+        the project has an os.py: importing it would give Python's own.
 Rule 2  The source is parsed, never run. What it cannot tell (an unknown annotation) must be declared as `args:`.
+Rule 3  A module is parsed once, and only when it is of a size that a person would write: a syntax tree takes a
+        thousand times the memory of its text.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import re
+import sys
+import warnings
+from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -16,6 +24,13 @@ from agentrun.canon import text_hash
 from agentrun.spec.files import FileRefused, Project, read_inside
 from agentrun.spec.problems import Source, did_you_mean, quoted
 
+MOST_WORDS = 40_000
+"""Words and signs in one module: some 4,000 lines."""
+
+DEEPEST = 16
+"""How deep an annotation may be nested."""
+
+_word = re.compile(r"\w+|[^\w\s]|\n")
 _SIMPLE = {
     "str": "string",
     "int": "integer",
@@ -51,27 +66,35 @@ class Function(Struct, frozen=True):
     """The schema of its arguments; None when an annotation cannot be read."""
     unread: str | None = None
     """The parameter whose annotation cannot be read."""
+    by_position: str | None = None
+    """A parameter that cannot be given by its name."""
 
 
 def find_function(project: Project, reference: str) -> Function:
     """The function that `module:function` names, or why there is none."""
     module, _, name = reference.partition(":")
-    source = _module_source(project, module)
-    try:
-        tree = ast.parse(source.text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise Refused("spec.python", f"{source.shown} is not valid Python") from None
-    functions = {node.name: node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    source = module_source(project, module)
+    functions = _functions(module, source.shown, source.text)
+    if isinstance(functions, Refused):
+        raise functions
     if name not in functions:
         hint = did_you_mean(name, functions) or "it must be a function at the top level of the module"
         raise Refused("spec.python", f"{source.shown} has no function {quoted(name)}", hint)
-    return _function(module, functions[name], text_hash(source.text))
+    function = functions[name]
+    if function.by_position is not None:
+        message = f"{quoted(reference)} takes {quoted(function.by_position)} by position only"
+        raise Refused("spec.python", message, "arguments are given by name: take the / out of its parameters")
+    return function
 
 
-def _module_source(project: Project, module: str) -> Source:
+def module_source(project: Project, module: str) -> Source:
+    """The file of a module."""
     parts = module.split(".")
     if not all(part.isidentifier() for part in parts):
         raise Refused("spec.python", f"{quoted(module)} is not a module's name")
+    if parts[0] in sys.stdlib_module_names:
+        hint = "tools are functions of your project; a module of its own may not be called like one of Python's"
+        raise Refused("spec.python", f"{quoted(parts[0])} is a module of Python itself", hint)
     path = "/".join(parts)
     for root in project.import_roots:
         for candidate in (f"{path}.py", f"{path}/__init__.py"):
@@ -85,6 +108,31 @@ def _module_source(project: Project, module: str) -> Source:
     raise Refused("spec.python", f"module {quoted(module)} is not in this project", hint)
 
 
+def words_in(source: Source, most: int = MOST_WORDS) -> int:
+    """How large a module is, counted up to one more than `most`."""
+    return sum(1 for _ in islice(_word.finditer(source.text), most + 1))
+
+
+@lru_cache(maxsize=128)
+def _functions(module: str, shown: str, text: str) -> dict[str, Function] | Refused:
+    """The functions at the top level of a module, by name, or why it cannot be read."""
+    if sum(1 for _ in islice(_word.finditer(text), MOST_WORDS + 1)) > MOST_WORDS:
+        hint = f"move the functions into a module of less than {MOST_WORDS:,} words and signs"
+        return Refused("spec.python", f"{shown} is too large to be read", hint)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what Python thinks of an escape is between it and the author
+            tree = ast.parse(text)
+        nodes = {node.name: node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+        source = text_hash(text)
+        return {name: _function(module, node, source) for name, node in nodes.items()}
+    except SyntaxError as error:
+        line = f", line {error.lineno}" if error.lineno else ""
+        return Refused("spec.python", f"{shown} is not valid Python{line}")
+    except (ValueError, RecursionError, MemoryError):
+        return Refused("spec.python", f"{shown} cannot be read as Python")
+
+
 def _function(module: str, node: ast.FunctionDef | ast.AsyncFunctionDef, source: str) -> Function:
     given = [*node.args.posonlyargs, *node.args.args]
     optional = {arg.arg for arg in given[len(given) - len(node.args.defaults) :]}
@@ -93,6 +141,8 @@ def _function(module: str, node: ast.FunctionDef | ast.AsyncFunctionDef, source:
     properties: dict[str, Any] = {}
     unread = None
     for arg in parameters:
+        if arg.arg in properties:  # Python finds this only when it compiles
+            raise SyntaxError
         schema = _schema(arg.annotation)
         unread = unread or (arg.arg if schema is None else None)
         properties[arg.arg] = schema
@@ -103,49 +153,71 @@ def _function(module: str, node: ast.FunctionDef | ast.AsyncFunctionDef, source:
         "required": list(required),
         "additionalProperties": False,
     }
-    doc = ast.get_docstring(node)
     return Function(
         module=module,
         name=node.name,
         source=source,
-        description=inspect.cleandoc(doc).split("\n\n")[0].replace("\n", " ") if doc else None,
+        description=_first_paragraph(node),
         parameters=tuple(arg.arg for arg in parameters),
         required=required,
         takes_any=node.args.kwarg is not None,
         schema=None if unread or node.args.kwarg or node.args.vararg else schema,
         unread=unread,
+        by_position=next((arg.arg for arg in node.args.posonlyargs), None),
     )
 
 
-def _schema(node: ast.expr | None) -> dict[str, Any] | None:
+def _first_paragraph(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
+    doc = ast.get_docstring(node)
+    text = inspect.cleandoc(doc).split("\n\n")[0].replace("\n", " ").strip() if doc else ""
+    return text if text and _is_text(text) else None
+
+
+def _is_text(text: str) -> bool:
+    """Whether a text can be written as UTF-8: half of a surrogate pair cannot."""
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def _schema(node: ast.expr | None, depth: int = 0) -> dict[str, Any] | None:
     """The schema of an annotation; None when it says nothing that can be checked."""
+    if depth > DEEPEST:
+        return None
     match node:
         case ast.Name(id=name) if name in _SIMPLE:
             return {"type": _SIMPLE[name]}
         case ast.Constant(value=None):
             return {"type": "null"}
         case ast.Constant(value=str(text)):
-            return _schema(_parsed(text))
-        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return _any_of([_schema(left), _schema(right)])
+            return _schema(_parsed(text), depth + 1)
+        case ast.BinOp(op=ast.BitOr()):
+            return _any_of([_schema(part, depth + 1) for part in _alternatives(node)])
         case ast.Subscript(value=ast.Name(id="Optional") | ast.Attribute(attr="Optional"), slice=inner):
-            return _any_of([_schema(inner), {"type": "null"}])
+            return _any_of([_schema(inner, depth + 1), {"type": "null"}])
         case ast.Subscript(value=ast.Name(id="Literal") | ast.Attribute(attr="Literal"), slice=inner):
             return _literal(inner)
         case ast.Subscript(value=ast.Name(id="list"), slice=inner):
-            items = _schema(inner)
+            items = _schema(inner, depth + 1)
             return items and {"type": "array", "items": items}
         case ast.Subscript(value=ast.Name(id="dict"), slice=ast.Tuple(elts=[ast.Name(id="str"), value])):
-            values = _schema(value)
+            values = _schema(value, depth + 1)
             return values and {"type": "object", "additionalProperties": values}
         case _:
             return None
 
 
+def _alternatives(node: ast.expr) -> list[ast.expr]:
+    """`a`, `b` and `c` of `a | b | c`, however many."""
+    right: list[ast.expr] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        right.append(node.right)
+        node = node.left
+    return [node, *reversed(right)]
+
+
 def _parsed(text: str) -> ast.expr | None:
     try:
         return ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, MemoryError):
         return None
 
 
@@ -159,5 +231,17 @@ def _any_of(schemas: list[dict[str, Any] | None]) -> dict[str, Any] | None:
 
 def _literal(node: ast.expr) -> dict[str, Any] | None:
     values = node.elts if isinstance(node, ast.Tuple) else [node]
-    plain = [value.value for value in values if isinstance(value, ast.Constant)]
-    return {"enum": plain} if len(plain) == len(values) else None
+    plain = [value.value for value in values if isinstance(value, ast.Constant) and _is_json(value.value)]
+    return {"enum": plain} if plain and len(plain) == len(values) else None
+
+
+def _is_json(value: object) -> bool:
+    match value:
+        case None | bool():
+            return True
+        case int():
+            return abs(value) < 2**53
+        case str():
+            return _is_text(value)
+        case _:
+            return False

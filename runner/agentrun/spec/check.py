@@ -2,6 +2,10 @@
 
 Rule 1  The shipped `*.schema.json` files decide, the same ones editors use.
 Rule 2  Nothing is fetched; the schemas hold everything they refer to.
+Rule 3  The validator says where a document breaks its schema; what is wrong there is read from the schema and the
+        document. Its own error objects each copy the value they are about: a hundred wrong names in one mapping of
+        15,000 keys are 1.8 GB.
+Rule 4  A wide document is looked through in pieces, until there are problems enough for one reading.
 """
 
 from __future__ import annotations
@@ -9,17 +13,33 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
-from jsonschema_rs import ValidationErrorKind as Kind
+from msgspec import Struct
 
 from agentrun.spec import wording
+from agentrun.spec.document import MAX_PROBLEMS
 from agentrun.spec.problems import Problem, did_you_mean, quoted
-from agentrun.spec.tree import Node, place_of, plain
+from agentrun.spec.tree import Mapping, Node, Sequence, at, place_of, plain
 
-Steps = list[str | int]
+Path_ = tuple[str | int, ...]
+
+WIDTH = 100
+"""How many entries of a collection are looked at together in a wide document, and …"""
+PIECES = 10
+"""… in how many pieces. What is wrong only beyond them is told without its place."""
+WIDE = 2000
+"""Values in a document that is no longer looked at as a whole."""
+
+
+class Fault(Struct, frozen=True):
+    """A problem, and the path of what would have to be taken out to be rid of it."""
+
+    path: Path_
+    problem: Problem
 
 
 def schema_file(name: str) -> Path:
@@ -41,80 +61,160 @@ def _validator(name: str) -> jsonschema_rs.Validator:
 
 
 def check(root: Node, name: str) -> list[Problem]:
-    """Everything in the document that its schema refuses."""
+    """Everything in the document that its schema refuses, as far as one reading can take it in."""
+    return [fault.problem for fault in faults(root, name)]
+
+
+def faults(root: Node, name: str) -> list[Fault]:
+    """The same with the paths of what is wrong."""
     data = plain(root)
-    validator = _validator(name)
-    if validator.is_valid(data):
+    if _validator(name).is_valid(data):
         return []
-    return [problem for error in validator.iter_errors(data) for problem in _problems(root, error, name)]
+    found: dict[tuple[Path_, str], Fault] = {}
+    for fault in _all_faults(root, data, name):
+        found.setdefault((fault.path, fault.problem.message), fault)
+        if len(found) == MAX_PROBLEMS:
+            break
+    if not found:
+        message = "the document does not fit its schema, and is too large to say where"
+        return [Fault((), Problem(root.place, "spec.too_large", message, "split it into files"))]
+    return list(found.values())
 
 
-def _problems(root: Node, error: jsonschema_rs.ValidationError, name: str) -> Iterator[Problem]:
-    path, kind, value = error.instance_path, error.kind, error.instance
-    key = quoted(str(path[-1])) if path else "the document"
-    here = place_of(root, path)
-    match kind:
-        case Kind.AdditionalProperties():
-            known = _known_keys(error.schema_path, name)
-            for unexpected in kind.unexpected:
-                yield _unknown_key(root, path, unexpected, known)
-        case Kind.Required():
-            yield _missing(root, path, kind.property, error.schema_path, name)
-        case Kind.Type():
-            yield Problem(here, "spec.wrong_type", *wording.wrong_type(key, value, kind.types))
-        case Kind.Enum():
-            yield Problem(here, "spec.wrong_value", *wording.wrong_value(key, value, kind.options))
-        case Kind.Constant():
-            yield Problem(here, "spec.wrong_value", *wording.wrong_value(key, value, [kind.expected_value]))
-        case Kind.Pattern():
-            yield Problem(here, "spec.wrong_text", *wording.wrong_text(key, value, kind.pattern))
-        case Kind.PropertyNames():
-            yield _wrong_key(root, path, kind.error)
-        case Kind.Minimum() | Kind.ExclusiveMinimum() | Kind.Maximum() | Kind.ExclusiveMaximum():
-            bound = {"Minimum": "at least", "ExclusiveMinimum": "more than", "Maximum": "at most"}
-            words = f"{bound.get(type(kind).__name__, 'less than')} {kind.limit}"
-            yield Problem(here, "spec.out_of_range", f"{key} must be {words}; it is {wording.shorten(value)}")
-        case _:
-            yield Problem(here, "spec.out_of_range", f"{key}: {_size_words(kind, error.message)}")
+def _all_faults(root: Node, data: Any, name: str) -> Iterator[Fault]:
+    for first, piece in _pieces(data):
+        for error in _validator(name).evaluate(piece).errors():
+            steps = [_step(part) for part in error["schemaLocation"].split("/")[1:]]
+            path = _path(root, error["instanceLocation"], first)
+            yield from _Reader(root, _schema(name), path).faults(steps)
 
 
-def _size_words(kind: Any, message: str) -> str:
-    units = {"Length": "characters", "Items": "items", "Properties": "keys"}
-    name = type(kind).__name__
-    for ending, unit in units.items():
-        if name.endswith(ending):
-            return f"must have at {'least' if name.startswith('Min') else 'most'} {kind.limit} {unit}"
-    return message
+def _pieces(data: Any) -> Iterator[tuple[int, Any]]:
+    """The document, or where it is wide its pieces with the number of their first entries."""
+    if _size(data, WIDE) <= WIDE:
+        yield 0, data
+        return
+    for first in range(0, WIDTH * PIECES, WIDTH):
+        if first < max(_longest(data), 1):
+            yield first, _cut(data, first, first + WIDTH)
+    yield 0, _cut(data, 0, WIDTH * PIECES + 1)  # all entries were fine: then there are too many of them
 
 
-def _unknown_key(root: Node, path: Steps, key: str, known: list[str]) -> Problem:
-    place = place_of(root, [*path, key], key=True)
-    where = f"in {quoted('.'.join(map(str, path)))}" if path else "at the top of the document"
-    hint = did_you_mean(key, known) or (f"known keys: {', '.join(sorted(known))}" if known else None)
-    return Problem(place, "spec.unknown_key", f"key {quoted(key)} is not known {where}", hint)
+def _size(data: Any, most: int) -> int:
+    inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    count = 1
+    for value in inner:
+        count += _size(value, most - count)
+        if count > most:
+            break
+    return count
 
 
-def _missing(root: Node, path: Steps, key: str, schema_path: Steps, name: str) -> Problem:
-    place = place_of(root, path, key=True)
-    where = quoted(str(path[-1])) if path else "the document"
-    text = _at_parent(schema_path, name).get("properties", {}).get(key, {}).get("description")
-    return Problem(place, "spec.missing_key", f"{where} lacks the key {quoted(key)}", text)
+def _longest(data: Any) -> int:
+    inner = list(data.values()) if isinstance(data, dict) else data if isinstance(data, list) else []
+    return max([len(inner), *map(_longest, inner)]) if inner else 0
 
 
-def _wrong_key(root: Node, path: Steps, error: jsonschema_rs.ValidationError) -> Problem:
-    key = str(error.instance)
-    place = place_of(root, [*path, key], key=True)
-    pattern = error.kind.pattern if isinstance(error.kind, Kind.Pattern) else ""
-    return Problem(place, "spec.name", *wording.wrong_text("the key", key, pattern))
+def _cut(data: Any, first: int, last: int) -> Any:
+    """The same with only some of the entries of every collection that has many."""
+    if not isinstance(data, (dict, list)):
+        return data
+    start, stop = (first, last) if len(data) > WIDTH else (0, WIDTH)
+    if isinstance(data, list):
+        return [_cut(value, first, last) for value in data[start:stop]]
+    return {key: _cut(value, first, last) for key, value in islice(data.items(), start, stop)}
 
 
-def _known_keys(schema_path: Steps, name: str) -> list[str]:
-    return list(_at_parent(schema_path, name).get("properties", {}))
+def _step(text: str) -> str:
+    return text.replace("~1", "/").replace("~0", "~")
 
 
-def _at_parent(schema_path: Steps, name: str) -> dict[str, Any]:
-    """The part of the schema that holds the keyword at the end of the path."""
-    part: Any = _schema(name)
-    for step in schema_path[:-1]:
-        part = part[int(step)] if isinstance(part, list) else part[str(step)]
-    return part if isinstance(part, dict) else {}
+def _path(root: Node, pointer: str, first: int) -> Path_:
+    """A JSON pointer into a piece as a path in the whole document."""
+    path: list[str | int] = []
+    node: Node | None = root
+    for text in pointer.split("/")[1:]:
+        step: str | int = _step(text)
+        if isinstance(node, Sequence):
+            step = int(step) + (first if len(node.items) > WIDTH else 0)
+        path.append(step)
+        node = at(node, [step]) if node is not None else None
+    return tuple(path)
+
+
+class _Reader:
+    """Says what a part of a schema has against the value at a path."""
+
+    def __init__(self, root: Node, schema: dict[str, Any], path: Path_) -> None:
+        self.root = root
+        self.schema = schema
+        self.path = path
+        node = at(root, path)
+        self.value = plain(node) if node is not None and not isinstance(node, Mapping) else {}
+        self.keys = list(node.entries) if isinstance(node, Mapping) else []
+        names = [step for step in path if isinstance(step, str)]
+        self.key = quoted(str(path[-1])) if path else "the document"
+        self.is_secret = bool(names) and wording.is_secret(names[-1])
+
+    def faults(self, steps: list[str]) -> Iterator[Fault]:
+        """`steps`: the way to the keyword that the value breaks."""
+        if "propertyNames" in steps:
+            names = self._part(steps[: steps.index("propertyNames") + 1])
+            yield from self._wrong_names(names)
+            return
+        part, keyword = self._part(steps[:-1]), steps[-1]
+        if keyword in ("additionalProperties", "required"):  # the validator may report one under the other
+            yield from self._unknown_keys(part)
+            yield from self._missing_keys(part)
+        else:
+            yield self._fault(*self._wrong(keyword, part.get(keyword)))
+
+    def _part(self, steps: list[str]) -> dict[str, Any]:
+        part: Any = self.schema
+        for step in steps:
+            part = part[int(step)] if isinstance(part, list) else part[step]
+        return part if isinstance(part, dict) else {}
+
+    def _fault(self, code: str, message: str, hint: str | None) -> Fault:
+        return Fault(self.path, Problem(place_of(self.root, self.path), code, message, hint))
+
+    def _wrong(self, keyword: str, limit: Any) -> tuple[str, str, str | None]:
+        told = wording.Told(self.key, self.value, self.is_secret)
+        match keyword:
+            case "type":
+                return "spec.wrong_type", *told.wrong_type(limit if isinstance(limit, list) else [limit])
+            case "enum" | "const":
+                return "spec.wrong_value", *told.wrong_value(limit if keyword == "enum" else [limit])
+            case "pattern":
+                return "spec.wrong_text", *told.wrong_text(limit)
+            case _:
+                return "spec.out_of_range", told.wrong_size(keyword, limit), None
+
+    def _unknown_keys(self, part: dict[str, Any]) -> Iterator[Fault]:
+        known = part.get("properties", {})
+        if part.get("additionalProperties") is not False:
+            return
+        where = f"in {quoted('.'.join(map(str, self.path)))}" if self.path else "at the top of the document"
+        for key in self.keys:
+            if key not in known:
+                path = (*self.path, key)
+                hint = did_you_mean(key, known) or (f"known keys: {', '.join(sorted(known))}" if known else None)
+                message = f"key {quoted(key)} is not known {where}"
+                yield Fault(path, Problem(place_of(self.root, path, key=True), "spec.unknown_key", message, hint))
+
+    def _missing_keys(self, part: dict[str, Any]) -> Iterator[Fault]:
+        for key in part.get("required", ()):
+            if key not in self.keys:
+                text = part.get("properties", {}).get(key, {}).get("description")
+                place = place_of(self.root, self.path, key=True)
+                yield Fault(
+                    self.path, Problem(place, "spec.missing_key", f"{self.key} lacks the key {quoted(key)}", text)
+                )
+
+    def _wrong_names(self, names: dict[str, Any]) -> Iterator[Fault]:
+        validator = jsonschema_rs.Draft202012Validator(names, offline=True)
+        for key in self.keys:
+            if not validator.is_valid(key):
+                path = (*self.path, key)
+                words = wording.Told("the key", key).wrong_text(names.get("pattern", ""))
+                yield Fault(path, Problem(place_of(self.root, path, key=True), "spec.name", *words))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from agentrun.spec.check import check
+from agentrun.spec.check import Fault, faults
 from agentrun.spec.document import parse
 from agentrun.spec.problems import DocumentError, Problem, Source
 from agentrun.spec.tree import Mapping
@@ -18,6 +18,8 @@ class Document(Struct, frozen=True):
     root: Mapping | None
     """The tree in the latest version; None when there is none to speak of."""
     problems: tuple[Problem, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    """Those of the problems that the schema found, with their paths."""
 
 
 def load(source: Source, kind: str) -> Document:
@@ -27,9 +29,19 @@ def load(source: Source, kind: str) -> Document:
     except DocumentError as error:
         return Document(source, None, tuple(error.problems))
     if not isinstance(root, Mapping):
-        wrong = Problem(root.place, "spec.wrong_type", f"a document of kind {kind} must be a mapping of keys")
-        return Document(source, None, (wrong,))
+        message = f"{_KINDS[kind]} must be a mapping of keys"
+        return Document(source, None, (Problem(root.place, "spec.wrong_type", message),))
     current = upgraded(root)
     if isinstance(current, Problem):
         return Document(source, None, (current,))
-    return Document(source, current, tuple(check(current, kind)))
+    found = tuple(faults(current, kind))
+    return Document(source, current, tuple(fault.problem for fault in found), found)
+
+
+_KINDS = {
+    "agent": "an agent",
+    "tools": "a file of tools",
+    "policy": "a policy",
+    "budgets": "a file of budgets",
+    "cases": "a file of cases",
+}

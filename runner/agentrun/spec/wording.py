@@ -1,10 +1,18 @@
-"""Schema errors in words a writer can act on."""
+"""Schema errors in words a writer can act on.
+
+Rule 1  A message says what is wanted and what is there; the hint is what to write instead.
+Rule 2  A value that may be a credential is never in either.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
+from msgspec import Struct
+
+from agentrun.secret import names_credential
 from agentrun.spec.problems import did_you_mean, quoted
 from agentrun.spec.v1 import agent, policy, tools, values
 
@@ -56,45 +64,82 @@ def kind_of(value: Any) -> str:
             return "a mapping"
 
 
-def wrong_type(key: str, value: Any, types: list[str]) -> tuple[str, str | None]:
-    wanted = " or ".join(_TYPES[name] for name in types)
-    shown = f" ({shorten(value)})" if isinstance(value, (str, int, float)) else ""
-    message = f"{key} must be {wanted}, not {kind_of(value)}{shown}"
-    if value is None:
-        return message, "give it a value, or leave the key out"
-    if "string" in types and isinstance(value, (bool, int, float)):
-        return message, f'put it in quotes: "{json.dumps(value)}"'
-    if "integer" in types and isinstance(value, str) and value.isdecimal():
-        return message, f"write it without quotes: {value}"
-    return message, None
+def is_secret(key: str) -> bool:
+    """Whether the value under a key may be a credential."""
+    return names_credential(key)
 
 
-def wrong_value(key: str, value: Any, options: list[Any]) -> tuple[str, str | None]:
-    names = ", ".join(str(option) for option in options)
-    near = did_you_mean(value, [str(option) for option in options]) if isinstance(value, str) else None
-    only = f"{key} must be {names}" if len(options) == 1 else f"{key} must be one of {names}"
-    return f"{only}; it is {shorten(value)}", near
+_BOUNDS = {
+    "minimum": "at least",
+    "maximum": "at most",
+    "exclusiveMinimum": "more than",
+    "exclusiveMaximum": "less than",
+}
+_UNITS = {"Length": "character", "Items": "item", "Properties": "key"}
+_env_name = re.compile(r"\$?\{?([A-Z][A-Z0-9_]{2,60})\}?")
 
 
-def wrong_text(key: str, value: Any, pattern: str) -> tuple[str, str | None]:
-    return (
-        f"{key} must be {PATTERNS.get(pattern, f'text that matches {pattern}')}; it is {shorten(value)}",
-        _fix(value, pattern),
-    )
+class Told(Struct, frozen=True):
+    """A value that its schema refuses, and the key it stands under."""
 
+    key: str
+    value: Any
+    is_secret: bool = False
 
-def _fix(value: Any, pattern: str) -> str | None:
-    """The spelling that was probably meant."""
-    if not isinstance(value, str):
+    @property
+    def _now(self) -> str:
+        return "" if self.is_secret else f"; it is {shorten(self.value)}"
+
+    def wrong_type(self, types: list[str]) -> tuple[str, str | None]:
+        value = self.value
+        wanted = " or ".join(_TYPES[name] for name in types)
+        simple = isinstance(value, (str, int, float)) and not isinstance(value, bool) and not self.is_secret
+        shown = f" ({shorten(value)})" if simple else ""
+        message = f"{self.key} must be {wanted}, not {kind_of(value)}{shown}"
+        if value is None:
+            return message, "give it a value, or leave the key out"
+        if self.is_secret:
+            return message, None
+        if "string" in types and isinstance(value, (bool, int, float)):
+            return message, f'put it in quotes: "{json.dumps(value)}"'
+        if {"integer", "number"} & set(types) and isinstance(value, str) and value.isdecimal():
+            return message, f"write it without quotes: {value}"
+        if "array" in types and isinstance(value, str):
+            return message, f"write it as a list: [{shorten(value)}]"
+        return message, None
+
+    def wrong_value(self, options: list[Any]) -> tuple[str, str | None]:
+        names = ", ".join(str(option) for option in options)
+        near = did_you_mean(self.value, map(str, options)) if isinstance(self.value, str) else None
+        only = f"{self.key} must be {names}" if len(options) == 1 else f"{self.key} must be one of {names}"
+        return only + self._now, near
+
+    def wrong_text(self, pattern: str) -> tuple[str, str | None]:
+        wanted = PATTERNS.get(pattern, f"text that matches {pattern}")
+        return f"{self.key} must be {wanted}{self._now}", self._fix(pattern)
+
+    def wrong_size(self, keyword: str, limit: Any) -> str:
+        if keyword in _BOUNDS:
+            return f"{self.key} must be {_BOUNDS[keyword]} {limit}{self._now}"
+        unit = next((unit for ending, unit in _UNITS.items() if keyword.endswith(ending)), None)
+        if unit is None:
+            return f"{self.key} does not fit its schema ({keyword})"
+        size = f"{limit:,} {unit}{'' if limit == 1 else 's'}"
+        return f"{self.key} must have at {'least' if keyword.startswith('min') else 'most'} {size}"
+
+    def _fix(self, pattern: str) -> str | None:
+        """The spelling that was probably meant."""
+        value = self.value
+        if pattern == values.SECRET:
+            named = _env_name.fullmatch(value)
+            return f"write ${{{named[1]}}}" if named else "put the value into the environment and name it here"
+        if pattern in (values.NAME, values.PARAM_NAME):
+            mended = value.strip().lower().replace(" ", "_").replace("-", "_" if pattern == values.PARAM_NAME else "-")
+            fits = mended != value and re.fullmatch(pattern, mended)
+            return f"for example {quoted(mended)}" if fits else None
+        if pattern == values.DURATION and value.isdecimal():
+            return f"for example {value}s"
         return None
-    if pattern in (values.NAME, values.PARAM_NAME):
-        mended = value.strip().lower().replace(" ", "_").replace("-", "_" if pattern == values.PARAM_NAME else "-")
-        return (
-            f"for example {quoted(mended)}" if mended != value and mended.isascii() and mended[:1].isalpha() else None
-        )
-    if pattern == values.DURATION and value.isdecimal():
-        return f"for example {value}s"
-    return None
 
 
 def shorten(value: Any) -> str:

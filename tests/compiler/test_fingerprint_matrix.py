@@ -1,0 +1,171 @@
+"""Every field that changes behaviour changes the fingerprint, and of its section; nothing else does."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentrun.compiler import build
+from agentrun.compiler.api import compile
+from agentrun.compiler.difference import differences
+from agentrun.compiler.fingerprint import PackageFile
+
+from ..documents import Document, changed, laid_out, write, yaml_text
+from ..rich import BILLING, FILES, RICH, project
+from ..schemas import keys, keys_in, nodes
+from .changes import CHANGES, NOT_BEHAVIOUR, Change, apply
+
+FILE_KEYS = {key for key in keys("agent") if key.endswith(".file")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The rich project, with a second sub-agent that only says something else."""
+    folder = tmp_path_factory.mktemp("rich")
+    project(folder)
+    other = changed(BILLING, "instructions", "You know all bills of {{ account }}. Be {{ tone }}.")
+    write(folder, {"specs/agents/other.yaml": yaml_text(other)})
+    return folder
+
+
+def compiled(folder: Path, document: Document) -> PackageFile:
+    path = folder / "specs/rich.yaml"
+    path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML, and quicker to write
+    return compile(path)
+
+
+@pytest.fixture(scope="module")
+def base(folder: Path) -> PackageFile:
+    return compiled(folder, RICH)
+
+
+def changed_sections(one: PackageFile, other: PackageFile) -> set[str]:
+    assert one.sections.keys() == other.sections.keys()
+    return {name for name in one.sections if one.sections[name] != other.sections[name]}
+
+
+def touched(change: Change) -> Iterator[str]:
+    """The keys on the way to a change."""
+    for node in nodes("agent", RICH):
+        if node.at and f"{change[0]}.".startswith(".".join(map(str, node.at)) + "."):
+            yield node.key
+
+
+def test_the_table_has_every_key() -> None:
+    """A new key fails here until it has a change, or is said to be no behaviour."""
+    in_table = {key for change in CHANGES for key in touched(change)}
+    known = {key for key in keys("agent") if key.partition(".")[0] not in NOT_BEHAVIOUR}
+    assert known - FILE_KEYS - in_table == set()
+
+
+def name_of(change: Change) -> str:
+    return f"{change[0]}={json.dumps(change[1], default=lambda _: 'drop')[:30]}"
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=name_of)
+def test_a_change_changes_its_section(change: Change, folder: Path, base: PackageFile) -> None:
+    """And it is described: a fingerprint that differs without a difference in words is a riddle."""
+    found = compiled(folder, apply(change))
+    assert changed_sections(base, found) == change[2]
+    assert found.fingerprint != base.fingerprint
+    described = differences(base, found)
+    assert {one.section for one in described} == change[2]
+    assert all(one.words().startswith(f"{one.section}{'.' if one.path else ''}{one.path}:") for one in described)
+
+
+def test_planted_field_that_is_not_built(folder: Path, base: PackageFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A field that is read from the spec and forgotten in the package goes unseen without this matrix."""
+    monkeypatch.setattr(build, "milliseconds", lambda _: 70_000)
+    change = next(change for change in CHANGES if change[0] == "retry.max_wait")
+    with pytest.raises(AssertionError):
+        test_a_change_changes_its_section(change, folder, compiled(folder, RICH))
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+MOVED, MOVED_FILES = laid_out(RICH)
+SECTION_OF = {"prompt": "context", "param": "params", "output": "output", "instructions": "instructions"}
+
+
+def test_every_key_that_names_a_file_is_used() -> None:
+    layouts = [MOVED, laid_out(RICH, parts=False)[0], changed(MOVED, "instructions", {"file": "instructions-0.md"})]
+    assert set().union(*(keys_in("agent", layout) for layout in layouts)) >= FILE_KEYS
+
+
+@pytest.mark.parametrize("name", MOVED_FILES)
+def test_a_change_in_a_file_changes_the_section_that_names_it(name: str, folder: Path, base: PackageFile) -> None:
+    write(folder / "specs", MOVED_FILES)
+    assert compiled(folder, MOVED).fingerprint == base.fingerprint
+    text = MOVED_FILES[name]
+    first = name.replace(".", "-").partition("-")[0]
+    section = SECTION_OF.get(first, first if first in base.sections else "tools")
+    others = {"tools": ("Does something", "Did something"), "policy": ("90s", "95s"), "budgets": ("50k", "55k")}
+    if name.endswith(".json"):
+        text = json.dumps({**json.loads(text), "title": "Other"})
+    elif name.endswith(".md"):
+        text += " Please."
+    else:
+        text = text.replace(*others[first])
+    assert text != MOVED_FILES[name]
+    write(folder / "specs", {name: text})
+    assert changed_sections(base, compiled(folder, MOVED)) == {section}
+
+
+def test_source_of_a_python_tool(folder: Path, base: PackageFile) -> None:
+    source = FILES["code/shop/refunds.py"]
+    write(folder, {"code/shop/refunds.py": source.replace("return order", "return amount")})
+    assert changed_sections(base, compiled(folder, RICH)) == {"tools"}
+    write(folder, {"code/shop/refunds.py": source, "code/shop/hooks.py": "# other\n" + FILES["code/shop/hooks.py"]})
+    assert changed_sections(base, compiled(folder, RICH)) == {"hooks"}
+    write(folder, FILES)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sections"),
+    [
+        ("5000000", "5000001", {"model"}),
+        ("200000}", "200001}", {"model"}),
+        ('"a test"', '"another"', set()),
+        ('"routes": {', '"routes": {"openai/other": {"price": null, "context_window": null}, ', set()),
+    ],
+)
+def test_lock(before: str, after: str, sections: set[str], folder: Path, base: PackageFile) -> None:
+    write(folder, {"specs/rich.lock": FILES["specs/rich.lock"].replace(before, after)})
+    assert changed_sections(base, compiled(folder, RICH)) == sections
+    write(folder, FILES)
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "sections"),
+    [
+        ("instructions", "Be {{ tone }} to {{ account }}.", {"agents"}),
+        ("params.account", {"type": "string", "maxLength": 9}, {"agents", "tools"}),
+        ("params.tone.default", "loud", {"agents"}),
+        ("profiles.short.model.max_output_tokens", 101, {"agents"}),
+        ("profiles.long.model.max_output_tokens", 901, set()),
+        ("description", "Knows bills.", set()),
+        ("name", "bills", {"agents"}),
+    ],
+)
+def test_sub_agent(at: str, value: object, sections: set[str], folder: Path, base: PackageFile) -> None:
+    write(folder, {"specs/agents/billing.yaml": yaml_text(changed(BILLING, at, value))})
+    assert changed_sections(base, compiled(folder, RICH)) == sections
+    write(folder, {"specs/agents/billing.yaml": yaml_text(BILLING)})
+
+
+def test_description_of_a_sub_agent_is_its_tool_s(folder: Path) -> None:
+    """Without a description of its own the tool says what the sub-agent says of itself."""
+    bare = apply(("tools.billing.description", None, set()))
+    del bare["tools"]["billing"]["description"]
+    before = compiled(folder, bare)
+    write(folder, {"specs/agents/billing.yaml": yaml_text(changed(BILLING, "description", "Knows bills."))})
+    assert changed_sections(before, compiled(folder, bare)) == {"tools"}
+    write(folder, {"specs/agents/billing.yaml": yaml_text(BILLING)})
+
+
+def test_no_two_changes_look_alike(folder: Path, base: PackageFile) -> None:
+    """Hashes of what is there, and not of how much of it there is."""
+    some = [change for change in CHANGES if change[0].startswith(("budgets.", "limits.", "guards.", "sinks."))]
+    prints = [compiled(folder, apply(change)).fingerprint for change in some]
+    assert len({*prints, base.fingerprint}) == len(prints) + 1

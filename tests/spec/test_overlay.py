@@ -1,0 +1,203 @@
+"""Profiles and `--set`: what is merged, what is replaced, what is removed, and where problems point."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.compiler.resolve import read_spec
+from agentrun.spec.document import parse
+from agentrun.spec.overlay import overlaid, setting
+from agentrun.spec.problems import DocumentError, Source
+from agentrun.spec.tree import Mapping, place_of, plain
+
+from ..documents import write
+
+
+def tree(text: str, name: str = "base.yaml") -> Mapping:
+    root = parse(Source(Path("/p") / name, name, text))
+    assert isinstance(root, Mapping)
+    return root
+
+
+def merged(base: str, over: str) -> Any:
+    return plain(overlaid(tree(base), tree(over, "over.yaml")))
+
+
+@pytest.mark.parametrize(
+    ("base", "over", "result"),
+    [
+        ("{a: 1}", "{b: 2}", {"a": 1, "b": 2}),
+        ("{a: 1}", "{a: 2}", {"a": 2}),
+        ("{a: {b: 1, c: 2}}", "{a: {c: 3, d: 4}}", {"a": {"b": 1, "c": 3, "d": 4}}),
+        ("{a: {b: {c: {d: 1}}}}", "{a: {b: {c: {e: 2}}}}", {"a": {"b": {"c": {"d": 1, "e": 2}}}}),
+        ("{a: [1, 2]}", "{a: [3]}", {"a": [3]}),
+        ("{a: [{b: 1}]}", "{a: [{c: 2}]}", {"a": [{"c": 2}]}),
+        ("{a: {b: 1}}", "{a: 5}", {"a": 5}),
+        ("{a: 5}", "{a: {b: 1}}", {"a": {"b": 1}}),
+        ("{a: {b: 1}}", "{a: [1]}", {"a": [1]}),
+        ("{a: 1, b: 2}", "{a: null}", {"b": 2}),
+        ("{a: 1, b: 2}", "{a: ~}", {"b": 2}),
+        ("{a: 1, b: 2}", "a:\n", {"b": 2}),
+        ("{a: {b: 1, c: 2}}", "{a: {b: null}}", {"a": {"c": 2}}),
+        ("{a: {b: 1}}", "{a: {b: null}}", {"a": {}}),
+        ("{a: 1}", "{b: null}", {"a": 1}),
+        ("{a: 1}", "{b: {c: null, d: 2}}", {"a": 1, "b": {"d": 2}}),
+        ("{a: 1}", "{a: {b: {c: null}}}", {"a": {"b": {}}}),
+        ("{a: 1}", '{a: "null"}', {"a": "null"}),
+        ("{a: 1}", "{a: false}", {"a": False}),
+        ("{a: 1}", "{a: 0}", {"a": 0}),
+        ('{a: "x"}', '{a: ""}', {"a": ""}),
+        ("{a: {b: 1}}", "{a: {}}", {"a": {"b": 1}}),
+        ("{a: 1}", "{a: [null]}", {"a": [None]}),
+    ],
+)
+def test_rules(base: str, over: str, result: Any) -> None:
+    assert merged(base, over) == result
+
+
+def test_places() -> None:
+    """What comes from the overlay is looked for in the overlay, what stays in the base."""
+    whole = overlaid(tree("a: {b: 1}\nc: 2\n"), tree("\n\na: {d: 3}\n", "over.yaml"))
+    assert str(place_of(whole, ["a", "d"])) == "over.yaml:3:8"
+    assert str(place_of(whole, ["a", "b"])) == "base.yaml:1:8"
+    assert str(place_of(whole, ["c"])) == "base.yaml:2:4"
+
+
+def test_the_base_is_left_as_it_was() -> None:
+    base = tree("{a: {b: 1, c: 2}}")
+    overlaid(base, tree("{a: {b: null, c: 9}}"))
+    assert plain(base) == {"a": {"b": 1, "c": 2}}
+
+
+WORDS = st.sampled_from("abc")
+LEAVES = st.integers(0, 3) | st.lists(st.integers(0, 3), max_size=2)
+TREES = st.recursive(LEAVES, lambda inner: st.dictionaries(WORDS, inner, max_size=3), max_leaves=8)
+MAPS = st.dictionaries(WORDS, TREES, max_size=3)
+
+
+def over(base: Any, *overlays: Any) -> Any:
+    whole = tree(str(base))
+    for one in overlays:
+        whole = overlaid(whole, tree(str(one).replace("None", "null")))
+    return plain(whole)
+
+
+@given(MAPS, MAPS)
+def test_laws(base: Any, overlay: Any) -> None:
+    assert over(base, {}) == base
+    assert over({}, base) == base
+    assert over(base, base) == base
+    assert over(base, overlay, overlay) == over(base, overlay)
+    assert over(base, dict.fromkeys(base)) == {}
+    for key, value in overlay.items():
+        if not isinstance(value, dict):
+            assert over(base, overlay)[key] == value
+
+
+# --- --set --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("budgets.turns=3", {"budgets": {"turns": 3}}),
+        ("name=x", {"name": "x"}),
+        ("a.b.c=true", {"a": {"b": {"c": True}}}),
+        ("a=", {"a": ""}),
+        ("a=  ", {"a": ""}),
+        ("a=null", {"a": None}),
+        ("a=b=c", {"a": "b=c"}),
+        ("a=no", {"a": "no"}),
+        ("a=[1, x]", {"a": [1, "x"]}),
+        ("a={b: 1}", {"a": {"b": 1}}),
+        ('a="1"', {"a": "1"}),
+        ("a=1.5", {"a": 1.5}),
+        ("tools.x.description=a: b", {"tools": {"x": {"description": {"a": "b"}}}}),
+    ],
+)
+def test_setting(text: str, result: Any) -> None:
+    assert plain(setting(text)) == result
+
+
+@pytest.mark.parametrize("text", ["", "a", "=1", ".=1", "a.=1", ".a=1", "a..b=1", "budgets.turns"])
+def test_not_a_setting(text: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        setting(text)
+    (problem,) = caught.value.problems
+    assert problem.code == "spec.setting"
+    assert problem.file == "--set"
+
+
+@pytest.mark.parametrize("value", ["[1", "{a: 1, a: 2}", "*x", "!!python/name:os.system", "012", "a\n---\nb"])
+def test_value_that_is_no_yaml(value: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        setting(f"a.b={value}")
+    assert all(problem.file == "--set" for problem in caught.value.problems)
+
+
+# --- both on a spec -----------------------------------------------------------------------------------------
+
+SPEC = """\
+agentrun: "1"
+name: a
+model: {provider: openai, name: m, stream: true}
+instructions: Be kind.
+budgets: {turns: 5, tokens: 1k}
+profiles:
+  ci:
+    model: {stream: false}
+    budgets: {tokens: null, time: 2m}
+    instructions: {file: ci.md}
+  broken:
+    budgets: {turns: many}
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    write(tmp_path, {"a.yaml": SPEC, "ci.md": "In CI.\n", "set.md": "Set.\n"})
+    return tmp_path / "a.yaml"
+
+
+def test_profile(spec: Path) -> None:
+    read = read_spec(spec, "ci").spec
+    assert read is not None
+    assert (read.agent.model.stream, read.agent.model.name) == (False, "m")
+    assert plain(read.root)["budgets"] == {"turns": 5, "time": "2m"}
+    assert read.agent.instructions == "In CI.\n"
+
+
+def test_settings_come_last_and_in_order(spec: Path) -> None:
+    given = [
+        "budgets.turns=7",
+        "budgets.turns=8",
+        "model.stream=true",
+        "instructions={file: set.md}",
+        "budgets.time=null",
+    ]
+    read = read_spec(spec, "ci", given).spec
+    assert read is not None
+    assert plain(read.root)["budgets"] == {"turns": 8}
+    assert read.agent.model.stream is True
+    assert read.agent.instructions == "Set.\n"
+
+
+def test_problems_point_at_the_overlay(spec: Path) -> None:
+    (profile,) = read_spec(spec, "broken").problems
+    assert (profile.code, profile.line, profile.column) == ("spec.wrong_type", 12, 22)
+    (given,) = read_spec(spec, None, ["budgets.turns=many"]).problems
+    assert (given.code, given.file) == ("spec.wrong_type", "--set")
+    (unknown,) = read_spec(spec, None, ["budgets.turn=3"]).problems
+    assert (unknown.code, unknown.hint) == ("spec.unknown_key", 'did you mean "turns"?')
+    (removed,) = read_spec(spec, None, ["model.name=null"]).problems
+    assert removed.code == "spec.missing_key"
+
+
+def test_unknown_profile(spec: Path) -> None:
+    (near,) = read_spec(spec, "brokn").problems
+    assert (near.code, near.hint) == ("spec.unknown_profile", 'did you mean "broken"?')
+    (far,) = read_spec(spec, "production").problems
+    assert (far.code, far.hint) == ("spec.unknown_profile", "profiles: ci, broken")
