@@ -168,6 +168,15 @@ def test_lock_writes_and_checks(tmp_path: Path) -> None:
     assert agentrun("lock", "--check", "a.yaml", cwd=tmp_path).code == 2
 
 
+def test_lock_pins_the_routes_of_profiles_too(tmp_path: Path) -> None:
+    profiles = "profiles: {big: {model: {name: gpt-4.1}}}\n"
+    (tmp_path / "a.yaml").write_text(SMALL.replace("turns: 2", "turns: 2, cost: 1") + profiles)
+    assert agentrun("validate", "a.yaml", cwd=tmp_path).code == 2
+    assert agentrun("lock", "a.yaml", cwd=tmp_path).code == 0
+    assert set(json.loads((tmp_path / "a.lock").read_text())["routes"]) == {"openai/gpt-4.1-mini", "openai/gpt-4.1"}
+    assert agentrun("validate", "a.yaml", cwd=tmp_path).code == 0
+
+
 @pytest.mark.parametrize("spec", ["support", "triage", "ops"])
 def test_the_shipped_locks_are_up_to_date(spec: str) -> None:
     assert agentrun("lock", "--check", f"specs/{spec}.yaml").code == 0

@@ -17,8 +17,8 @@ from agentrun.cli.show import say
 def command(spec: Path, check: bool) -> None:
     """Pin what lives outside SPEC, in SPEC's .lock file beside it.
 
-    Pinned are the price and the context window of each route, from the data that comes with genai-prices; nothing
-    is fetched. Commit the lock: the same spec and lock give the same package everywhere.
+    Pinned are the price and the context window of each route, those of profiles included, from the data that comes
+    with genai-prices; nothing is fetched. Commit the lock: the same spec and lock give the same package everywhere.
 
     \b
     Examples:
@@ -32,9 +32,11 @@ def command(spec: Path, check: bool) -> None:
     from agentrun.spec.problems import DocumentError, arrange
 
     read = read_spec(spec)
-    if read.spec is None:
-        raise SpecError(arrange(read.problems))
-    wanted, path = make_lock(read.spec.agent), lock_path(spec)
+    overlaid = [read_spec(spec, profile) for profile in read.profiles]
+    agents = [one.spec.agent for one in (read, *overlaid) if one.spec is not None]
+    if len(agents) < 1 + len(overlaid):
+        raise SpecError(arrange(problem for one in (read, *overlaid) for problem in one.problems))
+    wanted, path = make_lock(*agents), lock_path(spec)
     unknown = [route for route, row in wanted.routes.items() if row.price is None]
     for route in unknown:
         say(f"no price is known for {route}: give it a `price:` in the spec if it has one")

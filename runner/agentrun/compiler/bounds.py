@@ -2,8 +2,8 @@
 
 Rule 1  Every limit is far beyond what people write. Past one the spec is refused before anything is worked out, so that
         no file that somebody else wrote takes more than a second and some tens of megabytes to look at.
-Rule 2  What is counted is what costs: the words of templates and Python modules, the programs of patterns, the length of
-        conditions, the globs of a policy times the tools they may name.
+Rule 2  What is counted is what costs: the words of templates and Python modules, the programs of patterns, the length
+        of conditions, the globs of a policy times the tools they may name.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
+from agentrun.compiler.conditions import known_names
 from agentrun.compiler.resolve import Spec
+from agentrun.compiler.targets import Subjects
 from agentrun.spec.files import read_source
 from agentrun.spec.load import load
 from agentrun.spec.problems import DocumentError, Problem, did_you_mean, quoted
@@ -51,14 +53,15 @@ def _against_spec(root: Mapping, index: int, case: Case, spec: Spec) -> Iterator
     for param in case.params:
         if param not in spec.agent.params:
             place = place_of(root, ["cases", index, "params", param], key=True)
-            hint = did_you_mean(param, spec.agent.params)
+            hint = did_you_mean(param, spec.agent.params) or known_names(spec.agent.params)
             yield Problem(place, "spec.unknown_param", f"param {quoted(param)} is not declared", hint)
     if case.profile is not UNSET and case.profile not in spec.agent.profiles:
         place = place_of(root, ["cases", index, "profile"])
-        hint = did_you_mean(case.profile, spec.agent.profiles)
+        hint = did_you_mean(case.profile, spec.agent.profiles) or known_names(spec.agent.profiles)
         yield Problem(place, "spec.unknown_profile", f"profile {quoted(case.profile)} is not declared", hint)
+    subjects = Subjects(spec.agent.tools)
     for target in case.approvals:
-        if "*" not in target and target.partition(".")[0] not in spec.agent.tools:
+        if not subjects.named(target):
             place = place_of(root, ["cases", index, "approvals", target], key=True)
-            hint = did_you_mean(target, spec.agent.tools)
+            hint = did_you_mean(target, spec.agent.tools) or known_names(spec.agent.tools)
             yield Problem(place, "spec.unknown_tool", f"tool {quoted(target)} is not declared", hint)

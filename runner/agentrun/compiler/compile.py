@@ -20,7 +20,7 @@ from agentrun.compiler.build_tools import Child
 from agentrun.compiler.contracts import resolved
 from agentrun.compiler.fingerprint import PackageFile, sealed
 from agentrun.compiler.lint import lint
-from agentrun.compiler.lint_texts import secret_problems
+from agentrun.compiler.lint_texts import MOST_SECRETS, secret_problems
 from agentrun.compiler.lock import Lock, lock_path, read_lock, route_name
 from agentrun.compiler.resolve import Read, Spec, read_spec
 from agentrun.compiler.salvage import follows
@@ -32,7 +32,6 @@ from agentrun.spec.problems import DocumentError, Problem, arrange, did_you_mean
 from agentrun.spec.tree import at, place_of
 from agentrun.spec.v1.agent import FallbackModel
 from agentrun.spec.v1.tools import AgentTool
-
 
 MOST_AGENTS = 100
 """Sub-agents below one agent, each counted as often as it is called."""
@@ -105,7 +104,7 @@ class _Compiler:
         problems = list(read.problems)
         spec = read.spec or read.rest
         if read.spec is None and read.written is not None:
-            problems += islice(secret_problems(read.written, ""), MAX_PROBLEMS)
+            problems += islice(secret_problems(read.written, ""), MOST_SECRETS)
         if spec is None:
             return Compiled(None, None, _foremost(problems))
         self.text += spec.size
@@ -136,6 +135,10 @@ class _Compiler:
 
     def _child(self, spec: Spec, name: str, tool: AgentTool, trail: tuple[_Trail, ...]) -> Compiled:
         place = place_of(spec.root, ["tools", name, "spec"])
+        self.agents += 1
+        if self.agents > MOST_AGENTS or self.text > MOST_TEXT:
+            message = f"there are more than {MOST_AGENTS} sub-agents in all, or their specs are too large together"
+            return Compiled(None, None, (Problem(place, "spec.too_large", message, "use fewer sub-agents"),))
         try:
             path = read_inside(spec.project.root, place.source.path.parent, tool.spec).path
         except FileRefused as refused:
@@ -143,14 +146,8 @@ class _Compiler:
         refusal = self._refusal(path, trail)
         if refusal is not None:
             return Compiled(None, None, (Problem(place, *refusal),))
-        if self.agents > MOST_AGENTS or self.text > MOST_TEXT:
-            return Compiled(None, None, ())  # told once
-        self.agents += 1
         child = self.compiled(read_spec(path, None if tool.profile is UNSET else tool.profile), trail)
         wrong = tuple(_child_params(spec, name, tool, child.spec)) if child.spec else ()
-        if self.agents > MOST_AGENTS or self.text > MOST_TEXT:
-            message = f"there are more than {MOST_AGENTS} sub-agents in all, or their specs are too large together"
-            wrong = (*wrong, Problem(place, "spec.too_large", message, "use fewer sub-agents"))
         warnings_left = tuple(problem for problem in child.problems if problem.severity == "error")
         return Compiled(child.spec, child.package, (*warnings_left, *wrong))
 

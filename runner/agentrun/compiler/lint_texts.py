@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from collections.abc import Mapping as MappingOf
+from itertools import islice
 
 from agentrun.compiler.resolve import Spec
 from agentrun.compiler.template import check, is_template
@@ -49,6 +50,9 @@ NO_ENV_TEXTS: tuple[Path, ...] = (
 )
 """Where a writer may hope for it in vain."""
 
+MOST_SECRETS = 20
+"""Literal secrets told of one spec: a file with more is not a spec."""
+
 _ENV = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -72,9 +76,9 @@ def lint_texts(spec: Spec, tool_args: MappingOf[str, Collection[str] | None]) ->
     for node, names in templates(spec, tool_args):
         yield from template_problems(node, names)
     yield from _env_problems(spec)
-    yield from secret_problems(spec.root, "")
+    yield from islice(secret_problems(spec.root, ""), MOST_SECRETS)
     for source in (spec.source, *spec.files):
-        yield from secrets_written(source)
+        yield from islice(secrets_written(source), MOST_SECRETS)
 
 
 def template_problems(node: Scalar, names: Names) -> Iterator[Problem]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from agentrun.compiler.cases import ENDING, check_cases, read_cases, spec_path
 from agentrun.compiler.compile import validate_spec
 from agentrun.compiler.fingerprint import read_package
-from agentrun.compiler.lint_texts import secret_problems
+from agentrun.compiler.lint_texts import MOST_SECRETS, secret_problems, secrets_written
 from agentrun.compiler.resolve import read_spec
 from agentrun.errors import PackageError
+from agentrun.spec.document import MAX_PROBLEMS
 from agentrun.spec.files import read_source, shown_path
 from agentrun.spec.load import load
 from agentrun.spec.problems import DocumentError, Place, Problem, Source, arrange
 from agentrun.spec.schema_keys import SHARED_KEYS
+from agentrun.spec.tree import Mapping
 
 _TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w-]*)[\"']?[ ]*:", re.MULTILINE)
 _ENDINGS = (".yaml", ".yml")
@@ -27,11 +31,12 @@ def documents(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    for found in sorted(path.rglob("*")):
-        below = found.relative_to(path).parts
-        hidden = any(part.startswith(".") or part in _SKIPPED for part in below)
-        if found.suffix in _ENDINGS and not hidden and found.is_file() and _is_ours(found):
-            yield found
+    for folder, inner, names in os.walk(path):
+        inner[:] = sorted(name for name in inner if not name.startswith(".") and name not in _SKIPPED)
+        for name in sorted(names):
+            found = Path(folder, name)
+            if found.suffix in _ENDINGS and not name.startswith(".") and found.is_file() and _is_ours(found):
+                yield found
 
 
 def _is_ours(path: Path) -> bool:
@@ -65,10 +70,13 @@ def _kind(path: Path) -> str:
 
 def _part(path: Path, kind: str) -> list[Problem]:
     document = load(read_source(path), kind)
-    problems = list(document.problems)
-    if document.root is not None:
-        problems += secret_problems(document.root, "")
-    return arrange(problems)
+    return arrange([*document.problems, *_secrets(document.source, document.root)])
+
+
+def _secrets(source: Source, root: Mapping | None) -> Iterator[Problem]:
+    if root is not None:
+        yield from islice(secret_problems(root, ""), MOST_SECRETS)
+    yield from islice(secrets_written(source), MOST_SECRETS)
 
 
 def _cases(path: Path) -> list[Problem]:
@@ -76,11 +84,14 @@ def _cases(path: Path) -> list[Problem]:
         root, cases = read_cases(path)
     except DocumentError as error:
         return error.problems
+    problems = list(_secrets(root.place.source, root))
     beside = spec_path(path)
     if not beside.exists():
-        problem = Problem(Place(root.place.source, 1, 1), "spec.no_spec", f"there is no {beside.name} beside this file")
-        return [problem]
-    return arrange(check_cases(root, cases, read_spec(beside).spec))
+        message = f"there is no {beside.name} beside this file"
+        hint = "cases stand beside their spec: name.cases.yaml and name.yaml"
+        return arrange([*problems, Problem(Place(root.place.source, 1, 1), "spec.no_spec", message, hint)])
+    problems += islice(check_cases(root, cases, read_spec(beside).spec), MAX_PROBLEMS)
+    return arrange(problems)
 
 
 def _package(path: Path) -> list[Problem]:
