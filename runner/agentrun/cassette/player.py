@@ -45,7 +45,7 @@ class Player:
         return CassetteError(
             "cassette.miss",
             f"the cassette has no reply to this request: {difference}",
-            hint="record the cassette again if the change is meant",
+            hint="change it back, or replace the recording if the change is meant",
             fields={"nearest": number, "difference": difference},
         )
 

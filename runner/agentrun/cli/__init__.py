@@ -12,19 +12,49 @@ __all__ = ["main"]
 
 def main() -> None:
     """The console script `agentrun`."""
-    from agentrun.cli.group import agentrun
+    from agentrun.cli.group import run_command
 
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character still gets the rest
     try:
-        agentrun(prog_name="agentrun", standalone_mode=True)
+        code = run_command(sys.argv[1:])
+        _flush()
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`): that is not an error, and nothing more can be said.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        code = 0  # the reader of our output has gone (`| head`): that is not an error, and nothing more can be said
+        _silence()
+    except OSError as error:
+        code = code_of("storage.failed").exit
+        _silence(f"storage.failed: {error.strerror}\n")
+    except KeyboardInterrupt:
+        code = code_of("cancelled").exit
     except Exception as error:  # the last line of defence: an exception's text may hold a secret, so it is not shown
         if os.environ.get("AGENTRUN_TRACEBACK"):
             raise
-        sys.stderr.write(_report(error))
-        sys.exit(code_of("internal").exit)
+        code = code_of("internal").exit
+        _silence(_report(error))
+    sys.exit(code)
+
+
+def _flush() -> None:
+    """Brings out what was printed while its failure can still be reported."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
+def _silence(last_words: str = "") -> None:
+    """Says one last thing; afterwards nothing that is left in a buffer can fail again."""
+    try:
+        if sys.stderr is not None and last_words:
+            sys.stderr.write(last_words)
+            sys.stderr.flush()
+    except OSError:
+        pass  # there is nobody left to tell
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            os.dup2(nowhere, stream.fileno())
 
 
 def _report(error: Exception) -> str:

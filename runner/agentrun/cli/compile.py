@@ -13,7 +13,12 @@ from agentrun.cli.show import json_option, say
 
 @click.command("compile")
 @spec_options
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the package to a file.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the package to a file; `-`: standard output.",
+)
 @json_option
 def command(spec: Path, profile: str | None, settings: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     """Compile SPEC into a self-contained package and print its fingerprint.
@@ -33,8 +38,10 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], output: 
 
     _, file = compiled_or_raise(spec, profile, settings)
     if output is not None:
-        write_file(output, package_bytes(file))
-        say(f"package written to {output}")
+        write_file(output, package_bytes(file), replaces=b'{"agent":')
+        say(f"package written to {output}" if str(output) != "-" else file.fingerprint)
+    if str(output) == "-":
+        return
     if as_json:
         click.echo(json.dumps({"fingerprint": file.fingerprint, "sections": file.sections}))
     else:

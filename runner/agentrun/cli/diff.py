@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("b", type=SpecFile)
 @profile_option
 @json_option
-def command(a: Path, b: Path, profile: str | None, as_json: bool) -> None:
+def command(a: Path, b: Path, profile: str | None, as_json: bool) -> int:
     """Say in words how two specs or packages differ. Exit code 0 if they behave the same, 1 if not.
 
     A and B are spec files or package files (.json), in any mix. Comments, key order and file layout never count.
@@ -47,7 +47,7 @@ def command(a: Path, b: Path, profile: str | None, as_json: bool) -> None:
     if not as_json:
         count = len(found)
         say(f"{count} difference{'' if count == 1 else 's'}" if found else "no differences: the fingerprints are equal")
-    sys.exit(1 if found else 0)
+    return 1 if found else 0
 
 
 def _package(path: Path, profile: str | None) -> PackageFile:

@@ -36,7 +36,7 @@ class Finding(NamedTuple):
 
 @click.command("doctor")
 @json_option
-def command(as_json: bool) -> None:
+def command(as_json: bool) -> int:
     """Say what is installed and set, and what would not work and how to fix it.
 
     Keys are looked for, never shown. Exit code 2 if something is wrong.
@@ -56,7 +56,7 @@ def command(as_json: bool) -> None:
         click.echo(f" {finding.what}: {finding.text}")
         if finding.fix:
             click.echo(f"       → {finding.fix}")
-    sys.exit(2 if any(finding.state == "wrong" for finding in findings) else 0)
+    return 2 if any(finding.state == "wrong" for finding in findings) else 0
 
 
 def _version(name: str) -> str | None:
@@ -93,7 +93,7 @@ def _keys() -> Iterator[Finding]:
         if os.environ.get(name, "").strip():
             yield Finding(name, "ok", "set")
         else:
-            yield Finding(name, "note", f"not set: {provider} can only be replayed", f"export {name}=…")
+            yield Finding(name, "note", f"not set: {provider} is replayed from recordings only")
 
 
 def _project() -> Iterator[Finding]:

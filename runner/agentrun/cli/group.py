@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from agentrun.errors import AgentrunError, SpecError
+from agentrun.errors import AgentrunError, SpecError, code_of
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("Run an agent. `agentrun SPEC` is short for it.", "run"),
@@ -67,18 +67,35 @@ class Agentrun(click.Group):
             raise click.UsageError(f"{visible(args[0])!r} is neither a command nor a spec file: {hint}", ctx)
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except AgentrunError as error:
-            from agentrun.cli.show import show_error, show_problems
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands, and files: a spec stands where a command does."""
+        return [*super().shell_complete(ctx, incomplete), CompletionItem(incomplete, type="file")]
 
-            as_json = bool(ctx.meta.get("agentrun.json"))
-            if isinstance(error, SpecError):
-                show_problems(list(error.problems), as_json=as_json)
-            else:
-                show_error(error, as_json=as_json)
-            sys.exit(error.exit_code)
+
+def run_command(args: list[str]) -> int:
+    """Runs a command and gives its exit code; what it says about errors holds no secret."""
+    from agentrun.cli.show import show_error, show_problems
+    from agentrun.secret import mask
+
+    meta: dict[str, Any] = {}
+    try:
+        result = agentrun.main(args, prog_name="agentrun", standalone_mode=False, obj=meta)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.Abort:
+        return code_of("cancelled").exit
+    except click.ClickException as error:
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
+        click.echo(f"Error: {mask(error.format_message())}", err=True)
+        return error.exit_code
+    except SpecError as error:
+        show_problems(list(error.problems), as_json=bool(meta.get("json")))
+        return error.exit_code
+    except AgentrunError as error:
+        show_error(error, as_json=bool(meta.get("json")))
+        return error.exit_code
+    return result if isinstance(result, int) else 0
 
 
 def _is_spec(word: str) -> bool:

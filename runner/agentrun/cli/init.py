@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import shlex
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -24,17 +26,28 @@ def command(directory: Path) -> None:
       agentrun init my-agent
       cd my-agent && agentrun specs/hello.yaml
     """
-    from agentrun.cli.write import write_file
+    from agentrun.cli.write import make_folder, write_file
 
+    if not str(directory).strip(". "):
+        directory = Path.cwd()
     files = dict(_files())
-    taken = [name for name in files if (directory / name).exists()]
+    taken = [name for name in files if os.path.lexists(directory / name)] or _in_the_way(directory, files)
     if taken:
-        raise click.UsageError(f"{directory} already has {', '.join(taken)}; nothing was written")
+        hint = ", or add `[tool.agentrun]` to your pyproject.toml by hand" if "pyproject.toml" in taken else ""
+        raise click.UsageError(
+            f"{directory} already has {', '.join(taken)}; nothing was written: choose another name{hint}"
+        )
     for name, content in files.items():
-        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        make_folder((directory / name).parent)
         write_file(directory / name, content)
         say(f"  {name}")
-    say(f"\nA project is in {directory}. Next:\n  cd {directory}\n  agentrun specs/hello.yaml")
+    say(f"\nA project is in {directory}\nNext:\n  cd {shlex.quote(str(directory))}\n  agentrun specs/hello.yaml")
+
+
+def _in_the_way(directory: Path, files: Iterable[str]) -> list[str]:
+    """Files that stand where the project needs folders."""
+    folders = {directory, *(directory / parent for name in files for parent in Path(name).parents)}
+    return sorted(str(folder) for folder in folders if os.path.lexists(folder) and not folder.is_dir())
 
 
 def _files() -> Iterator[tuple[str, bytes]]:

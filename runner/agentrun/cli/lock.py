@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -14,7 +13,7 @@ from agentrun.cli.show import say
 @click.command("lock")
 @spec_argument
 @click.option("--check", is_flag=True, help="Change nothing; exit 2 if the lock is missing or out of date.")
-def command(spec: Path, check: bool) -> None:
+def command(spec: Path, check: bool) -> int:
     """Pin what lives outside SPEC, in SPEC's .lock file beside it.
 
     Pinned are the price and the context window of each route, those of profiles included, from the data that comes
@@ -41,9 +40,9 @@ def command(spec: Path, check: bool) -> None:
     for route in unknown:
         say(f"no price is known for {route}: give it a `price:` in the spec if it has one")
     if not check:
-        write_file(path, lock_text(wanted).encode())
+        write_file(path, lock_text(wanted).encode(), replaces=b'{\n  "agentrun_lock"')
         say(f"{len(wanted.routes)} route{'' if len(wanted.routes) == 1 else 's'} pinned in {path}")
-        return
+        return 0
     try:
         held = read_lock(spec)
     except DocumentError as error:
@@ -51,5 +50,6 @@ def command(spec: Path, check: bool) -> None:
     if held is None or held.routes != wanted.routes:
         state = "missing" if held is None else "out of date"
         say(f"{path} is {state}: run `agentrun lock {spec}`")
-        sys.exit(2)
+        return 2
     say(f"{path} is up to date")
+    return 0

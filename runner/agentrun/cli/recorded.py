@@ -43,7 +43,7 @@ def find_recording(
         raise RequestError("input.rejected", "a case has its own message and params", fields={"reason": "case"})
     asked = _asked_for(cases, package, profile, message, params) if name is None else _named(cases, name)
     if asked is None or not (folder / f"{asked.name}.yaml").is_file():
-        raise _nothing_recorded(cases, folder, asked)
+        raise _nothing_recorded(spec, cases, folder, asked)
     path = folder / f"{asked.name}.yaml"
     own = None if asked.input is UNSET else asked.input
     return Recording(asked, path, shown_path(path, spec.project.root), own, asked.params)
@@ -82,9 +82,16 @@ def _asked_for(
     return None
 
 
-def _nothing_recorded(cases: list[Case], folder: Path, case: Case | None) -> CassetteError:
+def _nothing_recorded(spec: Spec, cases: list[Case], folder: Path, case: Case | None) -> CassetteError:
     recorded = [one.name for one in cases if (folder / f"{one.name}.yaml").is_file()]
-    what = f"case {quoted(case.name)} has no cassette" if case else "no case has this message, params and profile"
+    shown = shown_path(folder, spec.project.root)
+    listed = shown_path(cases_path(spec.path), spec.project.root)
+    if case is not None:
+        what = f"case {quoted(case.name)} has no cassette {shown}/{case.name}.yaml"
+    elif cases:
+        what = f"no case in {listed} has this message, params and profile"
+    else:
+        what = f"there are no cases: {listed} does not exist"
     hint = (
         f"recorded cases: {', '.join(recorded)}; replay one with --case NAME" if recorded else "nothing is recorded yet"
     )

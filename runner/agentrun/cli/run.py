@@ -31,10 +31,14 @@ LONGEST_MESSAGE = 1024 * 1024
     envvar="AGENTRUN_MODE",
     help="auto: replay the case that has this input, params and profile.",
 )
-@click.option("--journal", type=click.Path(dir_okay=False, path_type=Path), help="Write the run's journal to a file.")
+@click.option(
+    "--journal",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the run's journal to a file; `-`: standard output.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Only the answer, no story.")
 @json_option
-def command(spec: Path, profile: str | None, settings: tuple[str, ...], message: str | None, **options: Any) -> None:
+def command(spec: Path, profile: str | None, settings: tuple[str, ...], message: str | None, **options: Any) -> int:
     """Run the agent in SPEC with MESSAGE (`-` reads it from standard input; absent: the spec's own input).
 
     The answer goes to standard output, the story of the run to standard error.
@@ -80,10 +84,12 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     _show(run.outcome, as_json=as_json, quiet=quiet)
     if run.unused is not None and not run.outcome.exit_code:
         raise run.unused
-    sys.exit(run.exit_code)
+    return run.exit_code
 
 
 def _standard_input() -> str:
+    if sys.stdin is None:
+        raise click.UsageError("standard input is closed")
     data = sys.stdin.buffer.read(LONGEST_MESSAGE + 1)
     if len(data) > LONGEST_MESSAGE:
         raise click.UsageError(f"standard input has more than {LONGEST_MESSAGE // 1024} KiB")
@@ -97,7 +103,7 @@ def _write_journal(path: Path, records: Any) -> None:
     from agentrun.canon import compact
     from agentrun.cli.write import write_file
 
-    write_file(path, b"".join(compact(record) + b"\n" for record in records))
+    write_file(path, b"".join(compact(record) + b"\n" for record in records), replaces=b'{"at":')
 
 
 def _show(outcome: Outcome, *, as_json: bool, quiet: bool) -> None:

@@ -32,14 +32,14 @@ def command(name: str | None, directory: Path | None) -> None:
       agentrun schema agent > agent.schema.json
       agentrun schema --write schemas
     """
-    from agentrun.cli.write import write_file
+    from agentrun.cli.write import make_folder, write_file
     from agentrun.compiler.schemas import NAMES, schema_text
 
     if name is not None and name not in NAMES:
         raise click.UsageError(f"there is no schema {name!r}: {', '.join(NAMES)}")
     names = NAMES if name is None else (name,)
     if directory is not None:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         for one in names:
             write_file(directory / f"{one}.schema.json", schema_text(one).encode())
         say(f"{len(names)} schema{'' if len(names) == 1 else 's'} written to {directory}")

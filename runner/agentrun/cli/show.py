@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from agentrun.errors import AgentrunError
+from agentrun.secret import mask
 from agentrun.spec.problems import Problem, story, visible
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -20,7 +21,7 @@ def json_option(command: Command) -> Command:
     """`--json`: one JSON object per line, for errors too."""
 
     def remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
-        ctx.meta["agentrun.json"] = value
+        ctx.find_root().obj["json"] = value  # also when the command ends in an error
         return value
 
     text = "One JSON object per line instead of text."
@@ -29,7 +30,12 @@ def json_option(command: Command) -> Command:
 
 def colored(stream: Any) -> bool:
     """Whether a stream is a terminal that wants colours."""
-    return bool(stream.isatty()) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return (
+        stream is not None
+        and bool(stream.isatty())
+        and "NO_COLOR" not in os.environ
+        and os.environ.get("TERM") != "dumb"
+    )
 
 
 def show_problems(problems: list[Problem], *, as_json: bool) -> None:
@@ -46,13 +52,18 @@ def show_problems(problems: list[Problem], *, as_json: bool) -> None:
 def show_error(error: AgentrunError, *, as_json: bool) -> None:
     """An error that ends the command."""
     if as_json:
-        click.echo(json.dumps({"error": error.as_json()}, ensure_ascii=False))
+        click.echo(mask(json.dumps({"error": error.as_json()}, ensure_ascii=False)))
         return
-    click.echo(f"{error.code}: {visible(error.message)}", err=True)
+    click.echo(f"{error.code}: {_clean(error.message)}", err=True)
     for name, value in error.fields.items():
-        click.echo(f"  {name}: {visible(value if isinstance(value, str) else json.dumps(value))}", err=True)
+        if value not in (None, [], {}):
+            click.echo(f"  {name}: {_clean(value if isinstance(value, str) else json.dumps(value))}", err=True)
     if error.hint:
-        click.echo(f"  → {visible(error.hint)}", err=True)
+        click.echo(f"  → {_clean(error.hint)}", err=True)
+
+
+def _clean(text: str) -> str:
+    return visible(mask(text))
 
 
 def say(text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -15,7 +14,7 @@ from agentrun.spec.problems import arrange
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
 @json_option
-def command(paths: tuple[Path, ...], strict: bool, as_json: bool) -> None:
+def command(paths: tuple[Path, ...], strict: bool, as_json: bool) -> int:
     """Point out every mistake in specs, shared parts, cases and packages.
 
     PATH is a file, or a directory in which every agentrun document is checked. All problems of all files are
@@ -35,7 +34,7 @@ def command(paths: tuple[Path, ...], strict: bool, as_json: bool) -> None:
     errors = [problem for problem in problems if strict or problem.severity == "error"]
     if not as_json:
         say(_summary(len(found), len(errors), len(problems) - len(errors)))
-    sys.exit(2 if errors else 0)
+    return 2 if errors else 0
 
 
 def _summary(files: int, errors: int, warnings: int) -> str:

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from agentrun.compiler.conditions import known_names
 from agentrun.compiler.resolve import Spec
 from agentrun.compiler.targets import Subjects
-from agentrun.spec.files import read_source
+from agentrun.spec.files import project_root, read_source
 from agentrun.spec.load import load
 from agentrun.spec.problems import DocumentError, Problem, did_you_mean, quoted
 from agentrun.spec.tree import Mapping, place_of, plain
@@ -30,7 +30,7 @@ def spec_path(cases: Path) -> Path:
 
 def read_cases(path: Path) -> tuple[Mapping, list[Case]]:
     """The cases in a file. Raises DocumentError with everything wrong in it."""
-    document = load(read_source(path), "cases")
+    document = load(read_source(path, root=project_root(path)), "cases")
     if document.root is None or document.problems:
         raise DocumentError(document.problems)
     return document.root, msgspec.convert(plain(document.root), CasesFile).cases
@@ -44,7 +44,8 @@ def check_cases(root: Mapping, cases: list[Case], spec: Spec | None) -> Iterator
         if first != index:
             place = place_of(root, ["cases", index, "name"])
             at = place_of(root, ["cases", first, "name"])
-            yield Problem(place, "spec.duplicate_name", f"{quoted(case.name)} is used twice; the first is at {at}")
+            message = f"{quoted(case.name)} is used twice; the first is at {at}"
+            yield Problem(place, "spec.duplicate_name", message, "give one of them another name")
         if spec is not None:
             yield from _against_spec(root, index, case, spec)
 

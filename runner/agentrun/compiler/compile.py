@@ -28,7 +28,7 @@ from agentrun.core.package import Package
 from agentrun.errors import SpecError
 from agentrun.spec.document import MAX_PROBLEMS
 from agentrun.spec.files import FileRefused, read_inside
-from agentrun.spec.problems import DocumentError, Problem, arrange, did_you_mean, quoted
+from agentrun.spec.problems import DocumentError, Place, Problem, arrange, did_you_mean, quoted
 from agentrun.spec.tree import at, place_of
 from agentrun.spec.v1.agent import FallbackModel
 from agentrun.spec.v1.tools import AgentTool
@@ -90,6 +90,8 @@ class _Trail(NamedTuple):
     path: Path
     depth: int
     """How deep sub-agents may be below it."""
+    place: Place | None
+    """Where it is called; None for the first."""
 
 
 class _Compiler:
@@ -100,7 +102,7 @@ class _Compiler:
         self.text = 0
         """Characters of all specs that were compiled, each time one was."""
 
-    def compiled(self, read: Read, trail: tuple[_Trail, ...]) -> Compiled:
+    def compiled(self, read: Read, trail: tuple[_Trail, ...], called_at: Place | None = None) -> Compiled:
         problems = list(read.problems)
         spec = read.spec or read.rest
         if read.spec is None and read.written is not None:
@@ -111,8 +113,8 @@ class _Compiler:
         beyond = list(beyond_bounds(spec))
         if beyond:
             return Compiled(read.spec, None, _foremost([*problems, *beyond]))
-        problems += [problem for problem in lint(spec) if not follows(problem, read.doubtful)]
-        children, below = self._children(spec, (*trail, _Trail(spec.path, spec.agent.limits.depth)))
+        problems += lint(spec, read.doubtful)
+        children, below = self._children(spec, (*trail, _Trail(spec.path, spec.agent.limits.depth, called_at)))
         lock, damaged = _lock(spec)
         problems += below
         problems += damaged or [problem for problem in _prices(spec, lock) if not follows(problem, read.doubtful)]
@@ -143,26 +145,35 @@ class _Compiler:
             path = read_inside(spec.project.root, place.source.path.parent, tool.spec).path
         except FileRefused as refused:
             return Compiled(None, None, (Problem(place, refused.code, refused.message, refused.hint),))
-        refusal = self._refusal(path, trail)
+        refusal = _cycle(path, place, trail) or _too_deep(place, trail)
         if refusal is not None:
-            return Compiled(None, None, (Problem(place, *refusal),))
-        child = self.compiled(read_spec(path, None if tool.profile is UNSET else tool.profile), trail)
+            return Compiled(None, None, (refusal,))
+        child = self.compiled(read_spec(path, None if tool.profile is UNSET else tool.profile), trail, place)
         wrong = tuple(_child_params(spec, name, tool, child.spec)) if child.spec else ()
         warnings_left = tuple(problem for problem in child.problems if problem.severity == "error")
         return Compiled(child.spec, child.package, (*warnings_left, *wrong))
 
-    def _refusal(self, path: Path, trail: tuple[_Trail, ...]) -> tuple[str, str, str] | None:
-        """Why an agent cannot be a sub-agent here."""
-        for above, one in enumerate(trail):
-            if one.path == path:
-                loop = " → ".join(step.path.name for step in [*trail[above:], one])
-                hint = "let one of them do its part without the other"
-                return "spec.agent_cycle", f"sub-agents call each other: {loop}", hint
-        for above, one in enumerate(trail):
-            if len(trail) - above > one.depth:
-                message = f"sub-agents are nested deeper than limits.depth ({one.depth}) of {one.path.name} allows"
-                return "spec.agent_depth", message, "call this agent from one that is higher up"
+
+def _cycle(path: Path, place: Place, trail: tuple[_Trail, ...]) -> Problem | None:
+    """A circle of sub-agents, always told at the same call, whichever of them is looked at first."""
+    at = next((index for index, step in enumerate(trail) if step.path == path), None)
+    if at is None:
         return None
+    around = [step._replace(place=place) if step.path == path else step for step in trail[at:]]
+    first = min(range(len(around)), key=lambda index: around[index].path)
+    if len(around) == 1:
+        return Problem(place, "spec.agent_cycle", "an agent cannot be its own sub-agent", "remove this tool")
+    names = [step.path.name for step in around[first:] + around[:first]]
+    message = f"sub-agents call each other: {' → '.join([*names, names[0]])}"
+    return Problem(around[first].place or place, "spec.agent_cycle", message, "let one do its part without the other")
+
+
+def _too_deep(place: Place, trail: tuple[_Trail, ...]) -> Problem | None:
+    for above, step in enumerate(trail):
+        if len(trail) - above > step.depth:
+            message = f"sub-agents are nested deeper than limits.depth ({step.depth}) of {step.path.name} allows"
+            return Problem(place, "spec.agent_depth", message, "call this agent from one that is higher up")
+    return None
 
 
 def _foremost(problems: list[Problem]) -> tuple[Problem, ...]:

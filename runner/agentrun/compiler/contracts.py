@@ -114,7 +114,9 @@ def _walk(node: Node, depth: int, *, is_root: bool = False) -> Iterator[Problem]
         return
     if not isinstance(node, Mapping):
         if not (isinstance(node, Scalar) and isinstance(node.value, bool)):
-            yield Problem(node.place, "spec.json_schema", "a schema must be a mapping, true or false")
+            word = node.text if isinstance(node, Scalar) and node.text in TYPES else None
+            hint = f"write {{type: {word}}}" if word else None
+            yield Problem(node.place, "spec.json_schema", "a schema must be a mapping, true or false", hint)
         return
     for key, entry in node.entries.items():
         if key not in KEYWORDS:

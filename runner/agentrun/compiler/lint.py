@@ -18,6 +18,7 @@ from agentrun.compiler.lint_tools import ToolLint, address_problems, path_proble
 from agentrun.compiler.patterns import pattern_problems
 from agentrun.compiler.quantities import milliseconds
 from agentrun.compiler.resolve import Spec
+from agentrun.compiler.salvage import follows
 from agentrun.compiler.signatures import Refused, find_function
 from agentrun.compiler.targets import Subjects
 from agentrun.core.condition import VARIABLES
@@ -32,8 +33,10 @@ RESERVED_PARAMS = {
 }
 
 
-def lint(spec: Spec) -> list[Problem]:
-    """Problems of one spec within its bounds, without its sub-agents; after a hundred errors no more are looked for."""
+def lint(spec: Spec, doubtful: frozenset[str] = frozenset()) -> list[Problem]:
+    """Problems of one spec within its bounds, without its sub-agents; after a hundred errors no more are looked for.
+
+    `doubtful`: the sections that are not there as a whole, so that nothing is missed that should be in them."""
     tools = ToolLint(spec)
     checks = (_visible, _names, _output, _hooks, _sinks, _replay, _model, _numbers)
     found: list[Problem] = []
@@ -42,15 +45,17 @@ def lint(spec: Spec) -> list[Problem]:
         tools.problems(),
         _params(spec),
         lint_texts(spec, tools.args),
-        PolicyLint(spec, tools.args).problems(),
+        PolicyLint(spec, tools.args, doubtful).problems(),
         *(check(spec) for check in checks),
     ):
+        if follows(problem, doubtful):
+            continue
         found.append(problem)
         errors += problem.severity == "error"
         if errors == MAX_PROBLEMS:
             break
     # A misspelt name is reported once, not also as a param that nobody uses.
-    return found if errors else [*found, *_unused_params(spec)]
+    return found if errors or doubtful else [*found, *_unused_params(spec)]
 
 
 def _place(spec: Spec, *path: str | int, key: bool = False) -> Place:
@@ -65,7 +70,7 @@ def _params(spec: Spec) -> Iterator[Problem]:
         yield from found
         if name in RESERVED_PARAMS:
             message = f"a param cannot be called {quoted(name)}: {RESERVED_PARAMS[name]}"
-            yield Problem(_place(spec, "params", name, key=True), "spec.reserved", message)
+            yield Problem(_place(spec, "params", name, key=True), "spec.reserved", message, "choose another name")
         if not found and "default" in schema:
             yield from _default(spec, name, resolved(node))
 
@@ -144,7 +149,8 @@ def _duplicates(spec: Spec, path: tuple[str, ...], ids: list[str]) -> Iterator[P
         if name in ids[:index]:
             first = _place(spec, *path, ids.index(name), key)
             message = f"{quoted(name)} is used twice; the first is at {first}"
-            yield Problem(_place(spec, *path, index, key), "spec.duplicate_name", message)
+            hint = "give one of them another name"
+            yield Problem(_place(spec, *path, index, key), "spec.duplicate_name", message, hint)
 
 
 def _output(spec: Spec) -> Iterator[Problem]:
@@ -155,7 +161,8 @@ def _output(spec: Spec) -> Iterator[Problem]:
         for key in ("repairs", "max_bytes", "max_depth"):
             if at(spec.root, ["output", key]) is not None:
                 message = f"`{key}` does nothing without `output.schema`"
-                yield Problem(_place(spec, "output", key, key=True), "spec.no_schema", message)
+                hint = "give the answer a schema under `output.schema`, or remove this"
+                yield Problem(_place(spec, "output", key, key=True), "spec.no_schema", message, hint)
 
 
 def _hooks(spec: Spec) -> Iterator[Problem]:
@@ -178,7 +185,8 @@ def _replay(spec: Spec) -> Iterator[Problem]:
     for index, redaction in enumerate(spec.agent.replay.redact):
         if redaction.path is UNSET and redaction.pattern is UNSET:
             message = "say where the value is found: `path`, `pattern` or both"
-            yield Problem(_place(spec, "replay", "redact", index), "spec.redact", message)
+            hint = 'for example {name: email, pattern: "[^ ]+@[^ ]+"}'
+            yield Problem(_place(spec, "replay", "redact", index), "spec.redact", message, hint)
         node = at(spec.root, ["replay", "redact", index, "pattern"])
         if isinstance(node, Scalar):
             yield from pattern_problems(node)
@@ -191,7 +199,8 @@ def _model(spec: Spec) -> Iterator[Problem]:
     choice = model.tool_choice
     if choice == "required" and not spec.agent.tools:
         place = _place(spec, "model", "tool_choice")
-        yield Problem(place, "spec.unknown_tool", "tool_choice is required, but there are no tools")
+        message = "tool_choice is required, but there are no tools"
+        yield Problem(place, "spec.unknown_tool", message, "declare tools, or leave tool_choice out")
     elif choice not in ("auto", "required", "none") and not Subjects(spec.agent.tools).named(choice):
         hint = did_you_mean(choice, ["auto", "required", "none", *spec.agent.tools])
         place = _place(spec, "model", "tool_choice")

@@ -61,9 +61,11 @@ class _Arguments(Collection[str]):
 class PolicyLint:
     """Checks one policy against the tools and sinks it rules on."""
 
-    def __init__(self, spec: Spec, args: Args) -> None:
+    def __init__(self, spec: Spec, args: Args, doubtful: frozenset[str] = frozenset()) -> None:
         self.spec = spec
         self.args = args
+        self.doubtful = doubtful
+        """Sections that lack something: what is not found there may well be meant to be there."""
         self.tools = spec.agent.tools
         self.subjects = Subjects(self.tools)
 
@@ -74,10 +76,13 @@ class PolicyLint:
             yield from found
             if len(rulings_of(rule)) == 1:
                 usable.append((rule, not found))
+        if not self.doubtful.isdisjoint(("tools", "policy")):
+            return
         if self.tools and self.spec.agent.policy.default is UNSET:
-            place = place_of(self.spec.root, ["policy"], key=True) if "policy" in self.spec.root.entries else None
-            place = place or place_of(self.spec.root, ["tools"], key=True)
-            hint = "add `policy: {default: deny}`, and rules that allow what the agent needs"
+            has_policy = "policy" in self.spec.root.entries
+            place = place_of(self.spec.root, ["policy" if has_policy else "tools"], key=True)
+            what = "`default: deny` to it" if has_policy else "`policy: {default: deny}`"
+            hint = f"add {what}, and rules that allow what the agent needs"
             yield Problem(place, "spec.no_default", "an agent with tools needs a policy with a default", hint)
         elif all(fine for _, fine in usable) and len(usable) == len(self.spec.agent.policy.rules):
             yield from self._never_allowed([rule for rule, _ in usable])
@@ -108,10 +113,11 @@ class PolicyLint:
             given = getattr(rule, key) is not UNSET
             if ruling == "modify" and key == wanted and not given:
                 message = f"modify on {rule.on} needs `{wanted}`"
-                yield Problem(self._place(index, "modify", key=True), "spec.modify", message)
+                example = "set: {argument: value}" if wanted == "set" else 'mask: ["[0-9]{16}"]'
+                yield Problem(self._place(index, "modify", key=True), "spec.modify", message, f"add {example}")
             elif given and (ruling != "modify" or key != wanted):
                 message = f"`{key}` belongs to modify on {'tool_call' if key == 'set' else 'other stages'}"
-                yield Problem(self._place(index, key, key=True), "spec.modify", message)
+                yield Problem(self._place(index, key, key=True), "spec.modify", message, "remove it")
         if rule.mask is not UNSET:
             nodes = at(self.spec.root, ["policy", "rules", index, "mask"])
             for node in nodes.items if isinstance(nodes, Sequence) else ():
@@ -138,14 +144,14 @@ class PolicyLint:
             yield Problem(node.place, "spec.wrong_text", f"{quoted(target)} is not the name of a tool or a glob")
         elif stage == "delivery":
             sinks = self.spec.agent.sinks
-            if not any(matches(target, sink) for sink in sinks):
+            if "sinks" not in self.doubtful and not any(matches(target, sink) for sink in sinks):
                 hint = did_you_mean(target, sinks) or f"sinks: {', '.join(sinks) or 'none'}"
                 yield Problem(node.place, "spec.rule_never_matches", f"no sink is called {quoted(target)}", hint)
         elif stage not in ("tool_call", "tool_result"):
             if target != "*":
                 message = f"a rule on {stage} has no tools to name"
                 yield Problem(node.place, "spec.rule_never_matches", message, 'write "*"')
-        elif not self.subjects.named(target):
+        elif "tools" not in self.doubtful and not self.subjects.named(target):
             yield self._no_such_tool(node)
 
     def _no_such_tool(self, node: Scalar) -> Problem:
@@ -171,7 +177,7 @@ class PolicyLint:
             return
         fields: dict[str, Collection[str] | None] = dict(VARIABLES)
         fields["params"] = self.spec.agent.params
-        fields["calls"] = None if self.subjects.servers else self.tools
+        fields["calls"] = None if self.subjects.servers or "tools" in self.doubtful else self.tools
         fields["args"] = self._known_args(targets_of(rule))
         if rule.on != "tool_call" and rule.on != "tool_result":
             del fields["args"]
@@ -186,7 +192,7 @@ class PolicyLint:
         parts: list[Collection[str]] = []
         for name in self.subjects.tools_named(targets):
             arguments = self.args.get(name)
-            if arguments is None:
+            if arguments is None or "tools" in self.doubtful:
                 return None
             parts.append(arguments)
         return _Arguments(parts) if parts else None

@@ -125,7 +125,8 @@ def _env_field(node: Scalar) -> Iterator[Problem]:
     for match in _ENV.finditer(node.text):
         if not _NAME.fullmatch(match[1]):
             place = node.place_at(match.start(), len(match[0]))
-            yield Problem(place, "spec.env_name", f"{quoted(match[0])} does not name an environment variable")
+            message = f"{quoted(match[0])} does not name an environment variable"
+            yield Problem(place, "spec.env_name", message, "write ${NAME}, with letters, digits and _")
     left = _ENV.sub(lambda match: " " * len(match[0]), node.text)
     if "${" in left:
         place = node.place_at(left.index("${"), 2)

@@ -61,7 +61,8 @@ class ToolLint:
     def _arguments(self, name: str, tool: ArgsTool) -> Iterator[Problem]:
         if tool.args is not UNSET and tool.actions is not UNSET:
             message = "a tool has either `args` or `actions`"
-            yield Problem(self._place(name, "actions", key=True), "spec.args", message)
+            place = self._place(name, "actions", key=True)
+            yield Problem(place, "spec.args", message, "describe each action's arguments under `actions`")
             return
         if tool.args is not UNSET:
             found = list(self._object_schema(["tools", name, "args"]))
@@ -127,25 +128,27 @@ class ToolLint:
         for parameter in function.required:
             if parameter not in schema.get("required", ()):
                 message = f"{quoted(tool.call)} needs {quoted(parameter)}, but `args` does not require it"
-                yield Problem(self._place(name, "args"), "spec.args", message)
+                hint = f"add {parameter} to `required`, or give the parameter a default"
+                yield Problem(self._place(name, "args"), "spec.args", message, hint)
 
     def _shell(self, name: str, tool: ShellTool) -> Iterator[Problem]:
         if is_template(tool.argv[0]):
             message = "the command itself is fixed; only its arguments may be templates"
-            yield Problem(self._place(name, "argv", 0), "spec.argv", message)
+            yield Problem(self._place(name, "argv", 0), "spec.argv", message, "begin `argv` with the command's name")
         yield from path_problems(tool.cwd, self._place(name, "cwd"))
 
     def _mcp(self, name: str, tool: McpTool) -> Iterator[Problem]:
         if (tool.command is UNSET) == (tool.url is UNSET):
             message = "a server is reached by either `command` or `url`"
-            yield Problem(self._place(name, key=True), "spec.mcp", message)
+            hint = "for example command: [npx, some-server]" if tool.url is UNSET else "remove one of the two"
+            yield Problem(self._place(name, key=True), "spec.mcp", message, hint)
         url = at(self.spec.root, ["tools", name, "url"])
         if url is not None:
             yield from address_problems(url)
         for key, other in (("env", "command"), ("headers", "url")):
             if getattr(tool, key) and getattr(tool, other) is UNSET:
                 message = f"`{key}` belongs to a server with `{other}`"
-                yield Problem(self._place(name, key, key=True), "spec.mcp", message)
+                yield Problem(self._place(name, key, key=True), "spec.mcp", message, "remove it")
 
 
 def _fields(schema: dict[str, object] | UnsetType) -> Collection[str] | None:

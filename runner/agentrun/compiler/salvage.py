@@ -21,20 +21,17 @@ _UNITS = (("tools", "*"), ("params", "*"), ("sinks", "*"), ("profiles", "*"), ("
 _DEEPER_UNITS = (("policy", "rules", "*"), ("replay", "redact", "*"))
 
 FOLLOWS: dict[str, frozenset[str]] = {
-    "spec.template_unknown_name": frozenset({"params", "tools"}),
+    "spec.template_unknown_name": frozenset({"params"}),
     "spec.unknown_tool": frozenset({"tools"}),
     "spec.unknown_arg": frozenset({"tools"}),
-    "spec.unknown_param": frozenset({"params", "tools"}),
-    "spec.unused_param": SECTIONS,
-    "spec.rule_never_matches": frozenset({"tools", "sinks"}),
-    "spec.tool_never_allowed": frozenset({"tools", "policy"}),
-    "spec.no_default": frozenset({"tools", "policy"}),
+    "spec.unknown_param": frozenset({"params"}),
     "spec.no_budget": frozenset({"budgets"}),
     "spec.no_price": frozenset({"model", "budgets"}),
     "spec.no_schema": frozenset({"output"}),
     "spec.env_here": frozenset({"params"}),
 }
-"""Problems that may only follow from what is missing elsewhere, and the sections they are judged by."""
+"""Problems that may only follow from what is missing elsewhere, and the sections they are judged by. What follows in a
+policy is left out where it is looked for."""
 
 
 def follows(problem: Problem, doubtful: frozenset[str]) -> bool:

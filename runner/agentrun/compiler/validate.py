@@ -15,7 +15,7 @@ from agentrun.compiler.lint_texts import MOST_SECRETS, secret_problems, secrets_
 from agentrun.compiler.resolve import read_spec
 from agentrun.errors import PackageError
 from agentrun.spec.document import MAX_PROBLEMS
-from agentrun.spec.files import read_source, shown_path
+from agentrun.spec.files import project_root, read_source, shown_path
 from agentrun.spec.load import load
 from agentrun.spec.problems import DocumentError, Place, Problem, Source, arrange
 from agentrun.spec.schema_keys import SHARED_KEYS
@@ -69,7 +69,7 @@ def _kind(path: Path) -> str:
 
 
 def _part(path: Path, kind: str) -> list[Problem]:
-    document = load(read_source(path), kind)
+    document = load(read_source(path, root=project_root(path)), kind)
     return arrange([*document.problems, *_secrets(document.source, document.root)])
 
 

@@ -164,10 +164,12 @@ class _Reader:
             return
         part, keyword = self._part(steps[:-1]), steps[-1]
         if keyword in ("additionalProperties", "required"):  # the validator may report one under the other
-            yield from self._unknown_keys(part)
-            yield from self._missing_keys(part)
+            unknown = list(self._unknown_keys(part))
+            yield from unknown
+            yield from self._missing_keys(part, {fault.problem.hint for fault in unknown})
         else:
-            yield self._fault(*self._wrong(keyword, part.get(keyword)))
+            around = self._part(steps[: steps.index("allOf")]) if "allOf" in steps else part
+            yield self._fault(*self._wrong(keyword, part, around.get("type")))
 
     def _part(self, steps: list[str]) -> dict[str, Any]:
         part: Any = self.schema
@@ -178,13 +180,17 @@ class _Reader:
     def _fault(self, code: str, message: str, hint: str | None) -> Fault:
         return Fault(self.path, Problem(place_of(self.root, self.path), code, message, hint))
 
-    def _wrong(self, keyword: str, limit: Any) -> tuple[str, str, str | None]:
+    def _wrong(self, keyword: str, part: dict[str, Any], types: Any) -> tuple[str, str, str | None]:
+        """`types`: what the value may be in all, where `part` is only about one of them."""
         told = wording.Told(self.key, self.value, self.is_secret)
+        limit: Any = part.get(keyword)
         match keyword:
             case "type":
-                return "spec.wrong_type", *told.wrong_type(limit if isinstance(limit, list) else [limit])
+                wanted = limit if isinstance(limit, list) else [limit]
+                return "spec.wrong_type", *told.wrong_type(wanted, part.get("pattern", ""))
             case "enum" | "const":
-                return "spec.wrong_value", *told.wrong_value(limit if keyword == "enum" else [limit])
+                others = [kind for kind in types if kind != "string"] if isinstance(types, list) else []
+                return "spec.wrong_value", *told.wrong_value(limit if keyword == "enum" else [limit], others)
             case "pattern":
                 return "spec.wrong_text", *told.wrong_text(limit)
             case _:
@@ -202,9 +208,10 @@ class _Reader:
                 message = f"key {quoted(key)} is not known {where}"
                 yield Fault(path, Problem(place_of(self.root, path, key=True), "spec.unknown_key", message, hint))
 
-    def _missing_keys(self, part: dict[str, Any]) -> Iterator[Fault]:
+    def _missing_keys(self, part: dict[str, Any], hints: set[str | None]) -> Iterator[Fault]:
+        """Not those that are there under a misspelt name, as the hints about unknown keys say."""
         for key in part.get("required", ()):
-            if key not in self.keys:
+            if key not in self.keys and f"did you mean {quoted(key)}?" not in hints:
                 text = part.get("properties", {}).get(key, {}).get("description")
                 place = place_of(self.root, self.path, key=True)
                 yield Fault(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from agentrun.spec.check import Fault, faults
 from agentrun.spec.document import parse
 from agentrun.spec.problems import DocumentError, Problem, Source
-from agentrun.spec.tree import Mapping
-from agentrun.spec.versions import upgraded
+from agentrun.spec.tree import Entry, Mapping, Scalar
+from agentrun.spec.versions import LATEST, upgraded
 
 
 class Document(Struct, frozen=True):
@@ -32,10 +32,21 @@ def load(source: Source, kind: str) -> Document:
         message = f"{_KINDS[kind]} must be a mapping of keys"
         return Document(source, None, (Problem(root.place, "spec.wrong_type", message),))
     current = upgraded(root)
-    if isinstance(current, Problem):
-        return Document(source, None, (current,))
-    found = tuple(faults(current, kind))
-    return Document(source, current, tuple(fault.problem for fault in found), found)
+    wrong = (current,) if isinstance(current, Problem) else ()
+    meant = _with_version(root) if isinstance(current, Problem) else current
+    if meant is None:
+        return Document(source, None, wrong)
+    found = tuple(faults(meant, kind))
+    return Document(source, meant, (*wrong, *(fault.problem for fault in found)), found)
+
+
+def _with_version(root: Mapping) -> Mapping | None:
+    """The document as it was meant, if only the quotes around its version are missing."""
+    entry = root.entries.get("agentrun")
+    if entry is None or not isinstance(entry.node, Scalar) or entry.node.text != LATEST:
+        return None
+    version = structs.replace(entry.node, value=LATEST)
+    return Mapping({**root.entries, "agentrun": Entry(entry.key_place, version)}, root.place)
 
 
 _KINDS = {

@@ -76,6 +76,7 @@ _BOUNDS = {
     "exclusiveMaximum": "less than",
 }
 _UNITS = {"Length": "character", "Items": "item", "Properties": "key"}
+_spoken = re.compile(r"([1-9]\d{0,6}) *(millisecond|second|sec|minute|min|hour|day|[smhd]|)s?", re.IGNORECASE)
 _env_name = re.compile(r"\$?\{?([A-Z][A-Z0-9_]{2,60})\}?")
 
 
@@ -90,9 +91,11 @@ class Told(Struct, frozen=True):
     def _now(self) -> str:
         return "" if self.is_secret else f"; it is {shorten(self.value)}"
 
-    def wrong_type(self, types: list[str]) -> tuple[str, str | None]:
+    def wrong_type(self, types: list[str], pattern: str = "") -> tuple[str, str | None]:
         value = self.value
         wanted = " or ".join(_TYPES[name] for name in types)
+        if types == ["string"] and pattern in PATTERNS:
+            wanted = PATTERNS[pattern]
         simple = isinstance(value, (str, int, float)) and not isinstance(value, bool) and not self.is_secret
         shown = f" ({shorten(value)})" if simple else ""
         message = f"{self.key} must be {wanted}, not {kind_of(value)}{shown}"
@@ -100,19 +103,27 @@ class Told(Struct, frozen=True):
             return message, "give it a value, or leave the key out"
         if self.is_secret:
             return message, None
+        if pattern == values.DURATION and type(value) is int:
+            return message, f"for example {value}s"
         if "string" in types and isinstance(value, (bool, int, float)):
             return message, f'put it in quotes: "{json.dumps(value)}"'
         if {"integer", "number"} & set(types) and isinstance(value, str) and value.isdecimal():
             return message, f"write it without quotes: {value}"
+        if "object" in types and isinstance(value, str) and re.fullmatch(agent.ROUTE, value):
+            provider, _, name = value.partition("/")
+            return message, f"write {{provider: {provider}, name: {name}}}"
         if "array" in types and isinstance(value, str):
             return message, f"write it as a list: [{shorten(value)}]"
         return message, None
 
-    def wrong_value(self, options: list[Any]) -> tuple[str, str | None]:
+    def wrong_value(self, options: list[Any], types: list[str]) -> tuple[str, str | None]:
+        """`types`: what the value may be besides one of the options."""
         names = ", ".join(str(option) for option in options)
         near = did_you_mean(self.value, map(str, options)) if isinstance(self.value, str) else None
-        only = f"{self.key} must be {names}" if len(options) == 1 else f"{self.key} must be one of {names}"
-        return only + self._now, near
+        one = names if len(options) == 1 else f"one of {names}"
+        *others, last = [*(_TYPES[name] for name in types), one]
+        wanted = f"{', '.join(others)} or {last}" if others else last
+        return f"{self.key} must be {wanted}{self._now}", near
 
     def wrong_text(self, pattern: str) -> tuple[str, str | None]:
         wanted = PATTERNS.get(pattern, f"text that matches {pattern}")
@@ -120,7 +131,7 @@ class Told(Struct, frozen=True):
 
     def wrong_size(self, keyword: str, limit: Any) -> str:
         if keyword in _BOUNDS:
-            return f"{self.key} must be {_BOUNDS[keyword]} {limit}{self._now}"
+            return f"{self.key} must be {_BOUNDS[keyword]} {_number(limit)}{self._now}"
         unit = next((unit for ending, unit in _UNITS.items() if keyword.endswith(ending)), None)
         if unit is None:
             return f"{self.key} does not fit its schema ({keyword})"
@@ -137,9 +148,16 @@ class Told(Struct, frozen=True):
             mended = value.strip().lower().replace(" ", "_").replace("-", "_" if pattern == values.PARAM_NAME else "-")
             fits = mended != value and re.fullmatch(pattern, mended)
             return f"for example {quoted(mended)}" if fits else None
-        if pattern == values.DURATION and value.isdecimal():
-            return f"for example {value}s"
+        if pattern == values.DURATION and (spoken := _spoken.fullmatch(value)):
+            unit = "ms" if spoken[2].startswith("mil") else spoken[2][:1].lower() or "s"
+            return f"for example {spoken[1]}{unit}"
+        if pattern in (values.MAGNITUDE, values.BYTES) and (digits := re.sub("[_, ]", "", value)).isdecimal():
+            return f"for example {digits}"
         return None
+
+
+def _number(limit: float) -> str:
+    return str(limit) if isinstance(limit, int) else f"{limit:.9f}".rstrip("0").rstrip(".")
 
 
 def shorten(value: Any) -> str:

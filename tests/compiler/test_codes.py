@@ -1,0 +1,198 @@
+"""Every `spec.*` code has a broken project that shows it, and the code base raises no other.
+
+Each is found through the real entry, at an exact place; what a newcomer could do about it is in the hint.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from agentrun.compiler.compile import compile_spec
+from agentrun.compiler.validate import validate
+from agentrun.engine.unbuilt import unbuilt_problems
+from agentrun.spec.problems import CODES, Problem
+
+from ..projects import TOOL, agent, put
+
+ROOT = Path(__file__).parents[2] / "runner" / "agentrun"
+ALLOW = "policy: {default: allow}"
+CASES = 'agentrun: "1"\ncases: [{name: a}]\n'
+PROJECT = "[tool.agentrun]\nimport_root = []\n"
+
+
+class Broken(NamedTuple):
+    """A spec that begins with these lines, and where the code is found in it."""
+
+    text: str | bytes
+    at: str
+    hint: str | None = None
+    """A part of the hint; None: there is none."""
+    files: dict[str, str | bytes] = {}  # noqa: RUF012 - never changed
+    whole: bool = False
+    """The text is the whole file; nothing is added to it."""
+    settings: tuple[str, ...] = ()
+    profile: str | None = None
+    target: str = "spec.yaml"
+
+
+def rule(text: str) -> str:
+    return f"tools: {{x: {TOOL}}}\npolicy:\n  default: allow\n  rules: [{text}]\n"
+
+
+def tool(text: str) -> str:
+    return f"{ALLOW}\ntools: {{x: {text}}}\n"
+
+
+BROKEN: dict[str, Broken] = {
+    "spec.agent_cycle": Broken(tool("{kind: agent, spec: spec.yaml}"), "spec.yaml:2:32", "remove this tool"),
+    "spec.agent_depth": Broken(
+        tool("{kind: agent, spec: b.yaml}") + "limits: {depth: 1}",
+        "b.yaml:2:32",
+        "higher up",
+        {"b.yaml": agent(tool("{kind: agent, spec: c.yaml}")), "c.yaml": agent()},
+    ),
+    "spec.alias_limit": Broken("description: &a [*a]", "spec.yaml:1:18"),
+    "spec.args": Broken(
+        tool("{kind: shell, description: d, argv: [x], args: {type: string}}"), "spec.yaml:2:59", "type: object"
+    ),
+    "spec.argv": Broken(
+        tool('{kind: shell, description: d, argv: ["{{ args.a }}"], args: {type: object, properties: {a: true}}}'),
+        "spec.yaml:2:49",
+        "the command's name",
+    ),
+    "spec.condition": Broken(rule("{id: r, ask: x, when: arg.a == 1}"), "spec.yaml:4:33", 'did you mean "args"?'),
+    "spec.depth_limit": Broken("a: " + "[" * 65, "spec.yaml:1:67"),
+    "spec.documents": Broken("a: 1\n---\nb: 2\n", "spec.yaml:2:1", "one file for each", whole=True),
+    "spec.duplicate_key": Broken("description: a\ndescription: b", "spec.yaml:2:1", "keep one"),
+    "spec.duplicate_name": Broken(rule("{id: r, ask: x}, {id: r, ask: x}"), "spec.yaml:4:33", "another name"),
+    "spec.empty": Broken("# nothing\n", "spec.yaml:1:1", whole=True),
+    "spec.encoding": Broken(b"a: \xff\n", "spec.yaml:1:1", "UTF-8", whole=True),
+    "spec.env_here": Broken(
+        tool('{kind: shell, description: d, argv: [x, "${HOME}"]}'), "spec.yaml:2:53", "pass the value"
+    ),
+    "spec.env_name": Broken(
+        'model: {provider: openai, name: m, base_url: "https://${1}/"}', "spec.yaml:1:55", "write ${NAME}"
+    ),
+    "spec.file_missing": Broken("instructions: {file: p.md}", "spec.yaml:1:22", "p2.md", {"p2.md": "x"}),
+    "spec.file_outside": Broken("instructions: {file: ../p.md}", "spec.yaml:1:22", "below the project root"),
+    "spec.file_unreadable": Broken("instructions: {file: sub}", "spec.yaml:1:22", None, {"sub/x": ""}),
+    "spec.given_twice": Broken(
+        "budgets: [{tokens: 1k}, {turns: 2, tokens: 2k}]", "spec.yaml:1:36", "keep one of the two"
+    ),
+    "spec.illegal_ruling": Broken(rule('{id: r, ask: "*", on: run_start}'), "spec.yaml:4:19", "allow, deny, interrupt"),
+    "spec.json_schema": Broken("params: {p: {tpye: string}}", "spec.yaml:1:14", 'did you mean "type"?'),
+    "spec.key": Broken("? [a]\n: 1", "spec.yaml:1:3", "quote"),
+    "spec.lock": Broken("", "spec.lock:1:1", "agentrun lock", {"spec.lock": "{}"}),
+    "spec.look_alike": Broken(f"{ALLOW}\ntools: {{get-it: {TOOL}, get_it: {TOOL}}}", "spec.yaml:2:59", "clearer"),
+    "spec.mcp": Broken(tool("{kind: mcp}"), "spec.yaml:2:9", "command"),
+    "spec.merge_key": Broken("<<: {a: 1}", "spec.yaml:1:1", "write the keys out"),
+    "spec.missing_key": Broken(tool("{kind: http, description: d}"), "spec.yaml:2:9", "Where the call goes."),
+    "spec.mixed": Broken(
+        tool('{kind: http, description: d, url: "https://a.example/", headers: {X: "${A} {{ 1 }}"}}'),
+        "spec.yaml:2:81",
+        "field of its own",
+    ),
+    "spec.modify": Broken(rule("{id: r, modify: x}"), "spec.yaml:4:19", "set:"),
+    "spec.name": Broken("params: {Pa: {type: string}}", "spec.yaml:1:10", '"pa"'),
+    "spec.no_budget": Broken("budgets: {turns: 5}", "spec.yaml:1:1", "tokens: 50k"),
+    "spec.no_default": Broken(f"tools: {{x: {TOOL}}}", "spec.yaml:1:1", "default: deny"),
+    "spec.no_description": Broken(tool("{kind: shell, argv: [x]}"), "spec.yaml:2:9", "a sentence"),
+    "spec.no_price": Broken("budgets: {cost: 1}\nmodel: {name: m, provider: p}", "spec.yaml:2:15", "agentrun lock"),
+    "spec.no_schema": Broken("output: {repairs: 1}", "spec.yaml:1:10", "output.schema"),
+    "spec.no_spec": Broken("", "x.cases.yaml:1:1", "beside", {"x.cases.yaml": CASES}, target="x.cases.yaml"),
+    "spec.not_built": Broken("session: {history: none}", "spec.yaml:1:1", "wait for the version"),
+    "spec.number": Broken("budgets: {turns: 012}", "spec.yaml:1:18", "or write 12"),
+    "spec.out_of_range": Broken("budgets: {turns: 0, tokens: 1k}", "spec.yaml:1:18"),
+    "spec.param_default": Broken("params: {p: {type: string, default: 1}}", "spec.yaml:1:37"),
+    "spec.path": Broken(tool("{kind: shell, description: d, argv: [x], cwd: ../y}"), "spec.yaml:2:58", "without .."),
+    "spec.pattern": Broken('params: {p: {pattern: "(?=a)"}}', "spec.yaml:1:23", "no look-around"),
+    "spec.project": Broken("", "pyproject.toml:2:1", '"import_roots"', {"pyproject.toml": PROJECT}),
+    "spec.python": Broken(tool('{kind: python, call: "m:f"}'), "spec.yaml:2:33", "looked for m.py"),
+    "spec.redact": Broken("replay: {redact: [{name: a}]}", "spec.yaml:1:19", "for example"),
+    "spec.reserved": Broken("params: {args: {type: string}}", "spec.yaml:1:10", "another name"),
+    "spec.rule_never_matches": Broken(rule('{id: r, ask: "y*"}'), "spec.yaml:4:24", "tools: x"),
+    "spec.rulings": Broken(rule("{id: r}"), "spec.yaml:4:11", "exactly one of"),
+    "spec.schema_ref": Broken('params: {p: {$ref: "x.json"}}', "spec.yaml:1:20", "$defs"),
+    "spec.secret": Broken("description: sk-ant-abcdefghijklmnop12345678", "spec.yaml:1:14", "${NAME}"),
+    "spec.setting": Broken("", "--set:1:1", "budgets.turns=3", settings=("budgets",)),
+    "spec.tag": Broken("name: !!str a", "spec.yaml:1:7", "remove the tag"),
+    "spec.template_forbidden": Broken('instructions: "{{ 1.__class__ }}"', "spec.yaml:1:21"),
+    "spec.template_syntax": Broken('instructions: "{{ }}"', "spec.yaml:1:19", "put a value here"),
+    "spec.template_unknown_filter": Broken('instructions: "{{ 1|uper }}"', "spec.yaml:1:21", 'did you mean "upper"?'),
+    "spec.template_unknown_name": Broken(
+        'instructions: "{{ nmae }}"\nparams: {name: {type: string}}', "spec.yaml:1:19", 'did you mean "name"?'
+    ),
+    "spec.too_large": Broken("description: '" + "x" * 1024 * 1024 + "'", "spec.yaml:1:1", "split"),
+    "spec.tool_never_allowed": Broken(
+        f"tools: {{x: {TOOL}}}\npolicy: {{default: deny}}", "spec.yaml:1:9", "- {id: allow-x, allow: x}"
+    ),
+    "spec.unknown_arg": Broken(rule("{id: r, ask: x, when: args.a == 1}"), "spec.yaml:4:38", "known: none"),
+    "spec.unknown_key": Broken("zzz: x", "spec.yaml:1:1", "known keys: "),
+    "spec.unknown_param": Broken(
+        rule("{id: r, ask: x, when: params.nmae == 1}") + "params: {name: {type: string}}",
+        "spec.yaml:4:40",
+        'did you mean "name"?',
+    ),
+    "spec.unknown_profile": Broken("profiles: {fast: {}}", "spec.yaml:1:1", 'did you mean "fast"?', profile="fsat"),
+    "spec.unknown_tool": Broken(rule("{id: r, ask: y}"), "spec.yaml:4:24", "tools: x"),
+    "spec.unused_param": Broken("params: {p: {type: string}}", "spec.yaml:1:10", "remove it"),
+    "spec.url": Broken(tool('{kind: http, description: d, url: "ftp://a.example/"}'), "spec.yaml:2:46", "https://"),
+    "spec.version": Broken('agentrun: "2"', "spec.yaml:1:11", 'this program knows "1"'),
+    "spec.wrong_text": Broken("limits: {tool_timeout: 30}\nname: Big Name", "spec.yaml:2:7", '"big_name"'),
+    "spec.wrong_type": Broken("name: 5", "spec.yaml:1:7", "in quotes"),
+    "spec.wrong_value": Broken(tool("{kind: shel, argv: [x]}"), "spec.yaml:2:19", 'did you mean "shell"?'),
+    "spec.yaml_syntax": Broken("name: 'a", "spec.yaml:1:7", "close it"),
+}
+
+
+def problems_of(folder: Path, broken: Broken, code: str) -> list[Problem]:
+    text = broken.text if broken.whole or isinstance(broken.text, bytes) else agent(broken.text)
+    spec = put(folder, {"spec.yaml": text, **broken.files})
+    if broken.target != "spec.yaml":
+        spec.unlink()
+        return validate(folder / broken.target)
+    if broken.settings or broken.profile:
+        return list(compile_spec(spec, broken.profile, broken.settings).problems)
+    if code == "spec.not_built":  # what `agentrun SPEC` asks before it runs
+        compiled = compile_spec(spec).spec
+        assert compiled is not None
+        return unbuilt_problems(compiled.root)
+    return validate(spec)
+
+
+def _at(problem: Problem, folder: Path) -> str:
+    path = problem.place.source.path
+    name = path.relative_to(folder) if path.is_absolute() else path
+    return f"{name}:{problem.line}:{problem.column}"
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_is_shown_by_a_broken_project(tmp_path: Path, code: str) -> None:
+    broken = BROKEN[code]
+    found = [problem for problem in problems_of(tmp_path, broken, code) if problem.code == code]
+    assert [_at(problem, tmp_path) for problem in found] == [broken.at]
+    if broken.hint is None:
+        assert found[0].hint is None
+    else:
+        assert broken.hint in (found[0].hint or "")
+    assert (found[0].severity == "warning") == CODES[code].endswith("(warning)")
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_nothing_else_is_said(tmp_path: Path, code: str) -> None:
+    """One mistake, one problem: what only follows from it is not reported."""
+    found = {problem.code for problem in problems_of(tmp_path, BROKEN[code], code)}
+    assert found - {code} <= {"spec.wrong_text": {"spec.wrong_type"}}.get(code, set())
+
+
+def test_no_other_code_is_raised_and_none_is_dead() -> None:
+    raised: set[str] = set()
+    for path in ROOT.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if path.name != "problems.py":
+            raised |= set(re.findall(r'"(spec\.[a-z_]+)"', text)) - {"spec.yaml"}
+        if "template_language" in path.parts:
+            raised |= {f"spec.{code}" for code in re.findall(r'"(template_[a-z_]+)"', text)}
+    assert raised == set(CODES)

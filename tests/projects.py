@@ -1,0 +1,76 @@
+"""Small projects on disk, and what is said about the specs in them.
+
+`agent("params: {}")` is a whole spec whose first lines are the ones given, so that lines and columns can be read off.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from agentrun.compiler.compile import compile_spec
+from agentrun.compiler.validate import validate
+from agentrun.spec.problems import Problem, arrange
+
+REST = {
+    "agentrun": 'agentrun: "1"',
+    "name": "name: a",
+    "model": "model: {provider: openai, name: m}",
+    "instructions": "instructions: Be brief.",
+    "budgets": "budgets: {tokens: 5k}",
+}
+"""What every agent needs, added below the lines under test."""
+
+TOOL = "{kind: shell, description: d, argv: [x]}"
+"""The smallest tool."""
+
+
+class Found(NamedTuple):
+    """A problem as a test compares it."""
+
+    at: str
+    """file:line:column"""
+    code: str
+    message: str
+    hint: str | None
+
+
+def agent(text: str = "") -> str:
+    """A spec that begins with these lines and has all that is needed."""
+    missing = [line for key, line in REST.items() if not re.search(rf"^{key}:", text, re.MULTILINE)]
+    return "\n".join([*([text.rstrip("\n")] if text else []), *missing, ""])
+
+
+def put(folder: Path, files: dict[str, str | bytes]) -> Path:
+    """Writes the files of a project; gives the path of its spec."""
+    (folder / ".git").mkdir(exist_ok=True)  # the root of the project
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / "spec.yaml"
+
+
+def problems(folder: Path, text: str, files: dict[str, str | bytes] | None = None) -> list[Problem]:
+    """All problems that `validate` finds in a spec that begins with these lines."""
+    return validate(put(folder, {"spec.yaml": agent(text), **(files or {})}))
+
+
+def found(folder: Path, text: str, files: dict[str, str | bytes] | None = None) -> list[Found]:
+    """The same, to be compared."""
+    return list(map(seen, problems(folder, text, files)))
+
+
+def seen(problem: Problem) -> Found:
+    return Found(f"{problem.file}:{problem.line}:{problem.column}", problem.code, problem.message, problem.hint)
+
+
+def codes(folder: Path, text: str, files: dict[str, str | bytes] | None = None) -> list[str]:
+    """The codes alone, in the order of the document."""
+    return [problem.code for problem in problems(folder, text, files)]
+
+
+def compiled(folder: Path, text: str, *settings: str, profile: str | None = None) -> list[Found]:
+    """The problems of compiling a spec with a profile and settings."""
+    result = compile_spec(put(folder, {"spec.yaml": agent(text)}), profile, settings)
+    assert (result.package is None) == bool(result.errors)
+    return list(map(seen, arrange(result.problems)))
