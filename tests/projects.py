@@ -57,11 +57,18 @@ def problems(folder: Path, text: str, files: dict[str, str | bytes] | None = Non
 
 def found(folder: Path, text: str, files: dict[str, str | bytes] | None = None) -> list[Found]:
     """The same, to be compared."""
-    return list(map(seen, problems(folder, text, files)))
+    return [seen(problem, folder) for problem in problems(folder, text, files)]
 
 
-def seen(problem: Problem) -> Found:
-    return Found(f"{problem.file}:{problem.line}:{problem.column}", problem.code, problem.message, problem.hint)
+def seen(problem: Problem, folder: Path) -> Found:
+    return Found(place(problem, folder), problem.code, problem.message, problem.hint)
+
+
+def place(problem: Problem, folder: Path) -> str:
+    """file:line:column, the file as seen from the project."""
+    path = problem.place.source.path
+    name = path.relative_to(folder) if path.is_absolute() else path
+    return f"{name}:{problem.line}:{problem.column}"
 
 
 def codes(folder: Path, text: str, files: dict[str, str | bytes] | None = None) -> list[str]:
@@ -73,4 +80,4 @@ def compiled(folder: Path, text: str, *settings: str, profile: str | None = None
     """The problems of compiling a spec with a profile and settings."""
     result = compile_spec(put(folder, {"spec.yaml": agent(text)}), profile, settings)
     assert (result.package is None) == bool(result.errors)
-    return list(map(seen, arrange(result.problems)))
+    return [seen(problem, folder) for problem in arrange(result.problems)]

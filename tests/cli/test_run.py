@@ -65,6 +65,17 @@ def test_a_case_by_its_name() -> None:
     assert (wrong.code, 'did you mean "default"?' in wrong.err) == (2, True)
 
 
+def test_a_case_brings_its_own_profile(project: Path) -> None:
+    edit(project / "specs/triage.yaml", "output:\n", "profiles: {short: {budgets: {turns: 2}}}\n\noutput:\n")
+    cases = project / "specs/triage.cases.yaml"
+    cases.write_text(cases.read_text() + "  - {name: brief, profile: short}\n")
+    shutil.copy(project / "cassettes/triage/default.yaml", project / "cassettes/triage/brief.yaml")
+    assert "case brief" in agentrun("specs/triage.yaml", "--case", "brief", cwd=project).err
+    assert "case brief" in agentrun("specs/triage.yaml", "--profile", "short", cwd=project).err
+    assert "case default" in agentrun("specs/triage.yaml", cwd=project).err
+    assert agentrun("specs/triage.yaml", "--case", "brief", "--profile", "short", cwd=project).code == 2
+
+
 def test_the_recorded_message_may_be_given_as_text_or_on_stdin() -> None:
     text = "".join(
         line.removeprefix("  ") + "\n"

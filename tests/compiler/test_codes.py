@@ -14,7 +14,7 @@ from agentrun.compiler.validate import validate
 from agentrun.engine.unbuilt import unbuilt_problems
 from agentrun.spec.problems import CODES, Problem
 
-from ..projects import TOOL, agent, put
+from ..projects import TOOL, agent, place, put
 
 ROOT = Path(__file__).parents[2] / "runner" / "agentrun"
 ALLOW = "policy: {default: allow}"
@@ -162,17 +162,11 @@ def problems_of(folder: Path, broken: Broken, code: str) -> list[Problem]:
     return validate(spec)
 
 
-def _at(problem: Problem, folder: Path) -> str:
-    path = problem.place.source.path
-    name = path.relative_to(folder) if path.is_absolute() else path
-    return f"{name}:{problem.line}:{problem.column}"
-
-
 @pytest.mark.parametrize("code", CODES)
 def test_every_code_is_shown_by_a_broken_project(tmp_path: Path, code: str) -> None:
     broken = BROKEN[code]
     found = [problem for problem in problems_of(tmp_path, broken, code) if problem.code == code]
-    assert [_at(problem, tmp_path) for problem in found] == [broken.at]
+    assert [place(problem, tmp_path) for problem in found] == [broken.at]
     if broken.hint is None:
         assert found[0].hint is None
     else:

@@ -88,7 +88,8 @@ description: sk-ant-abcdefghijklmnop12345678
     "text",
     [
         "tools: {file: nothing.yaml}\npolicy: {default: deny, rules: [{id: r, allow: x, when: args.a == 1}]}",
-        "tools: {x: {kind: shel}}\npolicy: {default: deny, rules: [{id: r, allow: x}]}\nmodel: {provider: p, name: m, tool_choice: x}",
+        "tools: {x: {kind: shel}}\npolicy: {default: deny, rules: [{id: r, allow: x}]}",
+        "tools: {x: {kind: shel}}\nmodel: {provider: p, name: m, tool_choice: x}",
         "params: {P: {type: string}}\ninstructions: '{{ p }}'",
         "params: {p: {file: nothing.json}}\ninstructions: '{{ p }}'",
         "polcy: {default: deny}\ntools: {x: {kind: shell, description: d, argv: [x]}}",
@@ -119,9 +120,9 @@ def test_a_missing_key_is_not_told_when_it_is_there_misspelt(tmp_path: Path) -> 
 def test_profiles_are_checked_too(tmp_path: Path) -> None:
     text = "profiles:\n  fast: {budgets: {turns: 0}}\n  slow: {budgets: null}\n  bad: {tools: 5}\n"
     assert [(place, code) for place, code, _, _ in found(tmp_path, text)] == [
+        ("spec.yaml:1:1", "spec.no_budget"),
         ("spec.yaml:2:27", "spec.out_of_range"),
         ("spec.yaml:4:16", "spec.wrong_type"),
-        ("spec.yaml:5:1", "spec.no_budget"),
     ]
 
 

@@ -28,38 +28,9 @@ class Recording(Struct, frozen=True):
     params: dict[str, Any]
 
 
-def find_recording(
-    spec: Spec,
-    package: Package,
-    profile: str | None,
-    message: str | None,
-    params: Mapping[str, Any],
-    name: str | None,
-) -> Recording:
-    """The recording to replay, or an error that says which ones there are."""
+def named_case(spec: Path, name: str) -> Case:
+    """The case of that name in the file beside a spec."""
     cases = _cases(spec)
-    folder = spec.project.root / spec.project.cassettes / package.name
-    if name is not None and (message is not None or params):
-        raise RequestError("input.rejected", "a case has its own message and params", fields={"reason": "case"})
-    asked = _asked_for(cases, package, profile, message, params) if name is None else _named(cases, name)
-    if asked is None or not (folder / f"{asked.name}.yaml").is_file():
-        raise _nothing_recorded(spec, cases, folder, asked)
-    path = folder / f"{asked.name}.yaml"
-    own = None if asked.input is UNSET else asked.input
-    return Recording(asked, path, shown_path(path, spec.project.root), own, asked.params)
-
-
-def _cases(spec: Spec) -> list[Case]:
-    path = cases_path(spec.path)
-    if not path.exists():
-        return []
-    try:
-        return read_cases(path)[1]
-    except DocumentError as error:
-        raise SpecError(error.problems) from None
-
-
-def _named(cases: list[Case], name: str) -> Case:
     for case in cases:
         if case.name == name:
             return case
@@ -68,18 +39,40 @@ def _named(cases: list[Case], name: str) -> Case:
     raise RequestError("input.rejected", f"there is no case {quoted(name)}", hint=hint, fields={"reason": "case"})
 
 
-def _asked_for(
-    cases: list[Case], package: Package, profile: str | None, message: str | None, params: Mapping[str, Any]
+def asked_case(
+    spec: Path, package: Package, profile: str | None, message: str | None, params: Mapping[str, Any]
 ) -> Case | None:
     """The case whose message, params and profile are the ones asked for."""
     values = complete_params(package, params)
     wanted = (message if message is not None else rendered_input(package, values), values, profile)
-    for case in cases:
+    for case in _cases(spec):
+        if (None if case.profile is UNSET else case.profile) != profile or case.params.keys() - package.params.keys():
+            continue
         own = complete_params(package, case.params)
         text = rendered_input(package, own) if case.input is UNSET else case.input
-        if (text, own, None if case.profile is UNSET else case.profile) == wanted:
+        if (text, own, profile) == wanted:
             return case
     return None
+
+
+def recording_of(spec: Spec, package: Package, case: Case | None) -> Recording:
+    """The recording of a case, or an error that says which ones there are."""
+    folder = spec.project.root / spec.project.cassettes / package.name
+    if case is None or not (folder / f"{case.name}.yaml").is_file():
+        raise _nothing_recorded(spec, _cases(spec.path), folder, case)
+    path = folder / f"{case.name}.yaml"
+    own = None if case.input is UNSET else case.input
+    return Recording(case, path, shown_path(path, spec.project.root), own, case.params)
+
+
+def _cases(spec: Path) -> list[Case]:
+    path = cases_path(spec)
+    if not path.exists():
+        return []
+    try:
+        return read_cases(path)[1]
+    except DocumentError as error:
+        raise SpecError(error.problems) from None
 
 
 def _nothing_recorded(spec: Spec, cases: list[Case], folder: Path, case: Case | None) -> CassetteError:

@@ -49,17 +49,25 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
       agentrun specs/triage.yaml --case default --json
       agentrun specs/triage.yaml --journal run.jsonl
     """
-    from agentrun.cli.recorded import find_recording
+    from msgspec import UNSET
+
+    from agentrun.cli.recorded import asked_case, named_case, recording_of
     from agentrun.compiler.compile import compile_spec
     from agentrun.compiler.fingerprint import sealed
     from agentrun.engine.assemble import replay_run
     from agentrun.engine.unbuilt import unbuilt_problems
-    from agentrun.errors import SpecError
+    from agentrun.errors import RequestError, SpecError
     from agentrun.spec.problems import arrange
 
     as_json, quiet = options["as_json"], options["quiet"]
     if message == "-":
         message = _standard_input()
+    case = named_case(spec, options["case_name"]) if options["case_name"] is not None else None
+    if case is not None:
+        if message is not None or options["params"] or profile is not None:
+            reason = {"reason": "case"}
+            raise RequestError("input.rejected", "a case has its own message, params and profile", fields=reason)
+        profile = None if case.profile is UNSET else case.profile
     compiled = compile_spec(spec, profile, settings)
     if compiled.spec is None or compiled.package is None:
         raise SpecError(compiled.errors)
@@ -68,7 +76,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     file = sealed(compiled.package)
     package = file.agent
     given = param_values(options["params"], package.params)
-    recording = find_recording(compiled.spec, package, profile, message, given, options["case_name"])
+    recording = recording_of(compiled.spec, package, case or asked_case(spec, package, profile, message, given))
     if not quiet and not as_json:
         show_problems(list(compiled.problems), as_json=False)
         say(f"replay: {recording.shown} (case {recording.case.name}; nothing is sent)")

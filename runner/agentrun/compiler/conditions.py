@@ -200,7 +200,8 @@ class _Errors:
             return self._unexpected(place, error, found[1])
         if found := _unread.match(error.message):
             return Problem(place, "spec.condition", *_unreadable(found[1]))
-        return Problem(place, "spec.condition", error.message[:200].replace(" (in container '')", ""))
+        hint = "for a name with other signs write 'the.name' in calls" if error.message.startswith("has()") else None
+        return Problem(place, "spec.condition", error.message[:200].replace(" (in container '')", ""), hint)
 
     def _before(self, error: _Error) -> str:
         lines = self.bare.split("\n")[: error.line]

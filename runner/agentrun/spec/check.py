@@ -72,7 +72,9 @@ def faults(root: Node, name: str) -> list[Fault]:
         return []
     found: dict[tuple[Path_, str], Fault] = {}
     for fault in _all_faults(root, data, name):
-        found.setdefault((fault.path, fault.problem.message), fault)
+        problem = fault.problem
+        what = problem.code if problem.code == "spec.wrong_type" else problem.message  # a type is wrong once
+        found.setdefault((fault.path, what), fault)
         if len(found) == MAX_PROBLEMS:
             break
     if not found:
@@ -164,7 +166,7 @@ class _Reader:
             return
         part, keyword = self._part(steps[:-1]), steps[-1]
         if keyword in ("additionalProperties", "required"):  # the validator may report one under the other
-            unknown = list(self._unknown_keys(part))
+            unknown = list(islice(self._unknown_keys(part), MAX_PROBLEMS))
             yield from unknown
             yield from self._missing_keys(part, {fault.problem.hint for fault in unknown})
         else:

@@ -109,12 +109,14 @@ def read_inside(root: Path, base_dir: Path, ref: str) -> Source:
 
 
 def shown_path(path: Path, root: Path | None = None) -> str:
-    """Relative to the working directory when below it, else to the project root, else as given."""
+    """Relative to the working directory when below it, else as given, but not absolute below the project root."""
     full = Path(os.path.abspath(path))
     real = Path(os.path.realpath(path.parent)) / path.name
-    for known, base in ((full, Path.cwd()), (real, Path.cwd()), (real, root)):
-        if base is not None and known.is_relative_to(base) and known != base:
-            return known.relative_to(base).as_posix()
+    bases = [Path.cwd()] if root is None or not path.is_absolute() else [Path.cwd(), root]
+    for base in bases:
+        for known in (full, real):
+            if known.is_relative_to(base) and known != base:
+                return known.relative_to(base).as_posix()
     return path.as_posix()
 
 

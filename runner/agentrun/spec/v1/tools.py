@@ -88,7 +88,7 @@ class HttpTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     """JSON Schema of the arguments (an object). For python tools absent means: read from the function's signature."""
     actions: dict[Name, JsonSchema] | UnsetType = UNSET
     """Instead of `args`: several actions under one tool, each with the JSON Schema of its own arguments. The model names one as `action`."""
-    url: Annotated[str, Meta(min_length=8, max_length=4096)]
+    url: Annotated[str, Meta(min_length=1, max_length=4096)]
     """Where the call goes. {{ args.x }} fills one path segment or query value, percent-encoded; the host is fixed text or one ${NAME}."""
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = "GET"
     """The HTTP method."""

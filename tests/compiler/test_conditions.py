@@ -1,0 +1,202 @@
+"""CEL conditions: the exact place of a mistake however the text is written, words for it, and what one may cost."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from agentrun.compiler.conditions import LONGEST_LOOP, check_condition, constant, patterns_in, reads
+from agentrun.spec.document import parse
+from agentrun.spec.problems import Place, Problem, Source
+from agentrun.spec.tree import Mapping, Scalar
+
+FIELDS = {"args": ["x", "name"], "params": ["a"], "spend": ("turns",), "calls": None, "session": ("runs",)}
+
+
+def check(written: str) -> list[Problem]:
+    """Problems of `when: …`, written as it would be in a file."""
+    root = parse(Source(Path("/p/spec.yaml"), "spec.yaml", f"# a comment\nwhen: {written}\n"))
+    assert isinstance(root, Mapping)
+    node = root.get("when")
+    assert isinstance(node, Scalar)
+    return check_condition(node, FIELDS)
+
+
+def told(written: str) -> list[tuple[str, str, str | None]]:
+    return [(f"{p.line}:{p.column}+{p.place.width}", p.message, p.hint) for p in check(written)]
+
+
+# The same expression in every style of YAML; `agrs` is at another place in each.
+STYLES = {
+    "plain": ("has(args.x) && agrs.y", "2:22+4"),
+    "plain, folded": ("has(args.x)\n  && agrs.y", "3:6+4"),
+    "single": ("'has(args.x) && agrs.y'", "2:23+4"),
+    "single, quotes doubled": ("'args.name == ''its'' && agrs.y'", "2:32+4"),
+    "double": ('"has(args.x) && agrs.y"', "2:23+4"),
+    "double, escapes": ('"args.name == \\"\\u00e9\\" && agrs.y"', "2:35+4"),
+    "double, folded": ('"has(args.x)\n   && agrs.y"', "3:7+4"),
+    "literal": ("|\n  has(args.x) &&\n  agrs.y", "4:3+4"),
+    "literal, indented inside": ("|\n    has(args.x) &&\n      agrs.y", "4:7+4"),
+    "literal, kept end": ("|+2\n  has(args.x) &&\n\n  agrs.y\n\n", "5:3+4"),
+    "folded": (">\n  has(args.x) &&\n  agrs.y", "4:3+4"),
+    "folded, stripped": (">-\n  has(args.x)\n\n  && agrs.y", "5:6+4"),
+    "not ascii before": ("\"args.name == 'é€😀' && agrs.y\"", "2:30+4"),
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_place_is_that_of_the_token(style: str) -> None:
+    written, at = STYLES[style]
+    ((place, message, hint),) = told(written)
+    assert (place, message, hint) == (at, '"agrs" is not known in a condition', 'did you mean "args"?')
+
+
+@pytest.mark.parametrize(
+    ("written", "at", "message", "hint"),
+    [
+        ("args.x ==", "2:16+1", "the condition ends here, but something must follow", None),
+        ('"args.x = 1"', "2:15+1", '"=" cannot be read here', "compare with =="),
+        ("args.x and args.y", "2:14+3", '"and" is not expected here', "write && for and"),
+        ("args.x or args.y", "2:14+2", '"or" is not expected here', "write || for or"),
+        ("not args.x", "2:11+4", '"args" is not expected here', "write ! for not"),
+        ("args.x == 'a", "2:17+1", "the quote opened here is not closed", "close it"),
+        ("args.x == None", "2:17+4", '"None" is not known', "write null"),
+        ("args.x == True", "2:17+4", '"True" is not known', "write true"),
+        ("len(args.x) > 1", "2:7+3", 'there is no function "len"', "functions: has, size"),
+        ("mathces(args.x, 'a')", "2:7+7", 'there is no function "mathces"', 'did you mean "matches"?'),
+        ("size(1, 2) == 1", "2:7+4", "size cannot be called like this", None),
+        ("spend.turns > 1.5", "2:19+1", "> does not work on a whole number and a number with a point", "double("),
+        ("spend.turns == 'a'", "2:19+1", "== does not work on a whole number and text", None),
+        ("args.nmae == 1", "2:12+4", 'argument "nmae" is not declared', 'did you mean "name"?'),
+        ('args["zzz"] == 1', "2:13+3", 'argument "zzz" is not declared', "known: name, x"),
+        ("params . b == 1", "2:16+1", 'param "b" is not declared', "known: a"),
+        ("size(args.x)", "2:7+12", "a condition must be true or false; this is a whole number", "compare it"),
+        ("'yes'", "2:8+3", '"yes" is not known in a condition', "conditions read args, params"),
+    ],
+)
+def test_mistakes_in_words(written: str, at: str, message: str, hint: str | None) -> None:
+    ((place, said, fix),) = told(written)
+    assert (place, said) == (at, message)
+    assert (hint or "") in (fix or "")
+    assert (fix is None) == (hint is None)
+
+
+def test_what_follows_from_a_syntax_error_is_not_told() -> None:
+    assert len(told("args.x = agrs.y = 'a")) == 1
+    assert [place for place, _, _ in told("agrs.x == 1 && spnd.y > 2 && args.x == None")] == [
+        "2:7+4",
+        "2:22+4",
+        "2:46+4",
+    ]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "args.x == 1",
+        "args.x",  # what it is shows only when it runs
+        "args.x in ['a', 'b'] && !(args.name.startsWith('c'))",
+        "args.exists(k, k == 'x')",
+        "args.x.all(each, each.price < 10.0)",
+        "args.name == 'see params.zzz and args[\"q\"]'",
+        "args.x == 1 // params.zzz",
+        'args.name == """a "quoted" params.zzz"""',
+        "args.name == r'\\\\d' || args.name.matches(r'^\\\\d+$')",
+        "matches(args.name, '^a')",
+        "calls.anything > 1 && 'server.tool' in calls",
+        "duration('1h') > duration('1m')",
+    ],
+)
+def test_what_is_fine(written: str) -> None:
+    quoted = '"' + written.replace("\\\\", "\\").replace("\\", "\\\\").replace('"', '\\"') + '"'
+    assert told(quoted) == []
+
+
+def test_reads() -> None:
+    text = "args.x == params['a'] && spend . turns > 1 && has(calls.t) && 'args.q' == args[\"z\"] && args.map(k, k)"
+    expected = [("args", "x"), ("params", "a"), ("spend", "turns"), ("calls", "t"), ("args", "z")]
+    found = list(reads(text))
+    assert sorted((variable, field) for variable, field, _ in found) == sorted(expected)
+    assert all(text.startswith(field, offset) for _, field, offset in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("1 > 2", False),
+        ("'a' == 'a' && !false", True),
+        ("args.x == 1", None),
+        ("1 / 0 == 1", None),
+        ("1 + 1", None),
+        ("[1, 2].all(x, x > 5)", None),  # not worked out: it might be any number of rounds
+        ("'a'.matches('b')", None),
+    ],
+)
+def test_constant(text: str, value: bool | None) -> None:
+    assert constant(text) is value
+
+
+# --- what a condition may cost ------------------------------------------------------------------------------
+
+
+def test_patterns_are_re2_and_stand_in_the_condition() -> None:
+    assert [(p.code, p.message) for p in check("\"args.name.matches('(?=a)')\"")] == [
+        ("spec.pattern", "the pattern cannot be used: invalid perl operator: (?=")
+    ]
+    together = "the pattern of matches must be a text that stands here"
+    for text in ("args.name.matches(args.x)", "args.name.matches('a' + 'b')", "matches(args.name, 'a' + args.x)"):
+        assert [message for _, message, _ in told(f'"{text}"')] == [together]
+    assert "too large" in check("\"args.name.matches('\\\\\\\\pL{900}')\"")[0].message
+
+
+def test_patterns_in() -> None:
+    text = "args.a.matches('x,(') && matches(args.b, r\"y\") && 'matches(z)' == '' && args.c.matches('p' + args.d)"
+    found = list(patterns_in(text))
+    assert [pattern for pattern, _, _ in found] == ["x,(", "y", None]
+    assert [text[at : at + width] for _, at, width in found] == ["'x,('", 'r"y"', "matches"]
+
+
+def test_conditions_that_go_through_lists_are_short() -> None:
+    start, end = "args.x.all(each, each in [", "1])"
+    fits = start + "1," * ((LONGEST_LOOP - len(start + end)) // 2) + end
+    assert LONGEST_LOOP - 1 <= len(fits) <= LONGEST_LOOP
+    assert told(f'"{fits}"') == []
+    ((_, message, _),) = told(f'"{fits}  "')
+    assert message == "a condition with all, exists, map or filter has at most 500 characters"
+    assert told('"' + "args.x == 1 || " * 40 + 'true"') == []  # longer, but without rounds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 4000 + "1" + ")" * 4000,
+        "[" * 4000 + "1" + "]" * 4000,
+        "!" * 8000 + "true",
+        "-" * 8000 + "1",
+        "1+" * 4000 + "1 == 1",
+        "true&&" * 1300 + "true",
+        "true?true:" * 800 + "true",
+        "args" + ".x" * 4000,
+        "args" + "[0]" * 2700,
+        "{1:" * 1500 + "1" + "}" * 1500,
+        "matches(" * 1000,
+        "'" * 8191,
+        '"' * 8191,
+        "\\" * 8191,
+        "a||" * 2700 + "a",
+        "args.zzz||" * 800 + "true",
+        "[1].all(a," * 30 + "true" + ")" * 30,
+        "args.name.matches('" + "(a|b)" * 1000 + "')",
+        "'a'.matches('" + "(x+x+)+y" * 100 + "')",
+        "//" * 4000,
+        "\0" * 100,
+    ],
+)
+def test_hostile_conditions_end_at_once(text: str) -> None:
+    place = Place(Source(Path("/p/spec.yaml"), "spec.yaml", text), 1, 1)
+    started = time.process_time()
+    found = check_condition(Scalar(text, text, place, "file", 0, len(text)), FIELDS)
+    assert found or constant(text) in (True, False, None)
+    assert time.process_time() - started < 0.5
+    assert {problem.code for problem in found} <= {"spec.condition", "spec.pattern", "spec.unknown_arg"}

@@ -1,0 +1,398 @@
+"""JSON Schemas that people write: only themselves, only RE2, bounded, and the same after their references are gone."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.compiler.contracts import DEEPEST, KEYWORDS, LARGEST, MOST_PARTS, check_schema, resolved
+from agentrun.compiler.patterns import HEAVIEST, LONGEST, judged
+from agentrun.spec.document import parse
+from agentrun.spec.problems import Problem, Source
+from agentrun.spec.tree import Node, plain
+
+from ..projects import found
+
+
+def node(schema: Any) -> Node:
+    """A schema as it would stand in a file: JSON is YAML."""
+    return parse(Source(Path("/p/schema.json"), "schema.json", json.dumps(schema)))
+
+
+def refused(schema: Any) -> list[Problem]:
+    started = time.process_time()
+    problems = check_schema(node(schema))
+    assert time.process_time() - started < 1
+    return problems
+
+
+def codes(schema: Any) -> list[str]:
+    return [problem.code for problem in refused(schema)]
+
+
+# --- references (THREATS 9 and 10) --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "file:///etc/passwd",
+        "http://169.254.169.254/latest/meta-data/",
+        "https://json-schema.org/draft/2020-12/schema",
+        "other.json",
+        "../other.json",
+        "other.json#/$defs/a",
+        "/etc/passwd",
+        "//host/share",
+        "data:application/json,{}",
+        "data:application/json;base64,e30=",
+        "urn:uuid:6e8bc430-9c3a-11d9-9669-0800200c9a66",
+        "\\\\host\\share",
+        "jar:file:///x!/y",
+        " #/$defs/a",
+        "",
+        "?#/$defs/a",
+    ],
+)
+@pytest.mark.parametrize("way", ["at the top", "in a property", "below a keyword", "in a definition that nothing uses"])
+def test_9_a_schema_refers_only_to_itself(reference: str, way: str) -> None:
+    schema = {"$ref": reference}
+    schemas: dict[str, Any] = {
+        "at the top": {**schema, "$defs": {"a": {}}},
+        "in a property": {"properties": {"x": schema}, "$defs": {"a": {}}},
+        "below a keyword": {"items": {"not": {"anyOf": [True, schema]}}},
+        "in a definition that nothing uses": {"$defs": {"a": schema}},
+    }
+    assert codes(schemas[way]) == ["spec.schema_ref"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"properties": {"a": {"$ref": "#"}}},
+        {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+        {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "items": {"$ref": "#/$defs/a"}},
+        {"$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}, "$ref": "#/$defs/a"},
+        {"$defs": {"a": {"allOf": [{"$ref": "#/%24defs/a"}]}}, "$ref": "#/$defs/a"},
+        {"properties": {"a": {"properties": {"b": {"$ref": "#/properties/a"}}}}},
+    ],
+)
+def test_10_cycles(schema: Any) -> None:
+    (problem,) = refused(schema)
+    assert problem.code == "spec.schema_ref"
+    assert "leads back to itself" in problem.message
+
+
+def test_10_doubling() -> None:
+    """2^20 parts from twenty lines."""
+    doubled = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(20)}
+    schema = {"$ref": "#/$defs/a0", "$defs": {**doubled, "a20": {"type": "string"}}}
+    assert "10,000 parts" in refused(schema)[0].message
+    chain = {f"a{n}": {"$ref": f"#/$defs/a{n + 1}"} for n in range(200)}
+    assert codes({"$ref": "#/$defs/a0", "$defs": {**chain, "a200": {}}}) == ["spec.schema_ref"]
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"enum": list(range(20_000))},
+        {"description": "x" * 500_000},
+        {"const": {"k" * 50_000: 1}},
+        {"properties": {f"property{n}": True for n in range(5000)}},
+        {"required": [f"property{n}" for n in range(5000)]},
+    ],
+)
+def test_10_a_large_part_named_a_thousand_times(large: Any) -> None:
+    """A few names, gigabytes when they are written out."""
+    schema = {"$defs": {"large": large}, "properties": {f"p{n}": {"$ref": "#/$defs/large"} for n in range(1000)}}
+    assert codes(schema) == ["spec.schema_ref"]
+
+
+def test_the_number_of_parts() -> None:
+    def schema(parts: int) -> Any:
+        return {"$defs": {"a": True}, "properties": {f"p{n}": {"$ref": "#/$defs/a"} for n in range(parts)}}
+
+    most = (MOST_PARTS - 1) // 2  # a reference and what it names are two
+    assert refused(schema(most)) == []
+    assert codes(schema(most + 1)) == ["spec.schema_ref"]
+
+
+def test_the_size() -> None:
+    def schema(size: int) -> Any:
+        return {"$defs": {"a": {"const": "x" * (size // 4)}}, "anyOf": [{"$ref": "#/$defs/a"}] * 4}
+
+    assert refused(schema(LARGEST - 100)) == []
+    assert codes(schema(LARGEST)) == ["spec.schema_ref"]
+
+
+def test_the_depth() -> None:
+    def nested(levels: int) -> Any:
+        return {"not": nested(levels - 1)} if levels > 1 else {}
+
+    def chained(levels: int) -> Any:
+        defs = {f"a{n}": {"items": {"$ref": f"#/$defs/a{n + 1}"}} for n in range(levels)}
+        return {"$ref": "#/$defs/a0", "$defs": {**defs, f"a{levels}": {}}}
+
+    assert DEEPEST == 64
+    assert refused(nested(64)) == []
+    assert codes({"not": nested(63)}) == []
+    deepest = node(nested(63))
+    assert check_schema(deepest) == []
+    assert refused(chained(20)) == []  # three levels for each
+    assert codes(chained(32)) == ["spec.schema_ref"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "fits"),
+    [
+        ("#/$defs/a", True),
+        ("#/%24defs/a", True),
+        ("#/$defs/b~1c", True),
+        ("#/$defs/d%20e", True),
+        ("#/$defs/f~0", True),
+        ("#/properties/p", True),
+        ("#/allOf/0", True),
+        ("#/$defs", False),  # a mapping of schemas, not a schema
+        ("#/properties", False),
+        ("#/enum", False),
+        ("#/enum/0", False),  # data that looks like a schema
+        ("#/const", False),
+        ("#/default/properties/x", False),
+        ("#/examples/0", False),
+        ("#/$defs/nothing", False),
+        ("#/allOf/1", False),
+        ("#/allOf/-1", False),
+        ("#/allOf/" + "9" * 5000, False),
+        ("#/allOf/٠", False),
+        ("#a", False),
+        ("#/$defs/a/", False),
+    ],
+)
+def test_a_reference_names_a_schema(reference: str, fits: bool) -> None:
+    looks_like_one = {"type": "string", "pattern": "(?=a)"}
+    schema = {
+        "$defs": {"a": {}, "b/c": {}, "d e": {}, "f~": {}},
+        "properties": {"p": {"type": "string"}},
+        "allOf": [{"type": "object"}],
+        "enum": [looks_like_one],
+        "const": looks_like_one,
+        "default": {"properties": {"x": {}}},
+        "examples": [looks_like_one],
+        "items": {"$ref": reference, "$anchor": "a"},
+    }
+    assert codes(schema) == ([] if fits else ["spec.schema_ref"])
+
+
+def test_a_misspelt_reference_is_helped() -> None:
+    (problem,) = refused({"$defs": {"address": {}}, "items": {"$ref": "#/$defs/adress"}})
+    assert problem.hint == 'did you mean "#/$defs/address"?'
+
+
+# --- identity -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "code"),
+    [
+        ({"$id": "https://a.example/s", "$schema": "https://json-schema.org/draft/2020-12/schema"}, None),
+        ({"$schema": "https://json-schema.org/draft/2020-12/schema#"}, None),
+        ({"$schema": "http://json-schema.org/draft-07/schema#"}, "spec.json_schema"),
+        ({"$schema": "http://evil.example/meta"}, "spec.json_schema"),
+        ({"properties": {"a": {"$schema": "http://evil.example/meta"}}}, "spec.json_schema"),
+        ({"properties": {"a": {"$id": "inner", "$ref": "#/$defs/b"}}, "$defs": {"b": {}}}, "spec.schema_ref"),
+        ({"$defs": {"a": {"$id": "file:///etc/passwd"}}}, "spec.schema_ref"),
+        ({"$dynamicRef": "#a"}, "spec.json_schema"),
+        ({"$dynamicAnchor": "a"}, "spec.json_schema"),
+        ({"$recursiveRef": "#"}, "spec.json_schema"),
+        ({"$vocabulary": {}}, "spec.json_schema"),
+        ({"$anchor": "a", "items": {"$ref": "#a"}}, "spec.schema_ref"),
+    ],
+)
+def test_identity(schema: Any, code: str | None) -> None:
+    assert codes(schema) == ([] if code is None else [code])
+
+
+def test_data_is_not_read_as_a_schema() -> None:
+    trap = {"$ref": "file:///etc/passwd", "$id": "http://evil.example", "pattern": "(?=a)", "zzz": 1}
+    data = {"enum": [trap], "const": trap, "default": trap, "examples": [trap]}
+    named = {"properties": {"$ref": {"type": "string"}, "$id": {}, "pattern": {}, "default": {"type": "object"}}}
+    assert refused({**data, **named}) == []
+    assert resolved(node({**data, **named})) == {**data, **named}
+    for keyword in ("properties", "$defs", "dependentSchemas"):
+        assert refused({keyword: {"$ref": {"type": "string"}, "pattern": {"type": "string"}}}) == []
+    assert codes({"properties": {"default": trap}}) == [
+        "spec.schema_ref",
+        "spec.schema_ref",
+        "spec.pattern",
+        "spec.json_schema",
+    ]
+
+
+# --- patterns (THREATS 11) ----------------------------------------------------------------------------------
+
+BAD_PATTERNS = [
+    "(?=a)b",
+    "(?!a)b",
+    "(?<=a)b",
+    "(?<!a)b",
+    "(a)\\1",
+    "(?P<x>a)(?P=x)",
+    "(?>a+)b",
+    "a++",
+    "(?(1)a|b)",
+    "(",
+    "[",
+    "a{1001}",
+    "((a{100}){100}){100}",
+    "\\p{Nonsense}",
+    "a" * (LONGEST + 1),
+    "\\pL{1000}",
+    "(?R)",
+    "\\Z",
+]
+GOOD_PATTERNS = ["^(a+)+$", "(a|aa)+$", "(.*)*x", "^[\\pL ]{1,40}$", "\\d{3}-\\d{4}", "(?i)abc", "", "a" * LONGEST]
+
+
+@pytest.mark.parametrize("pattern", BAD_PATTERNS)
+@pytest.mark.parametrize("way", ["pattern", "patternProperties"])
+def test_11_what_re2_cannot_use_is_refused(pattern: str, way: str) -> None:
+    schema = {"pattern": pattern} if way == "pattern" else {"patternProperties": {pattern: True}}
+    assert codes(schema) == ["spec.pattern"]
+    assert codes({"items": {"anyOf": [True, schema]}}) == ["spec.pattern"]
+
+
+@pytest.mark.parametrize("pattern", GOOD_PATTERNS)
+def test_11_catastrophic_patterns_are_linear(pattern: str) -> None:
+    schema = {"type": "string", "pattern": pattern}
+    assert refused(schema) == []
+    if pattern:
+        assert refused({"patternProperties": {pattern: True}}) == []
+    validator = jsonschema_rs.Draft202012Validator(
+        resolved(node(schema)), offline=True, pattern_options=jsonschema_rs.RegexOptions()
+    )
+    started = time.process_time()
+    validator.is_valid("a" * 20_000 + "!")
+    assert time.process_time() - started < 0.2
+
+
+def test_11_a_default_is_matched_in_linear_time_too(tmp_path: Path) -> None:
+    text = f'params: {{p: {{type: string, pattern: "^(a+)+$", default: "{"a" * 5000}!"}}}}\n'
+    started = time.process_time()
+    (problem,) = found(tmp_path, text)
+    assert time.process_time() - started < 0.5
+    assert problem.code == "spec.param_default"
+    assert "aaaa" not in problem.message
+
+
+def test_a_pattern_has_a_weight() -> None:
+    assert judged("^[a-z]{3}$").weight < 50
+    assert judged("\\pL{40}").weight > 10_000
+    assert judged("\\pL{1000}") == (HEAVIEST, "it is too large")
+
+
+def test_the_place_of_a_pattern_s_key() -> None:
+    (problem,) = refused({"type": "object", "patternProperties": {"ok": True, "(?=a)": True}})
+    assert (problem.line, problem.column) == (1, 55)
+
+
+# --- what a schema says -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "at", "message", "hint"),
+    [
+        ({"tpye": "string"}, 2, '"tpye" is not a keyword of JSON Schema', 'did you mean "type"?'),
+        ({"name": {"type": "string"}}, 2, '"name" is not a keyword', "belongs under `properties:`"),
+        ({"type": "strng"}, 10, '"strng" is not a type', 'did you mean "string"?'),
+        ({"type": "date"}, 10, '"date" is not a type', "types: string, integer"),
+        ({"type": ["string", "nul"]}, 21, '"nul" is not a type', 'did you mean "null"?'),
+        ({"properties": {"a": "string"}}, 22, "a schema must be a mapping, true or false", "{type: string}"),
+        ({"properties": {"a": None}}, 22, "a schema must be a mapping, true or false", None),
+        ({"properties": ["a"]}, 16, 'not a JSON Schema: "properties": ["a"] is not of type "object"', None),
+        ({"items": [{"type": "string"}]}, 11, "a schema must be a mapping, true or false", None),
+        ({"required": "a"}, 14, 'not a JSON Schema: "required": ', None),
+        ({"minLength": -1}, 15, 'not a JSON Schema: "minLength": -1 is less than the minimum of 0', None),
+        ({"maximum": "5"}, 13, 'not a JSON Schema: "maximum": ', None),
+        ({"multipleOf": 0}, 16, 'not a JSON Schema: "multipleOf": ', None),
+    ],
+)
+def test_mistakes(schema: Any, at: int, message: str, hint: str | None) -> None:
+    (problem,) = refused(schema)
+    assert (problem.code, problem.column) == ("spec.json_schema", at)
+    assert message in problem.message
+    assert (hint or "") in (problem.hint or "")
+
+
+def test_all_mistakes_at_once() -> None:
+    schema = {"type": "strng", "minLength": -1, "properties": {"a": {"type": "intger"}, "b": {"required": [1]}}}
+    assert sorted(problem.column for problem in refused(schema)) == [10, 32, 65, 93]
+
+
+def test_format_is_allowed_and_no_promise() -> None:
+    for name in ("email", "date-time", "uri", "uuid", "regex", "anything"):
+        assert refused({"type": "string", "format": name}) == []
+
+
+@pytest.mark.parametrize("schema", [True, [], "string", 5, None])
+def test_a_schema_is_a_mapping(schema: Any) -> None:
+    assert codes(schema) == ["spec.json_schema"]
+
+
+# --- written out --------------------------------------------------------------------------------------------
+
+SCHEMAS: list[dict[str, Any]] = [
+    {"$ref": "#/$defs/a", "$defs": {"a": {"type": "integer"}}},
+    {"$ref": "#/$defs/a", "minimum": 3, "$defs": {"a": {"type": "integer", "maximum": 9}}},
+    {"$ref": "#/$defs/a", "allOf": [{"minimum": 2}], "$defs": {"a": {"allOf": [{"maximum": 5}]}}},
+    {"properties": {"x": {"$ref": "#/$defs/a"}, "$ref": {"type": "string"}}, "$defs": {"a": {"const": {"$ref": 1}}}},
+    {"items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, True]}, "b": {"type": "null"}}},
+    {"$ref": "#/$defs/a", "unevaluatedProperties": False, "$defs": {"a": {"properties": {"x": {"type": "integer"}}}}},
+    {"properties": {"y": True}, "$ref": "#/$defs/a", "additionalProperties": False, "$defs": {"a": {"required": ["x"]}}},
+    {"oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}], "$defs": {"a": {"minimum": 3}, "b": {"maximum": 5}}},
+    {"if": {"$ref": "#/$defs/a"}, "then": {"minimum": 4}, "else": {"$ref": "#/$defs/b"}, "$defs": {"a": {"type": "integer"}, "b": {"type": "object"}}},
+    {"not": {"$ref": "#/definitions/a"}, "definitions": {"a": {"enum": [1, "x", None]}}},
+    {"$ref": "#/$defs/never", "$defs": {"never": False}},
+    {"$ref": "#/properties/x", "properties": {"x": {"type": ["object", "integer"]}}} | {"properties": {"x": {"type": "object"}}},
+    {"prefixItems": [{"$ref": "#/$defs/a"}], "items": False, "$defs": {"a": {"type": "integer"}}},
+    {"patternProperties": {"^x": {"$ref": "#/$defs/a"}}, "propertyNames": {"$ref": "#/$defs/n"}, "$defs": {"a": {"type": "integer"}, "n": {"maxLength": 1}}},
+    {"contains": {"$ref": "#/$defs/a"}, "minContains": 2, "$defs": {"a": {"type": "integer"}}},
+    {"dependentSchemas": {"x": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"required": ["y"]}}},
+    {"enum": [{"$ref": "#/$defs/a"}, 1], "$defs": {"a": False}},
+]  # fmt: skip
+VALUES = st.recursive(
+    st.sampled_from([None, True, 0, 1, 3, 4, 7, 9.5, "x", "xyz", ""]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["x", "y", "xyz", "$ref", "a"]), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=range(len(SCHEMAS)))
+@given(value=VALUES)
+def test_the_schema_written_out_accepts_the_same(schema: dict[str, Any], value: Any) -> None:
+    tree = node(schema)
+    assert check_schema(tree) == []
+    written = resolved(tree)
+    assert "$defs" not in json.dumps(written).replace('"#/$defs', "")
+    before = jsonschema_rs.Draft202012Validator(plain(tree), offline=True)
+    assert jsonschema_rs.Draft202012Validator(written, offline=True).is_valid(value) == before.is_valid(value)
+
+
+def test_what_identifies_or_comments_is_not_written_out() -> None:
+    schema = {"$id": "https://a.example/s", "$comment": "c", "type": "string", "$anchor": "a", "title": "t"}
+    assert resolved(node(schema)) == {"type": "string", "title": "t"}
+
+
+def test_every_keyword_is_known_to_the_validator() -> None:
+    """A list of our own that fell behind the draft would refuse good schemas."""
+    meta = {"properties", "patternProperties", "prefixItems", "unevaluatedItems", "dependentRequired", "minContains"}
+    assert meta <= KEYWORDS
+    assert not {"id", "dependencies", "additionalItems", "$recursiveRef", "$dynamicRef", "extends"} & KEYWORDS

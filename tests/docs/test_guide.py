@@ -1,0 +1,344 @@
+"""The guide cannot drift: its files form a project that compiles, its commands are run, its tables are the code's."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from agentrun.canon import text_hash
+from agentrun.compiler.compile import compile_spec, compiled_or_raise
+from agentrun.compiler.lint_policy import LEGAL, RULINGS
+from agentrun.compiler.lint_texts import ENV_TEXTS, TEXTS, TOOL_TEXTS
+from agentrun.compiler.signatures import find_function
+from agentrun.compiler.template_language.filters import FILTERS
+from agentrun.compiler.template_language.grammar import LOOP_FIELDS
+from agentrun.compiler.template_language.meter import Bounds
+from agentrun.compiler.template_language.predicates import TESTS
+from agentrun.compiler.validate import validate
+from agentrun.core.condition import VARIABLES
+from agentrun.core.package_tools import McpTool
+from agentrun.engine.unbuilt import BUILT
+from agentrun.providers.registry import CODECS
+from agentrun.spec.files import Project, find_project
+from agentrun.spec.v1.agent import FallbackModel, Model
+from agentrun.spec.v1.policy import Policy
+from agentrun.spec.v1.tools import Auth
+from agentrun.spec.v1.values import SecretRef
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+BIN = Path(sys.executable).parent
+BLOCKS: list[tuple[str, str]] = re.findall(r"```(\w+)\n(.*?)```", GUIDE, re.DOTALL)
+PATH = re.compile(r"(?:#|\{#) ([\w./-]+\.\w+)(?: #\})?")
+FILES = {found[1]: block for _, block in BLOCKS if (found := PATH.fullmatch(block.split("\n", 1)[0]))}
+PARTS = [block for kind, block in BLOCKS if kind == "yaml" and block not in FILES.values()]
+BASE = {
+    "agentrun": 'agentrun: "1"',
+    "name": "name: shown",
+    "model": "model: {provider: openai, name: gpt-4.1-mini}",
+    "instructions": "instructions: Be brief.",
+    "budgets": "budgets: {tokens: 5k}",
+}
+"""What a part of a spec needs to be a spec."""
+
+
+def steps() -> list[tuple[str, str]]:
+    """Each command of the guide with the output shown under it."""
+    console = "".join(block for kind, block in BLOCKS if kind == "console")
+    found = re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]
+    return [(step.partition("\n")[0], step.partition("\n")[2]) for step in found]
+
+
+def whole(part: str) -> str:
+    """A part of a spec with the keys that it lacks."""
+    return part + "\n".join(line for key, line in BASE.items() if not re.search(rf"^{key}:", part, re.MULTILINE))
+
+
+def table(first: str) -> list[list[str]]:
+    """The rows of the table whose first column has this title."""
+    found = re.search(rf"^\| {first} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", GUIDE, re.MULTILINE)
+    assert found, first
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in found[1].splitlines()]
+
+
+def code(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+def said(start: str, end: str) -> list[str]:
+    """What stands in backticks between two texts."""
+    return code(GUIDE[GUIDE.index(start) + len(start) :].partition(end)[0])
+
+
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
+    argv = shlex.split(command)
+    argv[0] = str(BIN / argv[0])
+    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project of the guide: what `init` makes, and the files that are shown."""
+    folder = tmp_path_factory.mktemp("guide")
+    done = run(steps()[0][0], folder)
+    assert done.returncode == 0, done.stderr
+    for name, text in FILES.items():
+        path = folder / "my-agent" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    done = run("agentrun lock specs/desk.yaml", folder / "my-agent")
+    assert done.returncode == 0, done.stderr
+    done = run("agentrun compile specs/desk.yaml -o desk.package.json", folder / "my-agent")
+    assert done.returncode == 0, done.stderr
+    return folder / "my-agent"
+
+
+@pytest.fixture
+def project(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "my-agent")
+    return tmp_path / "my-agent"
+
+
+# --- what is shown
+
+
+def test_every_block_is_looked_at() -> None:
+    assert {kind for kind, _ in BLOCKS} == {"console", "jinja", "python", "toml", "yaml"}
+    assert all(block in FILES.values() for kind, block in BLOCKS if kind not in ("console", "yaml"))
+    assert len(PARTS) == 3
+    assert len(re.findall(r"^## \d+\. ", GUIDE, re.MULTILINE)) == 10
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".yaml")])
+def test_file(name: str, made: Path) -> None:
+    assert validate(made / name) == []
+
+
+@pytest.mark.parametrize("name", ["specs/letters.yaml", "specs/desk.yaml", "specs/hello.yaml"])
+@pytest.mark.parametrize("profile", [None, "ci"])
+def test_agent_compiles(name: str, profile: str | None, made: Path) -> None:
+    if profile and "desk" not in name:
+        profile = None
+    assert compile_spec(made / name, profile).problems == ()
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.partition(":")[0])
+def test_part(part: str, project: Path) -> None:
+    (project / "specs" / "shown.yaml").write_text(whole(part))
+    assert validate(project / "specs" / "shown.yaml") == []
+
+
+@pytest.mark.parametrize(("command", "shown"), steps()[1:], ids=lambda text: text.split("\n")[0][:50])
+def test_command(command: str, shown: str, project: Path) -> None:
+    done = run(command, project)
+    assert "Traceback" not in done.stderr
+    expected = 3 if "cassette.miss" in shown else int(" diff " in command)
+    assert done.returncode == expected, done.stderr
+    printed = f"{done.stdout}\n{done.stderr}".splitlines()
+    for line in shown.splitlines():
+        assert line in printed, printed
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(((?!https:)[^)#]+)\)", GUIDE))
+def test_link(link: str) -> None:
+    assert (ROOT / "docs" / link).exists()
+
+
+def test_lines_are_of_our_length() -> None:
+    assert [line for line in GUIDE.splitlines() if len(line) > 120 and not line.startswith("|")] == []
+
+
+# --- tables and lists
+
+
+def test_keys_that_run() -> None:
+    shown = {key: None if inner == "all" else tuple(code(inner)) for keys, inner in table("key") for key in code(keys)}
+    assert shown == BUILT
+    assert set(CODECS) == {"openai"}, "the guide says which providers can be run"
+
+
+def test_settings_of_the_project(made: Path) -> None:
+    project = find_project(made / "specs" / "desk.yaml")
+    assert project.import_roots == ("python",)
+    default = Project(project.root)
+    assert (project.cassettes, project.data, default.import_roots) == (default.cassettes, default.data, (".",))
+
+
+def test_filters_and_tests() -> None:
+    assert said("- **Filters**:", "\n- ") == sorted(FILTERS)
+    assert said("- **Tests** (`x is …`):", "\n- ") == sorted(TESTS)
+    assert said("In a loop, `loop` has", ".\n") == sorted(LOOP_FIELDS)
+
+
+def test_bounds_of_templates() -> None:
+    bounds = Bounds()
+    assert f"{bounds.steps:,} steps of work, {bounds.output >> 20} MiB of output, {bounds.range:,} numbers" in GUIDE
+
+
+def test_rulings() -> None:
+    rows = {code(row[0])[0]: row[1:] for row in table("stage")}
+    assert "| stage | " + " | ".join(RULINGS) + " |" in GUIDE
+    assert list(rows) == list(LEGAL)
+    for stage, cells in rows.items():
+        assert (
+            tuple(r for r, cell in zip(RULINGS, cells, strict=True) if cell in ("yes", "`set`", "`mask`"))
+            == LEGAL[stage]
+        )
+
+
+@pytest.mark.parametrize("stage", LEGAL)
+def test_set_and_mask(stage: str, tmp_path: Path) -> None:
+    """The column `modify` says which of the two belongs to the stage."""
+    shown = next(row[2] for row in table("stage") if row[0] == f"`{stage}`")
+    for key, value in (("set", "{x: 1}"), ("mask", '["[0-9]{16}"]')):
+        spec = tmp_path / "spec.yaml"
+        args = "{type: object, properties: {x: {type: integer}}}"
+        tool = f"{{kind: shell, description: d, argv: [df], args: {args}}}"
+        rule = f'{{id: r, on: {stage}, modify: "*", {key}: {value}}}'
+        rest = f"sinks: {{s: {{kind: stdout}}}}\ntools: {{t: {tool}}}\npolicy: {{default: allow, rules: [{rule}]}}\n"
+        spec.write_text(whole(rest))
+        assert (compile_spec(spec).errors == ()) is (shown == f"`{key}`"), compile_spec(spec).errors
+
+
+def test_order_of_rulings() -> None:
+    order = "interrupt, deny, defer, ask, modify, allow"
+    assert f"whatever their order: {order}." in GUIDE
+    assert order in str(Policy.__doc__)
+    assert order.split(", ") == list(reversed(RULINGS))
+
+
+def test_variables_of_conditions() -> None:
+    shown = {code(row[0])[0]: tuple(code(row[2])) or None for row in table("variable")}
+    assert shown == VARIABLES
+
+
+@pytest.mark.parametrize("stage", LEGAL)
+def test_where_conditions_see_args(stage: str, tmp_path: Path) -> None:
+    known = code(next(row[1] for row in table("variable") if row[0] == "`args`"))
+    tool = "{kind: shell, description: d, argv: [df], args: {type: object, properties: {x: {type: integer}}}}"
+    rule = f'{{id: r, on: {stage}, deny: "*", when: "args.x == 1"}}'
+    rest = f"sinks: {{s: {{kind: stdout}}}}\ntools: {{t: {tool}}}\npolicy: {{default: allow, rules: [{rule}]}}\n"
+    (tmp_path / "spec.yaml").write_text(whole(rest))
+    assert (compile_spec(tmp_path / "spec.yaml").errors == ()) is (stage in known)
+
+
+def test_where_texts_are_filled_in() -> None:
+    params, tools, env, secrets = (row[1] for row in table("what"))
+    assert code(params) == [".".join(path) for path in TEXTS]
+    assert {kind: code(keys) for kind, keys in re.findall(r"of (\w+) tools ([^;]+)", tools)} == {
+        kind: list(keys) for kind, keys in TOOL_TEXTS.items()
+    }
+    assert code(env) == [".".join(path) for path in ENV_TEXTS]
+    for struct, field in ((Model, "api_key"), (FallbackModel, "api_key"), (Auth, "secret")):
+        hints = get_type_hints(struct, include_extras=True)
+        assert [name for name, hint in hints.items() if SecretRef in (hint, *getattr(hint, "__args__", ()))] == [field]
+    assert {path.rpartition(".")[2] for path in code(secrets)} == {"api_key", "secret"}
+
+
+def test_units(tmp_path: Path) -> None:
+    keys = {"times": "limits: {tool_timeout: %s}", "counts": "budgets: {tokens: %s}"}
+    keys |= {"sizes": "limits: {output_bytes: %s}", "money": "budgets: {tokens: 1, cost: %s}"}
+    text = GUIDE[GUIDE.index("\nUnits: ") :].partition("US\ndollars")[0]
+    shown = {name: code(values) for name, values in re.findall(r"(\w+) ((?:`[^`]+`\s?)+)", text)}
+    assert shown.keys() == keys.keys()
+    price = "model: {provider: openai, name: m, price: {input: 1, output: 1}}"
+    for line in [keys[name] % value for name, values in shown.items() for value in values]:
+        (tmp_path / "spec.yaml").write_text(whole(f"{line}\n{price}\n"))
+        assert compile_spec(tmp_path / "spec.yaml").problems == (), line
+
+
+def test_annotations(tmp_path: Path) -> None:
+    shown = said("Annotations that can be read:", "With any")
+    assert len(shown) == 12
+    body = "".join(f"def f{index}(x: {annotation}): ...\n" for index, annotation in enumerate(shown))
+    (tmp_path / "tools.py").write_text(body + "def g(x: object): ...\ndef h(x): ...\ndef i(*args, **kwargs): ...\n")
+    project = Project(tmp_path)
+    for index, annotation in enumerate(shown):
+        assert find_function(project, f"tools:f{index}").schema is not None, annotation
+    assert [find_function(project, f"tools:{name}").schema for name in "ghi"] == [None] * 3
+
+
+# --- sentences
+
+
+def test_first_paragraph_of_the_docstring(made: Path) -> None:
+    tool = compiled_or_raise(made / "specs" / "desk.yaml")[1].agent.tools["refund"]
+    assert tool.description == "Pays an amount of an order back."
+
+
+def test_names_and_arguments_of_tools(made: Path) -> None:
+    tools = compiled_or_raise(made / "specs" / "desk.yaml")[1].agent.tools
+    server, letter = tools["parcels"], tools["write_letter"]
+    assert isinstance(server, McpTool)
+    assert {f"parcels.{name}" for name in server.tools} == {"parcels.cancel", "parcels.track_*"}
+    assert not isinstance(letter, McpTool)
+    assert letter.args["required"] == ["message"]
+
+
+def test_profile_is_laid_over_the_shared_parts(made: Path) -> None:
+    agent = compiled_or_raise(made / "specs" / "desk.yaml", "ci", ["budgets.tokens=10k", "model.seed=null"])[1].agent
+    assert agent.tools.keys() == {"refund", "lookup_order", "disk_space", "write_letter"}
+    assert [rule.id for rule in agent.policy.rules] == ["everything"]
+    assert (agent.model.temperature, agent.model.seed) == (None, None)
+    assert (agent.budgets.turns, agent.budgets.tokens, agent.budgets.tool_calls) == (3, 10_000, 20)
+    both = compiled_or_raise(made / "specs" / "desk.yaml")[1].agent.policy.rules
+    assert {"us-only", "reads"} < {rule.id for rule in both}
+
+
+def test_what_counts_for_the_fingerprint(project: Path) -> None:
+    spec, module = project / "specs" / "desk.yaml", project / "python" / "desk" / "refunds.py"
+    first = compiled_or_raise(spec)[1].fingerprint
+    spec.write_text(spec.read_text().replace("name: desk", "description: Of no account.  # nor this\nname: desk"))
+    spec.write_text(spec.read_text().replace("    budgets: {turns: 3}\n", ""))
+    (project / "specs" / "policies" / "desk.yaml").write_text(_turned(FILES["specs/policies/desk.yaml"]))
+    assert compiled_or_raise(spec)[1].fingerprint == first
+    module.write_text(f"{module.read_text()}# a comment\n")
+    found = compiled_or_raise(spec)[1]
+    assert found.fingerprint != first
+    assert text_hash(module.read_text()) in str(found.agent.tools["refund"])
+
+
+def test_description_of_a_sub_agent_counts(project: Path) -> None:
+    spec, child = project / "specs" / "desk.yaml", project / "specs" / "letters.yaml"
+    own, first = compiled_or_raise(child)[1].fingerprint, compiled_or_raise(spec)[1].fingerprint
+    child.write_text(child.read_text().replace("a short letter", "a long letter"))
+    assert compiled_or_raise(child)[1].fingerprint == own
+    assert compiled_or_raise(spec)[1].fingerprint != first
+
+
+def _turned(policy: str) -> str:
+    """The same rules in the opposite order."""
+    head, *rules = policy.split("    - ")
+    return head + "".join(f"    - {rule}" for rule in reversed(rules))
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("input: {file: ../../outside.md}", "spec.file_outside"),
+        ("budgets: [{tokens: 1k}, {tokens: 2k}]", "spec.given_twice"),
+        ("budgets: {tokens: }", "spec.wrong_type"),
+        ("tools: {t: {kind: http, description: d, url: 'https://${HOST}/{{ args.x }}'}}", "spec.mixed"),
+        ("output: {schema: {type: object, propertys: {}}}", "spec.json_schema"),
+        ("output: {schema: {$ref: '#'}}", "spec.schema_ref"),
+        ("input: 'Mine is ghp_" + "a1B2c3D4" * 4 + "a1B2'", "spec.secret"),
+    ],
+)
+def test_what_is_refused(written: str, problem: str, project: Path) -> None:
+    (project / "specs" / "shown.yaml").write_text(whole(f"{written}\n"))
+    assert problem in {found.code for found in compile_spec(project / "specs" / "shown.yaml").errors}
+
+
+def test_a_key_that_cannot_be_run(project: Path) -> None:
+    done = run("agentrun specs/desk.yaml hello", project)
+    assert done.returncode == 2
+    assert "spec.not_built" in done.stderr
