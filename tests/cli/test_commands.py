@@ -66,6 +66,14 @@ def test_validate_json_has_one_object_per_problem(tmp_path: Path) -> None:
     assert done.err == ""
 
 
+def test_a_folder_without_documents_is_no_success(tmp_path: Path) -> None:
+    (tmp_path / "notes.yaml").write_text("not: ours\n")
+    done = agentrun("validate", ".", cwd=tmp_path)
+    assert (done.code, "no agentrun documents found" in done.err) == (2, True)
+    (tmp_path / "json.yaml").write_text('{"agentrun": "1"}')
+    assert "json.yaml:1:1" in agentrun("validate", ".", cwd=tmp_path).err
+
+
 def test_a_warning_fails_only_with_strict(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(SMALL.replace(", tokens: 2k", ""))
     assert agentrun("validate", "a.yaml", cwd=tmp_path).code == 0

@@ -34,7 +34,7 @@ def command(paths: tuple[Path, ...], strict: bool, as_json: bool) -> int:
     errors = [problem for problem in problems if strict or problem.severity == "error"]
     if not as_json:
         say(_summary(len(found), len(errors), len(problems) - len(errors)))
-    return 2 if errors else 0
+    return 2 if errors or not found else 0
 
 
 def _summary(files: int, errors: int, warnings: int) -> str:

@@ -10,6 +10,7 @@ Rule 5  Only what stands where a schema stands is a schema: the values of `enum`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
@@ -18,7 +19,7 @@ import jsonschema_rs
 
 from agentrun.compiler.patterns import schema_pattern_problems
 from agentrun.spec.problems import Problem, did_you_mean, quoted
-from agentrun.spec.tree import Mapping, Node, Scalar, Sequence, place_of, plain
+from agentrun.spec.tree import Mapping, Node, Scalar, Sequence, at, place_of, plain
 
 MOST_PARTS = 10_000
 DEEPEST = 64
@@ -87,17 +88,15 @@ def _mistakes(node: Mapping) -> Iterator[Problem]:
 
 
 def _mistake(node: Mapping, path: list[str | int], message: str) -> Problem:
-    place = place_of(node, path)
     names = [step for step in path if isinstance(step, str)]
     if names and names[-1] == "type":
-        found: Any = plain(node)
-        for step in path:
-            found = found[step]
-        if isinstance(found, str):
-            hint = did_you_mean(found, TYPES) or f"types: {', '.join(TYPES)}"
-            return Problem(place, "spec.json_schema", f"{quoted(found)} is not a type", hint)
+        given = at(node, path)
+        for item in given.items if isinstance(given, Sequence) else [given]:
+            if isinstance(item, Scalar) and item.text not in TYPES:
+                hint = did_you_mean(item.text, TYPES) or f"types: {', '.join(TYPES)}"
+                return Problem(item.place, "spec.json_schema", f"{quoted(item.text)} is not a type", hint)
     where = f"{quoted(names[-1])}: " if names else ""
-    return Problem(place, "spec.json_schema", f"not a JSON Schema: {where}{message}")
+    return Problem(place_of(node, path), "spec.json_schema", f"not a JSON Schema: {where}{message}")
 
 
 def _taken_out(schema: Any, path: list[str | int]) -> bool:
@@ -120,7 +119,8 @@ def _walk(node: Node, depth: int, *, is_root: bool = False) -> Iterator[Problem]
         return
     for key, entry in node.entries.items():
         if key not in KEYWORDS:
-            hint = did_you_mean(key, KEYWORDS) or "a property's schema belongs under `properties:`"
+            near = None if isinstance(entry.node, Mapping) else did_you_mean(key, KEYWORDS)
+            hint = near or "a property's schema belongs under `properties:`"
             yield Problem(entry.key_place, "spec.json_schema", f"{quoted(key)} is not a keyword of JSON Schema", hint)
         elif key == "pattern" and isinstance(entry.node, Scalar) and isinstance(entry.node.value, str):
             yield from schema_pattern_problems(entry.node.text, entry.node.place)
@@ -171,6 +171,8 @@ class _Writer:
 
     def written_out(self) -> dict[str, Any]:
         schema = self._schema(self.root, (id(self.root),))
+        if isinstance(schema, bool):  # a reference to `true` or `false`
+            return {} if schema else {"not": {}}
         assert isinstance(schema, dict)
         return schema
 
@@ -238,7 +240,7 @@ class _Writer:
             step = unquote(step).replace("~1", "/").replace("~0", "~")
             if isinstance(node, Mapping):
                 node = node.get(step)
-            elif isinstance(node, Sequence) and step.isdecimal() and len(step) < 6 and int(step) < len(node.items):
+            elif isinstance(node, Sequence) and re.fullmatch("[0-9]{1,5}", step) and int(step) < len(node.items):
                 node = node.items[int(step)]
             else:
                 node = None

@@ -22,6 +22,7 @@ from agentrun.spec.schema_keys import SHARED_KEYS
 from agentrun.spec.tree import Mapping
 
 _TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w-]*)[\"']?[ ]*:", re.MULTILINE)
+_OURS = re.compile(r"^[ {]*[\"']?agentrun[\"']?[ ]*:", re.MULTILINE)
 _ENDINGS = (".yaml", ".yml")
 _SKIPPED = {"node_modules", "cassettes", "__pycache__"}
 
@@ -45,7 +46,7 @@ def _is_ours(path: Path) -> bool:
         text = read_source(path).text
     except DocumentError:
         return True  # what cannot be read is reported, not passed over
-    return any(line.startswith("agentrun:") for line in text.split("\n"))
+    return path.name.endswith(ENDING) or _OURS.search(text) is not None
 
 
 def validate(path: Path) -> list[Problem]:
