@@ -81,3 +81,12 @@ def compiled(folder: Path, text: str, *settings: str, profile: str | None = None
     result = compile_spec(put(folder, {"spec.yaml": agent(text)}), profile, settings)
     assert (result.package is None) == bool(result.errors)
     return [seen(problem, folder) for problem in arrange(result.problems)]
+
+
+def marked(text: str) -> tuple[str, list[str]]:
+    """A text without its « signs, and the places (line:column) at which they stood."""
+    places = []
+    while (at := text.find("«")) >= 0:
+        text = text[:at] + text[at + 1 :]
+        places.append(f"{text.count(chr(10), 0, at) + 1}:{at - text.rfind(chr(10), 0, at)}")
+    return text, places

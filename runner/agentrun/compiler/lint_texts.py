@@ -14,7 +14,7 @@ from itertools import islice
 
 from agentrun.compiler.resolve import Spec
 from agentrun.compiler.template import check, is_template
-from agentrun.secret import find_secrets
+from agentrun.secret import find_secrets, hidden
 from agentrun.spec.problems import Place, Problem, Source, quoted
 from agentrun.spec.syntax import place_at
 from agentrun.spec.tree import Mapping, Node, Scalar, Sequence, at
@@ -171,5 +171,11 @@ def secrets_written(source: Source) -> Iterator[Problem]:
 
 
 def _secret(place: Place, kind: str) -> Problem:
+    """The line is shown only if it would be masked: with escapes in it, a secret does not look like one."""
     hint = "put it into the environment and name it as ${NAME} where a credential belongs"
+    source, line = place.source, place.source.line(place.line) or ""
+    start = place.column - 1
+    end = min(start + place.width, len(line))
+    if not any(first <= start and end <= last for first, last in hidden(line)):
+        place = Place(Source(source.path, source.shown, ""), place.line, place.column)
     return Problem(place, "spec.secret", f"this looks like a literal secret ({kind})", hint)

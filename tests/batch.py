@@ -1,0 +1,88 @@
+"""Many commands of `agentrun` in one fresh process, through its real entry, each with what it said and what it cost.
+
+Starting a process for each would take a quarter of a second a piece. The memory of one command is what the process has
+at its highest beyond what it had before; `/proc/self/clear_refs` forgets the height between two commands.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+MIB = 1024 * 1024
+
+SCRIPT = """
+import contextlib, io, json, os, sys, time
+from pathlib import Path
+from agentrun.cli import main
+
+def highest():
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
+
+def forget():
+    Path("/proc/self/clear_refs").write_text("5")
+    return highest()
+
+def command(folder, args):
+    os.chdir(folder)
+    sys.argv = ["agentrun", *args]
+    out, err = io.StringIO(), io.StringIO()
+    code = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+    return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
+
+def measured(folder, args):
+    before, start = forget(), time.process_time()
+    result = command(folder, args)
+    return {**result, "cpu": time.process_time() - start, "memory": highest() - before}
+
+cases = json.loads(sys.stdin.read())
+for folder, args in cases["warm"]:
+    command(folder, args)
+print(json.dumps([measured(folder, args) for folder, args in cases["cases"]]))
+"""
+
+
+class Ran:
+    """A command that has ended."""
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.code: int = raw["code"]
+        self.out: str = raw["out"]
+        self.err: str = raw["err"]
+        self.cpu: float = raw["cpu"]
+        self.memory: int = raw["memory"]
+
+    @property
+    def told(self) -> str:
+        return self.out + self.err
+
+
+Case = tuple[Path, Sequence[str]]
+
+
+def run(cases: Sequence[Case], warm: Sequence[Case] = (), script: str = SCRIPT) -> list[Ran]:
+    """Runs `agentrun ARGS` in each folder. What `warm` runs is not counted: imports, the schema, the first lexer."""
+    listed = {
+        "cases": [[str(folder), list(args)] for folder, args in cases],
+        "warm": [[str(folder), list(args)] for folder, args in warm],
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input=json.dumps(listed),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONWARNINGS": "error"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [Ran(raw) for raw in json.loads(done.stdout)]

@@ -1,0 +1,365 @@
+"""Python functions read from their source: which there are, what they take, and that nothing is ever imported."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrun.compiler.compile import compile_spec
+from agentrun.compiler.signatures import MOST_WORDS, Refused, find_function
+from agentrun.core.package_tools import PythonTool
+from agentrun.spec.files import Project
+
+from ..projects import Found, agent, found, put
+
+POLICY = "policy: {default: allow}\n"
+
+
+def tool(folder: Path, source: str | bytes, call: str = "tools_of_mine:f", extra: str = "") -> list[Found]:
+    """What is said about a function of a module with this source."""
+    files: dict[str, str | bytes] = {"tools_of_mine.py": source}
+    return found(folder, f'{POLICY}tools: {{t: {{kind: python, call: "{call}"{extra}}}}}\n', files)
+
+
+def schema(folder: Path, signature: str) -> Any:
+    """The schema of the arguments of `def f(…)`, as the package has it; the message when there is none."""
+    problems = tool(folder, f'def f({signature}):\n    """Does it."""\n')
+    if problems:
+        return problems[0].message
+    package = compile_spec(folder / "spec.yaml").package
+    assert package is not None
+    made = package.tools["t"]
+    assert isinstance(made, PythonTool)
+    return made.args
+
+
+STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        ("str", STRING),
+        ("int", INTEGER),
+        ("float", {"type": "number"}),
+        ("bool", {"type": "boolean"}),
+        ("list", {"type": "array"}),
+        ("dict", {"type": "object"}),
+        ("None", NULL),
+        ("list[str]", {"type": "array", "items": STRING}),
+        ("list[list[int]]", {"type": "array", "items": {"type": "array", "items": INTEGER}}),
+        ("dict[str, int]", {"type": "object", "additionalProperties": INTEGER}),
+        ("str | None", {"anyOf": [STRING, NULL]}),
+        ("str | int | None", {"anyOf": [STRING, INTEGER, NULL]}),
+        ("Optional[str]", {"anyOf": [STRING, NULL]}),
+        ("typing.Optional[int]", {"anyOf": [INTEGER, NULL]}),
+        ("Optional[str | int]", {"anyOf": [STRING, INTEGER, NULL]}),
+        ('Literal["a", "b"]', {"enum": ["a", "b"]}),
+        ("Literal[1]", {"enum": [1]}),
+        ("typing.Literal[True, None, 3]", {"enum": [True, None, 3]}),
+        ('"str"', STRING),
+        ('"list[int] | None"', {"anyOf": [{"type": "array", "items": INTEGER}, NULL]}),
+        ("\"Literal['x']\"", {"enum": ["x"]}),
+    ],
+)
+def test_annotations(tmp_path: Path, annotation: str, expected: Any) -> None:
+    assert schema(tmp_path, f"a: {annotation}")["properties"] == {"a": expected}
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        "Any",
+        "object",
+        "Path",
+        "datetime",
+        "bytes",
+        "complex",
+        "tuple[int, str]",
+        "set[str]",
+        "list[Path]",
+        "dict[int, str]",
+        "dict[str, Path]",
+        "Union[str, int]",
+        "Annotated[str, 1]",
+        "str | Path",
+        "str & int",
+        "Literal[b'x']",
+        "Literal[1.5]",
+        "Literal[...]",
+        "Literal[()]",
+        "Literal[x]",
+        "Literal[1e999]",
+        "Literal[" + "9" * 4000 + "]",
+        "Literal[9007199254740992]",
+        'Literal["\\ud800"]',
+        "'not python'",
+        "'str | '",
+        "'" + "(" * 300 + "'",
+        "list[" * 20 + "int" + "]" * 20,
+        "lambda: 0",
+        "__import__('os').system('true')",
+        "str if 1 else int",
+        "[str]",
+        "1",
+        "x.str",
+    ],
+)
+def test_annotations_that_say_nothing(tmp_path: Path, annotation: str) -> None:
+    message = schema(tmp_path, f"a: {annotation}")
+    assert message == 'the arguments of "tools_of_mine:f" cannot be read from its signature: parameter "a"'
+
+
+@pytest.mark.parametrize(
+    ("signature", "required", "names"),
+    [
+        ("", [], []),
+        ("a: int", ["a"], ["a"]),
+        ("a: int, b: str = 'x'", ["a"], ["a", "b"]),
+        ("a: int = 1, *, b: str, c: int = 2", ["b"], ["a", "b", "c"]),
+        ("*, a: int", ["a"], ["a"]),
+        ("a: int = __import__('os').system('touch imported')", [], ["a"]),
+    ],
+)
+def test_parameters(tmp_path: Path, signature: str, required: list[str], names: list[str]) -> None:
+    found_schema = schema(tmp_path, signature)
+    assert found_schema["required"] == required
+    assert list(found_schema["properties"]) == names
+    assert found_schema["additionalProperties"] is False
+    assert not list(tmp_path.glob("**/imported"))
+
+
+@pytest.mark.parametrize(
+    ("signature", "message"),
+    [
+        ("*args: int", 'the arguments of "tools_of_mine:f" cannot be read from its signature: its *args or **kwargs'),
+        (
+            "**kwargs: int",
+            'the arguments of "tools_of_mine:f" cannot be read from its signature: its *args or **kwargs',
+        ),
+        ("a", 'the arguments of "tools_of_mine:f" cannot be read from its signature: parameter "a"'),
+        ("a: int, /", '"tools_of_mine:f" takes "a" by position only'),
+        ("a: int, a: int", "is not valid Python"),
+        ("a: int, b", 'the arguments of "tools_of_mine:f" cannot be read from its signature: parameter "b"'),
+    ],
+)
+def test_parameters_that_cannot_be_given(tmp_path: Path, signature: str, message: str) -> None:
+    assert message in schema(tmp_path, signature)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(a: int):\n    'd'\n",
+        "async def f(a: int):\n    'd'\n",
+        "@decorated\n@twice(1)\ndef f(a: int):\n    'd'\n",
+        "import nothing_like_this\ndef f(a: int):\n    'd'\n",
+        "def f(a: str):\n    'old'\ndef f(a: int):\n    'd'\n",  # the last one counts, as in Python
+        "# -*- coding: latin-1 -*-\ndef f(a: int):\n    'd'\n",
+        "\ufeffdef f(a: int):\r\n    'd'\r\n",
+        'x = "\\d"\ndef f(a: int):\n    "d"\n',  # Python warns of this; it must not reach anybody's terminal
+    ],
+)
+def test_functions_that_are_found(tmp_path: Path, source: str) -> None:
+    assert tool(tmp_path, source) == []
+    package = compile_spec(tmp_path / "spec.yaml").package
+    assert package is not None
+    made = package.tools["t"]
+    assert isinstance(made, PythonTool)
+    assert (made.description, made.args["properties"]) == ("d", {"a": INTEGER})
+
+
+@pytest.mark.parametrize(
+    ("source", "message", "hint"),
+    [
+        ("def g(): pass\n", 'has no function "f"', "at the top level of the module"),
+        ("def ff(): pass\n", 'has no function "f"', 'did you mean "ff"?'),
+        ("def g():\n    def f(): pass\n", 'has no function "f"', "at the top level"),
+        ("class C:\n    def f(self): pass\n", 'has no function "f"', "at the top level"),
+        ("if True:\n    def f(): pass\n", 'has no function "f"', "at the top level"),
+        ("f = lambda: 0\n", 'has no function "f"', "at the top level"),
+        ("from os import system as f\n", 'has no function "f"', "at the top level"),
+        ("class f: pass\n", 'has no function "f"', "at the top level"),
+        ("def f(:\n", "is not valid Python, line 1", None),
+        ("\n\nx = = 1\n", "is not valid Python, line 3", None),
+        ("return 1; def f(): pass\n", "is not valid Python", None),
+        ("x = " + "-" * 30_000 + "1\n", "cannot be read as Python", None),
+        ("x = " + "(" * 300 + ")" * 300, "is not valid Python", None),
+        ("x = a" + ".b" * 19_000 + "\n", "cannot be read as Python", None),
+        ("x = 1" + "+1" * 19_000 + "\n", "cannot be read as Python", None),
+        ("x;" * 500_000, "is too large to be read", "40,000 words"),
+        ('x = f"' + "{x}" * 80_000 + '"', "is too large to be read", "40,000 words"),
+        ("def f(" + ",".join(f"a{n}: int" for n in range(60_000)) + "): pass", "is too large to be read", "40,000"),
+    ],
+)
+def test_functions_that_are_not(tmp_path: Path, source: str, message: str, hint: str | None) -> None:
+    started = time.process_time()
+    (problem,) = tool(tmp_path, source)
+    assert time.process_time() - started < 1
+    assert problem.code == "spec.python"
+    assert message in problem.message
+    assert (hint or "") in (problem.hint or "")
+
+
+def test_a_module_as_large_as_allowed_is_read_once(tmp_path: Path) -> None:
+    """Also when many tools are in it."""
+    source = "x = 1\n" * (MOST_WORDS // 4 - 20) + "def f(a: int):\n    'd'\n" + "def g(a: int):\n    'd'\n"
+    files: dict[str, str | bytes] = {"m.py": source}
+    tools = ", ".join(f'{"pqrstuvw"[n % 8]}{n // 8}a: {{kind: python, call: "m:{"fg"[n % 2]}"}}' for n in range(80))
+    started = time.process_time()
+    assert found(tmp_path, f"{POLICY}tools: {{{tools}}}\n", files) == []
+    assert time.process_time() - started < 1
+
+
+# --- where modules are (THREATS 14) -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call", ["os:system", "builtins:eval", "subprocess:run", "sys:exit", "os.path:join", "shutil:rmtree"]
+)
+def test_14_modules_of_python_itself(tmp_path: Path, call: str) -> None:
+    module = call.partition(":")[0].partition(".")[0]
+    told = f'"{module}" is a module of Python itself'
+    assert [problem.message for problem in tool(tmp_path, "", call)] == [told]
+    # Also when the project has a file of that name: importing it would give Python's own.
+    files: dict[str, str | bytes] = {f"{module}.py": f"def {call.partition(':')[2]}(): pass\n"}
+    spec = f'{POLICY}tools: {{t: {{kind: python, description: d, call: "{call}"}}}}\n'
+    assert [problem.message for problem in found(tmp_path, spec, files)] == [told]
+
+
+@pytest.mark.parametrize(
+    "call", ["yaml:safe_load", "agentrun.cli:main", "jinja2.sandbox:SandboxedEnvironment", "pip:main"]
+)
+def test_14_modules_outside_the_project(tmp_path: Path, call: str) -> None:
+    (problem,) = tool(tmp_path, "", call)
+    assert problem.message == f'module "{call.partition(":")[0]}" is not in this project'
+    assert "import_roots" in (problem.hint or "")
+
+
+@pytest.mark.parametrize(
+    "call", ["..evil:f", "evil.:f", ".:f", "a..b:f", "a.b.:f", "_:f", "ä:f", "f", "a:b:c", "a:b.c", "a/b:f"]
+)
+def test_14_names_that_are_no_modules(tmp_path: Path, call: str) -> None:
+    codes = {problem.code for problem in tool(tmp_path, "", call)}
+    assert codes <= {"spec.python", "spec.wrong_text"}
+    assert codes
+
+
+def test_14_links_and_folders(tmp_path: Path) -> None:
+    outside, project = tmp_path / "outside", tmp_path / "project"
+    for folder in (outside, project / "real", project / "package", project / "folder.py"):
+        folder.mkdir(parents=True)
+    (outside / "evil.py").write_text("def f():\n    'd'\n")
+    (project / "linked.py").symlink_to(outside / "evil.py")
+    (project / "inside.py").symlink_to(project / "real.py")
+    (project / "way").symlink_to(outside)
+    (project / "package" / "__init__.py").write_text("def f():\n    'd'\n")
+    (project / "real" / "deep.py").write_text("def f():\n    'd'\n")
+    expected = {
+        "linked:f": "spec.file_outside",
+        "inside:f": "spec.file_outside",
+        "way.evil:f": "spec.file_outside",
+        "folder:f": "spec.file_unreadable",
+        "package:f": None,
+        "real.deep:f": None,
+        "real:f": "spec.python",
+    }
+    for call, code in expected.items():
+        told = found(project, f'{POLICY}tools: {{t: {{kind: python, call: "{call}"}}}}\n')
+        assert [problem.code for problem in told] == ([code] if code else []), call
+        assert str(outside) not in str(told)
+
+
+def test_import_roots_are_looked_through_in_order(tmp_path: Path) -> None:
+    for root, name in (("one", "f"), ("two", "g")):
+        (tmp_path / root).mkdir()
+        (tmp_path / root / "both.py").write_text(f"def {name}():\n    'd'\n")
+    (tmp_path / "two" / "only.py").write_text("def f():\n    'd'\n")
+    project = Project(tmp_path, import_roots=("one", "two"))
+    assert find_function(project, "both:f").name == "f"
+    assert find_function(project, "only:f").module == "only"
+    with pytest.raises(Refused, match='has no function "g"'):
+        find_function(project, "both:g")
+
+
+# --- texts of a function ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("doc", "expected"),
+    [
+        ('"""One line."""', "One line."),
+        ('"""One\n    paragraph.\n\n    And another.\n    """', "One paragraph."),
+        ('"""  spaces  """', "spaces"),
+        ("r'''raw \\d'''", "raw \\d"),
+        ("'a' 'b'", "ab"),
+    ],
+)
+def test_the_description_is_the_docstring(tmp_path: Path, doc: str, expected: str) -> None:
+    assert tool(tmp_path, f"def f(a: int):\n    {doc}\n") == []
+    package = compile_spec(tmp_path / "spec.yaml").package
+    assert package is not None
+    assert package.tools["t"].description == expected
+
+
+@pytest.mark.parametrize("doc", ["pass", "f'no'", "b'no'", "''", "'   '", '"\\ud800"', "5"])
+def test_no_description_is_a_warning(tmp_path: Path, doc: str) -> None:
+    assert [problem.code for problem in tool(tmp_path, f"def f(a: int):\n    {doc}\n")] == ["spec.no_description"]
+    assert tool(tmp_path, f"def f(a: int):\n    {doc}\n", extra=", description: d") == []
+    assert compile_spec(tmp_path / "spec.yaml").package is not None
+
+
+def test_a_docstring_that_begins_with_a_novel(tmp_path: Path) -> None:
+    assert tool(tmp_path, f"def f(a: int):\n    '{'x' * 4096}'\n") == []
+    (problem,) = tool(tmp_path, f"def f(a: int):\n    '{'x' * 4097}'\n")
+    assert (problem.code, problem.hint) == (
+        "spec.python",
+        "begin it with a paragraph for the model, or give the tool a `description:`",
+    )
+
+
+# --- declared arguments against the function ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("signature", "args", "messages"),
+    [
+        ("a: Path", "{type: object, properties: {a: true}, required: [a]}", []),
+        ("a=1", "{type: object, properties: {a: true}}", []),
+        ("**kw", "{type: object, properties: {anything: true}}", []),
+        ("a", "{type: object, properties: {b: true}, required: [b]}", ["takes no parameter", "needs"]),
+        ("a, b=1", "{type: object, properties: {a: true}}", ["needs"]),
+        ("abc", "{type: object, properties: {abd: true}, required: [abc]}", ["takes no parameter"]),
+        ("a", "{type: object, additionalProperties: true}", []),  # anything may come
+    ],
+)
+def test_declared_arguments_fit_the_function(tmp_path: Path, signature: str, args: str, messages: list[str]) -> None:
+    told = tool(tmp_path, f"def f({signature}):\n    'd'\n", extra=f", args: {args}")
+    assert len(told) == len(messages)
+    assert all(any(part in problem.message for problem in told) for part in messages)
+    assert {problem.code for problem in told} <= {"spec.args"}
+
+
+# --- nothing is imported ------------------------------------------------------------------------------------
+
+
+def test_nothing_is_imported(tmp_path: Path) -> None:
+    """A module that would leave a file when it is imported, or even compiled into a cache, leaves none."""
+    trap = f"import pathlib\npathlib.Path({str(tmp_path / 'imported')!r}).touch()\nraise SystemExit\n"
+    files: dict[str, str | bytes] = {
+        "trap/__init__.py": trap,
+        "trap/inner.py": trap + "def f(a: int = print('x')):\n    'd'\n",
+        "hooked.py": trap + "def h(): pass\n",
+        "conftest.py": trap,
+        "sitecustomize.py": trap,
+    }
+    hook = 'hooks: [{id: h, at: on_stop, call: "hooked:h"}]\n'
+    text = f'{POLICY}tools: {{t: {{kind: python, call: "trap.inner:f"}}}}\n{hook}'
+    put(tmp_path, {"spec.yaml": agent(text), **files})
+    before = set(sys.modules)
+    assert compile_spec(tmp_path / "spec.yaml").problems == ()
+    assert not {"trap", "trap.inner", "hooked"} & (set(sys.modules) - before)
+    assert not (tmp_path / "imported").exists()
+    assert not list(tmp_path.rglob("__pycache__"))
