@@ -22,6 +22,11 @@ def test_help_names_every_command_and_shows_examples() -> None:
         assert "Examples:" in own.out
 
 
+def test_the_bare_command_prints_the_menu() -> None:
+    bare = agentrun()
+    assert (bare.code, bare.out, bare.err) == (0, agentrun("--help").out, "")
+
+
 def test_version_is_the_distribution_s() -> None:
     assert agentrun("--version").out.startswith("agentrun 0.")
 

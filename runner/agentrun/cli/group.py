@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, shell_complete
 
 from agentrun.errors import AgentrunError, SpecError, code_of
 
@@ -77,13 +78,21 @@ def run_command(args: list[str]) -> int:
     from agentrun.cli.show import show_error, show_problems
     from agentrun.secret import mask
 
+    instruction = os.environ.get("_AGENTRUN_COMPLETE")
+    if instruction:
+        return shell_complete(agentrun, {}, "agentrun", "_AGENTRUN_COMPLETE", instruction)
     meta: dict[str, Any] = {}
     try:
-        result = agentrun.main(args, prog_name="agentrun", standalone_mode=False, obj=meta)
+        # Not `agentrun.main()`: it makes of a reader that has left (`| head`) exit code 1, which means «differs» here.
+        with agentrun.make_context("agentrun", args, obj=meta) as context:
+            result = agentrun.invoke(context)
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.Abort:
         return code_of("cancelled").exit
+    except click.exceptions.NoArgsIsHelpError as menu:
+        click.echo(menu.format_message())
+        return 0
     except click.ClickException as error:
         if isinstance(error, click.UsageError) and error.ctx is not None:
             click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
