@@ -48,3 +48,13 @@ def test_journal(spec: Path, case: Case, snapshot: SnapshotAssertion) -> None:
 
 def test_there_is_a_case() -> None:
     assert CASES
+
+
+def test_fingerprints(snapshot: SnapshotAssertion) -> None:
+    """The same on every machine and with every Python: what is written here was made on another one."""
+    found = {
+        spec.stem: compiled_or_raise(spec)[1].fingerprint
+        for spec in sorted(SPECS.glob("*.yaml"))
+        if not spec.name.endswith(".cases.yaml")
+    }
+    assert found == snapshot
