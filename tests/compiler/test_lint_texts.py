@@ -173,7 +173,7 @@ SHARED = f'agentrun: "1"\nbudgets: {{tokens: 1}} # «{KEY}\n'
 SECRETS: dict[str, tuple[dict[str, str], str]] = {
     "a description": ({"spec.yaml": f"description: My key is «{KEY}\n"}, KEY),
     "a header": ({"spec.yaml": f"model: {{provider: p, name: m, headers: {{X: 'Bearer «{KEY}'}}}}\n"}, KEY),
-    "a header by its name": ({"spec.yaml": f"model: {{provider: p, name: m, headers: {{API-Key: «{RANDOM}}}}}\n"}, RANDOM),
+    "a named header": ({"spec.yaml": f"model: {{provider: p, name: m, headers: {{API-Key: «{RANDOM}}}}}\n"}, RANDOM),
     "a key": ({"spec.yaml": f"model: {{provider: p, name: m, options: {{«{KEY}: 1}}}}\n"}, KEY),
     "a comment": ({"spec.yaml": f"# old key: «{KEY}\n"}, KEY),
     "a default": ({"spec.yaml": f"params: {{api_key: {{type: string, default: «{KEY}}}}}\n"}, KEY),

@@ -333,13 +333,14 @@ def test_a_docstring_that_begins_with_a_novel(tmp_path: Path) -> None:
         ("a, b=1", "{type: object, properties: {a: true}}", ["needs"]),
         ("abc", "{type: object, properties: {abd: true}, required: [abc]}", ["takes no parameter"]),
         ("a", "{type: object, additionalProperties: true}", []),  # anything may come
+        ("a", "{type: object, required: 5}", ["not a JSON Schema"]),
     ],
 )
 def test_declared_arguments_fit_the_function(tmp_path: Path, signature: str, args: str, messages: list[str]) -> None:
     told = tool(tmp_path, f"def f({signature}):\n    'd'\n", extra=f", args: {args}")
     assert len(told) == len(messages)
     assert all(any(part in problem.message for problem in told) for part in messages)
-    assert {problem.code for problem in told} <= {"spec.args"}
+    assert {problem.code for problem in told} <= {"spec.args", "spec.json_schema"}
 
 
 # --- nothing is imported ------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def validate_spec(path: Path) -> list[Problem]:
                 message = "with all its profiles and sub-agents the spec is too large to be checked"
                 problems.append(Problem(place, "spec.too_large", message, "use fewer profiles, or smaller files"))
                 break
-            problems += compiler.compiled(read_spec(path, profile), ()).problems
+            problems += compiler.compiled(read_spec(path, profile, document=read.document), ()).problems
     return arrange(problems)
 
 
@@ -101,12 +101,14 @@ class _Compiler:
         self.agents = 0
         self.text = 0
         """Characters of all specs that were compiled, each time one was."""
+        self._refused: dict[tuple[Path, str | None], Compiled] = {}
+        """Sub-agents that cannot be used: what is wrong with one is found once, however often it is called."""
 
     def compiled(self, read: Read, trail: tuple[_Trail, ...], called_at: Place | None = None) -> Compiled:
         problems = list(read.problems)
         spec = read.spec or read.rest
-        if read.spec is None and read.written is not None:
-            problems += islice(secret_problems(read.written, ""), MOST_SECRETS)
+        if read.spec is None and read.document is not None and read.document.root is not None:
+            problems += islice(secret_problems(read.document.root, ""), MOST_SECRETS)
         if spec is None:
             return Compiled(None, None, _foremost(problems))
         self.text += spec.size
@@ -148,7 +150,10 @@ class _Compiler:
         refusal = _cycle(path, place, trail) or _too_deep(place, trail)
         if refusal is not None:
             return Compiled(None, None, (refusal,))
-        child = self.compiled(read_spec(path, None if tool.profile is UNSET else tool.profile), trail, place)
+        profile = None if tool.profile is UNSET else tool.profile
+        child = self._refused.get((path, profile)) or self.compiled(read_spec(path, profile), trail, place)
+        if child.package is None:
+            self._refused[path, profile] = child
         wrong = tuple(_child_params(spec, name, tool, child.spec)) if child.spec else ()
         warnings_left = tuple(problem for problem in child.problems if problem.severity == "error")
         return Compiled(child.spec, child.package, (*warnings_left, *wrong))

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
 import jsonschema_rs
 
 from agentrun.compiler.patterns import schema_pattern_problems
+from agentrun.spec.document import MAX_PROBLEMS
 from agentrun.spec.problems import Problem, did_you_mean, quoted
 from agentrun.spec.tree import Mapping, Node, Scalar, Sequence, at, place_of, plain
 
@@ -55,7 +57,7 @@ def check_schema(node: Node) -> list[Problem]:
     """Everything wrong with a schema, at its place."""
     if not isinstance(node, Mapping):
         return [Problem(node.place, "spec.json_schema", "a JSON Schema must be a mapping here")]
-    problems = list(_walk(node, 1, is_root=True))
+    problems = list(islice(_walk(node, 1, is_root=True), MAX_PROBLEMS))
     if not problems:
         problems += _mistakes(node)
     if problems:

@@ -104,7 +104,7 @@ class Inliner:
         loaded = self._load(reference, source, "schema").root if source is not None else None
         if loaded is None:
             self.doubtful.add(section)
-            return Mapping({}, node.place)
+            return _anything(node.place)
         return loaded
 
     def _shared(self, node: Node, key: str) -> Node:
@@ -148,6 +148,13 @@ class Inliner:
                     message = f"{quoted(f'{key}.{name}')} is given twice: here and at {first.key_place}"
                     self.problems.append(Problem(entry.key_place, "spec.given_twice", message, "keep one of the two"))
         return Mapping(entries, place)
+
+
+def _anything(place: Place) -> Mapping:
+    """A schema in place of one that could not be read: nothing follows from it."""
+    kind = Scalar("object", "object", place, "plain", 0, 0)
+    more = Scalar(True, "true", place, "plain", 0, 0)
+    return Mapping({"type": Entry(place, kind), "additionalProperties": Entry(place, more)}, place)
 
 
 def _parsed(source: Source) -> Document:

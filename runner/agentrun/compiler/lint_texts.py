@@ -53,6 +53,9 @@ NO_ENV_TEXTS: tuple[Path, ...] = (
 MOST_SECRETS = 20
 """Literal secrets told of one spec: a file with more is not a spec."""
 
+_AROUND = 200
+"""How much of a line tells whether a secret in it is masked."""
+
 _ENV = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -176,6 +179,7 @@ def _secret(place: Place, kind: str) -> Problem:
     source, line = place.source, place.source.line(place.line) or ""
     start = place.column - 1
     end = min(start + place.width, len(line))
-    if not any(first <= start and end <= last for first, last in hidden(line)):
+    first = max(0, start - _AROUND)
+    if not any(first + a <= start and end <= first + b for a, b in hidden(line[first : end + _AROUND])):
         place = Place(Source(source.path, source.shown, ""), place.line, place.column)
     return Problem(place, "spec.secret", f"this looks like a literal secret ({kind})", hint)

@@ -34,6 +34,8 @@ class ToolLint:
     def problems(self) -> Iterator[Problem]:
         for name, tool in self.spec.agent.tools.items():
             self.args[name] = None
+            if isinstance(tool, ArgsTool):
+                yield from self._arguments(name, tool)
             match tool:
                 case PythonTool():
                     yield from self._python(name, tool)
@@ -45,8 +47,6 @@ class ToolLint:
                     yield from self._mcp(name, tool)
                 case AgentTool():
                     pass
-            if isinstance(tool, ArgsTool):
-                yield from self._arguments(name, tool)
             yield from self._described(name, tool)
 
     def _place(self, name: str, *path: str | int, key: bool = False) -> Place:
@@ -115,10 +115,9 @@ class ToolLint:
             yield Problem(self._place(name, "call"), "spec.python", message, hint)
 
     def _fits(self, name: str, tool: PythonTool, function: Function) -> Iterator[Problem]:
-        """Declared arguments against the function that gets them."""
-        schema = tool.args if tool.args is not UNSET else {}
-        declared = _fields(schema) if tool.args is not UNSET else None
-        if declared is None:
+        """Declared arguments against the function that gets them, where they are right and all known."""
+        declared = self.args[name]
+        if tool.args is UNSET or declared is None:
             return
         for field in declared:
             if field not in function.parameters and not function.takes_any:
@@ -126,7 +125,7 @@ class ToolLint:
                 hint = did_you_mean(field, function.parameters)
                 yield Problem(place, "spec.args", f"{quoted(tool.call)} takes no parameter {quoted(field)}", hint)
         for parameter in function.required:
-            if parameter not in schema.get("required", ()):
+            if parameter not in tool.args.get("required", ()):
                 message = f"{quoted(tool.call)} needs {quoted(parameter)}, but `args` does not require it"
                 hint = f"add {parameter} to `required`, or give the parameter a default"
                 yield Problem(self._place(name, "args"), "spec.args", message, hint)

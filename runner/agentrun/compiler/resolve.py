@@ -18,7 +18,7 @@ from agentrun.compiler.salvage import salvaged
 from agentrun.spec.check import faults
 from agentrun.spec.document import MAX_DEPTH
 from agentrun.spec.files import Project, find_project, read_source
-from agentrun.spec.load import load
+from agentrun.spec.load import Document, load
 from agentrun.spec.overlay import overlaid, setting
 from agentrun.spec.problems import DocumentError, Place, Problem, Source, did_you_mean, quoted
 from agentrun.spec.tree import Mapping, plain
@@ -55,18 +55,20 @@ class Read(Struct, frozen=True):
     """A spec that could not be read as a whole, without what is wrong in it: good for finding more problems only."""
     doubtful: frozenset[str] = frozenset()
     """The sections that the rest has only in part."""
-    written: Mapping | None = None
+    document: Document | None = None
     """The document as it was written, with what the rest lacks."""
 
 
-def read_spec(path: Path, profile: str | None = None, settings: SequenceOf[str] = ()) -> Read:
-    """Reads a spec file with one profile and `--set` values on top."""
+def read_spec(
+    path: Path, profile: str | None = None, settings: SequenceOf[str] = (), document: Document | None = None
+) -> Read:
+    """Reads a spec file with one profile and `--set` values on top. `document`: the file, if it was read before."""
     try:
         project = find_project(path)
-        source = read_source(path, root=project.root)
+        document = document or load(read_source(path, root=project.root), "agent")
     except DocumentError as error:
         return Read(None, tuple(error.problems))
-    document = load(source, "agent")
+    source = document.source
     if document.root is None:
         return Read(None, document.problems)
     problems = list(document.problems)
@@ -83,11 +85,11 @@ def read_spec(path: Path, profile: str | None = None, settings: SequenceOf[str] 
     problems += [*inliner.problems, *(fault.problem for fault in found)]
     files = tuple(inliner.sources.values())
     if not problems:
-        return Read(Spec(source, project, root, _agent(root), files), (), named)
+        return Read(Spec(source, project, root, _agent(root), files), (), named, document=document)
     root, more = salvaged(root, found)
     whole = not faults(root, "agent")
     rest = Spec(source, project, root, _agent(root), files) if whole else None
-    return Read(None, tuple(problems), named, rest, doubtful | more | inliner.doubtful, document.root)
+    return Read(None, tuple(problems), named, rest, doubtful | more | inliner.doubtful, document)
 
 
 def _with_overlays(root: Mapping, profile: str | None, settings: SequenceOf[str], inliner: Inliner) -> Mapping:

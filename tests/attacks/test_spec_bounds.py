@@ -1,0 +1,215 @@
+"""Attacks that are on no list: many of what is fine alone, and texts that a pattern could trip over."""
+
+import json
+from pathlib import Path
+
+from agentrun.spec.problems import CODES
+
+from ..batch import run
+from ..projects import TOOL, agent, put
+from .projects_under_attack import Files, attack, codes, numbered, refused
+
+RULES = "tools: {t: %s}\npolicy:\n  default: allow\n  rules:\n"
+
+
+def rules(*lines: str) -> str:
+    return RULES % TOOL + "".join(f"    - {line}\n" for line in lines)
+
+
+def condition(text: str) -> str:
+    return rules(f"{{id: r, ask: t, when: {json.dumps(text)}}}")
+
+
+def test_conditions(tmp_path: Path) -> None:
+    ones = "[" + ",".join(["1"] * 97) + "]"
+    large = "[" + ",".join(["1"] * 3500) + "]"
+    texts = [
+        "(" * 4000 + "1" + ")" * 4000,
+        "[" * 4000 + "]" * 4000,
+        "1+" * 4000 + "1 == 1",
+        "args" + ".a" * 4000,
+        f"{ones}.map(x, {ones}.map(y, {large})).size() == 0",  # a gigabyte
+        f"{ones}.all(x, !'a'.matches('(\\\\pL{{1,100}}){{1,' + string(x) + '0}}'))",  # five seconds
+        "'a'.matches('" + "(\\\\pL{50}|b)" * 8 + "')",
+        "args.x.matches(args.y)",
+        "'" * 8191,
+        "a||" * 2700 + "a",
+        "args.zzz||" * 800 + "true",
+        "true ||" * 1000,
+        "x" * 9000,
+    ]
+    refused(
+        tmp_path,
+        numbered(map(condition, texts)),
+        "spec.condition",
+        "spec.pattern",
+        "spec.unknown_arg",
+        "spec.too_large",
+        "spec.out_of_range",
+    )
+
+
+def test_wide_policies(tmp_path: Path) -> None:
+    names = ",".join(f"x{n}" for n in range(95))
+    globs = ",".join(f'"*{n}*"' for n in range(80))
+    tools = "tools:\n" + "".join(f"  a{n}z: {TOOL}\n" for n in range(250)) + "policy:\n  default: deny\n  rules:\n"
+    long_condition = json.dumps("true && " * 100 + "args.a == 1")
+    attacks: dict[str, str | Files] = {
+        "1,000 rules of 95 targets": rules(*(f"{{id: r{n}, ask: [{names}]}}" for n in range(1000))),
+        "globs over many tools": tools
+        + "".join(f"    - {{id: r{n}, allow: [{globs.replace('*', f'*{n}')}]}}\n" for n in range(600)),
+        "a glob of many stars": rules('{id: r, ask: "' + "*a" * 40 + '*c"}').replace(
+            "tools: {t:", "tools: {" + "a" * 63 + "b:"
+        ),
+        "1,000 unknown tools": rules(*(f"{{id: r{n}, ask: x{n}}}" for n in range(1000))),
+        "1,000 long conditions": rules(*(f"{{id: r{n}, ask: t, when: {long_condition}}}" for n in range(900))),
+        "40,000 settings": rules("{id: r, modify: t, set: {" + ",".join(f"a{n}: 1" for n in range(40_000)) + "}}"),
+        "three files of rules": {
+            "spec.yaml": agent(
+                f"tools: {{t: {TOOL}}}\npolicy: [{{file: a.yaml}}, {{file: b.yaml}}, {{file: c.yaml}}]\n"
+            ),
+            **{
+                f"{name}.yaml": 'agentrun: "1"\npolicy: {rules: ['
+                + ",".join(f"{{id: {name}{n}, ask: [{names}]}}" for n in range(300))
+                + "]}\n"
+                for name in "abc"
+            },
+        },
+    }
+    refused(tmp_path, attacks, "spec.too_large", "spec.unknown_tool", "spec.rule_never_matches", "spec.unknown_arg")
+
+
+def test_wide_documents(tmp_path: Path) -> None:
+    attacks: dict[str, str | Files] = {
+        "tools that are none": "tools:\n" + "".join(f" t{n}: 1\n" for n in range(20_000)),
+        "many tools": "policy: {default: allow}\ntools:\n"
+        + "".join(f" t{n}a: {{kind: shell, argv: [a]}}\n" for n in range(10_000)),
+        "unknown keys": "".join(f"k{n}: 1\n" for n in range(20_000)),
+        "unknown keys on one line": "model: {provider: p, name: m, "
+        + ",".join(f"k{n}: 1" for n in range(15_000))
+        + "}\n",
+        "params": "params:\n" + "".join(f" t{n}a: {{type: string}}\n" for n in range(9_000)),
+        "wrong names": "params: {" + ",".join(f"T{n}: {{type: string}}" for n in range(15_000)) + "}\n",
+        "profiles": "profiles:\n" + "".join(f" p{n}: {{budgets: {{turns: 3}}}}\n" for n in range(10_000)),
+        "sinks": "sinks: {" + ",".join(f"s{n}z: {{kind: stdout}}" for n in range(20_000)) + "}\n",
+        "hooks": "hooks: [" + ",".join("{id: h, at: on_stop, call: 'm:f'}" for _ in range(256)) + "]\n",
+        "redactions": "replay: {redact: [" + ",".join("{name: a}" for _ in range(256)) + "]}\n",
+        "secrets": "model: {provider: p, name: m, options: {"
+        + ",".join(f"a{n}: sk-ant-abcdefgh12345678{n}" for n in range(20_000))
+        + "}}\n",
+        "unknown keywords": "params: {p: {" + ",".join(f"z{n}: 1" for n in range(40_000)) + "}}\n",
+    }
+    allowed = [
+        "wrong_type",
+        "out_of_range",
+        "unknown_key",
+        "name",
+        "too_large",
+        "python",
+        "duplicate_name",
+        "redact",
+        "secret",
+        "json_schema",
+    ]
+    refused(tmp_path, attacks, *(f"spec.{code}" for code in allowed))
+
+
+def test_texts_that_a_pattern_could_trip_over(tmp_path: Path) -> None:
+    """Each of these took minutes with a regular expression that looks for the end of what is opened."""
+    tool = "policy: {default: allow}\nparams: {p: {type: string}}\ntools: {t: {kind: %s}}\n"
+    attacks: dict[str, str | Files] = {
+        "variables in a command": tool % ("shell, description: d, argv: [x], stdin: '" + "${" * 130_000 + "'"),
+        "variables in a body": tool
+        % ("http, description: d, url: 'https://a.example/', body: '" + "${" * 500_000 + "'"),
+        "variables in a header": tool
+        % ("http, description: d, url: 'https://a.example/', headers: {X: '" + "${" * 2000 + "'}"),
+        "tags in a schema": tool
+        % ("shell, description: d, argv: [x], args: {type: object, title: '" + "{{" * 500_000 + "'}"),
+        "dots in an address": tool % ("http, description: d, url: 'https://" + "a." * 2000 + "'"),
+        "stars in a path": "replay: {volatile: ['" + "*." * 120 + "']}\n",
+    }
+    for name, ran in attack(tmp_path, attacks).items():
+        assert codes(ran) <= CODES.keys(), name
+
+
+def test_sub_agents(tmp_path: Path) -> None:
+    def fan(child: str, count: int = 200) -> str:
+        return agent(
+            "policy: {default: allow}\ntools:\n"
+            + "".join(f"  t{n}z: {{kind: agent, spec: {child}}}\n" for n in range(count))
+        )
+
+    filler = "description: " + "x" * 4000 + "\n" + "".join(f"# {'y' * 1000}\n" for _ in range(800))
+    attacks: dict[str, str | Files] = {
+        "200 by 200 by 200": {
+            "spec.yaml": fan("a.yaml"),
+            "a.yaml": fan("b.yaml"),
+            "b.yaml": fan("c.yaml"),
+            "c.yaml": agent(),
+        },
+        "1,000": {"spec.yaml": fan("c.yaml", 1000), "c.yaml": agent()},
+        "a circle of four, seen 200 times": {"spec.yaml": fan("a.yaml"), "a.yaml": fan("spec.yaml")},
+        "large children": {"spec.yaml": fan("c.yaml"), "c.yaml": agent(filler)},
+        "broken children": {"spec.yaml": fan("c.yaml"), "c.yaml": agent("".join(f"z{n}: 1\n" for n in range(500)))},
+    }
+    refused(
+        tmp_path,
+        attacks,
+        "spec.too_large",
+        "spec.agent_cycle",
+        "spec.agent_depth",
+        "spec.out_of_range",
+        "spec.unknown_key",
+    )
+
+
+def test_profiles_multiply_nothing(tmp_path: Path) -> None:
+    profiles = "profiles: {" + ", ".join(f"p{n}: {{budgets: {{turns: {n + 1}}}}}" for n in range(60)) + "}\n"
+    large = "".join(f"# {'x' * 1000}\n" for _ in range(900))
+    prompt: Files = {"spec.yaml": agent(profiles + "instructions: {file: p.md}\n"), "p.md": "x" * 250_000}
+    attacks: dict[str, str | Files] = {"a large spec": profiles + large, "a large prompt": prompt}
+    refused(tmp_path, attacks, "spec.too_large")
+
+
+def test_settings(tmp_path: Path) -> None:
+    """What the command line adds is bounded like what is in a file."""
+    put(tmp_path, {"spec.yaml": agent()})
+    settings = [
+        ".".join("a" * 20_000) + "=1",
+        "model.options=" + "[" * 20_000,
+        "model.options=" + "{a: " * 65 + "1" + "}" * 65,
+        "a=&a [*a]",
+        "instructions={file: /etc/passwd}",
+        "instructions={file: ../../../etc/passwd}",
+        "tools=!!python/object/apply:os.system ['true']",
+        "budgets.turns=1e999",
+        "budgets.turns=-1",
+        "profiles.x.y=1",
+        "name=\x1b[2J",
+        "=",
+    ]
+    for setting, ran in zip(
+        settings, run([(tmp_path, ["compile", "spec.yaml", "--set", text]) for text in settings]), strict=True
+    ):
+        assert ran.cpu < 1, setting[:40]
+        assert (ran.code, bool(codes(ran))) == (2, True), (setting[:40], ran.told)
+        assert codes(ran) <= CODES.keys()
+        assert "\x1b" not in ran.told
+        assert "root:" not in ran.told
+
+
+def test_anchors_in_every_section(tmp_path: Path) -> None:
+    base = "params: {p: {type: object, properties: {x: &a {enum: [" + "1," * 900 + "1]}, "
+    attacks: dict[str, str | Files] = {
+        "aliases": base + ",".join(f"y{n}: *a" for n in range(101)) + "}}}\n",
+        "grown": "model: {provider: p, name: m, options: {a: &a ["
+        + "1," * 999
+        + "1], b: &b ["
+        + "*a," * 50
+        + "*a], c: ["
+        + "*b, " * 40
+        + "*b]}}\n",
+        "itself": "model: {provider: p, name: m, options: &a {a: *a}}\n",
+        "deep": "model: {provider: p, name: m, options: " + "{a: " * 70 + "1" + "}" * 70 + "}\n",
+    }
+    refused(tmp_path, attacks, "spec.alias_limit", "spec.depth_limit", "spec.too_large")

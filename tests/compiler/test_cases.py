@@ -1,0 +1,94 @@
+"""Cases beside a spec: their own mistakes, and those between them and the spec."""
+
+from pathlib import Path
+
+import pytest
+
+from agentrun.compiler.cases import cases_path, read_cases, spec_path
+from agentrun.compiler.validate import validate
+from agentrun.spec.problems import DocumentError
+
+from ..projects import agent, marked, place, put
+
+SPEC = agent(
+    """\
+params: {topic: {type: string}}
+input: '{{ topic }}'
+profiles: {ci: {budgets: {turns: 2}}}
+policy: {default: ask}
+tools:
+  search: {kind: shell, description: d, argv: [x]}
+  crm: {kind: mcp, command: [x], tools: [find, 'get_*']}
+"""
+)
+
+
+def told(folder: Path, cases: str) -> list[str]:
+    """Codes of what is wrong with these cases; « marks their places."""
+    text, places = marked(f'agentrun: "1"\ncases:\n{cases}\n')
+    put(folder, {"spec.yaml": SPEC, "spec.cases.yaml": text})
+    problems = validate(folder / "spec.cases.yaml")
+    assert [place(problem, folder) for problem in problems] == [f"spec.cases.yaml:{at}" for at in places]
+    return [problem.code.removeprefix("spec.") for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("cases", "expected"),
+    [
+        ("- {name: a}\n- {name: b, input: Hi, params: {topic: x}, profile: ci}", []),
+        ("- {name: a, approvals: {search: approved, crm.find: denied, crm.get_one: approved, 'crm.*': denied}}", []),
+        ("- {name: a}\n- {name: b}\n- {name: «a}", ["duplicate_name"]),
+        ("- {name: a, params: {«tpoic: x}}", ["unknown_param"]),
+        ("- {name: a, profile: «cii}", ["unknown_profile"]),
+        ("- {name: a, approvals: {«serch: approved}}", ["unknown_tool"]),
+        ("- {name: a, approvals: {«crm: approved}}", ["unknown_tool"]),
+        ("- {name: a, approvals: {«crm.delete: approved}}", ["unknown_tool"]),
+        ("- {name: a, approvals: {«'z*': approved}}", ["unknown_tool"]),
+        ("- {name: a, approvals: {«search.x: approved}}", ["unknown_tool"]),
+        ("- {name: a, approvals: {search: «yes}}", ["wrong_value"]),
+        ("- {name: «A b}", ["wrong_text"]),
+        ("- {name: a, «inptu: x}", ["unknown_key"]),
+        ("- «{input: x}", ["missing_key"]),
+        ("- {name: a, input: «sk-ant-abcdefghijklmnop12345678}", ["secret"]),
+        ("- {name: a} # «sk-ant-abcdefghijklmnop12345678", ["secret"]),
+        ("- {name: a, params: {«q: 1, «r: 2}, profile: «x}", ["unknown_param", "unknown_param", "unknown_profile"]),
+    ],
+)
+def test_cases(tmp_path: Path, cases: str, expected: list[str]) -> None:
+    assert told(tmp_path, cases) == expected
+
+
+def test_hints_name_what_there_is(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        {"spec.yaml": SPEC, "spec.cases.yaml": 'agentrun: "1"\ncases: [{name: a, profile: zzz, params: {q: 1}}]\n'},
+    )
+    assert [problem.hint for problem in validate(tmp_path / "spec.cases.yaml")] == ["known: ci", "known: topic"]
+
+
+def test_a_spec_that_is_wrong_itself_is_told_with_itself(tmp_path: Path) -> None:
+    put(
+        tmp_path, {"spec.yaml": SPEC + "zzz: 1\n", "spec.cases.yaml": 'agentrun: "1"\ncases: [{name: a, profile: x}]\n'}
+    )
+    assert validate(tmp_path / "spec.cases.yaml") == []
+    assert [problem.code for problem in validate(tmp_path / "spec.yaml")] == ["spec.unknown_key"]
+
+
+def test_where_they_are() -> None:
+    assert cases_path(Path("a/triage.yaml")) == Path("a/triage.cases.yaml")
+    assert spec_path(Path("a/triage.cases.yaml")) == Path("a/triage.yaml")
+
+
+def test_read_cases(tmp_path: Path) -> None:
+    put(tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": 'agentrun: "1"\ncases: [{name: a, input: Hi}]\n'})
+    _, cases = read_cases(tmp_path / "spec.cases.yaml")
+    assert [(case.name, case.input) for case in cases] == [("a", "Hi")]
+    (tmp_path / "spec.cases.yaml").write_text("cases: [")
+    with pytest.raises(DocumentError):
+        read_cases(tmp_path / "spec.cases.yaml")
+
+
+def test_many_wrong_cases_are_told_up_to_a_hundred(tmp_path: Path) -> None:
+    cases = "".join(f"- {{name: c{n}, profile: x{n}}}\n" for n in range(3000))
+    put(tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": f'agentrun: "1"\ncases:\n{cases}'})
+    assert len(validate(tmp_path / "spec.cases.yaml")) == 100

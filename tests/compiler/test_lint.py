@@ -1,0 +1,340 @@
+"""What a whole spec means: params, names, answers, hooks, sinks, the model, numbers, sub-agents; from both sides."""
+
+from pathlib import Path
+
+import pytest
+
+from agentrun.compiler.bounds import MOST_KEYS
+from agentrun.compiler.compile import MOST_AGENTS, compile_spec
+from agentrun.compiler.validate import validate
+
+from ..projects import TOOL, agent, codes, compiled, found, marked, place, put
+
+
+def told(folder: Path, text: str, files: dict[str, str | bytes] | None = None) -> list[str]:
+    """Codes of what is wrong; « marks their places."""
+    text, places = marked(text)
+    problems = found(folder, text, files)
+    assert [problem.at for problem in problems] == [f"spec.yaml:{at}" for at in places]
+    return [problem.code.removeprefix("spec.") for problem in problems]
+
+
+USE = "instructions: '{{ p }}'\n"
+ALLOW = "policy: {default: allow}\n"
+P = "params: {p: {}}\n"
+NO_PRICE = ["no_price"]
+CHOICE = "model: {provider: p, name: m, tool_choice: %s}\n" + ALLOW
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("params: {p: {type: string}}\n" + USE, []),
+        ("params: {p: {type: string, default: a}}\n" + USE, []),
+        ("params: {p: {type: string, default: «5}}\n" + USE, ["param_default"]),
+        ("params: {p: {type: string, pattern: '^a', default: «b}}\n" + USE, ["param_default"]),
+        ("params: {p: {$ref: '#/$defs/d', default: «b, $defs: {d: {type: integer}}}}\n" + USE, ["param_default"]),
+        ("params: {p: {type: «strng, default: 5}}\n" + USE, ["json_schema"]),
+        ("params: {«args: {type: string}}\ninstructions: '{{ args }}'\n", ["reserved"]),
+        ("params: {«message: {type: string}}\ninstructions: '{{ message }}'\n", ["reserved"]),
+        ("params: {«p: {type: string}}\n", ["unused_param"]),
+        ("params: {p: {type: string}}\ninput: '{% if p %}x{% endif %}'\n", []),
+        ("params: {p: {type: string}}\nguards: {nudge: '{{ p }}'}\n", []),
+        ("params: {«p: {type: string}}\ninstructions: 'p is no {{ 1 }} use'\n", ["unused_param"]),
+        (
+            f"{P}tools: {{x: {TOOL}}}\npolicy: {{default: deny, rules: [{{id: r, ask: x, when: params.p}}]}}\n",
+            [],
+        ),
+        (
+            P + ALLOW + "tools: {x: {kind: shell, description: d, argv: [x], visible: params.p}}\n",
+            [],
+        ),
+        (
+            P + ALLOW + "tools: {x: {kind: shell, description: d, argv: [x, '{{ p }}']}}\n",
+            [],
+        ),
+    ],
+)
+def test_params(tmp_path: Path, text: str, expected: list[str]) -> None:
+    assert told(tmp_path, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("get-order", "get_order"),
+        ("get_order", "get__order"),
+        ("item1", "iteml"),
+        ("item0", "itemo"),
+        ("modern", "modem"),
+        ("a-b-c", "a_b_c"),
+        ("vvalk", "walk"),
+        ("s5", "ss"),
+    ],
+)
+def test_names_that_look_alike(tmp_path: Path, first: str, second: str) -> None:
+    text = f"policy: {{default: allow}}\ntools: {{{first}: {TOOL}, «{second}: {TOOL}}}\n"
+    assert told(tmp_path, text) == ["look_alike"]
+    assert told(tmp_path, f"sinks: {{{first}: {{kind: stdout}}, «{second}: {{kind: stdout}}}}\n") == ["look_alike"]
+
+
+def test_names_that_do_not(tmp_path: Path) -> None:
+    names = ["get_order", "get_orders", "set_order", "order", "orders2", "orders3"]
+    assert (
+        told(tmp_path, "policy: {default: allow}\ntools: {" + ", ".join(f"{name}: {TOOL}" for name in names) + "}\n")
+        == []
+    )
+    # A tool and a param may look alike: nobody takes one for the other.
+    assert (
+        told(
+            tmp_path,
+            f"policy: {{default: allow}}\ntools: {{p1: {TOOL}}}\nparams: {{pl: {{}}}}\ninput: '{{{{ pl }}}}'\n",
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"tools: {{x: {TOOL}}}\npolicy: {{default: allow, rules: [{{id: a, ask: x}}, {{id: «a, ask: x}}]}}\n",
+        "hooks: [{id: h, at: on_stop, call: 'm:f'}, {id: «h, at: on_stop, call: 'm:f'}]\n",
+        "replay: {redact: [{name: r, path: a}, {name: «r, path: b}]}\n",
+        "policy: [{file: p.yaml}, {rules: [{id: «a, on: output, ask: '*'}]}]\n",
+    ],
+)
+def test_names_that_are_used_twice(tmp_path: Path, text: str) -> None:
+    shared = 'agentrun: "1"\npolicy: {rules: [{id: a, on: output, deny: "*"}]}\n'
+    assert told(tmp_path, text, {"m.py": "def f(): pass\n", "p.yaml": shared}) == ["duplicate_name"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("output: {schema: {type: object}, repairs: 3}\n", []),
+        ("output: {«repairs: 3, «max_bytes: 5, «max_depth: 2}\n", ["no_schema"] * 3),
+        ("output: {schema: {type: «objct}}\n", ["json_schema"]),
+        ("hooks: [{id: h, at: on_stop, call: 'm:f'}]\n", []),
+        ("hooks: [{id: h, at: on_stop, call: «'m:g'}]\n", ["python"]),
+        ("hooks: [{id: h, at: on_stop, call: «'os:system'}]\n", ["python"]),
+        ("sinks: {s: {kind: file, path: out/a.json}}\n", []),
+        ("sinks: {s: {kind: file, path: «../a.json}}\n", ["path"]),
+        ("sinks: {s: {kind: jsonl, path: «/tmp/a}}\n", ["path"]),
+        ("replay: {redact: [{name: r, pattern: 'a+'}], volatile: [a.b]}\n", []),
+        ("replay: {redact: [«{name: r}]}\n", ["redact"]),
+        ("replay: {redact: [{name: r, pattern: «'(?=a)'}]}\n", ["pattern"]),
+        ("model: {provider: p, name: m, tool_choice: none}\n", []),
+        ("model: {provider: p, name: m, tool_choice: «required}\n", ["unknown_tool"]),
+        ("model: {provider: p, name: m, tool_choice: «x}\n", ["unknown_tool"]),
+        (CHOICE % "x" + f"tools: {{x: {TOOL}}}\n", []),
+        (CHOICE % "«x.y" + f"tools: {{x: {TOOL}}}\n", ["unknown_tool"]),
+        (CHOICE % "x.y" + "tools: {x: {kind: mcp, command: [c]}}\n", []),
+        (CHOICE % "«x.y" + "tools: {x: {kind: mcp, command: [c], tools: [z]}}\n", ["unknown_tool"]),
+        ("budgets: {turns: 5, grace: 4, tokens: 1k}\n", []),
+        ("budgets: {turns: 5, grace: «5, tokens: 1k}\n", ["out_of_range"]),
+        ("retry: {first_delay: 2s, max_delay: 2000ms}\n", []),
+        ("retry: {first_delay: «3s, max_delay: 2s}\n", ["out_of_range"]),
+        ("«budgets: {turns: 5}\n", ["no_budget"]),
+        ("budgets: {tokens: 1}\n", []),
+        ("budgets: {time: 1s}\n", []),
+        ("budgets: {tool_calls: 0}\n", []),
+        ("budgets: {cost: 1}\nmodel: {provider: p, name: m, price: {input: 1, output: 2}}\n", []),
+        ("budgets: {cost: 1}\nmodel: {provider: p, name: «m}\n", ["no_price"]),
+        ("budgets: {cost: 1}\nmodel: {provider: p, name: m, price: {input: 1, output: 2}, fallback: [«q/n]}", NO_PRICE),
+    ],
+)  # fmt: skip
+def test_sections(tmp_path: Path, text: str, expected: list[str]) -> None:
+    assert told(tmp_path, text, {"m.py": "def f(): pass\n"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("spend.turns > 2", []),
+        ("calls.x > 0", []),
+        ("calls.«q > 0", ["unknown_tool"]),
+        ("params.«q > 0", ["unknown_param"]),
+        ("args.«a == 1", ["condition"]),
+        ("«spnd.turns > 1", ["condition"]),
+    ],
+)
+def test_visible(tmp_path: Path, condition: str, expected: list[str]) -> None:
+    text = (
+        f"policy: {{default: allow}}\ntools: {{x: {{kind: shell, description: d, argv: [x], visible: {condition}}}}}\n"
+    )
+    assert told(tmp_path, text) == expected
+
+
+def test_calls_of_servers_are_visible_too(tmp_path: Path) -> None:
+    text = "tools: {c: {kind: mcp, command: [x], visible: \"'c.a' in calls\"}}\npolicy: {default: allow}\n"
+    assert told(tmp_path, text) == []
+    assert told(tmp_path, text.replace("'c.a' in calls", "calls['c.a'] > 1")) == []
+
+
+# --- sub-agents ---------------------------------------------------------------------------------------------
+
+
+def calls(*specs: str, extra: str = "") -> str:
+    tools = ", ".join(f"t{'abcdefgh'[n]}: {{kind: agent, spec: {spec}}}" for n, spec in enumerate(specs))
+    return agent(f"policy: {{default: allow}}\ntools: {{{tools}}}\n{extra}")
+
+
+def chain(folder: Path, length: int, depth: str = "") -> list[str]:
+    """Agents that call each other in a row: spec → a1 → a2 …"""
+    files: dict[str, str | bytes] = {f"a{n}.yaml": calls(f"a{n + 1}.yaml") for n in range(1, length)}
+    files |= {"spec.yaml": calls("a1.yaml", extra=depth), f"a{length}.yaml": agent()}
+    return [f"{place(problem, folder)} {problem.code}" for problem in validate(put(folder, files))]
+
+
+def test_depth(tmp_path: Path) -> None:
+    for depth in (1, 2, 3):
+        assert chain(tmp_path, depth, f"limits: {{depth: {depth}}}") == []
+        told = chain(tmp_path, depth + 1, f"limits: {{depth: {depth}}}")
+        assert told == [f"a{depth}.yaml:2:33 spec.agent_depth"]
+    assert chain(tmp_path, 3) == []
+    assert chain(tmp_path, 4) == ["a3.yaml:2:33 spec.agent_depth"]
+
+
+def test_a_child_s_own_depth_counts_from_itself(tmp_path: Path) -> None:
+    put(tmp_path, {"a.yaml": calls("b.yaml", extra="limits: {depth: 1}"), "b.yaml": calls("c.yaml"), "c.yaml": agent()})
+    assert [problem.code for problem in validate(put(tmp_path, {"spec.yaml": calls("a.yaml")}))] == ["spec.agent_depth"]
+
+
+@pytest.mark.parametrize("first", ["spec", "a", "b"])
+def test_a_circle_is_told_once_at_one_place_from_wherever_it_is_seen(tmp_path: Path, first: str) -> None:
+    files: dict[str, str | bytes] = {
+        "spec.yaml": calls("a.yaml"),
+        "a.yaml": calls("b.yaml"),
+        "b.yaml": calls("spec.yaml"),
+    }
+    put(tmp_path, files)
+    (problem,) = validate(tmp_path / f"{first}.yaml")
+    assert place(problem, tmp_path) == "spec.yaml:2:33"
+    assert problem.message == "sub-agents call each other: a.yaml → b.yaml → spec.yaml → a.yaml"
+
+
+def test_circles_of_one_and_two(tmp_path: Path) -> None:
+    assert codes(tmp_path, calls("spec.yaml")) == ["spec.agent_cycle"]
+    assert codes(tmp_path, calls("./spec.yaml")) == ["spec.agent_cycle"]
+    assert codes(tmp_path, calls("b.yaml"), {"b.yaml": calls("spec.yaml")}) == ["spec.agent_cycle"]
+    assert codes(tmp_path, calls("b.yaml", "b.yaml", "c.yaml"), {"b.yaml": calls("c.yaml"), "c.yaml": agent()}) == []
+
+
+def test_children_that_cannot_be_read(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {
+        "broken.yaml": "name: [",
+        "wrong.yaml": agent("zzz: 1"),
+        "meaning.yaml": agent("instructions: '{{ q }}'"),
+        "warned.yaml": agent("budgets: {turns: 3}"),
+        "tools.yaml": f'agentrun: "1"\ntools: {{x: {TOOL}}}\n',
+    }
+    text = calls(
+        "nothing.yaml", "../up.yaml", "broken.yaml", "wrong.yaml", "meaning.yaml", "warned.yaml", "tools.yaml", "."
+    )
+    told = {f"{at.rpartition(':')[0]} {code}" for at, code, _, _ in found(tmp_path, text, files)}
+    assert told == {
+        "spec.yaml:2 spec.file_missing",
+        "spec.yaml:2 spec.file_outside",
+        "spec.yaml:2 spec.file_unreadable",
+        "broken.yaml:1 spec.yaml_syntax",
+        "wrong.yaml:1 spec.unknown_key",
+        "meaning.yaml:1 spec.template_unknown_name",
+        "tools.yaml:1 spec.missing_key",
+    }
+    assert not any("no_budget" in each for each in told)  # a child's warnings are told with the child
+
+
+def test_what_is_given_to_a_child(tmp_path: Path) -> None:
+    child = agent(
+        "params: {topic: {type: string}, size: {type: integer, default: 3}}\n"
+        "input: '{{ topic }}{{ size }}'\nprofiles: {fast: {}}\n"
+    )
+    for params, expected in (
+        ("params: {topic: cats}", []),
+        ("params: {topic: cats, size: 5}, profile: fast", []),
+        ("params: {«tpoic: cats}", ["unknown_param"]),
+        ("params: {size: «big}", ["wrong_value"]),
+    ):
+        text = f"policy: {{default: allow}}\ntools: {{t: {{kind: agent, spec: c.yaml, {params}}}}}\n"
+        assert told(tmp_path, text, {"c.yaml": child}) == expected
+    text = "policy: {default: allow}\ntools: {t: {kind: agent, spec: c.yaml, profile: slow}}\n"
+    assert codes(tmp_path, text, {"c.yaml": child}) == ["spec.unknown_profile"]
+
+
+def test_how_many_there_may_be(tmp_path: Path) -> None:
+    def spec(count: int) -> str:
+        tools = ", ".join(f"t{n}z: {{kind: agent, spec: c.yaml}}" for n in range(count))
+        return agent(f"policy: {{default: allow}}\ntools: {{{tools}}}\n")
+
+    put(tmp_path, {"c.yaml": agent(), "fits.yaml": spec(MOST_AGENTS), "over.yaml": spec(MOST_AGENTS + 1)})
+    assert validate(tmp_path / "fits.yaml") == []
+    assert [problem.code for problem in validate(tmp_path / "over.yaml")] == ["spec.too_large"]
+    put(
+        tmp_path,
+        {
+            "twice.yaml": agent(
+                "policy: {default: allow}\ntools: {p: {kind: agent, spec: ten.yaml}, q: {kind: agent, spec: ten.yaml}}"
+            ),
+            "ten.yaml": spec(MOST_AGENTS // 2),
+        },
+    )
+    assert {problem.code for problem in validate(tmp_path / "twice.yaml")} == {"spec.too_large"}
+
+
+# --- bounds -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", MOST_KEYS)
+def test_how_many_keys_a_section_may_have(tmp_path: Path, key: str) -> None:
+    value = {"tools": TOOL, "params": "{}", "sinks": "{kind: stdout}", "profiles": "{}"}[key]
+
+    def section(count: int) -> str:
+        entries = ", ".join(f"k{n}z: {value}" for n in range(count))
+        used = "input: '" + "".join(f"{{{{ k{n}z }}}}" for n in range(count)) + "'\n" if key == "params" else ""
+        return f"policy: {{default: allow}}\n{key}: {{{entries}}}\n{used}"
+
+    assert codes(tmp_path, section(MOST_KEYS[key])) == []
+    assert codes(tmp_path, section(MOST_KEYS[key] + 1)) == ["spec.out_of_range"]
+
+
+def test_a_problem_beyond_a_hundred_warnings_is_found(tmp_path: Path) -> None:
+    tools = ", ".join(f"k{n}z: {{kind: shell, argv: [x]}}" for n in range(150))
+    problems = codes(tmp_path, f"policy: {{default: allow}}\ntools: {{{tools}}}\ninput: '{{{{ q }}}}'\n")
+    assert problems.count("spec.no_description") == 150
+    assert "spec.template_unknown_name" in problems
+
+
+# --- settings -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "code"),
+    [
+        ("budgets.turns=3", None),
+        ("budgets.turns=0", "out_of_range"),
+        ("zzz=1", "unknown_key"),
+        ("budgets", "setting"),
+        ("=1", "setting"),
+        ("a..b=1", "setting"),
+        (".".join("a" * 1000) + "=1", "setting"),
+        ("budgets.turns=[", "yaml_syntax"),
+        ("model=null", "missing_key"),
+        ("instructions={file: nothing.md}", "file_missing"),
+        ("instructions={file: ../x.md}", "file_outside"),
+        ("tools=5", "wrong_type"),
+        ("tools=[5]", "wrong_type"),
+        ("params.p={type: string}", None),
+        ("model.options=" + "{a: " * 70 + "1" + "}" * 70, "depth_limit"),
+        ("model.api_key=sk-ant-abcdefghijklmnop12345678", "wrong_text"),
+    ],
+)
+def test_settings(tmp_path: Path, setting: str, code: str | None) -> None:
+    told = [each.code for each in compiled(tmp_path, "", setting) if each.code != "spec.unused_param"]
+    assert told[:1] == ([f"spec.{code}"] if code else [])
+
+
+def test_profiles_and_settings_are_laid_over_in_order(tmp_path: Path) -> None:
+    path = put(tmp_path, {"spec.yaml": agent("profiles: {p: {budgets: {turns: 4}, input: Hi}}")})
+    package = compile_spec(path, "p", ["budgets.turns=5"]).package
+    assert package is not None
+    assert (package.budgets.turns, package.input) == (5, "Hi")

@@ -1,0 +1,198 @@
+"""What each kind of tool must say, from both sides."""
+
+from pathlib import Path
+
+import pytest
+
+from ..projects import codes, found, marked
+
+ARGS = "{type: object, properties: {a: {type: string}}}"
+
+
+def tools(text: str) -> str:
+    return f"policy: {{default: allow}}\ntools: {{{text}}}\n"
+
+
+def told(folder: Path, text: str) -> list[tuple[str, str, str | None]]:
+    """Code, message and hint of what is wrong with a tool; « marks the place."""
+    text, places = marked(tools(text))
+    problems = found(folder, text)
+    assert [problem.at for problem in problems] == [f"spec.yaml:{at}" for at in places]
+    return [(problem.code.removeprefix("spec."), problem.message, problem.hint) for problem in problems]
+
+
+# --- addresses ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://shop.example",
+        "http://shop.example/",
+        "https://shop.example:8443/a/b?c=d#e",
+        "https://shop.example/{{ args.a }}/x?y={{ args.a }}",
+        "https://[2001:db8::1]:8080/x",
+        "https://127.0.0.1/",  # whether it may be reached is decided when it is called
+        "${SHOP_URL}",
+        "${SHOP_URL}/orders/{{ args.a }}",
+        "https://${SHOP_HOST}/orders",
+    ],
+)
+def test_addresses(tmp_path: Path, url: str) -> None:
+    mixed = "${" in url and "{{" in url
+    expected = ["spec.mixed"] if mixed else []
+    assert codes(tmp_path, tools(f"t: {{kind: http, description: d, url: '{url}', args: {ARGS}}}")) == expected
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "shop.example/orders",
+        "ftp://shop.example/",
+        "file:///etc/passwd",
+        "javascript:alert(1)",
+        "https://",
+        "https:///orders",
+        "https://user:pw@shop.example/",
+        "https://shop.example@evil.example/",
+        "https://{{ args.a }}/orders",
+        "https://{{ args.a }}.shop.example/",
+        "https://shop.example{{ args.a }}/",
+        "{{ args.a }}",
+        "https://${HOST}@evil.example/",
+        "https://${HOST}.evil.example/",
+        "https://${HOST}:80/",
+        "https://shop.example\\@evil.example/",
+        "https://shop.example#@evil.example/",
+        "https://shöp.example/",
+        "https://shop.example/a\nb",
+        "https://shop.example:123456/",
+        " https://shop.example/",
+        "//shop.example/",
+    ],
+)
+def test_what_is_no_address(tmp_path: Path, url: str) -> None:
+    written = url.replace("\\", "\\\\").replace("\n", "\\n")
+    found_codes = codes(tmp_path, tools(f't: {{kind: http, description: d, url: "{written}", args: {ARGS}}}'))
+    assert "spec.url" in found_codes
+    assert set(found_codes) <= {"spec.url", "spec.secret"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model: {provider: p, name: m, base_url: 'ftp://x'}",
+        "model: {provider: p, name: m, fallback: [{provider: p, name: n, base_url: 'x'}]}",
+        "sinks: {s: {kind: http, url: 'x'}}",
+        "policy: {default: allow}\ntools: {t: {kind: mcp, url: 'x'}}",
+    ],
+)
+def test_other_addresses(tmp_path: Path, text: str) -> None:
+    assert codes(tmp_path, text) == ["spec.url"]
+
+
+# --- arguments ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (f"args: {ARGS}", []),
+        ("args: {type: object}", []),
+        ("actions: {get: {type: object}, put: {type: object, properties: {a: {type: string}}}}", []),
+        ("args: «{type: string}", ["args"]),
+        ("args: «{}", ["args"]),
+        ("args: «{type: [object, 'null']}", ["args"]),
+        ("args: {type: object, properties: {a: {type: «strng}}}", ["json_schema"]),
+        ("actions: {get: «{type: string}}", ["args"]),
+        (f"args: {ARGS}, «actions: {{get: {{type: object}}}}", ["args"]),
+        ("args: {type: object, required: [a], «requird: [a]}", ["json_schema"]),
+    ],
+)
+def test_arguments(tmp_path: Path, fields: str, expected: list[str]) -> None:
+    assert [code for code, *_ in told(tmp_path, f"t: {{kind: shell, description: d, argv: [x], {fields}}}")] == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "known"),
+    [
+        ("{type: object, properties: {a: {}}}", True),
+        ("{type: object, properties: {a: {}}, additionalProperties: false}", True),
+        ("{type: object, properties: {a: {}}, additionalProperties: true}", False),
+        ("{type: object, properties: {a: {}}, additionalProperties: {type: string}}", False),
+        ("{type: object, properties: {a: {}}, patternProperties: {b: {}}}", False),
+        ("{type: object, allOf: [{properties: {b: {}}}]}", False),
+        ("{type: object, $ref: '#/$defs/d', $defs: {d: {properties: {b: {}}}}}", False),
+    ],
+)
+def test_arguments_are_checked_where_they_are_known(tmp_path: Path, schema: str, known: bool) -> None:
+    text = tools(f"t: {{kind: shell, description: d, argv: [x, '{{{{ args.zzz }}}}'], args: {schema}}}")
+    assert codes(tmp_path, text) == (["spec.template_unknown_name"] if known else [])
+
+
+def test_actions_have_the_fields_of_all_and_the_action(tmp_path: Path) -> None:
+    actions = "actions: {get: {type: object, properties: {a: {}}}, put: {type: object, properties: {b: {}}}}"
+    argv = "argv: [x, '{{ args.action }}{{ args.a }}{{ args.b }}']"
+    fine = f"t: {{kind: shell, description: d, {argv}, {actions}}}"
+    assert codes(tmp_path, tools(fine)) == []
+    assert codes(tmp_path, tools(fine.replace("args.b", "args.c"))) == ["spec.template_unknown_name"]
+
+
+def test_a_tool_without_arguments_has_none(tmp_path: Path) -> None:
+    assert codes(tmp_path, tools("t: {kind: shell, description: d, argv: [x, '{{ args.a }}']}")) == [
+        "spec.template_unknown_name"
+    ]
+
+
+# --- commands and servers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ("argv: [ls]", []),
+        (f"argv: [ls, '{{{{ args.a }}}}'], args: {ARGS}, cwd: sub/folder", []),
+        (f"argv: [«'{{{{ args.a }}}}'], args: {ARGS}", ["argv"]),
+        (f"argv: [«'x{{{{ args.a }}}}', y], args: {ARGS}", ["argv"]),
+        ("argv: [x], cwd: «/tmp", ["path"]),
+        ("argv: [x], cwd: «../up", ["path"]),
+        ("argv: [x], cwd: «a/../../b", ["path"]),
+        ("argv: [x], cwd: «'C:\\x'", ["path"]),
+        ("argv: [x], cwd: «'a\\b'", ["path"]),
+        ('argv: [x], cwd: «"a\\0b"', ["path"]),
+        ("argv: [x], cwd: .", []),
+    ],
+)
+def test_commands(tmp_path: Path, fields: str, expected: list[str]) -> None:
+    assert [code for code, *_ in told(tmp_path, f"t: {{kind: shell, description: d, {fields}}}")] == expected
+
+
+@pytest.mark.parametrize(
+    ("tool", "messages"),
+    [
+        ("t: {kind: mcp, command: [x], env: {A: b}}", []),
+        ("t: {kind: mcp, url: 'https://a.example', headers: {A: b}}", []),
+        ("«t: {kind: mcp}", ["a server is reached by either `command` or `url`"]),
+        ("«t: {kind: mcp, command: [x], url: 'https://a.example'}", ["a server is reached by either"]),
+        ("t: {kind: mcp, url: 'https://a.example', «env: {A: b}}", ["`env` belongs to a server with `command`"]),
+        ("t: {kind: mcp, command: [x], «headers: {A: b}}", ["`headers` belongs to a server with `url`"]),
+    ],
+)
+def test_servers(tmp_path: Path, tool: str, messages: list[str]) -> None:
+    problems = told(tmp_path, tool)
+    assert len(problems) == len(messages)
+    for (code, message, hint), part in zip(problems, messages, strict=True):
+        assert (code, part in message, hint is not None) == ("mcp", True, True)
+
+
+@pytest.mark.parametrize(
+    ("tool", "warned"),
+    [
+        ("«t: {kind: shell, argv: [x]}", True),
+        ("«t: {kind: http, url: 'https://a.example'}", True),
+        ("t: {kind: http, url: 'https://a.example', description: d}", False),
+        ("t: {kind: mcp, command: [x]}", False),  # its tools say themselves what they do
+    ],
+)
+def test_descriptions(tmp_path: Path, tool: str, warned: bool) -> None:
+    assert [code for code, *_ in told(tmp_path, tool)] == (["no_description"] if warned else [])
