@@ -69,7 +69,7 @@ class Inliner:
     def _fits(self, reference: Scalar, fits: bool) -> bool:
         if not fits:
             self._full = True
-            message = "with this file the document is larger than 2 MiB or 100,000 values"
+            message = "with this file the document is larger than 2 MiB or 50,000 values"
             self.problems.append(Problem(reference.place, "spec.too_large", message, "refer to smaller files"))
         return fits
 

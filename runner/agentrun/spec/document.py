@@ -3,7 +3,7 @@
 Rule 1  libyaml (or its Python twin where it is not compiled in) only splits the text into events. What they
         mean is decided here, without recursion, so no input can exhaust the stack.
 Rule 2  Limits are counted while reading, and reading stops there: 1 MiB of text, 64 levels, 100 aliases,
-        100,000 nodes with all aliases written out (counted, never written out).
+        50,000 nodes with all aliases written out (counted, never written out).
 Rule 3  Keys are texts as written: `on`, `1` and `true` are "on", "1" and "true". A key stands once.
 Rule 4  No tags, no merge keys, no second document, no characters that editors show as nothing or as a line.
 Rule 5  All problems found come in one `DocumentError`; no other exception leaves this file.
@@ -27,7 +27,7 @@ __all__ = ["MAX_BYTES", "DocumentError", "parse"]
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
 MAX_ALIASES = 100
-MAX_NODES = 100_000
+MAX_NODES = 50_000
 MAX_PROBLEMS = 100
 
 _STYLES: dict[str | None, Style] = {

@@ -1,7 +1,7 @@
 """A document as a tree in which every node knows its place.
 
 Rule 1  Nodes are frozen. Aliased nodes are shared and keep the place of their anchor: there stands the text.
-Rule 2  A tree is at most 64 deep and 100,000 nodes with its aliases written out, so walking it is safe.
+Rule 2  A tree is at most 64 deep and 50,000 nodes with its aliases written out, so walking it is safe.
 Rule 3  Paths are those of JSON: `["tools", "refund", "url"]`, `["rules", 0]`.
 Rule 4  A position inside a scalar is found by reading its source again. If that does not give the same text,
         the answer is the scalar's start: late, but never a wrong line.
