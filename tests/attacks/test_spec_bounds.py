@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from agentrun.spec.problems import CODES
 
 from ..batch import run
@@ -49,55 +51,71 @@ def test_conditions(tmp_path: Path) -> None:
     )
 
 
+def many_globs() -> str:
+    """2,500 of them, each of which matches one of 250 tools."""
+    tools = "".join(f"  a{n}z: {TOOL}\n" for n in range(250))
+    lists = [",".join(f'"{"*" * stars}{n}z"' for n in range(250)) for stars in range(1, 11)]
+    lines = "".join(f"    - {{id: r{number}, allow: [{globs}]}}\n" for number, globs in enumerate(lists))
+    return f"tools:\n{tools}policy:\n  default: deny\n  rules:\n{lines}"
+
+
+def long_conditions() -> str:
+    text = json.dumps("true && " * 100 + "spend.turns > 1")
+    return rules(*(f"{{id: r{n}, ask: t, when: {text}}}" for n in range(900)))
+
+
 def test_wide_policies(tmp_path: Path) -> None:
-    names = ",".join(f"x{n}" for n in range(95))
-    globs = ",".join(f'"*{n}*"' for n in range(80))
-    tools = "tools:\n" + "".join(f"  a{n}z: {TOOL}\n" for n in range(250)) + "policy:\n  default: deny\n  rules:\n"
-    long_condition = json.dumps("true && " * 100 + "args.a == 1")
+    names = ",".join(f"x{n}" for n in range(40))
+    shared = ",".join(f"{{id: r%s{n}, ask: [{names}]}}" for n in range(300))
+    part = f'agentrun: "1"\npolicy: {{rules: [{shared}]}}\n'
+    parts = "policy: [{file: a.yaml}, {file: b.yaml}, {file: c.yaml}, {default: allow}]\n"
     attacks: dict[str, str | Files] = {
-        "1,000 rules of 95 targets": rules(*(f"{{id: r{n}, ask: [{names}]}}" for n in range(1000))),
-        "globs over many tools": tools
-        + "".join(f"    - {{id: r{n}, allow: [{globs.replace('*', f'*{n}')}]}}\n" for n in range(600)),
-        "a glob of many stars": rules('{id: r, ask: "' + "*a" * 40 + '*c"}').replace(
-            "tools: {t:", "tools: {" + "a" * 63 + "b:"
-        ),
+        "1,000 rules of 40 targets": rules(*(f"{{id: r{n}, ask: [{names}]}}" for n in range(1000))),
+        "1,000 rules of 256 targets": rules(*(f"{{id: r{n}, ask: [{','.join(['t'] * 256)}]}}" for n in range(1000))),
+        "a glob of many stars": rules(f'{{id: r, ask: "{"*a" * 40}*c"}}').replace("{t: ", "{" + "a" * 63 + "b: "),
         "1,000 unknown tools": rules(*(f"{{id: r{n}, ask: x{n}}}" for n in range(1000))),
-        "1,000 long conditions": rules(*(f"{{id: r{n}, ask: t, when: {long_condition}}}" for n in range(900))),
-        "40,000 settings": rules("{id: r, modify: t, set: {" + ",".join(f"a{n}: 1" for n in range(40_000)) + "}}"),
+        "20,000 settings": rules("{id: r, modify: t, set: {" + ",".join(f"a{n}: 1" for n in range(20_000)) + "}}"),
         "three files of rules": {
-            "spec.yaml": agent(
-                f"tools: {{t: {TOOL}}}\npolicy: [{{file: a.yaml}}, {{file: b.yaml}}, {{file: c.yaml}}]\n"
-            ),
-            **{
-                f"{name}.yaml": 'agentrun: "1"\npolicy: {rules: ['
-                + ",".join(f"{{id: {name}{n}, ask: [{names}]}}" for n in range(300))
-                + "]}\n"
-                for name in "abc"
-            },
+            "spec.yaml": agent(f"tools: {{t: {TOOL}}}\n{parts}"),
+            **{f"{name}.yaml": part.replace("%s", name) for name in "abc"},
         },
     }
     refused(tmp_path, attacks, "spec.too_large", "spec.unknown_tool", "spec.rule_never_matches", "spec.unknown_arg")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (many_globs(), "the policy has too many globs (2,500) for this many tools"),
+        (long_conditions(), "all conditions together are longer than 131,072 characters"),
+    ],
+    ids=["globs", "conditions"],
+)
+def test_what_would_be_fine_and_slow(tmp_path: Path, text: str, message: str) -> None:
+    ran = attack(tmp_path, {"wide": text})["wide"]
+    assert (ran.code, codes(ran)) == (2, {"spec.too_large"})
+    assert message in ran.err
 
 
 def test_wide_documents(tmp_path: Path) -> None:
     attacks: dict[str, str | Files] = {
         "tools that are none": "tools:\n" + "".join(f" t{n}: 1\n" for n in range(20_000)),
         "many tools": "policy: {default: allow}\ntools:\n"
-        + "".join(f" t{n}a: {{kind: shell, argv: [a]}}\n" for n in range(10_000)),
+        + "".join(f" t{n}a: {{kind: shell, argv: [a]}}\n" for n in range(5_000)),
         "unknown keys": "".join(f"k{n}: 1\n" for n in range(20_000)),
         "unknown keys on one line": "model: {provider: p, name: m, "
         + ",".join(f"k{n}: 1" for n in range(15_000))
         + "}\n",
         "params": "params:\n" + "".join(f" t{n}a: {{type: string}}\n" for n in range(9_000)),
-        "wrong names": "params: {" + ",".join(f"T{n}: {{type: string}}" for n in range(15_000)) + "}\n",
-        "profiles": "profiles:\n" + "".join(f" p{n}: {{budgets: {{turns: 3}}}}\n" for n in range(10_000)),
-        "sinks": "sinks: {" + ",".join(f"s{n}z: {{kind: stdout}}" for n in range(20_000)) + "}\n",
+        "wrong names": "params: {" + ",".join(f"T{n}: {{type: string}}" for n in range(9_000)) + "}\n",
+        "profiles": "profiles:\n" + "".join(f" p{n}: {{budgets: {{turns: 3}}}}\n" for n in range(6_000)),
+        "sinks": "sinks: {" + ",".join(f"s{n}z: {{kind: stdout}}" for n in range(9_000)) + "}\n",
         "hooks": "hooks: [" + ",".join("{id: h, at: on_stop, call: 'm:f'}" for _ in range(256)) + "]\n",
         "redactions": "replay: {redact: [" + ",".join("{name: a}" for _ in range(256)) + "]}\n",
         "secrets": "model: {provider: p, name: m, options: {"
         + ",".join(f"a{n}: sk-ant-abcdefgh12345678{n}" for n in range(20_000))
         + "}}\n",
-        "unknown keywords": "params: {p: {" + ",".join(f"z{n}: 1" for n in range(40_000)) + "}}\n",
+        "unknown keywords": "params: {p: {" + ",".join(f"z{n}: 1" for n in range(20_000)) + "}}\n",
     }
     allowed = [
         "wrong_type",

@@ -170,6 +170,7 @@ PEM = "-----BEGIN PRIVATE KEY-----\n" + base64.b64encode(bytes(range(48))).decod
 RANDOM = "9f3kQz81LmXw72Pv"
 
 SHARED = f'agentrun: "1"\nbudgets: {{tokens: 1}} # «{KEY}\n'
+ESCAPED_KEY = 'model: {provider: p, name: m, options: {«"sk\\u002dant\\u002d' + KEY[7:] + '": 1}}\n'
 SECRETS: dict[str, tuple[dict[str, str], str]] = {
     "a description": ({"spec.yaml": f"description: My key is «{KEY}\n"}, KEY),
     "a header": ({"spec.yaml": f"model: {{provider: p, name: m, headers: {{X: 'Bearer «{KEY}'}}}}\n"}, KEY),
@@ -184,6 +185,7 @@ SECRETS: dict[str, tuple[dict[str, str], str]] = {
     "a schema file": ({"spec.yaml": "params: {p: {file: s.json}}\n", "s.json": f'{{"default": "«{KEY}"}}'}, KEY),
     "a private key": ({"spec.yaml": "instructions: |\n  «" + PEM.replace("\n", "\n  ") + "\n"}, PEM.split("\n")[1]),
     "an escaped text": ({"spec.yaml": 'description: "«sk\\u002dant\\u002d' + KEY[7:] + '"\n'}, KEY[7:]),
+    "an escaped key": ({"spec.yaml": ESCAPED_KEY}, KEY[7:]),
     "a broken document": ({"spec.yaml": f"zzz: «{KEY}\n"}, KEY),
     "a broken tool": ({"spec.yaml": f"tools: {{t: {{kind: shel, token: «{RANDOM}}}}}\n"}, RANDOM),
 }  # fmt: skip

@@ -172,12 +172,12 @@ def test_keys_of_a_wide_mapping_are_not_called_missing() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "\n".join(f"z{index}: 1" for index in range(30_000)),
-        "tools:\n" + "\n".join(f" t{index}: 1" for index in range(30_000)),
-        "params:\n" + "\n".join(f" P{index}: {{type: string}}" for index in range(15_000)),
-        "tools: {x: {kind: shell, argv: [x], " + ",".join(f"z{index}: 1" for index in range(30_000)) + "}}",
-        "policy: {rules: [" + ",".join("{id: 5}" for _ in range(20_000)) + "]}",
-        "model: {provider: p, name: m, headers: {" + ",".join(f'"a b{index}": 1' for index in range(20_000)) + "}}",
+        "\n".join(f"z{index}: 1" for index in range(15_000)),
+        "tools:\n" + "\n".join(f" t{index}: 1" for index in range(15_000)),
+        "params:\n" + "\n".join(f" P{index}: {{type: string}}" for index in range(8_000)),
+        "tools: {x: {kind: shell, argv: [x], " + ",".join(f"z{index}: 1" for index in range(15_000)) + "}}",
+        "policy: {rules: [" + ",".join("{id: 5}" for _ in range(8_000)) + "]}",
+        "model: {provider: p, name: m, headers: {" + ",".join(f'"a b{index}": 1' for index in range(10_000)) + "}}",
     ],
 )
 def test_a_hundred_problems_are_enough_and_cheap(text: str) -> None:
