@@ -15,15 +15,20 @@ from typing import Any
 MIB = 1024 * 1024
 
 SCRIPT = """
-import contextlib, io, json, os, sys, time
+import contextlib, io, json, os, resource, sys, time
 from pathlib import Path
 from agentrun.cli import main
 
+STATUS, HEIGHT = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
 def highest():
-    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
+    if STATUS.exists():
+        return int(STATUS.read_text().split("VmHWM:")[1].split()[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 def forget():
-    Path("/proc/self/clear_refs").write_text("5")
+    if HEIGHT.exists():
+        HEIGHT.write_text("5")
     return highest()
 
 def command(folder, args):

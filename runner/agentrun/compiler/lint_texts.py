@@ -53,6 +53,8 @@ NO_ENV_TEXTS: tuple[Path, ...] = (
 MOST_SECRETS = 20
 """Literal secrets told of one spec: a file with more is not a spec."""
 
+SHORTEST_KEY = 15
+"""A mapping's key that is shorter cannot have the shape of a secret; nearly all are."""
 _AROUND = 200
 """How much of a line tells whether a secret in it is masked."""
 
@@ -162,7 +164,7 @@ def secret_problems(node: Node, key: str) -> Iterator[Problem]:
                 yield from secret_problems(item, key)
         case Mapping():
             for inner, entry in node.entries.items():
-                for _, _, kind in find_secrets(inner):
+                for _, _, kind in find_secrets(inner) if len(inner) >= SHORTEST_KEY else ():
                     yield _secret(entry.key_place, kind)
                 yield from secret_problems(entry.node, inner)
 

@@ -21,7 +21,8 @@ from agentrun.spec.files import Project, find_project, read_source
 from agentrun.spec.load import Document, load
 from agentrun.spec.overlay import overlaid, setting
 from agentrun.spec.problems import DocumentError, Place, Problem, Source, did_you_mean, quoted
-from agentrun.spec.tree import Mapping, plain
+from agentrun.spec.schema_keys import SHARED_KEYS
+from agentrun.spec.tree import Mapping, Sequence, plain
 from agentrun.spec.v1.agent import Agent
 
 
@@ -81,7 +82,8 @@ def read_spec(
         root = _with_overlays(root, profile, settings, inliner)
     except DocumentError as error:
         problems += error.problems
-    found = faults(root, "agent")
+    is_same = not (document.faults or inliner.sources or profile or settings or _has_parts(document.root))
+    found = [] if is_same else faults(root, "agent")  # what is the same was looked at already
     problems += [*inliner.problems, *(fault.problem for fault in found)]
     files = tuple(inliner.sources.values())
     if not problems:
@@ -90,6 +92,10 @@ def read_spec(
     whole = not faults(root, "agent")
     rest = Spec(source, project, root, _agent(root), files) if whole else None
     return Read(None, tuple(problems), named, rest, doubtful | more | inliner.doubtful, document)
+
+
+def _has_parts(root: Mapping) -> bool:
+    return any(isinstance(root.get(key), Sequence) for key in SHARED_KEYS)
 
 
 def _with_overlays(root: Mapping, profile: str | None, settings: SequenceOf[str], inliner: Inliner) -> Mapping:

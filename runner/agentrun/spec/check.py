@@ -25,7 +25,7 @@ from agentrun.spec.document import MAX_PROBLEMS
 from agentrun.spec.problems import Problem, did_you_mean, quoted
 from agentrun.spec.tree import Mapping, Node, Sequence, at, place_of, plain
 
-Path_ = tuple[str | int, ...]
+Steps = tuple[str | int, ...]
 
 WIDTH = 100
 """How many entries of a collection are looked at together in a wide document, and …"""
@@ -38,7 +38,7 @@ WIDE = 2000
 class Fault(Struct, frozen=True):
     """A problem, and the path of what would have to be taken out to be rid of it."""
 
-    path: Path_
+    path: Steps
     problem: Problem
 
 
@@ -70,7 +70,7 @@ def faults(root: Node, name: str) -> list[Fault]:
     data = plain(root)
     if _validator(name).is_valid(data):
         return []
-    found: dict[tuple[Path_, str], Fault] = {}
+    found: dict[tuple[Steps, str], Fault] = {}
     for fault in _all_faults(root, data, name):
         problem = fault.problem
         what = problem.code if problem.code == "spec.wrong_type" else problem.message  # a type is wrong once
@@ -131,7 +131,7 @@ def _step(text: str) -> str:
     return text.replace("~1", "/").replace("~0", "~")
 
 
-def _path(root: Node, pointer: str, first: int) -> Path_:
+def _path(root: Node, pointer: str, first: int) -> Steps:
     """A JSON pointer into a piece as a path in the whole document."""
     path: list[str | int] = []
     node: Node | None = root
@@ -147,7 +147,7 @@ def _path(root: Node, pointer: str, first: int) -> Path_:
 class _Reader:
     """Says what a part of a schema has against the value at a path."""
 
-    def __init__(self, root: Node, schema: dict[str, Any], path: Path_) -> None:
+    def __init__(self, root: Node, schema: dict[str, Any], path: Steps) -> None:
         self.root = root
         self.schema = schema
         self.path = path
