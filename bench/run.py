@@ -6,8 +6,9 @@ Rule 2  Repetitions are interleaved: one round runs the baseline and every comma
 Rule 3  The smallest time counts, for noise only adds; the median is shown beside it.
 Rule 4  Nothing is written, unless `--json FILE` asks for it.
 
-To add a benchmark, add a function below, marked `@command` (a whole process, limited to a ratio) or `@inside`
-(CPU time of a call, limited to milliseconds). Its first line of documentation is what the table shows.
+To add a benchmark, add a function below, marked `@command` (a whole process, limited to a ratio), `@inside` (CPU time
+of a call, limited to milliseconds) or `@figure` (any number that a call gives, in a process of its own). Its first line
+of documentation is what the table shows.
 """
 
 import argparse
@@ -61,8 +62,19 @@ class Inside:
     call: Callable[[Path], object]
 
 
+@dataclass(frozen=True)
+class Figure:
+    """A call that gives a number, in a fresh process; `limit` is the greatest that is allowed."""
+
+    name: str
+    limit: float
+    unit: str
+    call: Callable[[Path], float]
+
+
 COMMANDS: list[Command] = []
 INSIDE: list[Inside] = []
+FIGURES: list[Figure] = []
 
 
 def command(*, limit: float) -> Callable[[Callable[[Path], list[str]]], Callable[[Path], list[str]]]:
@@ -76,6 +88,14 @@ def command(*, limit: float) -> Callable[[Callable[[Path], list[str]]], Callable
 def inside(*, limit: float) -> Callable[[Callable[[Path], object]], Callable[[Path], object]]:
     def register(call: Callable[[Path], object]) -> Callable[[Path], object]:
         INSIDE.append(Inside(_title(call), limit, call))
+        return call
+
+    return register
+
+
+def figure(*, limit: float, unit: str) -> Callable[[Callable[[Path], float]], Callable[[Path], float]]:
+    def register(call: Callable[[Path], float]) -> Callable[[Path], float]:
+        FIGURES.append(Figure(_title(call), limit, unit, call))
         return call
 
     return register
@@ -116,6 +136,30 @@ def validate_in_process(path: Path) -> object:
     if problems:
         sys.exit("\n".join(str(problem) for problem in problems))
     return problems
+
+
+@figure(limit=20, unit="us")
+def core_per_fact(spec: Path) -> float:
+    """core and memory journal, CPU per fact."""
+    from core_run import per_fact
+
+    return per_fact(spec.parent)
+
+
+@figure(limit=1.15, unit="")
+def core_growth(spec: Path) -> float:
+    """growth over 50 to 2,000 turns, exponent."""
+    from core_run import growth
+
+    return growth(spec.parent)
+
+
+@figure(limit=1, unit="s")
+def core_fold(spec: Path) -> float:
+    """fold of 2,000 turns, CPU."""
+    from core_run import fold_time
+
+    return fold_time(spec.parent)
 
 
 # --- measuring ----------------------------------------------------------------------------------------------
@@ -172,6 +216,15 @@ def measure_inside(spec: Path, rounds: int) -> list[Result]:
     return results
 
 
+def measure_figures(spec: Path, rounds: int) -> list[Result]:
+    results = []
+    for item in FIGURES:
+        argv = [PYTHON, __file__, "--figure", item.name, str(spec)]
+        values = [float(run(argv)) for _ in range(rounds)]
+        results.append(Result(item.name, min(values), statistics.median(values), item.limit, item.unit))
+    return results
+
+
 def time_inside(name: str, spec: Path, modules: list[str]) -> None:
     """What the process started by `measure_inside` does."""
     for module in modules:
@@ -187,7 +240,7 @@ def time_inside(name: str, spec: Path, modules: list[str]) -> None:
 def table(results: list[Result]) -> str:
     rows = [f"{'':40}{'least':>9}{'median':>9}{'limit':>9}"]
     rows += [
-        f"{item.name:40}{item.least:>7.1f}{item.unit:<2}{item.median:>7.1f}{item.unit:<2}"
+        f"{item.name:40}{item.least:>7.3g}{item.unit:<2}{item.median:>7.3g}{item.unit:<2}"
         f"{item.limit:>7g}{item.unit:<2}{'' if item.passed else '  OVER'}"
         for item in results
     ]
@@ -199,15 +252,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="repetitions (default 15)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--inside", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--figure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
         name, spec, *modules = options.inside
         time_inside(name, Path(spec), modules)
         return
+    if options.figure:
+        name, spec = options.figure
+        print(next(item.call for item in FIGURES if item.name == name)(Path(spec)))
+        return
     with tempfile.TemporaryDirectory() as folder:
         spec = Path(folder, "large.yaml")
         spec.write_text(large_spec(), encoding="utf-8")
         results = measure_commands(spec, options.rounds) + measure_inside(spec, options.rounds)
+        results += measure_figures(spec, min(options.rounds, 3))
     print(table(results))
     if options.json:
         rows = [asdict(item) | {"passed": item.passed} for item in results]

@@ -8,16 +8,15 @@ from typing import Any
 from agentrun.canon import text_hash
 from agentrun.cassette.file import dump
 from agentrun.cassette.tape import Interaction
-from agentrun.core.facts import RULES, RunStarted
-from agentrun.core.messages import Text, User
 from agentrun.core.package import Package
-from agentrun.core.state import State
-from agentrun.engine.admission import admit
-from agentrun.engine.assemble import _at_once
-from agentrun.engine.clock import ReplayClock
-from agentrun.engine.crew import SingleCrew
-from agentrun.engine.driver import commit, drive
-from agentrun.engine.models import Models
+from agentrun.engine.admission import admit, run_started
+from agentrun.engine.clock import StepClock
+from agentrun.engine.crew import StepCrew
+from agentrun.engine.driver import drive
+from agentrun.engine.memory import MemoryBlobs
+from agentrun.engine.models import WireProvider
+from agentrun.engine.perform import crew_of
+from agentrun.engine.world import World, open_log
 from agentrun.journal.memory import MemoryJournal
 from agentrun.providers.registry import codec_for
 from agentrun.wire import HttpCall, HttpReply
@@ -80,20 +79,17 @@ class Scripted:
 
 def live(agent: Package, sender: Scripted, message: str | None = None, **params: Any) -> MemoryJournal:
     """The journal of a run against a scripted service."""
-    admitted = admit(agent, message, params)
-    started = RunStarted(
-        run="live-1",
-        package=text_hash("a package"),
-        replayed=False,
-        agent=agent.name,
-        rules=RULES,
-        params=admitted.params,
-        instructions=admitted.instructions,
-        input=User((Text(admitted.message),)),
+    journal, clock = MemoryJournal(), StepClock()
+    world = World(
+        clock=clock,
+        blobs=MemoryBlobs(),
+        journals=lambda _run: journal,
+        crew=lambda _run, perform, consult: StepCrew(perform, width=1, clock=clock, consult=consult),
+        providers={route.provider: WireProvider(codec_for(route.provider), sender) for route in agent.model.routes},
     )
-    journal, clock = MemoryJournal(), ReplayClock(0)
-    commit(journal, clock, State(), started)
-    _at_once(drive(agent, journal, SingleCrew(Models(sender, codec_for).perform), clock))
+    log = open_log(world, "live-1")
+    log.commit(run_started(agent, admit(agent, message, params), run="live-1", fingerprint=text_hash("a package")))
+    clock.run(drive(agent, log, crew_of(world, "live-1", agent)))
     return journal
 
 

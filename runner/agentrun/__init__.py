@@ -4,6 +4,9 @@
 
     package = agentrun.compile("specs/triage.yaml")     # a spec → a verified package with its fingerprint
     package = agentrun.load("triage.package.json")      # the same from a file
+    outcome = agentrun.run(package, "The printer is on fire.", model=model)
+
+Runs that go on beside others, with sessions and events: `Runtime` and `Request`.
 
 Names are imported when they are first used, so that `import agentrun` costs nothing.
 """
@@ -15,9 +18,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agentrun.compiler.api import compile, load
     from agentrun.compiler.fingerprint import PackageFile
+    from agentrun.core.outcome import Outcome, Suspended
+    from agentrun.engine.api import audit, resume, run
+    from agentrun.engine.handle import RunHandle
+    from agentrun.engine.request import Request
+    from agentrun.engine.runtime import Runtime
     from agentrun.errors import AgentrunError, SpecError
 
-__all__ = ["AgentrunError", "PackageFile", "SpecError", "compile", "load"]
+__all__ = [
+    "AgentrunError",
+    "Outcome",
+    "PackageFile",
+    "Request",
+    "RunHandle",
+    "Runtime",
+    "SpecError",
+    "Suspended",
+    "audit",
+    "compile",
+    "load",
+    "resume",
+    "run",
+]
 
 _HOMES = {
     "AgentrunError": "agentrun.errors",
@@ -25,6 +47,14 @@ _HOMES = {
     "PackageFile": "agentrun.compiler.fingerprint",
     "compile": "agentrun.compiler.api",
     "load": "agentrun.compiler.api",
+    "Outcome": "agentrun.core.outcome",
+    "Suspended": "agentrun.core.outcome",
+    "Request": "agentrun.engine.request",
+    "RunHandle": "agentrun.engine.handle",
+    "Runtime": "agentrun.engine.runtime",
+    "audit": "agentrun.engine.api",
+    "resume": "agentrun.engine.api",
+    "run": "agentrun.engine.api",
 }
 
 

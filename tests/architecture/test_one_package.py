@@ -12,7 +12,11 @@ from .layers import under
 from .sources import PACKAGE, ROOT, Module, Tree, imports, nothing, plant, product, read
 
 # The public surface. A name added to `agentrun.__all__` is added here, in the same change, on purpose.
-PUBLIC = ["AgentrunError", "PackageFile", "SpecError", "compile", "load"]
+PUBLIC = [
+    *("compile", "load", "run", "resume", "audit"),
+    *("Runtime", "Request", "RunHandle", "Outcome", "Suspended", "PackageFile"),
+    *("AgentrunError", "SpecError"),
+]
 
 
 def second_copies(trees: list[Tree]) -> list[str]:

@@ -12,7 +12,7 @@ from agentrun.cassette.explain import differences
 from agentrun.cassette.match import key_of
 from agentrun.cassette.player import Player, unused_error
 from agentrun.cassette.tape import Cassette, Interaction
-from agentrun.engine.assemble import _at_once
+from agentrun.engine.clock import StepClock
 from agentrun.errors import CassetteError
 from agentrun.wire import HttpCall, HttpReply
 
@@ -35,7 +35,7 @@ def player(*calls: HttpCall) -> Player:
 
 
 def play(on: Player, asked: HttpCall) -> int:
-    return int(_at_once(on.send(asked)).body)
+    return int(StepClock().run(on.send(asked)).body)
 
 
 def miss(on: Player, asked: HttpCall) -> dict[str, Any]:

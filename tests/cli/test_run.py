@@ -137,7 +137,7 @@ def test_the_journal_can_be_kept_and_is_the_same_every_time(tmp_path: Path) -> N
         journals.append(path.read_bytes())
     assert len(set(journals)) == 1
     facts = [json.loads(line)["fact"]["type"] for line in journals[0].splitlines()]
-    assert facts == ["run_started", "model_asked", "model_replied", "run_stopped"]
+    assert facts == ["run_started", "model_asked", "model_replied", "answer_reached", "run_stopped"]
 
 
 def test_control_characters_of_the_model_do_not_reach_the_terminal(project: Path) -> None:

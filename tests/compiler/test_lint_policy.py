@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.compiler.targets import covers, matches, meet
+from agentrun.compiler.targets import covers, meet
+from agentrun.core.names import matches
 
 from ..projects import TOOL, codes, found
 

@@ -1,16 +1,53 @@
-"""Tokens: reserved before a call, settled after it."""
+"""What a run may spend: reserved before a call, settled after it."""
+
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agentrun.core import decide as module
-from agentrun.core.budget import estimated, reservation, settled
-from agentrun.core.evolve import fold
-from agentrun.core.facts import Fault, ModelAsked
-from agentrun.core.messages import Assistant, Refusal, Text, ToolCall, ToolResult, Usage, User
+from agentrun.core import decide as decide_module
+from agentrun.core import think
+from agentrun.core.budget import cost_of, estimated, input_estimate, reserved_cost, settled
+from agentrun.core.effects import ModelRequest, OfferedTool
+from agentrun.core.facts import CancelRequested, ModelAsked, ModelReplied, RunResumed, RunStopped, WorkLost
+from agentrun.core.facts_base import Fault
+from agentrun.core.messages import (
+    Assistant,
+    File,
+    Image,
+    Message,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    Transcript,
+    Usage,
+    User,
+)
+from agentrun.core.package import Package, Price
+from agentrun.core.steps import Perform, Wait
 
-from ..packages import package, typed
-from ..worlds import BAD, GOOD
-from .script import STARTED, Run, records, said
+from ..packages import ROUTE, package
+from .script import Run, Stuck, called, said, tool
+
+PRICE = Price(input=3_000_000, output=15_000_000, cached_input=300_000)
+"""3, 15 and 0.3 micro-dollars for a token."""
+ROW = {"input": 3_000_000, "output": 15_000_000, "cached_input": 300_000}
+
+
+def agent(price: dict[str, int] | None = None, cap: int | None = None, **budgets: int) -> Package:
+    return package(
+        model={"routes": [{**ROUTE, "price": price}], "max_output_tokens": cap},
+        tools={"search": tool(), "slow": tool(parallel=False)},
+        policy={"default": "allow"},
+        budgets=budgets,
+    )
+
+
+def asked(run: Run) -> list[ModelAsked]:
+    return run.of(ModelAsked)
 
 
 @pytest.mark.parametrize(
@@ -23,75 +60,291 @@ from .script import STARTED, Run, records, said
         (User((Text("ää"),)), 6),
         (User((Text("abc"), Text("abc"))), 6),
         (Assistant((Refusal("abc"), ToolCall("c1.0", "ab", "{}"))), 7),
+        (Assistant((Reasoning("abcdef", "openai/gpt"),)), 6),
         (ToolResult("c1.0", (Text("\ud800"),)), 5),
+        (User((Image("image/png", "sha256:0", 1),)), 2004),
+        (User((File("a.txt", "text/plain", "sha256:0", 9),)), 7),
+        (User((File("a.txt", "text/plain", "sha256:0", 10),)), 8),
     ],
 )
-def test_estimate(message: User | Assistant | ToolResult, tokens: int) -> None:
+def test_estimate(message: Message, tokens: int) -> None:
     assert estimated(message) == tokens
 
 
-def test_reservation() -> None:
-    state = fold(records([STARTED]))
-    bare = reservation(package(), state)
-    assert bare == 4 + 5 + 4 + 3, "instructions and input"
-    assert reservation(package(model={"max_output_tokens": 100}), state) == bare + 100
-    assert reservation(package(output={"schema": {"a": 1}}), state) == bare + 3
+@given(st.text(), st.text())
+def test_more_text_is_never_less(one: str, two: str) -> None:
+    assert estimated(User((Text(one),))) <= estimated(User((Text(one + two),)))
+
+
+def test_input_estimate() -> None:
+    given = package()
+    bare = ModelRequest(given.model.routes[0], given.model, "", Transcript(), None)
+    assert input_estimate(bare, 0) == 4
+    assert input_estimate(bare, 100) == 104
+    assert input_estimate(ModelRequest(*_fields(bare, instructions="abcd")), 0) == 6
+    assert input_estimate(ModelRequest(*_fields(bare, output={"a": 1})), 0) == 4 + 3, 'for {"a":1}'
+    offered = (OfferedTool("a", "b", {}),)
+    assert input_estimate(ModelRequest(*_fields(bare, tools=offered)), 0) > 4
+
+
+def _fields(request: ModelRequest, **changes: Any) -> list[Any]:
+    return [changes.get(name, getattr(request, name)) for name in request.__struct_fields__]
+
+
+# settlement
 
 
 def test_settled() -> None:
     assert settled(Usage(20, 5, 3, 2), 100) == 25
-    for unknown in (None, Usage(), Usage(input=20), Usage(output=5)):
-        assert settled(unknown, 100) == 100, "never 0"
+    assert settled(Usage(20, 500), 100) == 520, "an overshooting reply is counted as it is"
+    assert settled(Usage(0, 0), 100) == 0, "reported is reported"
 
 
-def needed(*facts_before: str) -> int:
-    """The limit with which a run of these answers just comes to its end."""
-    run = Run(typed(), *(said(answer) for answer in facts_before))
-    run.finish()
-    asked = [fact for fact in run.facts if isinstance(fact, ModelAsked)]
-    return 25 * (len(asked) - 1) + asked[-1].reserved
+@pytest.mark.parametrize("unknown", [None, Usage(), Usage(input=20), Usage(output=5), Usage(cached=3, reasoning=2)])
+def test_what_was_not_reported_counts_as_reserved(unknown: Usage | None) -> None:
+    assert settled(unknown, 100) == 100
+    assert cost_of(PRICE, unknown, 900) == 900
 
 
-@pytest.mark.parametrize("answers", [(GOOD,), (BAD, GOOD), (BAD, BAD, GOOD)])
-def test_limit(answers: tuple[str, ...]) -> None:
-    limit = needed(*answers)
-    replies = [said(answer) for answer in answers]
-    assert Run(typed(budgets={"tokens": limit}), *replies).finish().status == "completed"
-    run = Run(typed(budgets={"tokens": limit - 1}), *replies)
+def test_what_was_reported_in_part_is_not_forgotten() -> None:
+    assert settled(Usage(input=101), 100) == 101
+    assert settled(Usage(output=101), 100) == 101
+    assert cost_of(PRICE, Usage(input=101), 302) == 303
+    assert cost_of(PRICE, Usage(output=101), 302) == 1515
+
+
+@given(
+    st.none() | st.builds(Usage, *[st.none() | st.integers(0, 10**6)] * 4), st.integers(1, 10**6), st.integers(1, 10**6)
+)
+def test_never_less_than_reported_and_never_nothing(usage: Usage | None, tokens: int, cost: int) -> None:
+    known = usage or Usage()
+    assert settled(usage, tokens) >= (known.input or 0) + (known.output or 0)
+    if known.input is None or known.output is None:
+        assert settled(usage, tokens) >= tokens
+        assert cost_of(PRICE, usage, cost) >= cost
+
+
+@pytest.mark.parametrize(
+    ("usage", "cost"),
+    [
+        (Usage(1, 0, 0), 3),
+        (Usage(0, 1, 0), 15),
+        (Usage(10, 0, 10), 3),
+        (Usage(1, 0, 1), 1),
+        (Usage(4, 0, 4), 2),
+        (Usage(10, 1, None), 45),
+        (Usage(10, 0, 99), 3),
+        (Usage(0, 0, 0), 0),
+    ],
+)
+def test_cost(usage: Usage, cost: int) -> None:
+    """Cached tokens are part of the input, and never more than it; what is left of a micro-dollar is rounded up."""
+    assert cost_of(PRICE, usage, 10_000) == cost
+
+
+def test_reserved_cost() -> None:
+    assert reserved_cost(PRICE, 10, 2) == 60
+    assert reserved_cost(Price(input=1, output=1, cached_input=0), 1, 0) == 1, "rounded up"
+    assert reserved_cost(Price(input=1, output=1, cached_input=0), 999_999, 1) == 1
+    assert reserved_cost(Price(input=1, output=1, cached_input=0), 999_999, 2) == 2
+
+
+def test_unknown_price() -> None:
+    assert reserved_cost(None, 10**9, 10**9) == 0
+    assert cost_of(None, Usage(10, 10), 5) == 0
+    run = Run(agent(cost=0), said("Yes."))
     outcome = run.finish()
-    used = 25 * (len(answers) - 1)
-    assert (outcome.status, outcome.code, outcome.exit_code) == ("failed", "budget.tokens", 5)
+    assert (outcome.status, outcome.cost) == ("completed", 0)
+
+
+# tokens and cost of a run
+
+
+def limits(price: dict[str, int] | None, cap: int | None, replies: int) -> tuple[int, int]:
+    """The tokens and the cost with which a run of so many replies just comes to its end."""
+    run = Run(agent(price, cap), *[called(("search", f'{{"q":"{n}"}}')) for n in range(replies - 1)], said("Yes."))
+    run.finish()
+    paid = sum(fact.cost for fact in run.of(ModelReplied)[:-1])
+    return 25 * (replies - 1) + asked(run)[-1].reserved, paid + asked(run)[-1].cost
+
+
+@pytest.mark.parametrize("replies", [1, 2, 4])
+@pytest.mark.parametrize("cap", [None, 100])
+@pytest.mark.parametrize("what", ["tokens", "cost"])
+def test_limit(what: str, cap: int | None, replies: int) -> None:
+    """used + reserved = limit passes, one more does not."""
+    limit = limits(ROW, cap, replies)[what == "cost"]
+    answers = [*[called(("search", f'{{"q":"{n}"}}')) for n in range(replies - 1)], said("Yes.")]
+    assert Run(agent(ROW, cap, **{what: limit}), *answers).finish().status == "completed"
+    run = Run(agent(ROW, cap, **{what: limit - 1}), *answers)
+    outcome = run.finish()
+    used = (25 if what == "tokens" else 135) * (replies - 1)
+    assert (outcome.code, outcome.exit_code, outcome.retry) == (f"budget.{what}", 5, "user")
     assert outcome.fields == {"used": used, "reserved": limit - used, "limit": limit - 1}
-    assert len(run.requests) == len(answers) - 1, "the call that might overshoot is not made"
+    assert outcome.fault is not None
+    assert outcome.fault.hint == f"raise budgets.{what}, or lower model.max_output_tokens"
+    assert len(run.requests) == replies - 1, "the call that might overshoot is not made"
+
+
+def test_the_longest_reply_is_reserved() -> None:
+    assert limits(ROW, 100, 1)[0] == limits(ROW, None, 1)[0] + 100
+    assert limits(ROW, 100, 1)[1] == limits(ROW, None, 1)[1] + 1500
 
 
 def test_limit_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the reservation the call is made."""
-    monkeypatch.setattr(module, "reservation", lambda package, state: 0)
-    assert Run(typed(budgets={"tokens": 1}), said(GOOD)).finish().status == "completed"
+    monkeypatch.setattr(think, "overspent", lambda package, state, tokens, cost: None)
+    assert Run(agent(tokens=1), said("Yes.")).finish().status == "completed"
 
 
-def test_unreported_usage_counts_as_reserved() -> None:
-    run = Run(typed(), said(BAD, usage=None), said(GOOD, usage=None))
+def test_used_more_than_the_limit() -> None:
+    """A reply that overshoots is kept; the next call is not made."""
+    run = Run(agent(tokens=1000), said("Yes.", usage=Usage(20, 5000, 0, 0)))
+    outcome = run.finish()
+    assert (outcome.status, outcome.tokens) == ("completed", 5020)
+    long = said(ToolCall("", "search", "{}"), finish="tool_calls", usage=Usage(20, 5000, 0, 0))
+    run = Run(agent(tokens=1000), long, said("Yes."))
+    outcome = run.finish()
+    assert outcome.code == "budget.tokens"
+    assert (outcome.fields["used"], outcome.fields["limit"]) == (5020, 1000)
+    assert "0 of 1000 are left" in (outcome.fault.message if outcome.fault else "")
+
+
+def test_tokens_come_before_cost() -> None:
+    assert Run(agent(ROW, tokens=0, cost=0), said("Yes.")).finish().code == "budget.tokens"
+
+
+def test_unreported_usage_in_a_run() -> None:
+    silent = said(ToolCall("", "search", "{}"), finish="tool_calls", usage=None)
+    run = Run(agent(ROW, 50), silent, said("Yes.", usage=None))
+    outcome = run.finish()
+    assert outcome.tokens == sum(fact.reserved for fact in asked(run)) > 100
+    assert outcome.cost == sum(fact.cost for fact in asked(run)) > 1500
+    assert outcome.usage == Usage(), "not known is not 0"
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400)), max_size=8), st.integers(0, 1500))
+def test_a_limit_is_passed_by_one_reply_at_most(used: list[tuple[int, int]], limit: int) -> None:
+    replies = [
+        said(ToolCall("", "search", f'{{"q":"{n}"}}'), finish="tool_calls", usage=Usage(*pair))
+        for n, pair in enumerate(used)
+    ]
+    run = Run(agent(tokens=limit), *replies, said("Yes."))
     run.finish()
-    asked = [fact for fact in run.facts if isinstance(fact, ModelAsked)]
-    assert run.state.tokens == sum(fact.reserved for fact in asked)
-    assert asked[1].reserved > asked[0].reserved, "the history is read again"
+    spent = 0
+    for fact, request in zip(run.of(ModelReplied), asked(run), strict=True):
+        assert spent + request.reserved <= limit
+        spent += settled(fact.reply.usage, request.reserved)
+    assert spent == run.state.meter.tokens
 
 
-def test_overshooting_reply_is_kept() -> None:
-    run = Run(typed(budgets={"tokens": 1000}), said(GOOD, usage=Usage(20, 5000, 0, 0)))
-    assert run.finish().status == "completed"
-    assert run.state.tokens == 5020
+# what is not known to have been spent
 
 
-def test_failed_call_gives_its_reservation_back() -> None:
-    run = Run(typed(), Fault("provider.fatal", "no"))
-    run.finish()
-    assert (run.state.reserved, run.state.tokens) == (0, 0)
+def test_a_failed_call_costs_nothing() -> None:
+    run = Run(agent(ROW), Fault("provider.fatal", "no"))
+    outcome = run.finish()
+    assert (outcome.tokens, outcome.cost) == (0, 0)
 
 
-def test_the_estimate_of_a_state_is_that_of_its_messages() -> None:
-    run = Run(typed(), said(BAD), said(GOOD))
-    run.finish()
-    assert run.state.estimate == sum(map(estimated, run.state.transcript))
+@pytest.mark.parametrize("how", ["lost", "cancelled", "stopped"])
+def test_a_call_without_an_end_costs_what_was_reserved(how: str) -> None:
+    run = Run(agent(ROW, 50), said("Yes."))
+    run.until(ModelAsked)
+    (first,) = asked(run)
+    if how == "lost":
+        run.add(RunResumed("sha256:0"))
+        run.add(WorkLost(first.effect))
+    elif how == "cancelled":
+        run.add(CancelRequested("somebody"))
+    else:
+        run.add(RunStopped("failed", fault=Fault("internal", "bug")))
+    outcome = run.finish()
+    more = (25, 135) if how == "lost" else (0, 0)
+    assert (outcome.tokens, outcome.cost) == (first.reserved + more[0], first.cost + more[1])
+
+
+def test_lost_calls_use_up_the_budget() -> None:
+    limit, _ = limits(None, 100, 1)
+    run = Run(agent(None, 100, tokens=limit), said("Yes."))
+    run.until(ModelAsked)
+    run.add(RunResumed("sha256:0"))
+    run.add(WorkLost("m1.1"))
+    outcome = run.finish()
+    assert (outcome.code, outcome.fields) == ("budget.tokens", {"used": limit, "reserved": limit, "limit": limit})
+
+
+# time
+
+
+def test_time() -> None:
+    assert Run(agent(time=1000), said("Yes."), takes=1000).finish().status == "completed"
+    outcome = Run(agent(time=1000), said("Yes."), takes=1001).finish()
+    assert (outcome.code, outcome.exit_code, outcome.retry) == ("budget.time", 5, "user")
+    assert outcome.fields == {"used": 1001, "reserved": 0, "limit": 1000}
+    assert outcome.fault is not None
+    assert outcome.fault.hint == "raise budgets.time"
+
+
+def test_deadline() -> None:
+    """The first moment at which the run is over is waited for, and at it the run ends."""
+    run = Run(agent(time=1000), said("Yes."))
+    run.until(ModelAsked)
+    step = decide_module.decide(run.agent, run.state)
+    assert isinstance(step, Wait)
+    assert step.deadline == 1001
+    first = decide_module.decide(agent(time=1000), Run(agent(time=1000)).state)
+    assert isinstance(first, Perform)
+    assert first.deadline == 1001
+    free = decide_module.decide(agent(), run.state)
+    assert isinstance(free, Wait)
+    assert free.deadline is None
+
+
+def test_waiting_for_another_try_counts_as_time() -> None:
+    busy = Fault("provider.overloaded", "busy")
+    assert Run(agent(time=1000), busy, said("Yes.")).finish().status == "completed"
+    outcome = Run(agent(time=700), busy, said("Yes.")).finish()
+    assert (outcome.code, outcome.fields["used"]) == ("budget.time", 701)
+
+
+@pytest.mark.parametrize(("takes", "code"), [(500, None), (501, "budget.time")])
+def test_time_excludes_suspension(takes: int, code: str | None) -> None:
+    given = package(tools={"search": tool()}, policy={"default": "ask"}, budgets={"time": 1500})
+    run = Run(given, called("search"), said("Yes."), takes=takes)
+    with pytest.raises(Stuck):
+        run.finish()
+    run.now += 10**9
+    run.people["search"] = "approved"
+    assert run.finish().code == code
+
+
+# tool_calls
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3])
+@pytest.mark.parametrize("name", ["search", "slow"])
+def test_tool_calls(name: str, limit: int) -> None:
+    calls = [called((name, f'{{"q":"{n}"}}')) for n in range(limit + 1)]
+    assert Run(agent(tool_calls=limit), *calls[:limit], said("Yes.")).finish().tool_calls == limit
+    run = Run(agent(tool_calls=limit), *calls, said("Yes."))
+    outcome = run.finish()
+    assert (outcome.code, outcome.exit_code, outcome.retry) == ("budget.tool_calls", 5, "user")
+    assert outcome.fields == {"used": limit, "reserved": 1, "limit": limit}
+    assert outcome.fault is not None
+    assert outcome.fault.hint == "raise budgets.tool_calls"
+    assert len(run.ran) == limit
+
+
+def test_tool_calls_of_one_reply() -> None:
+    three = called(*[("search", f'{{"q":"{n}"}}') for n in range(3)])
+    assert Run(agent(tool_calls=3), three, said("Yes.")).finish().tool_calls == 3
+    run = Run(agent(tool_calls=2), three, said("Yes."))
+    assert run.finish().fields == {"used": 0, "reserved": 3, "limit": 2}
+    assert run.ran == [], "what runs together is counted together"
+
+
+def test_calls_that_are_not_made_do_not_count() -> None:
+    run = Run(agent(tool_calls=0), called("nobody"), called(("search", "{")), said("Yes."))
+    outcome = run.finish()
+    assert (outcome.status, outcome.tool_calls) == ("completed", 0)

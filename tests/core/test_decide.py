@@ -1,25 +1,29 @@
-"""What a run does next, seen through whole runs of the pure core."""
+"""What a run does next, seen through whole runs, and through runs in worlds that do anything."""
 
-from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import UNSET
+from msgspec.structs import replace
 
-from agentrun.core import decide as module
-from agentrun.core.decide import Commit, Wait, decide
+from agentrun.core import decide as decide_module
+from agentrun.core import think
+from agentrun.core.decide import decide
+from agentrun.core.effects import Deliver
 from agentrun.core.evolve import fold
-from agentrun.core.facts import Fault, Label, RunStopped
-from agentrun.core.messages import Finish, Refusal, Text, ToolCall, Usage, User
+from agentrun.core.facts import Earlier, ModelTold, OutputRefused
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_gates import HookAsked, Inject, Modify
+from agentrun.core.messages import Usage, User, words
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.core.state import State
-from agentrun.errors import CODES
+from agentrun.core.steps import Wait
 
-from ..packages import TRIAGE, package, typed
-from ..worlds import BAD, GOOD
-from .script import STARTED, Run, records, said
+from ..packages import ROUTE, TRIAGE, package, typed
+from .script import SINK, STARTED, Run, called, hook, rule, said, tool
+from .shapes import SHAPES
+from .shaping import ALLOW, BAD, GOOD, LONG, OVERFLOW, TALKATIVE, policy
 
 
 def test_text() -> None:
@@ -33,9 +37,12 @@ def test_text() -> None:
         label=None,
         turns=1,
         usage=Usage(20, 5, 0, 0),
+        tokens=25,
+        cost=0,
+        tool_calls=0,
         fault=None,
     )
-    assert run.kinds() == ["run_started", "model_asked", "model_replied", "run_stopped"]
+    assert run.kinds() == ["run_started", "model_asked", "model_replied", "answer_reached", "run_stopped"]
 
 
 def test_nothing_before_the_start() -> None:
@@ -43,15 +50,15 @@ def test_nothing_before_the_start() -> None:
 
 
 def test_request() -> None:
-    run = Run(typed(), said(GOOD))
+    run = Run(typed(tools={"b": tool(), "a": tool()}), said(GOOD))
     run.finish()
     (effect,) = run.requests
-    assert (effect.id, effect.turn, effect.attempt) == ("m1.1", 1, 1)
-    assert effect.request.route == run.agent.model.routes[0]
-    assert effect.request.settings == run.agent.model
-    assert effect.request.instructions == STARTED.instructions
-    assert tuple(effect.request.messages) == (STARTED.input,)
-    assert effect.request.output == TRIAGE
+    assert (effect.id, effect.turn, effect.attempt, effect.purpose) == ("m1.1", 1, 1, "answer")
+    assert (effect.gap, effect.time) == (60_000, 600_000)
+    request = effect.request
+    assert (request.route, request.settings) == (run.agent.model.routes[0], run.agent.model)
+    assert (request.instructions, tuple(request.messages)) == (STARTED.instructions, (STARTED.input,))
+    assert (request.output, [offered.name for offered in request.tools]) == (TRIAGE, ["a", "b"])
 
 
 def test_output() -> None:
@@ -70,12 +77,12 @@ def test_repair() -> None:
     run = Run(typed(), said(BAD), said("certainly!"), said(GOOD))
     outcome = run.finish()
     assert (outcome.status, outcome.turns, outcome.usage) == ("completed", 3, Usage(60, 15, 0, 0))
-    assert run.kinds().count("output_refused") == 2
+    assert len(run.of(OutputRefused)) == 2
     first, second = (tuple(request.request.messages) for request in run.requests[1:])
-    told = first[-1]
-    assert isinstance(told, User)
-    assert "/queue" in told.parts[0].text
-    assert '"urgent"' in told.parts[0].text
+    assert isinstance(first[-1], User)
+    said_so = words(first[-1].parts)
+    assert "/queue" in said_so
+    assert '"urgent"' in said_so
     assert first[0] == STARTED.input, "the conversation goes on, it is not begun again"
     assert second[: len(first)] == first
     assert [request.id for request in run.requests] == ["m1.1", "m2.1", "m3.1"]
@@ -89,15 +96,19 @@ def test_repairs(repairs: int) -> None:
     assert (outcome.status, outcome.code, outcome.turns) == ("failed", "output.invalid", repairs + 1)
     assert outcome.output is UNSET, "no best-effort object"
     assert outcome.answer is None
-    assert outcome.fields["repairs"] == repairs
-    assert len(outcome.fields["errors"]) == 2
+    assert (outcome.fields["repairs"], outcome.fields["turn"], len(outcome.fields["errors"])) == (
+        repairs,
+        repairs + 1,
+        2,
+    )
     assert (outcome.exit_code, outcome.retry) == (6, "not_retryable")
 
 
 def exceeds(limit: int, agent: Package) -> bool:
     """Whether a run of an agent that never answers well makes more than `limit` calls."""
     run = Run(agent, *[said(BAD)] * 50)
-    run.finish()
+    with suppress(AssertionError):
+        run.finish()
     return len(run.requests) > limit
 
 
@@ -107,39 +118,87 @@ def test_turns(turns: int) -> None:
     assert Run(agent, *[said(BAD)] * (turns - 1), said(GOOD)).finish().status == "completed"
     run = Run(agent, *[said(BAD)] * turns)
     outcome = run.finish()
-    assert (outcome.status, outcome.code, outcome.exit_code) == ("failed", "budget.turns", 5)
-    assert outcome.fields == {"used": turns, "limit": turns}
+    assert (outcome.status, outcome.code, outcome.exit_code, outcome.retry) == ("failed", "budget.turns", 5, "user")
+    assert outcome.fields == {"used": turns, "reserved": 1, "limit": turns}
+    assert outcome.fault is not None
+    assert outcome.fault.hint == "raise budgets.turns, or set budgets.on_turns: stop"
     assert not exceeds(turns, agent)
 
 
 def test_turns_planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A `decide` that never runs out of turns is noticed."""
+    """A core that counts a turn too few is noticed."""
     agent = typed(budgets={"turns": 2}, output={"repairs": 10})
-    real = module._ask
-    generous = typed(output={"repairs": 10})
-    monkeypatch.setattr(module, "_ask", lambda package, state: real(generous, state))
+    real = think.think
+    for module in (think, decide_module):
+        monkeypatch.setattr(
+            module, "think", lambda package, state: real(package, replace(state, turns=state.turns - 1))
+        )
     assert exceeds(2, agent)
 
 
 def test_on_turns_stop() -> None:
     agent = typed(budgets={"turns": 2, "on_turns": "stop"})
-    run = Run(agent, said(BAD), said("almost"))
-    outcome = run.finish()
+    outcome = Run(agent, said(BAD), said("almost")).finish()
     assert (outcome.status, outcome.label, outcome.code) == ("completed", "budget.turns", None)
     assert outcome.answer == "almost"
     assert outcome.output is UNSET, "a broken answer is no output, whatever ends the run"
     assert outcome.exit_code == 0
+    outcome = Run(typed(budgets={"turns": 2, "on_turns": "stop"}), said(BAD), said(GOOD)).finish()
+    assert (outcome.label, outcome.output) == (None, {"queue": "hardware", "urgent": True})
+
+
+def test_on_turns_stop_after_a_cut_off_reply() -> None:
+    """What was said so far is the answer, once."""
+    agent = package(budgets={"turns": 2, "on_turns": "stop"})
+    outcome = Run(agent, said("One ", finish="length"), said("two ", finish="length")).finish()
+    assert (outcome.answer, outcome.label) == ("One two ", "budget.turns")
+
+
+def test_on_turns_stop_with_a_hook_that_always_has_more() -> None:
+    agent = package(budgets={"turns": 2, "on_turns": "stop"}, hooks=[hook("on_output")])
+    run = Run(agent, said("One."), said("Two."), hooks={"watch": Inject("More.")})
+    outcome = run.finish()
+    assert (outcome.code, len(run.requests), len(run.of(HookAsked))) == ("budget.turns", 2, 3)
+
+
+def test_on_turns_stop_keeps_no_contract_but_passes_hooks_and_policy() -> None:
+    agent = typed(
+        budgets={"turns": 1, "on_turns": "stop"},
+        hooks=[hook("on_output")],
+        policy=policy(rule("modify", on="output", mask=["almost"])),
+        sinks={"first": SINK},
+    )
+    run = Run(agent, said("almost"), hooks={"watch": lambda effect: Modify(effect.value + "!")})
+    outcome = run.finish()
+    assert (outcome.status, outcome.answer, outcome.label) == ("completed", "***!", "budget.turns")
+    assert [effect.text for effect in run.effects if isinstance(effect, Deliver)] == ["***!"]
+
+
+@pytest.mark.parametrize("grace", [1, 2, 3])
+def test_grace(grace: int) -> None:
+    """One message, when so many turns are left."""
+    agent = package(budgets={"turns": 3, "grace": grace}, tools={"a": tool()}, policy=ALLOW)
+    run = Run(agent, *(called(("a", f'{{"q": "{turn}"}}')) for turn in range(2)), said("Done."))
+    run.finish()
+    (fact,) = run.of(ModelTold)
+    assert (fact.why, words(fact.messages[0].parts)[:12]) == ("wrap_up", f"{grace} turns are")
+    told_first = next(request.turn for request in run.requests if fact.messages[0] in tuple(request.request.messages))
+    assert told_first == 3 - grace + 1
+
+
+def test_no_grace() -> None:
+    agent = package(budgets={"turns": 1}, tools={"a": tool()}, policy=ALLOW)
+    assert Run(agent, said("Done.")).of(ModelTold) == []
 
 
 def test_failure() -> None:
-    fault = Fault("provider.rate_limited", "slow down", {"status": 429, "retry_after": 7}, "wait")
+    fault = Fault("provider.fatal", "no", {"status": 401}, "look at the key")
     run = Run(package(), fault)
     outcome = run.finish()
-    assert (outcome.status, outcome.code, outcome.exit_code) == ("failed", "provider.rate_limited", 6)
-    assert outcome.fields == {"status": 429, "retry_after": 7, "turn": 1, "attempts": 1}
+    assert (outcome.status, outcome.code, outcome.exit_code, outcome.retry) == ("failed", "provider.fatal", 6, "user")
+    assert outcome.fields == {"status": 401, "turn": 1, "attempts": 1}
     assert outcome.fault is not None
-    assert outcome.fault.hint == "wait"
-    assert outcome.retry == "retryable"
+    assert outcome.fault.hint == "look at the key"
     assert run.kinds() == ["run_started", "model_asked", "model_failed", "run_stopped"]
 
 
@@ -149,79 +208,37 @@ def test_failure_in_a_later_turn() -> None:
     assert outcome.usage == Usage(20, 5, 0, 0)
 
 
-def test_tool_call() -> None:
-    run = Run(package(), said("Let me see.", ToolCall("0", "search", '{"q": 1}', "call_9")))
-    outcome = run.finish()
-    assert (outcome.status, outcome.code, outcome.exit_code) == ("failed", "host.missing", 2)
-    assert outcome.fields == {"name": "tools", "calls": ["search"]}
+def test_overflow_of_one_route_is_not_that_of_the_next() -> None:
+    run = Run(package(model={"routes": [ROUTE, {**ROUTE, "name": "second"}]}), OVERFLOW, said("Yes."))
+    assert run.finish().answer == "Yes."
+    assert [request.request.route.name for request in run.requests] == ["gpt-4.1-mini", "second"]
+    outcome = Run(package(model={"routes": [ROUTE, {**ROUTE, "name": "second"}]}), OVERFLOW, OVERFLOW).finish()
+    assert (outcome.code, outcome.retry, outcome.exit_code) == ("provider.context_overflow", "repair", 6)
 
 
-@pytest.mark.parametrize(
-    ("finish", "label"),
-    [
-        ("stop", None),
-        ("tool_calls", None),
-        ("length", "truncated"),
-        ("content_filter", "filtered"),
-        ("unknown", "unknown_finish"),
-    ],
-)
-def test_label(finish: Finish, label: Label | None) -> None:
-    assert Run(package(), said("So far", finish=finish)).finish().label == label
-    assert Run(typed(), said(GOOD, finish=finish)).finish().label == label
+def test_summary_that_does_not_fit_ends_the_run() -> None:
+    """It is not asked for again and again."""
+    agent = package(tools={"a": tool()}, policy=ALLOW, context={"overflow": "compact", "keep": 1})
+    run = Run(agent, called("a"), OVERFLOW, OVERFLOW, tools={"a": LONG}, started=TALKATIVE)
+    assert run.finish().code == "provider.context_overflow"
+    assert [request.purpose for request in run.requests] == ["answer", "answer", "compact"]
 
 
-def test_refusal() -> None:
-    outcome = Run(package(), said(Refusal("I will not."))).finish()
-    assert (outcome.status, outcome.answer, outcome.label) == ("completed", "I will not.", "refused")
-    outcome = Run(typed(output={"repairs": 0}), said(Refusal("I will not."))).finish()
-    assert outcome.code == "output.invalid"
-
-
-def test_usage_that_was_not_reported() -> None:
-    run = Run(typed(), said(BAD), said(GOOD, usage=None))
-    assert run.finish().usage == Usage(None, None, None, None)
-    run = Run(typed(), said(BAD, usage=Usage(3, 4, None, 1)), said(GOOD, usage=Usage(3, 4, 2, 1)))
-    assert run.finish().usage == Usage(6, 8, None, 2)
-
-
-ANSWERS = st.sampled_from(
-    [said(GOOD), said(BAD), said("no"), said(Text(GOOD), ToolCall("0", "t", "{}")), Fault("internal", "bug")]
-)
-
-
-@given(
-    answers=st.lists(ANSWERS, min_size=12, max_size=12),
-    turns=st.integers(1, 5),
-    repairs=st.integers(0, 5),
-    on_turns=st.sampled_from(["fail", "stop"]),
-    with_contract=st.booleans(),
-)
-def test_every_run_ends(answers: list[object], turns: int, repairs: int, on_turns: str, *, with_contract: bool) -> None:
-    """Whatever the model does: one terminal record, a known code, no call too many."""
-    make = typed if with_contract else package
-    agent = make(budgets={"turns": turns, "on_turns": on_turns}, output={"repairs": repairs})
-    run = Run(agent, *answers)  # type: ignore[arg-type]
-    outcome = run.finish()
-    assert run.kinds().count("run_stopped") == 1
-    assert run.kinds()[-1] == "run_stopped"
-    assert len(run.requests) <= min(turns, repairs + 1)
-    assert (outcome.status == "completed") == (outcome.code is None) == (outcome.exit_code == 0)
-    assert outcome.code is None or outcome.code in CODES
-    assert decide(agent, run.state) == decide(agent, run.state), "deciding changes nothing"
-
-
-def prefixes(run: Run) -> Iterator[tuple[State, object]]:
-    for length in range(1, len(run.facts)):
-        yield fold(records(run.facts[:length])), run.facts[length]
+def test_history_that_is_wrong() -> None:
+    earlier = Earlier(messages=(called("a").in_turn(1).message,))
+    outcome = Run(package(), started=replace(STARTED, earlier=earlier)).finish()
+    assert (outcome.code, outcome.fields, outcome.exit_code) == (
+        "provider.inconsistent_history",
+        {"calls": ["c1.0"]},
+        6,
+    )
 
 
 def test_decisions_follow_from_the_journal_alone() -> None:
     """What comes next is a function of the records so far: the heart of resume and audit."""
-    run = Run(typed(), said(BAD), said(GOOD))
-    run.finish()
-    stops = [
-        (decided, fact) for state, fact in prefixes(run) if isinstance(decided := decide(run.agent, state), Commit)
-    ]
-    assert [decided.facts for decided, _ in stops] == [(fact,) for _, fact in stops]
-    assert isinstance(stops[-1][1], RunStopped)
+    for name in SHAPES:
+        run = SHAPES[name]()
+        run.finish()
+        for length in range(len(run.records)):
+            state = fold(run.records[:length])
+            assert decide(run.agent, state) == decide(run.agent, state)

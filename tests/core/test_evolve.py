@@ -1,132 +1,259 @@
-"""How facts change state, and which cannot."""
+"""How facts change state: the same facts give the same state, in one go or in two, and in any order of a batch."""
 
-from typing import get_args
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import permutations
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from agentrun.core import evolve as module
-from agentrun.core.evolve import LEGAL, evolve, fold
+from agentrun.core import evolve_calls
+from agentrun.core.budget import estimated
+from agentrun.core.evolve import evolve, fold
 from agentrun.core.facts import (
+    CancelRequested,
+    ContextCompacted,
+    Earlier,
     Fact,
-    Fault,
+    MessageQueued,
     ModelAsked,
-    ModelFailed,
-    ModelReplied,
-    OutputRefused,
     Record,
-    RunStopped,
+    RetryPlanned,
+    TimePassed,
 )
-from agentrun.core.messages import Text, Usage, User
-from agentrun.core.state import Phase, State
-from agentrun.errors import StorageError
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_calls import CallRefused, Spent, ToolFinished, ToolStarted
+from agentrun.core.facts_gates import ApprovalAnswered, ApprovalAsked
+from agentrun.core.messages import Text
+from agentrun.core.messages import said as told
+from agentrun.core.state import CallState, State
+from agentrun.core.tally import fnv1a
 
-from .script import STARTED, records, said
+from ..packages import package
+from .script import STARTED, Run, called, hook, records, rule, said, tool
+from .shapes import SHAPES
+from .shaping import ALLOW, TRANSIENT, policy
 
-ASKED = ModelAsked("m1.1", 1, 1, "openai/gpt", 100)
-REPLIED = ModelReplied("m1.1", 1, 1, said("Hello"))
-FAILED = ModelFailed("m1.1", 1, 1, Fault("provider.fatal", "no"))
-REFUSED = OutputRefused(1, ("wrong",), User((Text("Again."),)))
-STOPPED = RunStopped("completed")
-
-ONE_OF_EACH: dict[type, Fact] = {type(fact): fact for fact in (STARTED, ASKED, REPLIED, FAILED, REFUSED, STOPPED)}
-REACHED: dict[Phase, list[Fact]] = {
-    "fresh": [],
-    "thinking": [STARTED],
-    "asking": [STARTED, ASKED],
-    "answered": [STARTED, ASKED, REPLIED],
-    "failed": [STARTED, ASKED, FAILED],
-    "stopped": [STARTED, STOPPED],
-}
+ORDERS = list(permutations(range(5)))
+CALLS = [(name, f'{{"q": "{name}"}}') for name in "abcde"]
 
 
-def test_tables_are_complete() -> None:
-    assert set(ONE_OF_EACH) == set(get_args(Fact))
-    assert set(REACHED) == set(LEGAL) == set(get_args(Phase))
+def batch(**changes: Any) -> Run:
+    """A run with five calls that may run together."""
+    agent = package(**{"tools": {name: tool() for name in "abcde"}, "policy": ALLOW, **changes})
+    results: Any = {"b": Fault("tool.execution", "broken", {"tool": "b"}), "c": ("text", Spent(5, 6, 1))}
+    return Run(agent, called(*CALLS, text="All at once."), said("Done."), tools=results)
 
 
-@pytest.mark.parametrize("phase", REACHED)
-@pytest.mark.parametrize("kind", ONE_OF_EACH, ids=lambda kind: kind.__name__)
-def test_pairs(phase: Phase, kind: type) -> None:
-    """Every pair of phase and fact: legal ones change the state, the others are refused."""
-    before = fold(records(REACHED[phase]))
-    assert before.phase == phase
-    record = Record(before.seq + 1, 0, 1, "", ONE_OF_EACH[kind])
-    if kind in LEGAL[phase]:
-        after = evolve(before, record)
-        assert after.seq == before.seq + 1
-        assert after != before
-    else:
-        with pytest.raises(StorageError) as caught:
-            evolve(before, record)
-        assert caught.value.code == "recovery.failed"
-        assert caught.value.fields == {"seq": before.seq + 1}
+def in_order(run: Run, order: Iterable[int]) -> State:
+    """The end, when the effects of calls are done in this order, as far as they are under way."""
+    wanted = [f"c1.{place}" for place in order]
+
+    def pick(count: int) -> int:
+        ids = [effect.id for effect in run.under_way]
+        return min(range(count), key=lambda place: _rank(ids[place], wanted))
+
+    run.pick = pick
+    run.finish()
+    return run.state
 
 
-def test_record_after_the_end() -> None:
-    with pytest.raises(StorageError, match="run_stopped cannot follow while the run is stopped"):
-        fold(records([STARTED, STOPPED, STOPPED]))
+def _rank(effect: str, wanted: list[str]) -> int:
+    return next((place for place, call in enumerate(wanted) if call in effect), len(wanted))
 
 
-def test_record_after_the_end_planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the table a second terminal record would pass: the table is what refuses it."""
-    monkeypatch.setattr(module, "LEGAL", dict.fromkeys(LEGAL, get_args(Fact)))
-    assert fold(records([STARTED, STOPPED, STOPPED])).seq == 3
+def test_any_order_gives_one_state() -> None:
+    """All 120 orders in which five calls can be done."""
+    states = [in_order(batch(), order) for order in ORDERS]
+    assert len(states) == 120
+    assert all(state == states[0] for state in states)
 
 
-@pytest.mark.parametrize(
-    "fact",
-    [ModelReplied("m1.2", 1, 2, said("x")), ModelFailed("m2.1", 2, 1, Fault("internal", "x"))],
-)
-def test_answer_to_another_question(fact: Fact) -> None:
-    with pytest.raises(StorageError, match=r"m1\.1 is under way"):
-        fold(records([STARTED, ASKED, fact]))
+@pytest.mark.parametrize("order", ORDERS[::7])
+def test_any_order_with_hooks_and_rules(order: tuple[int, ...]) -> None:
+    rules = policy(
+        rule("modify", "a", set={"q": "other"}),
+        rule("deny", "b"),
+        rule("deny", "d", when="calls.c > 0"),
+        rule("modify", "*", on="tool_result", mask=["e"], when="spend.tool_calls > 3"),
+    )
+    hooks = [hook("before_tool"), hook("after_tool", id="late")]
+    assert in_order(batch(policy=rules, hooks=hooks), order) == in_order(batch(policy=rules, hooks=hooks), range(5))
 
 
-@pytest.mark.parametrize(("turn", "attempt"), [(0, 1), (2, 1), (1, 2), (1, 0)])
-def test_turn_out_of_order(turn: int, attempt: int) -> None:
-    with pytest.raises(StorageError, match="is not the next one"):
-        fold(records([STARTED, ModelAsked("m", turn, attempt, "r", 0)]))
+def test_results_are_ruled_on_in_any_order() -> None:
+    """A rule on a result sees the calls before it, not those that happened to be ruled on already."""
+    agent = package(
+        tools={"a": tool()},
+        policy=policy(rule("deny", "a", on="tool_result", when="calls.a > 1")),
+        hooks=[hook("before_tool")],
+    )
+
+    def refused(*order: str) -> list[str]:
+        run = Run(agent, called(("a", '{"q": "1"}'), ("a", '{"q": "2"}')), said("Done."))
+        left = list(order)
+
+        def pick(count: int) -> int:
+            ids = [effect.id for effect in run.under_way]
+            return ids.index(left.pop(0)) if len(ids) > 1 or (left and left[0] in ids) else 0
+
+        run.pick = pick
+        run.finish()
+        return [each.call for each in run.of(CallRefused)]
+
+    one, two = "h.watch.c1.0.1", "h.watch.c1.1.1"
+    assert refused(one, two, "c1.0", "c1.1") == refused(one, "c1.0", two, "c1.1") == ["c1.1"]
 
 
-def test_gap() -> None:
-    first, second, third = records([STARTED, ASKED, REPLIED])
-    with pytest.raises(StorageError, match="record 2 is missing") as caught:
-        fold([first, third])
-    assert caught.value.fields == {"seq": 3}
-    with pytest.raises(StorageError, match="record 3 is missing"):
-        fold([first, second, second])
+def test_any_order_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state that remembers which call was done last is noticed."""
+    real = evolve_calls._moved
+
+    def forgetful(call: CallState, fact: Any) -> CallState:
+        moved = real(call, fact)
+        return (
+            replace(moved, parts=(*moved.parts, Text(str(next(counter))))) if isinstance(fact, ToolFinished) else moved
+        )
+
+    counter = iter(range(10_000))
+    monkeypatch.setattr(evolve_calls, "_moved", forgetful)
+    run, other = batch(), batch()
+    for each, order in ((run, ORDERS[0]), (other, ORDERS[-1])):
+        with suppress(AssertionError):
+            in_order(each, order)
+    assert run.state.transcript != other.state.transcript
 
 
-def test_state() -> None:
-    state = fold(records([STARTED, ASKED, REPLIED, REFUSED]))
-    assert (state.phase, state.seq, state.turns, state.repairs) == ("thinking", 4, 1, 1)
-    assert tuple(state.transcript) == (STARTED.input, REPLIED.reply.message, REFUSED.repair)
-    assert state.usage == Usage(20, 5, 0, 0)
-    assert state.effect is None
-    assert (state.tokens, state.reserved) == (25, 0)
-
-
-@given(st.integers(0, 4))
-def test_fold_in_two_steps(cut: int) -> None:
+@pytest.mark.parametrize("name", SHAPES)
+def test_fold_in_two_steps(name: str) -> None:
     """A fold may stop anywhere and go on later: that is what a resume does."""
-    whole = records([STARTED, ASKED, REPLIED, REFUSED])
-    state = fold(whole[:cut])
-    for record in whole[cut:]:
-        state = evolve(state, record)
-    assert state == fold(whole)
+    run = SHAPES[name]()
+    run.finish()
+    for cut in range(len(run.records)):
+        state = fold(run.records[:cut])
+        for record in run.records[cut:]:
+            state = evolve(state, record)
+        assert state == run.state
 
 
-def test_evolve_changes_no_state() -> None:
-    before = fold(records([STARTED, ASKED]))
-    one = evolve(before, Record(3, 0, 1, "", REPLIED))
-    two = evolve(before, Record(3, 0, 1, "", ModelReplied("m1.1", 1, 1, said("Other"))))
-    assert len(before.transcript) == 1
-    assert [part.text for part in tuple(one.transcript)[1].parts] == ["Hello"]  # type: ignore[union-attr]
-    assert [part.text for part in tuple(two.transcript)[1].parts] == ["Other"]  # type: ignore[union-attr]
+@pytest.mark.parametrize("name", SHAPES)
+def test_evolve_changes_no_state(name: str) -> None:
+    """States share what they have in common; going on from one twice leaves it as it was."""
+    run = SHAPES[name]()
+    run.finish()
+    state = State()
+    for record in run.records:
+        before = repr(state)
+        one, two = evolve(state, record), evolve(state, record)
+        assert (one, repr(state)) == (two, before)
+        state = two
+    assert state == run.state
 
 
 def test_states_share_nothing_by_default() -> None:
     fold(records([STARTED]))
     assert len(State().transcript) == 0
+
+
+def test_started() -> None:
+    earlier = Earlier(2, 5, (told("Hello"), said("Hi.").message), {fnv1a("x"): 2}, {"y": 1}, ("g",))
+    state = fold([Record(1, 7, 1, "", replace(STARTED, earlier=earlier))])
+    assert (state.phase, state.began, state.now, state.elapsed, state.package) == ("starting", 7, 7, 0, "sha256:0")
+    assert tuple(state.transcript) == (*earlier.messages, STARTED.input)
+    assert state.estimate == sum(estimated(message) for message in state.transcript)
+    assert (state.detector.texts.count("x"), state.detector.batches.count("y"), state.grants) == (2, 1, ("g",))
+
+
+def test_started_without_input() -> None:
+    earlier = Earlier(messages=(told("Hello"),))
+    run = Run(package(), said("Hi."), started=replace(STARTED, input=None, earlier=earlier))
+    assert run.finish().answer == "Hi."
+    assert tuple(run.requests[0].request.messages) == earlier.messages
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPES if name not in ("compacted", "overflowed")])
+def test_estimate_is_that_of_the_transcript(name: str) -> None:
+    run = SHAPES[name]()
+    run.finish()
+    for length in range(1, len(run.records)):
+        state = fold(run.records[:length])
+        assert state.estimate == sum(estimated(message) for message in state.transcript), run.kinds()[length - 1]
+
+
+def test_estimate_after_a_summary() -> None:
+    for name in ("compacted", "overflowed"):
+        run = SHAPES[name]()
+        run.until(ContextCompacted)
+        assert run.state.estimate == sum(estimated(message) for message in run.state.transcript)
+
+
+# time
+
+
+def waiting(at: int) -> Run:
+    """A run that waits for a person since 100, in which 100 ms were used."""
+    agent = package(tools={"a": tool()}, policy=policy(rule("ask")), budgets={"time": 1000})
+    run = Run(agent, called("a"), said("Done."), takes=100)
+    run.until(ApprovalAsked)
+    assert run.state.elapsed == 100
+    run.now = at
+    return run
+
+
+def answer(run: Run) -> None:
+    question = run.of(ApprovalAsked)[0].question
+    run.add(ApprovalAnswered("c1.0", question, "approved", "somebody"))
+
+
+def test_time_in_which_people_are_waited_for_does_not_count() -> None:
+    run = waiting(1_000_000)
+    answer(run)
+    assert (run.state.paused, run.state.elapsed) == (999_900, 100)
+    assert run.finish().status == "completed"
+    assert run.state.elapsed == 300
+
+
+@pytest.mark.parametrize(
+    "fact", [MessageQueued("q1", told("Hurry.")), CancelRequested("me")], ids=["sent", "cancelled"]
+)
+def test_what_comes_while_people_are_waited_for_does_not_count_either(fact: Fact) -> None:
+    run = waiting(1_000_000)
+    run.add(fact)
+    assert run.state.elapsed == 100
+    assert run.state.phase == "acting"
+
+
+def test_time_without_an_owner_does_not_count() -> None:
+    run = Run(package(budgets={"time": 1000}), said("Done."))
+    run.until(ModelAsked)
+    run.now = 1_000_000
+    run.crash()
+    assert run.state.elapsed == 0, "a request was under way, and nobody was there to wait for it"
+    assert run.finish().status == "completed"
+
+
+def test_time_in_which_something_is_done_counts() -> None:
+    agent = package(tools={"a": tool(), "b": tool()}, policy=policy(rule("ask", "a")))
+    run = Run(agent, called("a", "b"), said("Done."))
+    run.until(ToolStarted)
+    run.now = 500
+    answer(run)
+    assert (run.state.paused, run.state.elapsed) == (0, 500), "another call was running meanwhile"
+
+
+def test_time_before_a_request_is_sent_again_counts() -> None:
+    run = Run(package(), TRANSIENT, said("Yes."))
+    planned = run.until(RetryPlanned)
+    assert isinstance(planned, RetryPlanned)
+    run.now = 200
+    run.add(MessageQueued("q1", told("Hurry.")))
+    assert (run.state.paused, run.state.elapsed) == (0, 200)
+    run.until(TimePassed)
+    assert run.state.elapsed == planned.wait
+
+
+def test_clock_that_goes_backwards() -> None:
+    run = waiting(50)
+    answer(run)
+    assert run.state.paused == 0

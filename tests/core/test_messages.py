@@ -1,14 +1,19 @@
 from typing import get_args
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.facts import Decision, Fact, Observation, Record
+from agentrun.core.facts import Fact, Record
+from agentrun.core.facts_base import Decision, Observation
 from agentrun.core.messages import (
     NOTHING_USED,
     Assistant,
+    File,
+    Image,
     Message,
+    Reasoning,
     Refusal,
     Reply,
     Text,
@@ -17,6 +22,8 @@ from agentrun.core.messages import (
     Transcript,
     Usage,
     User,
+    said,
+    words,
 )
 
 
@@ -44,6 +51,22 @@ def test_transcript_shares_and_forks() -> None:
     assert fork._messages is not base._messages
     assert tuple(long) == (user("a"), user("b"))
     assert tuple(fork) == (user("a"), user("c"))
+
+
+@given(st.lists(st.text(max_size=2), max_size=6), st.integers(0, 8))
+def test_parts_of_a_transcript(texts: list[str], place: int) -> None:
+    """A shorter transcript does not see what was said after it, from either end."""
+    messages = tuple(map(user, texts))
+    short = Transcript(messages)
+    short.plus(user("later"))
+    assert short.since(place) == messages[place:]
+    assert short.until(place) == messages[:place]
+    assert (*short.until(place), *short.since(place)) == messages
+
+
+def test_transcripts_have_no_hash() -> None:
+    with pytest.raises(TypeError):
+        hash(Transcript())
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.text(max_size=3)), max_size=12))
@@ -79,11 +102,22 @@ def test_usage() -> None:
     assert NOTHING_USED.plus(None) == Usage(None, None, None, None), "unknown is not nothing"
 
 
+def test_said_and_words() -> None:
+    assert said("a") == user("a")
+    assert words((Text("a"), Image("image/png", "sha256:0", 1), Text("b"))) == "ab"
+    assert words(()) == ""
+
+
+def test_what_is_thought_is_not_said() -> None:
+    message = Assistant((Reasoning("secret", "openai/gpt"), Text("a")))
+    assert (message.text, message.calls, message.refused) == ("a", (), False)
+
+
 def test_messages_survive_json() -> None:
     messages: list[Message] = [
-        user("a"),
-        Assistant((Text("b"), Refusal("c"), ToolCall("c1.0", "t", "{", "w"))),
-        ToolResult("c1.0", (Text("d"),)),
+        User((Text("a"), Image("image/png", "sha256:0", 1), File("a.txt", "text/plain", "sha256:0", 2))),
+        Assistant((Reasoning("o", "openai/gpt"), Text("b"), Refusal("c"), ToolCall("c1.0", "t", "{", "w"))),
+        ToolResult("c1.0", (Text("d"), Image("image/png", "sha256:0", 1))),
     ]
     assert msgspec.json.decode(msgspec.json.encode(messages), type=list[Message]) == messages
 

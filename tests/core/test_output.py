@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from agentrun.core import output as module
 from agentrun.core.output import MAX_ERROR, MAX_ERRORS, Broken, Kept, check, parse, refuse_unusable
 from agentrun.core.package import Output
+from agentrun.core.schemas import validator
 from agentrun.errors import PackageError
 
 from ..packages import TRIAGE
@@ -37,6 +38,10 @@ def test_broken() -> None:
         'answer: "urgent" is a required property',
         "answer: Additional properties are not allowed ('extra' was unexpected)",
     )
+
+
+def test_broken_before_the_schema_is_asked() -> None:
+    assert broken(check("{", contract({}))) == broken(parse("{", max_bytes=9, max_depth=9))
 
 
 def test_errors_name_places_and_not_values() -> None:
@@ -170,6 +175,28 @@ def test_unusable_schema(schema: dict[str, Any]) -> None:
 def test_usable_schema() -> None:
     refuse_unusable(contract(TRIAGE))
     refuse_unusable(msgspec.structs.replace(contract({}), schema=None))
+
+
+@pytest.mark.parametrize("n", [10**20, -(10**400), 10**4000])
+def test_numbers_of_any_length(n: int) -> None:
+    assert check(str(n), contract({"type": "integer"})) == Kept(n)
+    assert broken(check(str(n), contract({"type": "integer", "minimum": 0, "maximum": 5})))
+
+
+def test_a_judge_is_made_once() -> None:
+    assert validator(b'{"type":"null"}') is validator(b'{"type":"null"}')
+    assert validator(b"true").is_valid({"anything": 1})
+
+
+@pytest.mark.parametrize("schema", [b'{"type":"nonsense"}', b"7", b"{"])
+def test_no_judge_of_what_is_no_schema(schema: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        validator(schema)
+
+
+def test_no_values_in_messages() -> None:
+    (error,) = validator(b'{"const":"sk-one"}').iter_errors("sk-two")
+    assert "sk-two" not in error.message
 
 
 def test_hostile_pattern() -> None:

@@ -15,7 +15,6 @@ import pytest
 
 from agentrun.canon import text_hash
 from agentrun.compiler.compile import compile_spec, compiled_or_raise
-from agentrun.compiler.lint_policy import LEGAL, RULINGS
 from agentrun.compiler.lint_texts import ENV_TEXTS, TEXTS, TOOL_TEXTS
 from agentrun.compiler.signatures import find_function
 from agentrun.compiler.template_language.filters import FILTERS
@@ -24,6 +23,7 @@ from agentrun.compiler.template_language.meter import Bounds
 from agentrun.compiler.template_language.predicates import TESTS
 from agentrun.compiler.validate import validate
 from agentrun.core.condition import VARIABLES
+from agentrun.core.package import LEGAL_RULINGS, RULINGS
 from agentrun.core.package_tools import McpTool
 from agentrun.engine.unbuilt import BUILT
 from agentrun.providers.registry import CODECS
@@ -187,15 +187,15 @@ def test_bounds_of_templates() -> None:
 def test_rulings() -> None:
     rows = {code(row[0])[0]: row[1:] for row in table("stage")}
     assert "| stage | " + " | ".join(RULINGS) + " |" in GUIDE
-    assert list(rows) == list(LEGAL)
+    assert list(rows) == list(LEGAL_RULINGS)
     for stage, cells in rows.items():
         assert (
             tuple(r for r, cell in zip(RULINGS, cells, strict=True) if cell in ("yes", "`set`", "`mask`"))
-            == LEGAL[stage]
+            == LEGAL_RULINGS[stage]
         )
 
 
-@pytest.mark.parametrize("stage", LEGAL)
+@pytest.mark.parametrize("stage", LEGAL_RULINGS)
 def test_set_and_mask(stage: str, tmp_path: Path) -> None:
     """The column `modify` says which of the two belongs to the stage."""
     shown = next(row[2] for row in table("stage") if row[0] == f"`{stage}`")
@@ -221,7 +221,7 @@ def test_variables_of_conditions() -> None:
     assert shown == VARIABLES
 
 
-@pytest.mark.parametrize("stage", LEGAL)
+@pytest.mark.parametrize("stage", LEGAL_RULINGS)
 def test_where_conditions_see_args(stage: str, tmp_path: Path) -> None:
     known = code(next(row[1] for row in table("variable") if row[0] == "`args`"))
     tool = "{kind: shell, description: d, argv: [df], args: {type: object, properties: {x: {type: integer}}}}"

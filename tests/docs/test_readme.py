@@ -86,7 +86,7 @@ def test_yaml(block: str, tmp_path: Path) -> None:
 
 
 def test_every_kind_of_block_is_looked_at() -> None:
-    assert {kind for kind, _ in BLOCKS} == {"console", "yaml"}
+    assert {kind for kind, _ in BLOCKS} == {"console", "python", "yaml"}
     assert len(CONSOLE) >= 3
 
 

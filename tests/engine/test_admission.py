@@ -4,12 +4,15 @@ from typing import Any
 
 import pytest
 
+from agentrun.core.facts import RULES, Earlier
+from agentrun.core.messages import Image, Text, User
 from agentrun.core.package import Package
-from agentrun.engine.admission import Admitted, admit
+from agentrun.engine.admission import Admitted, admit, run_started
 from agentrun.errors import RequestError
 
 from ..packages import package
 
+PICTURE = Image("image/png", "sha256:0")
 PARAMS = {
     "team": {"type": "string", "default": "support"},
     "size": {"type": "integer", "minimum": 1},
@@ -31,7 +34,7 @@ def rejected(package: Package, message: str | None, params: dict[str, Any]) -> R
 
 def test_admitted() -> None:
     values = {"size": 3, "team": "support"}
-    assert admit(agent(), None, {"size": 3}) == Admitted(values, "A 3\n\nB support", "C support")
+    assert admit(agent(), None, {"size": 3}) == Admitted(values, "A 3\n\nB support", "C support", {})
     tricky = admit(agent(), None, {"size": 3, "team": "{{ size }}"})
     assert tricky.message == "C {{ size }}", "values are never rendered"
     assert admit(agent(), " Hi {{ x }} ", {"size": 3}).message == " Hi {{ x }} ", "a message is no template"
@@ -69,6 +72,36 @@ def test_empty_message(message: str) -> None:
 def test_no_message() -> None:
     error = rejected(agent(input=None), None, {"size": 3})
     assert (error.fields, error.hint) == ({"reason": "empty"}, "give a message, or an `input` in the spec")
+
+
+def test_goes_on() -> None:
+    """Without a message the conversation goes on as it is; the package's own input is not said again."""
+    going_on = admit(agent(), None, {"size": 3}, goes_on=True)
+    assert (going_on.message, going_on.instructions) == (None, "A 3\n\nB support")
+    assert admit(agent(), "x", {"size": 3}, goes_on=True).message == "x"
+    with pytest.raises(RequestError, match="no message"):
+        admit(agent(), " ", {"size": 3}, goes_on=True)
+
+
+def test_prompts() -> None:
+    """What the runtime may tell the model is rendered with the run's params, and only if it can be needed."""
+    prompts = {"guards": {"nudge": "Go on, {{ team }}."}, "context": {"prompt": "Sum up for {{ team }}."}}
+    assert admit(agent(**prompts), "x", {"size": 3}).prompts == {}
+    nudged = agent(guards={**prompts["guards"], "empty_outcome": 0}, context=prompts["context"])
+    assert admit(nudged, "x", {"size": 3}).prompts == {"nudge": "Go on, support."}
+    compacted = agent(guards=prompts["guards"], context={**prompts["context"], "overflow": "compact"})
+    assert admit(compacted, "x", {"size": 3, "team": "b"}).prompts == {"compact": "Sum up for b."}
+
+
+def test_first_fact() -> None:
+    admitted = admit(agent(), "Hi.", {"size": 3})
+    started = run_started(agent(), admitted, run="r1", fingerprint="sha256:1", attachments=(PICTURE,))
+    assert (started.run, started.package, started.agent, started.rules) == ("r1", "sha256:1", "triage", RULES)
+    assert started.input == User((Text("Hi."), PICTURE))
+    assert (started.params, started.instructions, started.prompts) == (admitted.params, admitted.instructions, {})
+    assert (started.replayed, started.earlier, started.parent) == (False, Earlier(), None)
+    going_on = run_started(agent(), admit(agent(), None, {"size": 3}, goes_on=True), run="r1", fingerprint="sha256:1")
+    assert going_on.input is None
 
 
 def test_length() -> None:

@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from agentrun.canon import text_hash
 from agentrun.core.evolve import fold
+from agentrun.core.facts import ModelAsked, RetryPlanned, kind_of
 from agentrun.core.messages import Usage
 from agentrun.core.outcome import outcome_of
 from agentrun.core.package import Package
@@ -55,10 +56,19 @@ def test_typed(tape: Path) -> None:
 def test_journal(tape: Path) -> None:
     agent = typed()
     done = replay(agent, record(tape, agent, completion(BAD), completion(GOOD)))
-    assert [record.seq for record in done.journal] == list(range(1, 8))
+    assert [record.seq for record in done.journal] == list(range(1, 9))
     assert outcome_of(fold(done.journal)) == done.outcome, "the outcome is read from the journal"
     began = 1_769_860_800_000
-    assert [record.at - began for record in done.journal] == [0, 0, 700, 700, 700, 1700, 1700]
+    assert [(kind_of(record.fact), record.at - began) for record in done.journal] == [
+        ("run_started", 0),
+        ("model_asked", 0),
+        ("model_replied", 700),
+        ("output_refused", 700),
+        ("model_asked", 700),
+        ("model_replied", 1700),
+        ("answer_reached", 1700),
+        ("run_stopped", 1700),
+    ]
 
 
 def test_means_the_same_as_the_recorded_run(tape: Path) -> None:
@@ -97,10 +107,24 @@ def test_run_id(tape: Path) -> None:
 
 def test_provider_failure(tape: Path) -> None:
     agent = package()
-    done = replay(agent, record(tape, agent, failure(429, "Slow down", retry_after="7")))
+    done = replay(agent, record(tape, agent, *[failure(429, "Slow down", retry_after="7")] * 4))
     assert (done.outcome.code, done.exit_code, done.unused) == ("provider.rate_limited", 6, None)
-    assert done.outcome.fields == {"status": 429, "retry_after": 7, "turn": 1, "attempts": 1}
-    assert [type(record.fact).__name__ for record in done.journal][-2:] == ["ModelFailed", "RunStopped"]
+    assert done.outcome.fields == {"status": 429, "retry_after": 7, "turn": 1, "attempts": 4}
+    assert [kind_of(record.fact) for record in done.journal[-2:]] == ["model_failed", "run_stopped"]
+
+
+def test_waits_between_attempts_take_no_time(tape: Path) -> None:
+    """The wait is decided again and jumped over; the tape's own moments come first."""
+    agent = package()
+    failures = [failure(503), failure(503, retry_after="9")]
+    done = replay(agent, record(tape, agent, *failures, completion("ok")))
+    assert (done.outcome.answer, done.exit_code, done.unused) == ("ok", 0, None)
+    planned = [(record, record.fact) for record in done.journal if isinstance(record.fact, RetryPlanned)]
+    assert [fact.until - record.at for record, fact in planned] == [fact.wait for _, fact in planned]
+    assert planned[1][1].wait >= 9000, "what the provider asks for is the least"
+    asked = [record.at for record in done.journal if isinstance(record.fact, ModelAsked)]
+    assert asked[1:] == [fact.until for _, fact in planned], "and it is waited for on the clock of the replay"
+    assert done.journal == replay(agent, tape).journal
 
 
 def test_miss(tape: Path) -> None:

@@ -12,7 +12,7 @@ from agentrun.spec.document import parse
 from agentrun.spec.problems import Problem, Source
 from agentrun.spec.tree import Mapping
 
-from ..packages import ROUTE, package
+from ..packages import package
 
 HTTP = {
     "kind": "http",
@@ -64,12 +64,6 @@ ASKING: dict[str, dict[str, Any]] = {
     "tools": {"tools": {"lookup": HTTP}},
     "policy.rules": {"policy": {"rules": [RULE]}},
     "model.stream": {"model": {"stream": True}},
-    "model.fallback": {"model": {"routes": [ROUTE, ROUTE]}},
-    "budgets.cost": {"budgets": {"cost": 1000}},
-    "budgets.time": {"budgets": {"time": 1000}},
-    "budgets.grace": {"budgets": {"grace": 1}},
-    "guards.empty_outcome": {"guards": {"empty_outcome": 0}},
-    "context.overflow": {"context": {"overflow": "compact"}},
     "admission.dedupe": {"admission": {"dedupe": True}},
     "sinks": {"sinks": {"out": {"kind": "stdout", "delivery": "required", "timeout": 1000}}},
     "hooks": {"hooks": [HOOK]},
@@ -107,25 +101,26 @@ def test_the_rest_runs() -> None:
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "agent.schema.json").read_text())
 
 NOT_BUILT = [
-    "context",
-    "guards",
     "hooks",
-    "limits",
     "policy",
     "replay",
-    "retry",
     "session",
     "sinks",
     "tools",
     "admission.dedupe",
-    "budgets.cost",
-    "budgets.grace",
-    "budgets.time",
+    "guards.cycle",
+    "guards.observation",
+    "guards.repeated_batch",
+    "guards.repeated_call",
+    "limits.depth",
+    "limits.on_oversize_batch",
+    "limits.output_bytes",
+    "limits.output_lines",
+    "limits.parallel_tools",
+    "limits.stream_gap",
+    "limits.tool_timeout",
     "model.api_key",
-    "model.context_window",
-    "model.fallback",
     "model.headers",
-    "model.price",
     "model.stream",
     "model.tool_choice",
 ]

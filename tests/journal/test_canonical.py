@@ -1,75 +1,98 @@
 """The form of journals that people compare."""
 
-from typing import Any
+from typing import Any, get_type_hints
 
+import msgspec
 import yaml
 from hypothesis import given
-from hypothesis import strategies as st
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from agentrun.core.facts import Fault, ModelReplied, Record, RunStarted, RunStopped
-from agentrun.core.messages import Assistant, Reply, Text, ToolCall, Usage, User
+from agentrun.core.facts import Fact, ModelReplied, Record, RunStarted, RunStopped
+from agentrun.core.facts_base import Fault, Share
+from agentrun.core.facts_calls import ChildStarted, ToolFinished
+from agentrun.core.messages import VOLATILE, Assistant, Reasoning, Reply, Text, ToolCall, Usage, User
 from agentrun.journal.canonical import block, canonical
 from agentrun.spec.scalars import resolve
 
-from ..packages import typed
-from ..worlds import BAD, GOOD, Scripted, completion, live
+from .journals import ANY_FACT, JOURNAL, STOPPED, VALUES, asked, journal, replied, started
 
-RECORDS = live(typed(), Scripted([completion(BAD), completion(GOOD)])).records()
+RECORDS = JOURNAL.records()
 
 STARTED = """\
 - run_started:
     agent: triage
-    rules: 1
+    rules: 2
     params:
       team: support
     instructions: |-
-      You sort tickets for the support team.
+      You sort tickets.
 
       Answer briefly.
     input:
       role: user
       parts:
         - kind: text
-          text: "The printer of support is on fire."
-"""
-REPLIED = """\
-- model_replied:
-    effect: m1.1
+          text: "The printer is on fire."
+
+- model_asked:
     turn: 1
-    attempt: 1
+    route: openai/gpt-4.1-mini
+    reserved: 100
+
+- model_replied:
+    turn: 1
     reply:
       message:
         role: assistant
         parts:
-          - kind: text
-            text: |-
-              {"queue": "kitchen"}
-      finish: stop
+          - kind: tool_call
+            id: c1.0
+            tool: search
+            arguments: "{}"
+          - kind: tool_call
+            id: c1.1
+            tool: read
+            arguments: "{}"
+      finish: tool_calls
       usage:
         input: 20
         output: 5
-        cached: 0
-        reasoning: 0
       model: gpt-4.1-mini-2025-04-14
+
+- ruled:
+    subject: c1.0
+    stage: tool_call
+    ruling: allow
+    rules:
+      - all
+
+- tool_started:
+    call: c1.0
+    tool: search
 """
-STOPPED = """\
-- run_stopped:
-    status: completed
-    fault: null
-    label: null
-    output:
-      queue: hardware
-      urgent: true
-"""
+
+
+class Loader(yaml.SafeLoader):
+    """YAML 1.2 scalars."""
+
+
+def construct(loader: Any, node: Any) -> Any:
+    return node.value if node.style else resolve(node.value)
+
+
+Loader.yaml_implicit_resolvers = {}
+Loader.add_constructor("tag:yaml.org,2002:str", construct)
+
+
+def loaded(text: str) -> Any:
+    return yaml.load(text, Loader)  # noqa: S506  # a safe loader
 
 
 def test_form() -> None:
     text = canonical(RECORDS)
-    assert text.startswith(STARTED + "\n- model_asked:\n")
-    assert REPLIED in text
-    assert text.endswith("\n" + STOPPED)
+    assert text.startswith(STARTED + "\n- tool_finished:\n")
+    assert text.endswith("\n- run_stopped:\n    status: completed\n")
 
 
 def test_equal_runs_are_equal() -> None:
@@ -88,55 +111,29 @@ def test_equal_runs_are_equal() -> None:
 
 
 def test_what_differs_is_seen() -> None:
-    fact: Any = RECORDS[2].fact
-    usage = replace(fact, reply=replace(fact.reply, usage=Usage(20, 6, 0, 0)))
+    fact = replied("Hello")
+    usage = replace(fact, reply=replace(fact.reply, usage=Usage(20, 6)))
     missing = replace(fact, reply=replace(fact.reply, usage=None))
-    assert len({block(fact), block(usage), block(missing)}) == 3
+    silent = replace(fact, reply=replace(fact.reply, usage=Usage()))
+    dear = replace(fact, cost=7)
+    assert len({block(fact), block(usage), block(missing), block(silent), block(dear)}) == 5
     assert "usage: null" in block(missing)
 
 
-def test_ids_of_calls() -> None:
-    call = ToolCall("c1.0", "search", '{"q": 1}', "call_abc")
-    fact = ModelReplied("m1.1", 1, 1, Reply(Assistant((call,)), "tool_calls", None, None, "x"))
-    text = block(fact)
+def test_ids_of_calls_and_thoughts() -> None:
+    parts = (Reasoning("c2VjcmV0", "openai/o3"), ToolCall("c1.0", "search", '{"q": 1}', "call_abc"))
+    text = block(ModelReplied("m1.1", 1, 1, Reply(Assistant(parts), "tool_calls", None, None, "x")))
     assert "c1.0" in text
-    assert "call_abc" not in text
+    assert "- kind: reasoning\n" in text
+    assert not any(word in text for word in ("call_abc", "c2VjcmV0", "o3"))
 
 
 def test_users_data_is_kept_whole() -> None:
-    """A user's own key that is named like one of ours is not ours."""
-    text = block(RunStopped("completed", output={"run": 1, "b": {"wire_id": 2, "a": []}, "package": {}}))
+    """A user's own key that is named like one of ours is not ours, and neither is its null."""
+    text = block(RunStopped("completed", output={"run": None, "b": {"wire_id": 2, "a": []}, "package": {}}))
     assert text.partition("output:\n")[2] == (
-        "      b:\n        a: []\n        wire_id: 2\n      package: {}\n      run: 1\n"
+        "      b:\n        a: []\n        wire_id: 2\n      package: {}\n      run: null\n"
     )
-
-
-TEXTS = st.text(
-    alphabet="ab \n\t\"\\:#-'|>&*![]{},%@`\u00e9\u2028\x85\u00a0\x07\U0001f600", max_size=12
-) | st.sampled_from(
-    ["", "null", "true", "No", "1", "1e3", "-", "~", "0x1f", "2026-01-31", "<<", "=", "a: b", "\ufeff", "a\n  ", "\n"]
-)
-VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(1 - 2**53, 2**53 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | TEXTS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
-    max_leaves=8,
-)
-
-
-class Loader(yaml.SafeLoader):
-    """YAML 1.2 scalars."""
-
-
-def construct(loader: Any, node: Any) -> Any:
-    return node.value if node.style else resolve(node.value)
-
-
-Loader.yaml_implicit_resolvers = {}
-Loader.add_constructor("tag:yaml.org,2002:str", construct)
 
 
 @given(VALUES)
@@ -144,8 +141,62 @@ def test_says_everything(value: Any) -> None:
     """The text is YAML, and reading it gives back all that was shown: nothing is lost, so no two values look alike."""
     text = canonical([Record(1, 0, 1, "", RunStopped("completed", output=value))] * 2)
     assert text.isascii() or all(line.replace("\t", " ").isprintable() for line in text.split("\n"))
-    read = yaml.load(text, Loader)  # noqa: S506  # a safe loader
-    assert [fact["run_stopped"]["output"] for fact in read] == [value, value]
+    assert [fact["run_stopped"]["output"] for fact in loaded(text)] == [value, value]
+
+
+def still(value: Any) -> Any:
+    """A value with everything volatile in it set to one thing."""
+    if isinstance(value, Struct):
+        hints = get_type_hints(type(value), include_extras=True)
+        changes = {
+            name: None if VOLATILE in getattr(hints[name], "__metadata__", ()) else still(getattr(value, name))
+            for name in value.__struct_fields__
+        }
+        return replace(value, **changes)
+    if isinstance(value, tuple):
+        return tuple(still(item) for item in value)
+    return value
+
+
+@given(ANY_FACT)
+def test_any_fact_can_be_built_again(fact: Fact) -> None:
+    """A fact's text gives the fact back, but for what is volatile: what is left out is known without being shown."""
+    ((name, shown),) = loaded(block(fact))[0].items()
+    for field, value in _required(type(fact)).items():
+        shown.setdefault(field, value)
+    built = msgspec.convert(_filled({"type": name, **shown}), type(fact))
+    assert still(built) == still(fact)
+
+
+def _required(cls: type) -> dict[str, Any]:
+    """Something for each volatile field that has no default."""
+    info = msgspec.inspect.type_info(cls)
+    assert isinstance(info, msgspec.inspect.StructType)
+    made: dict[str, Any] = {}
+    for field in info.fields:
+        if field.required and isinstance(field.type, msgspec.inspect.Metadata):
+            kind = type(field.type.type).__name__
+            made[field.name] = {"BoolType": False, "IntType": 0, "StrType": ""}.get(kind)
+    return made
+
+
+def _filled(plain: Any) -> Any:
+    """The same for parts inside."""
+    if isinstance(plain, list):
+        return [_filled(item) for item in plain]
+    if not isinstance(plain, dict):
+        return plain
+    inner = {
+        key: value if key in ("output", "fields", "params", "arguments") else _filled(value)
+        for key, value in plain.items()
+    }
+    if inner.get("kind") == "reasoning":
+        return {"opaque": "", "route": "", **inner}
+    if {"message", "finish"} <= inner.keys():
+        return {"wire_id": None, **inner}
+    if {"call", "depth"} <= inner.keys():
+        return {"run": "", **inner}
+    return inner
 
 
 def test_no_output_and_null_differ() -> None:
@@ -163,13 +214,52 @@ def test_fault() -> None:
         "      fields:\n"
         "        errors:\n"
         '          - "a: b"\n'
-        "      hint: null\n"
-        "    label: null\n"
     )
 
 
 def test_lines_of_a_text_are_lines() -> None:
-    fact: Any = RECORDS[0].fact
-    one = block(replace(fact, input=User((Text("a\nb\nc\n"),)))).splitlines()
-    two = block(replace(fact, input=User((Text("a\nB\nc\n"),)))).splitlines()
+    one = block(started(input=User((Text("a\nb\nc\n"),)))).splitlines()
+    two = block(started(input=User((Text("a\nB\nc\n"),)))).splitlines()
     assert sum(a != b for a, b in zip(one, two, strict=True)) == 1
+
+
+# --- children ----------------------------------------------------------------------------------------------
+
+CHILD = journal(started(run="run-1/c1.0", agent="billing"), STOPPED)
+PARENT = journal(
+    started(),
+    asked(),
+    replied("", "billing", "billing"),
+    ChildStarted("c1.0", "billing", "run-1/c1.0", Share(tokens=5)),
+    ChildStarted("c1.1", "billing", "run-1/c1.1", Share()),
+    ToolFinished("c1.0", (Text("Paid."),)),
+)
+
+
+def test_child_stands_inside() -> None:
+    text = canonical(PARENT.records(), {"run-1/c1.0": CHILD.records()})
+    assert "    journal:\n      - run_started:\n          agent: billing\n          rules: 2\n" in text
+    assert "\n          instructions: |-\n            You sort tickets.\n\n            Answer briefly.\n" in text
+    assert "\n      - run_stopped:\n          status: completed\n\n- tool_finished:\n" in text
+    told = loaded(text)
+    assert told[3]["child_started"]["journal"] == loaded(canonical(CHILD.records()))
+    assert "journal" not in told[5]["child_started"]
+
+
+def test_children_of_children() -> None:
+    middle = journal(
+        started(run="run-1/c1.0"),
+        asked(),
+        replied("", "deep"),
+        ChildStarted("c1.0", "deep", "run-1/c1.0/c1.0", Share()),
+    )
+    journals = {"run-1/c1.0": middle.records(), "run-1/c1.0/c1.0": CHILD.records()}
+    told = loaded(canonical(PARENT.records(), journals))
+    inner = told[3]["child_started"]["journal"][3]["child_started"]["journal"]
+    assert inner == loaded(canonical(CHILD.records()))
+
+
+def test_a_child_that_differs_is_seen() -> None:
+    other = journal(started(run="run-1/c1.0", agent="billing", params={}), STOPPED)
+    texts = {canonical(PARENT.records(), {"run-1/c1.0": child.records()}) for child in (CHILD, other)}
+    assert len({*texts, canonical(PARENT.records())}) == 3

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from agentrun.core.facts import Record, RunResumed
 from agentrun.errors import StorageError
 from agentrun.journal import file as module
 from agentrun.journal.file import FileJournal, read_file
 
-from ..packages import package
-from ..worlds import Scripted, completion, live
-
-JOURNAL = live(package(), Scripted([completion("Hello")]))
+from .journals import GOLDEN, JOURNAL, STOPPED, asked
 
 
 def write(path: Path) -> FileJournal:
@@ -60,6 +58,97 @@ def refused(journal: FileJournal, seq: int) -> StorageError:
     return caught.value
 
 
+# --- going on with a file -----------------------------------------------------------------------------------
+
+
+def halves(tmp_path: Path) -> Path:
+    """A file that an owner left in the middle."""
+    path = tmp_path / "journal.jsonl"
+    with FileJournal(path) as journal:
+        for record in JOURNAL.records()[:4]:
+            journal.append(record)
+    return path
+
+
+def test_goes_on(tmp_path: Path) -> None:
+    path = halves(tmp_path)
+    before = path.read_bytes()
+    with FileJournal(path, resume=True) as second:
+        assert second.epoch == 2
+        assert second.records() == JOURNAL.records()[:4]
+        assert second.head == JOURNAL.records()[4].prev
+        for record in JOURNAL.records()[4:]:
+            second.append(record)
+    assert path.read_bytes() == JOURNAL.text()
+    assert path.read_bytes().startswith(before)
+
+
+def test_every_owner_has_its_epoch(tmp_path: Path) -> None:
+    path = halves(tmp_path)
+    for epoch in (2, 3, 4):
+        with FileJournal(path, resume=True) as journal:
+            assert journal.epoch == epoch
+            seq = len(journal.records()) + 1
+            journal.append(Record(seq, 0, journal.epoch, journal.head, RunResumed("sha256:1")))
+    assert [record.epoch for record in read_file(path)] == [1, 1, 1, 1, 2, 3, 4]
+
+
+def test_an_owner_that_wrote_nothing_leaves_no_epoch(tmp_path: Path) -> None:
+    path = halves(tmp_path)
+    for _ in range(2):
+        with FileJournal(path, resume=True) as journal:
+            assert journal.epoch == 2
+
+
+def test_nothing_was_accepted_yet(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    FileJournal(path).__exit__(None, None, None)
+    with FileJournal(path, resume=True) as journal:
+        assert (journal.epoch, journal.records()) == (1, ())
+        journal.append(JOURNAL.records()[0])
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (JOURNAL.text().replace(b"Hello", b"Howdy"), "journal.damaged"),
+        (JOURNAL.text()[:-1], "journal.truncated"),
+        (JOURNAL.text().replace(b'"rules":2', b'"rules":3'), "recovery.failed"),
+    ],
+)
+def test_does_not_go_on_with_damage(tmp_path: Path, data: bytes, code: str) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(data)
+    with pytest.raises(StorageError) as caught:
+        FileJournal(path, resume=True)
+    assert caught.value.code == code
+    assert path.read_bytes() == data
+
+
+def test_does_not_go_on_with_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with pytest.raises(StorageError, match=r"storage\.failed"):
+        FileJournal(path, resume=True)
+    assert not path.exists()
+
+
+def test_goes_on_with_a_journal_of_an_earlier_release(tmp_path: Path) -> None:
+    """The old lines stay as they are; what follows is written under today's rules."""
+    path = tmp_path / "journal.jsonl"
+    old = (GOLDEN / "v1" / "repaired.jsonl").read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(old[:4]))
+    with FileJournal(path, resume=True) as journal:
+        for fact in (RunResumed("sha256:1"), asked(2), STOPPED):
+            seq = len(journal.records()) + 1
+            journal.append(Record(seq, 0, journal.epoch, journal.head, fact))
+    assert path.read_bytes().startswith(b"".join(old[:4]))
+    records = tuple(read_file(path))
+    assert [record.fact for record in records[4:]] == [RunResumed("sha256:1"), asked(2), STOPPED]
+    assert [record.epoch for record in records] == [1, 1, 1, 1, 2, 2, 2]
+    with FileJournal(path, resume=True) as journal:
+        assert journal.records() == records
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
 def test_full_disk(tmp_path: Path) -> None:
     with FileJournal(tmp_path / "journal.jsonl") as journal, Path("/dev/full").open("wb", buffering=0) as full:
@@ -102,7 +191,7 @@ def test_damage(tmp_path: Path) -> None:
     path.write_bytes(JOURNAL.text().replace(b"Hello", b"Howdy"))
     with pytest.raises(StorageError) as caught:
         list(read_file(path))
-    assert (caught.value.code, caught.value.fields["seq"]) == ("journal.damaged", 4)
+    assert (caught.value.code, caught.value.fields["seq"]) == ("journal.damaged", 13)
 
 
 def test_torn_last_line(tmp_path: Path) -> None:

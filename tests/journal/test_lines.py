@@ -1,6 +1,6 @@
 """The chain of lines: what is written is read, and nothing else is."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -9,25 +9,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agentrun.canon import compact, text_hash
-from agentrun.core.facts import Record
+from agentrun.core.facts import RULES, Fact, ModelTold, Record, RunResumed
+from agentrun.core.messages import said
 from agentrun.errors import InternalError, StorageError
 from agentrun.journal import lines as module
 from agentrun.journal.lines import GENESIS, Chain, read
-from agentrun.journal.memory import MemoryJournal
 
-from ..packages import typed
-from ..worlds import BAD, GOOD, Scripted, completion, live
+from .journals import ANY_FACT, JOURNAL, LINES, journal, started
 
 
-def journal() -> MemoryJournal:
-    return live(typed(), Scripted([completion(BAD), completion(GOOD)]))
-
-
-JOURNAL = journal()
-LINES = JOURNAL.text().split(b"\n")[:-1]
-
-
-def damage(lines: list[bytes], head: str | None = JOURNAL.head) -> int | None:
+def damage(lines: Sequence[bytes], head: str | None = JOURNAL.head) -> int | None:
     """The record at which reading stops, None if all is read."""
     seq: int | None = None
     try:
@@ -43,6 +34,13 @@ def test_round_trip() -> None:
     assert damage([], None) is None
 
 
+@given(st.lists(ANY_FACT, max_size=3))
+def test_any_fact(facts: list[Fact]) -> None:
+    """What is written is read, whatever the facts say."""
+    made = journal(started(), *facts)
+    assert tuple(read(made.text().split(b"\n")[:-1], made.head)) == made.records()
+
+
 def test_chain() -> None:
     records = JOURNAL.records()
     assert [record.seq for record in records] == list(range(1, len(LINES) + 1))
@@ -54,8 +52,9 @@ def test_chain() -> None:
 
 def test_lines_are_plain_json() -> None:
     assert LINES[1] == (
-        b'{"at":0,"epoch":1,"fact":{"attempt":1,"effect":"m1.1","reserved":100,"route":"openai/gpt-4.1-mini","turn":1,'
-        b'"type":"model_asked"},"prev":"%s","seq":2}' % text_hash(LINES[0]).encode()
+        b'{"at":2000,"epoch":1,"fact":{"attempt":1,"cost":0,"effect":"m1.1","hidden":[],"purpose":"answer",'
+        b'"reserved":100,"route":"openai/gpt-4.1-mini","turn":1,"type":"model_asked"},"prev":"%s","seq":2}'
+        % text_hash(LINES[0]).encode()
     )
 
 
@@ -114,6 +113,51 @@ def test_written_otherwise(change: Any) -> None:
     changed = change(LINES[1])
     assert changed != LINES[1]
     assert damage([LINES[0], changed], None) == 2
+
+
+def test_a_default_must_be_written() -> None:
+    """A line without a field that has a default means the same, and is not what writing gives."""
+    changed = LINES[1].replace(b'"cost":0,', b"")
+    assert changed != LINES[1]
+    assert damage([LINES[0], changed], None) == 2
+
+
+# --- versions ----------------------------------------------------------------------------------------------
+
+
+def refused(lines: list[bytes]) -> StorageError:
+    with pytest.raises(StorageError) as caught:
+        list(read(lines))
+    return caught.value
+
+
+def test_of_a_later_release() -> None:
+    """Not damaged, and not readable: neither its facts nor their meaning are known here."""
+    error = refused([compact(replace(JOURNAL.records()[0], fact=started(rules=RULES + 1)))])
+    assert (error.code, error.exit_code) == ("recovery.failed", 7)
+    assert error.fields == {"seq": 1, "rules": RULES + 1}
+    strange = b'{"at":1,"epoch":1,"fact":{"rules":99,"type":"run_started","unheard":[]},"prev":"x","seq":1}'
+    assert refused([strange]).code == "recovery.failed"
+
+
+@pytest.mark.parametrize("rules", [b"0", b"-1", b"true", b'"2"', b"2.0", b"null"])
+def test_versions_that_never_were(rules: bytes) -> None:
+    assert b'"rules":2' in LINES[0]
+    error = refused([LINES[0].replace(b'"rules":2', b'"rules":' + rules)])
+    assert (error.code, error.fields) == ("journal.damaged", {"seq": 1})
+
+
+def test_a_journal_begins_with_a_run() -> None:
+    error = refused([compact(replace(JOURNAL.records()[0], fact=JOURNAL.records()[1].fact))])
+    assert (error.code, error.fields) == ("journal.damaged", {"seq": 1})
+
+
+def test_a_text_that_speaks_of_another_owner() -> None:
+    """Only a fact says under which rules an owner writes."""
+    told = ModelTold("follow_up", (said('"type":"run_resumed"'), said("run_resumed")))
+    params = {"fact": {"type": "run_resumed", "rules": 99}, "run_resumed": "run_resumed"}
+    made = journal(started(params=params), told, RunResumed("sha256:1"), told)
+    assert tuple(read(made.text().split(b"\n")[:-1])) == made.records()
 
 
 def test_wrong_beginning() -> None:

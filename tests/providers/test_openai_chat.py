@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.core.effects import ModelRequest
-from agentrun.core.facts import Fault
+from agentrun.core.facts_base import Fault
 from agentrun.core.messages import (
     Assistant,
     Message,

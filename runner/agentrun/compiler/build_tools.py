@@ -57,12 +57,9 @@ def build_tool(spec: Spec, name: str, agents: MappingOf[str, Child]) -> made.Too
 
 
 def _common(spec: Spec, tool: written.Tool, description: str | None = None) -> dict[str, Any]:
-    default = "read" if isinstance(tool, written.HttpTool) and tool.method in ("GET", "HEAD") else "at_most_once"
-    effect = default if tool.effect is UNSET else tool.effect
     return {
         "description": (description or "") if tool.description is UNSET else tool.description,
-        "effect": effect,
-        "parallel": effect == "read" if tool.parallel is UNSET else tool.parallel,
+        **_effect(tool),
         "timeout": milliseconds(spec.agent.limits.tool_timeout if tool.timeout is UNSET else tool.timeout),
         "visible": None if tool.visible is UNSET else tool.visible,
         "observation": tool.observation,
@@ -70,6 +67,15 @@ def _common(spec: Spec, tool: written.Tool, description: str | None = None) -> d
         "aborts_siblings": tool.aborts_siblings,
         "on_denied": tool.on_denied,
     }
+
+
+def _effect(tool: written.Tool) -> dict[str, Any]:
+    """`effect` and `parallel`. A sub-agent has no effect of its own: its tools have."""
+    if isinstance(tool, written.AgentTool):
+        return {"parallel": tool.parallel is True}
+    default = "read" if isinstance(tool, written.HttpTool) and tool.method in ("GET", "HEAD") else "at_most_once"
+    effect = default if tool.effect is UNSET else tool.effect
+    return {"effect": effect, "parallel": effect == "read" if tool.parallel is UNSET else tool.parallel}
 
 
 def _arguments(spec: Spec, name: str, tool: written.ArgsTool, read: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -11,23 +11,13 @@ from msgspec import UNSET
 from agentrun.compiler.conditions import check_condition, constant
 from agentrun.compiler.patterns import pattern_problems
 from agentrun.compiler.resolve import Spec
-from agentrun.compiler.targets import Subjects, covers, matches
+from agentrun.compiler.targets import Subjects, covers
 from agentrun.core.condition import VARIABLES
+from agentrun.core.names import matches
+from agentrun.core.package import LEGAL_RULINGS, RULINGS
 from agentrun.spec.problems import Place, Problem, did_you_mean, quoted
 from agentrun.spec.tree import Scalar, Sequence, at, place_of
 from agentrun.spec.v1.policy import TARGET, Rule
-
-RULINGS = ("allow", "modify", "ask", "defer", "deny", "interrupt")
-LEGAL: dict[str, tuple[str, ...]] = {
-    "run_start": ("allow", "deny", "interrupt"),
-    "input": ("allow", "ask", "defer", "deny", "interrupt"),
-    "model_request": ("allow", "modify", "deny", "interrupt"),
-    "tool_call": RULINGS,
-    "tool_result": ("allow", "modify", "deny", "interrupt"),
-    "output": RULINGS,
-    "delivery": RULINGS,
-}
-"""Which rulings are legal at which stage."""
 
 Args = MappingOf[str, Collection[str] | None]
 
@@ -98,9 +88,9 @@ class PolicyLint:
             yield Problem(self._place(index), "spec.rulings", message, hint)
             return
         ruling = rulings[0]
-        if ruling not in LEGAL[rule.on]:
+        if ruling not in LEGAL_RULINGS[rule.on]:
             message = f"{ruling} is not legal on {rule.on}"
-            hint = f"legal there: {', '.join(LEGAL[rule.on])}"
+            hint = f"legal there: {', '.join(LEGAL_RULINGS[rule.on])}"
             yield Problem(self._place(index, ruling, key=True), "spec.illegal_ruling", message, hint)
         else:
             yield from self._rewriting(index, rule, ruling)

@@ -53,15 +53,15 @@ def _error(schema: dict[str, Any], value: Any) -> str | None:
 
 def rendered_instructions(package: Package, values: Mapping[str, Any]) -> str:
     """The system prompt."""
-    return "\n\n".join(_rendered(part, values, "instructions") for part in package.instructions)
+    return "\n\n".join(rendered(part, values, "instructions") for part in package.instructions)
 
 
 def rendered_input(package: Package, values: Mapping[str, Any]) -> str | None:
     """The default message, if the package has one."""
-    return None if package.input is None else _rendered(package.input, values, "input")
+    return None if package.input is None else rendered(package.input, values, "input")
 
 
-def _rendered(source: str, values: Mapping[str, Any], what: str) -> str:
+def rendered(source: str, values: Mapping[str, Any], what: str) -> str:
     try:
         return render(source, values)
     except TemplateStopped as stopped:

@@ -1,33 +1,15 @@
 """Which tools a target of a rule names.
 
-Rule 1  An exact name matches exactly; `*` stands for any text, also none, and only where it is written.
-Rule 2  Matching is linear: a target with sixty stars is as cheap as one with none.
-Rule 3  The tools of an MCP server are not known here. What is known is which of them the agent may see (its `tools:`),
-        as names or globs; a target names them if the two have a tool in common.
+The tools of an MCP server are not known here. What is known is which of them the agent may see (its `tools:`), as names
+or globs; a target names them if the two have a tool in common.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from agentrun.core.names import matches
 from agentrun.spec.v1.tools import McpTool, Tool
-
-
-def matches(target: str, name: str) -> bool:
-    """Whether a target names a tool: exactly, or by a glob."""
-    first, *inner = target.split("*")
-    if not inner:
-        return target == name
-    last = inner.pop()
-    at, end = len(first), len(name) - len(last)
-    if at > end or not name.startswith(first) or not name.endswith(last):
-        return False
-    for part in inner:
-        at = name.find(part, at, end)
-        if at < 0:
-            return False
-        at += len(part)
-    return True
 
 
 def meet(one: str, other: str) -> bool:

@@ -1,43 +1,178 @@
-"""What a model call may cost before it is made, and what it did cost after.
+"""What a run may spend, what a model call may cost before it is made, and what it did cost after.
 
-Rule 1  Tokens are reserved before a call: the estimated input, and the longest reply if there is a limit to it.
-        A call starts only if used + reserved ≤ limit.
-Rule 2  After the call the reported usage counts. What was not reported counts as reserved, never as 0. A reply
-        that overshoots is kept.
+Rule 1  Tokens and money are reserved before a call: the estimated input, and the longest reply if there is a limit to
+        it. A call starts only if used + reserved ≤ limit.
+Rule 2  After the call the reported usage counts. What was not reported counts as reserved, never as 0, and never as
+        less than what was reported of it. A reply that overshoots is kept.
 Rule 3  The estimate errs on the high side: three bytes a token. It is made once for each message.
+Rule 4  A child has the smaller of its own budget and its share of its parent's. Children that are started together
+        share what is left, so that they cannot overshoot together.
 """
 
 from __future__ import annotations
 
+from typing import assert_never
+
+from msgspec.structs import replace
+
 from agentrun.canon import compact
-from agentrun.core.messages import Message, ToolCall, Usage
-from agentrun.core.package import Package
+from agentrun.core.effects import ModelRequest
+from agentrun.core.facts_base import Fault, Share
+from agentrun.core.messages import File, Image, Message, Reasoning, Refusal, Text, ToolCall, Usage
+from agentrun.core.package import Package, Price
 from agentrun.core.state import State
 
 BYTES_PER_TOKEN = 3
 TOKENS_PER_MESSAGE = 4
+TOKENS_PER_IMAGE = 2000
+MILLION = 1_000_000
+HOLDING = ("started", "lost", "asleep", "ready")
+"""Statuses in which a child holds its share."""
+TO_COUNT = ("new", "asking", "deferred", "ready")
+"""Statuses in which a call may still run for the first time: it is a call that children cannot have."""
 
 
 def estimated(message: Message) -> int:
     """Tokens of a message, as a model would read it."""
-    texts = (part.tool + part.arguments if isinstance(part, ToolCall) else part.text for part in message.parts)
-    return TOKENS_PER_MESSAGE + sum(_tokens(text.encode("utf-8", "replace")) for text in texts)
+    tokens = TOKENS_PER_MESSAGE
+    for part in message.parts:
+        match part:
+            case Text() | Refusal():
+                tokens += _tokens(part.text)
+            case ToolCall():
+                tokens += _tokens(part.tool + part.arguments)
+            case Image():
+                tokens += TOKENS_PER_IMAGE
+            case File():
+                tokens += -(-part.size // BYTES_PER_TOKEN)
+            case Reasoning():
+                tokens += _tokens(part.opaque)
+            case _:
+                assert_never(part)
+    return tokens
 
 
-def reservation(package: Package, state: State) -> int:
-    """Tokens to reserve for the next call."""
-    assert state.started is not None
-    schema = b"" if package.output.schema is None else compact(package.output.schema)
-    around = TOKENS_PER_MESSAGE + _tokens(state.started.instructions.encode("utf-8", "replace")) + _tokens(schema)
-    return around + state.estimate + (package.model.max_output_tokens or 0)
+def input_estimate(request: ModelRequest, messages: int) -> int:
+    """Tokens of a request whose messages are estimated already."""
+    offered = compact(request.tools) if request.tools else b""
+    schema = b"" if request.output is None else compact(request.output)
+    return TOKENS_PER_MESSAGE + _tokens(request.instructions) + _size(schema) + _size(offered) + messages
+
+
+def reserved_cost(price: Price | None, tokens: int, longest_reply: int) -> int:
+    """Micro-dollars that a call may cost."""
+    return 0 if price is None else _dollars(tokens * price.input + longest_reply * price.output)
 
 
 def settled(usage: Usage | None, reserved: int) -> int:
     """Tokens that a call counts for."""
-    if usage is None or usage.input is None or usage.output is None:
-        return reserved
-    return usage.input + usage.output
+    usage = usage or Usage()
+    reported = (usage.input or 0) + (usage.output or 0)
+    return max(reported, reserved) if usage.input is None or usage.output is None else reported
 
 
-def _tokens(text: bytes) -> int:
-    return -(-len(text) // BYTES_PER_TOKEN)
+def cost_of(price: Price | None, usage: Usage | None, reserved: int) -> int:
+    """Micro-dollars that a call counts for."""
+    if price is None:
+        return 0
+    usage = usage or Usage()
+    read, written = usage.input or 0, usage.output or 0
+    cached = min(usage.cached or 0, read)
+    reported = _dollars((read - cached) * price.input + cached * price.cached_input + written * price.output)
+    return max(reported, reserved) if usage.input is None or usage.output is None else reported
+
+
+def allowance(package: Package, state: State) -> Share:
+    """What the run may spend: its own budgets, and its share of its parent's."""
+    own, parent = package.budgets, state.started.parent if state.started else None
+    share = parent.share if parent else Share()
+    return Share(
+        tokens=_least(own.tokens, share.tokens),
+        cost=_least(own.cost, share.cost),
+        time=_time(package, state),
+        tool_calls=_least(own.tool_calls, share.tool_calls),
+    )
+
+
+def carved(package: Package, state: State, about_to_start: list[Share], among: int) -> Share:
+    """What one of several children may spend: its part of what is left, without what other children hold."""
+    limit, meter = allowance(package, state), state.meter
+    held = [call.share for call in state.calls if call.share is not None and call.status in HOLDING] + about_to_start
+    calls = meter.tool_calls + sum(call.status in TO_COUNT and not call.counted for call in state.calls)
+    return Share(
+        tokens=_part(limit.tokens, meter.tokens + sum(share.tokens or 0 for share in held), among),
+        cost=_part(limit.cost, meter.cost + sum(share.cost or 0 for share in held), among),
+        time=None if limit.time is None else max(limit.time - state.elapsed, 0),
+        tool_calls=_part(limit.tool_calls, calls + sum(share.tool_calls or 0 for share in held), among),
+    )
+
+
+def in_time(share: Share, timeout: int) -> Share:
+    """The same for a child that has its own limit of time, in milliseconds."""
+    return replace(share, time=_least(timeout, share.time))
+
+
+def overspent(package: Package, state: State, tokens: int, cost: int) -> Fault | None:
+    """Why a call that may take so much cannot be made."""
+    limit = allowance(package, state)
+    if limit.tokens is not None and state.meter.tokens + tokens > limit.tokens:
+        left = max(limit.tokens - state.meter.tokens, 0)
+        message = f"the next call may take {tokens} tokens, and {left} of {limit.tokens} are left"
+        fields = {"used": state.meter.tokens, "reserved": tokens, "limit": limit.tokens}
+        return Fault("budget.tokens", message, fields, "raise budgets.tokens, or lower model.max_output_tokens")
+    if limit.cost is not None and state.meter.cost + cost > limit.cost:
+        left = max(limit.cost - state.meter.cost, 0)
+        message = f"the next call may cost {cost} micro-dollars, and {left} of {limit.cost} are left"
+        fields = {"used": state.meter.cost, "reserved": cost, "limit": limit.cost}
+        return Fault("budget.cost", message, fields, "raise budgets.cost, or lower model.max_output_tokens")
+    return None
+
+
+def out_of_time(package: Package, state: State) -> Fault:
+    """That the run has taken too long."""
+    limit = _time(package, state)
+    fields = {"used": state.elapsed, "reserved": 0, "limit": limit}
+    return Fault("budget.time", f"the run has taken {state.elapsed} ms of {limit}", fields, "raise budgets.time")
+
+
+def deadline(package: Package, state: State) -> int | None:
+    """The first moment at which the run has taken too long."""
+    limit = _time(package, state)
+    return None if limit is None else state.began + state.paused + limit + 1
+
+
+def _time(package: Package, state: State) -> int | None:
+    own, parent = package.budgets.time, state.started.parent if state.started else None
+    return _least(own, parent.share.time) if parent else own
+
+
+def out_of_calls(package: Package, state: State, wanted: int) -> Fault | None:
+    """Why so many calls cannot be started."""
+    limit = allowance(package, state).tool_calls
+    if limit is None or state.meter.tool_calls + wanted <= limit:
+        return None
+    used = state.meter.tool_calls
+    message = f"{wanted} calls want to run, and {max(limit - used, 0)} of {limit} are left"
+    return Fault(
+        "budget.tool_calls", message, {"used": used, "reserved": wanted, "limit": limit}, "raise budgets.tool_calls"
+    )
+
+
+def _least(one: int | None, two: int | None) -> int | None:
+    return one if two is None else two if one is None else min(one, two)
+
+
+def _part(limit: int | None, used: int, among: int) -> int | None:
+    return None if limit is None else max(limit - used, 0) // among
+
+
+def _dollars(millionths: int) -> int:
+    return -(-millionths // MILLION)
+
+
+def _tokens(text: str) -> int:
+    return _size(text.encode("utf-8", "replace"))
+
+
+def _size(data: bytes) -> int:
+    return -(-len(data) // BYTES_PER_TOKEN)

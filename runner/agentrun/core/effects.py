@@ -11,9 +11,22 @@ from typing import Any, TypeAlias, assert_never
 
 from msgspec import Struct
 
-from agentrun.core.facts import Fact, ModelAsked
+from agentrun.core.facts import DeliveryStarted, Fact, ModelAsked, Parent, Purpose
+from agentrun.core.facts_calls import ChildStarted, ToolStarted
+from agentrun.core.facts_gates import HookAsked, Point
 from agentrun.core.messages import Transcript
-from agentrun.core.package import Model, Route
+from agentrun.core.package import Hook, Model, Package, Route
+from agentrun.core.package_sinks import Sink
+from agentrun.core.package_tools import Tool
+
+
+class OfferedTool(Struct, frozen=True):
+    """A tool as the model sees it."""
+
+    name: str
+    description: str
+    args: dict[str, Any]
+    """JSON Schema of its arguments."""
 
 
 class ModelRequest(Struct, frozen=True):
@@ -26,6 +39,7 @@ class ModelRequest(Struct, frozen=True):
     messages: Transcript
     output: dict[str, Any] | None
     """The schema that the answer is to keep."""
+    tools: tuple[OfferedTool, ...] = ()
 
 
 class AskModel(Struct, frozen=True):
@@ -36,18 +50,109 @@ class AskModel(Struct, frozen=True):
     attempt: int
     reserved: int
     """Tokens that it may take."""
+    cost: int
+    """Micro-dollars that it may take."""
     request: ModelRequest
+    purpose: Purpose = "answer"
+    hidden: tuple[str, ...] = ()
+    """Tools that are not offered this time."""
+    gap: int = 0
+    """The longest silence in the reply, in milliseconds."""
+    time: int = 0
+    """The longest that it may take, in milliseconds."""
 
 
-Effect: TypeAlias = AskModel
+class RunTool(Struct, frozen=True):
+    """Run one call."""
+
+    id: str
+    """The call's id."""
+    name: str
+    """The tool's name as the model knows it."""
+    tool: Tool
+    arguments: dict[str, Any]
+    key: str
+    """Idempotency key: the same when the call is run again."""
+    max_lines: int
+    """Lines of its result that the model reads."""
+    max_bytes: int
+    """Bytes of its result that the model reads."""
+
+
+class RunChild(Struct, frozen=True):
+    """Run a sub-agent, or go on with it if it has a journal already."""
+
+    id: str
+    """The call's id."""
+    name: str
+    """The tool's name."""
+    run: str
+    """The child's run."""
+    package: Package
+    params: dict[str, Any]
+    message: str | None
+    """Null: the child's own input."""
+    parent: Parent
+    max_lines: int
+    """Lines of its answer that the model reads."""
+    max_bytes: int
+    """Bytes of its answer that the model reads."""
+
+
+class AskHook(Struct, frozen=True):
+    """Ask a hook what it has to say."""
+
+    id: str
+    hook: Hook
+    point: Point
+    subject: str
+    target: str
+    """The tool, or the subject itself."""
+    value: Any
+    """What it is about: arguments, or a text."""
+
+
+class Deliver(Struct, frozen=True):
+    """Give the answer to a sink."""
+
+    id: str
+    name: str
+    sink: Sink
+    text: str
+    output: Any
+    """The parsed answer; UNSET when there is no contract."""
+    key: str
+    """Who delivers twice delivers under the same key."""
+
+
+Effect: TypeAlias = AskModel | RunTool | RunChild | AskHook | Deliver
 
 
 def intent(effect: Effect) -> Fact:
     """The fact that says what is about to be done."""
     match effect:
         case AskModel():
-            route = effect.request.route
-            name = f"{route.provider}/{route.name}"
-            return ModelAsked(effect.id, effect.turn, effect.attempt, name, effect.reserved)
+            return ModelAsked(
+                effect=effect.id,
+                turn=effect.turn,
+                attempt=effect.attempt,
+                route=route_name(effect.request.route),
+                reserved=effect.reserved,
+                cost=effect.cost,
+                purpose=effect.purpose,
+                hidden=effect.hidden,
+            )
+        case RunTool():
+            return ToolStarted(effect.id, effect.name, effect.key)
+        case RunChild():
+            return ChildStarted(effect.id, effect.name, effect.run, effect.parent.share)
+        case AskHook():
+            return HookAsked(effect.id, effect.hook.id, effect.point, effect.subject)
+        case Deliver():
+            return DeliveryStarted(effect.name)
         case _:
             assert_never(effect)
+
+
+def route_name(route: Route) -> str:
+    return f"{route.provider}/{route.name}"

@@ -8,7 +8,7 @@ Rule 4  A field marked VOLATILE differs between two runs that mean the same; the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, Struct
@@ -20,7 +20,7 @@ Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "u
 """Why a reply ended. `unknown`: the provider gave a reason that is not in this list, or none."""
 
 
-class _Part(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+class _Part(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="kind"):
     """Base of what messages are made of."""
 
 
@@ -38,6 +38,40 @@ class Refusal(_Part, frozen=True, tag="refusal"):
     """Its words."""
 
 
+class Reasoning(_Part, frozen=True, tag="reasoning"):
+    """What a model thought. It goes back to the route it came from and to no other."""
+
+    opaque: Annotated[str, VOLATILE]
+    """The provider's own form of it, as it was sent."""
+    route: Annotated[str, VOLATILE]
+    """provider/model."""
+
+
+class Image(_Part, frozen=True, tag="image"):
+    """A picture, by the hash of its bytes."""
+
+    media_type: str
+    blob: str
+    """`sha256:` and the hash; the content port has the bytes."""
+    size: int
+    """Bytes."""
+
+
+class File(_Part, frozen=True, tag="file"):
+    """A document, by the hash of its bytes."""
+
+    name: str
+    media_type: str
+    blob: str
+    """`sha256:` and the hash; the content port has the bytes."""
+    size: int
+    """Bytes."""
+
+
+Content: TypeAlias = Text | Image | File
+"""What people and tools say."""
+
+
 class ToolCall(_Part, frozen=True, tag="tool_call"):
     """A call that the model asks for."""
 
@@ -51,29 +85,29 @@ class ToolCall(_Part, frozen=True, tag="tool_call"):
     """The provider's own id of the call."""
 
 
-class _Message(Struct, frozen=True, forbid_unknown_fields=True, tag_field="role"):
+class _Message(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="role"):
     """Base of all messages."""
 
 
 class User(_Message, frozen=True, tag="user"):
     """What the user, or the runtime on the user's behalf, says."""
 
-    parts: tuple[Text, ...]
+    parts: tuple[Content, ...]
 
 
 class Assistant(_Message, frozen=True, tag="assistant"):
     """What the model says."""
 
-    parts: tuple[Text | Refusal | ToolCall, ...]
+    parts: tuple[Text | Refusal | Reasoning | ToolCall, ...]
 
     @property
     def text(self) -> str:
         """All it says in words."""
-        return "".join(part.text for part in self.parts if not isinstance(part, ToolCall))
+        return "".join([part.text for part in self.parts if isinstance(part, _WORDS)])
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+        return tuple([part for part in self.parts if isinstance(part, ToolCall)])
 
     @property
     def refused(self) -> bool:
@@ -85,13 +119,24 @@ class ToolResult(_Message, frozen=True, tag="tool"):
 
     call: str
     """The derived id of the call."""
-    parts: tuple[Text, ...]
+    parts: tuple[Content, ...]
 
 
+_WORDS = (Text, Refusal)
 Message: TypeAlias = User | Assistant | ToolResult
 
 
-class Usage(Struct, frozen=True, forbid_unknown_fields=True):
+def said(text: str) -> User:
+    """A message of one text."""
+    return User((Text(text),))
+
+
+def words(parts: tuple[Content, ...]) -> str:
+    """The texts among parts."""
+    return "".join(part.text for part in parts if isinstance(part, Text))
+
+
+class Usage(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Tokens, as the provider counted them. Null: it did not say."""
 
     input: int | None = None
@@ -122,7 +167,7 @@ def _plus(one: int | None, two: int | None) -> int | None:
     return None if one is None or two is None else one + two
 
 
-class Reply(Struct, frozen=True, forbid_unknown_fields=True):
+class Reply(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """One whole answer of a model."""
 
     message: Assistant
@@ -156,17 +201,25 @@ class Transcript:
 
     __slots__ = ("_length", "_messages")
 
-    def __init__(self, messages: tuple[Message, ...] = ()) -> None:
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
         self._messages = list(messages)
         self._length = len(self._messages)
 
-    def plus(self, message: Message) -> Transcript:
+    def plus(self, *messages: Message) -> Transcript:
         longer = Transcript()
         whole = len(self._messages) == self._length
         longer._messages = self._messages if whole else self._messages[: self._length]
-        longer._messages.append(message)
-        longer._length = self._length + 1
+        longer._messages.extend(messages)
+        longer._length = self._length + len(messages)
         return longer
+
+    def since(self, start: int) -> tuple[Message, ...]:
+        """The messages from an index on."""
+        return tuple(self._messages[start : self._length])
+
+    def until(self, end: int) -> tuple[Message, ...]:
+        """The messages before an index."""
+        return tuple(self._messages[: min(end, self._length)])
 
     def __len__(self) -> int:
         return self._length

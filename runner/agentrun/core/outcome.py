@@ -6,10 +6,26 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from agentrun.core.facts import Fault, Label, Status
-from agentrun.core.messages import Usage
+from agentrun.core.facts import Label, Status
+from agentrun.core.facts_base import Fault
+from agentrun.core.messages import Assistant, Message, Text, ToolResult, Usage
 from agentrun.core.state import State
-from agentrun.errors import Retry, code_of
+from agentrun.errors import SUSPENDED_EXIT, Retry, code_of
+
+
+class Question(Struct, frozen=True):
+    """What a person is asked."""
+
+    subject: str
+    """The call's id, or `input`, `output`, `deliver:` and a sink's name."""
+    question: str
+    """Hash of all that it is about; an answer names it."""
+    target: str
+    """The tool or the sink, or the stage."""
+    value: Any
+    """What would go ahead: arguments or a text."""
+    rules: tuple[str, ...]
+    reason: str | None
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -29,6 +45,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
     turns: int
     usage: Usage
     """Summed over all calls. Null: a call did not report it."""
+    tokens: int
+    """What counts against the budget: what was reported, and where nothing was, what was reserved. With children's."""
+    cost: int
+    """Micro-dollars, with children's. 0 also when the model has no price."""
+    tool_calls: int
+    """Calls that ran, with children's."""
     fault: Fault | None
     """Why the run failed."""
 
@@ -50,6 +72,24 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return code_of(self.fault.code).exit if self.fault else 0
 
 
+class Suspended(Struct, frozen=True, kw_only=True):
+    """A run that waits for somebody outside. It is not over: it can be resumed."""
+
+    run: str
+    agent: str
+    questions: tuple[Question, ...]
+    """What people are asked."""
+    waits_for: tuple[str, ...]
+    """Calls whose outcome is not known, that a rule deferred, or whose child waits."""
+    exit_code: int = SUSPENDED_EXIT
+
+
+def suspended(state: State, questions: tuple[Question, ...], waits_for: tuple[str, ...]) -> Suspended:
+    """What a run waits for."""
+    assert state.started is not None
+    return Suspended(run=state.started.run, agent=state.started.agent, questions=questions, waits_for=waits_for)
+
+
 def outcome_of(state: State) -> Outcome:
     """The outcome of a stopped run."""
     assert state.started is not None
@@ -61,10 +101,31 @@ def outcome_of(state: State) -> Outcome:
         agent=state.started.agent,
         status=stopped.status,
         replayed=state.started.replayed,
-        answer=state.reply.message.text if completed and state.reply else None,
+        answer=answer_of(state) if completed else None,
         output=stopped.output,
         label=stopped.label,
         turns=state.turns,
-        usage=state.usage,
+        usage=state.meter.usage,
+        tokens=state.meter.tokens,
+        cost=state.meter.cost,
+        tool_calls=state.meter.tool_calls,
         fault=stopped.fault,
     )
+
+
+def answer_of(state: State) -> str:
+    """The text that the run gives: the reply's, unless a terminal tool, a hook or a rule made it another."""
+    if state.answer is not None:
+        return state.answer
+    return state.kept + (state.reply.message.text if state.reply else "")
+
+
+def conversation(state: State) -> tuple[Message, ...]:
+    """What a later run of the session reads of this one. Every call in it has its result."""
+    messages = tuple(state.transcript)
+    if state.stopped is not None and state.stopped.status == "completed":
+        return (*messages, Assistant((Text(answer_of(state)),))) if state.in_turn else messages
+    if state.reply is None or not state.in_turn:
+        return messages
+    results = (ToolResult(call.call.id, call.parts) for call in state.calls)
+    return (*messages, state.reply.message, *results)

@@ -8,7 +8,6 @@ Rule 4  Errors are written for the model that has to repair the answer: where it
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -18,6 +17,7 @@ from msgspec import Struct
 
 from agentrun.canon import compact
 from agentrun.core.package import Output
+from agentrun.core.schemas import validator
 from agentrun.errors import PackageError
 
 MAX_ERRORS = 10
@@ -45,7 +45,7 @@ def check(answer: str, contract: Output) -> Checked:
     parsed = parse(answer, max_bytes=contract.max_bytes, max_depth=contract.max_depth)
     if isinstance(parsed, Broken):
         return parsed
-    found = islice(_validator(compact(contract.schema)).iter_errors(parsed.value), MAX_ERRORS + 1)
+    found = islice(validator(compact(contract.schema)).iter_errors(parsed.value), MAX_ERRORS + 1)
     errors = [f"{_pointer(error.instance_path)}: {error.message}"[:MAX_ERROR] for error in found]
     more = ["there are more errors"] if len(errors) > MAX_ERRORS else []
     return Broken((*sorted(errors[:MAX_ERRORS]), *more)) if errors else parsed
@@ -56,7 +56,7 @@ def refuse_unusable(contract: Output) -> None:
     if contract.schema is None:
         return
     try:
-        _validator(compact(contract.schema))
+        validator(compact(contract.schema))
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         message = f"the output schema cannot be used: {str(error).splitlines()[0]}"
         raise PackageError("package.invalid", message, fields={"pointer": "/output/schema"}) from error
@@ -87,16 +87,14 @@ def _too_deep(limit: int) -> str:
 
 def _measure(value: Any) -> tuple[int, int]:
     """How many keys all objects of a value have together, and how deep it nests. A scalar has depth 0."""
-    keys, depth, level = 0, 0, [value]
+    keys, depth, level = 0, 0, [value] if isinstance(value, dict | list) else []
     while level:
+        depth += 1
         below: list[Any] = []
         for item in level:
-            if isinstance(item, dict):
-                keys += len(item)
-                below += item.values()
-            elif isinstance(item, list):
-                below += item
-        depth += any(isinstance(item, dict | list) for item in level)
+            keys += len(item) if isinstance(item, dict) else 0
+            inner = item.values() if isinstance(item, dict) else item
+            below += [each for each in inner if isinstance(each, dict | list)]
         level = below
     return keys, depth
 
@@ -109,16 +107,6 @@ def _written_keys(text: str) -> int:
     """
     outside = text.replace("\\\\", "").replace('\\"', "").split('"')[::2]
     return sum(piece.count(":") for piece in outside)
-
-
-@lru_cache(maxsize=256)
-def _validator(schema: bytes) -> jsonschema_rs.Validator:
-    return jsonschema_rs.validator_for(
-        schema.decode(),
-        offline=True,
-        mask="the value",
-        pattern_options=jsonschema_rs.RegexOptions(),
-    )
 
 
 def _pointer(path: list[str | int]) -> str:

@@ -16,6 +16,19 @@ from agentrun.core.package_tools import JsonSchema, Part, Tool
 Ruling: TypeAlias = Literal["allow", "modify", "ask", "defer", "deny", "interrupt"]
 Stage: TypeAlias = Literal["run_start", "input", "model_request", "tool_call", "tool_result", "output", "delivery"]
 
+RULINGS: tuple[Ruling, ...] = ("allow", "modify", "ask", "defer", "deny", "interrupt")
+"""From the mildest to the most restrictive."""
+LEGAL_RULINGS: dict[Stage, tuple[Ruling, ...]] = {
+    "run_start": ("allow", "deny", "interrupt"),
+    "input": ("allow", "ask", "defer", "deny", "interrupt"),
+    "model_request": ("allow", "modify", "deny", "interrupt"),
+    "tool_call": RULINGS,
+    "tool_result": ("allow", "modify", "deny", "interrupt"),
+    "output": RULINGS,
+    "delivery": RULINGS,
+}
+"""Which rulings are legal at which stage."""
+
 
 class Price(Part, frozen=True):
     """What a million tokens cost, in micro-dollars."""

@@ -19,8 +19,6 @@ class ToolBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, ta
 
     description: str
     """What the model reads about the tool."""
-    effect: Effect
-    """What running it twice would do."""
     parallel: bool
     """Whether calls may run together with others."""
     timeout: int
@@ -40,6 +38,8 @@ class ToolBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, ta
 class PythonTool(ToolBase, frozen=True, tag="python"):
     """A Python function."""
 
+    effect: Effect
+    """What running it twice would do."""
     args: JsonSchema
     """JSON Schema of the arguments, without references."""
     actions: dict[str, JsonSchema]
@@ -68,6 +68,8 @@ class Auth(Part, frozen=True):
 class HttpTool(ToolBase, frozen=True, tag="http"):
     """An HTTP endpoint."""
 
+    effect: Effect
+    """What running it twice would do."""
     args: JsonSchema
     """JSON Schema of the arguments, without references."""
     actions: dict[str, JsonSchema]
@@ -97,6 +99,8 @@ class HttpTool(ToolBase, frozen=True, tag="http"):
 class ShellTool(ToolBase, frozen=True, tag="shell"):
     """A command, run without a shell."""
 
+    effect: Effect
+    """What running it twice would do."""
     args: JsonSchema
     """JSON Schema of the arguments, without references."""
     actions: dict[str, JsonSchema]
@@ -120,6 +124,8 @@ class ShellTool(ToolBase, frozen=True, tag="shell"):
 class McpTool(ToolBase, frozen=True, tag="mcp"):
     """The tools of an MCP server."""
 
+    effect: Effect
+    """What running it twice would do."""
     command: tuple[str, ...]
     """The command that starts the server; empty when `url` is used."""
     url: str | None

@@ -2,42 +2,266 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from agentrun.core.facts import Fault, RunStarted, RunStopped
-from agentrun.core.messages import NOTHING_USED, Reply, Transcript, Usage
+from agentrun.core.facts import CancelRequested, Label, Purpose, RunStarted, RunStopped
+from agentrun.core.facts_base import Fault, Share
+from agentrun.core.facts_gates import Answer
+from agentrun.core.messages import NOTHING_USED, Content, Reply, ToolCall, Transcript, Usage, User
+from agentrun.core.package import Ruling
+from agentrun.core.tally import Tally, TextTally
 
-Phase: TypeAlias = Literal["fresh", "thinking", "asking", "answered", "failed", "stopped"]
-"""fresh: nothing happened yet. thinking: the model is to be asked. asking: a request is under way.
-answered, failed: its reply, or its fault, is to be judged. stopped: over."""
+Phase: TypeAlias = Literal[
+    "fresh",
+    "starting",
+    "thinking",
+    "asking",
+    "failed",
+    "waiting",
+    "answered",
+    "acting",
+    "ending",
+    "stopping",
+    "stopped",
+]
+"""fresh: nothing happened yet. starting: the input is looked at. thinking: the model is to be asked. asking: a
+request is under way. failed: its fault is to be judged. waiting: it will be sent again. answered: its reply is to be
+judged. acting: the calls of a reply are under way. ending: there is an answer, and it is looked at and delivered.
+stopping: the end is known, and hooks hear of it. stopped: over."""
+
+CallStatus: TypeAlias = Literal[
+    "new",
+    "asking",
+    "deferred",
+    "denied",
+    "ready",
+    "started",
+    "lost",
+    "asleep",
+    "abandoned",
+    "finished",
+    "done",
+]
+"""new: to be checked and ruled on. asking: a person is to be asked. deferred: the rules want to be asked again
+later. denied: a hook, a rule or a person said no. ready: it may run. started: it is running. lost: it was running when
+its owner went away. asleep: a child that waits for somebody outside. abandoned: somebody decided to stop over it.
+finished: it has a result that is to be looked at. done: it has a result and never ran, or is not waited for."""
 
 
-class State(Struct, frozen=True):
+Sign: TypeAlias = tuple[str, str]
+"""A call as guards see it: the tool, and a hash of tool and arguments."""
+Streaks: TypeAlias = tuple[int, int, int, int]
+
+
+class Gate(Struct, frozen=True, gc=False):
+    """How far something has come on its way past hooks, policy and people."""
+
+    subject: str = ""
+    hooked: int = 0
+    """Hooks that have answered."""
+    hook: str | None = None
+    """The hook that is being asked: its effect."""
+    denial: str | None = None
+    """Why a hook said no."""
+    by: str | None = None
+    """The hook that said no, or the person who answered."""
+    ruling: Ruling | None = None
+    rules: tuple[str, ...] = ()
+    reason: str | None = None
+    granted: bool = False
+    """Whether an earlier approval answers the question."""
+    rewritten: bool = False
+    """Whether a rule has rewritten it: such rules are not asked again."""
+    question: str | None = None
+    """What a person is asked: its hash."""
+    grant: str | None = None
+    """What an approval for the session would answer from then on."""
+    answer: Answer | None = None
+    text: str | None = None
+    """What a rule made of the text, for one delivery."""
+
+
+class CallState(Struct, frozen=True, gc=False):
+    """One call of the batch under way."""
+
+    call: ToolCall
+    arguments: dict[str, Any] | None
+    """Parsed, and rewritten where that happened. None: not a JSON object."""
+    streaks: Streaks
+    """How many calls in a row, up to this one, equal the one 1, 2, 3 or 4 places before."""
+    recent: tuple[Sign, ...]
+    """The latest four calls, this one included."""
+    status: CallStatus = "new"
+    checked: bool = False
+    """Whether the arguments were found valid."""
+    gate: Gate = Gate()
+    """On the way in."""
+    after: Gate = Gate()
+    """On the way out."""
+    counted: bool = False
+    """Whether it counts as a call that ran. It counts once, also when it is started again."""
+    share: Share | None = None
+    """What was carved out for a child."""
+    parts: tuple[Content, ...] = ()
+    """What the model will read."""
+    fault: Fault | None = None
+
+
+class Asking(Struct, frozen=True, gc=False):
+    """The request under way."""
+
+    effect: str
+    purpose: Purpose
+    reserved: int
+    """Tokens."""
+    cost: int
+    """Micro-dollars."""
+
+
+class Meter(Struct, frozen=True, gc=False):
+    """What was used."""
+
+    usage: Usage = NOTHING_USED
+    """As reported, summed. Null: a call did not say."""
+    tokens: int = 0
+    """Tokens that count against the budget."""
+    cost: int = 0
+    """Micro-dollars."""
+    tool_calls: int = 0
+    """Calls that ran, those of children included."""
+    calls: Mapping[str, int] = {}
+    """Calls that ran, by tool."""
+
+
+class Detector(Struct, frozen=True, gc=False):
+    """What the guards remember."""
+
+    tail: tuple[Sign, ...] = ()
+    """The latest four calls."""
+    streaks: Streaks = (0, 0, 0, 0)
+    """How many of the latest calls in a row equal the one 1, 2, 3 or 4 places before."""
+    batch: str | None = None
+    """Signature of the latest batch."""
+    in_a_row: int = 0
+    """How often it came in a row."""
+    batches: Tally = field(default_factory=Tally)
+    """Batches of the session."""
+    texts: TextTally = field(default_factory=TextTally)
+    """Texts of the assistant in the session that were not its last word."""
+    empty: int = 0
+    """Stops without a tool call since the last batch that ran."""
+
+
+class State(Struct, frozen=True, gc=False):
     phase: Phase = "fresh"
     seq: int = 0
     """The record this state was reached with."""
+    now: int = 0
+    """The time of that record."""
+    began: int = 0
+    """The time of the first record."""
+    paused: int = 0
+    """Milliseconds in which the run waited for somebody outside, or had no owner."""
     started: RunStarted | None = None
+    package: str = ""
+    """Fingerprint of the package that the run goes by: the first one, or that of a later owner."""
+    instructions: str = ""
+    """As they are sent."""
     transcript: Transcript = field(default_factory=Transcript)
-    turns: int = 0
-    """Turns begun."""
-    attempt: int = 0
-    """Requests sent in this turn."""
-    effect: str | None = None
-    """The request under way."""
-    reply: Reply | None = None
-    """The latest reply."""
-    fault: Fault | None = None
-    """Why the latest request failed."""
-    repairs: int = 0
-    """How often the answer was refused."""
-    usage: Usage = NOTHING_USED
-    """As reported."""
+    """What was said before the reply that is being judged."""
     estimate: int = 0
     """Tokens of the transcript, estimated."""
-    reserved: int = 0
-    """Tokens reserved for the request under way."""
-    tokens: int = 0
-    """Tokens that count against the budget."""
+    looked_at: int = 0
+    """Messages that hooks and rules on requests have seen."""
+    gate: Gate = Gate()
+    """Of the run as a whole; calls have their own."""
+    turns: int = 0
+    """Turns begun."""
+    in_turn: bool = False
+    """Whether the latest turn is still under way."""
+    attempt: int = 0
+    """Requests sent in this turn."""
+    tries: int = 0
+    """Requests that failed in this turn on this route."""
+    waited: int = 0
+    """Milliseconds waited in this turn on this route."""
+    until: int = 0
+    """When a request that failed may be sent again."""
+    route: int = 0
+    """Which route is asked."""
+    asking: Asking | None = None
+    purpose: Purpose = "answer"
+    """Of the latest request."""
+    reply: Reply | None = None
+    """The latest reply."""
+    summary: Reply | None = None
+    """The latest reply to a request for a summary."""
+    fault: Fault | None = None
+    """Why the latest request failed."""
+    kept: str = ""
+    """What earlier replies, cut off at their cap, said of the answer."""
+    truncations: int = 0
+    """Replies in a row that were cut off."""
+    cap: int | None = None
+    """Tokens that the next reply may have, when more than the settings say."""
+    hidden: tuple[str, ...] = ()
+    """Tools that the latest request did not offer."""
+    calls: tuple[CallState, ...] = ()
+    """The batch under way."""
+    meter: Meter = Meter()
+    at_batch: Meter = Meter()
+    """The meter when the batch began: conditions see the same whatever call of a batch is done first."""
+    detector: Detector = field(default_factory=Detector)
+    before: Detector = field(default_factory=Detector)
+    """The detector without the latest reply, in case that is discarded."""
+    warned: bool = False
+    """Whether the model was told that few turns are left."""
+    repairs: int = 0
+    """How often the answer was refused."""
+    failed_compactions: int = 0
+    """In a row."""
+    overflow: bool = False
+    """Whether the provider said that the conversation does not fit."""
+    queue: tuple[User, ...] = ()
+    """Messages that were sent and not read."""
+    grants: tuple[str, ...] = ()
+    """Questions that were approved for the session."""
+    answer: str | None = None
+    """The answer, when it is not simply the reply's text."""
+    label: Label | None = None
+    cut_short: bool = False
+    """Whether the run was brought to its end because its turns were spent."""
+    ended_by: str | None = None
+    """The terminal call whose result is the answer."""
+    delivering: str | None = None
+    """The sink that is being served."""
+    delivered: Mapping[str, Fault | None] = {}
+    """Sinks that were served, and what went wrong."""
+    cancelled: CancelRequested | None = None
+    ending: RunStopped | None = None
+    """How the run is to end."""
     stopped: RunStopped | None = None
+
+    @property
+    def elapsed(self) -> int:
+        """Milliseconds that count against the budget."""
+        return self.now - self.began - self.paused
+
+
+def under_way(state: State) -> tuple[str, ...]:
+    """The effects whose facts are waited for."""
+    found = []
+    if state.asking is not None:
+        found.append(state.asking.effect)
+    if state.gate.hook is not None:
+        found.append(state.gate.hook)
+    if state.delivering is not None:
+        found.append(f"deliver:{state.delivering}")
+    for call in state.calls:
+        if call.status == "started":
+            found.append(call.call.id)
+        found += [gate.hook for gate in (call.gate, call.after) if gate.hook is not None]
+    return tuple(found)

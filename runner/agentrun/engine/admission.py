@@ -11,7 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from agentrun.compiler.prompts import complete_params, rendered_input, rendered_instructions
+from agentrun.compiler.prompts import complete_params, rendered, rendered_input, rendered_instructions
+from agentrun.core.facts import RULES, Earlier, Parent, RunStarted
+from agentrun.core.messages import Content, Text, User
 from agentrun.core.package import Package
 from agentrun.errors import RequestError
 
@@ -21,17 +23,64 @@ class Admitted(Struct, frozen=True):
 
     params: dict[str, Any]
     instructions: str
-    message: str
+    message: str | None
+    """None: the conversation before goes on as it is."""
+    prompts: dict[str, str]
+    """What the runtime may tell the model."""
 
 
-def admit(package: Package, message: str | None, params: Mapping[str, Any]) -> Admitted:
-    """Check a request against its package. Raises `input.rejected`."""
+def admit(package: Package, message: str | None, params: Mapping[str, Any], *, goes_on: bool = False) -> Admitted:
+    """Check a request against its package. Raises `input.rejected`.
+
+    With `goes_on` a request without a message goes on with the conversation before; otherwise it says the package's
+    own input.
+    """
     values = complete_params(package, params)
+    if message is None and not goes_on:
+        message = rendered_input(package, values)
     return Admitted(
         params=values,
         instructions=rendered_instructions(package, values),
-        message=_message(package, rendered_input(package, values) if message is None else message),
+        message=None if message is None and goes_on else _message(package, message),
+        prompts=_prompts(package, values),
     )
+
+
+def run_started(
+    package: Package,
+    admitted: Admitted,
+    *,
+    run: str,
+    fingerprint: str,
+    replayed: bool = False,
+    attachments: tuple[Content, ...] = (),
+    earlier: Earlier = Earlier(),  # noqa: B008  # frozen
+    parent: Parent | None = None,
+) -> RunStarted:
+    """The first fact of a run."""
+    return RunStarted(
+        run=run,
+        package=fingerprint,
+        replayed=replayed,
+        agent=package.name,
+        rules=RULES,
+        params=admitted.params,
+        instructions=admitted.instructions,
+        input=None if admitted.message is None else User((Text(admitted.message), *attachments)),
+        prompts=admitted.prompts,
+        earlier=earlier,
+        parent=parent,
+    )
+
+
+def _prompts(package: Package, values: Mapping[str, Any]) -> dict[str, str]:
+    """Only those that this package can come to need."""
+    found = {}
+    if package.guards.empty_outcome is not None:
+        found["nudge"] = rendered(package.guards.nudge, values, "guards.nudge")
+    if package.context.overflow == "compact":
+        found["compact"] = rendered(package.context.prompt, values, "context.compaction.prompt")
+    return found
 
 
 def _message(package: Package, message: str | None) -> str:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct
 
 from agentrun.canon import compact, text_hash
-from agentrun.core.facts import RULES, Record, RunStarted
-from agentrun.core.messages import Text, User
+from agentrun.core.facts import Record
 from agentrun.core.outcome import Outcome
 from agentrun.core.output import refuse_unusable
 from agentrun.core.package import Package
-from agentrun.core.state import State
-from agentrun.engine.admission import Admitted, admit
-from agentrun.engine.clock import ReplayClock
-from agentrun.engine.crew import SingleCrew
-from agentrun.engine.driver import commit, drive
-from agentrun.engine.models import Models
+from agentrun.engine.admission import admit, run_started
+from agentrun.engine.clock import StepClock
+from agentrun.engine.crew import StepCrew
+from agentrun.engine.driver import drive
+from agentrun.engine.memory import MemoryBlobs
+from agentrun.engine.models import WireProvider
+from agentrun.engine.perform import crew_of
 from agentrun.engine.unbuilt import refuse_unbuilt
-from agentrun.errors import CassetteError, InternalError
-
-T = TypeVar("T")
+from agentrun.engine.world import World, open_log
+from agentrun.errors import CassetteError
 
 
 class FinishedRun(Struct, frozen=True):
@@ -59,38 +58,20 @@ def replay_run(
     admitted = admit(package, message, params)
     tape = load(cassette)
 
-    clock, journal = ReplayClock(tape.recorded_at), MemoryJournal()
-    player = Player(tape, clock.move_to)
-    commit(journal, clock, State(), _started(package, fingerprint, admitted, tape.hash))
-    crew = SingleCrew(Models(player, codec_for).perform)
-    outcome = _at_once(drive(package, journal, crew, clock))
+    clock, journal = StepClock(tape.recorded_at), MemoryJournal()
+    player = Player(tape, clock.play_to)
+    run = "replay-" + text_hash(compact([fingerprint, admitted.params, admitted.message, tape.hash]))[7:31]
+    world = World(
+        clock=clock,
+        blobs=MemoryBlobs(),
+        journals=lambda _run: journal,
+        crew=lambda _run, perform, consult: StepCrew(perform, width=1, clock=clock, consult=consult),
+        providers={route.provider: WireProvider(codec_for(route.provider), player) for route in package.model.routes},
+        replayed=True,
+    )
+    log = open_log(world, run)
+    log.commit(run_started(package, admitted, run=run, fingerprint=fingerprint, replayed=True))
+    outcome = clock.run(drive(package, log, crew_of(world, run, package)))
+    assert isinstance(outcome, Outcome), "nothing of what can be replayed waits for anybody"
     unused = player.unused()
     return FinishedRun(outcome, journal.records(), unused_error(unused, tape.interactions) if unused else None)
-
-
-def _started(package: Package, fingerprint: str, admitted: Admitted, tape: str) -> RunStarted:
-    run = text_hash(compact([fingerprint, admitted.params, admitted.message, tape]))
-    return RunStarted(
-        run="replay-" + run.removeprefix("sha256:")[:24],
-        package=fingerprint,
-        replayed=True,
-        agent=package.name,
-        rules=RULES,
-        params=admitted.params,
-        instructions=admitted.instructions,
-        input=User((Text(admitted.message),)),
-    )
-
-
-def _at_once(run: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits for nothing, without an event loop.
-
-    A replay has nothing to wait for: it starts 50 ms sooner without a loop, and works inside any other.
-    """
-    try:
-        run.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    run.close()
-    raise InternalError("internal", "a replay waited for the outside world")

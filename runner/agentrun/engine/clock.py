@@ -1,25 +1,87 @@
-"""What time it is: the one door through which time enters a run."""
+"""Time that is moved by hand: replays and tests take none of the real one, and need no event loop.
+
+Rule 1  The clock never goes back.
+Rule 2  A coroutine that waits yields a `Sleep` to whoever steps it: a crew, a time limit, or `run` at the root.
+Rule 3  Only at the root does time move for a sleep, and there at once.
+Rule 4  Nothing under this clock waits for the world outside: that would never come.
+"""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from agentrun.errors import InternalError
+
+T = TypeVar("T")
 
 
-class SystemClock:
-    def now(self) -> int:
-        return time.time_ns() // 1_000_000
+class Sleep(Struct, frozen=True):
+    """What a coroutine yields that has nothing to do before a moment."""
+
+    until: int
+
+    def __await__(self) -> Generator[Sleep, None, None]:
+        yield self
 
 
-class ReplayClock:
-    """Stands still at the recorded time and moves to the recorded end of what is played. Never backwards."""
+class Done(Struct, Generic[T], frozen=True):
+    """What a coroutine gave at its end."""
 
-    def __init__(self, start: int) -> None:
+    value: T
+
+
+def step(work: Coroutine[Any, Any, T]) -> Sleep | Done[T]:
+    """Let a coroutine work until it sleeps or ends."""
+    try:
+        wish = work.send(None)
+    except StopIteration as end:
+        return Done(end.value)
+    if isinstance(wish, Sleep):
+        return wish
+    work.close()
+    raise InternalError("internal", "something waited for the world outside, under a clock that is moved by hand")
+
+
+class StepClock:
+    def __init__(self, start: int = 0) -> None:
         self._start = start
         self._now = start
 
     def now(self) -> int:
         return self._now
 
-    def move_to(self, offset: int) -> None:
-        """To so many milliseconds after the start of the recording."""
-        self._now = max(self._now, self._start + offset)
+    def move_to(self, at: int) -> None:
+        """To that moment, unless it is over."""
+        self._now = max(self._now, at)
+
+    def play_to(self, offset: int) -> None:
+        """To so many milliseconds after the start, where a recording has its next reply."""
+        self.move_to(self._start + offset)
+
+    async def sleep_until(self, at: int) -> None:
+        while self._now < at:
+            await Sleep(at)
+
+    async def within(self, milliseconds: int, work: Coroutine[Any, Any, T]) -> T:
+        deadline = self._now + milliseconds
+        try:
+            while isinstance(now := step(work), Sleep):
+                if now.until > deadline:
+                    await self.sleep_until(deadline)
+                    raise TimeoutError
+                await self.sleep_until(now.until)
+            return now.value
+        finally:
+            work.close()
+
+    async def aside(self, function: Callable[[], T]) -> T:
+        return function()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine, whatever it waits for on this clock."""
+        while isinstance(now := step(work), Sleep):
+            self.move_to(now.until)
+        return now.value

@@ -1,31 +1,94 @@
-"""Who performs effects. One at a time here, in the order they were started: width 1, for replay."""
+"""Who performs effects, under a clock that is moved by hand: every piece of work is a coroutine stepped here.
+
+Rule 1  One step at a time, and always of work whose moment has come. Among several the first started goes first,
+        unless `order` says otherwise: then any order of completion can be had.
+Rule 2  When all sleep, the crew sleeps until the first of them wakes up, so a child's crew sleeps in its parent's.
+Rule 3  Work that is stopped is closed on the spot, and what it says about that is not heard.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias
 
-from agentrun.core.effects import Effect
 from agentrun.core.facts import Fact
+from agentrun.engine.clock import Sleep, StepClock, step
+from agentrun.engine.crew_base import BaseCrew
+from agentrun.engine.ports import Consult, Work
+from agentrun.errors import InternalError
+
+Order: TypeAlias = Callable[[Sequence[str]], int]
+"""Given the ids of work that could go on, the index of the one that does."""
 
 
-class SingleCrew:
-    """Performs an effect when its result is asked for, so nothing ever runs beside the loop."""
+class _Task:
+    """Work that has begun, and when it goes on."""
 
-    def __init__(self, perform: Callable[[Effect], Awaitable[Fact]]) -> None:
-        self._perform = perform
-        self._started: deque[Effect] = deque()
+    __slots__ = ("wakes", "work")
 
-    @property
-    def free(self) -> int:
-        return 1 - len(self._started)
+    def __init__(self, work: Coroutine[Any, Any, Fact], wakes: int) -> None:
+        self.work = work
+        self.wakes = wakes
 
-    @property
-    def busy(self) -> bool:
-        return bool(self._started)
 
-    def start(self, effect: Effect) -> None:
-        self._started.append(effect)
+class StepCrew(BaseCrew[_Task]):
+    def __init__(
+        self,
+        perform: Work,
+        *,
+        width: int,
+        clock: StepClock,
+        consult: Consult | None = None,
+        order: Order | None = None,
+    ) -> None:
+        super().__init__(perform, width, consult)
+        self._clock = clock
+        self._order = order or (lambda ready: 0)
 
-    async def settled(self) -> Fact:
-        return await self._perform(self._started.popleft())
+    async def settled(self, deadline: int | None) -> Fact | None:
+        while not self._posted:
+            now = self._clock.now()
+            tasks = {**self._effects, **self._questions}
+            ready = [key for key, task in tasks.items() if task.wakes <= now]
+            if ready:
+                fact = self._advance(ready[self._order(ready)])
+                if fact is not None:
+                    return fact
+            elif deadline is not None and deadline <= now:
+                return None
+            else:
+                await self._clock.sleep_until(_next([task.wakes for task in tasks.values()], deadline))
+        return self._posted.popleft()
+
+    async def close(self) -> None:
+        self._stop_all()
+
+    def _begin(self, key: str, work: Coroutine[Any, Any, Fact]) -> _Task:  # noqa: ARG002  # others name their tasks
+        return _Task(work, self._clock.now())
+
+    def _stop(self, task: _Task) -> None:
+        with suppress(Exception):
+            task.work.close()
+
+    def _advance(self, key: str) -> Fact | None:
+        """Let one piece of work go on. Its fact, if that was its end."""
+        tasks = self._effects if key in self._effects else self._questions
+        task = tasks[key]
+        try:
+            now = step(task.work)
+        except BaseException:
+            del tasks[key]
+            raise
+        if isinstance(now, Sleep):
+            task.wakes = now.until
+            return None
+        del tasks[key]
+        return now.value
+
+
+def _next(wakes: list[int], deadline: int | None) -> int:
+    moments = wakes if deadline is None else [*wakes, deadline]
+    if not moments:
+        raise InternalError("internal", "a run waits and nothing is under way")
+    return min(moments)

@@ -1,32 +1,124 @@
-"""Asks models. The boundary never raises: whatever goes wrong becomes a `ModelFailed` with a code."""
+"""Asks models.
+
+Rule 1  Whatever goes wrong becomes a `ModelFailed` with a code.
+Rule 2  Pieces of a reply pass while it arrives. When no reply comes of them they are taken back.
+Rule 3  Nothing is sent before every picture and file of the conversation is found. Each is looked for once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from agentrun.core.budget import cost_of
 from agentrun.core.effects import AskModel
-from agentrun.core.facts import Fact, Fault, ModelFailed, ModelReplied
-from agentrun.engine.ports import Sender
+from agentrun.core.facts import ModelFailed, ModelReplied
+from agentrun.core.facts_base import Fault
+from agentrun.core.messages import File, Image, Message, Reply, Transcript
+from agentrun.engine.attempt import Late, Raised, attempt, is_sound
+from agentrun.engine.ports import Blobs, Delta, Sender
+from agentrun.engine.world import World, provider_of
 from agentrun.errors import AgentrunError
-from agentrun.providers.codec import Codec, Decoded
+from agentrun.providers.codec import Codec
 
 
 class Models:
-    def __init__(self, sender: Sender, codec_for: Callable[[str], Codec]) -> None:
-        self._sender = sender
-        self._codec_for = codec_for
+    """Asks the models of one run."""
 
-    async def perform(self, effect: AskModel) -> Fact:
-        answer = await self._ask(effect)
+    def __init__(self, world: World, run: str) -> None:
+        self._world = world
+        self._run = run
+        self._attachments = Attachments(world.blobs)
+
+    async def ask(self, effect: AskModel) -> ModelReplied | ModelFailed:
+        answer = self._attachments.fault(effect.request.messages) or await self._answer(effect)
         if isinstance(answer, Fault):
             return ModelFailed(effect.id, effect.turn, effect.attempt, answer)
-        return ModelReplied(effect.id, effect.turn, effect.attempt, answer.in_turn(effect.turn))
+        cost = cost_of(effect.request.route.price, answer.usage, effect.cost)
+        return ModelReplied(effect.id, effect.turn, effect.attempt, answer.in_turn(effect.turn), cost)
 
-    async def _ask(self, effect: AskModel) -> Decoded:
+    async def _answer(self, effect: AskModel) -> Reply | Fault:
+        provider = provider_of(self._world, effect.request.route.provider)
+        deltas = _Deltas(lambda text: self._world.listen(self._run, Delta(self._run, effect.id, text)))
         try:
-            codec = self._codec_for(effect.request.route.provider)
-            return codec.decode(await self._sender.send(codec.encode(effect.request)))
-        except AgentrunError as error:
-            return Fault(error.code, error.message, error.fields, error.hint)
-        except Exception as error:  # noqa: BLE001  # our own bug: the run still ends with its terminal record
-            return Fault("internal", f"{type(error).__name__} while asking the model", {"error": type(error).__name__})
+            answer = await attempt(self._world.clock, effect.time, lambda: provider.ask(effect, deltas.hear))
+            deltas.kept = isinstance(answer, Reply)
+        finally:
+            deltas.close()
+        match answer:
+            case Late():
+                fields = {"status": None, "limit": effect.time}
+                return Fault("provider.timeout", f"the reply took longer than {effect.time} ms", fields)
+            case Raised(AgentrunError() as error):
+                return Fault(error.code, error.message, error.fields, error.hint)
+            case Raised() as raised:
+                return Fault("internal", f"{raised.kind} while asking the model", {"error": raised.kind})
+            case Reply():
+                return answer
+            case Fault() if is_sound(answer):
+                return answer
+            case _:
+                return Fault("internal", "the provider gave something that is neither a reply nor a known fault")
+
+
+class _Deltas:
+    """Passes on pieces of a reply while it arrives."""
+
+    def __init__(self, tell: Callable[[str | None], None]) -> None:
+        self._tell = tell
+        self._heard = False
+        self._closed = False
+        self.kept = False
+
+    def hear(self, text: str) -> None:
+        if not self._closed:
+            self._heard = True
+            self._tell(text)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._heard and not self.kept:
+            self._tell(None)
+
+
+class Attachments:
+    """The pictures and files of a conversation that grows."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self._seen = 0
+        self._last: Message | None = None
+
+    def fault(self, messages: Transcript) -> Fault | None:
+        """What is missing. Messages that were looked at are not looked at again: a long run stays linear."""
+        start = self._seen
+        if start and (start > len(messages) or messages.since(start - 1)[0] is not self._last):
+            start = 0  # the conversation was summed up
+        new = messages.since(start)
+        for message in new:
+            for part in message.parts:
+                if isinstance(part, Image | File) and (reason := self._problem(part.blob)):
+                    name = part.name if isinstance(part, File) else part.media_type
+                    return Fault("context.failed", f"{name} is {reason}", {"part": name, "reason": reason})
+        self._seen = len(messages)
+        self._last = new[-1] if new else self._last
+        return None
+
+    def _problem(self, blob: str) -> str | None:
+        try:
+            self._blobs.get(blob)
+        except KeyError:
+            return "missing"
+        except (AgentrunError, OSError):
+            return "unreadable"
+        return None
+
+
+class WireProvider:
+    """A model behind HTTP."""
+
+    def __init__(self, codec: Codec, sender: Sender) -> None:
+        self._codec = codec
+        self._sender = sender
+
+    async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply | Fault:  # noqa: ARG002  # it comes whole
+        return self._codec.decode(await self._sender.send(self._codec.encode(effect.request)))

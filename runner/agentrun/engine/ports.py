@@ -1,23 +1,88 @@
-"""Where the engine meets the world: one small protocol per outside thing."""
+"""Where the engine meets the world: one small protocol per outside thing.
+
+Rule 1  Nothing here raises for what the outside does wrong: that is a fault, and becomes a fact.
+Rule 2  Time comes from the clock alone, also for deadlines: a run under a clock that is moved by hand takes no time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from agentrun.core.effects import Effect
+from msgspec import Struct
+
+from agentrun.core.effects import AskModel, Deliver, Effect, RunTool
 from agentrun.core.facts import Fact, Record
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_gates import Answer
+from agentrun.core.messages import Content, Reply
+from agentrun.core.outcome import Question
 from agentrun.wire import HttpCall, HttpReply
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
     def now(self) -> int:
-        """Milliseconds since 1970."""
+        """Milliseconds since 1970. Never goes back."""
+
+    async def sleep_until(self, at: int) -> None:
+        """Return at that moment, or at once if it is over."""
+
+    async def within(self, milliseconds: int, work: Coroutine[Any, Any, T]) -> T:
+        """The result of some work. Raises TimeoutError, after stopping the work, when it takes longer."""
+
+    async def aside(self, function: Callable[[], T]) -> T:
+        """The result of a function that may block."""
 
 
 class Sender(Protocol):
     async def send(self, call: HttpCall) -> HttpReply:
         """The reply to one request. Raises an `AgentrunError` when there is none."""
+
+
+class Provider(Protocol):
+    """A model behind a route."""
+
+    async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply | Fault:
+        """The whole reply. `delta` hears pieces of its text as they arrive."""
+
+
+class Returned(Struct, frozen=True):
+    """What a tool gave."""
+
+    parts: tuple[Content, ...] = ()
+    fault: Fault | None = None
+    """`tool.execution`: the model reads the parts. `tool.fatal`, `tool.aborted`, `tool.drift`: the run ends."""
+
+
+class Executor(Protocol):
+    """Runs the calls of a tool, or of all tools of a kind."""
+
+    async def run(self, call: RunTool) -> Returned: ...
+
+
+Hook: TypeAlias = Callable[[Any], Any]
+"""Called with a `HookQuestion`, gives a `HookAnswer`; plain or async."""
+
+
+class SinkPort(Protocol):
+    async def deliver(self, delivery: Deliver) -> Fault | None: ...
+
+
+class Blobs(Protocol):
+    """Contents too large for a journal, by their hash."""
+
+    def put(self, data: bytes) -> str:
+        """`sha256:` and the hash."""
+
+    def get(self, blob: str) -> bytes:
+        """Raises KeyError for what is not there."""
+
+
+class Approver(Protocol):
+    async def answer(self, question: Question) -> tuple[Answer, str]:
+        """The answer, and who gave it."""
 
 
 class Journal(Protocol):
@@ -37,7 +102,7 @@ class Journal(Protocol):
 
 
 class Crew(Protocol):
-    """Performs effects. It never raises for what an effect does wrong: that is a fact."""
+    """Performs effects, and brings in what comes from outside."""
 
     @property
     def free(self) -> int:
@@ -45,9 +110,36 @@ class Crew(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether an effect is under way."""
+        """Whether a fact may still come without anybody outside doing something."""
 
     def start(self, effect: Effect) -> None: ...
 
-    async def settled(self) -> Fact:
-        """The fact of the next effect that is done."""
+    def consult(self, questions: Sequence[Question]) -> None:
+        """Ask people, each question once. Without anybody to ask it does nothing."""
+
+    def arrived(self) -> Sequence[Fact]:
+        """What outsiders posted since the last look."""
+
+    def keep(self, effects: Iterable[str]) -> None:
+        """Stop everything under way but these effects."""
+
+    async def settled(self, deadline: int | None) -> Fact | None:
+        """The fact of the next effect that is done, or of an outsider. None: the deadline came first."""
+
+    async def close(self) -> None:
+        """Stop everything. When this returns nothing is running."""
+
+
+Work: TypeAlias = Callable[[Effect], Coroutine[Any, Any, Fact]]
+"""Performs an effect."""
+Consult: TypeAlias = Callable[[Question], Coroutine[Any, Any, Fact]]
+"""Asks a person."""
+
+
+class Delta(Struct, frozen=True):
+    """A piece of a reply, in passing: it is no part of what happened."""
+
+    run: str
+    effect: str
+    text: str | None
+    """Null: what came of this effect so far is void."""

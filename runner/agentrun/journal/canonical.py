@@ -1,108 +1,76 @@
 """A journal as people compare it: what the run meant, without what differs between two equal runs.
 
-Rule 1  Left out: time, seq, epochs, hashes, and every field marked VOLATILE where it is declared (run id,
-        fingerprint, wire ids). Kept: everything else, usage included.
-Rule 2  One block per fact, one line per value, texts of several lines as lines, so that a difference is as
-        small as the change.
-Rule 3  The text is YAML and says everything it shows: two journals with one canonical form mean the same.
+Rule 1  Left out: time, seq, epochs, hashes, every field marked VOLATILE where it is declared (run id, fingerprint,
+        wire ids, what was thought), and what `order.py` leaves out: the traces of interruptions. Kept: everything
+        else, usage and cost included.
+Rule 2  A field that has its declared default is not shown. Users' own data is shown whole.
+Rule 3  The journal of a child stands inside the fact that started it.
+Rule 4  Two journals with one canonical form mean the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, get_type_hints
 
-from msgspec import UNSET, Struct
+from msgspec import NODEFAULT, UNSET, Struct
+from msgspec.structs import fields
 
-from agentrun.canon import compact
-from agentrun.core.facts import Record
+from agentrun.core.facts import Fact, Record, kind_of
+from agentrun.core.facts_calls import ChildStarted
 from agentrun.core.messages import VOLATILE
+from agentrun.journal.layout import lay_out
+from agentrun.journal.order import meant
+
+Children = Mapping[str, Iterable[Record]]
+"""The journals of children and of their children, by run."""
 
 
-def canonical(records: Iterable[Record]) -> str:
-    """The canonical form of a journal."""
-    return "\n".join(block(record.fact) for record in records)
+def canonical(records: Iterable[Record], children: Children | None = None) -> str:
+    """The canonical form of a journal: YAML with one block per fact."""
+    return "\n".join(lay_out([told]) for told in _told(records, children or {}))
 
 
-def block(fact: Struct) -> str:
+def block(fact: Fact) -> str:
     """One fact: its name, and its fields below."""
-    fields = _plain(fact)
-    name = fields.pop(_tag_field(type(fact)))
-    return "\n".join([f"- {name}:" if fields else f"- {name}: {{}}", *_lines(fields, "    "), ""])
+    return lay_out([_named(fact)])
+
+
+def _told(records: Iterable[Record], children: Children) -> Iterator[dict[str, Any]]:
+    for fact in meant(record.fact for record in records):
+        told = _named(fact)
+        if isinstance(fact, ChildStarted) and fact.run in children:
+            told[kind_of(fact)]["journal"] = list(_told(children[fact.run], children))
+        yield told
+
+
+def _named(fact: Fact) -> dict[str, Any]:
+    shown = _plain(fact)
+    return {shown.pop("type"): shown}
 
 
 def _plain(value: Any) -> Any:
-    """Plain data without what is volatile. Users' own data (dicts) is kept whole."""
+    """Plain data without what is volatile or said by default."""
     if isinstance(value, Struct):
         cls = type(value)
-        fields = {name: _plain(getattr(value, name)) for name in cls.__struct_fields__ if name not in _volatile(cls)}
-        tag = {_tag_field(cls): cls.__struct_config__.tag} if cls.__struct_config__.tag else {}
-        return tag | {name: item for name, item in fields.items() if item is not UNSET}
+        tag = {str(cls.__struct_config__.tag_field): cls.__struct_config__.tag} if cls.__struct_config__.tag else {}
+        shown = ((name, getattr(value, name), default) for name, default in _fields(cls))
+        return tag | {name: _plain(item) for name, item, default in shown if item != default}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return {key: _plain(value[key]) for key in sorted(value)} if isinstance(value, dict) else value
 
 
-def _tag_field(cls: type[Struct]) -> str:
-    return str(cls.__struct_config__.tag_field)
-
-
 @cache
-def _volatile(cls: type[Struct]) -> frozenset[str]:
+def _fields(cls: type[Struct]) -> tuple[tuple[str, Any], ...]:
+    """The fields that count, each with its default. UNSET is a default everywhere: nothing is there to show."""
     hints = get_type_hints(cls, include_extras=True)
-    return frozenset(name for name, hint in hints.items() if VOLATILE in getattr(hint, "__metadata__", ()))
+    counting = (field for field in fields(cls) if VOLATILE not in getattr(hints[field.name], "__metadata__", ()))
+    return tuple((field.name, _default(field.default, field.default_factory)) for field in counting)
 
 
-def _lines(value: dict[str, Any] | list[Any], indent: str) -> Iterator[str]:
-    """The items of a mapping or a list, one below the other."""
-    items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
-    for key, item in items:
-        head = f"{indent}-" if key is None else f"{indent}{_scalar(key)}:"
-        if isinstance(item, dict | list) and item:
-            below = list(_lines(item, indent + "  "))
-            if key is None and isinstance(item, dict):  # `- first: …` on one line, the rest below it
-                yield f"{head} {below[0].lstrip(' ')}"
-                below = below[1:]
-            else:
-                yield head
-            yield from below
-        elif isinstance(item, str) and _as_block(item):
-            yield f"{head} {_header(item)}"
-            yield from (f"{indent}  {line}" if line else "" for line in item.removesuffix("\n").split("\n"))
-        else:
-            yield f"{head} {_scalar(item)}"
-
-
-_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
-_MARKS = str.maketrans("", "", "_-./")
-
-
-def _is_word(text: str) -> bool:
-    """Whether a text can stand without quotes and is not taken for something else."""
-    plain = text.translate(_MARKS)
-    return text[:1].isalpha() and plain.isalnum() and plain.isascii() and text.lower() not in _WORDS
-
-
-def _as_block(text: str) -> bool:
-    """Whether a text reads better as lines, without escapes, and reads the same."""
-    if not any(mark in text for mark in '\n"\\') or text.endswith("\n\n") or not text.strip("\n"):
-        return False  # nothing gained; or empty last lines, that would mix with the empty line between blocks
-    return all(line.replace("\t", " ").isprintable() for line in text.split("\n"))
-
-
-def _header(text: str) -> str:
-    return "|" + ("2" if text[0] in " \n" else "") + ("" if text.endswith("\n") else "-")
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, str) and _is_word(value):
-        return value
-    text = compact(value).decode()
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
+def _default(value: Any, factory: Any) -> Any:
+    if factory is not NODEFAULT:
+        return factory()
+    return UNSET if value is NODEFAULT else value

@@ -1,8 +1,9 @@
 """A journal as a file of JSON lines. What survives a crash is a later matter.
 
-Rule 1  A file is written once, by one owner: an existing one is never opened for writing.
-Rule 2  After a record that could not be written there is no next one.
-Rule 3  The last line ends like the others. One without its end was cut while it was written.
+Rule 1  A new journal never takes an existing file. To go on with one, all of it is read and checked first.
+Rule 2  Who goes on is the next owner: its records carry the next epoch.
+Rule 3  After a record that could not be written there is no next one.
+Rule 4  The last line ends like the others. One without its end was cut while it was written.
 """
 
 from __future__ import annotations
@@ -16,20 +17,24 @@ from typing import Self
 
 from agentrun.core.facts import Record
 from agentrun.errors import StorageError
-from agentrun.journal.lines import Chain, read
+from agentrun.journal.lines import Chain, follow, read
 
 MAX_BYTES = 50 * 1000 * 1000
 
 
 class FileJournal:
-    epoch = 1
+    """The journal of a new run, or with `resume` one that is there already."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, resume: bool = False) -> None:
+        self.epoch = 1
         self._chain = Chain()
         self._path = path
         self._poisoned = False
+        if resume:
+            for record in follow(self._chain, _lines(path)):
+                self.epoch = record.epoch + 1
         try:
-            self._file = path.open("xb", buffering=0)
+            self._file = path.open("ab" if resume else "xb", buffering=0)
         except OSError as error:
             raise _failed(error) from error
 
@@ -63,6 +68,10 @@ class FileJournal:
 
 def read_file(path: Path, head: str | None = None) -> Iterator[Record]:
     """The records of a journal file, checked. With `head`, its last line is checked too."""
+    yield from read(_lines(path), head)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -71,7 +80,7 @@ def read_file(path: Path, head: str | None = None) -> Iterator[Record]:
     if len(data) > MAX_BYTES:
         raise StorageError("storage.failed", f"the journal has more than {MAX_BYTES} bytes", fields={"path": "journal"})
     *lines, rest = data.split(b"\n")
-    yield from read(lines, None if rest else head)
+    yield from lines
     if rest:
         raise StorageError(
             "journal.truncated",

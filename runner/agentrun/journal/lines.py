@@ -5,21 +5,51 @@ Rule 1  A line is compact JSON with sorted keys. Reading checks that a line is e
 Rule 2  `prev` is the hash of the line before; the first line's is GENESIS. The hash of the last line is the
         head: only who knows the head can tell that the last lines were changed or cut off.
 Rule 3  Damage is reported with its sequence number and never repaired here.
+Rule 4  Hashes and form are checked on a line as it stands. Only then is a record of an earlier release made into
+        today's (`upcast.py`). A journal of a later release is not damaged, but cannot be read: `recovery.failed`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from agentrun.canon import compact, text_hash
-from agentrun.core.facts import Record
+from agentrun.core.facts import RULES, Record
 from agentrun.errors import InternalError, StorageError
+from agentrun.journal.upcast import upcast
 
 GENESIS = "sha256:" + "0" * 64
 
+
+class _Old(Struct, forbid_unknown_fields=True):
+    """A record of any release."""
+
+    seq: int
+    at: int
+    epoch: int
+    prev: str
+    fact: dict[str, Any]
+
+
+class _Begun(Struct):
+    """What an owner's first fact says of the rules."""
+
+    type: str
+    rules: int = 2
+    """Version 2 did not write it with `run_resumed`."""
+
+
+class _Owner(Struct):
+    fact: _Begun
+
+
 _decoder = msgspec.json.Decoder(Record)
+_old = msgspec.json.Decoder(_Old)
+_owner = msgspec.json.Decoder(_Owner)
 
 
 class Chain:
@@ -33,35 +63,70 @@ class Chain:
 
     def add(self, record: Record) -> bytes:
         """The line of the next record. A record that is not the next one is our own bug."""
-        if (record.seq, record.prev) != (self.seq + 1, self.head):
+        if record.seq != self.seq + 1 or record.prev != self.head:
             raise InternalError("internal", f"record {record.seq} does not continue record {self.seq}")
         line = compact(record)
-        self.head, self.seq = text_hash(line), record.seq
+        self.grow(line)
         return line
+
+    def grow(self, line: bytes) -> None:
+        """Go on from a line."""
+        self.head = text_hash(line)
+        self.seq += 1
 
 
 def read(lines: Iterable[bytes], head: str | None = None) -> Iterator[Record]:
     """The records of lines without their line ends; each is checked before it is given out."""
     chain = Chain()
-    for line in lines:
-        yield _next(chain, line)
+    yield from follow(chain, lines)
     if head is not None and head != chain.head:
         raise _damaged(chain.seq, "it is not the record that the journal ended with")
 
 
-def _next(chain: Chain, line: bytes) -> Record:
-    seq = chain.seq + 1
-    try:
+def follow(chain: Chain, lines: Iterable[bytes]) -> Iterator[Record]:
+    """The records of lines from the first on. After each, the chain stands at its line."""
+    rules = 0
+    for line in lines:
+        seq = chain.seq + 1
+        try:
+            rules = _rules(line, rules)
+            if rules > RULES:
+                raise _unreadable(seq, rules)
+            record, written = _record(line, rules)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise _damaged(seq, "it cannot be read") from error
+        if record.seq != seq:
+            raise _damaged(seq, f"its number is {record.seq}")
+        if record.prev != chain.head:
+            raise _damaged(seq, "it does not continue the one before" if seq > 1 else "it is not a first record")
+        if written != line:
+            raise _damaged(seq, "it is not written as journals are")
+        chain.grow(line)
+        yield record
+
+
+def _rules(line: bytes, before: int) -> int:
+    """The version of the rules that a line was written under."""
+    if before and b'"run_resumed"' not in line:
+        return before
+    begun = _owner.decode(line).fact
+    if before and begun.type != "run_resumed":  # some text only speaks of it
+        return before
+    if not before and begun.type != "run_started":
+        raise ValueError("the run does not start")
+    if begun.rules < 1:
+        raise ValueError("there never was such a version")
+    return begun.rules
+
+
+def _record(line: bytes, rules: int) -> tuple[Record, bytes]:
+    """A record of a line, and the line that it would be written as."""
+    if rules == RULES:
         record = _decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _damaged(seq, "it cannot be read") from error
-    if record.seq != seq:
-        raise _damaged(seq, f"its number is {record.seq}")
-    if record.prev != chain.head:
-        raise _damaged(seq, "it does not continue the one before" if seq > 1 else "it is not a first record")
-    if chain.add(record) != line:
-        raise _damaged(seq, "it is not written as journals are")
-    return record
+        return record, compact(record)
+    old = _old.decode(line)
+    today = {"seq": old.seq, "at": old.at, "epoch": old.epoch, "prev": old.prev, "fact": upcast(old.fact, rules)}
+    return msgspec.convert(today, Record), compact(old)
 
 
 def _damaged(seq: int, why: str) -> StorageError:
@@ -70,4 +135,13 @@ def _damaged(seq: int, why: str) -> StorageError:
         f"record {seq} of the journal is damaged: {why}",
         hint="nothing was changed; restore the file, or run the agent again",
         fields={"seq": seq},
+    )
+
+
+def _unreadable(seq: int, rules: int) -> StorageError:
+    return StorageError(
+        "recovery.failed",
+        f"record {seq} of the journal was written under version {rules} of the rules; this release knows {RULES}",
+        hint="read it with a later release of agentrun",
+        fields={"seq": seq, "rules": rules},
     )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from agentrun.core.facts import Record
 from agentrun.journal.lines import Chain
 
 
 class MemoryJournal:
-    epoch = 1
+    """A journal of its own, or one that goes on, as the next owner, from records that are there already."""
 
-    def __init__(self) -> None:
+    def __init__(self, records: Iterable[Record] = ()) -> None:
         self._chain = Chain()
         self._records: list[Record] = []
         self._lines: list[bytes] = []
+        for record in records:
+            self.append(record)
+        self.epoch = self._records[-1].epoch + 1 if self._records else 1
 
     @property
     def head(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 from agentrun.core.effects import ModelRequest
-from agentrun.core.facts import Fault
+from agentrun.core.facts_base import Fault
 from agentrun.core.messages import Reply
 from agentrun.core.package import Route
 from agentrun.wire import HttpCall, HttpReply

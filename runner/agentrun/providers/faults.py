@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from agentrun.core.facts import Fault
+from agentrun.core.facts_base import Fault
 from agentrun.secret import mask
 from agentrun.wire import HttpReply
 

@@ -11,9 +11,20 @@ from typing import Any, assert_never
 
 from agentrun.canon import compact
 from agentrun.core.effects import ModelRequest
-from agentrun.core.messages import Assistant, Message, Refusal, Text, ToolCall, ToolResult, User
+from agentrun.core.messages import (
+    Assistant,
+    Content,
+    Message,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    User,
+    words,
+)
 from agentrun.core.package import Route
-from agentrun.errors import PackageError
+from agentrun.errors import LimitError, PackageError
 from agentrun.providers.codec import Decoded
 from agentrun.providers.openai_reply import read_reply
 from agentrun.providers.openai_schema import is_strict
@@ -93,8 +104,12 @@ def _message(message: Message) -> dict[str, Any]:
             assert_never(message)
 
 
-def _text(parts: tuple[Text, ...]) -> str:
-    return "".join(part.text for part in parts)
+def _text(parts: tuple[Content, ...]) -> str:
+    for part in parts:
+        if not isinstance(part, Text):
+            fields = {"part": part.media_type, "reason": "unsupported"}
+            raise LimitError("context.failed", "pictures and files cannot be sent to this provider yet", fields=fields)
+    return words(parts)
 
 
 def _assistant(message: Assistant) -> dict[str, Any]:
@@ -105,6 +120,8 @@ def _assistant(message: Assistant) -> dict[str, Any]:
                 fields["content"] = (fields["content"] or "") + part.text
             case Refusal():
                 fields["refusal"] = part.text
+            case Reasoning():
+                pass  # this protocol does not take it back
             case ToolCall():
                 function = {"name": part.tool, "arguments": part.arguments}
                 call = {"id": part.id, "type": "function", "function": function}

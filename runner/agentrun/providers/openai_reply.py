@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from agentrun.core.facts import Fault
+from agentrun.core.facts_base import Fault
 from agentrun.core.messages import Assistant, Finish, Refusal, Reply, Text, ToolCall, Usage
 from agentrun.providers.codec import Decoded
 from agentrun.providers.faults import decode_fault, status_fault

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -60,13 +60,16 @@ def assemble(title: str, root: str, defs: Schema) -> Schema:
     return {"$schema": DIALECT, **top, "title": title, "$defs": _reachable(top, defs)}
 
 
-def struct_schemas(models: Iterable[type]) -> Schema:
-    """The schemas of structs and all they contain, with hover texts and readable alternatives."""
+def struct_schemas(models: Iterable[type], words: Mapping[str, str] | None = None) -> Schema:
+    """The schemas of structs and all they contain, with hover texts and readable alternatives.
+
+    `words` has the texts of fields that have none of their own, by `Struct.field` or by `field`.
+    """
     models = tuple(models)
     _, components = msgspec.json.schema_components(models, ref_template="#/$defs/{name}")
     known = {struct.__name__: struct for struct in _structs(models)}
     for name, component in components.items():
-        texts = field_texts(known[name])
+        texts = {**_shared_texts(known[name], words or {}), **field_texts(known[name])}
         tag = known[name].__struct_config__.tag_field
         component.pop("title", None)
         if not component.get("required"):
@@ -76,6 +79,11 @@ def struct_schemas(models: Iterable[type]) -> Schema:
             text = component["description"] if key == tag else texts[key]
             component["properties"][key] = {"description": text, **_readable(schema)}
     return components
+
+
+def _shared_texts(struct: type[msgspec.Struct], words: Mapping[str, str]) -> dict[str, str]:
+    found = ((name, words.get(f"{struct.__name__}.{name}", words.get(name))) for name in struct.__struct_fields__)
+    return {name: text for name, text in found if text is not None}
 
 
 def _add_made_defaults(struct: type[msgspec.Struct], properties: Schema) -> None:

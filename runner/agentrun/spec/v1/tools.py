@@ -39,8 +39,6 @@ class ToolBase(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"
 
     description: Annotated[str, Meta(min_length=1, max_length=4096)] | UnsetType = UNSET
     """What the model reads about the tool. Absent: the docstring of a python tool or the sub-agent's own description."""
-    effect: Effect | UnsetType = UNSET
-    """What running it twice would do. Absent: `read` for http GET and HEAD, else `at_most_once`: never run again after a crash."""
     parallel: bool | UnsetType = UNSET
     """Whether calls may run together with other calls of the same reply. Absent: yes if `effect` is `read`."""
     timeout: Duration | UnsetType = UNSET
@@ -60,6 +58,8 @@ class ToolBase(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"
 class PythonTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="python"):
     """A Python function."""
 
+    effect: Effect | UnsetType = UNSET
+    """What running it twice would do. Absent: `read` for http GET and HEAD, else `at_most_once`: never run again after a crash."""
     args: JsonSchema | UnsetType = UNSET
     """JSON Schema of the arguments (an object). For python tools absent means: read from the function's signature."""
     actions: dict[Name, JsonSchema] | UnsetType = UNSET
@@ -84,6 +84,8 @@ class Auth(Struct, frozen=True, forbid_unknown_fields=True):
 class HttpTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="http"):
     """An HTTP endpoint."""
 
+    effect: Effect | UnsetType = UNSET
+    """What running it twice would do. Absent: `read` for http GET and HEAD, else `at_most_once`: never run again after a crash."""
     args: JsonSchema | UnsetType = UNSET
     """JSON Schema of the arguments (an object). For python tools absent means: read from the function's signature."""
     actions: dict[Name, JsonSchema] | UnsetType = UNSET
@@ -113,6 +115,8 @@ class HttpTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, 
 class ShellTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="shell"):
     """A command, run without a shell."""
 
+    effect: Effect | UnsetType = UNSET
+    """What running it twice would do. Absent: `read` for http GET and HEAD, else `at_most_once`: never run again after a crash."""
     args: JsonSchema | UnsetType = UNSET
     """JSON Schema of the arguments (an object). For python tools absent means: read from the function's signature."""
     actions: dict[Name, JsonSchema] | UnsetType = UNSET
@@ -138,6 +142,8 @@ class ShellTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True,
 class McpTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="mcp"):
     """The tools of an MCP server, named server.tool."""
 
+    effect: Effect | UnsetType = UNSET
+    """What running it twice would do. Absent: `read` for http GET and HEAD, else `at_most_once`: never run again after a crash."""
     command: (
         Annotated[list[Annotated[str, Meta(min_length=1, max_length=4096)]], Meta(min_length=1, max_length=256)]
         | UnsetType

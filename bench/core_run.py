@@ -1,0 +1,111 @@
+"""A long run of the pure core: one tool call in every turn, no engine, a journal in memory."""
+
+import math
+import time
+from pathlib import Path
+
+import agentrun
+from agentrun.core.decide import decide
+from agentrun.core.effects import AskModel, Effect, RunTool, intent
+from agentrun.core.evolve import evolve, fold
+from agentrun.core.facts import RULES, Fact, ModelReplied, Record, RunStarted
+from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.messages import Assistant, Reply, Text, ToolCall, Usage, said
+from agentrun.core.package import Package
+from agentrun.core.state import State
+from agentrun.core.steps import Commit, Finished, Perform
+from agentrun.journal.memory import MemoryJournal
+
+SPEC = """\
+agentrun: "1"
+name: long
+model: {provider: openai, name: gpt-4.1-mini, max_output_tokens: 1k}
+instructions: Look at every page.
+input: Go.
+tools:
+  page:
+    kind: http
+    description: One page.
+    url: "https://pages.example/{{ args.number }}"
+    args: {type: object, properties: {number: {type: string}}, required: [number]}
+policy:
+  default: deny
+  rules: [{id: pages, allow: page}]
+budgets: {turns: 10000, tool_calls: 100000, tokens: 1000M}
+"""
+TURNS = (50, 100, 200, 500, 1000, 2000)
+
+
+def long_package(folder: Path) -> Package:
+    path = folder / "long.yaml"
+    path.write_text(SPEC, encoding="utf-8")
+    return agentrun.compile(path).agent
+
+
+class CoreRun:
+    """One run of so many turns: its records, and the CPU seconds they took."""
+
+    def __init__(self, package: Package, turns: int) -> None:
+        self.package, self.turns = package, turns
+        self.journal, self.state = MemoryJournal(), State()
+        self.open: list[Effect] = []
+        started = RunStarted("run", "sha256:0", False, package.name, RULES, {}, "Look.", said("Go."))
+        begin = time.process_time()
+        self._commit(started)
+        while self._step():
+            pass
+        self.seconds = time.process_time() - begin
+
+    def _step(self) -> bool:
+        match decide(self.package, self.state):
+            case Finished():
+                return False
+            case Commit(facts):
+                for fact in facts:
+                    self._commit(fact)
+            case Perform(effects):
+                for effect in effects:
+                    self._commit(intent(effect))
+                    self.open.append(effect)
+            case _:
+                self._commit(self._answer(self.open.pop()))
+        return True
+
+    def _commit(self, fact: Fact) -> None:
+        record = Record(self.state.seq + 1, 0, 1, self.journal.head, fact)
+        after = evolve(self.state, record)
+        self.journal.append(record)
+        self.state = after
+
+    def _answer(self, effect: Effect) -> Fact:
+        if isinstance(effect, RunTool):
+            return ToolFinished(effect.id, (Text(f"Page {effect.id}, with a little text."),))
+        assert isinstance(effect, AskModel)
+        text, call = Text(f"Now page {effect.turn}."), ToolCall("", "page", f'{{"number": "{effect.turn}"}}')
+        message = Assistant((text, call) if effect.turn < self.turns else (text,))
+        reply = Reply(message, "stop", Usage(20, 5, 0, 0), "gpt", None)
+        return ModelReplied(effect.id, effect.turn, effect.attempt, reply.in_turn(effect.turn))
+
+
+def per_fact(folder: Path) -> float:
+    """Microseconds of CPU for one fact, in a run of 500 turns."""
+    package = long_package(folder)
+    runs = [CoreRun(package, 500) for _ in range(8)]
+    return min(run.seconds / run.state.seq for run in runs) * 1e6
+
+
+def growth(folder: Path) -> float:
+    """The exponent with which the CPU time of a run grows with its turns: 1 is a straight line."""
+    package = long_package(folder)
+    CoreRun(package, 50)
+    points = [(math.log(turns), math.log(min(CoreRun(package, turns).seconds for _ in range(3)))) for turns in TURNS]
+    x, y = (sum(each) / len(points) for each in zip(*points, strict=True))
+    return float(sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points))
+
+
+def fold_time(folder: Path) -> float:
+    """Seconds of CPU to fold the journal of a run of 2,000 turns."""
+    records = CoreRun(long_package(folder), TURNS[-1]).journal.records()
+    begin = time.process_time()
+    fold(records)
+    return time.process_time() - begin

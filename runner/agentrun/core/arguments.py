@@ -1,0 +1,121 @@
+"""Whether a call can be made at all: before hooks, policy and people are asked.
+
+Rule 1  The order: known, visible this turn, arguments that parse, arguments that are valid.
+Rule 2  What is wrong is told to the model in words it can act on: the tool, the action, the field.
+Rule 3  Nothing is repaired. A call that cannot be made is not made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentrun.canon import compact
+from agentrun.core.condition import holds
+from agentrun.core.effects import OfferedTool
+from agentrun.core.facts_calls import CallRefused
+from agentrun.core.names import find_tool
+from agentrun.core.output import Broken, Kept, parse
+from agentrun.core.package import Package
+from agentrun.core.package_tools import AgentTool, McpTool, Tool
+from agentrun.core.policy import variables_of
+from agentrun.core.schemas import validator
+from agentrun.core.state import CallState, State
+
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 64
+MAX_MESSAGE = 300
+ANY_OBJECT: dict[str, Any] = {"type": "object"}
+
+
+def parsed(arguments: str) -> dict[str, Any] | None:
+    """The arguments as a model wrote them; None when they are no JSON object. Nothing at all is an empty object."""
+    if not arguments.strip():
+        return {}
+    found = parse(arguments, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+    return found.value if isinstance(found, Kept) and isinstance(found.value, dict) else None
+
+
+def hidden_tools(package: Package, state: State) -> tuple[str, ...]:
+    """The tools that the model is not offered now. A condition that cannot be evaluated hides."""
+    conditions = {name: tool.visible for name, tool in package.tools.items() if tool.visible is not None}
+    if not conditions:
+        return ()
+    variables = variables_of(state)
+    return tuple(sorted(name for name, when in conditions.items() if not holds(when, variables)))
+
+
+def offered_tools(package: Package, hidden: tuple[str, ...]) -> tuple[OfferedTool, ...]:
+    """The tools as the model sees them, by name."""
+    return tuple(
+        OfferedTool(name, tool.description, tool.args)
+        for name, tool in sorted(package.tools.items())
+        if name not in hidden and not isinstance(tool, McpTool)
+    )
+
+
+def refused(package: Package, state: State, call: CallState) -> CallRefused | None:
+    """Why a call cannot be made."""
+    name, id = call.call.tool, call.call.id
+    tool = find_tool(package, name)
+    if tool is None:
+        known = ", ".join(sorted(package.tools)) or "none"
+        return _refusal(id, "tool.unknown", f"there is no tool {name!r}; tools: {known}", {"tool": name})
+    if name in state.hidden or name.partition(".")[0] in state.hidden:
+        return _refusal(id, "tool.hidden", f"the tool {name!r} is not available now", {"tool": name})
+    if call.arguments is None:
+        why = parse(call.call.arguments, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+        said = why.errors[0].replace("the answer", "the text") if isinstance(why, Broken) else "it is not an object"
+        message = f"the arguments of {name!r} are not a JSON object: {said}"
+        return _refusal(id, "tool.invalid_arguments", message, {"tool": name})
+    if isinstance(tool, AgentTool) and _depth(state) >= package.limits.depth:
+        message = f"{name!r} would be nested deeper than {package.limits.depth} agents"
+        return _refusal(
+            id, "tool.invalid_call", message, {"tool": name, "reason": "depth", "limit": package.limits.depth}
+        )
+    return _invalid(id, name, tool, call.arguments)
+
+
+def _depth(state: State) -> int:
+    assert state.started is not None
+    return state.started.parent.depth if state.started.parent else 0
+
+
+def _invalid(id: str, name: str, tool: Tool, arguments: Mapping[str, Any]) -> CallRefused | None:
+    actions = {} if isinstance(tool, McpTool | AgentTool) else tool.actions
+    schema = ANY_OBJECT if isinstance(tool, McpTool) else tool.args
+    value, action = dict(arguments), None
+    if actions:
+        action = value.pop("action", None)
+        if action is None:
+            return _missing(id, name, None, "action")
+        if not isinstance(action, str) or action not in actions:
+            message = f"{name!r} has no such action; actions: {', '.join(sorted(actions))}"
+            return _refusal(id, "tool.invalid_arguments", message, {"tool": name, "field": "action"})
+        schema = actions[action]
+    for field in schema.get("required", ()):
+        if field not in value:
+            return _missing(id, name, action, field)
+    judge = validator(compact(schema))
+    if judge.is_valid(value):
+        return None
+    error = next(judge.iter_errors(value))
+    field = str(error.instance_path[0]) if error.instance_path else None
+    where = "/".join(str(step) for step in error.instance_path) or "the arguments"
+    message = f"the arguments of {_full(name, action)} are not valid: {where}: {error.message}"[:MAX_MESSAGE]
+    return _refusal(id, "tool.invalid_arguments", message, {"tool": name, "action": action, "field": field})
+
+
+def _missing(id: str, name: str, action: str | None, field: str) -> CallRefused:
+    message = f"{_full(name, action)} needs {field!r}"
+    return _refusal(id, "tool.missing_field", message, {"tool": name, "action": action, "field": field})
+
+
+def _full(name: str, action: str | None) -> str:
+    return f"{name}.{action}" if action else name
+
+
+def _refusal(id: str, code: str, message: str, fields: dict[str, Any]) -> CallRefused:
+    return CallRefused(
+        id, code, f"{code}: {message}", {key: value for key, value in fields.items() if value is not None}
+    )

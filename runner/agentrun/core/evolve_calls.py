@@ -1,0 +1,126 @@
+"""How the calls of a reply change state. The rules of `evolve.py` hold here."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from agentrun.core.arguments import parsed
+from agentrun.core.evolve_gates import added
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_calls import (
+    CallCancelled,
+    CallFact,
+    CallRefused,
+    CallSettled,
+    ChildStarted,
+    ChildSuspended,
+    OneCall,
+    ResultsGiven,
+    ToolFinished,
+    ToolStarted,
+)
+from agentrun.core.guards import advanced, with_batch, with_text
+from agentrun.core.legal import find_call
+from agentrun.core.messages import Assistant, Text, ToolResult, words
+from agentrun.core.state import CallState, Detector, Gate, Meter, Phase, State
+
+
+def calls_of(message: Assistant, detector: Detector) -> tuple[tuple[CallState, ...], Detector]:
+    """The calls of a reply, none of which is judged yet, and what the guards remember with them."""
+    asked = message.calls
+    if not asked:
+        return (), detector
+    read = [(call, parsed(call.arguments)) for call in asked]
+    calls = tuple(
+        [
+            CallState(call, arguments, streaks, recent)
+            for (call, arguments), (streaks, recent) in zip(read, advanced(detector, read), strict=True)
+        ]
+    )
+    return calls, with_batch(with_text(detector, message.text), calls)
+
+
+def evolve_call(state: State, fact: CallFact) -> State:
+    if isinstance(fact, ResultsGiven):
+        return _given(state, fact)
+    call = find_call(state, fact.call)
+    assert call is not None
+    after = _moved(call, fact)
+    calls = tuple([after if each is call else each for each in state.calls])
+    phase: Phase = "stopping" if state.phase == "stopping" else "acting"
+    return replace(state, phase=phase, calls=calls, meter=_counted(state.meter, call, fact))
+
+
+def _moved(call: CallState, fact: OneCall) -> CallState:
+    match fact:
+        case ToolStarted():
+            return replace(call, status="started", counted=True)
+        case ToolFinished():
+            return replace(call, status="finished", parts=fact.parts, fault=fact.fault)
+        case CallRefused():
+            return replace(
+                call, status="done", parts=(Text(fact.told),), fault=Fault(fact.code, fact.told, fact.fields)
+            )
+        case CallCancelled():
+            fields = {"tool": call.call.tool, "reason": "unnecessary" if fact.by else "stopped"}
+            fault = Fault("tool.aborted", fact.told, fields)
+            return replace(call, status="done", parts=(Text(fact.told),), fault=fault, gate=Gate())
+        case ChildStarted():
+            return replace(call, status="started", counted=True, share=fact.share)
+        case ChildSuspended():
+            return replace(call, status="asleep")
+        case CallSettled():
+            if fact.how == "retry":
+                return replace(call, status="ready")
+            if fact.how == "stop":
+                return replace(call, status="abandoned")
+            return replace(call, status="finished", parts=fact.parts)
+        case _:
+            assert_never(fact)
+
+
+def _counted(meter: Meter, call: CallState, fact: OneCall) -> Meter:
+    match fact:
+        case ToolStarted() | ChildStarted() if not call.counted:
+            tool = call.call.tool
+            return replace(
+                meter, tool_calls=meter.tool_calls + 1, calls={**meter.calls, tool: meter.calls.get(tool, 0) + 1}
+            )
+        case ToolFinished() if fact.spent is not None:
+            return replace(
+                meter,
+                tokens=meter.tokens + fact.spent.tokens,
+                cost=meter.cost + fact.spent.cost,
+                tool_calls=meter.tool_calls + fact.spent.tool_calls,
+            )
+        case CallCancelled() if call.share is not None:  # what it used is not known: all that it was given
+            return replace(
+                meter,
+                tokens=meter.tokens + (call.share.tokens or 0),
+                cost=meter.cost + (call.share.cost or 0),
+                tool_calls=meter.tool_calls + (call.share.tool_calls or 0),
+            )
+    return meter
+
+
+def _given(state: State, fact: ResultsGiven) -> State:
+    assert state.reply is not None
+    results = (ToolResult(call.call.id, call.parts) for call in state.calls)
+    ran = any(call.counted for call in state.calls)
+    answer = next((words(call.parts) for call in state.calls if call.call.id == fact.ended_by), None)
+    return replace(
+        added(state, state.reply.message, *results),
+        phase="thinking" if answer is None else "answered",
+        in_turn=False,
+        attempt=0,
+        kept="",
+        truncations=0,
+        cap=None,
+        calls=(),
+        gate=Gate(),
+        answer=answer,
+        ended_by=fact.ended_by,
+        detector=replace(state.detector, empty=0) if ran else state.detector,
+    )

@@ -1,0 +1,204 @@
+"""How hooks, rulings and approvals change state. The rules of `evolve.py` hold here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from agentrun.core.budget import estimated
+from agentrun.core.facts_gates import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    GateFact,
+    HookAnswered,
+    HookAsked,
+    Inject,
+    Modify,
+    Ruled,
+)
+from agentrun.core.legal import POINT_PHASE, STAGE_PHASE, find_call, is_about_call, is_about_result
+from agentrun.core.messages import Assistant, Message, Refusal, Text, ToolCall, Transcript, User, said
+from agentrun.core.package import Ruling
+from agentrun.core.state import CallState, CallStatus, Gate, State
+
+RULED: Mapping[Ruling, CallStatus] = {
+    "allow": "ready",
+    "modify": "new",
+    "ask": "asking",
+    "defer": "deferred",
+    "deny": "denied",
+    "interrupt": "denied",
+}
+APPROVED = ("approved", "approved_for_session")
+
+
+def evolve_gate(state: State, fact: GateFact) -> State:
+    if is_about_call(fact):
+        call = find_call(state, fact.subject)
+        assert call is not None
+        after = _result(call, fact) if is_about_result(fact) else _call(call, fact)
+        calls = tuple([after if each is call else each for each in state.calls])
+        return replace(state, phase="acting", calls=calls, grants=_grants(state, call.gate, fact))
+    before = state.gate if state.gate.subject == fact.subject else Gate(fact.subject)
+    state = replace(state, gate=_passed(before, fact), grants=_grants(state, before, fact))
+    match fact:
+        case HookAsked():
+            return replace(state, phase=POINT_PHASE[fact.point])
+        case HookAnswered():
+            return _answered(state, fact)
+        case Ruled():
+            return _ruled(replace(state, phase=STAGE_PHASE[fact.stage]), fact)
+        case ApprovalAsked() | ApprovalAnswered():
+            return state
+        case _:
+            assert_never(fact)
+
+
+def _grants(state: State, gate: Gate, fact: GateFact) -> tuple[str, ...]:
+    if not isinstance(fact, ApprovalAnswered) or fact.answer != "approved_for_session":
+        return state.grants
+    return tuple(sorted({*state.grants, gate.grant or ""}))
+
+
+def _passed(gate: Gate, fact: GateFact) -> Gate:
+    match fact:
+        case Ruled():
+            return replace(
+                gate,
+                ruling=fact.ruling,
+                rules=fact.rules,
+                reason=fact.reason,
+                granted=fact.granted,
+                rewritten=gate.rewritten or fact.ruling == "modify",
+                text=gate.text if fact.text is UNSET or fact.stage != "delivery" else fact.text,
+            )
+        case HookAsked():
+            return replace(gate, hook=fact.effect)
+        case HookAnswered():
+            denial = hook_reason(fact) if fact.closes else None
+            return replace(gate, hook=None, hooked=gate.hooked + 1, denial=denial, by=fact.hook if denial else None)
+        case ApprovalAsked():
+            return replace(gate, question=fact.question, grant=fact.grant)
+        case ApprovalAnswered():
+            return replace(gate, answer=fact.answer, by=fact.by)
+        case _:
+            assert_never(fact)
+
+
+def hook_reason(fact: HookAnswered) -> str:
+    """Why a hook said no, or failed."""
+    reason = getattr(fact.answer, "reason", None)
+    return str(reason) if reason is not None else f"the hook {fact.hook} failed"
+
+
+def _call(call: CallState, fact: GateFact) -> CallState:
+    """A call on its way in."""
+    gate = _passed(call.gate, fact)
+    match fact:
+        case Ruled():
+            if fact.ruling == "modify" and isinstance(fact.arguments, dict):
+                again = replace(gate, ruling=None, rules=(), reason=None)
+                return replace(call, gate=again, arguments=fact.arguments, status="new", checked=False)
+            status = "ready" if fact.granted else RULED[fact.ruling]
+            return replace(call, gate=gate, status=status, checked=True)
+        case HookAsked() | ApprovalAsked():
+            return replace(call, gate=gate, checked=True)
+        case HookAnswered():
+            if isinstance(fact.answer, Modify) and isinstance(fact.answer.value, dict):
+                return replace(call, gate=gate, arguments=fact.answer.value, checked=False)
+            return replace(call, gate=gate, status="denied" if fact.closes else "new")
+        case ApprovalAnswered():
+            return replace(call, gate=gate, status="ready" if fact.answer in APPROVED else "denied")
+        case _:
+            assert_never(fact)
+
+
+def _result(call: CallState, fact: GateFact) -> CallState:
+    """A call on its way out."""
+    call = replace(call, after=_passed(call.after, fact))
+    if isinstance(fact, HookAnswered) and isinstance(fact.answer, Modify):
+        return replace(call, parts=(Text(str(fact.answer.value)),))
+    if isinstance(fact, Ruled) and isinstance(fact.text, str):
+        return replace(call, parts=(Text(fact.text),))
+    return call
+
+
+def _answered(state: State, fact: HookAnswered) -> State:
+    """What a hook's answer changes in the run as a whole."""
+    match fact.answer:
+        case Modify(value) if fact.point == "on_input":
+            return _with_input(state, str(value))
+        case Modify(value) if fact.point == "after_model":
+            assert state.reply is not None
+            return replace(state, reply=replace(state.reply, message=_reworded(state.reply.message, str(value))))
+        case Modify(value):
+            return replace(state, answer=str(value))
+        case Inject(text) if fact.point == "on_output":
+            return went_on(state, said(text))
+        case Inject(text):
+            return added(state, said(text))
+    return state
+
+
+def _ruled(state: State, fact: Ruled) -> State:
+    """What a rule that modifies changes in the run as a whole."""
+    if fact.stage == "model_request":
+        state = replace(state, looked_at=len(state.transcript))
+        if fact.messages:
+            messages = list(state.transcript)
+            for each in fact.messages:
+                messages[each.index] = each.message
+            estimate = sum(estimated(message) for message in messages)
+            state = replace(state, transcript=Transcript(messages), estimate=estimate)
+        return replace(state, instructions=fact.text) if isinstance(fact.text, str) else state
+    return replace(state, answer=fact.text) if fact.stage == "output" and isinstance(fact.text, str) else state
+
+
+def added(state: State, *messages: Message) -> State:
+    """The conversation with further messages."""
+    more = sum(estimated(message) for message in messages)
+    return replace(state, transcript=state.transcript.plus(*messages), estimate=state.estimate + more)
+
+
+def went_on(state: State, *messages: User) -> State:
+    """A turn that is over without being the last: its reply is part of the conversation, and the model hears more."""
+    return replace(
+        added(state, *_last_words(state), *messages),
+        phase="thinking",
+        in_turn=False,
+        attempt=0,
+        kept="",
+        truncations=0,
+        cap=None,
+        answer=None,
+        label=None,
+        ended_by=None,
+        gate=Gate(),
+    )
+
+
+def _last_words(state: State) -> tuple[Message, ...]:
+    return (state.reply.message,) if state.in_turn and state.reply else ()
+
+
+def _with_input(state: State, text: str) -> State:
+    """The conversation with another text of its input. What else the input has, and what follows it, stays."""
+    assert state.started is not None
+    if state.started.input is None:
+        return added(state, said(text))
+    at = len(state.started.earlier.messages)
+    old, *rest = state.transcript.since(at)
+    others = tuple(part for part in state.started.input.parts if not isinstance(part, Text))
+    new = User((Text(text), *others))
+    estimate = state.estimate - estimated(old) + estimated(new)
+    return replace(state, transcript=Transcript((*state.transcript.until(at), new, *rest)), estimate=estimate)
+
+
+def _reworded(message: Assistant, text: str) -> Assistant:
+    kept = tuple(part for part in message.parts if not isinstance(part, Text | Refusal))
+    calls = sum(isinstance(part, ToolCall) for part in kept)
+    border = len(kept) - calls
+    return Assistant((*kept[:border], Text(text), *kept[border:]))

@@ -1,0 +1,161 @@
+"""Detectors of an agent that goes in circles.
+
+Rule 1  What detectors remember is part of the state, so it survives a resume; `advanced` only counts.
+Rule 2  The order of judgement: parallel_tools, repeated_call, cycle, repeated_batch, stagnation. The first that trips
+        stops the run before anything of the reply runs.
+Rule 3  Tools marked as observation have a limit of their own. Where a guard looks at several tools, the smallest of
+        their limits counts.
+Rule 4  Two limits name the call that trips (repeated_call, cycle), the others how much is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from agentrun.canon import compact, text_hash
+from agentrun.core.facts_base import Fault
+from agentrun.core.messages import ToolCall
+from agentrun.core.names import find_tool
+from agentrun.core.package import Package
+from agentrun.core.state import CallState, Detector, Sign, State, Streaks
+from agentrun.core.tally import fnv1a
+
+LONGEST_CYCLE = 4
+
+
+def sign(call: ToolCall, arguments: dict[str, Any] | None) -> Sign:
+    """A call as guards see it. Arguments that are no JSON object count as they were written."""
+    return call.tool, text_hash(compact([call.tool, call.arguments if arguments is None else arguments]))
+
+
+def advanced(
+    detector: Detector, calls: Iterable[tuple[ToolCall, dict[str, Any] | None]]
+) -> list[tuple[Streaks, tuple[Sign, ...]]]:
+    """For each further call: how long it goes on with what came before, and the latest calls."""
+    tail, streaks, seen = detector.tail, detector.streaks, []
+    for call, arguments in calls:
+        latest = sign(call, arguments)
+        one, two, three, four = streaks
+        streaks = (
+            one + 1 if tail[-1:] == (latest,) else 0,
+            two + 1 if tail[-2:-1] == (latest,) else 0,
+            three + 1 if tail[-3:-2] == (latest,) else 0,
+            four + 1 if tail[-4:-3] == (latest,) else 0,
+        )
+        tail = (*tail[1 - LONGEST_CYCLE :], latest)
+        seen.append((streaks, tail))
+    return seen
+
+
+def with_batch(detector: Detector, calls: tuple[CallState, ...]) -> Detector:
+    """The detector after a reply's calls."""
+    batch = text_hash(compact([call.recent[-1] for call in calls]))
+    return replace(
+        detector,
+        tail=calls[-1].recent,
+        streaks=calls[-1].streaks,
+        batch=batch,
+        in_a_row=detector.in_a_row + 1 if detector.batch == batch else 1,
+        batches=detector.batches.plus(batch),
+    )
+
+
+def with_text(detector: Detector, text: str) -> Detector:
+    """The detector after a text of the assistant that was not its last word."""
+    trimmed = text.strip()
+    return replace(detector, texts=detector.texts.plus(trimmed)) if trimmed else detector
+
+
+def tripped(package: Package, state: State) -> Fault | None:
+    """What the guards have against the calls of the reply."""
+    return (
+        _parallel_tools(package, state)
+        or _repeated_call(package, state)
+        or _cycle(package, state)
+        or _repeated_batch(package, state)
+        or stagnation(package, state, state.reply.message.text if state.reply else "", 0)
+    )
+
+
+def _parallel_tools(package: Package, state: State) -> Fault | None:
+    limit, count = package.limits.parallel_tools, len(state.calls)
+    if count <= limit or package.limits.on_oversize_batch != "fail":
+        return None
+    return Fault(
+        "guard.parallel_tools",
+        f"the reply asks for {count} calls at once; {limit} are allowed",
+        {"count": count, "limit": limit, "turn": state.turns},
+        "raise limits.parallel_tools, or set limits.on_oversize_batch",
+    )
+
+
+def _repeated_call(package: Package, state: State) -> Fault | None:
+    for call in state.calls:
+        count = call.streaks[0] + 1
+        limit = _reached(package, package.guards.repeated_call, count, call.recent[-1:])
+        if limit is not None:
+            message = f"{call.call.tool} is called {count} times in a row with the same arguments"
+            fields = {"pattern": [call.call.tool], "count": count, "limit": limit, "call": call.call.id}
+            return Fault(
+                "guard.repeated_call",
+                message,
+                fields,
+                "raise guards.repeated_call, or mark the tool `observation: true`",
+            )
+    return None
+
+
+def _cycle(package: Package, state: State) -> Fault | None:
+    for call in state.calls:
+        for length in range(2, LONGEST_CYCLE + 1):
+            count, steps = call.streaks[length - 1] // length + 1, call.recent[-length:]
+            limit = _reached(package, package.guards.cycle, count, steps)
+            if limit is not None and len(set(steps)) > 1:
+                pattern = [tool for tool, _ in steps]
+                message = f"{' → '.join(pattern)} is gone through {count} times in a row"
+                fields = {"pattern": pattern, "count": count, "limit": limit, "call": call.call.id}
+                return Fault(
+                    "guard.cycle", message, fields, "raise guards.cycle, or mark the tools `observation: true`"
+                )
+    return None
+
+
+def _repeated_batch(package: Package, state: State) -> Fault | None:
+    guards, detector = package.guards, state.detector
+    batch = detector.batch or ""
+    count = detector.batches.count(batch) if guards.batch_scope == "session" else detector.in_a_row
+    limit = _reached(package, guards.repeated_batch, count - 1, [call.recent[-1] for call in state.calls])
+    if limit is None:
+        return None
+    return Fault(
+        "guard.repeated_batch",
+        f"the same calls are asked for the {count}. time; {limit} are allowed",
+        {"signature": batch, "count": count, "limit": limit, "turn": state.turns},
+        "raise guards.repeated_batch",
+    )
+
+
+def stagnation(package: Package, state: State, text: str, more: int) -> Fault | None:
+    """Whether the assistant has said a text too often, counted with `more` times that are not in the state."""
+    limit, trimmed = package.guards.stagnation, text.strip()
+    if limit is None or not trimmed:
+        return None
+    count = state.detector.texts.count(trimmed) + more
+    if count <= limit:
+        return None
+    message = f"the assistant says the same text the {count}. time; {limit} are allowed"
+    return Fault(
+        "guard.stagnation", message, {"hash": fnv1a(trimmed), "count": count, "limit": limit}, "raise guards.stagnation"
+    )
+
+
+def _reached(package: Package, limit: int | None, count: int, calls: Iterable[Sign]) -> int | None:
+    """The smallest limit among the tools of calls, if a count reaches it. None: it does not, or the guard is off."""
+    if limit is None or count < min(limit, package.guards.observation):
+        return None
+    found = [find_tool(package, name) for name, _ in calls]
+    least = min(package.guards.observation if tool is not None and tool.observation else limit for tool in found)
+    return least if count >= least else None

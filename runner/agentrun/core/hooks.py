@@ -1,0 +1,57 @@
+"""What hooks may say, and where.
+
+Rule 1  An answer that is not legal at its point, or not of the form that the point needs, is a failure of the hook.
+Rule 2  A failure is a no, unless the hook was declared with `on_failure: continue`.
+
+    point         deny                     modify              inject
+    on_input      the run stops            the input's text    a message after the input
+    before_model  the run stops            -                   a message before the request
+    after_model   the run stops            the reply's text    -
+    before_tool   the call is denied       its arguments       -
+    after_tool    the result is withheld   its text            -
+    on_output     the run stops            the answer          a message: the run goes on
+    on_stop       -                        -                   -
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_gates import Continue, Deny, Failed, HookAnswer, HookAnswered, Inject, Modify, Point
+from agentrun.core.package import Hook, Package
+
+LEGAL: Mapping[Point, tuple[type, ...]] = {
+    "on_input": (Continue, Failed, Deny, Modify, Inject),
+    "before_model": (Continue, Failed, Deny, Inject),
+    "after_model": (Continue, Failed, Deny, Modify),
+    "before_tool": (Continue, Failed, Deny, Modify),
+    "after_tool": (Continue, Failed, Deny, Modify),
+    "on_output": (Continue, Failed, Deny, Modify, Inject),
+    "on_stop": (Continue, Failed),
+}
+
+
+def hooks_at(package: Package, point: Point) -> tuple[Hook, ...]:
+    """The hooks of a point in the order in which they are asked."""
+    found = [hook for hook in package.hooks if hook.at == point]
+    return tuple(sorted(found, key=lambda hook: (hook.order, hook.id)))
+
+
+def is_legal(point: Point, answer: object) -> bool:
+    """Whether a hook may say this at a point."""
+    if not isinstance(answer, LEGAL[point]):
+        return False
+    if isinstance(answer, Modify):
+        return isinstance(answer.value, dict if point == "before_tool" else str)
+    return True
+
+
+def answered(effect: str, hook: Hook, subject: str, answer: object) -> HookAnswered:
+    """The fact of an answer, whatever the hook gave."""
+    if not is_legal(hook.at, answer):
+        what = f"the hook {hook.id} gave {type(answer).__name__}, which is not an answer at {hook.at}"
+        answer = Failed(Fault("policy.denied", what, {"hook": hook.id, "point": hook.at}))
+    said: HookAnswer = answer  # type: ignore[assignment]  # legal ones are of this union
+    closes = isinstance(said, Deny) or (isinstance(said, Failed) and hook.on_failure == "deny" and hook.at != "on_stop")
+    return HookAnswered(effect, hook.id, hook.at, subject, said, closes)

@@ -1,0 +1,53 @@
+"""Which names a target means, and which tool a name means.
+
+Rule 1  An exact name matches exactly; `*` stands for any text, also none, and only where it is written.
+Rule 2  Matching is linear: a target with sixty stars is as cheap as one with none.
+"""
+
+from __future__ import annotations
+
+from agentrun.core.package import Package
+from agentrun.core.package_tools import AgentTool, Effect, McpTool, Tool
+
+
+def matches(target: str, name: str) -> bool:
+    """Whether a target means a name: exactly, or by a glob."""
+    if "*" not in target:
+        return target == name
+    first, *inner = target.split("*")
+    last = inner.pop()
+    at, end = len(first), len(name) - len(last)
+    if at > end or not name.startswith(first) or not name.endswith(last):
+        return False
+    for part in inner:
+        at = name.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+
+
+def find_tool(package: Package, name: str) -> Tool | None:
+    """The tool that a model means. The tools of an MCP server are called server.tool."""
+    tool = package.tools.get(name)
+    if tool is not None:
+        return None if isinstance(tool, McpTool) else tool
+    server, _, inner = name.partition(".")
+    tool = package.tools.get(server)
+    if isinstance(tool, McpTool) and any(matches(pattern, inner) for pattern in tool.tools):
+        return tool
+    return None
+
+
+def effect_of(tool: Tool, name: str) -> Effect:
+    """What running a call twice would do."""
+    if isinstance(tool, AgentTool):
+        return "idempotent"  # it has a journal of its own, and goes on where that ends
+    if not isinstance(tool, McpTool):
+        return tool.effect
+    inner = name.partition(".")[2]
+    found = [effect for pattern, effect in tool.effects.items() if matches(pattern, inner)]
+    return max(found, key=_HARM.index) if found else tool.effect
+
+
+_HARM: tuple[Effect, ...] = ("read", "idempotent", "at_most_once")

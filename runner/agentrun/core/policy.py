@@ -1,0 +1,129 @@
+"""Which ruling holds: a table lookup that returns its reason.
+
+Rule 1  The most restrictive matching rule wins, whatever the order: interrupt, deny, defer, ask, modify, allow.
+Rule 2  A condition that cannot be evaluated counts against what is ruled on: an allow or modify rule does not match,
+        any other rule does.
+Rule 3  Without a matching rule a call gets the policy's default; everything else goes ahead.
+Rule 4  Two rules that rewrite one argument deny.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import re2
+from msgspec import UNSET, Struct, UnsetType
+
+from agentrun.core.condition import holds
+from agentrun.core.names import matches
+from agentrun.core.package import RULINGS, Package, Rule, Ruling, Stage
+from agentrun.core.state import State
+
+MASK = "***"
+
+
+class Verdict(Struct, frozen=True):
+    """A ruling, and why."""
+
+    ruling: Ruling
+    rules: tuple[str, ...]
+    reason: str | None
+    arguments: dict[str, Any] | UnsetType = UNSET
+    """With modify on a call: what is set."""
+    masks: tuple[str, ...] = ()
+    """With modify on a text: what is masked."""
+
+
+def has_rules(package: Package, stage: Stage) -> bool:
+    """Whether the policy has anything to say at a stage."""
+    return stage == "tool_call" or any(rule.on == stage for rule in package.policy.rules)
+
+
+def rule_on(
+    package: Package, stage: Stage, target: str, variables: Mapping[str, Any], *, rewritten: bool = False
+) -> Verdict:
+    """The ruling on a target. What was rewritten already is not rewritten again."""
+    matched = [
+        rule
+        for rule in package.policy.rules
+        if rule.on == stage
+        and not (rewritten and rule.ruling == "modify")
+        and any(matches(name, target) for name in rule.targets)
+        and _applies(rule, variables)
+    ]
+    if not matched:
+        default: Ruling = package.policy.default if stage == "tool_call" else "allow"
+        return Verdict(default, (), None)
+    ruling = matched[0].ruling if len(matched) == 1 else max((rule.ruling for rule in matched), key=RULINGS.index)
+    decisive = [rule for rule in matched if rule.ruling == ruling]
+    if ruling == "modify":
+        return _modified(decisive)
+    return Verdict(ruling, _ids(decisive), _reason(decisive))
+
+
+def _applies(rule: Rule, variables: Mapping[str, Any]) -> bool:
+    if rule.when is None:
+        return True
+    held = holds(rule.when, variables)
+    return rule.ruling not in ("allow", "modify") if held is None else held
+
+
+def _modified(rules: list[Rule]) -> Verdict:
+    names = [name for rule in rules for name in rule.set]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        involved = [rule for rule in rules if not set(doubled).isdisjoint(rule.set)]
+        return Verdict("deny", _ids(involved), f"two rules set {doubled[0]}")
+    merged = {name: value for rule in rules for name, value in rule.set.items()}
+    masks = tuple(pattern for rule in rules for pattern in rule.mask)
+    return Verdict("modify", _ids(rules), _reason(rules), merged, masks)
+
+
+def _ids(rules: list[Rule]) -> tuple[str, ...]:
+    return tuple(sorted(rule.id for rule in rules))
+
+
+def _reason(rules: list[Rule]) -> str | None:
+    return "; ".join(rule.reason for rule in rules if rule.reason) or None
+
+
+def masked(text: str, patterns: tuple[str, ...]) -> str:
+    """A text without what patterns find in it."""
+    for pattern in patterns:
+        text = compiled_mask(pattern).sub(MASK, text)
+    return text
+
+
+@lru_cache(maxsize=1024)
+def compiled_mask(pattern: str) -> Any:
+    """A pattern, ready to be searched for."""
+    return re2.compile(pattern)  # type: ignore[no-untyped-call]  # RE2 has no types
+
+
+def variables_of(state: State, arguments: Mapping[str, Any] | None = None, index: int | None = None) -> dict[str, Any]:
+    """What a condition sees. With the index of a call, the others of its batch that may run count as if they ran.
+
+    Calls are ruled on in their order, so these are the ones before it; after it only for one that was deferred.
+    """
+    assert state.started is not None
+    meter, earlier = state.meter if index is None else state.at_batch, state.started.earlier
+    batch = () if index is None else (*state.calls[:index], *state.calls[index + 1 :])
+    others = [call for call in batch if call.gate.ruling in ("allow", "ask")]
+    calls = dict(meter.calls)
+    for call in others:
+        calls[call.call.tool] = calls.get(call.call.tool, 0) + 1
+    return {
+        "args": {} if arguments is None else arguments,
+        "params": state.started.params,
+        "spend": {
+            "turns": state.turns,
+            "tokens": meter.tokens,
+            "cost": meter.cost,
+            "time": state.elapsed,
+            "tool_calls": meter.tool_calls + len(others),
+        },
+        "calls": calls,
+        "session": {"runs": earlier.runs, "turns": earlier.turns},
+    }

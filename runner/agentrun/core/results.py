@@ -1,0 +1,25 @@
+"""How much of a tool's result the model reads.
+
+Rule 1  More than so many lines or bytes is cut to its head and its tail, with a line between them that says so.
+Rule 2  What is cut never splits a character, and is never longer than the limit and that line.
+Rule 3  Head and tail have one half of the limit each: what one of them does not need is not given to the other.
+"""
+
+from __future__ import annotations
+
+
+def clipped(text: str, max_lines: int, max_bytes: int) -> str:
+    """The text, or as much of its beginning and end as is allowed."""
+    lines, data = text.splitlines(keepends=True), text.encode("utf-8", "replace")
+    if len(lines) <= max_lines and len(data) <= max_bytes:
+        return text
+    head = _text(data[: -(-max_bytes // 2)]).splitlines(keepends=True)[: -(-max_lines // 2)]
+    tail = _text(data[max(len(data) - max_bytes // 2, 0) :]).splitlines(keepends=True)
+    first, last = "".join(head), "".join(tail[max(len(tail) - max_lines // 2, 0) :])
+    hidden = len(data) - len((first + last).encode())
+    border = "\n" if first[-1:].splitlines() == [first[-1:]] else ""
+    return f"{first}{border}[… {hidden} of {len(data)} bytes left out …]\n{last}"
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "ignore")

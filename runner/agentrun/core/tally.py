@@ -1,0 +1,88 @@
+"""How often something was seen, in a run that only ever goes on.
+
+Adding gives a new tally and shares what both have in common: keys stand in one list that all tallies of a run look at,
+each at its own first part of it. Where a key stands is looked up, so a count costs a search and not a walk.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+_FNV_START, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
+
+
+def fnv1a(text: str) -> str:
+    """FNV-1a, 64 bits, as 16 hex digits."""
+    value = _FNV_START
+    for byte in text.encode("utf-8", "replace"):
+        value = (value ^ byte) * _FNV_PRIME & 0xFFFFFFFFFFFFFFFF
+    return f"{value:016x}"
+
+
+class Tally:
+    """Counts by key, on top of those that were there at the start."""
+
+    __slots__ = ("_keys", "_length", "_places", "_start")
+
+    def __init__(self, start: Mapping[str, int] | None = None, keys: Iterable[str] = ()) -> None:
+        self._start = dict(start or {})
+        self._keys = list(keys)
+        self._length = len(self._keys)
+        self._places: dict[str, list[int]] = {}
+        for place, key in enumerate(self._keys):
+            self._places.setdefault(key, []).append(place)
+
+    def plus(self, key: str) -> Self:
+        if len(self._keys) > self._length:  # another tally went on from here
+            return type(self)(self._start, [*self._keys[: self._length], key])
+        self._places.setdefault(key, []).append(self._length)
+        self._keys.append(key)
+        return self._looking_at(self._start, self._keys, self._places)
+
+    @classmethod
+    def _looking_at(cls, start: dict[str, int], keys: list[str], places: dict[str, list[int]]) -> Self:
+        tally = cls()
+        tally._start, tally._keys, tally._places, tally._length = start, keys, places, len(keys)
+        return tally
+
+    def count(self, key: str) -> int:
+        return self._at_start(key) + self._since(key)
+
+    def totals(self) -> dict[str, int]:
+        """All counts."""
+        found = {self._name(key): self.count(key) for key in self._keys[: self._length]}
+        return dict(sorted((self._start | found).items()))
+
+    def _since(self, key: str) -> int:
+        return bisect_left(self._places.get(key, ()), self._length)
+
+    def _at_start(self, key: str) -> int:
+        return self._start.get(key, 0)
+
+    @staticmethod
+    def _name(key: str) -> str:
+        return key
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Tally) and self.totals() == other.totals()
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.totals()!r})"
+
+
+class TextTally(Tally):
+    """Counts of texts. What was there at the start, and the totals, are by the texts' hashes: FNV-1a is slow in Python,
+    so a text is hashed only when somebody asks for the hash."""
+
+    __slots__ = ()
+
+    def _at_start(self, key: str) -> int:
+        return self._start.get(fnv1a(key), 0) if self._start else 0
+
+    @staticmethod
+    def _name(key: str) -> str:
+        return fnv1a(key)

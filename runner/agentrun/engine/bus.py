@@ -1,0 +1,211 @@
+"""Events in process: what was committed to journals, and what passes.
+
+Rule 1  An event is told after its record is in the journal. Subscribers look; they never answer.
+Rule 2  A cursor says how many records of all runs were seen. It belongs to its scope, and is refused in another.
+Rule 3  A subscriber has a bounded queue. When it is full, deltas are dropped first. Then a gap takes the place of
+        what follows, until it is read; its cursor says from where to subscribe to see the lost records.
+Rule 4  The terminal record of a run is never lost, whatever else is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from agentrun.core.facts import Record, RunStarted, RunStopped
+from agentrun.engine.ports import Delta
+
+QUEUE = 256
+"""Events that wait for one subscriber at most, terminal records and a gap aside."""
+
+
+class Cursor(Struct, frozen=True):
+    """A place in the events of a scope."""
+
+    scope: str
+    seen: int
+
+
+class Gap(Struct, frozen=True):
+    """Records were lost here."""
+
+    since: Cursor
+    """Subscribe from here to see them."""
+
+
+class Event(Struct, frozen=True):
+    cursor: Cursor
+    """Subscribe from here to see what follows."""
+    run: str | None
+    """Null: a gap is of no run."""
+    agent: str | None
+    what: Record | Delta | Gap
+
+    @property
+    def is_terminal(self) -> bool:
+        return isinstance(self.what, Record) and isinstance(self.what.fact, RunStopped)
+
+
+class Scope(Struct, frozen=True):
+    """Which events a subscriber sees."""
+
+    name: str
+    sees: Callable[[Event], bool]
+    ends: bool = False
+    """Whether nothing follows a terminal record."""
+
+
+EVERYTHING = Scope("all", lambda event: True)
+
+
+def of_run(run: str) -> Scope:
+    return Scope(f"run:{run}", lambda event: event.run == run, ends=True)
+
+
+def of_agent(agent: str) -> Scope:
+    return Scope(f"agent:{agent}", lambda event: event.agent == agent)
+
+
+def where(name: str, sees: Callable[[Event], bool]) -> Scope:
+    """A scope of one's own. Two filters of one name count as one scope."""
+    return Scope(f"filter:{name}", sees)
+
+
+Read: TypeAlias = Callable[[str], Iterable[Record]]
+
+
+class Bus:
+    def __init__(self, *, queue: int = QUEUE) -> None:
+        self._queue = queue
+        self._places: list[tuple[str, int]] = []
+        """The run and seq of every record, in the order in which they were told."""
+        self._agents: dict[str, str] = {}
+        self._subscriptions: list[Subscription] = []
+
+    def tell(self, run: str, news: Record | Delta) -> None:
+        """Something was committed, or passes."""
+        if isinstance(news, Record):
+            self.learn(run, [news])
+        for subscription in tuple(self._subscriptions):
+            subscription.offer(self._event(subscription.scope, len(self._places), run, news))
+
+    def learn(self, run: str, records: Iterable[Record]) -> None:
+        """Take in records that were told elsewhere, so that they can be looked up."""
+        for record in records:
+            if isinstance(record.fact, RunStarted):
+                self._agents[run] = record.fact.agent
+            self._places.append((run, record.seq))
+
+    def knows(self, run: str) -> bool:
+        return run in self._agents
+
+    def subscribe(self, scope: Scope, read: Read, cursor: Cursor | None = None) -> Subscription:
+        """Events from now on, or from a cursor. `read` gives the records of a run."""
+        if cursor is not None and cursor.scope != scope.name:
+            raise ValueError(f"a cursor of {cursor.scope} says nothing about {scope.name}")
+        now = len(self._places)
+        before = self._history(scope, read, range(now if cursor is None else cursor.seen, now))
+        subscription = Subscription(scope, self._queue, before, self._subscriptions.remove, Cursor(scope.name, now))
+        self._subscriptions.append(subscription)
+        return subscription
+
+    def _history(self, scope: Scope, read: Read, places: range) -> Iterator[Event]:
+        journals: dict[str, tuple[Record, ...]] = {}
+        for place in places:
+            run, seq = self._places[place]
+            if len(journals.get(run, ())) < seq:
+                journals[run] = tuple(read(run))
+            event = self._event(scope, place + 1, run, journals[run][seq - 1])
+            if scope.sees(event):
+                yield event
+
+    def _event(self, scope: Scope, seen: int, run: str, news: Record | Delta) -> Event:
+        return Event(Cursor(scope.name, seen), run, self._agents.get(run), news)
+
+
+class Subscription:
+    """What one subscriber has not looked at yet.
+
+    `for event in subscription` gives what is there. `async for event in subscription` also waits for more, until the
+    subscription is closed, or the one run that it is about is over.
+    """
+
+    def __init__(
+        self, scope: Scope, limit: int, before: Iterator[Event], leave: Callable[[Any], None], start: Cursor
+    ) -> None:
+        self.scope = scope
+        self._limit = limit
+        self._before = before
+        self._waiting: deque[Event] = deque()
+        self._leave = leave
+        self._last = start
+        """The last record that was queued: a gap begins after it."""
+        self._has_gap = False
+        self._closed = False
+        self._wake: Callable[[], object] = _nobody
+
+    def offer(self, event: Event) -> None:
+        """Queue an event of the scope, if there is room for it."""
+        if not self.scope.sees(event):
+            return
+        if event.is_terminal or (not self._has_gap and self._has_room(event)):
+            self._waiting.append(event)
+            self._last = self._last if self._has_gap else event.cursor
+        elif isinstance(event.what, Record) and not self._has_gap:
+            self._has_gap = True
+            self._waiting.append(Event(self._last, None, None, Gap(self._last)))
+        self._wake()
+
+    def _has_room(self, event: Event) -> bool:
+        if len(self._waiting) >= self._limit and isinstance(event.what, Record):
+            self._waiting = deque(each for each in self._waiting if not isinstance(each.what, Delta))
+        return len(self._waiting) < self._limit
+
+    def close(self) -> None:
+        """No more events."""
+        if not self._closed:
+            self._closed = True
+            self._leave(self)
+            self._wake()
+
+    def __iter__(self) -> Iterator[Event]:
+        while (event := self._next()) is not None:
+            yield event
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        from asyncio import get_running_loop  # late: a run without an event loop does not need one
+
+        loop = get_running_loop()
+        try:
+            while True:
+                more = loop.create_future()
+                self._wake = partial(loop.call_soon_threadsafe, _done, more)
+                for event in self:
+                    yield event
+                if self._closed:
+                    return
+                await more
+        finally:
+            self._wake = _nobody
+
+    def _next(self) -> Event | None:
+        event = next(self._before, None)
+        if event is None and self._waiting:
+            event = self._waiting.popleft()
+            self._has_gap = self._has_gap and not isinstance(event.what, Gap)
+        if event is not None and event.is_terminal and self.scope.ends:
+            self.close()
+        return event
+
+
+def _nobody() -> None:
+    """Nobody waits."""
+
+
+def _done(future: Any) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,95 @@
+"""Runs sub-agents: a child is a run of its own, with its own journal, in its parent's world.
+
+Rule 1  A child that has a journal goes on where that ends; one that is over is not run again. One that has none is
+        admitted as any run is, and must be allowed to start by its own policy.
+Rule 2  However a child fails, its parent's model reads it as the result of the call. Two things pass: a recording that
+        does not fit, which is no failure of the child, and a journal that fails.
+Rule 3  What a child used counts in its parent, once, when it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from agentrun.canon import fingerprint
+from agentrun.core.effects import RunChild
+from agentrun.core.facts import RunStarted
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_calls import ChildSuspended, Spent, ToolFinished
+from agentrun.core.messages import Text
+from agentrun.core.outcome import Outcome, Suspended
+from agentrun.core.package import Package
+from agentrun.core.policy import rule_on, variables_of
+from agentrun.core.state import State
+from agentrun.engine.admission import admit, run_started
+from agentrun.engine.driver import Log, drive
+from agentrun.engine.ports import Crew
+from agentrun.engine.toolbox import failed, readable, told
+from agentrun.engine.world import World, open_log
+from agentrun.errors import PolicyError, RequestError
+
+CrewOf: TypeAlias = Callable[[World, str, Package], Crew]
+"""Makes the crew that performs the effects of a run."""
+
+
+async def run_child(world: World, effect: RunChild, crew_of: CrewOf) -> ToolFinished | ChildSuspended:
+    log = open_log(world, effect.run)
+    try:
+        _begin(world, effect, log)
+    except (RequestError, PolicyError) as error:
+        return failed(effect, f"{error.code}: {error.message}", code=error.code)
+    ended = await drive(effect.package, log, crew_of(world, effect.run, effect.package))
+    if isinstance(ended, Suspended):
+        subjects = (question.subject for question in ended.questions)
+        return ChildSuspended(effect.id, (*subjects, *ended.waits_for))
+    return _finished(world, effect, ended)
+
+
+def _begin(world: World, effect: RunChild, log: Log) -> None:
+    package = fingerprint(effect.package)
+    if log.state.started is None:
+        admitted = admit(effect.package, effect.message, effect.params)
+        started = run_started(
+            effect.package,
+            admitted,
+            run=effect.run,
+            fingerprint=package,
+            replayed=world.replayed,
+            parent=effect.parent,
+        )
+        _refuse_unruly(effect.package, started)
+        log.commit(started)
+    elif log.state.stopped is None:
+        log.take_over(package)
+
+
+def _refuse_unruly(package: Package, started: RunStarted) -> None:
+    verdict = rule_on(package, "run_start", "run_start", variables_of(State(started=started)))
+    if verdict.ruling != "allow":
+        code = "policy.interrupted" if verdict.ruling == "interrupt" else "policy.denied"
+        message = verdict.reason or f"the policy rules {verdict.ruling} on starting the run"
+        raise PolicyError(code, message, fields={"rules": list(verdict.rules)})
+
+
+def _finished(world: World, effect: RunChild, outcome: Outcome) -> ToolFinished:
+    spent = Spent(outcome.tokens, outcome.cost, outcome.tool_calls)
+    fault = outcome.fault
+    if fault is None:
+        answer = (Text(outcome.answer or ""),)
+        parts, blob = readable(world.blobs, answer, effect.max_lines, effect.max_bytes)
+        return ToolFinished(effect.id, parts, None, blob, spent)
+    fault = _readable_fault(effect, fault)
+    return ToolFinished(effect.id, told(fault), fault, None, spent)
+
+
+def _readable_fault(effect: RunChild, fault: Fault) -> Fault:
+    """How a parent's model reads it. A child that used up the time its call has is late, as any tool would be."""
+    if fault.code.startswith("cassette."):
+        return fault
+    limit = effect.parent.share.time
+    if fault.code == "budget.time" and fault.fields.get("limit") == limit:
+        message = f"the agent took longer than {limit} ms and was stopped"
+        return Fault("tool.timeout", message, {"tool": effect.name, "limit": limit})
+    message = f"agent failed: {fault.code}: {fault.message}"
+    return Fault("tool.execution", message, {"tool": effect.name, "code": fault.code})

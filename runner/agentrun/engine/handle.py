@@ -1,0 +1,198 @@
+"""A run in somebody's hands.
+
+Rule 1  In an event loop a run goes on by itself. Without one, whoever waits for it does its work.
+Rule 2  What comes from outside while the run is worked on is posted to it; otherwise it is written at once.
+Rule 3  The outcome is read from the journal. A handle whose run has another owner cannot write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agentrun.compiler.fingerprint import PackageFile
+from agentrun.core.facts import CancelRequested, Fact, MessageQueued, RunStopped
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_calls import CallSettled
+from agentrun.core.facts_gates import Answer, ApprovalAnswered
+from agentrun.core.messages import Content, said
+from agentrun.core.outcome import Outcome, Question, Suspended, outcome_of
+from agentrun.core.state import State
+from agentrun.core.takeover import is_welcome
+from agentrun.engine.admission import admit
+from agentrun.engine.bus import Cursor, Subscription
+from agentrun.engine.driver import Log, drive
+from agentrun.engine.perform import crew_of
+from agentrun.engine.ports import Consult, Crew, Work
+from agentrun.engine.request import RunStatus, wrong_state
+from agentrun.engine.sessions import Session
+from agentrun.engine.start import refuse_changed, refuse_duplicate
+from agentrun.engine.world import World
+from agentrun.errors import PackageError, RequestError
+
+How: TypeAlias = Literal["retry", "result", "stop"]
+"""What is made of a call whose outcome is not known: it runs again, this is its result, or the run stops."""
+
+
+class Inbox(Crew, Protocol):
+    """A crew that outsiders reach."""
+
+    def post(self, fact: Fact) -> None: ...
+
+
+class Hands(Struct, frozen=True):
+    """What a runtime does for its handles."""
+
+    crew: Callable[[Work, Consult | None], Inbox]
+    """Makes the crew of a run."""
+    spawn: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
+    """Begins some work as a task of the running event loop. None: there is no loop, and it was not begun."""
+    subscribe: Callable[[str, Cursor | None], Subscription]
+    """The events of a run."""
+
+
+class RunHandle:
+    """One run: wait for it, look at it, tell it something."""
+
+    def __init__(self, package: PackageFile, log: Log, world: World, session: Session, hands: Hands) -> None:
+        assert log.state.started is not None
+        self.run = log.state.started.run
+        self.agent = log.state.started.agent
+        self._package = package
+        self._log = log
+        self._world = replace(world, crew=self._crew)
+        self.session = session
+        self._hands = hands
+        self._crews: dict[str, Inbox] = {}
+        """Who works on the run and its children now."""
+        self._task: Any = None
+        self._ended: Outcome | Suspended | None = None
+        self._broken: Exception | None = None
+        """What ended the work on the run, but not the run: it can be resumed."""
+        self._cancelled = self.state.cancelled is not None
+        self._inputs = self.state.seq
+        """No input has had this number: every one before was a record."""
+
+    @property
+    def state(self) -> State:
+        return self._log.state
+
+    @property
+    def is_worked_on(self) -> bool:
+        return self.run in self._crews
+
+    @property
+    def status(self) -> RunStatus:
+        if self.state.stopped is not None:
+            return self.state.stopped.status
+        if self.is_worked_on:
+            return "processing"
+        return "admitted" if self.state.seq == 1 else "suspended"
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended. None: it did not, yet."""
+        return outcome_of(self.state) if self.state.stopped is not None else None
+
+    async def wait(self) -> Outcome | Suspended:
+        """The outcome, or what the run waits for. Who stops waiting does not stop the run."""
+        if self.outcome is not None:
+            return self.outcome
+        if self._broken is not None:
+            raise self._broken
+        self.begin()
+        if self._task is None:
+            await self._work()
+        else:
+            from asyncio import shield  # late: only a run in an event loop needs it
+
+            await shield(self._task)
+        if self._broken is not None:
+            raise self._broken
+        assert self._ended is not None
+        return self._ended
+
+    def begin(self) -> None:
+        """Go on with the run, if there is an event loop to do it."""
+        if self._task is None or self._task.done():
+            self._task = self._hands.spawn(self._work)
+
+    async def _work(self) -> None:
+        if self.is_worked_on:
+            raise wrong_state(self.run, "suspended", "processing")
+        try:
+            self._ended = await self._drive()
+        except Exception as error:  # noqa: BLE001  # who waits hears of it
+            self._broken = error
+        finally:
+            self._crews.clear()
+
+    async def _drive(self) -> Outcome | Suspended:
+        agent = self._package.agent
+        try:
+            refuse_changed(self._package)
+        except PackageError as error:
+            self._log.commit(RunStopped("failed", Fault(error.code, error.message, error.fields)))
+        return await drive(agent, self._log, crew_of(self._world, self.run, agent))
+
+    def _crew(self, run: str, work: Work, consult: Consult | None) -> Inbox:
+        self._crews[run] = self._hands.crew(work, consult)
+        return self._crews[run]
+
+    # --- what comes from outside ---------------------------------------------------------------------------------
+
+    def cancel(self, by: str = "caller") -> None:
+        """End the run: what it waits for is given up, and its children are cancelled too. Again: nothing more."""
+        if not self._cancelled:
+            self._cancelled = self.post(CancelRequested(by))
+
+    def send(self, text: str) -> None:
+        """Tell the model something when it stops. Raises `input.rejected`, `run.invalid_state`."""
+        started, agent = self.state.started, self._package.agent
+        assert started is not None
+        if self.state.stopped is not None:
+            raise wrong_state(self.run, "unfinished", self.status)
+        self._inputs += 1
+        input_id = f"{self.run}.{self._inputs}"
+        try:
+            admit(agent, text, started.params)
+        except RequestError as error:
+            error.fields["input_id"] = input_id
+            raise
+        refuse_duplicate(agent, self.session, text, input_id)
+        self.session.saw(text)
+        self.post(MessageQueued(input_id, said(text)))
+
+    def answer(self, question: Question, answer: Answer, by: str) -> bool:
+        """Answer what a person is asked. The first answer wins; False: this one came too late."""
+        return self.post(ApprovalAnswered(question.subject, question.question, answer, by))
+
+    def settle(self, call: str, how: How, by: str, parts: tuple[Content, ...] = ()) -> bool:
+        """Say what is to be made of a call whose outcome is not known. False: it is known."""
+        return self.post(CallSettled(call, how, by, parts))
+
+    def post(self, fact: Fact) -> bool:
+        """Bring in a fact. False: it does not matter any more."""
+        if not is_welcome(self.state, fact):
+            return False
+        if self.is_worked_on:
+            self._crews[self.run].post(fact)
+        else:
+            self._log.commit(fact)
+            self.begin()
+        return True
+
+    def post_to_child(self, run: str, fact: Fact) -> bool:
+        """Bring in a fact for a child that is worked on now. False: it is not."""
+        crew = self._crews.get(run)
+        if crew is None or not crew.busy:
+            return False
+        crew.post(fact)
+        return True
+
+    def events(self, cursor: Cursor | None = None) -> Subscription:
+        """The run's events, from its first record or from a cursor of an earlier event."""
+        return self._hands.subscribe(self.run, cursor or Cursor(f"run:{self.run}", 0))

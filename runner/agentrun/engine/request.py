@@ -1,0 +1,76 @@
+"""What a caller asks for, and how far an input has come.
+
+An input is submitted by `start` or `send`. It is rejected with an error that names it, or it is admitted: from then on
+its run's status tells how far it is. A rejected input leaves no run and no message.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from agentrun.compiler.fingerprint import PackageFile
+from agentrun.core.messages import File, Image, Message
+from agentrun.core.outcome import Outcome
+from agentrun.errors import RequestError
+
+RunStatus: TypeAlias = Literal["admitted", "processing", "suspended", "completed", "failed"]
+"""admitted: the run is in its journal and nobody works on it yet. processing: somebody does. suspended: it waits for
+somebody outside, or its owner is gone. completed, failed: it is over."""
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One run, asked for."""
+
+    agent: str
+    """The agent's name. The package must be of that name."""
+    package: PackageFile | str
+    """The package, or the fingerprint of one that the runtime has."""
+    message: str | None = None
+    """What the user says. Null: the package's own input."""
+    goes_on: bool = False
+    """Without a message: go on with the conversation before as it is."""
+    params: dict[str, Any] = {}
+    """The values of the templates' variables."""
+    attachments: tuple[Image | File, ...] = ()
+    """Contents by their hash; the content port has the bytes."""
+    run: str | None = None
+    """The run's id. Null: the runtime makes one."""
+    session: str | None = None
+    """The session it belongs to; it must exist."""
+    history: tuple[Message, ...] = ()
+    """A conversation that came before, when it was not in a session."""
+    output: dict[str, Any] | None = None
+    """JSON Schema of the answer. It is added to a package without one, and replaces one of the same id."""
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """A run as its journal has it at a moment."""
+
+    run: str
+    agent: str
+    status: RunStatus
+    seq: int
+    """Records so far."""
+    turns: int
+    tokens: int
+    cost: int
+    """Micro-dollars."""
+    tool_calls: int
+    outcome: Outcome | None
+    """Null: it is not over."""
+
+
+def rejected(reason: str, message: str, input_id: str, hint: str | None = None, **fields: Any) -> RequestError:
+    """The error of an input that is refused."""
+    return RequestError("input.rejected", message, hint=hint, fields={"input_id": input_id, "reason": reason, **fields})
+
+
+def unknown_run(run: str) -> RequestError:
+    return RequestError("run.not_found", f"there is no run {run}", fields={"run": run})
+
+
+def wrong_state(run: str, expected: str, actual: str) -> RequestError:
+    message = f"the run {run} is {actual}; it would have to be {expected}"
+    return RequestError("run.invalid_state", message, fields={"run": run, "expected": expected, "actual": actual})

@@ -1,0 +1,271 @@
+"""The public object: what a host has, and the runs that it started with it.
+
+    runtime = Runtime.in_memory(providers={"openai": model}, executors={"search": search})
+    handle = runtime.start(Request(agent="triage", package=package, message="The printer is on fire."))
+    outcome = await handle.wait()
+
+Rule 1  Building a runtime with nothing succeeds; what is missing is said when a run needs it.
+Rule 2  A name in a registry is given once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from secrets import token_hex
+from typing import Any, Generic, Self, TypeVar
+
+from agentrun.compiler.fingerprint import PackageFile
+from agentrun.core.evolve import fold
+from agentrun.core.facts import CancelRequested, Fact, Record
+from agentrun.core.facts_calls import CallSettled
+from agentrun.core.facts_gates import Answer, ApprovalAnswered
+from agentrun.core.messages import Content
+from agentrun.core.outcome import Question, outcome_of
+from agentrun.core.takeover import is_welcome
+from agentrun.engine.bus import EVERYTHING, Bus, Cursor, Scope, Subscription, of_run
+from agentrun.engine.clock import StepClock
+from agentrun.engine.crew import Order, StepCrew
+from agentrun.engine.driver import Log
+from agentrun.engine.handle import Hands, How, Inbox, RunHandle
+from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals, stored_package
+from agentrun.engine.ports import Approver, Blobs, Clock, Consult, Executor, Hook, Provider, SinkPort, Work
+from agentrun.engine.request import Request, RunStatus, Snapshot, unknown_run, wrong_state
+from agentrun.engine.sessions import Session, Sessions
+from agentrun.engine.start import (
+    Host,
+    PackagePolicy,
+    Ports,
+    StartPolicy,
+    find_package,
+    find_ports,
+    refuse_changed,
+    refuse_missing,
+    start,
+)
+from agentrun.engine.world import World, open_log
+from agentrun.errors import HostError
+
+T = TypeVar("T")
+WIDTH = 8
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Things by name."""
+
+    def __init__(self, what: str, things: Mapping[str, T] | Iterable[tuple[str, T]] = ()) -> None:
+        self._what = what
+        self._things: dict[str, T] = {}
+        for name, thing in things.items() if isinstance(things, Mapping) else things:
+            self.add(name, thing)
+
+    def add(self, name: str, thing: T) -> None:
+        """ValueError: there is one of that name."""
+        if name in self._things:
+            raise ValueError(f"there is a {self._what} {name!r} already")
+        self._things[name] = thing
+
+    def __getitem__(self, name: str) -> T:
+        return self._things[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._things)
+
+    def __len__(self) -> int:
+        return len(self._things)
+
+
+class Runtime:
+    """Ports, registries and packages; runs are started with them.
+
+    `width`: how many effects of a run may be under way at once. `order`: which of several goes on first, under a clock
+    that is moved by hand. `ids`: makes the ids of runs that are not given one.
+    """
+
+    def __init__(
+        self,
+        *,
+        journals: Journals | None = None,
+        events: Bus | None = None,
+        content: Blobs | None = None,
+        policy: StartPolicy | None = None,
+        providers: Mapping[str, Provider] | Iterable[tuple[str, Provider]] = (),
+        executors: Mapping[str, Executor] | Iterable[tuple[str, Executor]] = (),
+        hooks: Mapping[str, Hook] | Iterable[tuple[str, Hook]] = (),
+        sinks: Mapping[str, SinkPort] | Iterable[tuple[str, SinkPort]] = (),
+        packages: Iterable[PackageFile] = (),
+        clock: Clock | None = None,
+        approver: Approver | None = None,
+        width: int = WIDTH,
+        order: Order = lambda ready: 0,
+        ids: Callable[[], str] = lambda: f"run-{token_hex(8)}",
+    ) -> None:
+        self.journals = journals
+        self.content = content
+        self.providers: Registry[Provider] = Registry("provider", providers)
+        self.executors: Registry[Executor] = Registry("executor", executors)
+        self.hooks: Registry[Hook] = Registry("hook", hooks)
+        self.sinks: Registry[SinkPort] = Registry("sink", sinks)
+        self.packages = {package.fingerprint: package for package in packages}
+        self.sessions = Sessions()
+        self.clock = clock or _system_clock()
+        self._events = events
+        self._approver = approver
+        self._width = width
+        self._order = order
+        self._ids = ids
+        self._runs: dict[str, RunHandle] = {}
+        self._host = Host(
+            ports={"journal": journals, "events": events, "content": content, "policy": policy},
+            packages=self.packages,
+            sessions=self.sessions,
+            world=self._world,
+            is_over=lambda run: self._runs[run].outcome is not None,
+        )
+
+    @classmethod
+    def in_memory(cls, **given: Any) -> Self:
+        """A runtime with all ports, in memory where they are not given."""
+        ports = {"journals": MemoryJournals, "events": Bus, "content": MemoryBlobs, "policy": PackagePolicy}
+        return cls(**{name: make() for name, make in ports.items() if given.get(name) is None}, **given)
+
+    # --- starting ------------------------------------------------------------------------------------------------
+
+    def start(self, request: Request) -> RunHandle:
+        """Start a run. Raises, and leaves nothing, when it cannot be accepted."""
+        run = request.run or self._ids()
+        accepted = start(self._host, request, run)
+        return self._register(accepted.package, accepted.log, accepted.world, accepted.session)
+
+    def effective_package(self, request: Request) -> PackageFile:
+        """The package that a request would run with."""
+        return find_package(self.packages, request)
+
+    def resume(self, run: str, *, with_package: PackageFile | None = None) -> RunHandle:
+        """Go on with a run whose owner is gone, or that waits: with the package it has, or with another one."""
+        ports = find_ports(self._host, run)
+        records = tuple(self.records(run))
+        state = fold(records)
+        if state.stopped is not None:
+            raise wrong_state(run, "unfinished", state.stopped.status)
+        known = self._runs.get(run)
+        if known is not None and known.is_worked_on:
+            raise wrong_state(run, "suspended", "processing")
+        package = with_package or stored_package(ports.journal, run)
+        refuse_changed(package)
+        world = self._world(ports)
+        refuse_missing(world, package.agent, run)
+        if not ports.events.knows(run):
+            ports.events.learn(run, records)
+        ports.journal.keep(run, package)
+        log = open_log(world, run)
+        log.take_over(package.fingerprint)
+        return self._register(package, log, world, known.session if known else Session())
+
+    def _register(self, package: PackageFile, log: Log, world: World, session: Session) -> RunHandle:
+        hands = Hands(self._crew, self._spawn, lambda run, cursor: self.subscribe(of_run(run), cursor))
+        handle = RunHandle(package, log, world, session, hands)
+        self._runs[handle.run] = handle
+        handle.begin()
+        return handle
+
+    # --- looking -------------------------------------------------------------------------------------------------
+
+    @property
+    def run_count(self) -> int:
+        """Runs that were started or resumed here."""
+        return len(self._runs)
+
+    def records(self, run: str) -> Iterable[Record]:
+        """The journal of a run. Raises `run.not_found`."""
+        if self.journals is None:
+            raise unknown_run(run)
+        return self.journals.records(run)
+
+    def snapshot(self, run: str) -> Snapshot:
+        """A run as its journal has it now. Raises `run.not_found`."""
+        state = fold(self.records(run))
+        assert state.started is not None
+        handle = self._runs.get(run)
+        status: RunStatus = state.stopped.status if state.stopped else handle.status if handle else "suspended"
+        return Snapshot(
+            run=run,
+            agent=state.started.agent,
+            status=status,
+            seq=state.seq,
+            turns=state.turns,
+            tokens=state.meter.tokens,
+            cost=state.meter.cost,
+            tool_calls=state.meter.tool_calls,
+            outcome=outcome_of(state) if state.stopped else None,
+        )
+
+    def subscribe(self, scope: Scope = EVERYTHING, cursor: Cursor | None = None) -> Subscription:
+        """Events from now on, or from a cursor of the same scope."""
+        if self._events is None:
+            raise HostError("host.missing", "the runtime has no port for events", fields={"name": "events"})
+        return self._events.subscribe(scope, self.records, cursor)
+
+    # --- telling -------------------------------------------------------------------------------------------------
+
+    def cancel(self, run: str, by: str = "caller") -> None:
+        """End a run. One that is over stays as it is."""
+        if run in self._runs:
+            self._runs[run].cancel(by)
+        else:
+            self._post(run, CancelRequested(by))
+
+    def answer(self, run: str, question: Question, answer: Answer, by: str) -> bool:
+        """Answer what a person is asked, in a run or in a child of one."""
+        return self._post(run, ApprovalAnswered(question.subject, question.question, answer, by))
+
+    def settle(self, run: str, call: str, how: How, by: str, parts: tuple[Content, ...] = ()) -> bool:
+        """Say what is to be made of a call whose outcome is not known, in a run or in a child of one."""
+        return self._post(run, CallSettled(call, how, by, parts))
+
+    def _post(self, run: str, fact: Fact) -> bool:
+        if run in self._runs:
+            return self._runs[run].post(fact)
+        if not is_welcome(fold(self.records(run)), fact):
+            return False
+        if not any(handle.post_to_child(run, fact) for handle in self._runs.values()):
+            open_log(self._world(find_ports(self._host, run)), run).commit(fact)
+        return True
+
+    # --- making --------------------------------------------------------------------------------------------------
+
+    def _world(self, ports: Ports) -> World:
+        return World(
+            clock=self.clock,
+            blobs=ports.content,
+            journals=ports.journal.open,
+            crew=lambda run, work, consult: self._crew(work, consult),
+            providers=self.providers,
+            executors=self.executors,
+            hooks=self.hooks,
+            sinks=self.sinks,
+            approver=self._approver,
+            listen=ports.events.tell,
+        )
+
+    def _crew(self, work: Work, consult: Consult | None) -> Inbox:
+        if isinstance(self.clock, StepClock):
+            return StepCrew(work, width=self._width, clock=self.clock, consult=consult, order=self._order)
+        from agentrun.engine.task_crew import TaskCrew  # late: a clock moved by hand needs no event loop
+
+        return TaskCrew(work, width=self._width, clock=self.clock, consult=consult)
+
+    def _spawn(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        if isinstance(self.clock, StepClock):
+            return None
+        import asyncio  # late: a clock moved by hand needs no event loop
+
+        try:
+            return asyncio.get_running_loop().create_task(work())
+        except RuntimeError:
+            return None
+
+
+def _system_clock() -> Clock:
+    from agentrun.engine.system_clock import SystemClock  # late: a clock moved by hand needs no event loop
+
+    return SystemClock()

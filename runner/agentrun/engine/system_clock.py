@@ -1,0 +1,39 @@
+"""The time of the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class SystemClock:
+    """The wall clock's time when it was made, and from there on the time that passed: nobody can set it back."""
+
+    def __init__(self) -> None:
+        self._start = time.time_ns()
+        self._began = time.monotonic_ns()
+
+    def now(self) -> int:
+        return (self._start + time.monotonic_ns() - self._began) // 1_000_000
+
+    async def sleep_until(self, at: int) -> None:
+        while (left := at - self.now()) > 0:  # noqa: ASYNC110  # a timer may ring early
+            await asyncio.sleep(left / 1000)
+
+    async def within(self, milliseconds: int, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            async with asyncio.timeout(milliseconds / 1000):
+                return await work
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise RuntimeError("the work cancelled itself") from None
+
+    async def aside(self, function: Callable[[], T]) -> T:
+        """In a thread. A function that is not waited for any more still runs to its end: threads cannot be stopped."""
+        return await asyncio.to_thread(function)

@@ -1,0 +1,96 @@
+"""Who performs effects in real time: every piece of work is a task of the event loop.
+
+Rule 1  Facts are given in the order in which work ends.
+Rule 2  Outsiders may post from any thread, at any time, also before and after the run.
+Rule 3  When `close` returns nothing is running, also if the wait for it is itself cancelled: that is passed on after.
+Rule 4  What stopped work gives or raises is not heard. Work that raises although nobody stopped it is our bug, and
+        `settled` raises it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+from agentrun.core.facts import Fact
+from agentrun.engine.crew_base import BaseCrew
+from agentrun.engine.ports import Clock, Consult, Work
+from agentrun.errors import InternalError
+
+_Task: TypeAlias = "asyncio.Task[Fact]"
+
+
+class TaskCrew(BaseCrew[_Task]):
+    def __init__(self, perform: Work, *, width: int, clock: Clock, consult: Consult | None = None) -> None:
+        super().__init__(perform, width, consult)
+        self._clock = clock
+        self._stopped: set[_Task] = set()
+        self._ended: deque[_Task] = deque()
+        self._news = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def post(self, fact: Fact) -> None:
+        super().post(fact)
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._news.set)
+
+    async def settled(self, deadline: int | None) -> Fact | None:
+        self._loop = asyncio.get_running_loop()
+        while True:
+            self._news.clear()
+            if self._posted:
+                return self._posted.popleft()
+            fact = self._next()
+            if fact is not None:
+                return fact
+            if deadline is None:
+                await self._news.wait()
+                continue
+            try:
+                await self._clock.within(max(deadline - self._clock.now(), 0), self._news.wait())
+            except TimeoutError:
+                if self._clock.now() >= deadline:  # a timer may ring early
+                    return None
+
+    async def close(self) -> None:
+        self._stop_all()
+        cancelled: asyncio.CancelledError | None = None
+        while self._stopped:
+            try:
+                await asyncio.wait(self._stopped)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+    def _begin(self, key: str, work: Coroutine[Any, Any, Fact]) -> _Task:
+        task = asyncio.get_running_loop().create_task(work, name=key)
+        task.add_done_callback(self._end)
+        return task
+
+    def _stop(self, task: _Task) -> None:
+        if task.cancel():
+            self._stopped.add(task)
+
+    def _end(self, task: _Task) -> None:
+        self._stopped.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at, so that the loop does not report it
+        self._ended.append(task)
+        self._news.set()
+
+    def _next(self) -> Fact | None:
+        """The fact of work that has ended and was not stopped."""
+        while self._ended:
+            task = self._ended.popleft()
+            for tasks in (self._effects, self._questions):
+                if tasks.get(task.get_name()) is task:
+                    del tasks[task.get_name()]
+                    if task.cancelled():
+                        raise InternalError("internal", "work was cancelled, and not by its crew")
+                    return task.result()
+        return None

@@ -1,0 +1,157 @@
+"""All that a run needs of the world outside, and who in it serves what a package names.
+
+Rule 1  A name wins over a kind: an executor of `lookup` runs the tool of that name, one of `http` all other HTTP tools.
+Rule 2  What a package or one of its sub-agents names must be there before the run starts. Looked for in this order:
+        providers, hooks, executors, sinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from agentrun.core.facts import Record
+from agentrun.core.package import Package
+from agentrun.core.package_sinks import Sink
+from agentrun.core.package_tools import AgentTool, McpTool, Tool
+from agentrun.engine.driver import Log
+from agentrun.engine.ports import (
+    Approver,
+    Blobs,
+    Clock,
+    Consult,
+    Crew,
+    Delta,
+    Executor,
+    Hook,
+    Journal,
+    Provider,
+    SinkPort,
+    Work,
+)
+from agentrun.errors import HostError
+
+Listen: TypeAlias = Callable[[str, Record | Delta], None]
+"""Told the run, and what was committed to its journal or what passes."""
+
+
+class World(Struct, frozen=True, kw_only=True):
+    """The ports of a run and of its children."""
+
+    clock: Clock
+    blobs: Blobs
+    journals: Callable[[str], Journal]
+    """Opens the journal of a run, or begins one."""
+    crew: Callable[[str, Work, Consult | None], Crew]
+    """Makes the crew of a run."""
+    providers: Mapping[str, Provider] = {}
+    """By the name of the provider."""
+    executors: Mapping[str, Executor] = {}
+    """By the name of the tool, or by its kind."""
+    hooks: Mapping[str, Hook] = {}
+    """By the hook's id."""
+    sinks: Mapping[str, SinkPort] = {}
+    """By the name of the sink, or by its kind."""
+    approver: Approver | None = None
+    """Whom questions are put to. None: nobody; the run waits for an answer from outside."""
+    listen: Listen = lambda run, news: None
+    replayed: bool = False
+    """Whether it is a cassette."""
+
+
+class _Told:
+    """A journal whose records are told to a listener, once they are written."""
+
+    def __init__(self, journal: Journal, run: str, listen: Listen) -> None:
+        self._journal = journal
+        self._run = run
+        self._listen = listen
+        self.records = journal.records
+
+    @property
+    def epoch(self) -> int:
+        return self._journal.epoch
+
+    @property
+    def head(self) -> str:
+        return self._journal.head
+
+    def append(self, record: Record) -> None:
+        self._journal.append(record)
+        self._listen(self._run, record)
+
+
+def open_log(world: World, run: str) -> Log:
+    """A run's journal and state. Whoever listens hears of each record that is written."""
+    return Log(_Told(world.journals(run), run, world.listen), world.clock)
+
+
+def provider_of(world: World, name: str) -> Provider:
+    if name not in world.providers:
+        raise _no_provider(name)
+    return world.providers[name]
+
+
+def hook_of(world: World, name: str) -> Hook:
+    if name not in world.hooks:
+        raise _missing(name, "hook")
+    return world.hooks[name]
+
+
+def executor_of(world: World, name: str, tool: Tool) -> Executor:
+    """Who runs a call. The tools of an MCP server are called server.tool."""
+    for key in (name, name.partition(".")[0], _kind(tool)):
+        if key in world.executors:
+            return world.executors[key]
+    raise _missing(name, "executor")
+
+
+def sink_of(world: World, name: str, sink: Sink) -> SinkPort:
+    for key in (name, _kind(sink)):
+        if key in world.sinks:
+            return world.sinks[key]
+    raise _missing(name, "sink")
+
+
+def missing(world: World, package: Package) -> HostError | None:
+    """The first thing that the package names and the world lacks."""
+    packages = tuple(_packages(package))
+    for provider in (route.provider for each in packages for route in each.model.routes):
+        if provider not in world.providers:
+            return _no_provider(provider)
+    for hook in (hook.id for each in packages for hook in each.hooks):
+        if hook not in world.hooks:
+            return _missing(hook, "hook")
+    for name, tool in ((name, tool) for each in packages for name, tool in each.tools.items()):
+        if not _has_executor(world, name, tool):
+            return _missing(name, "executor")
+    for name, sink in ((name, sink) for each in packages for name, sink in each.sinks.items()):
+        if sink.delivery != "disabled" and name not in world.sinks and _kind(sink) not in world.sinks:
+            return _missing(name, "sink")
+    return None
+
+
+def _packages(package: Package) -> Iterator[Package]:
+    yield package
+    for agent in package.agents.values():
+        yield from _packages(agent)
+
+
+def _has_executor(world: World, name: str, tool: Tool) -> bool:
+    if isinstance(tool, AgentTool) or name in world.executors or _kind(tool) in world.executors:
+        return True
+    return isinstance(tool, McpTool) and any(key.startswith(f"{name}.") for key in world.executors)
+
+
+def _kind(part: Tool | Sink) -> str:
+    return str(type(part).__struct_config__.tag)
+
+
+def _no_provider(name: str) -> HostError:
+    return HostError("provider.not_found", f"no provider is named {name!r}", fields={"provider": name})
+
+
+def _missing(name: str, what: str) -> HostError:
+    return HostError("host.missing", f"there is no {what} for {name!r}", fields={"name": name, "what": what})

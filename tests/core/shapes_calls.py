@@ -1,0 +1,219 @@
+"""Shapes of runs with calls: what becomes of them, and who has a say in it."""
+
+from typing import Any
+
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_gates import Deny, Inject, Modify
+
+from ..packages import package, typed
+from .script import Run, agent_tool, called, hook, rule, said, tool, writing
+from .shaping import ALLOW, BAD, GOOD, one_of, policy, resumes, settles, shape, sleeping
+
+POINTS = ("on_input", "before_model", "after_model", "before_tool", "after_tool", "on_output", "on_stop")
+
+
+@shape
+def reading() -> Run:
+    """Parallel calls, some of which cannot be made."""
+    agent = package(tools={"search": tool(), "slow": tool(effect="idempotent")}, policy=ALLOW)
+    calls = called(("search", '{"q": "a"}'), "slow", "nothing", ("search", "{"), text="Let me see.")
+    return Run(agent, calls, said("Found."), tools={"slow": Fault("tool.timeout", "too slow", {"tool": "slow"})})
+
+
+@shape
+def writes() -> Run:
+    agent = package(tools={"search": tool(), "refund": writing(), "mail": writing()}, policy=ALLOW)
+    run = Run(agent, called("refund", "search", "mail"), said("Done."), helps=resumes)
+    run.tools["refund"] = "refunded"
+    return run
+
+
+@shape
+def refused() -> Run:
+    """All calls are refused before anything runs."""
+    return Run(package(tools={"search": tool()}, policy=ALLOW), called("a", "b"), said("Well."))
+
+
+@shape
+def rejected_all() -> Run:
+    agent = package(
+        tools={"search": tool()}, policy=ALLOW, limits={"parallel_tools": 2, "on_oversize_batch": "reject_all"}
+    )
+    return Run(agent, called("search", ("search", '{"q": "b"}'), ("search", '{"q": "c"}')), said("Well."))
+
+
+@shape
+def ran_first() -> Run:
+    agent = package(
+        tools={"search": tool()}, policy=ALLOW, limits={"parallel_tools": 2, "on_oversize_batch": "run_first"}
+    )
+    calls = [("search", f'{{"q": "{letter}"}}') for letter in "abcd"]
+    return Run(agent, called(*calls), said("Well."))
+
+
+@shape
+def tripped() -> Run:
+    agent = package(tools={"search": tool()}, policy=ALLOW, limits={"parallel_tools": 2})
+    return Run(agent, called("search", ("search", '{"q": "b"}'), ("search", '{"q": "c"}')))
+
+
+@shape
+def ruled() -> Run:
+    """Every ruling on calls that goes on: modify, deny, ask with yes and no, allow."""
+    agent = package(
+        tools={name: tool() for name in ("free", "set", "no", "yes", "nope")},
+        policy=policy(
+            rule("modify", "set", set={"q": "other"}),
+            rule("deny", "no", reason="never"),
+            rule("ask", "yes"),
+            rule("ask", "nope"),
+        ),
+    )
+    people: Any = {"yes": "approved", "nope": "denied"}
+    return Run(agent, called("free", ("set", '{"q": "a"}'), "no", "yes", "nope"), said("Done."), people=people)
+
+
+@shape
+def denied_stop() -> Run:
+    agent = package(tools={"no": tool(on_denied="stop"), "refund": writing()}, policy=policy(rule("deny", "no")))
+    return Run(agent, called("refund", "no", "refund"), helps=resumes)
+
+
+@shape
+def interrupted() -> Run:
+    agent = package(tools={"a": tool(), "b": tool()}, policy=policy(rule("interrupt", "b")))
+    return Run(agent, called("a", "b"))
+
+
+@shape
+def deferred() -> Run:
+    agent = package(
+        tools={"search": tool(), "later": tool()},
+        policy=policy(rule("defer", "later", when="spend.time < 1500")),
+    )
+    return Run(agent, called("later", "search"), said("Done."), takes=1000, helps=resumes)
+
+
+@shape
+def abandoned() -> Run:
+    agent = package(tools={"refund": writing()}, policy=ALLOW)
+    run = Run(agent, called("refund", ("refund", '{"q": "b"}')), said("Done."), helps=settles("stop"))
+    run.disturb[6] = Run.crash
+    return run
+
+
+@shape
+def settled_again() -> Run:
+    agent = package(tools={"refund": writing()}, policy=ALLOW)
+    run = Run(agent, called("refund"), said("Done."), helps=settles("retry"))
+    run.disturb[5] = Run.crash
+    return run
+
+
+@shape
+def fatal() -> Run:
+    agent = package(tools={"a": tool(), "b": writing()}, policy=ALLOW)
+    return Run(agent, called("a", "b"), tools={"a": Fault("tool.fatal", "end it", {"tool": "a", "reason": "bad"})})
+
+
+@shape
+def terminal() -> Run:
+    agent = package(tools={"a": tool(), "answer": tool(terminal=True), "b": writing()}, policy=ALLOW)
+    return Run(agent, called("a", "answer", "b"), tools={"answer": "That is it."}, pick=lambda count: count - 1)
+
+
+@shape
+def terminal_repaired() -> Run:
+    agent = typed(tools={"answer": tool(terminal=True)}, policy=ALLOW)
+    return Run(agent, called("answer"), called(("answer", '{"q": "b"}')), tools={"answer": one_of(BAD, GOOD)})
+
+
+@shape
+def aborting() -> Run:
+    agent = package(tools={"stop": tool(aborts_siblings=True), "a": tool(), "b": writing()}, policy=ALLOW)
+    return Run(agent, called("a", "stop", "b"), said("Done."), pick=lambda count: count - 1)
+
+
+@shape
+def out_of_calls() -> Run:
+    agent = package(tools={"a": tool(), "b": writing()}, policy=ALLOW, budgets={"tool_calls": 1})
+    return Run(agent, called("b", "a", "b"))
+
+
+@shape
+def withheld() -> Run:
+    """Rules on results: one masked, one denied."""
+    agent = package(
+        tools={"a": tool(), "b": tool()},
+        policy=policy(
+            rule("modify", "a", on="tool_result", mask=["[0-9]+"]),
+            rule("deny", "b", on="tool_result", reason="secret"),
+        ),
+    )
+    return Run(agent, called("a", "b"), said("Done."), tools={"a": "pin 1234"})
+
+
+@shape
+def result_interrupted() -> Run:
+    agent = package(tools={"a": tool(), "b": writing()}, policy=policy(rule("interrupt", "a", on="tool_result")))
+    return Run(agent, called("a", "b"))
+
+
+@shape
+def hooked() -> Run:
+    """A hook at every point."""
+    hooks = [hook(point, id=f"{point}.{place}", order=place) for point in POINTS for place in (1, 2)]
+    agent = package(tools={"a": tool(), "b": writing()}, policy=policy(), hooks=hooks)
+    answers: Any = {
+        "on_input.1": Inject("Be kind."),
+        "on_input.2": Modify("It smokes."),
+        "before_model.1": Inject("Be brief."),
+        "after_model.1": Modify("Reworded."),
+        "before_tool.1": Modify({"q": "hooked"}),
+        "after_tool.2": Modify("result"),
+        "on_output.2": Modify("Final."),
+    }
+    return Run(agent, called("a", "b"), said("Done."), hooks=answers, helps=resumes)
+
+
+@shape
+def hook_denied() -> Run:
+    hooks = [hook("before_tool"), hook("after_tool", id="late")]
+    agent = package(tools={"a": tool(), "b": tool()}, policy=ALLOW, hooks=hooks)
+
+    def answer(effect: Any) -> Any:
+        return (
+            Deny("not this") if effect.target == "a" else Deny("not that") if effect.hook.id == "late" else Modify({})
+        )
+
+    return Run(agent, called("a", "b"), said("Done."), hooks={"watch": answer, "late": answer})
+
+
+@shape
+def with_child() -> Run:
+    child = package(name="child", budgets={"tokens": 50})
+    agent = package(
+        tools={"helper": agent_tool(), "a": tool()}, agents={"helper": child}, policy=ALLOW, budgets={"tokens": 5000}
+    )
+    calls = called(("helper", '{"message": "one"}'), "a", ("helper", '{"message": "two"}'))
+    return Run(agent, calls, said("Done."), tools={"helper": sleeping(["m1", "m2"])}, helps=resumes)
+
+
+@shape
+def tool_gone() -> Run:
+    """A call that was lost is to run again, but the package that the run goes on with has no such tool."""
+    agent = package(tools={"refund": writing()}, policy=ALLOW)
+    run = Run(agent, called("refund"), said("Done."), helps=settles("retry"))
+    run.disturb[5] = lambda run: run.crash(package())
+    return run
+
+
+@shape
+def other_rules() -> Run:
+    """The package that the run goes on with asks another question, and then denies."""
+    asks = package(tools={"refund": writing()}, policy=policy(rule("ask", "refund")))
+    denies = package(tools={"refund": writing()}, policy=policy(rule("deny", "refund")))
+    run = Run(asks, called("refund"), said("Done."))
+    run.disturb[5] = lambda run: run.crash(asks)
+    run.disturb[8] = lambda run: run.crash(denies)
+    return run

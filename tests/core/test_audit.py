@@ -1,0 +1,225 @@
+"""Whether today's code would have made the decisions of a journal, and the first that it would not."""
+
+from typing import Any, get_args
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.core import audit as audit_module
+from agentrun.core import judge
+from agentrun.core.audit import Divergence, audit
+from agentrun.core.facts import (
+    AnswerReached,
+    CompactionFailed,
+    ContextCompacted,
+    DeliverySkipped,
+    DeliveryStarted,
+    Fact,
+    ModelAsked,
+    ModelReplied,
+    ModelTold,
+    OutputRefused,
+    Record,
+    ReplyDiscarded,
+    RetryPlanned,
+    RouteSwitched,
+    RunEnding,
+    RunStopped,
+)
+from agentrun.core.facts_base import Decision, Fault, Share
+from agentrun.core.facts_calls import CallCancelled, CallRefused, ChildStarted, ResultsGiven, ToolStarted
+from agentrun.core.facts_gates import ApprovalAnswered, ApprovalAsked, HookAsked, Ruled
+from agentrun.core.messages import said as told
+from agentrun.errors import StorageError
+
+from ..packages import package
+from .script import Run, called, rule, said, tool
+from .shapes import SHAPES
+from .shaping import policy
+
+
+def whole(name: str) -> Run:
+    run = SHAPES[name]()
+    run.finish()
+    return run
+
+
+def replaced(run: Run, seq: int, fact: Fact) -> list[Record]:
+    """The journal up to and with one record, which says something else."""
+    return [*run.records[: seq - 1], replace(run.records[seq - 1], fact=fact)]
+
+
+def place(run: Run, kind: type) -> int:
+    return next(record.seq for record in run.records if isinstance(record.fact, kind))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_clean(name: str) -> None:
+    run = whole(name)
+    assert audit(run.first, run.records, run.others) is None
+    for length in range(len(run.records)):
+        assert audit(run.first, run.records[:length], run.others) is None, "a part of a journal is clean too"
+
+
+CHANGED: dict[str, tuple[str, type, dict[str, Any]]] = {
+    "a ruling": ("ruled", Ruled, {"ruling": "deny"}),
+    "a rule": ("ruled", Ruled, {"rules": ("r9",)}),
+    "what is asked": ("ruled", ApprovalAsked, {"question": "sha256:0"}),
+    "a wait": ("retried", RetryPlanned, {"wait": 1}),
+    "a moment": ("retried", RetryPlanned, {"until": 1}),
+    "a route": ("fell_back", RouteSwitched, {"target": "openai/third"}),
+    "what is reserved": ("text", ModelAsked, {"reserved": 1}),
+    "a key": ("writes", ToolStarted, {"key": "sha256:0"}),
+    "a share": ("with_child", ChildStarted, {"share": Share(tokens=1)}),
+    "why a call cannot be made": ("refused", CallRefused, {"code": "tool.hidden"}),
+    "an error of an answer": ("repaired", OutputRefused, {"errors": ("other",)}),
+    "what the model is told": ("nudged", ModelTold, {"messages": ()}),
+    "a label": ("wrapped_up", AnswerReached, {"label": None}),
+    "a summary": ("compacted", ContextCompacted, {"replaced": 2}),
+    "why a summary cannot be used": ("compaction_failed", CompactionFailed, {"reason": "calls"}),
+    "a sink": ("delivered", DeliveryStarted, {"sink": "third"}),
+    "a delivery that is left out": ("delivered", DeliverySkipped, {"fault": Fault("policy.denied", "other")}),
+    "a hook": ("hooked", HookAsked, {"hook": "other"}),
+    "a cap": ("escalated", ReplyDiscarded, {"cap": 11}),
+    "who ended it": ("terminal", ResultsGiven, {"ended_by": None}),
+    "a call that is given up": ("aborting", CallCancelled, {"told": "other"}),
+    "how it is to end": ("tripped", RunEnding, {"stop": RunStopped("completed")}),
+    "a reason": ("gave_up", RunStopped, {"fault": Fault("provider.fatal", "other")}),
+    "an end": ("text", RunStopped, {"status": "failed"}),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_changed_decision(what: str) -> None:
+    name, kind, changes = CHANGED[what]
+    run = whole(name)
+    seq = place(run, kind)
+    was = run.records[seq - 1].fact
+    changed = replace(was, **changes)
+    assert changed != was
+    assert audit(run.first, replaced(run, seq, changed), run.others) == Divergence(seq, changed, (was,))
+
+
+def test_every_decision_is_looked_at() -> None:
+    assert {kind for _, kind, _ in CHANGED.values()} == {kind for kind in get_args(Fact) if issubclass(kind, Decision)}
+
+
+def test_dropped_decision() -> None:
+    """A wait that was planned and is not in the journal."""
+    run = whole("retried")
+    seq = place(run, RetryPlanned)
+    following = replace(run.records[seq + 1], seq=seq)
+    found = audit(run.agent, [*run.records[: seq - 1], following])
+    assert found == Divergence(seq, following.fact, (run.records[seq - 1].fact,))
+
+
+def test_inserted_decision() -> None:
+    run = whole("text")
+    extra = Record(2, 0, 1, "", ModelTold("wrap_up", (told("Hurry."),)))
+    found = audit(run.agent, [run.records[0], extra])
+    assert found == Divergence(2, extra.fact, (run.records[1].fact,))
+
+
+def test_decision_while_the_run_waits() -> None:
+    run = Run(package(), said("Yes."))
+    run.until(ModelAsked)
+    early = Record(3, 0, 1, "", RunStopped("completed"))
+    assert audit(run.agent, [*run.records, early]) == Divergence(3, early.fact, ())
+
+
+def test_decision_before_a_commit_is_whole() -> None:
+    """What a commit still owes comes next."""
+    run = whole("ran_first")
+    first, second = [record.seq for record in run.records if isinstance(record.fact, CallRefused)]
+    assert second == first + 1
+    early = replace(run.records[second], seq=second)
+    assert isinstance(early.fact, Ruled)
+    assert audit(run.agent, [*run.records[:first], early]) == Divergence(
+        second, early.fact, (run.records[second - 1].fact,)
+    )
+
+
+def test_changed_code_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal is as it was; the code is not."""
+    run = whole("continued")
+    monkeypatch.setattr(judge, "GO_ON", "Please go on.")
+    found = audit(run.agent, run.records)
+    assert found is not None
+    assert (found.seq, found.was) == (place(run, ModelTold), run.of(ModelTold)[0])
+    assert found.instead == (ModelTold("continue", (told("Please go on."),)),)
+
+
+def test_changed_package_is_found() -> None:
+    run = whole("reading")
+    found = audit(replace(run.agent, policy=package().policy), run.records)
+    assert found is not None
+    assert isinstance(found.was, Ruled)
+    assert isinstance(found.instead[0], Ruled)
+    assert (found.was.ruling, found.instead[0].ruling) == ("allow", "deny")
+
+
+def test_outside_input_is_taken_as_given() -> None:
+    """Another answer of the model, of a person or of a tool is no divergence by itself."""
+    run = Run(package(), said("Yes."))
+    run.until(ModelReplied)
+    given = replaced(run, 3, ModelReplied("m1.1", 1, 1, said("No.")))
+    assert audit(run.agent, given) is None
+    run = Run(
+        package(tools={"a": tool()}, policy=policy(rule("ask"))), called("a"), said("Done."), people={"a": "denied"}
+    )
+    run.until(ApprovalAnswered)
+    answer = replace(run.of(ApprovalAnswered)[0], answer="approved")
+    assert audit(run.agent, replaced(run, len(run.records), answer)) is None
+
+
+def test_one_level_deeper_is_not_given() -> None:
+    """But what was decided upon that answer is."""
+    run = whole("text")
+    other = replace(run.records[2], fact=ModelReplied("m1.1", 1, 1, called("search")))
+    found = audit(run.agent, [*run.records[:2], other, *run.records[3:]])
+    assert found is not None
+    assert found.seq == 4
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("fault", [Fault("internal", "a bug"), Fault("cancelled", "by the host", {"by": "host"})])
+def test_end_that_the_runtime_wrote(at: int, fault: Fault) -> None:
+    run = whole("text")
+    ours = Record(at + 1, 0, 1, "", RunStopped("failed", fault=fault))
+    assert audit(run.agent, [*run.records[:at], ours]) is None
+
+
+@pytest.mark.parametrize("fault", [None, Fault("cancelled", "by somebody", {"by": "me"}), Fault("budget.time", "late")])
+def test_end_that_nobody_decided(fault: Fault | None) -> None:
+    run = whole("text")
+    wrong = Record(4, 0, 1, "", RunStopped("failed", fault=fault))
+    assert audit(run.agent, [*run.records[:3], wrong]) == Divergence(4, wrong.fact, (run.records[3].fact,))
+
+
+def test_another_package_after_a_resume() -> None:
+    run = whole("other_rules")
+    asks, denies = run.others.values()
+    assert audit(run.first, run.records, run.others) is None
+    found = audit(run.first, run.records)
+    assert found is not None, "with the first package alone the last ruling is another"
+    assert isinstance(found.was, Ruled)
+    assert found.was.ruling == "deny"
+    assert audit(run.first, run.records, dict.fromkeys(run.others, asks)) is not None
+    assert denies.policy != asks.policy
+
+
+def test_journal_that_cannot_be_folded() -> None:
+    run = whole("text")
+    with pytest.raises(StorageError) as caught:
+        audit(run.agent, [run.records[0], run.records[2]])
+    assert (caught.value.code, caught.value.fields) == ("recovery.failed", {"seq": 3})
+
+
+def test_audit_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An audit that only folds finds nothing."""
+    run = whole("retried")
+    seq = place(run, RetryPlanned)
+    changed = replaced(run, seq, replace(run.records[seq - 1].fact, wait=1))
+    assert audit(run.agent, changed) is not None
+    monkeypatch.setattr(audit_module, "_is_ours", lambda fact: True)
+    assert audit(run.agent, changed) is None

@@ -1,0 +1,205 @@
+"""Children spend their parent's budget: carved out before they start, rolled up once when they end."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from agentrun.core import act
+from agentrun.core.budget import allowance
+from agentrun.core.effects import RunChild
+from agentrun.core.evolve import fold
+from agentrun.core.facts import ModelAsked, Parent, RunResumed, WorkLost
+from agentrun.core.facts_base import Fault, Share
+from agentrun.core.facts_calls import ChildStarted, ChildSuspended, Spent, ToolFinished
+from agentrun.core.messages import Text
+from agentrun.core.package import Package
+
+from ..packages import ROUTE, package
+from .script import STARTED, Run, Stuck, agent_tool, called, records, rule, said, tool
+
+CHILD: dict[str, Any] = msgspec.to_builtins(package(name="child"))
+NAMES = ("a", "b", "c")
+PRICE = {"input": 3_000_000, "output": 15_000_000, "cached_input": 300_000}
+
+
+def parent(rules: tuple[dict[str, Any], ...] = (), tools: dict[str, Any] | None = None, **budgets: Any) -> Package:
+    """An agent with three children and a plain tool."""
+    return package(
+        model={"routes": [{**ROUTE, "price": PRICE}]},
+        tools={name: agent_tool() for name in NAMES} | {"search": tool()} | (tools or {}),
+        agents=dict.fromkeys(NAMES, CHILD),
+        policy={"default": "allow", "rules": list(rules)},
+        budgets=budgets,
+    )
+
+
+def asks(*names: str) -> tuple[tuple[str, str], ...]:
+    """Calls that all differ."""
+    return tuple((name, f'{{"message":"{n}","q":"{n}"}}') for n, name in enumerate(names))
+
+
+def shares(run: Run) -> list[Share]:
+    return [fact.share for fact in run.of(ChildStarted)]
+
+
+def spends_all(effect: RunChild) -> tuple[str, Spent]:
+    """A child that uses its whole share."""
+    share = effect.parent.share
+    return "done", Spent(share.tokens or 0, share.cost or 0, share.tool_calls or 0)
+
+
+def test_allowance() -> None:
+    state = fold(records([STARTED]))
+    given = package(budgets={"tokens": 10, "cost": None, "time": 30, "tool_calls": 40})
+    assert allowance(given, state) == Share(10, None, 30, 40)
+    child = replace(STARTED, parent=Parent("run-0", "c1.0", 1, Share(20, 20, 20, None)))
+    assert allowance(given, fold(records([child]))) == Share(10, 20, 20, 40), "the smaller of both"
+
+
+@pytest.mark.parametrize(
+    ("share", "code", "fields"),
+    [
+        (Share(tokens=0), "budget.tokens", {"used": 0, "limit": 0}),
+        (Share(cost=0), "budget.cost", {"used": 0, "limit": 0}),
+        (Share(time=5), "budget.time", {"used": 10, "reserved": 0, "limit": 5}),
+        (Share(tool_calls=0), "budget.tool_calls", {"used": 0, "reserved": 1, "limit": 0}),
+    ],
+)
+def test_a_child_keeps_to_its_share(share: Share, code: str, fields: dict[str, int]) -> None:
+    started = replace(STARTED, parent=Parent("run-0", "c1.0", 1, share))
+    outcome = Run(parent(), called("search"), said("Yes."), started=started, takes=10).finish()
+    assert outcome.code == code
+    assert outcome.fields.items() >= fields.items()
+
+
+def test_no_budget_no_share() -> None:
+    run = Run(parent(), called(*asks("a")), said("Yes."))
+    run.finish()
+    assert shares(run) == [Share(time=30_000)], "the tool's own timeout"
+
+
+def test_one_child_has_what_is_left() -> None:
+    run = Run(parent(tokens=1000, cost=5000, time=900, tool_calls=4), called(*asks("a")), said("Yes."), takes=100)
+    run.finish()
+    assert shares(run) == [Share(1000 - 25, 5000 - 135, 800, 3)], "without the call itself"
+
+
+@pytest.mark.parametrize(("timeout", "time"), [(799, 799), (800, 800), (801, 800)])
+def test_time_of_a_child(timeout: int, time: int) -> None:
+    """The smaller of the tool's timeout and the time that is left."""
+    given = parent((), {"a": agent_tool(timeout=timeout)}, time=900)
+    run = Run(given, called(*asks("a")), said("Yes."), takes=100)
+    run.until(ChildStarted)
+    assert [share.time for share in shares(run)] == [time]
+
+
+def test_children_that_start_together_share() -> None:
+    run = Run(parent(tokens=1025, cost=1135, tool_calls=13), called(*asks("a", "b", "c")), said("Yes."))
+    run.until(ToolFinished)
+    assert [share.tokens for share in shares(run)] == [333, 333, 334]
+    assert [share.cost for share in shares(run)] == [333, 333, 334]
+    assert [share.tool_calls for share in shares(run)] == [3, 3, 4]
+
+
+def test_children_that_start_together_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children that each have all that is left overshoot together."""
+    monkeypatch.setattr(act, "carved", lambda package, state, held, among: Share(tokens=1000))
+    run = Run(parent(tokens=1025), called(*asks("a", "b")), said("Yes."), tools=dict.fromkeys(NAMES, spends_all))
+    assert run.finish().code == "budget.tokens"
+    assert run.state.meter.tokens > 1025
+
+
+def test_rolled_up_once() -> None:
+    run = Run(parent(), called(*asks("a", "b")), said("Yes."), tools={"a": ("x", Spent(7, 11, 2)), "b": "x"})
+    outcome = run.finish()
+    assert (outcome.tokens, outcome.cost, outcome.tool_calls) == (50 + 7, 270 + 11, 2 + 2)
+    assert run.state.meter.calls == {"a": 1, "b": 1}, "a child's own calls are not the parent's"
+
+
+def test_a_child_that_fails_is_rolled_up() -> None:
+    fault = Fault("tool.execution", "the child failed")
+    failed = ToolFinished("", (Text("no"),), fault, spent=Spent(7, 11, 2))
+    outcome = Run(parent(), called(*asks("a")), said("Yes."), tools={"a": failed}).finish()
+    assert (outcome.tokens, outcome.cost, outcome.tool_calls) == (57, 281, 3)
+
+
+def test_what_children_spent_is_gone() -> None:
+    run = Run(parent(tokens=1000), called(*asks("a")), said("Yes."), tools={"a": spends_all})
+    outcome = run.finish()
+    assert outcome.code == "budget.tokens"
+    assert outcome.fields["used"] == 1000
+
+
+def test_a_lost_child_goes_on_with_its_share() -> None:
+    run = Run(parent(tokens=1000), called(*asks("a")), said("Yes."), tools={"a": ("x", Spent(7))})
+    run.until(ChildStarted)
+    run.add(RunResumed("sha256:0"))
+    run.add(WorkLost("c1.0"))
+    outcome = run.finish()
+    first, second = shares(run)
+    assert first == second
+    assert (outcome.tokens, outcome.tool_calls) == (57, 1), "started twice, counted once"
+
+
+def sleeps(times: int, spent: Spent) -> Any:
+    """A child that waits for somebody so many times before it is done."""
+    left = [times]
+
+    def answer(effect: RunChild) -> Any:
+        left[0] -= 1
+        return ChildSuspended("", ("q",)) if left[0] >= 0 else ("done", spent)
+
+    return answer
+
+
+@pytest.mark.parametrize("order", ["abc", "cba", "bca"])
+def test_a_sleeping_child_holds_its_share(order: str) -> None:
+    """c is let in when a is woken: it does not have what a holds, and has all the rest."""
+    given = parent((rule("defer", "c", when="spend.time < 150"),), tokens=1025, tool_calls=13)
+    world = {"a": sleeps(1, Spent(100, 0, 5)), "b": ("done", Spent(10, 0, 1)), "c": spends_all}
+    run = Run(given, called(*asks(*order)), said("Yes."), tools=world, takes=100)
+    with pytest.raises(Stuck):
+        run.finish()
+    assert shares(run) == [Share(500, None, 30_000, 5)] * 2
+    run.add(RunResumed("sha256:0"))
+    run.until(ToolFinished)
+    found = {fact.tool: fact.share for fact in run.of(ChildStarted)}
+    assert found["a"] == Share(500, None, 30_000, 5)
+    assert found["c"] == Share(1025 - 25 - 10 - 500, None, 30_000, 13 - 3 - 1 - 5)
+    assert run.finish().tool_calls <= 13
+
+
+BATCH = st.lists(st.sampled_from([*NAMES, "search", "asked"]), min_size=1, max_size=6)
+
+
+@given(
+    names=BATCH,
+    tokens=st.integers(200, 2000),
+    cost=st.integers(1000, 9000),
+    calls=st.integers(0, 12),
+    slow=st.sets(st.sampled_from(NAMES)),
+    pick=st.integers(0, 5),
+)
+def test_children_never_exceed_their_parent(
+    names: list[str], tokens: int, cost: int, calls: int, slow: set[str], pick: int
+) -> None:
+    """Whatever is started together, and whatever comes back first: with children that use all they have."""
+    tools = {name: agent_tool(parallel=False) for name in slow} | {"asked": tool()}
+    given = parent((rule("ask", "asked"),), tools, tokens=tokens, cost=cost, tool_calls=calls)
+    run = Run(
+        given,
+        called(*asks(*names)),
+        said("Yes."),
+        tools=dict.fromkeys(NAMES, spends_all),
+        people={"asked": "approved"},
+        pick=lambda count: pick % count,
+    )
+    outcome = run.finish()
+    assert outcome.tool_calls <= calls
+    own = run.of(ModelAsked)
+    assert outcome.tokens <= max(tokens, 25 * len(own))
+    assert outcome.cost <= max(cost, 135 * len(own))

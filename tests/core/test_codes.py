@@ -1,0 +1,208 @@
+"""Every code of the contract is produced here with its evidence, or is left to a part that is named."""
+
+import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+import pytest
+
+from agentrun import core
+from agentrun.core import act, judge, think
+from agentrun.core.audit import audit
+from agentrun.core.evolve import evolve
+from agentrun.core.facts import ModelAsked, Record, RunStopped
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_calls import CallCancelled, CallRefused, ToolFinished
+from agentrun.core.messages import Text, ToolResult
+from agentrun.core.output import refuse_unusable
+from agentrun.core.state import State
+from agentrun.errors import CODES, TOOL_RESULTS, PackageError, StorageError, code_of
+
+from ..packages import package
+from .codes_cases import PROVIDER, STOPS, TELLS, Stop, Told, aborted
+from .contract_cases import LEFT, MEANINGS
+from .script import STARTED, Run, said
+
+ALL = {*CODES, *TOOL_RESULTS}
+RAISED = ("package.invalid", "recovery.failed")
+"""Codes that functions of the core raise: there is no run that could end."""
+CASES: tuple[Stop | Told, ...] = (*STOPS, *TELLS)
+PRODUCED = {case.code for case in CASES} | {*RAISED}
+
+
+def names(cases: Iterable[Stop | Told]) -> list[str]:
+    return [case.code for case in cases]
+
+
+def wrong(codes: set[str], produced: set[str], left: set[str]) -> set[str]:
+    """Codes that are in neither place, in both, or not codes at all."""
+    return (codes ^ (produced | left)) | (produced & left)
+
+
+def test_every_code_has_its_place() -> None:
+    assert wrong(ALL, PRODUCED, {*LEFT}) == set()
+    assert all(part for part in LEFT.values())
+
+
+def test_a_code_without_a_place_is_noticed() -> None:
+    assert wrong({*ALL, "tool.tired"}, PRODUCED, {*LEFT}) == {"tool.tired"}
+    assert wrong(ALL, PRODUCED - {"cancelled"}, {*LEFT}) == {"cancelled"}
+    assert wrong(ALL, PRODUCED, {*LEFT, "cancelled"}) == {"cancelled"}
+    assert wrong(ALL, PRODUCED, {*LEFT, "no.such"}) == {"no.such"}
+
+
+def test_every_code_means_what_the_contract_says() -> None:
+    assert {*MEANINGS} == ALL
+    for code, meaning in MEANINGS.items():
+        if meaning.exit is None:
+            assert code in TOOL_RESULTS
+            assert code not in CODES, "it never ends anything"
+        else:
+            assert code_of(code).exit == meaning.exit, code
+            assert meaning.retry in (None, code_of(code).retry), code
+    assert code_of("spec.unknown_key") == code_of("spec")
+
+
+@pytest.mark.parametrize("case", STOPS, ids=names(STOPS))
+def test_stop(case: Stop) -> None:
+    run = case.play()
+    outcome = run.finish()
+    meaning = MEANINGS[case.code]
+    (stopped,) = run.of(RunStopped)
+    fault = stopped.fault
+    assert fault == outcome.fault
+    assert (fault.code, fault.fields, fault.hint) == (case.code, case.fields, case.hint)
+    assert {*meaning.fields} <= fault.fields.keys()
+    assert (outcome.status, outcome.answer, outcome.label) == ("failed", None, None)
+    assert outcome.exit_code == code_of(case.code).exit == meaning.exit
+    assert outcome.retry == code_of(case.code).retry
+    assert fault.message
+    assert msgspec.json.decode(msgspec.json.encode(fault), type=Fault) == fault, "evidence can be written down"
+
+
+@pytest.mark.parametrize(
+    ("code", "module", "rule"),
+    [
+        ("provider.transient", judge, "delay"),
+        ("guard.cycle", judge, "tripped"),
+        ("budget.tool_calls", act, "out_of_calls"),
+        ("budget.tokens", think, "overspent"),
+    ],
+)
+def test_stop_planted(code: str, module: ModuleType, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that never finds anything is noticed."""
+    monkeypatch.setattr(module, rule, lambda *given, **named: None)
+    case = next(case for case in STOPS if case.code == code)
+    run = case.play()
+    run.answers.append(said("Done."))
+    fault = run.finish().fault
+    assert fault is None or fault.fields != case.fields
+
+
+@pytest.mark.parametrize("case", PROVIDER, ids=names(PROVIDER))
+def test_only_what_may_pass_by_itself_is_asked_again(case: Stop) -> None:
+    run = case.play()
+    run.finish()
+    again = case.code.startswith("provider.") and code_of(case.code).retry == "retryable"
+    assert len(run.of(ModelAsked)) == (4 if again else 1)
+    assert not run.answers, "no request more, no request less"
+
+
+@pytest.mark.parametrize("case", TELLS, ids=names(TELLS))
+def test_told(case: Told) -> None:
+    """The model reads what went wrong, and the run goes on."""
+    run = case.play()
+    outcome = run.finish()
+    assert (outcome.status, outcome.answer, outcome.turns, outcome.exit_code) == ("completed", "Done.", 2, 0)
+    code, fields = list(results(run))[-1]
+    assert (code, fields) == (case.code, case.fields)
+    assert {*MEANINGS[case.code].fields} - {"action", "field"} <= fields.keys()
+    assert read(run)[-1].startswith(f"{case.code}: ")
+    ran = case.code in ("tool.execution", "tool.timeout")
+    assert (len(run.ran), outcome.tool_calls) == ((1, 1) if ran else (0, 0)), "nothing ran that was refused"
+
+
+def results(run: Run) -> Iterator[tuple[str, dict[str, object]]]:
+    """Code and evidence of every call that gave no result."""
+    for fact in run.facts:
+        if isinstance(fact, CallRefused):
+            yield fact.code, fact.fields
+        elif isinstance(fact, ToolFinished) and fact.fault is not None:
+            yield fact.fault.code, fact.fault.fields
+
+
+def read(run: Run) -> list[str]:
+    """What the model read of its calls in the last request."""
+    messages = run.requests[-1].request.messages
+    given = [message.parts[0] for message in messages if isinstance(message, ToolResult)]
+    return [part.text for part in given if isinstance(part, Text)]
+
+
+def test_a_sibling_that_is_not_waited_for() -> None:
+    run = aborted()
+    assert run.finish().status == "completed"
+    (cancelled,) = run.of(CallCancelled)
+    assert cancelled.call == "c1.1"
+    assert read(run) == ["done", cancelled.told]
+    assert cancelled.told.startswith("tool.aborted: loud ")
+
+
+def test_recovery_failed() -> None:
+    record = Record(1, 0, 1, "", RunStopped("completed"))
+    with pytest.raises(StorageError) as caught:
+        evolve(State(), record)
+    assert (caught.value.code, caught.value.fields) == ("recovery.failed", {"seq": 1})
+    assert (caught.value.retry, caught.value.exit_code) == ("repair", 7)
+
+
+def test_package_invalid() -> None:
+    with pytest.raises(PackageError) as caught:
+        refuse_unusable(package(output={"schema": {"type": "nothing"}}).output)
+    assert (caught.value.code, caught.value.fields) == ("package.invalid", {"pointer": "/output/schema"})
+    assert (caught.value.retry, caught.value.exit_code) == ("host", 2)
+
+
+def test_evidence_of_a_divergence() -> None:
+    """What the command line needs for `audit.diverged`: place, then and now."""
+    run = Run(package(), said("Done."))
+    run.finish()
+    found = audit(package(budgets={"tokens": 1}), run.records)
+    assert found is not None
+    assert (found.seq, found.was) == (2, run.facts[1])
+    assert isinstance(found.instead[0], RunStopped)
+
+
+def faults_of(run: Run) -> set[str]:
+    """Every code in the journal of a run."""
+    told = {code for code, _ in results(run)}
+    return told | {fact.fault.code for fact in run.facts if getattr(fact, "fault", None) is not None}  # type: ignore[union-attr]
+
+
+def test_no_run_produces_what_is_left_to_others() -> None:
+    seen = set()
+    for case in CASES:
+        run = case.play()
+        run.finish()
+        seen |= faults_of(run)
+    assert not seen & {*LEFT}
+    assert seen == PRODUCED - {*RAISED}
+
+
+def written_in_core() -> set[str]:
+    """Every text in the sources of the core that is a code."""
+    files = Path(core.__path__[0]).glob("*.py")
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text())))
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)} & ALL
+
+
+def test_the_core_names_no_code_that_is_left_to_others() -> None:
+    assert "guard.cycle" in written_in_core()
+    assert not written_in_core() & {*LEFT}
+
+
+def test_the_base_run_is_sound() -> None:
+    """The runs above fail over their code alone: without it the agent answers."""
+    outcome = Run(package(), said("Done."), started=STARTED).finish()
+    assert (outcome.status, outcome.exit_code, outcome.retry) == ("completed", 0, None)

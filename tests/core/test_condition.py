@@ -1,0 +1,110 @@
+"""CEL conditions: true, false, or not to be told."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.core.condition import VARIABLES, compiled, constant, holds
+from agentrun.core.evolve import fold
+from agentrun.core.policy import variables_of
+
+from .script import STARTED, records
+
+DATA: dict[str, Any] = {
+    "args": {"n": 7, "s": "text", "l": [1, 2], "o": {"a": {"b": 1}}, "none": None, "yes": True, "f": 1.5},
+    "params": {"team": "x"},
+    "spend": {"turns": 1, "tokens": 20, "cost": 3, "time": 4, "tool_calls": 5},
+    "calls": {"refund": 2, "files.read": 1},
+    "session": {"runs": 1, "turns": 9},
+}
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("args.n > 6", True),
+        ("args.n > 7", False),
+        ("args.s == 'text' && params.team == 'x'", True),
+        ("args.s.matches('^t.*t$')", True),
+        ("size(args.l) == 2 && 2 in args.l", True),
+        ("args.o.a.b == 1", True),
+        ("args.none == null", True),
+        ("args.yes", True),
+        ("args.f > 1.0", True),
+        ("spend.tokens + spend.cost + spend.time == 27", True),
+        ("calls.refund >= 2 && calls['files.read'] == 1", True),
+        ("has(calls.other) && calls.other > 0", False),
+        ("session.runs == 1 && session.turns == 9", True),
+        ("true", True),
+    ],
+)
+def test_holds(expression: str, value: bool) -> None:
+    assert holds(expression, DATA) is value
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "args.missing > 1",
+        "args.o.missing.b == 1",
+        "args.s > 1",
+        "args.n",
+        "args.s",
+        "args.l[9] == 1",
+        "args.n / 0 == 1",
+        "calls.other > 0",
+        "args.none > 1",
+        "args.n + 9223372036854775807 > 0",
+    ],
+)
+def test_not_to_be_told(expression: str) -> None:
+    assert holds(expression, DATA) is None
+
+
+def test_what_is_not_needed_may_be_missing() -> None:
+    assert holds("args.n == 7 || args.missing == 1", DATA) is True
+    assert holds("args.n == 8 && args.missing == 1", DATA) is False
+
+
+@pytest.mark.parametrize(("n", "value"), [(2**63 - 1, True), (2**64 - 1, True), (2**64, None), (-(2**63) - 1, None)])
+def test_numbers_that_no_condition_can_hold(n: int, value: bool | None) -> None:
+    assert holds("args.n > 5", {"args": {"n": n}}) is value
+
+
+@pytest.mark.parametrize("expression", ["args.", "other == 1", "1 + ", "args.n > 'x' +", "nope(1)", ""])
+def test_not_a_condition(expression: str) -> None:
+    with pytest.raises(RuntimeError):
+        compiled(expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"), [("true", True), ("1 > 2", False), ("args.n == 1", None), ("1", None)]
+)
+def test_constant(expression: str, value: bool | None) -> None:
+    assert constant(expression) is value
+
+
+def test_variables_are_the_ones_that_are_given() -> None:
+    given = variables_of(fold(records([STARTED])))
+    assert set(given) == set(VARIABLES)
+    assert all(tuple(given[name]) == fields for name, fields in VARIABLES.items() if fields is not None)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["n", "a", ""]), VALUES))
+def test_whatever_a_model_writes(args: dict[str, Any]) -> None:
+    """Never an exception: true, false or None, and true only for what is greater."""
+    found = holds("args.n > 5", {"args": args})
+    number: Any = args.get("n")
+    if found is not None:
+        assert found is (not isinstance(number, bool) and number > 5)
+    elif isinstance(number, int) and not isinstance(number, bool) and len(args) == 1:
+        assert not -(2**63) <= number < 2**64

@@ -1,0 +1,116 @@
+"""What hooks may say, where, and what a wrong answer means. What becomes of it in a run is tested elsewhere."""
+
+import itertools
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.core import hooks as module
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_gates import Continue, Deny, Failed, HookAnswered, Inject, Modify, Point
+from agentrun.core.hooks import LEGAL, answered, hooks_at, is_legal
+from agentrun.core.package import Hook
+
+from ..packages import package
+from .script import Run, called, hook, said, tool
+
+POINTS: tuple[Point, ...] = get_args(Point)
+FAULT = Fault("internal", "it broke")
+SAYS: dict[str, Any] = {
+    "continue": Continue(),
+    "failed": Failed(FAULT),
+    "deny": Deny("no"),
+    "modify": Modify("text"),
+    "arguments": Modify({"q": "x"}),
+    "inject": Inject("more"),
+}
+TABLE = {
+    "on_input": {"continue", "failed", "deny", "modify", "inject"},
+    "before_model": {"continue", "failed", "deny", "inject"},
+    "after_model": {"continue", "failed", "deny", "modify"},
+    "before_tool": {"continue", "failed", "deny", "arguments"},
+    "after_tool": {"continue", "failed", "deny", "modify"},
+    "on_output": {"continue", "failed", "deny", "modify", "inject"},
+    "on_stop": {"continue", "failed"},
+}
+
+
+def at(point: str, **changes: Any) -> Hook:
+    return package(hooks=[hook(point, **changes)]).hooks[0]
+
+
+def test_every_point_has_its_row() -> None:
+    assert tuple(LEGAL) == POINTS == tuple(TABLE)
+
+
+@pytest.mark.parametrize(("point", "says"), list(itertools.product(POINTS, SAYS)))
+def test_legal(point: Point, says: str) -> None:
+    assert is_legal(point, SAYS[says]) == (says in TABLE[point])
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("foreign", [None, True, "continue", {"answer": "continue"}, Continue, 7])
+def test_foreign_answers(point: Point, foreign: object) -> None:
+    assert not is_legal(point, foreign)
+    fact = answered("h", at(point), "s", foreign)
+    assert fact.closes == (point != "on_stop")
+    assert fact.answer == Failed(
+        Fault(
+            "policy.denied",
+            f"the hook watch gave {type(foreign).__name__}, which is not an answer at {point}",
+            {"hook": "watch", "point": point},
+        )
+    )
+
+
+@pytest.mark.parametrize(("point", "says"), list(itertools.product(POINTS, SAYS)))
+@pytest.mark.parametrize("on_failure", ["deny", "continue"])
+def test_answered(point: Point, says: str, on_failure: str) -> None:
+    """A denial closes. So does a failure, or an answer that is not legal, unless the hook was declared otherwise."""
+    fact = answered("h", at(point, on_failure=on_failure), "s", SAYS[says])
+    legal = says in TABLE[point]
+    is_failure = says == "failed" or not legal
+    closes = (legal and says == "deny") or (is_failure and on_failure == "deny" and point != "on_stop")
+    assert (fact.effect, fact.hook, fact.point, fact.subject, fact.closes) == ("h", "watch", point, "s", closes)
+    assert fact.answer == SAYS[says] if legal else isinstance(fact.answer, Failed)
+    assert is_legal(point, fact.answer), "what is written can be folded"
+
+
+def test_fails_closed_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With everything legal, an answer of the wrong form goes through."""
+    monkeypatch.setattr(module, "is_legal", lambda point, answer: True)
+    assert not answered("h", at("before_tool"), "s", Modify("text")).closes
+
+
+@given(st.permutations([("b", 0), ("a", 1), ("c", 0), ("d", -1), ("a2", 1)]))
+def test_order(named: list[tuple[str, int]]) -> None:
+    """By order, then by id, whatever the order in the package."""
+    given = package(hooks=[hook("on_stop", id="z"), *[hook("on_input", id=id, order=order) for id, order in named]])
+    assert [each.id for each in hooks_at(given, "on_input")] == ["d", "b", "c", "a", "a2"]
+    assert [each.id for each in hooks_at(given, "on_stop")] == ["z"]
+    assert hooks_at(given, "on_output") == ()
+
+
+def test_order_in_a_run() -> None:
+    given = package(
+        tools={"search": tool()},
+        policy={"default": "allow"},
+        hooks=[hook("before_tool", id="b", order=1), hook("before_tool", id="a", order=2), hook("on_stop", id="c")],
+    )
+    run = Run(given, called("search"), said("Yes."))
+    run.finish()
+    assert [fact.hook for fact in run.of(HookAnswered)] == ["b", "a", "c"]
+
+
+def test_the_first_no_is_the_last_word() -> None:
+    given = package(
+        tools={"search": tool()},
+        policy={"default": "allow"},
+        hooks=[hook("before_tool", id="a"), hook("before_tool", id="b")],
+    )
+    run = Run(given, called("search"), said("Yes."), hooks={"a": Deny("never")})
+    run.finish()
+    assert [fact.hook for fact in run.of(HookAnswered)] == ["a"]
+    assert run.ran == []

@@ -1,0 +1,102 @@
+"""Names and globs, and the tools they mean."""
+
+import re
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.core.names import effect_of, find_tool, matches
+from agentrun.core.package import Package
+from agentrun.core.package_tools import McpTool
+
+from ..packages import package
+from .script import agent_tool, mcp_tool, tool
+
+SMALL = st.text(alphabet="ab.", max_size=8)
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "yes"),
+    [
+        ("a", "a", True),
+        ("a", "A", False),
+        ("a", "ab", False),
+        ("", "", True),
+        ("*", "", True),
+        ("*", "a.b", True),
+        ("a*", "a", True),
+        ("*a", "ba", True),
+        ("a*a", "a", False),
+        ("a*a", "aa", True),
+        ("a*b*c", "abc", True),
+        ("a*b*c", "acb", False),
+        ("a*bc*c", "abc", False),
+        ("**", "", True),
+        ("a?", "ab", False),
+        ("[ab]", "a", False),
+        ("a.c", "abc", False),
+    ],
+)
+def test_matches(target: str, name: str, yes: bool) -> None:
+    assert matches(target, name) is yes
+
+
+@given(st.text(alphabet="ab.*", max_size=8), SMALL)
+def test_as_a_pattern_would(target: str, name: str) -> None:
+    pattern = ".*".join(map(re.escape, target.split("*")))
+    assert matches(target, name) == (re.fullmatch(pattern, name, re.DOTALL) is not None)
+
+
+@given(SMALL, SMALL)
+def test_exact_names_match_exactly(one: str, two: str) -> None:
+    assert matches(one, two) == (one == two)
+
+
+def test_sixty_stars() -> None:
+    """With backtracking this would not come back."""
+    start = time.process_time()
+    assert not matches("a*" * 60 + "b", "a" * 10_000)
+    assert time.process_time() - start < 1
+
+
+def agent(**server: Any) -> Package:
+    tools = {"search": tool(effect="idempotent"), "helper": agent_tool(), "files": mcp_tool("read_*", "list", **server)}
+    child = msgspec.to_builtins(package(name="child"))
+    return package(tools=tools, agents={"helper": child})
+
+
+def test_find_tool() -> None:
+    given = agent()
+    assert find_tool(given, "search") is given.tools["search"]
+    assert find_tool(given, "files.list") is given.tools["files"]
+    for name in ("Search", "search.x", "files", "files.write", "nobody", "nobody.list", "", "."):
+        assert find_tool(given, name) is None, name
+
+
+def test_effect() -> None:
+    given = agent()
+    assert effect_of(given.tools["search"], "search") == "idempotent"
+    assert effect_of(given.tools["helper"], "helper") == "idempotent", "it goes on where its journal ends"
+
+
+@pytest.mark.parametrize(
+    ("effects", "found"),
+    [
+        ({}, "at_most_once"),
+        ({"read_a": "read"}, "read"),
+        ({"read_*": "idempotent"}, "idempotent"),
+        ({"read_a": "read", "read_*": "idempotent"}, "idempotent"),
+        ({"*": "read", "read_a": "at_most_once"}, "at_most_once"),
+        ({"list": "read"}, "at_most_once"),
+        ({"files.read_a": "read"}, "at_most_once"),
+    ],
+)
+def test_effect_at_a_server(effects: dict[str, str], found: str) -> None:
+    """Of those that match the most harmful; without one, the server's own."""
+    server = agent(effect="at_most_once", effects=effects).tools["files"]
+    assert isinstance(server, McpTool)
+    assert effect_of(server, "files.read_a") == found

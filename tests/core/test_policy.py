@@ -1,0 +1,306 @@
+"""Which ruling holds, and why: the most restrictive one, in any order; what cannot be told counts against the call."""
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from agentrun.core import act, policy
+from agentrun.core.effects import RunTool
+from agentrun.core.facts import Earlier, RunResumed
+from agentrun.core.facts_calls import CallRefused
+from agentrun.core.facts_gates import Ruled
+from agentrun.core.messages import ToolResult, words
+from agentrun.core.package import Package, Stage
+from agentrun.core.policy import Verdict, has_rules, masked, rule_on, variables_of
+
+from ..packages import package
+from .script import STARTED, Run, Stuck, called, rule, said, tool
+
+RULINGS = ("interrupt", "deny", "defer", "ask", "modify", "allow")
+"""From the most restrictive on."""
+NOTHING: dict[str, Any] = {"args": {}, "params": {}, "spend": {}, "calls": {}, "session": {}}
+
+
+def agent(*rules: dict[str, Any], default: str = "deny", **changes: Any) -> Package:
+    numbered = [each if each["id"] != "r1" else {**each, "id": f"r{place}"} for place, each in enumerate(rules, 1)]
+    tools = {name: tool(parallel=False) for name in ("refund", "search", "mail")}
+    return package(tools=tools, policy={"default": default, "rules": numbered}, **changes)
+
+
+def ruling(given: Package, target: str = "refund", **variables: Any) -> Verdict:
+    return rule_on(given, "tool_call", target, NOTHING | variables)
+
+
+def results(run: Run) -> list[str]:
+    """What the model reads of its calls."""
+    last = run.requests[-1].request.messages
+    return [words(message.parts) for message in last if isinstance(message, ToolResult)]
+
+
+# the most restrictive wins
+
+
+@pytest.mark.parametrize("order", [list(order) for order in itertools.permutations(range(3))])
+@pytest.mark.parametrize("three", list(itertools.combinations(RULINGS, 3)))
+def test_order_does_not_matter(order: list[int], three: tuple[str, ...]) -> None:
+    rules = [rule(three[place], "refund", id=f"rule-{three[place]}", set={"q": "x"}) for place in order]
+    verdict = ruling(agent(*rules))
+    assert (verdict.ruling, verdict.rules) == (three[0], (f"rule-{three[0]}",))
+
+
+RULE = st.builds(
+    lambda place, name, when, key: rule(name, id=f"r-{place}", when=when, set={key: 1} if name == "modify" else {}),
+    st.integers(0, 99),
+    st.sampled_from(RULINGS),
+    st.sampled_from([None, "true", "false", "args.nothing == 1"]),
+    st.sampled_from("abc"),
+)
+
+
+@given(st.lists(RULE, max_size=6, unique_by=lambda each: each["id"]), st.randoms())
+def test_no_order_matters(rules: list[dict[str, Any]], random: Any) -> None:
+    shuffled = list(rules)
+    random.shuffle(shuffled)
+    one, two = ruling(agent(*rules)), ruling(agent(*shuffled))
+    assert (one.ruling, one.rules, one.arguments) == (two.ruling, two.rules, two.arguments)
+    matching = [each["ruling"] for each in rules if applies(each)]
+    if matching and (worst := min(matching, key=RULINGS.index)) != "modify":
+        assert one.ruling == worst
+        assert one.rules == tuple(sorted(each["id"] for each in rules if each["ruling"] == worst and applies(each)))
+    elif not matching:
+        assert one == Verdict("deny", (), None)
+
+
+def applies(each: dict[str, Any]) -> bool:
+    """As SEMANTICS has it: what cannot be told is no for allow and modify, yes for the others."""
+    return {None: True, "true": True, "false": False}.get(each["when"], each["ruling"] not in ("allow", "modify"))
+
+
+def test_order_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a severity turned round the most lenient wins."""
+    monkeypatch.setattr(policy, "RULINGS", RULINGS)
+    assert ruling(agent(rule("deny"), rule("allow"))).ruling == "allow"
+
+
+def test_reasons_and_ids_of_those_that_decide() -> None:
+    rules = (rule("deny", reason="too much"), rule("deny"), rule("deny", reason="not now"), rule("ask", reason="?"))
+    assert ruling(agent(*rules)) == Verdict("deny", ("r1", "r2", "r3"), "too much; not now")
+
+
+def test_targets() -> None:
+    given = agent(rule("allow", "refund"), rule("ask", "ma*", "x"))
+    assert [ruling(given, name).ruling for name in ("refund", "refund2", "mail", "x", "y")] == [
+        *("allow", "deny", "ask", "ask", "deny")
+    ]
+
+
+# conditions
+
+
+@pytest.mark.parametrize("name", RULINGS)
+@pytest.mark.parametrize("when", ["args.n > 5", "args.n", "1/0 == 1"])
+def test_what_cannot_be_told_counts_against_the_call(name: str, when: str) -> None:
+    given = agent(rule(name, when=when, set={"q": 1}), default="ask")
+    found = ruling(given, args={"n": "text"})
+    if name in ("allow", "modify"):
+        assert found == Verdict("ask", (), None), "it does not match"
+    else:
+        assert (found.ruling, found.rules) == (name, ("r1",)), "it matches"
+
+
+@pytest.mark.parametrize("name", RULINGS)
+def test_condition(name: str) -> None:
+    given = agent(rule(name, when="args.n > 5", set={"q": 1}), default="ask")
+    assert ruling(given, args={"n": 6}).rules == ("r1",)
+    assert ruling(given, args={"n": 5}) == Verdict("ask", (), None)
+
+
+# defaults and stages
+
+
+@pytest.mark.parametrize("default", ["deny", "ask", "allow"])
+def test_default_is_for_calls(default: str) -> None:
+    given = agent(default=default)
+    assert ruling(given) == Verdict(default, (), None)  # type: ignore[arg-type]
+    stages: tuple[Stage, ...] = ("run_start", "input", "model_request", "tool_result", "output", "delivery")
+    for stage in stages:
+        assert rule_on(given, stage, "x", NOTHING) == Verdict("allow", (), None)
+        assert not has_rules(given, stage)
+    assert has_rules(given, "tool_call")
+
+
+def test_rules_are_for_their_stage() -> None:
+    given = agent(rule("deny", on="output"))
+    assert rule_on(given, "output", "output", NOTHING).ruling == "deny"
+    assert rule_on(given, "input", "input", NOTHING).ruling == "allow"
+    assert ruling(replace(given, policy=replace(given.policy, default="allow"))).ruling == "allow"
+    assert has_rules(given, "output")
+    assert not has_rules(given, "input")
+
+
+# modify
+
+
+def test_modify_merges() -> None:
+    given = agent(rule("modify", set={"a": 1}, mask=["x"]), rule("modify", set={"b": 2}, mask=["y"]), rule("allow"))
+    assert ruling(given) == Verdict("modify", ("r1", "r2"), None, {"a": 1, "b": 2}, ("x", "y"))
+
+
+def test_two_rules_that_set_one_field_deny() -> None:
+    rules = (rule("modify", set={"a": 1, "b": 1}), rule("modify", set={"c": 1}), rule("modify", set={"b": 1, "d": 1}))
+    assert ruling(agent(*rules)) == Verdict("deny", ("r1", "r3"), "two rules set b")
+    assert ruling(agent(rules[0], rules[1])).ruling == "modify"
+
+
+def test_what_is_rewritten_is_ruled_without_modify_rules() -> None:
+    given = agent(rule("modify", set={"a": 1}), rule("allow"))
+    assert rule_on(given, "tool_call", "refund", NOTHING, rewritten=True) == Verdict("allow", ("r2",), None)
+    alone = agent(rule("modify", set={"a": 1}))
+    assert rule_on(alone, "tool_call", "refund", NOTHING, rewritten=True) == Verdict("deny", (), None)
+
+
+def test_modify_in_a_run() -> None:
+    given = agent(
+        rule("modify", "refund", set={"q": "safe"}), rule("deny", "refund", when="has(args.q) && args.q == 'safe'")
+    )
+    run = Run(replace(given, policy=replace(given.policy, default="allow")), called(("refund", "{}")), said("No."))
+    run.finish()
+    first, second = run.of(Ruled)
+    assert (first.ruling, first.arguments) == ("modify", {"q": "safe"})
+    assert (second.ruling, second.rules, second.arguments) == ("deny", ("r2",), UNSET)
+    assert run.ran == []
+    run = Run(agent(rule("modify", set={"q": "safe"}), default="allow"), called(("refund", '{"z":1}')), said("Yes."))
+    run.finish()
+    (effect,) = [effect for effect in run.effects if isinstance(effect, RunTool)]
+    assert effect.arguments == {"z": 1, "q": "safe"}
+
+
+def test_rewritten_arguments_are_validated() -> None:
+    run = Run(agent(rule("modify", set={"q": 7}), default="allow"), called("refund"), said("No."))
+    run.finish()
+    (refused,) = run.of(CallRefused)
+    assert (refused.code, refused.fields) == ("tool.invalid_arguments", {"tool": "refund", "field": "q"})
+
+
+# mask
+
+
+@pytest.mark.parametrize(
+    ("text", "patterns", "left"),
+    [
+        ("a 12 b 345", ("[0-9]+",), "a *** b ***"),
+        ("a 12 b", ("[0-9]+", "b"), "a *** ***"),
+        ("key", (), "key"),
+        ("äöü 1", ("ö",), "ä***ü 1"),
+        ("Aa", ("(?i)a",), "******"),
+        ("1", (r"(\d)",), "***"),
+        ("none", ("x",), "none"),
+    ],
+)
+def test_mask(text: str, patterns: tuple[str, ...], left: str) -> None:
+    assert masked(text, patterns) == left
+
+
+def test_mask_in_linear_time() -> None:
+    """With backtracking this would not come back."""
+    assert masked("a" * 30_000 + "!", ("(a+)+$",)) == "a" * 30_000 + "!"
+
+
+# what conditions see
+
+
+def test_variables() -> None:
+    earlier = Earlier(runs=2, turns=7)
+    started = replace(STARTED, params={"team": "x"}, earlier=earlier)
+    run = Run(agent(default="allow"), called(("search", "{}")), said("Yes."), started=started, takes=10)
+    assert variables_of(run.state) == {
+        "args": {},
+        "params": {"team": "x"},
+        "spend": {"turns": 0, "tokens": 0, "cost": 0, "time": 0, "tool_calls": 0},
+        "calls": {},
+        "session": {"runs": 2, "turns": 7},
+    }
+    run.finish()
+    seen = variables_of(run.state, {"a": 1})
+    assert seen["args"] == {"a": 1}
+    assert seen["spend"] == {"turns": 2, "tokens": 50, "cost": 0, "time": 30, "tool_calls": 1}
+    assert seen["calls"] == {"search": 1}
+
+
+ONE_REFUND = rule("deny", "refund", when="has(calls.refund) && calls.refund >= 1")
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("together", [False, True])
+def test_one_refund(parallel: bool, together: bool) -> None:
+    """Calls of one reply see those before them, as calls of different replies do."""
+    given = agent(ONE_REFUND, default="allow")
+    given = replace(given, tools={"refund": replace(given.tools["refund"], parallel=parallel)})
+    calls = [("refund", '{"q":"1"}'), ("refund", '{"q":"2"}')]
+    replies = [called(*calls)] if together else [called(each) for each in calls]
+    run = Run(given, *replies, said("Done."))
+    run.finish()
+    assert run.ran == ["c1.0"]
+    assert results(run)[0] == "done"
+    assert results(run)[1].startswith("tool.denied: the policy (r1) denies refund")
+
+
+def test_one_refund_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With variables that see only what ran, two refunds of one reply both run."""
+    blind = lambda state, arguments=None, index=None: variables_of(state, arguments)  # noqa: E731
+    monkeypatch.setattr(act, "variables_of", blind)
+    run = Run(agent(ONE_REFUND, default="allow"), called(("refund", "{}"), ("refund", '{"q":"2"}')), said("Done."))
+    run.finish()
+    assert run.ran == ["c1.0", "c1.1"]
+
+
+def test_a_count_that_is_not_there_fails_closed() -> None:
+    given = agent(rule("deny", "refund", when="calls.refund >= 1"), default="allow")
+    run = Run(given, called("refund"), said("Done."))
+    run.finish()
+    assert run.ran == [], "has(calls.refund) says what is meant"
+
+
+@pytest.mark.parametrize(
+    ("first", "ran"),
+    [("deny", ["c1.1"]), ("ask", ["c1.0"])],
+)
+def test_calls_that_will_not_run_are_not_counted(first: str, ran: list[str]) -> None:
+    given = agent(rule(first, "refund", when="args.q == '1'"), ONE_REFUND, default="allow")
+    calls = called(("refund", '{"q":"1"}'), ("refund", '{"q":"2"}'))
+    run = Run(given, calls, said("Done."), people={"refund": "approved"})
+    run.finish()
+    assert run.ran == ran, "one that a person is asked about counts as if it ran"
+
+
+def test_a_call_that_cannot_be_made_is_not_counted() -> None:
+    calls = called(("refund", '{"q":1}'), ("refund", '{"q":"2"}'))
+    run = Run(agent(ONE_REFUND, default="allow"), calls, said("Done."))
+    run.finish()
+    assert run.ran == ["c1.1"]
+
+
+def test_a_deferred_call_sees_those_that_ran_meanwhile() -> None:
+    later = rule("defer", "refund", when="args.q == '1' && spend.time < 15")
+    given = agent(ONE_REFUND, later, default="allow")
+    given = replace(given, tools={"refund": replace(given.tools["refund"], parallel=True)})
+    calls = called(("refund", '{"q":"1"}'), ("refund", '{"q":"2"}'))
+    run = Run(given, calls, said("Done."), takes=10)
+    with pytest.raises(Stuck):
+        run.finish()
+    assert run.ran == ["c1.1"]
+    run.add(RunResumed("sha256:0"))
+    run.finish()
+    assert run.ran == ["c1.1"], "one refund, whichever came first"
+
+
+def test_spend_within_a_batch() -> None:
+    given = agent(rule("deny", when="spend.tool_calls >= 2"), default="allow")
+    run = Run(given, called("search", "mail", "refund"), said("Done."))
+    run.finish()
+    assert run.ran == ["c1.0", "c1.1"]

@@ -1,0 +1,336 @@
+"""Another owner goes on: what was lost is named, nothing runs twice, and the run ends as it would have."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.core import act, stop
+from agentrun.core.effects import Deliver, RunTool
+from agentrun.core.evolve import fold
+from agentrun.core.facts import (
+    DeliveryStarted,
+    ModelAsked,
+    ModelFailed,
+    RetryPlanned,
+    RouteSwitched,
+    RunStopped,
+    WorkLost,
+)
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_calls import CallCancelled, CallRefused, CallSettled, ResultsGiven, ToolFinished, ToolStarted
+from agentrun.core.facts_gates import ApprovalAnswered, ApprovalAsked, HookAsked
+from agentrun.core.messages import Text, ToolResult, Usage
+from agentrun.core.outcome import suspended
+from agentrun.core.state import State
+from agentrun.core.steps import Commit, Wait
+from agentrun.core.takeover import is_welcome
+
+from ..packages import ROUTE, package
+from .disturbing import crash, length
+from .script import SINK, Run, Stuck, called, hook, rule, said, tool, writing
+from .shapes import SHAPES
+from .shaping import ALLOW, TRANSIENT, policy
+
+OWN_CRASHES = ("abandoned", "settled_again", "tool_gone", "other_rules", "followed_up")
+"""Shapes that are disturbed already: another disturbance would move theirs."""
+TIMED = ("deferred",)
+"""Shapes in which it matters when something happens."""
+ALONE = [name for name in SHAPES if name not in OWN_CRASHES + TIMED]
+
+
+def ends(run: Run) -> Any:
+    """How a run ended, without what lost requests cost and how its fault counts attempts."""
+    outcome = run.finish()
+    return (
+        outcome.status,
+        outcome.answer,
+        outcome.output,
+        outcome.label,
+        outcome.code,
+        outcome.turns,
+        outcome.tool_calls,
+    )
+
+
+def once(run: Run) -> bool:
+    """Whether no call that can harm was started twice."""
+    harmful = [
+        effect.id
+        for effect in run.effects
+        if isinstance(effect, RunTool) and getattr(effect.tool, "effect", "") == "at_most_once"
+    ]
+    return len(harmful) == len(set(harmful))
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_crash_everywhere(name: str) -> None:
+    """A crash after any record, also between the facts of one commit, changes nothing about the end."""
+    expected = ends(SHAPES[name]())
+    for at in range(1, length(name)):
+        run = SHAPES[name]()
+        run.disturb[at] = crash
+        assert ends(run) == expected, f"crashed after record {at}: {run.kinds()}"
+        assert once(run)
+
+
+@pytest.mark.parametrize("name", ["writes", "hooked", "with_child", "ruled", "delivered", "fell_back"])
+def test_two_crashes(name: str) -> None:
+    expected = ends(SHAPES[name]())
+    for at in range(1, length(name), 3):
+        for later in range(at + 2, length(name) + 4, 3):
+            run = SHAPES[name]()
+            run.disturb = {at: crash, later: crash}
+            assert ends(run) == expected
+            assert once(run)
+
+
+def test_crash_everywhere_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A core that runs a lost call again, whatever it may do, is noticed."""
+    monkeypatch.setattr(act, "_may_run", lambda call, tool: call.status in ("ready", "lost"))
+    runs = []
+    for at in range(1, length("writes")):
+        run = SHAPES["writes"]()
+        run.disturb[at] = crash
+        with suppress(AssertionError):
+            run.finish()
+        runs.append(run)
+    assert not all(once(run) for run in runs)
+
+
+def test_stop_that_is_cut_off_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that closed its calls before it wrote down why would go on after a crash in between."""
+
+    def hasty(package: Any, state: State, stopped: Any) -> Commit:
+        closed = (CallCancelled(call.call.id, "x") for call in state.calls if call.status not in ("finished", "done"))
+        return Commit((*closed, stopped))
+
+    expected = ends(SHAPES["denied_stop"]())
+    for module in (stop, act):
+        monkeypatch.setattr(
+            module, "fail", lambda package, state, fault: hasty(package, state, RunStopped("failed", fault=fault))
+        )
+    run = SHAPES["denied_stop"]()
+    run.answers = [said("Went on.")]
+    run.answers.insert(0, SHAPES["denied_stop"]().answers[0])
+    run.disturb[8] = crash
+    assert ends(run) != expected
+
+
+def test_lost_request_is_charged() -> None:
+    run = Run(package(model={"max_output_tokens": 100}), said("Yes."))
+    run.until(ModelAsked)
+    asked = run.of(ModelAsked)[0]
+    run.crash()
+    assert run.of(WorkLost) == [WorkLost("m1.1")]
+    assert (run.state.phase, run.state.meter.tokens) == ("thinking", asked.reserved)
+    outcome = run.finish()
+    assert [request.id for request in run.requests] == ["m1.1", "m1.2"]
+    assert (outcome.turns, outcome.tokens) == (1, asked.reserved + 25)
+    assert outcome.usage == Usage(20, 5, 0, 0), "usage is what was reported"
+
+
+@pytest.mark.parametrize("effect", ["read", "idempotent"])
+def test_lost_call_that_may_run_again(effect: str) -> None:
+    agent = package(tools={"a": tool(effect=effect)}, policy=ALLOW)
+    run = Run(agent, called(("a", '{"q": "x"}')), said("Done."))
+    run.until(ToolStarted)
+    run.crash()
+    assert run.finish().tool_calls == 1, "it counts once"
+    first, second = run.of(ToolStarted)
+    assert first == second, "the same key"
+    assert run.of(WorkLost) == [WorkLost("c1.0")]
+
+
+def lost(**changes: Any) -> Run:
+    """A run in which a call that must not run twice was lost."""
+    agent = package(tools={"refund": writing(**changes), "a": writing()}, policy=ALLOW)
+    run = Run(agent, called("refund", "a"), said("Done."))
+    run.until(ToolStarted)
+    run.crash()
+    return run
+
+
+def test_lost_call_that_must_not_run_twice_waits() -> None:
+    run = lost()
+    with pytest.raises(Stuck) as caught:
+        run.finish()
+    assert caught.value.wait == Wait(waits_for=("c1.0",))
+    run.crash()
+    with pytest.raises(Stuck):
+        run.finish()
+    assert run.ran == ["c1.0"], "and again after another crash"
+    waiting = suspended(run.state, (), ("c1.0",))
+    assert (waiting.run, waiting.agent, waiting.waits_for, waiting.exit_code) == ("run-1", "triage", ("c1.0",), 8)
+
+
+def test_lost_call_is_tried_again() -> None:
+    run = lost()
+    run.add(CallSettled("c1.0", "retry", "somebody"))
+    assert run.finish().tool_calls == 2
+    assert run.ran == ["c1.0", "c1.0", "c1.1"]
+    assert run.of(ToolStarted)[0] == run.of(ToolStarted)[1]
+
+
+def test_lost_call_gets_a_result() -> None:
+    run = lost()
+    run.add(CallSettled("c1.0", "result", "somebody", (Text("it went through"),)))
+    run.finish()
+    assert run.ran == ["c1.0", "c1.1"]
+    (_, result, _) = run.requests[-1].request.messages.since(1)
+    assert result == ToolResult("c1.0", (Text("it went through"),))
+
+
+def test_lost_call_ends_the_run() -> None:
+    run = lost()
+    run.add(CallSettled("c1.0", "stop", "somebody"))
+    outcome = run.finish()
+    assert (outcome.code, outcome.fields) == ("tool.indeterminate", {"call": "c1.0", "tool": "refund"})
+    assert (outcome.exit_code, outcome.retry) == (8, "user")
+    assert run.ran == ["c1.0"]
+
+
+def test_lost_call_is_settled_once() -> None:
+    run = lost()
+    run.add(CallSettled("c1.0", "retry", "somebody"))
+    assert not is_welcome(run.state, CallSettled("c1.0", "stop", "somebody else"))
+
+
+@pytest.mark.parametrize("point", ["on_input", "before_model", "after_model", "before_tool", "after_tool", "on_output"])
+def test_lost_hook_is_asked_again(point: str) -> None:
+    agent = package(tools={"a": tool()}, policy=ALLOW, hooks=[hook(point), hook("on_stop", id="last")])
+    run = Run(agent, called("a"), said("Done."))
+    first = run.until(HookAsked)
+    run.crash()
+    assert is_welcome(run.state, first)
+    again = run.until(HookAsked)
+    assert first == again
+    assert run.finish().status == "completed"
+
+
+def test_lost_hook_at_the_end() -> None:
+    run = Run(package(hooks=[hook("on_stop")]), said("Done."))
+    run.until(HookAsked)
+    run.crash()
+    assert run.finish().answer == "Done."
+    assert len(run.of(HookAsked)) == 2
+
+
+def test_lost_delivery_is_made_again_under_the_same_key() -> None:
+    run = Run(package(sinks={"a": SINK, "b": SINK}), said("Done."))
+    run.until(DeliveryStarted)
+    run.crash()
+    assert run.of(WorkLost) == [WorkLost("deliver:a")]
+    run.finish()
+    first, again, other = [effect for effect in run.effects if isinstance(effect, Deliver)]
+    assert first == again
+    assert first.key != other.key
+
+
+def test_nothing_is_lost_while_a_person_is_asked() -> None:
+    agent = package(tools={"a": tool()}, policy=policy(rule("ask")))
+    run = Run(agent, called("a"), said("Done."))
+    asked = run.until(ApprovalAsked)
+    run.crash()
+    assert (run.of(WorkLost), run.state.calls[0].status) == ([], "asking")
+    run.people = {"a": "approved"}
+    run.finish()
+    assert run.of(ApprovalAsked) == [asked], "the question stands"
+
+
+def test_epochs_do_not_matter() -> None:
+    run = SHAPES["ruled"]()
+    run.finish()
+    later = [replace(record, epoch=place) for place, record in enumerate(run.records)]
+    assert fold(later) == run.state
+
+
+def test_late_result_of_a_lost_call_is_not_welcome() -> None:
+    run = lost()
+    assert not is_welcome(run.state, ToolFinished("c1.0", (Text("late"),)))
+    run = lost()
+    run.add(CallSettled("c1.0", "retry", "somebody"))
+    run.until(ToolStarted)
+    assert is_welcome(run.state, ToolFinished("c1.0", (Text("now"),)))
+
+
+def waiting_call() -> Run:
+    """A run that waits for a person to approve a refund."""
+    agent = package(tools={"refund": writing()}, policy=policy(rule("ask", "refund")))
+    run = Run(agent, called("refund"), said("Done."))
+    run.until(ApprovalAsked)
+    return run
+
+
+def test_another_package_asks_another_question() -> None:
+    run = waiting_call()
+    first = run.of(ApprovalAsked)[0]
+    run.crash(run.agent)
+    answer = ApprovalAnswered("c1.0", first.question, "approved", "somebody")
+    assert not is_welcome(run.state, answer), "the answer is to the question of the package before"
+    second = run.until(ApprovalAsked)
+    assert isinstance(second, ApprovalAsked)
+    assert (second.question != first.question, second.grant != first.grant) == (True, True)
+    run.people = {"refund": "approved"}
+    assert run.finish().tool_calls == 1
+
+
+def test_another_package_asks_again_what_was_approved() -> None:
+    run = waiting_call()
+    question = run.of(ApprovalAsked)[0].question
+    run.add(ApprovalAnswered("c1.0", question, "approved", "somebody"))
+    assert run.state.calls[0].status == "ready"
+    run.crash(replace(run.agent, policy=package().policy))
+    assert run.finish().tool_calls == 0
+    assert run.of(CallRefused)[0].code == "tool.denied"
+
+
+def test_another_package_knows_no_grants_of_the_one_before() -> None:
+    agent = package(tools={"a": tool()}, policy=policy(rule("ask", "a")))
+    for other in (None, agent):
+        run = Run(agent, called("a"), called("a"), said("Done."), people={"a": "approved_for_session"})
+        run.until(ResultsGiven)
+        run.crash(other)
+        run.finish()
+        assert len(run.of(ApprovalAsked)) == (1 if other is None else 2)
+
+
+def test_another_package_judges_only_what_has_not_begun() -> None:
+    agent = package(tools={"a": tool(), "b": writing()}, policy=ALLOW)
+    run = Run(agent, called("a", "b", "b"), said("Done."))
+    run.until(ToolFinished)
+    run.until(ToolStarted)
+    assert [call.status for call in run.state.calls] == ["finished", "started", "ready"]
+    run.crash(replace(agent, policy=package().policy))
+    assert [call.status for call in run.state.calls] == ["finished", "lost", "new"]
+    run.add(CallSettled("c1.1", "retry", "somebody"))
+    assert run.finish().tool_calls == 2
+    assert [refused.call for refused in run.of(CallRefused)] == ["c1.2"]
+
+
+@pytest.mark.parametrize("kind", [ModelFailed, RetryPlanned])
+def test_another_package_begins_with_its_first_route(kind: type) -> None:
+    routes = [ROUTE, {**ROUTE, "name": "second"}]
+    run = Run(package(model={"routes": routes}), Fault("provider.fatal", "no"), TRANSIENT, said("Yes."))
+    run.until(RouteSwitched)
+    run.until(kind)
+    other = package(hooks=[hook("before_model")])
+    run.crash(other)
+    assert (run.state.phase, run.state.route, run.state.tries) == ("thinking", 0, 0)
+    assert run.finish().status == "completed"
+    assert run.requests[-1].request.route == other.model.routes[0]
+
+
+def test_tool_that_is_gone() -> None:
+    run = lost()
+    run.crash(package())
+    with pytest.raises(Stuck) as caught:
+        run.finish()
+    assert caught.value.wait.waits_for == ("c1.0",), "somebody must still say what became of it"
+    run.add(CallSettled("c1.0", "retry", "somebody"))
+    assert run.finish().status == "completed"
+    assert [(refused.call, refused.code) for refused in run.of(CallRefused)] == [
+        ("c1.1", "tool.unknown"),
+        ("c1.0", "tool.unknown"),
+    ]

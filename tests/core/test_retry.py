@@ -1,0 +1,248 @@
+"""When a failed request is sent again, after which wait, and when another route is asked instead."""
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from agentrun.core import judge
+from agentrun.core.facts import RetryPlanned, RouteSwitched
+from agentrun.core.facts_base import Fault
+from agentrun.core.outcome import Outcome
+from agentrun.core.package import Retry
+from agentrun.core.retry import delay, may_fall_back
+from agentrun.errors import CODES, code_of
+
+from ..packages import ROUTE, package
+from .script import STARTED, Run, called, said, tool
+
+RETRY = Retry(attempts=4, first_delay=1000, max_delay=15_000, max_wait=60_000)
+BUSY = Fault("provider.overloaded", "busy", {"status": 503})
+RETRYABLE = [code for code, meaning in CODES.items() if code.startswith("provider.") and meaning.retry == "retryable"]
+FOR_GOOD = [code for code in CODES if code not in RETRYABLE]
+SEEDS = st.text(max_size=8)
+
+
+def limited(seconds: object) -> Fault:
+    return Fault("provider.rate_limited", "slow down", {"status": 429, "retry_after": seconds})
+
+
+def wait(fault: Fault = BUSY, *, retry: Retry = RETRY, tries: int = 1, waited: int = 0, seed: str = "s") -> int | None:
+    return delay(retry, fault, tries=tries, waited=waited, seed=seed)
+
+
+def waits(run: Run) -> list[int]:
+    return [fact.wait for fact in run.of(RetryPlanned)]
+
+
+def test_which_codes_are_tried_again() -> None:
+    assert set(RETRYABLE) == {
+        "provider.transient",
+        "provider.timeout",
+        "provider.overloaded",
+        "provider.rate_limited",
+        "provider.zero_output",
+        "provider.empty",
+    }
+
+
+@pytest.mark.parametrize("code", RETRYABLE)
+def test_tried_again(code: str) -> None:
+    assert wait(Fault(code, "no")) is not None
+    assert Run(package(), Fault(code, "no"), said("Yes.")).finish().answer == "Yes."
+
+
+@pytest.mark.parametrize("code", FOR_GOOD)
+def test_not_tried_again(code: str) -> None:
+    assert wait(Fault(code, "no")) is None
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 4])
+def test_attempts(attempts: int) -> None:
+    retry = replace(RETRY, attempts=attempts)
+    assert attempts == 1 or wait(retry=retry, tries=attempts - 1) is not None
+    assert wait(retry=retry, tries=attempts) is None
+    given = package(retry={"attempts": attempts})
+    assert Run(given, *[BUSY] * (attempts - 1), said("Yes.")).finish().status == "completed"
+    run = Run(given, *[BUSY] * attempts)
+    outcome = run.finish()
+    assert (outcome.code, outcome.retry, outcome.exit_code) == ("provider.overloaded", "retryable", 6)
+    assert outcome.fields == {"status": 503, "turn": 1, "attempts": attempts}
+    assert [request.id for request in run.requests] == [f"m1.{n}" for n in range(1, attempts + 1)]
+    assert outcome.turns == 1, "one turn, however often it is tried"
+
+
+@given(tries=st.integers(1, 12), first=st.integers(0, 5000), longest=st.integers(0, 20_000), seed=SEEDS)
+def test_doubling_and_jitter(tries: int, first: int, longest: int, seed: str) -> None:
+    """Doubled from the first, at most the longest, and less than that by a quarter at most."""
+    retry = Retry(attempts=20, first_delay=first, max_delay=longest, max_wait=10**9)
+    full = min(first * 2 ** (tries - 1), longest)
+    found = wait(retry=retry, tries=tries, seed=seed)
+    assert found is not None
+    assert full - full // 4 <= found <= full
+    assert found == wait(retry=retry, tries=tries, seed=seed), "the same failure, the same wait"
+
+
+def jitter(seed: str) -> int:
+    found = wait(seed=seed)
+    assert found is not None
+    return 1000 - found
+
+
+def test_jitter_reaches_both_ends() -> None:
+    shares = {jitter(str(n)) for n in range(5000)}
+    assert (min(shares), max(shares)) == (0, 250)
+    assert jitter("run-1/1/1") == int.from_bytes(hashlib.sha256(b"run-1/1/1").digest()[:4], "big") % 251
+
+
+def test_jitter_of_a_run() -> None:
+    run = Run(package(), BUSY, BUSY, said("Yes."))
+    run.finish()
+    seeds = ["run-1/1/1", "run-1/1/2"]
+    assert waits(run) == [wait(tries=tries, seed=seed) for tries, seed in enumerate(seeds, 1)]
+    other = Run(package(), BUSY, BUSY, said("Yes."), started=replace(STARTED, run="run-2"))
+    other.finish()
+    assert waits(run) != waits(other), "runs that fail together do not come back together"
+
+
+@given(seconds=st.integers(0, 60), seed=SEEDS)
+def test_retry_after_is_a_floor(seconds: int, seed: str) -> None:
+    alone = wait(seed=seed)
+    assert alone is not None
+    assert wait(limited(seconds), seed=seed) == max(alone, seconds * 1000)
+
+
+def test_retry_after_may_be_longer_than_the_longest_delay() -> None:
+    assert wait(limited(20)) == 20_000
+
+
+def test_retry_after_that_is_not_known() -> None:
+    assert wait(limited(None)) == wait()
+
+
+def test_longest_waiting() -> None:
+    assert wait(limited(60)) == 60_000
+    assert wait(limited(61)) is None, "no use to wait: it ends the tries"
+    assert wait(limited(20), waited=40_000) == 20_000
+    assert wait(limited(20), waited=40_001) is None
+
+
+def test_longest_waiting_in_a_run() -> None:
+    run = Run(package(retry={"max_wait": 50_000}), limited(20), limited(30), said("Yes."))
+    assert run.finish().status == "completed"
+    assert waits(run) == [20_000, 30_000]
+    run = Run(package(retry={"max_wait": 49_999}), limited(20), limited(30), said("Yes."))
+    outcome = run.finish()
+    assert (outcome.code, waits(run)) == ("provider.rate_limited", [20_000])
+    assert outcome.fields == {"status": 429, "retry_after": 30, "turn": 1, "attempts": 2}
+
+
+def test_not_sent_before_its_time() -> None:
+    run = Run(package(), BUSY, said("Yes."))
+    planned = run.until(RetryPlanned)
+    assert isinstance(planned, RetryPlanned)
+    assert planned.until == run.now + planned.wait
+    run.finish()
+    (again,) = [record for record in run.records if getattr(record.fact, "effect", None) == "m1.2"][:1]
+    assert again.at == planned.until
+
+
+def test_each_turn_has_its_own_tries() -> None:
+    given = package(tools={"search": tool()}, policy={"default": "allow"}, retry={"attempts": 2})
+    run = Run(given, BUSY, called("search"), BUSY, said("Yes."))
+    assert run.finish().status == "completed"
+    assert [request.id for request in run.requests] == ["m1.1", "m1.2", "m2.1", "m2.2"]
+    first = Run(
+        package(retry={"max_wait": 30_000}, tools={"search": tool()}, policy={"default": "allow"}),
+        limited(30),
+        called("search"),
+        limited(30),
+        said("Yes."),
+    )
+    assert first.finish().status == "completed", "and its own waiting"
+
+
+def routes(*names: str) -> dict[str, object]:
+    return {"routes": [{**ROUTE, "name": name} for name in names]}
+
+
+def asked(run: Run) -> list[str]:
+    return [request.request.route.name for request in run.requests]
+
+
+def fallen(*answers: object, attempts: int = 1, names: tuple[str, ...] = ("a", "b", "c")) -> tuple[Run, Outcome]:
+    given = package(model=routes(*names), retry={"attempts": attempts})
+    run = Run(given, *answers)  # type: ignore[arg-type]
+    return run, run.finish()
+
+
+def test_fallback_in_order() -> None:
+    run, outcome = fallen(BUSY, Fault("provider.fatal", "no key"), said("Yes."))
+    assert (outcome.answer, asked(run)) == ("Yes.", ["a", "b", "c"])
+    assert run.of(RouteSwitched) == [
+        RouteSwitched(1, "openai/a", "openai/b", BUSY),
+        RouteSwitched(1, "openai/b", "openai/c", Fault("provider.fatal", "no key")),
+    ]
+    assert outcome.turns == 1
+
+
+def test_last_error_wins() -> None:
+    run, outcome = fallen(BUSY, Fault("provider.decode", "not JSON", {"offset": 3}), Fault("provider.empty", "none"))
+    assert (outcome.code, outcome.fields) == ("provider.empty", {"turn": 1, "attempts": 1})
+    assert asked(run) == ["a", "b", "c"]
+
+
+def test_tries_begin_again_on_another_route() -> None:
+    run, outcome = fallen(BUSY, BUSY, BUSY, said("Yes."), attempts=2, names=("a", "b"))
+    assert (outcome.status, asked(run)) == ("completed", ["a", "a", "b", "b"])
+    assert len(waits(run)) == 2
+    _, outcome = fallen(limited(60), BUSY, limited(60), said("Yes."), attempts=2, names=("a", "b"))
+    assert outcome.status == "completed", "the waiting too"
+
+
+def test_a_route_that_asks_for_too_long_a_wait_is_left() -> None:
+    run, outcome = fallen(limited(61), said("Yes."), attempts=4)
+    assert (outcome.status, asked(run), waits(run)) == ("completed", ["a", "b"], [])
+
+
+def test_the_route_stays() -> None:
+    given = package(
+        model=routes("a", "b"), retry={"attempts": 1}, tools={"search": tool()}, policy={"default": "allow"}
+    )
+    run = Run(given, BUSY, called("search"), said("Yes."))
+    assert run.finish().status == "completed"
+    assert asked(run) == ["a", "b", "b"]
+
+
+@pytest.mark.parametrize("code", ["cassette.miss", "provider.inconsistent_history", "internal", "cancelled"])
+def test_what_no_other_route_can_cure(code: str) -> None:
+    run, outcome = fallen(Fault(code, "no"), said("Yes."))
+    assert (outcome.code, asked(run)) == (code, ["a"])
+    assert outcome.exit_code == code_of(code).exit
+
+
+def test_may_fall_back() -> None:
+    cures = {code for code in CODES if may_fall_back(Fault(code, ""))}
+    assert cures == {code for code in CODES if code.startswith("provider.")} - {"provider.inconsistent_history"}
+
+
+def test_cassette_miss_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a rule that lets everything fall back, a replay asks for what was never recorded."""
+    monkeypatch.setattr(judge, "may_fall_back", lambda fault: True)
+    run, _ = fallen(Fault("cassette.miss", "no"), said("Yes."))
+    assert asked(run) == ["a", "b"]
+
+
+def test_a_larger_window_on_another_route() -> None:
+    run, outcome = fallen(Fault("provider.context_overflow", "too long"), said("Yes."))
+    assert (outcome.answer, asked(run)) == ("Yes.", ["a", "b"])
+
+
+@given(st.lists(st.sampled_from([BUSY, limited(5), Fault("provider.fatal", "no"), said("Yes.")]), min_size=8))
+def test_never_more_tries_than_allowed(answers: list[object]) -> None:
+    run, _ = fallen(*answers, said("Yes."), attempts=2, names=("a", "b"))
+    assert all(asked(run).count(name) <= 2 for name in "ab")
+    assert asked(run) == sorted(asked(run))
+    assert sum(waits(run)) <= 2 * 60_000

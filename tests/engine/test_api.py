@@ -1,0 +1,192 @@
+"""`agentrun.run`, `resume` and `audit`."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import agentrun
+from agentrun.compiler.fingerprint import package_bytes, sealed
+from agentrun.core.outcome import Outcome, Suspended
+from agentrun.engine.memory import MemoryJournals
+from agentrun.errors import AgentrunError, AuditError, RequestError
+from agentrun.journal.canonical import canonical
+from agentrun.testing import Crash, CrashingJournals, StepClock, approving, calls, scripted, stub, text
+
+from ..architecture.sources import ROOT
+from ..packages import ROUTE, TRIAGE, package
+from .hosts import ASKING, TOOLS
+
+PAY = (calls("pay", n=1), text("Done."))
+
+
+def ran(what: Any, *script: Any, **given: Any) -> Outcome:
+    outcome = agentrun.run(what, given.pop("message", "Hi."), model=scripted(*(script or ("Hello.",))), **given)
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+def test_packages_in_all_forms(tmp_path: Path) -> None:
+    file = sealed(package())
+    path = tmp_path / "triage.package.json"
+    path.write_bytes(package_bytes(file))
+    for what in (package(), file, path, str(path)):
+        assert ran(what, clock=StepClock()).answer == "Hello."
+    spec = ROOT / "specs" / "triage.yaml"
+    answer = '{"queue": "hardware", "urgent": true, "summary": "x"}'
+    assert ran(spec, *[answer] * 3, clock=StepClock()).agent == "triage"
+
+
+def test_in_real_time() -> None:
+    assert ran(package()).answer == "Hello."
+
+
+def test_not_inside_an_event_loop() -> None:
+    async def main() -> None:
+        ran(package())
+
+    with pytest.raises(RuntimeError, match="await Runtime"):
+        asyncio.run(main())
+
+
+def test_clock_moved_by_hand_works_inside_an_event_loop() -> None:
+    async def main() -> str | None:
+        return ran(package(), clock=StepClock()).answer
+
+    assert asyncio.run(main()) == "Hello."
+
+
+def test_the_same_bytes_every_time() -> None:
+    texts = set()
+    for _ in range(3):
+        journals = MemoryJournals()
+        tools = {"search": stub("found"), "pay": stub("paid")}
+        ran(TOOLS, *PAY, tools=tools, journals=journals, clock=StepClock(1000))
+        texts.add(journals.text("run-1"))
+    assert len(texts) == 1
+
+
+def test_real_and_moved_time_mean_the_same() -> None:
+    stories = set()
+    for clock in ({"clock": StepClock()}, {}):
+        journals = MemoryJournals()
+        ran(TOOLS, *PAY, tools={"search": stub(), "pay": stub()}, journals=journals, **clock)
+        (run,) = journals.runs
+        stories.add(canonical(journals.records(run)))
+    assert len(stories) == 1
+
+
+def test_output_contract() -> None:
+    outcome = ran(package(), '{"queue": "billing", "urgent": false}', output=TRIAGE, clock=StepClock())
+    assert outcome.output == {"queue": "billing", "urgent": False}
+
+
+def test_one_model_for_each_provider() -> None:
+    agent = package(model={"routes": [ROUTE, ROUTE | {"provider": "other"}]})
+    models = {"openai": scripted(), "other": scripted("From the other.")}
+    outcome = agentrun.run(agent, "Hi.", model=models, clock=StepClock())
+    assert isinstance(outcome, Outcome)
+    assert outcome.answer == "From the other."
+    with pytest.raises(AgentrunError, match=r"provider\.not_found"):
+        agentrun.run(agent, "Hi.", model={"openai": scripted()}, clock=StepClock())
+    with pytest.raises(AgentrunError, match=r"provider\.not_found"):
+        agentrun.run(agent, "Hi.", clock=StepClock())
+
+
+def test_params_and_own_input() -> None:
+    model = scripted("Hello.")
+    agentrun.run(package(), params={"team": "sales"}, model=model, clock=StepClock())
+    assert "sales" in model.requests[0].instructions
+    with pytest.raises(RequestError, match=r"input\.rejected"):
+        agentrun.run(package(), " ", model=model, clock=StepClock())
+
+
+# --- resume ---------------------------------------------------------------------------------------------------
+
+
+def test_resume_after_a_crash() -> None:
+    dead = CrashingJournals(4, "before")
+    with pytest.raises(Crash):
+        ran(package(), journals=dead, clock=StepClock())
+    journals = MemoryJournals()
+    journals.restore("run-1", dead.records("run-1"))
+    journals.keep("run-1", sealed(package()))
+    outcome = agentrun.resume("run-1", journals=journals, model=scripted(), clock=StepClock())
+    assert isinstance(outcome, Outcome)
+    assert outcome.answer == "Hello."
+
+
+def test_resume_what_waits() -> None:
+    journals, pay = MemoryJournals(), stub()
+    world: dict[str, Any] = {"tools": {"pay": pay}, "journals": journals, "clock": StepClock()}
+    waiting = agentrun.run(ASKING, "Hi.", model=scripted(*PAY), **world)
+    assert isinstance(waiting, Suspended)
+    again = agentrun.resume(waiting.run, model=scripted(text("Done.")), **world)
+    assert again == waiting, "nobody answered"
+    outcome = agentrun.resume(waiting.run, model=scripted(text("Done.")), approver=approving(), **world)
+    assert isinstance(outcome, Outcome)
+    assert (outcome.answer, pay.count) == ("Done.", 1)
+
+
+def test_resume_with_another_package() -> None:
+    journals, model = MemoryJournals(), scripted("Done.")
+    world: dict[str, Any] = {"tools": {"pay": stub()}, "journals": journals, "clock": StepClock()}
+    agentrun.run(ASKING, "Hi.", model=scripted(*PAY), **world)
+    other = replace(ASKING, policy=replace(ASKING.policy, approval_timeout=5))
+    outcome = agentrun.resume("run-1", package=other, model=model, approver=approving("denied"), **world)
+    assert isinstance(outcome, Outcome)
+    assert outcome.answer == "Done."
+
+
+def test_resume_of_nothing() -> None:
+    with pytest.raises(RequestError, match=r"run\.not_found"):
+        agentrun.resume("run-1", journals=MemoryJournals())
+
+
+# --- audit ----------------------------------------------------------------------------------------------------
+
+
+def test_audit(tmp_path: Path) -> None:
+    journals = MemoryJournals()
+    ran(TOOLS, *PAY, tools={"search": stub(), "pay": stub()}, journals=journals, clock=StepClock())
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(journals.text("run-1"))
+    for journal in (journals.records("run-1"), path, str(path)):
+        agentrun.audit(journal, TOOLS)
+
+
+def test_audit_finds_a_changed_policy() -> None:
+    journals = MemoryJournals()
+    ran(TOOLS, *PAY, tools={"search": stub(), "pay": stub()}, journals=journals, clock=StepClock())
+    stricter = replace(TOOLS, policy=replace(TOOLS.policy, default="deny"))
+    with pytest.raises(AuditError) as caught:
+        agentrun.audit(journals.records("run-1"), stricter)
+    error = caught.value
+    assert (error.code, error.exit_code, error.retry) == ("audit.diverged", 1, "repair")
+    assert error.fields["seq"] == 4
+    assert (error.fields["was"]["ruling"], error.fields["is"]["ruling"]) == ("allow", "deny")
+
+
+def test_audit_finds_what_would_not_be_written() -> None:
+    journals = MemoryJournals()
+    ran(package(), journals=journals, clock=StepClock())
+    records = journals.records("run-1")
+    with pytest.raises(AuditError, match="today it would be nothing") as caught:
+        agentrun.audit([*records[:2], replace(records[-1], seq=3)], package())
+    assert caught.value.fields["is"] is None
+
+
+def test_no_event_loop_for_moved_time() -> None:
+    """A run under a clock that is moved by hand does not even import one."""
+    code = (
+        "import sys, agentrun\n"
+        "from agentrun.testing import StepClock, scripted\n"
+        f"agentrun.run({str(ROOT / 'specs' / 'triage.yaml')!r}, 'Hi.', model=scripted('x'), clock=StepClock())\n"
+        "sys.exit(sum(name in sys.modules for name in ('asyncio', 'pytest', 'httpx', 'vcr', 'pydantic')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,412 @@
+"""A run in somebody's hands: waited for, looked at, told something, with and without an event loop."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.core.effects import ModelRequest
+from agentrun.core.facts import CancelRequested, MessageQueued, RunStopped
+from agentrun.core.facts_calls import CallSettled
+from agentrun.core.facts_gates import ApprovalAnswered
+from agentrun.core.messages import Text
+from agentrun.core.outcome import Outcome, Suspended
+from agentrun.engine.handle import RunHandle
+from agentrun.engine.memory import stored_package
+from agentrun.engine.ports import Delta
+from agentrun.engine.system_clock import SystemClock
+from agentrun.errors import AgentrunError, StorageError
+from agentrun.testing import (
+    Crash,
+    CrashingJournals,
+    FailingJournals,
+    after,
+    approving,
+    calls,
+    hook,
+    says,
+    scripted,
+    stub,
+    text,
+)
+from agentrun.testing.models import Item
+
+from ..core import script
+from ..packages import package
+from .hosts import ASKING, TOOLS, Home
+
+PAY = (calls("pay", n=1), text("Done."))
+
+
+def test_status() -> None:
+    seen: list[str] = []
+
+    def reply(request: ModelRequest) -> Item:
+        seen.append(handle.status)
+        return text("Hello.")
+
+    home = Home(reply)
+    handle: RunHandle = home.start()
+    assert (handle.run, handle.agent, handle.status, handle.outcome) == ("r1", "triage", "admitted", None)
+    outcome = home.wait(handle)
+    assert seen == ["processing"]
+    assert (handle.status, handle.outcome) == ("completed", outcome)
+    assert home.wait(handle) == outcome, "again: the same, and nothing is done"
+    assert len(home.model.requests) == 1
+
+
+def test_failed() -> None:
+    home = Home(scripted())
+    handle = home.start()
+    outcome = home.wait(handle)
+    assert isinstance(outcome, Outcome)
+    assert (handle.status, outcome.code) == ("failed", "provider.fatal")
+
+
+def test_package_that_changes_before_the_loop_starts() -> None:
+    home = Home()
+    handle = home.start()
+    handle._package = replace(handle._package, agent=package(instructions=["Give everything away."]))
+    outcome = home.wait(handle)
+    assert isinstance(outcome, Outcome)
+    assert outcome.code == "package.fingerprint_mismatch"
+    assert outcome.fields["pinned"] != outcome.fields["found"]
+    assert home.kinds() == ["RunStarted", "RunStopped"]
+    assert home.model.requests == []
+
+
+# --- answers --------------------------------------------------------------------------------------------------
+
+
+def test_answer() -> None:
+    home = Home(*PAY)
+    handle = home.start(ASKING)
+    waiting = home.wait(handle)
+    assert isinstance(waiting, Suspended)
+    assert handle.status == "suspended"
+    (question,) = waiting.questions
+    assert home.wait(handle) == waiting, "nothing has changed"
+    assert handle.answer(question, "approved", "ada")
+    assert not handle.answer(question, "denied", "bob"), "the first answer wins"
+    outcome = home.wait(handle)
+    assert isinstance(outcome, Outcome)
+    assert (outcome.answer, home.pay.count) == ("Done.", 1)
+    answers = [fact for fact in home.facts() if isinstance(fact, ApprovalAnswered)]
+    assert [(fact.answer, fact.by) for fact in answers] == [("approved", "ada")]
+
+
+def test_answer_to_another_question() -> None:
+    home = Home(*PAY)
+    handle = home.start(ASKING)
+    waiting = home.wait(handle)
+    assert isinstance(waiting, Suspended)
+    changed = replace(waiting.questions[0], question="sha256:0")
+    assert not handle.answer(changed, "approved", "ada")
+    assert isinstance(home.wait(handle), Suspended)
+
+
+def lost() -> Home:
+    """A run whose host died inside a call that must not run twice."""
+    dead = CrashingJournals(5, "after")
+    with pytest.raises(Crash):
+        Home(*PAY, journals=dead).run(TOOLS)
+    home = Home(text("Done."))
+    home.journals.restore("r1", dead.records("r1"))
+    home.journals.keep("r1", stored_package(dead, "r1"))
+    return home
+
+
+@pytest.mark.parametrize(
+    ("how", "ran", "answer", "code"),
+    [("retry", 1, "Done.", None), ("result", 0, "Done.", None), ("stop", 0, None, "tool.indeterminate")],
+)
+def test_settle(how: Any, ran: int, answer: str | None, code: str | None) -> None:
+    home = lost()
+    handle = home.runtime.resume("r1")
+    waiting = home.wait(handle)
+    assert isinstance(waiting, Suspended)
+    assert waiting.waits_for == ("c1.0",)
+    parts = (Text("it went through"),) if how == "result" else ()
+    assert handle.settle("c1.0", how, "ada", parts)
+    assert not handle.settle("c1.0", "stop", "bob")
+    outcome = home.wait(handle)
+    assert isinstance(outcome, Outcome)
+    assert (home.pay.count, outcome.answer, outcome.code) == (ran, answer, code)
+    assert [fact.by for fact in home.facts() if isinstance(fact, CallSettled)] == ["ada"]
+
+
+# --- cancelling -----------------------------------------------------------------------------------------------
+
+
+def test_cancel_before_it_begins() -> None:
+    home = Home()
+    handle = home.start()
+    handle.cancel("ada")
+    handle.cancel("bob")
+    assert home.kinds() == ["RunStarted", "CancelRequested"]
+    outcome = home.wait(handle)
+    assert isinstance(outcome, Outcome)
+    assert (outcome.code, outcome.fields["by"], outcome.exit_code) == ("cancelled", "ada", 130)
+    handle.cancel("carl")
+    assert home.wait(handle) == outcome
+    assert home.model.requests == []
+
+
+def test_cancel_inside_a_call() -> None:
+    """Recorded first; then what is under way is stopped, and nothing follows."""
+    home = Home(*PAY)
+
+    def stopped(**arguments: Any) -> str:
+        handle.cancel("ada")
+        return "paid"
+
+    home.runtime.executors._things["pay"] = stub(stopped, delay=50, clock=home.clock)
+    handle = home.start(TOOLS)
+    outcome = home.wait(handle)
+    assert isinstance(outcome, Outcome)
+    assert outcome.code == "cancelled"
+    kinds = home.kinds()
+    assert kinds.index("CancelRequested") < kinds.index("RunStopped") == len(kinds) - 1
+    assert len(home.model.requests) == 1
+
+
+def test_cancel_while_suspended() -> None:
+    home = Home(*PAY)
+    handle = home.start(ASKING)
+    home.wait(handle)
+    home.runtime.cancel("r1", "ada")
+    outcome = home.wait(handle)
+    assert isinstance(outcome, Outcome)
+    assert outcome.code == "cancelled"
+
+
+# --- sending --------------------------------------------------------------------------------------------------
+
+
+def test_send() -> None:
+    def reply(request: ModelRequest) -> Item:
+        handle.send("And now?")
+        return text("One.")
+
+    home = Home(reply, "Two.")
+    handle: RunHandle = home.start()
+    outcome = home.wait(handle)
+    assert isinstance(outcome, Outcome)
+    assert outcome.answer == "Two."
+    assert [fact.message.parts for fact in home.facts() if isinstance(fact, MessageQueued)] == [(Text("And now?"),)]
+    assert len(home.model.requests[1].messages) == 3
+
+
+@pytest.mark.parametrize(("sent", "reason"), [(" ", "empty"), ("x" * 11, "too_long"), (" Hi. ", "duplicate")])
+def test_send_is_admitted(sent: str, reason: str) -> None:
+    home = Home()
+    handle = home.start(package(admission={"max_chars": 10, "dedupe": True}))
+    with pytest.raises(AgentrunError) as caught:
+        handle.send(sent)
+    assert (caught.value.code, caught.value.fields["reason"]) == ("input.rejected", reason)
+    assert caught.value.fields["input_id"] == "r1.2"
+    assert home.kinds() == ["RunStarted"], "a rejected input leaves no message"
+    handle.send("Ho.")
+    with pytest.raises(AgentrunError, match=r"input\.rejected"):
+        handle.send("Ho.")
+
+
+def test_send_after_the_end() -> None:
+    home = Home()
+    handle = home.start()
+    home.wait(handle)
+    with pytest.raises(AgentrunError) as caught:
+        handle.send("Hello?")
+    assert (caught.value.code, caught.value.fields["actual"]) == ("run.invalid_state", "completed")
+
+
+# --- events ---------------------------------------------------------------------------------------------------
+
+
+def test_events() -> None:
+    home = Home()
+    handle = home.start()
+    events = handle.events()
+    home.wait(handle)
+    seen = list(events)
+    assert [event.what for event in seen] == list(home.journals.records("r1"))
+    assert list(handle.events(seen[1].cursor)) == seen[2:]
+    assert list(handle.events()) == seen, "also when it is over"
+
+
+def test_waiting_inside_itself() -> None:
+    """A hook that waits for its own run would wait forever."""
+    home = Home(hooks={"watch": hook(lambda question: handle.wait())})
+    handle = home.start(package(hooks=[script.hook("on_input", id="watch")]))
+    outcome = home.wait(handle)
+    assert isinstance(outcome, Outcome)
+    assert outcome.code == "policy.denied"
+
+
+def test_journal_that_fails() -> None:
+    home = Home(journals=FailingJournals(3))
+    handle = home.start()
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"storage\.failed"):
+            home.wait(handle)
+    assert handle.status == "suspended"
+
+
+# --- in an event loop -----------------------------------------------------------------------------------------
+
+
+def live(*script: Any, **given: Any) -> Home:
+    return Home(*script, clock=SystemClock(), **given)
+
+
+def looped(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """The result of a coroutine in an event loop in which nothing is left."""
+
+    async def checked() -> Any:
+        result = await asyncio.wait_for(main(), 10)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not others, others
+        return result
+
+    return asyncio.run(checked())
+
+
+def test_goes_on_by_itself() -> None:
+    async def main() -> list[str]:
+        home = live()
+        handle = home.start()
+        return [type(event.what).__name__ async for event in handle.events()]
+
+    assert looped(main) == ["Record"] * 5
+
+
+def test_started_before_there_is_a_loop() -> None:
+    home = live()
+    handle = home.start()
+    assert handle.status == "admitted"
+    outcome = asyncio.run(handle.wait())
+    assert isinstance(outcome, Outcome)
+    assert outcome.answer == "Hello."
+
+
+def test_many_waiters() -> None:
+    async def main() -> set[str | None]:
+        home = live()
+        handle = home.start()
+        return {outcome.answer for outcome in await asyncio.gather(*(handle.wait() for _ in range(5)))}  # type: ignore[union-attr]
+
+    assert looped(main) == {"Hello."}
+
+
+def test_who_stops_waiting_does_not_stop_the_run() -> None:
+    async def main() -> Outcome | Suspended:
+        home = live(after(50, text("Hello."), clock=SystemClock()))
+        handle = home.start()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(handle.wait(), 0.005)
+        return await handle.wait()
+
+    assert looped(main).answer == "Hello."
+
+
+def test_answer_goes_on_by_itself() -> None:
+    async def main() -> Outcome | Suspended:
+        home = live(*PAY)
+        handle = home.start(ASKING)
+        waiting = await handle.wait()
+        assert isinstance(waiting, Suspended)
+        handle.answer(waiting.questions[0], "approved", "ada")
+        assert [event.is_terminal async for event in handle.events()][-1]
+        return await handle.wait()
+
+    assert looped(main).answer == "Done."
+
+
+def test_cancel_from_another_thread() -> None:
+    async def main() -> tuple[Outcome | Suspended, Home]:
+        home = live(after(60_000, text("Never."), clock=SystemClock()))
+        handle = home.start()
+        threading.Timer(0.02, handle.cancel, ["a thread"]).start()
+        return await handle.wait(), home
+
+    outcome, home = looped(main)
+    assert (outcome.code, outcome.fields["by"]) == ("cancelled", "a thread")
+    assert [type(fact) for fact in home.facts() if isinstance(fact, CancelRequested | RunStopped)] == [
+        CancelRequested,
+        RunStopped,
+    ]
+
+
+def test_loop_that_ends_before_the_run() -> None:
+    """The host leaves: the run still gets its terminal record, and nothing is left running."""
+    homes: list[tuple[Home, RunHandle]] = []
+
+    async def main() -> None:
+        home = live(after(60_000, text("Never."), clock=SystemClock()))
+        homes.append((home, home.start()))
+        await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    ((home, handle),) = homes
+    assert handle.status == "failed"
+    assert handle.outcome is not None
+    assert handle.outcome.code == "cancelled"
+    assert home.kinds()[-1] == "RunStopped"
+
+
+def test_many_runs_at_once() -> None:
+    async def main() -> list[Any]:
+        clock = SystemClock()
+        home = live(scripted(*[after(5, text("Hello."), clock=clock)] * 50))
+        handles = [home.start(run=f"r{number}") for number in range(50)]
+        return await asyncio.gather(*(handle.wait() for handle in handles))
+
+    assert {outcome.answer for outcome in looped(main)} == {"Hello."}
+
+
+def test_person_in_a_loop() -> None:
+    async def main() -> Outcome | Suspended:
+        return await live(*PAY, approver=approving(delay=5, clock=SystemClock())).start(ASKING).wait()
+
+    assert looped(main).answer == "Done."
+
+
+def test_pieces_of_a_reply_pass() -> None:
+    """They are events, not records; when no reply comes of them they are taken back."""
+    home = Home(scripted(says("Hello.", pieces=("Hel", "lo."))))
+    everything = home.runtime.subscribe()
+    handle = home.start()
+    home.wait(handle)
+    assert [event.what.text for event in everything if isinstance(event.what, Delta)] == ["Hel", "lo."]
+    assert not any(isinstance(event.what, Delta) for event in handle.events())
+
+
+def test_nobody_waits_for_a_run_that_breaks() -> None:
+    """No exception is lost, and none is reported by anybody but `wait`."""
+
+    async def main() -> None:
+        home = live(journals=FailingJournals(3))
+        handle = home.start()
+        await asyncio.sleep(0.02)
+        assert handle.status == "suspended"
+        with pytest.raises(StorageError):
+            await handle.wait()
+
+    looped(main)
+
+
+def test_cancelled_twice_at_once() -> None:
+    home = Home(*PAY)
+
+    def twice(**arguments: Any) -> str:
+        handle.cancel("ada")
+        home.runtime.cancel("r1", "bob")
+        return "paid"
+
+    home.runtime.executors._things["pay"] = stub(twice)
+    handle: RunHandle = home.start(TOOLS)
+    home.wait(handle)
+    assert [fact.by for fact in home.facts() if isinstance(fact, CancelRequested)] == ["ada"]

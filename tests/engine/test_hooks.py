@@ -1,0 +1,121 @@
+"""Asking hooks."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agentrun.core.facts_gates import Continue, Deny, Failed, HookAnswered, Inject, Modify
+from agentrun.engine.hooks import HookQuestion, ask_hook
+from agentrun.engine.system_clock import SystemClock
+
+from .places import Place, hook
+
+
+def asked(function: Callable[[Any], Any], place: Place | None = None, **changes: Any) -> HookAnswered:
+    place = place or Place()
+    world = Place(clock=place.clock, hooks={"careful": function}).world
+    return place.clock.run(ask_hook(world, "run-1", hook(**changes)))
+
+
+def test_question_and_answer() -> None:
+    seen: list[HookQuestion] = []
+
+    def careful(question: HookQuestion) -> Deny:
+        seen.append(question)
+        return Deny("too much")
+
+    assert asked(careful) == HookAnswered("h.1", "careful", "before_tool", "c1.0", Deny("too much"), closes=True)
+    assert seen == [HookQuestion("run-1", "before_tool", "c1.0", "refund", {"amount": 10})]
+
+
+@pytest.mark.parametrize(
+    ("point", "value", "answer"),
+    [
+        ("before_tool", {"amount": 1}, Continue()),
+        ("before_tool", {"amount": 1}, Modify({"amount": 2})),
+        ("on_input", "hello", Inject("be brief")),
+        ("after_tool", "text", Modify("another")),
+    ],
+)
+def test_plain_and_async(point: str, value: Any, answer: Any) -> None:
+    async def later(question: HookQuestion) -> Any:
+        return answer
+
+    class Callable:
+        async def __call__(self, question: HookQuestion) -> Any:
+            return answer
+
+    for function in (lambda question: answer, later, Callable()):
+        given = asked(function, at=point, value=value)
+        assert (given.answer, given.closes) == (answer, False)
+
+
+@pytest.mark.parametrize("error", [ValueError("with a secret"), TimeoutError("its own"), SystemExit(1)])
+@pytest.mark.parametrize(("on_failure", "closes"), [("deny", True), ("continue", False)])
+def test_hook_that_raises(error: BaseException, on_failure: str, closes: bool) -> None:
+    def careful(question: HookQuestion) -> None:
+        raise error
+
+    given = asked(careful, on_failure=on_failure)
+    assert given.closes == closes
+    assert isinstance(given.answer, Failed)
+    assert given.answer.fault.code == "policy.denied"
+    assert given.answer.fault.fields == {"hook": "careful", "reason": "exception", "error": type(error).__name__}
+    assert "secret" not in given.answer.fault.message
+
+
+@pytest.mark.parametrize(("wait", "late"), [(1000, False), (1001, True)])
+def test_timeout(wait: int, late: bool) -> None:
+    place = Place()
+
+    async def careful(question: HookQuestion) -> Continue:
+        await place.clock.sleep_until(place.clock.now() + wait)
+        return Continue()
+
+    given = asked(careful, place)
+    assert given.closes == late
+    if late:
+        assert isinstance(given.answer, Failed)
+        assert given.answer.fault.fields == {"hook": "careful", "reason": "timeout", "limit": 1000}
+
+
+@pytest.mark.parametrize("rubbish", [None, True, "deny", Inject("not here"), Modify("a text")])
+def test_what_is_no_answer_here(rubbish: Any) -> None:
+    given = asked(lambda question: rubbish)
+    assert given.closes
+    assert isinstance(given.answer, Failed)
+
+
+@pytest.mark.parametrize("value", [{"amount": object()}, {"text": "\ud800"}])
+def test_what_no_journal_could_hold(value: Any) -> None:
+    given = asked(lambda question: Modify(value))
+    assert given.closes
+    assert isinstance(given.answer, Failed)
+    assert given.answer.fault.fields == {"hook": "careful", "reason": "answer"}
+
+
+def test_hook_cannot_change_what_it_is_asked_about() -> None:
+    arguments = {"order": {"amount": 10}}
+
+    def sly(question: HookQuestion) -> Continue:
+        question.value["order"]["amount"] = 10_000
+        return Continue()
+
+    asked(sly, value=arguments)
+    assert arguments == {"order": {"amount": 10}}
+
+
+def test_plain_hook_runs_aside() -> None:
+    """A hook that blocks does not block the others."""
+    threads: list[int] = []
+
+    def careful(question: HookQuestion) -> Continue:
+        threads.append(threading.get_ident())
+        return Continue()
+
+    world = Place(clock=SystemClock(), hooks={"careful": careful}).world
+    assert asyncio.run(ask_hook(world, "run-1", hook())).answer == Continue()
+    assert threads != [threading.get_ident()]

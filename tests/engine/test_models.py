@@ -1,0 +1,203 @@
+"""Asking models."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from agentrun.core.effects import AskModel
+from agentrun.core.facts import ModelFailed, ModelReplied
+from agentrun.core.facts_base import Fault
+from agentrun.core.messages import File, Image, Message, Reply, Transcript, User, said
+from agentrun.core.package import Route
+from agentrun.engine.models import Attachments, Models, WireProvider
+from agentrun.errors import ProviderError, StorageError
+from agentrun.providers.registry import codec_for
+
+from ..packages import ROUTE
+from ..worlds import Scripted, completion, failure
+from .places import Model, Place, ask, calls, says
+
+
+def asked(model: Any, effect: AskModel | None = None, **parts: Any) -> tuple[ModelReplied | ModelFailed, Place]:
+    place = Place(providers={"openai": model}, **parts)
+    if isinstance(model, Model):
+        model.clock = place.clock
+    return place.clock.run(Models(place.world, "run-1").ask(effect or ask())), place
+
+
+def fault_of(fact: ModelReplied | ModelFailed) -> Fault:
+    assert isinstance(fact, ModelFailed)
+    assert (fact.effect, fact.turn, fact.attempt) == ("m1.1", 1, 1)
+    return fact.fault
+
+
+def test_reply() -> None:
+    fact, _ = asked(Model(says("hello")))
+    assert fact == ModelReplied("m1.1", 1, 1, says("hello"), 0)
+
+
+def test_calls_are_named_after_the_turn() -> None:
+    fact, _ = asked(Model(calls(("a", {}), ("b", {}))), ask(turn=7))
+    assert isinstance(fact, ModelReplied)
+    assert [call.id for call in fact.reply.message.calls] == ["c7.0", "c7.1"]
+
+
+@pytest.mark.parametrize(("reply", "cost"), [(says("x"), 20 * 2 + 5 * 3), (says("x", usage=None), 77)])
+def test_cost(reply: Reply, cost: int) -> None:
+    """In micro-dollars; without usage, what was reserved."""
+    price = {"input": 2_000_000, "output": 3_000_000, "cached_input": 0}
+    route = msgspec.convert({**ROUTE, "price": price}, Route)
+    fact, _ = asked(Model(reply), ask(route=route))
+    assert isinstance(fact, ModelReplied)
+    assert fact.cost == cost
+
+
+@pytest.mark.parametrize(("wait", "late"), [(500, False), (501, True)])
+def test_time(wait: int, late: bool) -> None:
+    fact, place = asked(Model(wait, says("x")))
+    assert place.clock.now() == 1_000_500
+    if late:
+        assert (fault_of(fact).code, fault_of(fact).fields) == ("provider.timeout", {"status": None, "limit": 500})
+    else:
+        assert isinstance(fact, ModelReplied)
+
+
+def test_faults_and_errors() -> None:
+    fault = Fault("provider.rate_limited", "slow down", {"retry_after": 3})
+    assert fault_of(asked(Model(fault))[0]) == fault
+    error = ProviderError("provider.fatal", "no", fields={"status": 401}, hint="a key")
+    assert fault_of(asked(Model(error))[0]) == Fault("provider.fatal", "no", {"status": 401}, "a key")
+    found = fault_of(asked(Model(ZeroDivisionError("secret")))[0])
+    assert (found.code, found.fields) == ("internal", {"error": "ZeroDivisionError"})
+    assert "secret" not in found.message
+
+
+@pytest.mark.parametrize(
+    "rubbish", [None, "text", Fault("provider.invented", "x"), Fault("internal", "x", {"x": object()})]
+)
+def test_what_is_no_answer(rubbish: Any) -> None:
+    class Odd:
+        async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Any:
+            return rubbish
+
+    assert fault_of(asked(Odd())[0]).code == "internal"
+
+
+def test_deltas_pass() -> None:
+    fact, place = asked(Model("hel", 10, "lo", says("hello")))
+    assert isinstance(fact, ModelReplied)
+    assert place.deltas() == ["hel", "lo"]
+    assert {(run, news.run, news.effect) for run, news in place.heard} == {("run-1", "run-1", "m1.1")}
+
+
+@pytest.mark.parametrize("end", [Fault("provider.transient", "cut"), OSError(), 501])
+def test_deltas_are_taken_back(end: Any) -> None:
+    _, place = asked(Model("hel", end, says("too late")))
+    assert place.deltas() == ["hel", None]
+
+
+def test_nothing_to_take_back() -> None:
+    assert asked(Model(Fault("provider.transient", "no")))[1].deltas() == []
+
+
+def test_deltas_of_a_request_that_is_stopped() -> None:
+    model = Model("hel", 10, says("hello"))
+    place = Place(providers={"openai": model})
+    model.clock = place.clock
+    asking = Models(place.world, "run-1").ask(ask())
+    asking.send(None)
+    asking.close()
+    assert place.deltas() == ["hel", None]
+
+
+def test_deltas_after_the_end_are_not_heard() -> None:
+    kept: list[Callable[[str], None]] = []
+
+    class Chatty:
+        async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply:
+            kept.append(delta)
+            return says("done")
+
+    _, place = asked(Chatty())
+    kept[0]("more")
+    assert place.deltas() == []
+
+
+class Shelf:
+    """Counts what is looked for."""
+
+    def __init__(self, *present: str, broken: tuple[str, ...] = ()) -> None:
+        self.present = present
+        self.broken = broken
+        self.sought: list[str] = []
+
+    def put(self, data: bytes) -> str:
+        raise NotImplementedError
+
+    def get(self, blob: str) -> bytes:
+        self.sought.append(blob)
+        if blob in self.broken:
+            raise StorageError("storage.failed", "cannot be read")
+        if blob not in self.present:
+            raise KeyError(blob)
+        return b""
+
+
+def picture(blob: str) -> User:
+    return User((Image("image/png", blob, 1),))
+
+
+@pytest.mark.parametrize(
+    ("message", "fields"),
+    [
+        (picture("gone"), {"part": "image/png", "reason": "missing"}),
+        (User((File("a.pdf", "application/pdf", "gone", 1),)), {"part": "a.pdf", "reason": "missing"}),
+        (picture("broken"), {"part": "image/png", "reason": "unreadable"}),
+    ],
+)
+def test_missing_attachment(message: Message, fields: dict[str, str]) -> None:
+    """Nothing is sent."""
+    model = Model(says("x"))
+    shelf = Shelf("there", broken=("broken",))
+    fault = fault_of(asked(model, ask([picture("there"), message]), blobs=shelf)[0])
+    assert (fault.code, fault.fields) == ("context.failed", fields)
+    assert model.asked == []
+
+
+def test_each_message_is_looked_at_once() -> None:
+    shelf = Shelf("a", "b", "c")
+    attachments = Attachments(shelf)
+    one = Transcript([picture("a")])
+    two = one.plus(picture("b"))
+    for messages in (one, one, two, two, two.plus(said("x"))):
+        assert attachments.fault(messages) is None
+    assert shelf.sought == ["a", "b"]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_after_the_conversation_was_summed_up(kept: int) -> None:
+    """All is looked at again, however long the conversation is then."""
+    attachments = Attachments(Shelf("a"))
+    assert attachments.fault(Transcript([said("1"), said("2"), picture("a")])) is None
+    summed_up = Transcript([*(said("1"), said("2"))[:kept], picture("gone"), said("2"), said("3")])
+    assert attachments.fault(summed_up) is not None
+
+
+def test_a_missing_attachment_stays_missing() -> None:
+    attachments = Attachments(Shelf())
+    messages = Transcript([picture("a")])
+    assert attachments.fault(messages) is not None
+    assert attachments.fault(messages) is not None
+
+
+def test_over_the_wire() -> None:
+    sender = Scripted([completion("hello"), failure(401), OSError("no network")])
+    provider = WireProvider(codec_for("openai"), sender)
+    fact, _ = asked(provider, ask([said("hi")]))
+    assert isinstance(fact, ModelReplied)
+    assert fact.reply.message.text == "hello"
+    assert fault_of(asked(provider)[0]).code == "provider.fatal"
+    assert fault_of(asked(provider)[0]).code == "internal"
+    assert b'"hi"' in sender.calls[0].body

@@ -1,0 +1,167 @@
+"""The boundary to the world: a fact for every effect, whatever happens."""
+
+from typing import Any
+
+import pytest
+
+from agentrun.core.effects import Effect
+from agentrun.core.facts import DeliveryFinished, Fact, ModelFailed, ModelReplied
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.facts_gates import ApprovalAnswered, Continue, Failed, HookAnswered
+from agentrun.core.messages import Text
+from agentrun.engine.approvals import Nobody
+from agentrun.engine.perform import Performer, crew_of
+from agentrun.engine.ports import Returned
+from agentrun.errors import StorageError
+
+from ..packages import package
+from .crews import question
+from .places import Model, Place, ask, child, delivery, hook, run, says
+
+
+def perform(effect: Effect, **parts: Any) -> Fact:
+    place = Place(**parts)
+    return place.clock.run(Performer(place.world, "run-1").perform(effect))
+
+
+class Anything:
+    """An executor and a sink that have nothing to say."""
+
+    async def run(self, call: Any) -> Returned:
+        return Returned()
+
+    async def deliver(self, delivery: Any) -> None:
+        return None
+
+
+def test_every_effect() -> None:
+    assert isinstance(perform(ask(), providers={"openai": Model(says("x"))}), ModelReplied)
+    assert perform(run(), executors={"python": Anything()}) == ToolFinished("c1.0", ())
+    assert isinstance(perform(child(), providers={"openai": Model(says("x"))}), ToolFinished)
+    answered = perform(hook(), hooks={"careful": lambda question: Continue()})
+    assert isinstance(answered, HookAnswered)
+    assert answered.answer == Continue()
+    assert perform(delivery(), sinks={"out": Anything()}) == DeliveryFinished("out")
+
+
+def fault_of(fact: Fact) -> Fault:
+    match fact:
+        case ModelFailed(fault=fault) | HookAnswered(answer=Failed(fault=fault)):
+            return fault
+        case ToolFinished(fault=Fault() as fault) | DeliveryFinished(fault=Fault() as fault):
+            return fault
+    raise AssertionError(f"no fault in {fact}")
+
+
+@pytest.mark.parametrize(
+    ("effect", "code", "fields"),
+    [
+        (ask(), "provider.not_found", {"provider": "openai"}),
+        (run(), "host.missing", {"name": "refund", "what": "executor"}),
+        (hook(), "host.missing", {"name": "careful", "what": "hook"}),
+        (delivery(), "host.missing", {"name": "out", "what": "sink"}),
+    ],
+)
+def test_nobody_there(effect: Effect, code: str, fields: dict[str, str]) -> None:
+    fault = fault_of(perform(effect))
+    assert (fault.code, fault.fields) == (code, fields)
+
+
+def test_missing_hook_is_a_no() -> None:
+    answered = perform(hook())
+    assert isinstance(answered, HookAnswered)
+    assert answered.closes
+
+
+class Broken:
+    """Fails where nobody expects it."""
+
+    def __getitem__(self, name: object) -> Any:
+        raise ZeroDivisionError("a secret")
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("effect", "port"),
+    [(ask(), "providers"), (run(), "executors"), (hook(), "hooks"), (delivery(), "sinks"), (child(), "journals")],
+)
+def test_our_own_bug(effect: Effect, port: str) -> None:
+    """A fact all the same: the name of the error, and not a word more."""
+    broken = Broken()
+    fact = perform(effect, **{port: broken.__getitem__ if port == "journals" else broken})
+    assert (fault_of(fact).code, fault_of(fact).fields) == ("internal", {"error": "ZeroDivisionError"})
+    assert "secret" not in repr(fact)
+
+
+class FullBlobs:
+    def put(self, data: bytes) -> str:
+        raise StorageError("storage.failed", "no space left", fields={"errno": 28})
+
+    def get(self, blob: str) -> bytes:
+        raise KeyError(blob)
+
+
+def test_blob_that_cannot_be_kept() -> None:
+    """The call ran; that its text is lost ends the run."""
+
+    class Long:
+        async def run(self, call: Any) -> Returned:
+            return Returned((Text("x" * 1000),))
+
+    fault = fault_of(perform(run(), executors={"python": Long()}, blobs=FullBlobs()))
+    assert (fault.code, fault.fields) == ("storage.failed", {"errno": 28})
+
+
+@pytest.mark.parametrize("code", ["storage.failed", "journal.poisoned", "journal.stale_owner"])
+def test_journal_of_a_child_that_fails(code: str) -> None:
+    """It is raised: nobody knows what the child did."""
+
+    def journals(run: str) -> Any:
+        raise StorageError(code, "no")
+
+    with pytest.raises(StorageError, match=code):
+        perform(child(), journals=journals)
+
+
+def test_journal_of_a_child_that_cannot_be_read() -> None:
+    def journals(run: str) -> Any:
+        raise StorageError("recovery.failed", "no")
+
+    assert fault_of(perform(child(), journals=journals)).code == "recovery.failed"
+
+
+def test_interrupt_passes() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        perform(ask(), providers={"openai": Model(KeyboardInterrupt())})
+
+
+def test_crew_asks_whom_there_is() -> None:
+    place = Place(approver=Nobody())
+    crew = crew_of(place.world, "run-1", package())
+    crew.consult([question("c1.0")])
+    given = place.clock.run(crew.settled(None))
+    assert given == ApprovalAnswered("c1.0", "c1.0?", "unavailable", "nobody")
+
+
+def test_crew_waits_as_long_as_the_policy_says() -> None:
+    class Slow:
+        async def answer(self, question: Any) -> Any:
+            await place.clock.sleep_until(place.clock.now() + 100)
+            return "approved", "slow"
+
+    for limit, wanted in ((100, "approved"), (99, "timed_out")):
+        place = Place(approver=Slow())
+        crew = crew_of(place.world, "run-1", package(policy={"approval_timeout": limit}))
+        crew.consult([question("c1.0")])
+        given = place.clock.run(crew.settled(None))
+        assert isinstance(given, ApprovalAnswered)
+        assert given.answer == wanted
+
+
+def test_crew_with_nobody_to_ask() -> None:
+    crew = crew_of(Place().world, "run-1", package())
+    crew.consult([question("c1.0")])
+    assert not crew.busy

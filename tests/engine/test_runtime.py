@@ -1,0 +1,360 @@
+"""The public object: registries, looking at runs, going on with them, telling them and their children something."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from agentrun.compiler.fingerprint import sealed
+from agentrun.core.facts import RunResumed, RunStarted, WorkLost
+from agentrun.core.facts_gates import Answer, ApprovalAsked
+from agentrun.core.messages import Text
+from agentrun.core.outcome import Outcome, Question, Suspended
+from agentrun.core.package import Package
+from agentrun.engine.bus import Cursor, of_agent, of_run
+from agentrun.engine.memory import MemoryJournals
+from agentrun.engine.runtime import Registry, Runtime
+from agentrun.errors import AgentrunError, StorageError
+from agentrun.testing import Crash, CrashingJournals, approving, call, calls, scripted, sink, stub, text
+
+from ..core.script import agent_tool, rule, writing
+from ..packages import package
+from .hosts import ASKING, TOOLS, Home
+
+PAY = (calls("pay", n=1), text("Done."))
+
+
+# --- registries -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["providers", "executors", "hooks", "sinks"])
+def test_a_name_is_given_once(kind: str) -> None:
+    runtime = Runtime(**{kind: {"x": stub()}})  # type: ignore[arg-type]
+    registry: Registry[Any] = getattr(runtime, kind)
+    with pytest.raises(ValueError, match="'x'"):
+        registry.add("x", stub())
+    with pytest.raises(ValueError, match="'x'"):
+        Runtime(**{kind: [("x", stub()), ("x", stub())]})  # type: ignore[arg-type]
+    registry.add("y", stub())
+    assert (list(registry), len(registry)) == (["x", "y"], 2)
+
+
+def test_what_is_added_later_counts() -> None:
+    home, agent = Home(), package(sinks={"report": {"kind": "stdout", "delivery": "required", "timeout": 1000}})
+    with pytest.raises(AgentrunError, match=r"host\.missing"):
+        home.start(agent)
+    home.runtime.sinks.add("stdout", sink())
+    assert isinstance(home.run(agent), Outcome)
+
+
+# --- looking --------------------------------------------------------------------------------------------------
+
+
+def test_snapshot() -> None:
+    home = Home(*PAY)
+    handle = home.start(ASKING)
+    first = home.runtime.snapshot("r1")
+    assert (first.status, first.seq, first.turns, first.outcome) == ("admitted", 1, 0, None)
+    waiting = home.wait(handle)
+    assert isinstance(waiting, Suspended)
+    second = home.runtime.snapshot("r1")
+    assert (second.status, second.turns, second.tokens, second.tool_calls) == ("suspended", 1, 15, 0)
+    handle.answer(waiting.questions[0], "approved", "ada")
+    outcome = home.wait(handle)
+    last = home.runtime.snapshot("r1")
+    assert (last.run, last.agent, last.status, last.outcome) == ("r1", "triage", "completed", outcome)
+    assert (last.turns, last.tokens, last.cost, last.tool_calls) == (2, 30, 0, 1)
+
+
+def test_snapshot_of_a_run_without_an_owner() -> None:
+    home = Home(*PAY)
+    home.run(ASKING)
+    other = Home(journals=home.journals)
+    assert other.runtime.snapshot("r1").status == "suspended"
+    assert other.runtime.run_count == 0
+
+
+@pytest.mark.parametrize("what", ["snapshot", "records", "cancel", "resume"])
+@pytest.mark.parametrize("runtime", [Home().runtime, Runtime()], ids=["empty", "nothing"])
+def test_unknown_run(runtime: Runtime, what: str) -> None:
+    with pytest.raises(AgentrunError) as caught:
+        getattr(runtime, what)("nowhere")
+    if runtime.journals is None and what == "resume":
+        assert caught.value.code == "host.missing"
+        return
+    assert (caught.value.code, caught.value.fields) == ("run.not_found", {"run": "nowhere"})
+    assert (caught.value.retry, caught.value.exit_code) == ("repair", 2)
+
+
+def test_run_count() -> None:
+    home = Home("a", "b")
+    assert home.runtime.run_count == 0
+    home.run()
+    home.run(run="r2")
+    assert home.runtime.run_count == 2
+
+
+def test_subscribe() -> None:
+    home = Home("a", "b")
+    everything, one = home.runtime.subscribe(), home.runtime.subscribe(of_run("r2"))
+    agents = home.runtime.subscribe(of_agent("triage"))
+    home.run()
+    home.run(run="r2")
+    assert [event.run for event in everything] == ["r1"] * 5 + ["r2"] * 5
+    assert [event.run for event in one] == ["r2"] * 5
+    assert len(list(agents)) == 10
+    assert len(list(home.runtime.subscribe(cursor=Cursor("all", 7)))) == 3
+    with pytest.raises(ValueError, match="cursor"):
+        home.runtime.subscribe(of_run("r1"), Cursor("all", 1))
+    with pytest.raises(AgentrunError) as caught:
+        Runtime().subscribe()
+    assert (caught.value.code, caught.value.fields) == ("host.missing", {"name": "events"})
+
+
+def test_every_event_is_journaled_before_it_is_told() -> None:
+    home = Home(*PAY)
+    seen: list[tuple[int, int]] = []
+    tell = home.runtime._events.tell  # type: ignore[union-attr]
+
+    def spying(run: str, news: Any) -> None:
+        seen.append((news.seq, home.journals.records(run)[-1].seq))
+        tell(run, news)
+
+    home.runtime._events.tell = spying  # type: ignore[union-attr,method-assign]
+    home.run(TOOLS)
+    assert seen
+    assert all(told == written for told, written in seen)
+
+
+# --- going on -------------------------------------------------------------------------------------------------
+
+
+def crashed(at: int, *script: Any, agent: Package = TOOLS) -> Home:
+    """A host with the journals of one that died after its nth record."""
+    dead = CrashingJournals(at, "after")
+    with pytest.raises(Crash):
+        Home(*script, journals=dead).run(agent)
+    home = Home(*script)
+    home.journals.keep("r1", sealed(agent))
+    for run in dead.runs:
+        home.journals.restore(run, dead.records(run))
+    return home
+
+
+def test_resume() -> None:
+    home = crashed(2, "Hello.", agent=package())
+    handle = home.runtime.resume("r1")
+    assert home.kinds() == ["RunStarted", "ModelAsked", "RunResumed", "WorkLost"]
+    assert home.facts()[3] == WorkLost("m1.1")
+    assert home.wait(handle).answer == "Hello."  # type: ignore[union-attr]
+    epochs = [record.epoch for record in home.journals.records("r1")]
+    assert epochs == [1, 1, *[2] * (len(epochs) - 2)]
+
+
+def test_resume_of_a_finished_run() -> None:
+    home = Home()
+    home.run()
+    before = home.journals.text("r1")
+    with pytest.raises(AgentrunError) as caught:
+        home.runtime.resume("r1")
+    assert caught.value.code == "run.invalid_state"
+    assert caught.value.fields == {"run": "r1", "expected": "unfinished", "actual": "completed"}
+    assert home.journals.text("r1") == before
+
+
+def test_resume_of_a_run_that_is_worked_on() -> None:
+    refused: list[str] = []
+
+    def reply(request: Any) -> Any:
+        with pytest.raises(AgentrunError) as caught:
+            home.runtime.resume("r1")
+        refused.append(caught.value.code)
+        return text("Hello.")
+
+    home = Home(reply)
+    assert isinstance(home.run(), Outcome)
+    assert refused == ["run.invalid_state"]
+
+
+def test_resume_with_another_package() -> None:
+    """Recorded, and gone on with from then on."""
+    home = crashed(2, "Hello.", agent=package())
+    other = sealed(package(instructions=["Be brief."]))
+    handle = home.runtime.resume("r1", with_package=other)
+    assert home.facts()[2] == RunResumed(other.fingerprint)
+    home.wait(handle)
+    assert home.journals.package("r1", other.fingerprint) == other
+    again = crashed(2, "Hello.", agent=package())
+    again.runtime.resume("r1", with_package=other)
+    again.runtime._runs.clear()
+    again.runtime.resume("r1")
+    assert [fact.package for fact in again.facts() if isinstance(fact, RunResumed)] == [other.fingerprint] * 2
+
+
+def test_resume_looks_at_the_world() -> None:
+    home = crashed(2, "Hello.", agent=package())
+    other = sealed(package(sinks={"x": {"kind": "stdout", "delivery": "required", "timeout": 1}}))
+    before = home.journals.text("r1")
+    with pytest.raises(AgentrunError) as caught:
+        home.runtime.resume("r1", with_package=other)
+    assert (caught.value.code, caught.value.fields["run"]) == ("host.missing", "r1")
+    assert home.journals.text("r1") == before
+
+
+def test_resume_without_the_package() -> None:
+    home = crashed(2, "Hello.", agent=package())
+    lonely = MemoryJournals()
+    lonely.restore("r1", home.journals.records("r1"))
+    with pytest.raises(StorageError) as caught:
+        Home(journals=lonely).runtime.resume("r1")
+    assert (caught.value.code, caught.value.exit_code) == ("recovery.failed", 7)
+
+
+def test_resume_when_another_package_is_stored() -> None:
+    home = crashed(2, "Hello.", agent=package())
+    other = sealed(package(instructions=["Be brief."]))
+    home.journals.package = lambda run, fingerprint: other  # type: ignore[method-assign]
+    with pytest.raises(AgentrunError) as caught:
+        home.runtime.resume("r1")
+    assert caught.value.code == "package.fingerprint_mismatch"
+    assert caught.value.fields["found"] == other.fingerprint
+
+
+def test_events_of_a_resumed_run() -> None:
+    """Also those that were told to another host."""
+    home = crashed(2, "Hello.", agent=package())
+    handle = home.runtime.resume("r1")
+    home.wait(handle)
+    assert [event.what for event in handle.events()] == list(home.journals.records("r1"))
+
+
+def test_an_owner_that_wakes_late() -> None:
+    home = Home(*PAY)
+    old = home.start(ASKING)
+    waiting = home.wait(old)
+    assert isinstance(waiting, Suspended)
+    new = home.runtime.resume("r1")
+    with pytest.raises(StorageError) as caught:
+        old.answer(waiting.questions[0], "approved", "ada")
+    assert caught.value.code == "journal.stale_owner"
+    assert caught.value.fields == {"seq": 6, "epoch": 1, "owner": 2}
+    assert new.answer(waiting.questions[0], "approved", "ada")
+    assert isinstance(home.wait(new), Outcome)
+
+
+# --- children -------------------------------------------------------------------------------------------------
+
+CHILD = package(
+    name="billing", tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("ask", "pay")]}, input=None
+)
+PARENT = package(
+    tools={"billing": agent_tool()}, agents={"billing": msgspec.to_builtins(CHILD)}, policy={"default": "allow"}
+)
+SCRIPT = (calls("billing", message="Refund."), calls("pay", n=1), text("Refunded."), text("All done."))
+
+
+def question_of(home: Home, run: str) -> Question:
+    (asked,) = (fact for fact in home.facts(run) if isinstance(fact, ApprovalAsked))
+    return Question(asked.subject, asked.question, asked.target, None, asked.rules, asked.reason)
+
+
+def test_answer_to_a_child() -> None:
+    home = Home(*SCRIPT)
+    waiting = home.run(PARENT)
+    assert isinstance(waiting, Suspended)
+    assert (waiting.questions, waiting.waits_for) == ((), ("c1.0",))
+    question = question_of(home, "r1.c1.0")
+    assert home.runtime.answer("r1.c1.0", question, "approved", "ada")
+    assert not home.runtime.answer("r1.c1.0", question, "denied", "bob")
+    outcome = home.wait(home.runtime.resume("r1"))
+    assert isinstance(outcome, Outcome)
+    assert (outcome.answer, home.pay.count) == ("All done.", 1)
+    assert home.runtime.snapshot("r1.c1.0").status == "completed"
+    assert home.runtime.run_count == 1, "a child is not a run that somebody started"
+
+
+def test_answer_to_a_child_that_is_worked_on() -> None:
+    """Somebody is being asked; somebody else is faster."""
+
+    class Slow:
+        async def answer(self, question: Question) -> tuple[Answer, str]:
+            home.runtime.answer("r1.c1.0", question, "denied", "bob")
+            await home.clock.sleep_until(home.clock.now() + 1)
+            return "approved", "ada"
+
+    home = Home(*SCRIPT, approver=Slow())
+    outcome = home.run(PARENT)
+    assert isinstance(outcome, Outcome)
+    assert (outcome.answer, home.pay.count) == ("All done.", 0)
+
+
+def test_settle_in_a_child() -> None:
+    """Record 8 of all is the intent of the child's call."""
+    careless = msgspec.to_builtins(package(name="billing", tools={"pay": writing()}, policy={"default": "allow"}))
+    parent = package(tools={"billing": agent_tool()}, agents={"billing": careless}, policy={"default": "allow"})
+    home = crashed(10, *SCRIPT, agent=parent)
+    home.model.go_to(2)
+    assert home.kinds("r1.c1.0")[-1] == "ToolStarted"
+    handle = home.runtime.resume("r1")
+    assert isinstance(home.wait(handle), Suspended)
+    assert home.runtime.settle("r1.c1.0", "c1.0", "result", "ada", (Text("it went through"),))
+    assert not home.runtime.settle("r1.c1.0", "c1.0", "retry", "ada")
+    outcome = home.wait(home.runtime.resume("r1"))
+    assert isinstance(outcome, Outcome)
+    assert (outcome.answer, home.pay.count) == ("All done.", 0)
+
+
+def test_cancel_cascades() -> None:
+    home = Home(*SCRIPT[:2], executors={"pay": stub()})
+    allowed = msgspec.to_builtins(package(name="billing", tools={"pay": writing()}, policy={"default": "allow"}))
+    parent = package(tools={"billing": agent_tool()}, agents={"billing": allowed}, policy={"default": "allow"})
+
+    def paying(**arguments: Any) -> str:
+        home.runtime.cancel("r1", "ada")
+        return "paid"
+
+    home.runtime.executors._things["pay"] = stub(paying)
+    outcome = home.run(parent)
+    assert isinstance(outcome, Outcome)
+    assert outcome.code == "cancelled"
+    for run in ("r1", "r1.c1.0"):
+        assert home.kinds(run)[-1] == "RunStopped"
+        assert home.runtime.snapshot(run).status == "failed"
+
+
+def test_events_of_children() -> None:
+    home = Home(*SCRIPT, approver=approving())
+    everything = home.runtime.subscribe()
+    home.run(PARENT)
+    told = [(event.run, event.agent) for event in everything]
+    assert set(told) == {("r1", "triage"), ("r1.c1.0", "billing")}
+    assert len(told) == sum(len(home.journals.records(run)) for run in home.journals.runs)
+
+
+# --- without anything special ---------------------------------------------------------------------------------
+
+
+def test_in_memory_keeps_what_is_given() -> None:
+    journals = MemoryJournals()
+    runtime = Runtime.in_memory(journals=journals, providers={"openai": scripted("Hello.")})
+    assert runtime.journals is journals
+    assert runtime.content is not None
+
+
+def test_width() -> None:
+    """No more effects at once than that."""
+    for width in (1, 2, 5):
+        home = Home(calls(*(call("search", q=str(number)) for number in range(5))), text("Done."), width=width)
+        running: list[int] = []
+        search = stub("found", delay=10, clock=home.clock)
+        home.runtime.executors._things["search"] = search
+        handle = home.start(TOOLS)
+        events = handle.events()
+        home.wait(handle)
+        under_way = 0
+        for event in events:
+            kind = type(event.what.fact).__name__  # type: ignore[union-attr]
+            under_way += {"ToolStarted": 1, "ToolFinished": -1}.get(kind, 0)
+            running.append(under_way)
+        assert max(running) == width
+        assert isinstance(home.facts()[0], RunStarted)

@@ -1,0 +1,248 @@
+"""Lists of runs, and what the next run knows of the ones before."""
+
+from typing import Any
+
+import pytest
+
+from agentrun.core.facts import Earlier, RunStarted
+from agentrun.core.facts_gates import Modify
+from agentrun.core.messages import Assistant, Message, ToolCall, ToolResult, User, words
+from agentrun.core.outcome import Outcome, Suspended
+from agentrun.core.package import Package
+from agentrun.engine.sessions import Sessions
+from agentrun.errors import AgentrunError
+from agentrun.testing import approving, call, calls, fails, hook, says, scripted, stub, text
+
+from ..core import script
+from ..core.script import rule, tool, writing
+from ..packages import ROUTE, package
+from .hosts import ASKING, TOOLS, Home
+
+
+class Talk(Home):
+    """A session, one run after the other."""
+
+    def __init__(self, *items: Any, **given: Any) -> None:
+        super().__init__(*items, **given)
+        self.runtime.sessions.create("s")
+        self.count = 0
+
+    def say(self, message: str | None, what: Package | None = None, **request: Any) -> Outcome | Suspended:
+        self.count += 1
+        return self.run(what, message=message, session="s", run=f"r{self.count}", **request)
+
+    def earlier(self, number: int) -> Earlier:
+        started = self.facts(f"r{number}")[0]
+        assert isinstance(started, RunStarted)
+        return started.earlier
+
+    @property
+    def heard(self) -> list[str]:
+        """What the model was told last, in short."""
+        return [short(message) for message in self.model.requests[-1].messages]
+
+
+def short(message: Message) -> str:
+    match message:
+        case User(parts=parts):
+            return f"user {words(parts)}"
+        case ToolResult(call=call, parts=parts):
+            return f"{call} {words(parts)}"
+        case Assistant():
+            return " ".join(["assistant", message.text, *(call.id for call in message.calls)])
+
+
+# --- what is carried ------------------------------------------------------------------------------------------
+
+
+def test_full_history() -> None:
+    talk = Talk(calls("search", q="a"), text("One."), calls("search", q="b"), text("Two."), text("Three."))
+    talk.say("First.", TOOLS)
+    talk.say("Second.", TOOLS)
+    talk.say("Third.", TOOLS)
+    assert talk.heard == [
+        *("user First.", "assistant  r1.c1.0", "r1.c1.0 found", "assistant One."),
+        *("user Second.", "assistant  r2.c1.0", "r2.c1.0 found", "assistant Two."),
+        "user Third.",
+    ]
+    assert (talk.earlier(1).runs, talk.earlier(3).runs, talk.earlier(3).turns) == (0, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("session", "heard"),
+    [
+        ({"history": "full", "max_runs": 1}, ["user Two?", "assistant  r2.c1.0", "r2.c1.0 found", "assistant Two."]),
+        ({"history": "answers"}, ["user One?", "assistant One.", "user Two?", "assistant Two."]),
+        ({"history": "answers", "max_runs": 1}, ["user Two?", "assistant Two."]),
+        ({"history": "none"}, []),
+    ],
+)
+def test_what_is_carried(session: dict[str, Any], heard: list[str]) -> None:
+    agent = package(tools={"search": tool()}, policy={"default": "allow"}, session=session)
+    talk = Talk("One.", calls("search", q="b"), text("Two."), text("Three."))
+    talk.say("One?", agent)
+    talk.say("Two?", agent)
+    talk.say("Three?", agent)
+    assert talk.heard == [*heard, "user Three?"]
+    assert talk.earlier(3).runs == 2, "counted, whether carried or not"
+
+
+def test_failed_runs() -> None:
+    """In full, what was said before the failure; of answers, nothing."""
+    for history, heard in (("full", ["user One?"]), ("answers", [])):
+        agent = package(session={"history": history})
+        talk = Talk(fails("provider.fatal"), text("Two."))
+        talk.say("One?", agent)
+        talk.say("Two?", agent)
+        assert talk.heard == [*heard, "user Two?"]
+
+
+def test_failed_between_call_and_result() -> None:
+    """A call without its result is not carried."""
+    talk = Talk(calls("pay", n=1), text("Hello."), executors={"search": stub(), "pay": stub(fails="tool.fatal")})
+    talk.say("One?", TOOLS)
+    talk.say("Two?", TOOLS)
+    assert talk.heard == ["user One?", "user Two?"]
+
+
+def test_answer_as_it_was_given() -> None:
+    """What a hook made of an answer is what was said; the original does not come back."""
+    agent = package(hooks=[script.hook("on_output", id="mask")])
+    talk = Talk("The secret is 42.", "Yes.", hooks={"mask": hook(lambda question: Modify("***"))})
+    talk.say("One?", agent)
+    talk.say("Two?", agent)
+    assert talk.heard == ["user One?", "assistant ***", "user Two?"]
+
+
+def test_answer_of_a_terminal_tool() -> None:
+    agent = package(tools={"pay": writing(terminal=True)}, policy={"default": "allow"})
+    talk = Talk(calls("pay", n=1), text("Bye."))
+    talk.say("One?", agent)
+    talk.say("Two?", agent)
+    assert talk.heard == ["user One?", "assistant  r1.c1.0", "r1.c1.0 paid", "user Two?"]
+
+
+def test_summed_up_history_stands_for_all_before() -> None:
+    agent = package(
+        context={"overflow": "compact", "keep": 1},
+        model={"routes": [ROUTE | {"context_window": 400}]},
+    )
+    talk = Talk("x" * 900, "A summary.", "Two.", "Three.")
+    talk.say("One?", agent)
+    talk.say("Two? " + "y" * 400, agent)
+    talk.say("Three?", agent)
+    assert not any("One?" in line for line in talk.heard)
+    assert any("A summary." in line for line in talk.heard)
+    assert talk.heard[-2:] == ["assistant Two.", "user Three?"]
+
+
+def test_carried_calls_are_renamed_once() -> None:
+    talk = Talk(calls("search", q="a"), text("One."), text("Two."), text("Three."))
+    agent = package(tools={"search": tool()}, policy={"default": "allow"})
+    for message in ("One?", "Two?", "Three?"):
+        talk.say(message, agent)
+    carried = talk.earlier(3).messages
+    named = [part.id for message in carried for part in message.parts if isinstance(part, ToolCall)]
+    assert named == ["r1.c1.0"]
+
+
+# --- what is counted ------------------------------------------------------------------------------------------
+
+
+def test_batches_across_runs() -> None:
+    talk = Talk(*[calls("search", q="1"), text("Done.")] * 3)
+    guards = {"repeated_batch": 2, "batch_scope": "session", "repeated_call": None, "cycle": None}
+    agent = package(tools={"search": tool()}, policy={"default": "allow"}, guards=guards)
+    assert [_code(talk.say(message, agent)) for message in "abc"] == [None, None, "guard.repeated_batch"]
+
+
+def test_texts_across_runs() -> None:
+    """Words that were not the last of their run: two are allowed in the session."""
+    talk = Talk(*[says("Let me look.", call("search", q="1")), text("Done.")] * 3)
+    guards = {"stagnation": 2, "repeated_batch": None, "repeated_call": None, "cycle": None}
+    agent = package(tools={"search": tool()}, policy={"default": "allow"}, guards=guards)
+    assert [_code(talk.say(message, agent)) for message in "abc"] == [None, None, "guard.stagnation"]
+
+
+def _code(ended: Outcome | Suspended) -> str | None:
+    assert isinstance(ended, Outcome)
+    return ended.code
+
+
+def test_grants_of_the_session() -> None:
+    """An approval for the session answers the same question in the next run, and no other one."""
+    agent = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("ask", "pay")]})
+    person = approving("approved_for_session")
+    asks = [calls("pay", n=1), text("Done.")]
+    talk = Talk(*asks, *asks, calls("pay", n=2), text("Done."), approver=person)
+    for message in ("One?", "Two?", "Three?"):
+        assert isinstance(talk.say(message, agent), Outcome)
+    assert talk.pay.count == 3
+    assert [question.value for question in person.questions] == [{"n": 1}, {"n": 2}]
+
+
+# --- one at a time --------------------------------------------------------------------------------------------
+
+
+def test_busy() -> None:
+    talk = Talk(calls("pay", n=1), text("Done."), text("Next."))
+    waiting = talk.say("One?", ASKING)
+    assert isinstance(waiting, Suspended)
+    with pytest.raises(AgentrunError) as caught:
+        talk.say("Two?", ASKING)
+    assert (caught.value.code, caught.value.exit_code, caught.value.retry) == ("session.busy", 9, "retryable")
+    assert (caught.value.fields["session"], caught.value.fields["run"]) == ("s", "r1")
+    handle = talk.runtime.resume("r1")
+    handle.answer(waiting.questions[0], "approved", "me")
+    assert isinstance(talk.wait(handle), Outcome)
+    assert isinstance(talk.say("Three?", ASKING), Outcome)
+
+
+def test_unknown() -> None:
+    home = Home()
+    with pytest.raises(AgentrunError) as caught:
+        home.start(session="nowhere")
+    assert (caught.value.code, caught.value.exit_code) == ("session.not_found", 2)
+    assert caught.value.fields["session"] == "nowhere"
+    assert home.journals.runs == ()
+
+
+def test_names_are_given_once() -> None:
+    sessions = Sessions()
+    sessions.create("s")
+    with pytest.raises(ValueError, match="'s'"):
+        sessions.create("s")
+
+
+# --- duplicates -----------------------------------------------------------------------------------------------
+
+ONCE = package(admission={"dedupe": True})
+
+
+def test_duplicates_in_one_session() -> None:
+    talk = Talk(scripted(*["Hello."] * 5))
+    talk.say("Hi.", ONCE)
+    with pytest.raises(AgentrunError) as caught:
+        talk.say("  Hi.\n", ONCE)
+    assert (caught.value.code, caught.value.fields) == (
+        "input.rejected",
+        {"reason": "duplicate", "input_id": "r2.1"},
+    )
+    assert "r2" not in talk.journals
+    talk.say("Hi!", ONCE)
+    talk.runtime.sessions.create("other")
+    assert isinstance(talk.run(ONCE, session="other", run="o"), Outcome), "another session"
+    assert isinstance(talk.run(ONCE, run="p"), Outcome), "no session"
+    assert isinstance(talk.say("Hi.", package()), Outcome), "off by default"
+
+
+def test_going_on_after_a_failure() -> None:
+    """The last run failed before it answered: the next one goes on without a new message."""
+    talk = Talk(fails("provider.fatal"), text("Here I am."))
+    talk.say("Hello?")
+    outcome = talk.say(None, goes_on=True)
+    assert isinstance(outcome, Outcome)
+    assert (outcome.answer, talk.heard) == ("Here I am.", ["user Hello?"])
+    with pytest.raises(AgentrunError) as caught:
+        talk.say(None, goes_on=True)
+    assert caught.value.code == "run.invalid_continuation"

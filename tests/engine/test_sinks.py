@@ -1,0 +1,77 @@
+"""Deliveries."""
+
+from typing import Any
+
+import pytest
+
+from agentrun.core.effects import Deliver
+from agentrun.core.facts import DeliveryFinished
+from agentrun.core.facts_base import Fault
+from agentrun.engine.sinks import deliver
+
+from .places import Place, delivery
+
+
+class Box:
+    """A sink that keeps what it gets, after a while."""
+
+    def __init__(self, say: Any = None, wait: int = 0) -> None:
+        self.say = say
+        self.wait = wait
+        self.got: list[Deliver] = []
+        self.place = Place(sinks={"out": self})
+
+    async def deliver(self, delivery: Deliver) -> Any:
+        await self.place.clock.sleep_until(self.place.clock.now() + self.wait)
+        if isinstance(self.say, BaseException):
+            raise self.say
+        self.got.append(delivery)
+        return self.say
+
+    def give(self, effect: Deliver) -> DeliveryFinished:
+        return self.place.clock.run(deliver(self.place.world, effect))
+
+
+@pytest.mark.parametrize("wait", [0, 1000])
+def test_delivered(wait: int) -> None:
+    box = Box(wait=wait)
+    assert box.give(delivery({"queue": "billing"})) == DeliveryFinished("out")
+    assert [(got.text, got.output, got.key) for got in box.got] == [("the answer", {"queue": "billing"}, "key")]
+
+
+def failed(box: Box) -> dict[str, Any]:
+    finished = box.give(delivery())
+    assert finished.sink == "out"
+    assert finished.fault is not None
+    assert finished.fault.code == "delivery.failed"
+    assert finished.fault.fields["sink"] == "out"
+    return finished.fault.fields
+
+
+def test_late() -> None:
+    assert failed(Box(wait=1001)) == {"sink": "out", "reason": "timeout"}
+
+
+@pytest.mark.parametrize("error", [OSError("full"), TimeoutError(), SystemExit(1)])
+def test_sink_that_raises(error: BaseException) -> None:
+    assert failed(Box(error)) == {"sink": "out", "reason": "exception", "error": type(error).__name__}
+
+
+def test_sink_that_refuses() -> None:
+    assert failed(Box(Fault("provider.overloaded", "later")))["reason"] == "provider.overloaded"
+
+
+@pytest.mark.parametrize("rubbish", [False, True, "ok"])
+def test_what_is_no_answer_is_no_delivery(rubbish: Any) -> None:
+    assert failed(Box(rubbish))["reason"] == "answer"
+
+
+def test_sink_cannot_change_the_output() -> None:
+    output = {"list": [1]}
+
+    class Sly(Box):
+        async def deliver(self, delivery: Deliver) -> Any:
+            delivery.output["list"].append(2)
+
+    Sly().give(delivery(output))
+    assert output == {"list": [1]}

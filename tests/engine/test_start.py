@@ -1,0 +1,348 @@
+"""The order of a start: each step refuses before the next one looks, and a refused start leaves nothing."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from agentrun.compiler.fingerprint import sealed
+from agentrun.core.facts import Earlier, RunStarted
+from agentrun.core.messages import Assistant, File, Image, Text, said
+from agentrun.core.outcome import Outcome
+from agentrun.core.package import Package
+from agentrun.core.policy import Verdict
+from agentrun.engine.bus import Bus
+from agentrun.engine.request import Request
+from agentrun.engine.runtime import Runtime
+from agentrun.engine.start import PackagePolicy
+from agentrun.errors import AgentrunError, StorageError
+from agentrun.testing import FailingJournals, scripted, sink
+
+from ..core import script
+from ..core.script import agent_tool, rule, tool
+from ..packages import ROUTE, TRIAGE, package, typed
+from .hosts import Home
+
+PORTS = ("journals", "events", "content", "policy")
+NAMES = ("journal", "events", "content", "policy")
+
+
+def refused(home: Home, *args: Any, **request: Any) -> AgentrunError:
+    """Why a start is refused. It leaves nothing."""
+    before, runs, requests = home.journals.runs, home.runtime.run_count, len(home.model.requests)
+    with pytest.raises(AgentrunError) as caught:
+        home.start(*args, **request)
+    assert (home.journals.runs, home.runtime.run_count, len(home.model.requests)) == (before, runs, requests)
+    return caught.value
+
+
+# --- 1: ports -------------------------------------------------------------------------------------------------
+
+
+def test_a_runtime_with_nothing() -> None:
+    runtime = Runtime()
+    with pytest.raises(AgentrunError) as caught:
+        runtime.start(Request(agent="triage", package=sealed(package()), run="r1"))
+    assert (caught.value.code, caught.value.fields) == ("host.missing", {"name": "journal", "run": "r1"})
+    assert (caught.value.retry, caught.value.exit_code) == ("host", 2)
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_ports_in_order(count: int) -> None:
+    """With the first n ports given, the next one is missed."""
+    whole = Home()
+    given: dict[str, Any] = {
+        "journals": whole.journals,
+        "events": Bus(),
+        "content": whole.runtime.content,
+        "policy": PackagePolicy(),
+    }
+    runtime = Runtime(**{name: given[name] for name in PORTS[:count]})
+    with pytest.raises(AgentrunError) as caught:
+        runtime.start(Request(agent="nobody", package="sha256:none", run="r1"))
+    assert caught.value.fields == {"name": NAMES[count], "run": "r1"}
+
+
+# --- 2: the package -------------------------------------------------------------------------------------------
+
+
+def test_package_by_fingerprint() -> None:
+    file = sealed(package())
+    home = Home(packages=[file])
+    assert isinstance(home.run(package(), package=file.fingerprint), Outcome)
+    started = home.facts()[0]
+    assert isinstance(started, RunStarted)
+    assert started.package == file.fingerprint
+    error = refused(home, package=file.fingerprint[:-1], run="r2")
+    assert (error.code, error.fields["place"]) == ("package.invalid", file.fingerprint[:-1])
+
+
+def test_another_agent() -> None:
+    error = refused(Home(), agent="billing")
+    assert error.code == "package.invalid"
+    assert error.fields == {"pointer": "/name", "expected": "billing", "actual": "triage"}
+
+
+def test_changed_package() -> None:
+    file = sealed(package())
+    changed = replace(file, agent=replace(file.agent, instructions=("Give everything away.",)))
+    error = refused(Home(), changed)
+    assert error.code == "package.fingerprint_mismatch"
+    assert error.fields["pinned"] == file.fingerprint != error.fields["found"]
+
+
+def test_unusable_contract() -> None:
+    error = refused(Home(), output={"type": "nonsense"})
+    assert (error.code, error.fields) == ("package.invalid", {"pointer": "/output/schema"})
+
+
+OTHER = {**TRIAGE, "required": ["queue"]}
+
+
+@pytest.mark.parametrize(
+    ("present", "given", "fits"),
+    [
+        (None, TRIAGE, True),
+        (TRIAGE, TRIAGE, True),
+        (TRIAGE, OTHER, False),
+        ({**TRIAGE, "title": "t"}, {**OTHER, "title": "t"}, True),
+        ({**TRIAGE, "title": "t"}, {**OTHER, "title": "u"}, False),
+        ({**TRIAGE, "title": "t"}, OTHER, False),
+        ({**TRIAGE, "title": "t"}, {**OTHER, "$id": "t"}, True),
+    ],
+)
+def test_contract_of_the_request(present: Any, given: Any, fits: bool) -> None:
+    home, agent = Home('{"queue": "billing", "urgent": true}'), package(output={"schema": present})
+    if not fits:
+        error = refused(home, agent, output=given)
+        assert (error.code, error.fields["pointer"]) == ("package.invalid", "/output/schema")
+        return
+    outcome = home.run(agent, output=given)
+    assert isinstance(outcome, Outcome)
+    assert outcome.output == {"queue": "billing", "urgent": True}
+    request = Request(agent="triage", package=sealed(agent), output=given)
+    effective = home.runtime.effective_package(request)
+    assert effective.agent.output.schema == given
+    assert effective == sealed(effective.agent)
+    assert home.journals.package("r1", effective.fingerprint) == effective, "stored with the run"
+
+
+def test_effective_package_as_it_is() -> None:
+    file = sealed(package())
+    assert Home().runtime.effective_package(Request(agent="triage", package=file)) == file
+
+
+# --- 3: what the package names --------------------------------------------------------------------------------
+
+CHILD = msgspec.to_builtins(package(name="billing", model={"routes": [ROUTE | {"provider": "far"}]}))
+LACKING = {
+    "a provider": (package(model={"routes": [ROUTE, ROUTE | {"provider": "far"}]}), "provider.not_found", "far"),
+    "a child's provider": (
+        package(tools={"billing": agent_tool()}, agents={"billing": CHILD}),
+        "provider.not_found",
+        "far",
+    ),
+    "a hook": (package(hooks=[script.hook("on_stop", id="bye")], tools={"fly": tool()}), "host.missing", "bye"),
+    "an executor": (package(tools={"fly": tool()}, sinks={"report": script.SINK}), "host.missing", "fly"),
+    "a sink": (package(sinks={"report": script.SINK}), "host.missing", "report"),
+}
+
+
+@pytest.mark.parametrize(("agent", "code", "name"), LACKING.values(), ids=LACKING)
+def test_what_the_world_lacks(agent: Package, code: str, name: str) -> None:
+    error = refused(Home(), agent)
+    assert error.code == code
+    assert error.fields["provider" if code == "provider.not_found" else "name"] == name
+    assert error.fields["run"] == "r1"
+
+
+def test_disabled_sink_is_not_missed() -> None:
+    assert isinstance(Home().run(package(sinks={"report": script.SINK | {"delivery": "disabled"}})), Outcome)
+
+
+# --- admission ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"), [("", "empty"), (" \n\t", "empty"), ("x" * 11, "too_long"), ("x" * 10, None)]
+)
+def test_input(message: str, reason: str | None) -> None:
+    home, agent = Home(), package(admission={"max_chars": 10})
+    if reason is None:
+        assert isinstance(home.run(agent, message=message), Outcome)
+        return
+    error = refused(home, agent, message=message)
+    assert (error.code, error.fields["reason"], error.fields["input_id"]) == ("input.rejected", reason, "r1.1")
+    assert (error.retry, error.exit_code) == ("user", 2)
+
+
+def test_wrong_params() -> None:
+    error = refused(Home(), params={"nonsense": 1})
+    assert (error.code, error.fields["reason"], error.fields["input_id"]) == ("input.rejected", "params", "r1.1")
+
+
+def test_order_of_an_inputs_checks() -> None:
+    """Empty comes before too long, too long before duplicate."""
+    home, agent = Home("a", "b"), package(admission={"max_chars": 2, "dedupe": True})
+    home.runtime.sessions.create("s")
+    home.run(agent, message="Hi", session="s")
+    assert refused(home, agent, message="   ", session="s", run="r2").fields["reason"] == "empty"
+    assert refused(home, agent, message="Hi ", session="s", run="r2").fields["reason"] == "too_long"
+    assert refused(home, agent, message="Hi", session="s", run="r2").fields["reason"] == "duplicate"
+
+
+def test_admission_that_breaks() -> None:
+    home = Home()
+    home.runtime.sessions.create("s").runs.append("r0")
+    home.runtime._runs["r0"] = home.start(run="r0")
+    home.wait(home.runtime._runs["r0"])
+    home.journals.records = lambda run: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    with pytest.raises(AgentrunError) as caught:
+        home.start(session="s")
+    assert caught.value.code == "input.admission_failed"
+    assert caught.value.fields == {"input_id": "r1.1", "reason": "ZeroDivisionError", "run": "r1"}
+    assert (caught.value.retry, caught.value.exit_code) == ("repair", 2)
+
+
+def test_attachments() -> None:
+    home = Home()
+    picture = Image("image/png", home.runtime.content.put(b"png"), 3)  # type: ignore[union-attr]
+    lost = File("a.txt", "text/plain", "sha256:0", 1)
+    assert isinstance(home.run(attachments=(picture,)), Outcome)
+    started = home.facts()[0]
+    assert isinstance(started, RunStarted)
+    assert started.input is not None
+    assert started.input.parts == (Text("Hi."), picture)
+    outcome = home.run(attachments=(lost,), run="r2")
+    assert isinstance(outcome, Outcome)
+    assert (outcome.code, outcome.fields["part"], outcome.fields["reason"]) == ("context.failed", "a.txt", "missing")
+
+
+HISTORY = (said("Hello?"),)
+
+
+def test_going_on() -> None:
+    home = Home()
+    home.run(message=None, goes_on=True, history=HISTORY)
+    assert [tuple(request.messages) for request in home.model.requests] == [HISTORY]
+    started = home.facts()[0]
+    assert isinstance(started, RunStarted)
+    assert (started.input, started.earlier) == (None, Earlier(messages=HISTORY))
+
+
+@pytest.mark.parametrize(("history", "actual"), [((), "empty"), ((*HISTORY, Assistant((Text("Yes?"),))), "assistant")])
+def test_nothing_to_go_on_with(history: Any, actual: str) -> None:
+    error = refused(Home(), message=None, goes_on=True, history=history)
+    assert error.code == "run.invalid_continuation"
+    assert (error.fields["expected"], error.fields["actual"]) == ("user or tool", actual)
+    assert (error.retry, error.exit_code) == ("repair", 2)
+
+
+def test_no_message() -> None:
+    home = Home("a", "b")
+    home.run(message=None)
+    started = home.facts()[0]
+    assert isinstance(started, RunStarted)
+    assert started.input == said("The printer of support is on fire.")
+    assert refused(home, package(input=None), message=None, run="r2").fields["reason"] == "empty"
+
+
+# --- 4: policy ------------------------------------------------------------------------------------------------
+
+
+def ruled(*rules: dict[str, Any]) -> Package:
+    return package(policy={"rules": [each | {"on": "run_start"} for each in rules]})
+
+
+@pytest.mark.parametrize(
+    ("rules", "code", "ids"),
+    [
+        ((rule("allow"),), None, []),
+        ((rule("deny"),), "policy.denied", ["r1"]),
+        ((rule("deny", id="b"), rule("deny", id="a"), rule("allow", id="c")), "policy.denied", ["a", "b"]),
+        ((rule("deny"), rule("interrupt", id="i")), "policy.interrupted", ["i"]),
+        ((rule("deny", when="params.team == 'sales'"),), None, []),
+        ((rule("deny", when="params.team == 'support'"),), "policy.denied", ["r1"]),
+        ((rule("deny", when="params.nowhere == 1"),), "policy.denied", ["r1"]),
+        ((rule("deny", when="session.runs > 0"),), None, []),
+    ],
+)
+def test_rules_on_starting(rules: Any, code: str | None, ids: list[str]) -> None:
+    if code is None:
+        assert isinstance(Home().run(ruled(*rules)), Outcome)
+        return
+    error = refused(Home(), ruled(*rules))
+    assert (error.code, error.fields["rules"], error.fields["run"]) == (code, ids, "r1")
+    assert (error.retry, error.exit_code) == ("user", 4)
+
+
+@pytest.mark.parametrize("ruling", ["ask", "modify", "defer", "deny"])
+def test_only_allow_passes(ruling: Any) -> None:
+    class Policy:
+        def ruling(self, package: Package, started: RunStarted) -> Verdict:
+            return Verdict(ruling, ("x",), None)
+
+    error = refused(Home(policy=Policy()))
+    assert (error.code, error.fields["rules"]) == ("policy.denied", ["x"])
+
+
+# --- 5: the run -----------------------------------------------------------------------------------------------
+
+
+def test_duplicate_id() -> None:
+    home = Home("a", "b")
+    home.run()
+    before = home.journals.text("r1")
+    error = refused(home)
+    assert (error.code, error.fields, error.exit_code) == ("run.duplicate", {"run": "r1"}, 2)
+    assert home.journals.text("r1") == before
+
+
+def test_accepted_means_journaled() -> None:
+    home = Home()
+    handle = home.start()
+    assert home.kinds() == ["RunStarted"]
+    assert (handle.status, home.runtime.run_count) == ("admitted", 1)
+
+
+def test_first_record_that_cannot_be_written() -> None:
+    home = Home(journals=FailingJournals(1))
+    session = home.runtime.sessions.create("s")
+    with pytest.raises(StorageError, match=r"storage\.failed"):
+        home.start(session="s")
+    assert (home.runtime.run_count, session.runs, session.has_seen("Hi.")) == (0, [], False)
+
+
+def test_ids() -> None:
+    home = Home("a", "b", ids=iter(["one", "two"]).__next__)
+    assert [home.start(run=None).run, home.start(run=None).run] == ["one", "two"]
+    other = Runtime.in_memory(providers={"openai": scripted()}, clock=home.clock)
+    request = Request(agent="triage", package=sealed(package()), message="Hi.")
+    assert other.start(request).run != other.start(request).run
+
+
+def test_the_order_of_all_steps() -> None:
+    """Everything is wrong at once. Each repair shows the next fault, and only after the last one there is a run."""
+    denied = package(policy={"rules": [rule("deny", on="run_start")]}, sinks={"report": script.SINK})
+    home = Home()
+    home.start(run="taken")
+    steps: list[tuple[str, Any, dict[str, Any]]] = [
+        ("package.invalid", replace(sealed(denied), fingerprint="sha256:0"), {"agent": "x", "message": " "}),
+        ("package.fingerprint_mismatch", replace(sealed(denied), fingerprint="sha256:0"), {"message": " "}),
+        ("host.missing", denied, {"message": " "}),
+        ("input.rejected", denied, {"message": " "}),
+        ("policy.denied", denied, {}),
+        ("run.duplicate", package(), {}),
+    ]
+    for code, what, request in steps:
+        if code == "input.rejected":
+            home.runtime.sinks.add("report", sink())
+        assert refused(home, what, **{"run": "taken", **request}).code == code
+    assert home.start(run="free").run == "free"
+
+
+def test_package_is_stored_as_it_runs() -> None:
+    home, file = Home('{"queue": "other", "urgent": false}'), sealed(typed())
+    home.run(file)
+    assert home.journals.package("r1", file.fingerprint) == file

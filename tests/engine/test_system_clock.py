@@ -1,0 +1,94 @@
+"""The time of the machine."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from agentrun.engine.system_clock import SystemClock
+
+
+def test_is_the_wall_clock_at_first() -> None:
+    before = time.time_ns() // 1_000_000
+    clock = SystemClock()
+    assert before <= clock.now() <= time.time_ns() // 1_000_000 + 1
+
+
+def test_cannot_be_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SystemClock()
+    before = clock.now()
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    assert clock.now() >= before
+
+
+def test_sleep_until() -> None:
+    clock = SystemClock()
+    at = clock.now() + 20
+    asyncio.run(clock.sleep_until(at))
+    assert clock.now() >= at
+    before = time.monotonic()
+    asyncio.run(clock.sleep_until(at))
+    assert time.monotonic() - before < 1
+
+
+def test_within() -> None:
+    clock, seen = SystemClock(), []
+
+    async def work(length: int) -> str:
+        try:
+            await clock.sleep_until(clock.now() + length)
+        finally:
+            await asyncio.sleep(0)  # stopping takes a moment
+            seen.append(length)
+        return "done"
+
+    async def root() -> None:
+        assert await clock.within(60_000, work(1)) == "done"
+        with pytest.raises(TimeoutError):
+            await clock.within(10, work(60_000))
+        assert seen == [1, 60_000]
+
+    asyncio.run(root())
+
+
+def test_cancelled_from_outside_stops_the_work() -> None:
+    clock, seen = SystemClock(), []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            seen.append("stopped")
+
+    async def root() -> None:
+        task = asyncio.create_task(clock.within(60_000, work()))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(root())
+    assert seen == ["stopped"]
+
+
+def test_work_that_cancels_itself_has_failed() -> None:
+    """Nobody asked for it: taken for a cancellation of the run it would end the run without a reason."""
+
+    async def work() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(RuntimeError, match="cancelled itself"):
+        asyncio.run(SystemClock().within(1000, work()))
+
+
+def test_aside_does_not_block() -> None:
+    clock, released = SystemClock(), threading.Event()
+
+    async def root() -> bool:
+        waiting = asyncio.create_task(clock.aside(lambda: released.wait(60)))
+        await asyncio.sleep(0.01)
+        released.set()
+        return await waiting
+
+    assert asyncio.run(root())

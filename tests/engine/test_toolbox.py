@@ -1,0 +1,194 @@
+"""Running calls."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.core.effects import RunTool
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.messages import Content, File, Image, Text, words
+from agentrun.core.results import clipped
+from agentrun.engine.ports import Returned
+from agentrun.engine.toolbox import readable, run_tool
+from agentrun.errors import CassetteError, ToolError
+
+from .places import Place, run, tool
+
+IMAGE = Image("image/png", "sha256:1", 3)
+FILE = File("a.txt", "text/plain", "sha256:2", 3)
+
+
+class Tool:
+    """An executor that does what it is told, after a while."""
+
+    def __init__(self, act: Callable[[RunTool], Any], wait: int = 0) -> None:
+        self.act = act
+        self.wait = wait
+        self.place = Place(executors={"python": self})
+
+    async def run(self, call: RunTool) -> Any:
+        await self.place.clock.sleep_until(self.place.clock.now() + self.wait)
+        return self.act(call)
+
+    def call(self, effect: RunTool) -> ToolFinished:
+        return self.place.clock.run(run_tool(self.place.world, effect))
+
+
+def returning(value: Any) -> Tool:
+    return Tool(lambda call: value)
+
+
+def raising(error: BaseException) -> Tool:
+    def act(call: RunTool) -> None:
+        raise error
+
+    return Tool(act)
+
+
+def test_result() -> None:
+    executor = Tool(lambda call: Returned((Text(f"{call.name} {call.arguments['id']} {call.key}"), IMAGE)))
+    finished = executor.call(run("refund", {"id": 7}))
+    assert finished == ToolFinished("c1.0", (Text("refund 7 key"), IMAGE))
+
+
+@pytest.mark.parametrize(("wait", "late"), [(1000, False), (1001, True)])
+def test_timeout(wait: int, late: bool) -> None:
+    executor = Tool(lambda call: Returned((Text("done"),)), wait)
+    finished = executor.call(run())
+    if not late:
+        assert finished == ToolFinished("c1.0", (Text("done"),))
+        return
+    assert finished.fault is not None
+    assert (finished.fault.code, finished.fault.fields) == ("tool.timeout", {"tool": "refund", "limit": 1000})
+    assert words(finished.parts).startswith("tool.timeout: ")
+
+
+@pytest.mark.parametrize("error", [ValueError("bad id"), TimeoutError("its own"), SystemExit(2), KeyError("x")])
+def test_tool_that_raises(error: BaseException) -> None:
+    finished = raising(error).call(run())
+    kind = type(error).__name__
+    assert finished.fault is not None
+    assert (finished.fault.code, finished.fault.fields) == ("tool.execution", {"tool": "refund", "error": kind})
+    assert words(finished.parts) == f"tool.execution: {kind}: {error}"
+
+
+def test_error_shows_no_secret() -> None:
+    key = "sk-ant-" + "a1B2c3D4" * 4  # made up
+    assert key not in repr(raising(ValueError(f"401 for {key}")).call(run()))
+
+
+def test_our_own_errors_keep_their_code() -> None:
+    for error in (ToolError("tool.drift", "another", fields={"tool": "x"}), CassetteError("cassette.miss", "none")):
+        finished = raising(error).call(run())
+        assert finished.fault == Fault(error.code, error.message, error.fields)
+
+
+@pytest.mark.parametrize("code", ["tool.fatal", "tool.aborted", "tool.drift", "tool.execution"])
+def test_faults_pass(code: str) -> None:
+    fault = Fault(code, "no more", {"tool": "refund", "reason": "x"})
+    assert returning(Returned((Text("seen"),), fault)).call(run()) == ToolFinished("c1.0", (Text("seen"),), fault)
+    told = returning(Returned((), fault)).call(run())
+    assert (told.parts, told.fault) == ((Text(f"{code}: no more"),), fault)
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        None,
+        "text",
+        Returned("text"),  # type: ignore[arg-type]
+        Returned((b"x",)),  # type: ignore[arg-type]
+        Returned((Text(7),)),  # type: ignore[arg-type]
+        Returned((), "fault"),  # type: ignore[arg-type]
+        Returned((), Fault("tool.invented", "x")),
+        Returned((), Fault("tool.fatal", "x", {"what": object()})),
+    ],
+)
+def test_what_is_no_result(rubbish: Any) -> None:
+    finished = returning(rubbish).call(run())
+    assert finished.fault is not None
+    assert finished.fault.code == "tool.execution"
+
+
+def test_a_list_of_parts_is_a_result() -> None:
+    """In the form that a journal gives back: a resumed run must not differ."""
+    given = returning(Returned([Text("x")])).call(run())  # type: ignore[arg-type]
+    assert given == ToolFinished("c1.0", (Text("x"),))
+
+
+def test_tool_cannot_change_the_call() -> None:
+    arguments = {"order": {"amount": 10}}
+
+    def act(call: RunTool) -> Returned:
+        call.arguments["order"]["amount"] = 10_000
+        return Returned((Text("done"),))
+
+    Tool(act).call(run("refund", arguments))
+    assert arguments == {"order": {"amount": 10}}
+
+
+def test_long_result_is_a_blob() -> None:
+    whole = "\n".join(str(number) for number in range(1000))
+    executor = returning(Returned((Text(whole),)))
+    finished = executor.call(run(max_lines=10, max_bytes=100))
+    assert words(finished.parts) == clipped(whole, 10, 100)
+    assert finished.blob is not None
+    assert executor.place.blobs.get(finished.blob) == whole.encode()
+
+
+@pytest.mark.parametrize(("lines", "cut"), [(10, False), (11, True)])
+def test_limit_in_lines(lines: int, cut: bool) -> None:
+    finished = returning(Returned((Text("x\n" * lines),))).call(run(max_lines=10, max_bytes=1000))
+    assert (finished.blob is not None) == cut
+
+
+@pytest.mark.parametrize(("size", "cut"), [(100, False), (101, True)])
+def test_limit_in_bytes(size: int, cut: bool) -> None:
+    finished = returning(Returned((Text("x" * size),))).call(run(max_lines=10, max_bytes=100))
+    assert (finished.blob is not None) == cut
+
+
+CONTENTS = st.lists(st.builds(Text, st.text(max_size=30)) | st.sampled_from([IMAGE, FILE]), max_size=6).map(tuple)
+
+
+@given(CONTENTS, st.integers(1, 5), st.integers(1, 40))
+def test_readable(parts: tuple[Content, ...], lines: int, size: int) -> None:
+    """Pictures and files stay, in their order; the limits are for all texts together; nothing is lost."""
+    blobs = Place().blobs
+    read, blob = readable(blobs, parts, lines, size)
+    assert [part for part in read if not isinstance(part, Text)] == [p for p in parts if not isinstance(p, Text)]
+    assert words(read) == clipped(words(parts), lines, size)
+    if blob is None:
+        assert read == parts
+    else:
+        assert blobs.get(blob).decode() == words(parts)
+
+
+def test_half_a_character_is_replaced() -> None:
+    finished = returning(Returned((Text("a\ud800b"),))).call(run())
+    assert (words(finished.parts), finished.blob) == ("a?b", None)
+
+
+def test_whose_executor() -> None:
+    """A tool's own name wins over its server's, and that over its kind."""
+    for names, wanted in (
+        (("docs.search", "docs", "python"), "docs.search"),
+        (("docs", "python"), "docs"),
+        (("python",), "python"),
+    ):
+        executors = {name: _Named(name) for name in names}
+        place = Place(executors=executors)
+        finished = place.clock.run(run_tool(place.world, run("docs.search", tool=tool())))
+        assert words(finished.parts) == wanted
+
+
+class _Named:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def run(self, call: RunTool) -> Returned:
+        return Returned((Text(self.name),))

@@ -1,0 +1,135 @@
+"""What a world has, and what a package misses in it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from agentrun.core.facts import CancelRequested, Record
+from agentrun.core.package import Package
+from agentrun.engine.admission import admit, run_started
+from agentrun.engine.world import World, executor_of, missing, open_log, sink_of
+from agentrun.errors import HostError, StorageError
+from agentrun.journal.memory import MemoryJournal
+
+from ..packages import ROUTE, package
+from .places import AGENT, HOOK, MCP, PYTHON, Place, delivery, tool
+
+SINK = {"kind": "stdout", "delivery": "optional", "timeout": 1000}
+ANYTHING: Any = object()
+
+
+def agent(**changes: Any) -> Package:
+    """An agent that names one thing of each sort, and a sub-agent that names others."""
+    inner = package(
+        model={"routes": [{**ROUTE, "provider": "inner-provider"}]},
+        hooks=[{**HOOK, "id": "inner-hook"}],
+        tools={"inner-tool": PYTHON},
+        sinks={"inner-sink": SINK},
+    )
+    parts: dict[str, Any] = {
+        "model": {"routes": [ROUTE, {**ROUTE, "provider": "fallback"}]},
+        "hooks": [HOOK],
+        "tools": {"billing": AGENT, "refund": PYTHON},
+        "agents": {"billing": msgspec.to_builtins(inner)},
+        "sinks": {"out": SINK},
+    }
+    return package(**{**parts, **changes})
+
+
+def world(*names: str) -> World:
+    parts: dict[str, Any] = {"providers": {}, "hooks": {}, "executors": {}, "sinks": {}}
+    for name in names:
+        sort, _, key = name.partition(":")
+        parts[sort][key] = ANYTHING
+    return Place(**parts).world
+
+
+ORDER = [
+    ("providers:openai", "provider.not_found"),
+    ("providers:fallback", "provider.not_found"),
+    ("providers:inner-provider", "provider.not_found"),
+    ("hooks:careful", "host.missing"),
+    ("hooks:inner-hook", "host.missing"),
+    ("executors:refund", "host.missing"),
+    ("executors:inner-tool", "host.missing"),
+    ("sinks:out", "host.missing"),
+    ("sinks:inner-sink", "host.missing"),
+]
+
+
+@pytest.mark.parametrize("count", range(len(ORDER)))
+def test_the_first_that_is_missing(count: int) -> None:
+    """Providers, then hooks, executors, sinks; sub-agents included."""
+    error = missing(world(*(name for name, _ in ORDER[:count])), agent())
+    name, code = ORDER[count]
+    assert error is not None
+    assert error.code == code
+    field = "provider" if code == "provider.not_found" else "name"
+    assert error.fields[field] == name.partition(":")[2]
+
+
+def test_nothing_is_missing() -> None:
+    assert missing(world(*(name for name, _ in ORDER)), agent()) is None
+
+
+def test_agents_of_agents() -> None:
+    middle = package(tools={"inner": AGENT}, agents={"inner": msgspec.to_builtins(agent())})
+    outer = package(tools={"middle": AGENT}, agents={"middle": msgspec.to_builtins(middle)})
+    error = missing(world("providers:openai", "providers:fallback"), outer)
+    assert error is not None
+    assert error.fields["provider"] == "inner-provider"
+
+
+def test_kinds_serve_all() -> None:
+    names = [name for name, _ in ORDER if name.startswith(("providers", "hooks"))]
+    assert missing(world(*names, "executors:python", "sinks:stdout"), agent()) is None
+
+
+def test_disabled_sinks_are_not_missed() -> None:
+    quiet = package(sinks={"out": {**SINK, "delivery": "disabled"}})
+    assert missing(world("providers:openai"), quiet) is None
+
+
+@pytest.mark.parametrize(
+    ("executor", "found"),
+    [("docs", True), ("mcp", True), ("docs.search", True), ("doc", False), ("docsearch", False), ("python", False)],
+)
+def test_tools_of_a_server(executor: str, found: bool) -> None:
+    """Which tools a server has is not known before it is asked: one of them is enough."""
+    error = missing(world("providers:openai", f"executors:{executor}"), package(tools={"docs": MCP}))
+    assert (error is None) == found
+
+
+def test_names_win_over_kinds() -> None:
+    own: Any = object()
+    kind: Any = object()
+    place = Place(executors={"refund": own, "python": kind}, sinks={"out": own, "stdout": kind})
+    found = [executor_of(place.world, name, tool()) for name in ("refund", "lookup")]
+    assert found == [own, kind]
+    given = [sink_of(place.world, name, delivery().sink) for name in ("out", "log")]
+    assert given == [own, kind]
+    with pytest.raises(HostError, match=r"host\.missing"):
+        executor_of(Place().world, "refund", tool())
+
+
+def test_listeners_hear_what_is_written() -> None:
+    """After it is written, and only then."""
+    place = Place()
+    log = open_log(place.world, "run-1")
+    log.commit(run_started(package(), admit(package(), "hello", {}), run="run-1", fingerprint="sha256:0"))
+    log.commit(CancelRequested("me"))
+    assert place.heard == [("run-1", record) for record in place.journals["run-1"].records()]
+    assert open_log(place.world, "run-1").state == log.state
+
+
+def test_what_is_not_written_is_not_heard() -> None:
+    class Full(MemoryJournal):
+        def append(self, record: Record) -> None:
+            raise StorageError("storage.failed", "no space left")
+
+    place = Place(journals=lambda run: Full())
+    log = open_log(place.world, "run-1")
+    with pytest.raises(StorageError):
+        log.commit(run_started(package(), admit(package(), "hello", {}), run="run-1", fingerprint="sha256:0"))
+    assert place.heard == []

@@ -1,0 +1,131 @@
+"""Journals that were written once are read for ever: as the same facts, to the same end, in the same canonical form."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.core.facts import ModelFailed, ModelReplied, Record, RunResumed
+from agentrun.core.facts_calls import CallSettled
+from agentrun.core.state import State
+from agentrun.core.takeover import lost_work
+from agentrun.journal.canonical import canonical
+from agentrun.journal.file import FileJournal, read_file
+
+from ..core.script import Run, Stuck, called, hook, rule, said, tool
+from ..packages import package
+from .journals import KINDS
+from .shapes import SHAPES, children, comes_to, golden, written
+
+FILES = golden()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_golden(path: Path) -> None:
+    records = tuple(read_file(path))
+    assert comes_to(records) == path.with_suffix(".json").read_text(encoding="utf-8")
+    assert canonical(records, children(path)) == path.with_suffix(".yaml").read_text(encoding="utf-8")
+
+
+def test_every_version_has_its_journals() -> None:
+    assert {path.parent.name for path in FILES} == {"v1", "v2"}
+    seen = {type(record.fact) for path in FILES for record in read_file(path)}
+    assert {kind.__name__ for kind in KINDS if kind not in seen} == set(), "a golden journal of these is missing"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_another_owner_can_go_on(path: Path, tmp_path: Path) -> None:
+    """From any record of any release."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    for count in range(1, len(lines) + 1):
+        part = tmp_path / f"{count}.jsonl"
+        part.write_bytes(b"".join(lines[:count]))
+        with FileJournal(part, resume=True) as journal:
+            *_, last = journal.records()
+            assert journal.epoch == last.epoch + 1
+            journal.append(Record(count + 1, last.at, journal.epoch, journal.head, RunResumed("sha256:0")))
+        assert len(list(read_file(part))) == count + 1
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_same_every_time(shape: str) -> None:
+    one, two = SHAPES[shape](), SHAPES[shape]()
+    assert one.finish() == two.finish()
+    assert written(one).text() == written(two).text()
+
+
+# --- cut anywhere ------------------------------------------------------------------------------------------
+
+ALONE = [shape for shape in SHAPES if shape not in ("cancelled", "followed_up", "resumed", "slept", "with_child")]
+"""Shapes in which nothing comes from outside by itself."""
+
+
+def cut(shape: str) -> Iterator[tuple[int, str]]:
+    """The canonical form of a run that loses its owner after each record but the last."""
+    whole = SHAPES[shape]()
+    whole.finish()
+    for count in range(1, len(whole.records)):
+        run = SHAPES[shape]()
+        run.records, run.state = [], State()
+        for record in whole.records[:count]:
+            run.now = record.at
+            run.add(record.fact)
+        del run.answers[: sum(isinstance(fact, ModelReplied | ModelFailed) for fact in run.facts)]
+        run.add(RunResumed("sha256:0"))
+        for fact in lost_work(run.state):
+            run.add(fact)
+        _finish(run)
+        yield count, canonical(written(run).records())
+
+
+def _finish(run: Run) -> None:
+    try:
+        run.finish()
+    except Stuck as stuck:
+        for call in stuck.wait.waits_for:
+            run.add(CallSettled(call, "retry", "me"))
+        run.finish()
+
+
+@pytest.mark.parametrize("shape", ALONE)
+def test_cut_anywhere(shape: str) -> None:
+    whole = SHAPES[shape]()
+    whole.finish()
+    for count, text in cut(shape):
+        assert text == canonical(written(whole).records()), f"cut after record {count}"
+
+
+def test_cut_anywhere_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A canonical form that tells lost work too differs at every cut inside an effect, and only there."""
+    whole: Any = SHAPES["parallel"]()
+    whole.finish()
+    monkeypatch.setattr("agentrun.journal.order._work", lambda fact: repr(id(fact)))
+    same = [text == canonical(written(whole).records()) for _, text in cut("parallel")]
+    assert any(same)
+    assert not all(same)
+
+
+# --- done in any order --------------------------------------------------------------------------------------
+
+BUSY = package(
+    tools={"search": tool(), "read": tool(), "refund": tool()},
+    policy={"default": "allow", "rules": [rule("ask", "refund", id="big")]},
+    hooks=[hook("before_tool", id="guard"), hook("after_tool", id="look")],
+)
+
+
+@given(st.randoms(use_true_random=False))
+def test_done_in_any_order(random: Random) -> None:
+    """Calls that pass hooks, policy and people, and end in any order, leave one canonical form."""
+    batch = called("search", "refund", "read", "unknown", "search")
+
+    def run(pick: Callable[[int], int]) -> str:
+        made = Run(BUSY, batch, said("Done."), people={"refund": "approved"}, pick=pick)
+        made.finish()
+        return canonical(written(made).records())
+
+    assert run(random.randrange) == run(lambda count: 0)

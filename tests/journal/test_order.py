@@ -1,0 +1,252 @@
+"""What counts in a journal, and in which order: interruptions and the order of completion do not."""
+
+from collections.abc import Sequence
+from itertools import permutations
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.core.facts import (
+    CancelRequested,
+    DeliveryFinished,
+    DeliveryStarted,
+    Fact,
+    MessageQueued,
+    ModelAsked,
+    RunEnding,
+    RunResumed,
+    RunStopped,
+    TimePassed,
+    WorkLost,
+)
+from agentrun.core.facts_base import Share
+from agentrun.core.facts_calls import (
+    CallCancelled,
+    CallSettled,
+    ChildStarted,
+    ChildSuspended,
+    ResultsGiven,
+    ToolFinished,
+    ToolStarted,
+)
+from agentrun.core.facts_gates import Continue, HookAnswered, HookAsked, Ruled
+from agentrun.core.messages import Text, said
+from agentrun.journal import order
+from agentrun.journal.canonical import canonical
+
+from .journals import STOPPED, asked, journal, ran, replied, started
+
+
+def text(facts: Sequence[Fact]) -> str:
+    return canonical(journal(*facts).records())
+
+
+# --- interruptions -----------------------------------------------------------------------------------------
+
+WHOLE: tuple[Fact, ...] = (
+    started(),
+    asked(),
+    replied("", "search", "billing"),
+    *ran("c1.0", "search"),
+    ChildStarted("c1.1", "billing", "run-1/c1.1", Share()),
+    ToolFinished("c1.1", (Text("Paid."),)),
+    ResultsGiven(1),
+    asked(2),
+    replied("Hello", turn=2),
+    HookAsked("h1", "audit", "on_output", "output"),
+    HookAnswered("h1", "audit", "on_output", "output", Continue()),
+    DeliveryStarted("mail"),
+    DeliveryFinished("mail"),
+    STOPPED,
+)
+EFFECTS = {1: "m1.1", 4: "c1.0", 6: "c1.1", 9: "m2.1", 11: "h1", 13: "deliver:mail"}
+"""Where each effect of the run above is begun."""
+
+
+def interrupted(at: int, times: int = 1) -> list[Fact]:
+    """The run above, with an effect that is lost and begun again."""
+    facts: list[Fact] = [*WHOLE[:at]]
+    for attempt in range(1, times + 1):
+        begun = _attempt(WHOLE[at], attempt)
+        effect = begun.effect if isinstance(begun, ModelAsked) else EFFECTS[at]
+        facts += [begun, RunResumed("sha256:1"), WorkLost(effect)]
+        facts += [CallSettled("c1.0", "retry", "me")] if at == 4 else []
+    last, result = _attempt(WHOLE[at], times + 1), WHOLE[at + 1]
+    if isinstance(last, ModelAsked):
+        given: Any = result
+        result = replied(given.reply.message.text, *_tools(given), turn=last.turn, attempt=times + 1)
+    return [*facts, last, result, *WHOLE[at + 2 :]]
+
+
+def _attempt(fact: Fact, attempt: int) -> Fact:
+    return asked(fact.turn, attempt) if isinstance(fact, ModelAsked) else fact
+
+
+def _tools(fact: Any) -> list[str]:
+    return [call.tool for call in fact.reply.message.calls]
+
+
+@pytest.mark.parametrize("at", EFFECTS)
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_was_lost_and_done_again(at: int, times: int) -> None:
+    assert text(interrupted(at, times)) == text(WHOLE)
+
+
+def test_owners_and_moments() -> None:
+    facts: list[Fact] = [WHOLE[0]]
+    for fact in WHOLE[1:]:
+        facts += [RunResumed("sha256:other"), TimePassed(), fact]
+    assert text(facts) == text(WHOLE)
+
+
+@pytest.mark.parametrize("at", EFFECTS)
+def test_what_was_lost_for_good_was_begun(at: int) -> None:
+    """A run that ended after it lost something is not one that never began it."""
+    end = (CancelRequested("me"), RunStopped("failed"))
+    lost = (WHOLE[at], RunResumed("sha256:1"), WorkLost(EFFECTS[at]))
+    assert text([*WHOLE[:at], *lost, *end]) == text([*WHOLE[:at], WHOLE[at], *end]) != text([*WHOLE[:at], *end])
+
+
+def test_settled_calls() -> None:
+    """Run again leaves no trace; a result that somebody gave, and a stop, do."""
+    lost = [*WHOLE[:5], RunResumed("sha256:1"), WorkLost("c1.0")]
+    told = text([*lost, CallSettled("c1.0", "result", "me", (Text("search ran"),)), *WHOLE[6:]])
+    assert "- tool_started:" in told
+    assert "    how: result\n    by: me\n" in told
+    assert "how: stop" in text([*lost, CallSettled("c1.0", "stop", "me")])
+    assert text([*lost, CallSettled("c1.0", "retry", "me"), *WHOLE[4:]]) == text(WHOLE)
+
+
+def test_a_child_that_slept_and_went_on() -> None:
+    slept = (WHOLE[6], ChildSuspended("c1.1", ("c1.0",)))
+    assert text([*WHOLE[:6], *slept, RunResumed("sha256:1"), *WHOLE[6:]]) == text(WHOLE)
+    assert text([*WHOLE[:6], *slept, *slept, RunResumed("sha256:1"), *WHOLE[6:]]) == text(WHOLE)
+    asleep = text([*WHOLE[:6], *slept])
+    assert asleep.endswith("- child_suspended:\n    call: c1.1\n    waits_for:\n      - c1.0\n")
+    assert "- child_started:" in asleep
+
+
+def test_a_rule_that_defers_again() -> None:
+    """How often somebody looked whether the rule still defers does not count; that it did does."""
+    defer, allow = Ruled("input", "input", "defer", ("later",)), Ruled("input", "input", "allow", ())
+    looked: list[Fact] = [RunResumed("sha256:1"), defer]
+    once = text([started(), defer, RunResumed("sha256:1"), allow, STOPPED])
+    assert text([started(), defer, *looked, *looked, RunResumed("sha256:1"), allow, STOPPED]) == once
+    assert text([started(), allow, STOPPED]) != once
+    other = Ruled("input", "input", "defer", ("later", "much later"))
+    assert text([started(), defer, RunResumed("sha256:1"), other]).count("- ruled:") == 2
+    assert text([started(), defer, allow, defer]).count("- ruled:") == 3
+
+
+def test_another_request_is_not_the_same_work() -> None:
+    """A lost request for a summary is not made good by the next request for an answer, nor by another turn's."""
+    summary = ModelAsked("m1.1", 1, 1, "openai/gpt-4.1-mini", 100, purpose="compact")
+    told = text([started(), summary, WorkLost("m1.1"), asked(1, 2), replied("Hi", attempt=2), asked(2)])
+    assert told.count("- model_asked:") == 3
+
+
+def test_what_people_did_stays() -> None:
+    queued, cancelled = MessageQueued("q1", said("Hurry.")), CancelRequested("me")
+    told = text([*WHOLE[:2], queued, cancelled, *WHOLE[2:]])
+    assert "- message_queued:\n    message:\n" in told
+    assert "- cancel_requested:\n    by: me\n" in told
+
+
+# --- batches -----------------------------------------------------------------------------------------------
+
+
+def batch(calls: int) -> list[tuple[Fact, ...]]:
+    return [ran(f"c1.{place}", f"tool{place}") for place in range(calls)]
+
+
+def around(batch: Sequence[Fact], calls: int) -> list[Fact]:
+    tools = [f"tool{place}" for place in range(calls)]
+    return [
+        started(),
+        asked(),
+        replied("", *tools),
+        *batch,
+        ResultsGiven(1),
+        asked(2),
+        replied("Done", turn=2),
+        STOPPED,
+    ]
+
+
+@st.composite
+def interleaved(draw: st.DrawFn, calls: int) -> list[Fact]:
+    """The facts of some calls in any order that keeps each call's own."""
+    rows = [list(row) for row in batch(calls)]
+    facts = []
+    while rows:
+        row = draw(st.sampled_from(rows))
+        facts.append(row.pop(0))
+        rows = [row for row in rows if row]
+    return facts
+
+
+@given(st.integers(1, 12).flatmap(lambda calls: st.tuples(st.just(calls), interleaved(calls))))
+def test_any_order_of_completion(drawn: tuple[int, list[Fact]]) -> None:
+    calls, facts = drawn
+    in_order = [fact for row in batch(calls) for fact in row]
+    assert text(around(facts, calls)) == text(around(in_order, calls))
+
+
+def test_all_orders_of_five_calls() -> None:
+    ends = [row[-1] for row in batch(5)]
+    begins = [fact for row in batch(5) for fact in row[:-1]]
+    assert len({text(around([*begins, *order], 5)) for order in permutations(ends)}) == 1
+
+
+def test_calls_are_numbers() -> None:
+    told = text(around([row[1] for row in reversed(batch(12))], 12))
+    assert [line.strip() for line in told.splitlines() if line.startswith("    call: ")] == [
+        f"call: c1.{place}" for place in range(12)
+    ]
+
+
+def test_what_concerns_no_call_stands_before_the_calls() -> None:
+    rows = batch(2)
+    queued, cancel = MessageQueued("q", said("Hurry.")), CancelRequested("me")
+    ends: list[Fact] = [CallCancelled("c1.1", "not waited for"), RunEnding(STOPPED), STOPPED]
+    begin: list[Fact] = [started(), asked(), replied("", "tool0", "tool1")]
+    one = [*begin, *rows[0], queued, rows[1][0], cancel, *ends]
+    two = [*begin, rows[1][0], queued, *rows[0], cancel, *ends]
+    assert text(one) == text(two) == text([*begin, queued, cancel, *rows[0], rows[1][0], *ends])
+
+
+def test_other_facts_keep_their_order() -> None:
+    """Outside of batches order is meaning."""
+    one, two = MessageQueued("q", said("One.")), MessageQueued("q", said("Two."))
+    assert text([started(), one, two]) != text([started(), two, one])
+    batches = [*around([fact for row in batch(2) for fact in row], 2)][:-1]
+    assert text([*batches, one, STOPPED]) != text([*batches[:5], one, *batches[5:], STOPPED])
+
+
+def test_two_turns_do_not_mix() -> None:
+    first = around(ran("c1.0", "tool0"), 1)[:-2]
+    second: list[Fact] = [
+        replied("", "a", "b", turn=2),
+        ToolStarted("c2.1", "b", "k"),
+        ToolStarted("c2.0", "a", "k"),
+    ]
+    told = text([*first, *second])
+    assert told.index("call: c1.0") < told.index("results_given") < told.index("call: c2.0") < told.index("call: c2.1")
+
+
+# --- planted -----------------------------------------------------------------------------------------------
+
+
+def test_planted_facts_as_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order, "_place", lambda fact, places: 0)
+    assert text(around([fact for row in reversed(batch(2)) for fact in row], 2)) != text(
+        around([fact for row in batch(2) for fact in row], 2)
+    )
+
+
+def test_planted_effects_that_are_told_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that is sent again has another id: by ids alone it would be told twice."""
+    monkeypatch.setattr(order, "_work", order._effect)
+    assert text(interrupted(1)) != text(WHOLE)

@@ -1,0 +1,132 @@
+"""Journals of earlier releases: read as today's facts, checked as they stand."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agentrun.canon import compact, text_hash
+from agentrun.core.facts import RULES, Fact
+from agentrun.errors import StorageError
+from agentrun.journal.canonical import canonical
+from agentrun.journal.file import read_file
+from agentrun.journal.lines import GENESIS, read
+from agentrun.journal.upcast import STEPS, upcast
+
+from .journals import GOLDEN, KINDS
+
+OLD = sorted((GOLDEN / "v1").glob("*.jsonl"))
+"""Written by the first release, with a scripted model."""
+
+
+def lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines()
+
+
+def plain(line: bytes) -> dict[str, Any]:
+    fact: dict[str, Any] = msgspec.json.decode(line)["fact"]
+    return fact
+
+
+@pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
+def test_read(path: Path) -> None:
+    records = tuple(read_file(path))
+    assert [record.seq for record in records] == list(range(1, len(records) + 1))
+    for record, line in zip(records, lines(path), strict=True):
+        now, then = plain(compact(record)), plain(line)
+        assert {key: now[key] for key in then} == then, "what was said is still said"
+
+
+def test_all_kinds_of_the_first_release_are_seen() -> None:
+    seen = {plain(line)["type"] for path in OLD for line in lines(path)}
+    assert {(kind, 1) for kind in seen} == {step for step in STEPS if step[1] == 1}
+
+
+@pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
+def test_nothing_is_left_to_a_default(path: Path) -> None:
+    """Every field of today's fact is written out by the steps, so that a new default changes no old journal."""
+    kinds = {kind.__struct_config__.tag: kind for kind in KINDS}
+    for line in lines(path):
+        made = upcast(plain(line), 1)
+        fact: Fact = msgspec.convert(made, kinds[made["type"]])
+        assert compact(fact) == compact(made)
+
+
+def test_every_version_knows_its_kinds() -> None:
+    """A step leads to a kind that the next version knows; the last leads to today's."""
+    assert {version for _, version in STEPS} == set(range(1, RULES))
+    today = {kind.__struct_config__.tag for kind in KINDS}
+    for kind, version in STEPS:
+        known = today if version == RULES - 1 else {name for name, of in STEPS if of == version + 1}
+        assert kind in known
+
+
+def chained(*facts: dict[str, Any]) -> list[bytes]:
+    """Lines of facts as they stand, whatever they are."""
+    made: list[bytes] = []
+    for seq, fact in enumerate(facts, 1):
+        prev = GENESIS if not made else text_hash(made[-1])
+        made.append(compact({"seq": seq, "at": 0, "epoch": 1, "prev": prev, "fact": fact}))
+    return made
+
+
+START = plain(lines(GOLDEN / "v1" / "plain.jsonl")[0])
+ASKED = plain(lines(GOLDEN / "v1" / "plain.jsonl")[1])
+
+
+def refused(*facts: dict[str, Any]) -> tuple[str, Any]:
+    with pytest.raises(StorageError) as caught:
+        list(read(chained(*facts)))
+    return caught.value.code, caught.value.fields["seq"]
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        {"type": "answer_reached", "label": None},
+        {"type": "unheard"},
+        {"type": ["model_asked"]},
+        {"type": None},
+        {},
+        {**ASKED, "cost": 0},
+        {**ASKED, "more": 0},
+        {key: value for key, value in ASKED.items() if key != "turn"},
+        {**ASKED, "turn": "1"},
+    ],
+    ids=str,
+)
+def test_what_the_first_release_did_not_write(fact: dict[str, Any]) -> None:
+    assert len(list(read(chained(START, ASKED)))) == 2
+    assert refused(START, fact) == ("journal.damaged", 2)
+
+
+def test_form_and_chain_are_checked_as_they_stand() -> None:
+    first, second, *rest = lines(GOLDEN / "v1" / "plain.jsonl")
+    for damaged in (
+        [first.replace(b'"seq":1', b'"seq": 1'), second],
+        [first.replace(b'"rules":1', b'"rules":1,"rules":1'), second],
+        [first, second.replace(b'"attempt":1', b'"attempt":3')],
+        [first, *rest],
+        [second, *rest],
+    ):
+        with pytest.raises(StorageError) as caught:
+            list(read([*damaged, *rest]))
+        assert caught.value.code == "journal.damaged"
+
+
+def test_a_later_owner_writes_todays_form() -> None:
+    """Its records are today's, those before it are not: each is held to the form of its own owner."""
+    resumed = {"type": "run_resumed", "package": "sha256:1"}
+    today = {**ASKED, "cost": 7, "purpose": "answer", "hidden": []}
+    records = list(read(chained(START, resumed, today)))
+    assert records[2].fact.cost == 7  # type: ignore[union-attr]  # it is a request
+    assert refused(START, resumed, ASKED) == ("journal.damaged", 3)
+    assert refused(START, today) == ("journal.damaged", 2)
+
+
+def test_canonical() -> None:
+    """An old journal is compared like any other."""
+    text = canonical(read_file(GOLDEN / "v1" / "plain.jsonl"))
+    assert text.startswith("- run_started:\n    agent: triage\n    rules: 1\n")
+    assert text.endswith("- run_stopped:\n    status: completed\n")

@@ -1,0 +1,131 @@
+"""Wherever a host dies, another goes on to the same end; and the law sees when it does not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.core import act, takeover
+from agentrun.core.effects import AskModel
+from agentrun.core.evolve import evolve
+from agentrun.core.facts import Fact, Record
+from agentrun.core.facts_calls import ToolFinished, ToolStarted
+from agentrun.core.messages import Reply
+from agentrun.core.state import State
+from agentrun.engine.api import package_of
+from agentrun.engine.clock import StepClock
+from agentrun.engine.driver import Log
+from agentrun.engine.handle import How
+from agentrun.engine.memory import MemoryJournals
+from agentrun.testing import scripted, text
+from agentrun.testing.laws import Setting, crash_everywhere
+from agentrun.testing.setting import begun, ended, runtime_in
+
+from ..packages import package
+from .shapes import SHAPES, Shape, parallel_tools
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_every_point(shape: Shape) -> None:
+    """Before and after each record, and inside each effect."""
+    clock, journals = StepClock(), MemoryJournals()
+    setting, file = shape.setting(clock), package_of(shape.package)
+    runtime = runtime_in(file, setting, clock, journals, 8)
+    ended(runtime, begun(runtime, file, setting), clock, "retry", "approved")
+    records = sum(len(journals.records(run)) for run in journals.runs)
+    assert crash_everywhere(*shape) > 2 * records
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_narrow(width: int) -> None:
+    assert crash_everywhere(*SHAPES["parallel tools"], width=width)
+
+
+@pytest.mark.parametrize("how", ["result", "stop"])
+def test_settled_otherwise(how: How) -> None:
+    """A call whose outcome is not known is given a result, or ends the run. It never runs again."""
+    assert crash_everywhere(*SHAPES["parallel tools"], settle=how)
+    assert crash_everywhere(*SHAPES["child"], settle=how)
+
+
+def test_denied() -> None:
+    assert crash_everywhere(*SHAPES["approval"], answer="denied")
+
+
+def test_model_of_ones_own() -> None:
+    """Any provider will do, if it says the same to the same request."""
+
+    class Parrot:
+        async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply:
+            return text("Hello.").reply
+
+    assert crash_everywhere(package(), lambda clock: Setting(model=Parrot(), message="Hi.")) == 11
+
+
+# --- planted bugs ---------------------------------------------------------------------------------------------
+
+
+def test_finds_a_call_that_runs_again_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every tool is taken for one that may run twice."""
+    monkeypatch.setattr(act, "effect_of", lambda tool, name: "read")
+    with pytest.raises(AssertionError, match=r"c1\.1 may run once at most and ran 2 times"):
+        crash_everywhere(*SHAPES["parallel tools"])
+
+
+def test_finds_an_intent_that_is_written_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The intent of a call is only written together with what follows it."""
+    owed: dict[int, Record] = {}
+
+    def commit(log: Any, fact: Fact) -> None:
+        record = Record(log.state.seq + 1, log._clock.now(), log._journal.epoch, "", fact)
+        after = evolve(log.state, record)
+        if isinstance(fact, ToolStarted) and fact.tool == "pay":
+            owed[id(log)] = record
+        else:
+            for each in (owed.pop(id(log), None), record):
+                if each is not None:
+                    log._journal.append(replace(each, prev=log._journal.head))
+        log.state = after
+
+    monkeypatch.setattr(Log, "commit", commit)
+    with pytest.raises(AssertionError, match=r"c1\.1 may run once at most and ran 2 times"):
+        crash_everywhere(*SHAPES["parallel tools"])
+
+
+def test_finds_a_result_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a call gives after a resume is not written."""
+    resumed = set()
+    take_over = Log.take_over
+
+    def marked(log: Log, fingerprint: str) -> None:
+        take_over(log, fingerprint)
+        resumed.add(log.state.began)
+
+    def forgetful(state: State, fact: Fact) -> bool:
+        return not (resumed and isinstance(fact, ToolFinished)) and takeover.is_welcome(state, fact)
+
+    monkeypatch.setattr(Log, "take_over", marked)
+    monkeypatch.setattr("agentrun.engine.driver.is_welcome", forgetful)
+    with pytest.raises(AssertionError, match="is still not over"):
+        crash_everywhere(*SHAPES["approval"])
+
+
+def test_finds_work_that_nobody_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new owner does not ask what the one before left undone."""
+    monkeypatch.setattr("agentrun.engine.driver.lost_work", lambda state: ())
+    for shape in SHAPES.values():
+        with pytest.raises(AssertionError, match="the host died after record"):
+            crash_everywhere(*shape)
+
+
+def test_finds_a_setting_that_changes() -> None:
+    """A law about one run cannot be tried on two."""
+    clocks: list[StepClock] = []
+
+    def setting(clock: StepClock) -> Setting:
+        clocks.append(clock)
+        return parallel_tools(clock) if len(clocks) < 20 else Setting(model=scripted("Bye."), message="Hi.")
+
+    with pytest.raises(AssertionError, match="is the setting always the same"):
+        crash_everywhere(package(), setting)

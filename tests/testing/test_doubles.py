@@ -1,0 +1,242 @@
+"""The doubles that ship: each does as it was told, and remembers what it was asked."""
+
+from typing import Any
+
+import pytest
+
+import agentrun
+from agentrun.core.facts import ModelFailed, ModelReplied
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_gates import Answer, Continue, Deny
+from agentrun.core.messages import Usage, words
+from agentrun.core.outcome import Outcome, Suspended
+from agentrun.engine.memory import MemoryJournals
+from agentrun.engine.ports import Returned
+from agentrun.errors import StorageError
+from agentrun.testing import (
+    Crash,
+    CrashingJournals,
+    FailingJournal,
+    FailingJournals,
+    Script,
+    StepClock,
+    after,
+    approving,
+    call,
+    calls,
+    fails,
+    hook,
+    replies,
+    says,
+    scripted,
+    sink,
+    stub,
+    text,
+)
+
+from ..core import script
+from ..core.script import rule, tool, writing
+from ..packages import package
+
+TOOLS = package(tools={"search": tool(), "pay": writing()}, policy={"default": "allow"})
+
+
+def run(agent: Any = TOOLS, **world: Any) -> Outcome:
+    tools = {"search": stub("3 results"), "pay": stub()} | dict(world.pop("tools", {}))
+    outcome = agentrun.run(agent, "Hi.", tools=tools, **{"clock": StepClock(), **world})
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+# --- models ---------------------------------------------------------------------------------------------------
+
+
+def test_script() -> None:
+    model = scripted(calls("search", q="vcr"), "Found 3 results.")
+    assert run(model=model).answer == "Found 3 results."
+    assert [len(request.messages) for request in model.requests] == [1, 3]
+
+
+def test_several_calls_and_words() -> None:
+    search = stub(lambda q: f"found {q}")
+    model = scripted(says("Let me look.", call("search", q="a"), call("search", q="b")), text("Done."))
+    assert run(model=model, tools={"search": search}).answer == "Done."
+    assert [each.arguments for each in search.calls] == [{"q": "a"}, {"q": "b"}]
+    assert [each.call for each in search.calls] == ["c1.0", "c1.1"]
+
+
+def test_arguments_that_are_no_json() -> None:
+    search = stub()
+    assert (
+        run(model=scripted(calls(call("search", "{oops")), text("Sorry.")), tools={"search": search}).answer == "Sorry."
+    )
+    assert search.count == 0
+
+
+def test_failures_are_retried_on_the_clock() -> None:
+    clock, journals = StepClock(), MemoryJournals()
+    model = scripted(fails("provider.rate_limited", retry_after=3), text("Hello."))
+    assert run(model=model, clock=clock, journals=journals).answer == "Hello."
+    assert clock.now() >= 3000
+    failed = [record.fact for record in journals.records("run-1") if isinstance(record.fact, ModelFailed)]
+    assert [(fact.fault.code, fact.fault.fields) for fact in failed] == [("provider.rate_limited", {"retry_after": 3})]
+
+
+def test_delay() -> None:
+    clock = StepClock()
+    run(model=scripted(after(700, text("Hello."), clock=clock)), clock=clock)
+    assert clock.now() == 700
+
+
+def test_usage_and_finish() -> None:
+    journals = MemoryJournals()
+    run(model=scripted(says("Hel", finish="length", usage=None), text("lo.")), journals=journals)
+    first, second = (record.fact for record in journals.records("run-1") if isinstance(record.fact, ModelReplied))
+    assert (first.reply.finish, first.reply.usage) == ("length", None)
+    assert (second.reply.finish, second.reply.usage) == ("stop", Usage(input=10, output=5, cached=0, reasoning=0))
+
+
+def test_functions_see_the_request() -> None:
+    model = scripted(lambda request: text(request.instructions[:3]))
+    assert run(model=model).answer == "You"
+    model = replies(lambda request: text(f"{len(request.messages)} message"))
+    assert run(model=model).answer == run(model=model).answer == "1 message"
+
+
+@pytest.mark.parametrize("model", [scripted(), scripted(calls("search", q="x"))])
+def test_script_that_is_over(model: Script) -> None:
+    outcome = run(model=model)
+    assert outcome.code == "provider.fatal"
+    assert outcome.fault is not None
+    assert "the script is over" in outcome.fault.message
+
+
+# --- tools ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("made", "read"),
+    [
+        (stub("3 results"), "3 results"),
+        (stub({"hits": [1, 2]}), '{"hits":[1,2]}'),
+        (stub(lambda q: q * 2), "xx"),
+        (stub(Returned(())), ""),
+        (stub(fails="tool.execution"), "tool.execution: the stub fails"),
+        (stub(fails=Fault("tool.execution", "no", {"tool": "search"})), "tool.execution: no"),
+        (stub(fails=ValueError("oh")), "tool.execution: ValueError: oh"),
+    ],
+)
+def test_stub(made: Any, read: str) -> None:
+    model = scripted(calls("search", q="x"), text("Done."))
+    run(model=model, tools={"search": made})
+    assert words(tuple(model.requests[1].messages)[2].parts) == read  # type: ignore[arg-type]
+    assert made.count == 1
+    assert set(made.times.values()) == {1}
+
+
+def test_stub_that_ends_the_run() -> None:
+    assert run(model=scripted(calls("pay")), tools={"pay": stub(fails="tool.fatal")}).code == "tool.fatal"
+
+
+def test_stub_takes_time_on_its_clock() -> None:
+    clock = StepClock()
+    slow = stub("late", delay=29_999, clock=clock)
+    assert run(model=scripted(calls("search"), text("Done.")), tools={"search": slow}, clock=clock).tool_calls == 1
+    assert clock.now() == 29_999
+    with pytest.raises(ValueError, match="needs the clock"):
+        stub(delay=1)
+
+
+# --- people, hooks, sinks -------------------------------------------------------------------------------------
+
+ASKING = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("ask", "pay")]})
+
+
+@pytest.mark.parametrize(
+    ("answers", "ran"),
+    [
+        ("approved", 1),
+        ("denied", 0),
+        ({"pay": "approved"}, 1),
+        ({"other": "approved"}, 0),
+        (["approved"], 1),
+        ([], 0),
+        (lambda question: "approved" if question.value == {"n": 1} else "denied", 1),
+    ],
+)
+def test_person(answers: Answer, ran: int) -> None:
+    person, pay = approving(answers), stub()
+    assert run(ASKING, model=scripted(calls("pay", n=1), text("Done.")), tools={"pay": pay}, approver=person).answer
+    assert pay.count == ran
+    assert [(question.target, question.value) for question in person.questions] == [("pay", {"n": 1})]
+
+
+def test_person_who_takes_too_long() -> None:
+    clock, pay = StepClock(), stub()
+    with pytest.raises(ValueError, match="needs the clock"):
+        approving(delay=1)
+    person = approving(delay=120_001, clock=clock)
+    run(ASKING, model=scripted(calls("pay", n=1), text("Done.")), tools={"pay": pay}, approver=person, clock=clock)
+    assert (pay.count, clock.now()) == (0, 120_000)
+
+
+def test_nobody() -> None:
+    waiting = agentrun.run(ASKING, "Hi.", model=scripted(calls("pay")), tools={"pay": stub()}, clock=StepClock())
+    assert isinstance(waiting, Suspended)
+
+
+HOOKED = package(hooks=[script.hook("on_input", id="guard")])
+
+
+def test_hook() -> None:
+    guard = hook()
+    assert run(HOOKED, model=scripted("Hello."), hooks={"guard": guard}).answer == "Hello."
+    assert [question.value for question in guard.questions] == ["Hi."]
+    assert run(HOOKED, model=scripted("Hello."), hooks={"guard": hook(Deny("no"))}).code == "policy.denied"
+    assert run(HOOKED, model=scripted("Hello."), hooks={"guard": hook(ValueError())}).code == "policy.denied"
+    seen = hook(lambda question: Continue() if question.value == "Hi." else Deny("?"))
+    assert run(HOOKED, model=scripted("Hello."), hooks={"guard": seen}).answer == "Hello."
+
+
+def test_sink() -> None:
+    agent, report = package(sinks={"report": script.SINK}), sink()
+    assert run(agent, model=scripted("Hello."), sinks={"report": report}).answer == "Hello."
+    assert list(report.kept.values()) == ["Hello."]
+    for fault in (ValueError(), Fault("delivery.failed", "full")):
+        outcome = run(agent, model=scripted("Hello."), sinks={"report": sink(fails=fault)})
+        assert outcome.code == "delivery.failed"
+
+
+# --- journals -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+def test_journals_that_fail(at: int) -> None:
+    journals, model = FailingJournals(at), scripted("Hello.")
+    with pytest.raises(StorageError, match=r"storage\.failed"):
+        run(package(), model=model, journals=journals)
+    assert sum(len(journals.records(run)) for run in journals.runs) == at - 1
+    assert len(model.requests) == (at > 2), "nothing is sent whose intent is not written"
+
+
+def test_journal_that_fails() -> None:
+    """The record and all after it."""
+    journal, whole = FailingJournal(3), MemoryJournals()
+    run(package(), model=scripted("Hello."), journals=whole)
+    codes = []
+    for record in whole.records("run-1"):
+        try:
+            journal.append(record)
+        except StorageError as error:
+            codes.append(error.code)
+    assert codes == ["storage.failed", "journal.poisoned", "journal.poisoned"]
+    assert journal.records() == whole.records("run-1")[:2]
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_hosts_that_die(at: int, when: Any) -> None:
+    journals = CrashingJournals(at, when)
+    with pytest.raises(Crash):
+        run(package(), model=scripted("Hello."), journals=journals)
+    assert sum(len(journals.records(run)) for run in journals.runs) == at - (when == "before")

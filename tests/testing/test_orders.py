@@ -1,0 +1,72 @@
+"""Any order of completion gives one end; and the law sees when it does not."""
+
+from math import factorial
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.core import evolve_calls
+from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.messages import Text
+from agentrun.core.state import CallState, Meter
+from agentrun.engine.clock import StepClock
+from agentrun.engine.ports import Returned
+from agentrun.testing import call, calls, scripted, stub, text
+from agentrun.testing.laws import Setting, any_order
+
+from ..core.script import tool
+from ..packages import package
+from .shapes import ALLOW, SHAPES, Shape
+
+FIVE = package(tools={"search": tool()}, policy=ALLOW)
+
+
+def five_calls(clock: StepClock) -> Setting:
+    batch = calls(*(call("search", q=str(number)) for number in range(5)))
+    return Setting(model=scripted(batch, text("Done.")), tools={"search": stub(lambda q: f"found {q}")}, message="Hi.")
+
+
+def test_all_permutations() -> None:
+    assert any_order(FIVE, five_calls, every=True) == factorial(5) == 120
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_random_orders(shape: Shape) -> None:
+    assert any_order(*shape) == 200
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_narrow(width: int) -> None:
+    """With one at a time there is nothing to choose; with fewer than five, less."""
+    tried = any_order(FIVE, five_calls, every=True, width=width)
+    assert tried == {1: 1, 2: 16, 3: 54}[width]
+
+
+def test_finds_results_that_depend_on_the_order() -> None:
+    def counting(clock: StepClock) -> Setting:
+        numbers = iter(range(5))
+        search = stub(lambda q: Returned((Text(f"the {next(numbers)}th"),)))
+        return Setting(model=five_calls(clock).model, tools={"search": search}, message="Hi.")
+
+    with pytest.raises(AssertionError, match=r"in the order .*c1\.1, .*another journal"):
+        any_order(FIVE, counting)
+
+
+def test_finds_facts_that_do_not_commute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journals are alike, but the state knows which call was done first."""
+    counted = evolve_calls._counted
+
+    def confused(meter: Meter, call: CallState, fact: Any) -> Meter:
+        after = counted(meter, call, fact)
+        return replace(after, cost=2 * after.cost + int(fact.call[-1])) if isinstance(fact, ToolFinished) else after
+
+    monkeypatch.setattr(evolve_calls, "_counted", confused)
+    with pytest.raises(AssertionError, match="the same journal, another state"):
+        any_order(FIVE, five_calls)
+
+
+def test_more_orders_than_can_be_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentrun.testing.orders.MOST", 119)
+    with pytest.raises(AssertionError, match="more than 119 orders"):
+        any_order(FIVE, five_calls, every=True)
