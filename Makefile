@@ -25,7 +25,7 @@ demo: $(READY) ## run an example agent offline, from its cassette
 	@$(BIN)/agentrun specs/triage.yaml
 
 .PHONY: test
-test: lint types check ## all that CI runs: lint, types and tests
+test: lint types check coverage ## all that CI runs: lint, types, tests and the core's coverage
 
 .PHONY: test-long
 test-long: $(READY) ## every test, the long ones too, with more random examples
@@ -48,6 +48,13 @@ types: $(READY) ## mypy, strict
 check: $(READY) ## the tests alone; TESTS="tests/core -x" picks some
 	@$(BIN)/pytest -q $(TESTS)
 
+.PHONY: coverage
+coverage: $(READY) ## branch coverage of the core by its own tests: all of it
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -q tests/core
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --skip-covered
+
 .PHONY: format
 format: $(READY) ## put every file into form
 	@$(BIN)/ruff check --quiet --fix-only .
@@ -64,6 +71,12 @@ docs: $(READY) ## write the generated pages of the documentation
 .PHONY: snapshots
 snapshots: $(READY) ## accept the present output as the snapshots
 	@$(BIN)/pytest -q --snapshot-update $(TESTS)
+
+.PHONY: sdks
+sdks: .venv-sdk/ready ## install the providers' own clients, for the tests that need them
+
+.PHONY: model
+model: .venv-model/ready ## install a small language model, for the tests that need one
 
 .PHONY: build
 build: $(READY) ## wheel and sdist in dist/
@@ -83,7 +96,7 @@ pins: ## resolve requirements/dev.txt anew to the newest versions
 
 .PHONY: clean
 clean: ## remove everything that these targets made
-	@rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	@rm -rf .venv .venv-sdk .venv-model dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the virtual environment --------------------------------------------------------------------------------
@@ -121,4 +134,14 @@ $(READY): $(PINNED) pyproject.toml
 		uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . && \
 		said=$$(uv pip check --python $(BIN)/python 2>&1); \
 	fi || { echo "$$said"; echo "the install failed; if a pin is missing or too old, run 'make pins'"; exit 1; } >&2
+	@touch $@
+
+# Venvs for the tests that need more than a fresh clone has. Without them those tests are skipped, and say so.
+.venv-sdk/ready: requirements/sdks.txt
+.venv-model/ready: requirements/model.txt
+.venv-sdk/ready .venv-model/ready:
+	@echo "making $(@D) from the pinned versions"
+	@rm -rf $(@D)
+	@$(FIND_PYTHON); "$$python" -m venv $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check install -qq --no-deps -r $<
 	@touch $@

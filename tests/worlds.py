@@ -1,7 +1,7 @@
 """A model's service for tests: replies given one by one, and a cassette of what was asked of it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +67,17 @@ class Scripted:
         self.calls: list[HttpCall] = []
         self.interactions: list[Interaction] = []
 
-    async def send(self, call: HttpCall) -> HttpReply:
+    async def send(
+        self, call: HttpCall, *, gap: int, time: int, heard: Callable[[bytes], None] | None = None
+    ) -> HttpReply:
         self.calls.append(call)
         reply = self._replies.pop(0)
         if isinstance(reply, Exception):
             raise reply
         began = 1000 * len(self.interactions)
         self.interactions.append(Interaction(call, reply, start=began, end=began + 700))
+        if heard is not None and reply.status == 200:
+            heard(reply.body)
         return reply
 
 

@@ -35,7 +35,7 @@ def player(*calls: HttpCall) -> Player:
 
 
 def play(on: Player, asked: HttpCall) -> int:
-    return int(StepClock().run(on.send(asked)).body)
+    return int(StepClock().run(on.send(asked, gap=0, time=0)).body)
 
 
 def miss(on: Player, asked: HttpCall) -> dict[str, Any]:

@@ -171,7 +171,6 @@ HOOK_PAIRS: dict[str, tuple[Any, Any]] = {
     "function": ("watch", "look"),
     "source": ("sha256:0", "sha256:1"),
     "timeout": (1000, 2000),
-    "order": (0, 1),
 }
 
 
@@ -272,9 +271,3 @@ ELSEWHERE: dict[str, Unseen] = {
     "replay.redact.pattern": _redaction(pattern="[0-9]+"),
     "replay.volatile": _unseen(CASSETTE, "replay", "volatile", [], ["date"]),
 }
-
-DEAD = {
-    "tools.agent.effect": "a child goes on from its own journal, whatever its effect",
-    "tools.agent.timeout": "the effect that runs a child does not hold it",
-}
-"""Keys that change nothing anywhere."""

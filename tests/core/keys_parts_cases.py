@@ -148,6 +148,8 @@ def common(kind: str) -> dict[str, Key]:
     }
     if kind == "mcp":
         del found["description"]
+    if kind == "agent":  # it goes on where its own journal ends
+        del found["effect"]
     return {f"tools.{kind}.{key}": case for key, case in found.items()}
 
 
@@ -199,6 +201,15 @@ PARTS = {
         lambda run: _child(run).params,
         ({}, {"team": "sales"}),
     ),
+    "tools.agent.timeout": _of(
+        "agent",
+        "timeout",
+        1000,
+        2000,
+        whole(called(call_of("agent")), DONE),
+        lambda run: _child(run).parent.share.time,
+        (1000, 2000),
+    ),
 }
 
 FAILED = Failed(Fault("policy.denied", "it threw"))
@@ -219,6 +230,13 @@ HOOKS = {
     "hooks": Key({"hooks": []}, {"hooks": [hook("on_input")]}, whole(DONE), lambda run: len(run.of(HookAsked)), (0, 1)),
     "hooks.id": _hook("id", "watch", "guard", lambda run: _asked_hook(run).hook, ("watch", "guard")),
     "hooks.at": _hook("at", "on_input", "on_output", lambda run: _asked_hook(run).point, ("on_input", "on_output")),
+    "hooks.order": Key(
+        {"hooks": [hook("on_input"), hook("on_input", id="other", order=1)]},
+        {"hooks": [hook("on_input", order=2), hook("on_input", id="other", order=1)]},
+        whole(DONE),
+        lambda run: [asked.hook for asked in run.of(HookAsked)],
+        (["watch", "other"], ["other", "watch"]),
+    ),
     "hooks.on_failure": _hook("on_failure", "continue", "deny", code, (None, "policy.denied")),
 }
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentrun.core.arguments import MAX_BYTES, MAX_DEPTH, MAX_MESSAGE, hidden_tools, offered_tools, parsed
+from agentrun.core.arguments import MAX_BYTES, MAX_DEPTH, hidden_tools, offered_tools, parsed
 from agentrun.core.effects import OfferedTool
 from agentrun.core.facts import Parent
 from agentrun.core.facts_base import Share
@@ -240,7 +240,7 @@ def test_values_are_not_shown() -> None:
 
 def test_messages_are_bounded() -> None:
     found = refused("weather", json.dumps({"city": "x", "days": 1, "k" * 5000: 1}))
-    assert len(found.told) == MAX_MESSAGE + len("tool.invalid_arguments: ")
+    assert len(found.told) == 300 + len("tool.invalid_arguments: ")
 
 
 @pytest.mark.parametrize(("arguments", "field"), [("{}", "city"), ('{"city": 7}', "days"), ('{"days": 1}', "city")])
@@ -294,6 +294,14 @@ def test_depth_of_agents(depth: int, code: str | None) -> None:
     assert (found.code if found else None) == code
     if found:
         assert found.fields == {"tool": "helper", "reason": "depth", "limit": 3}
+
+
+def test_one_level_of_agents() -> None:
+    given = agent()
+    flat = replace(given, limits=replace(given.limits, depth=1))
+    assert refusal("helper", '{"message": "x"}', flat) is None
+    child = replace(STARTED, parent=Parent("run-0", "c1.0", 1, Share()))
+    assert refused("helper", '{"message": "x"}', flat, started=child).fields["limit"] == 1
 
 
 def test_arguments_of_an_agent() -> None:

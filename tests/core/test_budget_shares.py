@@ -12,9 +12,9 @@ from agentrun.core import act
 from agentrun.core.budget import allowance
 from agentrun.core.effects import RunChild
 from agentrun.core.evolve import fold
-from agentrun.core.facts import ModelAsked, Parent, RunResumed, WorkLost
+from agentrun.core.facts import CancelRequested, ModelAsked, Parent, RunResumed, WorkLost
 from agentrun.core.facts_base import Fault, Share
-from agentrun.core.facts_calls import ChildStarted, ChildSuspended, Spent, ToolFinished
+from agentrun.core.facts_calls import CallSettled, ChildStarted, ChildSuspended, Spent, ToolFinished
 from agentrun.core.messages import Text
 from agentrun.core.package import Package
 
@@ -145,6 +145,22 @@ def test_a_lost_child_goes_on_with_its_share() -> None:
     assert (outcome.tokens, outcome.tool_calls) == (57, 1), "started twice, counted once"
 
 
+@pytest.mark.parametrize("how", ["sibling", "run"])
+def test_a_child_that_is_not_waited_for_costs_its_share(how: str) -> None:
+    """What it used is not known: all that it was given."""
+    tools = {"stop": tool(aborts_siblings=True)}
+    given = parent((), tools, tokens=1000, cost=2000, tool_calls=9)
+    names = ("a", "stop") if how == "sibling" else ("a",)
+    run = Run(given, called(*asks(*names)), said("Yes."), pick=lambda count: count - 1)
+    run.until(ChildStarted)
+    if how == "run":
+        run.add(CancelRequested("somebody"))
+    run.finish()
+    assert shares(run) == [Share(975, 1865, 30_000, 9 - len(names))]
+    meter = run.state.meter
+    assert (meter.tokens, meter.cost, meter.tool_calls) == (1000, 2000, 9)
+
+
 def sleeps(times: int, spent: Spent) -> Any:
     """A child that waits for somebody so many times before it is done."""
     left = [times]
@@ -203,3 +219,15 @@ def test_children_never_exceed_their_parent(
     own = run.of(ModelAsked)
     assert outcome.tokens <= max(tokens, 25 * len(own))
     assert outcome.cost <= max(cost, 135 * len(own))
+
+
+def test_a_child_whose_result_is_supplied_is_charged_its_share() -> None:
+    run = Run(parent(tokens=1025), called(*asks("a")), said("Yes."))
+    run.until(ChildStarted)
+    for fact in (RunResumed("sha256:0"), WorkLost("c1.0")):
+        run.add(fact)
+    share = next(call.share for call in run.state.calls)
+    assert share is not None
+    before = run.state.meter.tokens
+    run.add(CallSettled("c1.0", "result", "Ada", (Text("done"),)))
+    assert run.state.meter.tokens - before == share.tokens

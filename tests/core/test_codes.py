@@ -16,7 +16,7 @@ from agentrun.core.facts import ModelAsked, Record, RunStopped
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import CallCancelled, CallRefused, ToolFinished
 from agentrun.core.messages import Text, ToolResult
-from agentrun.core.output import refuse_unusable
+from agentrun.core.sound import refuse_unsound
 from agentrun.core.state import State
 from agentrun.errors import CODES, TOOL_RESULTS, PackageError, StorageError, code_of
 
@@ -159,7 +159,7 @@ def test_recovery_failed() -> None:
 
 def test_package_invalid() -> None:
     with pytest.raises(PackageError) as caught:
-        refuse_unusable(package(output={"schema": {"type": "nothing"}}).output)
+        refuse_unsound(package(output={"schema": {"type": "nothing"}}))
     assert (caught.value.code, caught.value.fields) == ("package.invalid", {"pointer": "/output/schema"})
     assert (caught.value.retry, caught.value.exit_code) == ("host", 2)
 

@@ -6,7 +6,6 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.core import decide as decide_module
 from agentrun.core import think
 from agentrun.core.decide import decide
 from agentrun.core.effects import Deliver
@@ -18,7 +17,7 @@ from agentrun.core.messages import Usage, User, words
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.core.state import State
-from agentrun.core.steps import Wait
+from agentrun.core.steps import Next, Wait
 
 from ..packages import ROUTE, TRIAGE, package, typed
 from .script import SINK, STARTED, Run, called, hook, rule, said, tool
@@ -128,11 +127,13 @@ def test_turns(turns: int) -> None:
 def test_turns_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A core that counts a turn too few is noticed."""
     agent = typed(budgets={"turns": 2}, output={"repairs": 10})
-    real = think.think
-    for module in (think, decide_module):
-        monkeypatch.setattr(
-            module, "think", lambda package, state: real(package, replace(state, turns=state.turns - 1))
-        )
+    real = think._out_of_turns
+
+    def generous(package: Package, state: State) -> Next:
+        return think._fit(package, state) if state.turns == package.budgets.turns else real(package, state)
+
+    assert not exceeds(2, agent)
+    monkeypatch.setattr(think, "_out_of_turns", generous)
     assert exceeds(2, agent)
 
 
@@ -181,14 +182,16 @@ def test_grace(grace: int) -> None:
     run = Run(agent, *(called(("a", f'{{"q": "{turn}"}}')) for turn in range(2)), said("Done."))
     run.finish()
     (fact,) = run.of(ModelTold)
-    assert (fact.why, words(fact.messages[0].parts)[:12]) == ("wrap_up", f"{grace} turns are")
+    assert (fact.why, words(fact.messages[0].parts)[:12]) == ("wrap_up", f"{grace} turns are ")
     told_first = next(request.turn for request in run.requests if fact.messages[0] in tuple(request.request.messages))
     assert told_first == 3 - grace + 1
 
 
 def test_no_grace() -> None:
     agent = package(budgets={"turns": 1}, tools={"a": tool()}, policy=ALLOW)
-    assert Run(agent, said("Done.")).of(ModelTold) == []
+    run = Run(agent, said("Done."))
+    run.finish()
+    assert run.of(ModelTold) == []
 
 
 def test_failure() -> None:

@@ -10,14 +10,15 @@ from msgspec.structs import replace
 from agentrun.canon import compact, text_hash
 from agentrun.core.evolve import evolve, fold
 from agentrun.core.facts import Earlier, ReplyDiscarded
+from agentrun.core.facts_gates import Modify
 from agentrun.core.guards import sign
 from agentrun.core.messages import Reply
 from agentrun.core.tally import fnv1a
 from agentrun.errors import code_of
 
 from ..packages import package
-from .guarded import TOOLS, agent, ends, only, passes, trips
-from .script import STARTED, Run, called, said
+from .guarded import OFF, TOOLS, agent, ends, only, passes, trips
+from .script import STARTED, Run, called, hook, said
 
 # repeated_batch
 
@@ -93,6 +94,14 @@ def test_final_answers_do_not_count() -> None:
     run = Run(only(stagnation=1), said("Done."))
     run.finish()
     assert run.state.detector.texts.totals() == {}
+
+
+def test_a_hook_that_rewords_does_not_hide_stagnation() -> None:
+    given = package(
+        tools=TOOLS, policy={"default": "allow"}, guards=OFF | {"stagnation": 2}, hooks=[hook("after_model")]
+    )
+    run = Run(given, *hums("A", "A", "A"), said("Done."), hooks={"watch": Modify("A, with a footer")})
+    assert run.finish().fields == {"hash": fnv1a("A"), "count": 3, "limit": 2}
 
 
 def test_texts_of_earlier_runs() -> None:

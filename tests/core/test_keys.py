@@ -1,7 +1,6 @@
 """Every key of a package changes what a run does, or is acted on by another part that is named."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from msgspec import Struct, inspect
@@ -12,12 +11,12 @@ from agentrun.core.package import Package
 
 from ..packages import package
 from .keys_cases import KEYS
-from .keys_elsewhere_cases import DEAD, ELSEWHERE, HANDED, Handed, Unseen
-from .keys_parts_cases import PARTS_KEYS, call_of, crashed, with_tool
+from .keys_elsewhere_cases import ELSEWHERE, HANDED, Handed, Unseen
+from .keys_parts_cases import PARTS_KEYS, call_of, with_tool
 from .keys_plays_cases import DONE, Key, whole
 from .script import Run, called
 
-ACTED_ON: dict[str, Key] = {key: case for key, case in {**KEYS, **PARTS_KEYS}.items() if key not in DEAD}
+ACTED_ON: dict[str, Key] = {**KEYS, **PARTS_KEYS}
 
 
 def keys_of(type_: inspect.Type, prefix: str) -> Iterator[str]:
@@ -64,7 +63,7 @@ def _has_parts(values: object) -> bool:
 
 
 def test_every_key_has_its_place() -> None:
-    places = [*ACTED_ON, *HANDED, *ELSEWHERE, *DEAD]
+    places = [*ACTED_ON, *HANDED, *ELSEWHERE]
     assert len({*places}) == len(places), "a key has one place"
     assert {*ALL} == {*places}
     assert len({*ALL}) == len(ALL)
@@ -135,19 +134,6 @@ def _merged(changes: dict[str, dict[str, object]]) -> dict[str, object]:
 
 def _played(agent: Package) -> Run:
     return whole(called(call_of("python")), DONE)(agent)
-
-
-@pytest.mark.parametrize("key", DEAD)
-@pytest.mark.xfail(reason="nothing acts on these keys", raises=AssertionError)
-def test_dead_key(key: str) -> None:
-    """A key that changes nothing is a defect; this says so until it does something or is gone."""
-    name = key.rpartition(".")[2]
-    values: tuple[Any, Any] = {"effect": ("read", "at_most_once"), "timeout": (1000, 2000)}[name]
-    one, two = (package(**with_tool("agent", **{name: value})) for value in values)
-    if differing(one, two) != {key}:
-        pytest.fail("the packages must differ in the key")
-    plays = (whole(called(call_of("agent")), DONE), crashed("agent"))
-    assert any(play(one).effects != play(two).effects for play in plays)
 
 
 def test_key_planted(monkeypatch: pytest.MonkeyPatch) -> None:

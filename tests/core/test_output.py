@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.core import output as module
-from agentrun.core.output import MAX_ERROR, MAX_ERRORS, Broken, Kept, check, parse, refuse_unusable
+from agentrun.core.output import MAX_ERRORS, Broken, Kept, check, parse
 from agentrun.core.package import Output
 from agentrun.core.schemas import validator
-from agentrun.errors import PackageError
 
 from ..packages import TRIAGE
 
@@ -57,7 +56,7 @@ def test_errors_are_bounded() -> None:
     ten = broken(check(json.dumps(["x"] * 10), contract({"type": "array", "items": {"type": "integer"}})))
     assert len(ten) == MAX_ERRORS
     (long,) = broken(check("{}", contract({"type": "object", "required": ["k" * 1000]})))
-    assert len(long) == MAX_ERROR
+    assert len(long) == 300
 
 
 def test_size() -> None:
@@ -154,27 +153,6 @@ def test_agrees_with_a_strict_reader(text: str) -> None:
         assert isinstance(parse(text, max_bytes=1000, max_depth=24), Broken)
     else:
         assert parse(text, max_bytes=1000, max_depth=24) == Kept(expected)
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "nonsense"},
-        {"$ref": "https://example.com/x.json"},
-        {"$ref": "file:///etc/hostname"},
-        {"type": "string", "pattern": "(?=a)b"},
-    ],
-)
-def test_unusable_schema(schema: dict[str, Any]) -> None:
-    with pytest.raises(PackageError) as caught:
-        refuse_unusable(contract(schema))
-    assert caught.value.code == "package.invalid"
-    assert caught.value.fields == {"pointer": "/output/schema"}
-
-
-def test_usable_schema() -> None:
-    refuse_unusable(contract(TRIAGE))
-    refuse_unusable(msgspec.structs.replace(contract({}), schema=None))
 
 
 @pytest.mark.parametrize("n", [10**20, -(10**400), 10**4000])

@@ -285,9 +285,12 @@ def test_a_call_that_cannot_be_made_is_not_counted() -> None:
     assert run.ran == ["c1.1"]
 
 
-def test_a_deferred_call_sees_those_that_ran_meanwhile() -> None:
+@pytest.mark.parametrize(("limit", "ran"), [(1, ["c1.1"]), (2, ["c1.1", "c1.0"])])
+def test_a_deferred_call_sees_those_that_ran_meanwhile(limit: int, ran: list[str]) -> None:
+    """So many refunds, whichever came first; what ran is not counted twice."""
     later = rule("defer", "refund", when="args.q == '1' && spend.time < 15")
-    given = agent(ONE_REFUND, later, default="allow")
+    enough = rule("deny", "refund", when=f"has(calls.refund) && calls.refund >= {limit}")
+    given = agent(enough, later, default="allow")
     given = replace(given, tools={"refund": replace(given.tools["refund"], parallel=True)})
     calls = called(("refund", '{"q":"1"}'), ("refund", '{"q":"2"}'))
     run = Run(given, calls, said("Done."), takes=10)
@@ -296,7 +299,15 @@ def test_a_deferred_call_sees_those_that_ran_meanwhile() -> None:
     assert run.ran == ["c1.1"]
     run.add(RunResumed("sha256:0"))
     run.finish()
-    assert run.ran == ["c1.1"], "one refund, whichever came first"
+    assert run.ran == ran
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_so_many_refunds(limit: int) -> None:
+    enough = rule("deny", "refund", when=f"has(calls.refund) && calls.refund >= {limit}")
+    run = Run(agent(enough, default="allow"), called(*[("refund", f'{{"q":"{n}"}}') for n in range(5)]), said("Done."))
+    run.finish()
+    assert run.ran == [f"c1.{n}" for n in range(limit)]
 
 
 def test_spend_within_a_batch() -> None:

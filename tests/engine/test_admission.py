@@ -12,7 +12,7 @@ from agentrun.errors import RequestError
 
 from ..packages import package
 
-PICTURE = Image("image/png", "sha256:0")
+PICTURE = Image("image/png", "sha256:0", 1)
 PARAMS = {
     "team": {"type": "string", "default": "support"},
     "size": {"type": "integer", "minimum": 1},

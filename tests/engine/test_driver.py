@@ -1,206 +1,221 @@
 """The loop, with ports that go wrong."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from agentrun.core.effects import AskModel
+from agentrun.core.decide import Next, decide
+from agentrun.core.effects import Effect
 from agentrun.core.evolve import fold
-from agentrun.core.facts import Fact, ModelAsked, ModelFailed, ModelReplied, Record, RunStopped
-from agentrun.core.outcome import Outcome
+from agentrun.core.facts import (
+    CancelRequested,
+    Fact,
+    ModelAsked,
+    RunStopped,
+    TimePassed,
+    kind_of,
+)
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.outcome import Outcome, Suspended, outcome_of
+from agentrun.core.package import Package
 from agentrun.core.state import State
-from agentrun.engine.assemble import _at_once
-from agentrun.engine.clock import ReplayClock, SystemClock
-from agentrun.engine.crew import SingleCrew
-from agentrun.engine.driver import commit, drive
-from agentrun.engine.models import Models
-from agentrun.errors import CassetteError, InternalError, StorageError
+from agentrun.engine import driver
+from agentrun.engine.driver import Log, drive
+from agentrun.engine.system_clock import SystemClock
+from agentrun.engine.task_crew import TaskCrew
+from agentrun.errors import PolicyError, StorageError
 from agentrun.journal.memory import MemoryJournal
-from agentrun.providers.registry import codec_for
+from agentrun.testing import FailingJournal
 
-from ..core.script import STARTED, said
-from ..packages import ROUTE, package, typed
-from ..worlds import BAD, GOOD, Scripted, completion, live
+from ..core.script import called, rule, said, tool, writing
+from ..packages import package, typed
+from ..worlds import BAD, GOOD
+from .driven import Driven
 
-CLOCK = ReplayClock(1000)
-
-
-class FullDisk(MemoryJournal):
-    """Fails at the nth append."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__()
-        self._at = at
-
-    def append(self, record: Record) -> None:
-        if record.seq == self._at:
-            raise StorageError("storage.failed", "no space left", fields={"errno": 28})
-        super().append(record)
-
-
-def started(journal: MemoryJournal) -> MemoryJournal:
-    commit(journal, CLOCK, State(), STARTED)
-    return journal
-
-
-def crew(sender: Scripted) -> SingleCrew:
-    return SingleCrew(Models(sender, codec_for).perform)
-
-
-def finish(journal: MemoryJournal, sender: Scripted) -> Outcome:
-    return _at_once(drive(typed(), journal, crew(sender), CLOCK))
+TOOLS = package(tools={"look": tool(), "pay": writing()}, policy={"default": "allow"})
 
 
 def test_intent_before_effect() -> None:
-    journal = started(MemoryJournal())
-    seen: list[list[str]] = []
-
-    async def perform(effect: AskModel) -> Fact:
-        seen.append([type(record.fact).__name__ for record in journal.records()])
-        return ModelReplied(effect.id, effect.turn, effect.attempt, said(GOOD))
-
-    _at_once(drive(typed(), journal, SingleCrew(perform), CLOCK))
-    assert seen == [["RunStarted", "ModelAsked"]]
+    run = Driven(TOOLS, called("pay"), said("Done.")).begun()
+    run.finish()
+    assert [(effect, facts[-1]) for effect, facts in run.seen] == [
+        ("m1.1", "model_asked"),
+        ("c1.0", "tool_started"),
+        ("m2.1", "model_asked"),
+    ]
 
 
-@pytest.mark.parametrize("at", [2, 3, 4, 5])
+REPAIRED = (said(BAD), said(GOOD))
+
+
+@pytest.mark.parametrize("at", range(2, 9))
 def test_no_effect_without_its_intent(at: int) -> None:
     """Whichever record cannot be written: nothing is sent whose intent is not in the journal."""
-    journal, sender = started(FullDisk(at)), Scripted([completion(BAD), completion(GOOD)])
-    with pytest.raises(StorageError):
-        finish(journal, sender)
-    written = [record.fact for record in journal.records()]
-    assert len(written) == at - 1
-    assert len(sender.calls) == sum(isinstance(fact, ModelAsked) for fact in written)
+    run = Driven(typed(), *REPAIRED, journal=FailingJournal(at)).begun()
+    with pytest.raises(StorageError, match=r"storage\.failed"):
+        run.finish()
+    assert len(run.facts()) == at - 1
+    assert len(run.seen) == sum(isinstance(fact, ModelAsked) for fact in run.facts())
+    assert not run.at_once, "nothing is left running"
+
+
+def test_no_effect_without_its_intent_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that writes intents afterwards is noticed."""
+    run = Driven(typed(), *REPAIRED).begun()
+    monkeypatch.setattr(driver, "intent", lambda effect: TimePassed())
+    run.finish()
+    assert run.seen[0][1][-1] != "model_asked"
 
 
 def test_goes_on_where_the_journal_ends() -> None:
     """Cut after any record at which nothing is under way: the rest of the run is the same to the byte."""
-    whole = started(MemoryJournal())
-    replies = [completion(BAD), completion(GOOD)]
-    outcome = finish(whole, Scripted(replies))
-    for length in range(1, len(whole.records()) + 1):
+    whole = Driven(typed(), *REPAIRED).begun()
+    outcome = whole.finish()
+    cuts = 0
+    for length in range(1, len(whole.facts()) + 1):
         part = MemoryJournal()
-        for record in whole.records()[:length]:
+        for record in whole.journal.records()[:length]:
             part.append(record)
         if fold(part.records()).phase == "asking":
             continue
+        cuts += 1
         sent = sum(isinstance(record.fact, ModelAsked) for record in part.records())
-        assert finish(part, Scripted(replies[sent:])) == outcome
-        assert part.text() == whole.text()
-
-
-def test_illegal_fact_is_not_written() -> None:
-    journal = started(MemoryJournal())
-    before = journal.text()
-    with pytest.raises(StorageError, match=r"recovery\.failed"):
-        commit(journal, CLOCK, fold(journal.records()), STARTED)
-    assert journal.text() == before
+        assert Driven(typed(), *REPAIRED[sent:], journal=part).finish() == outcome
+        assert part.text() == whole.journal.text()
+    assert cuts == 6
 
 
 def test_waits_for_nobody() -> None:
-    """A journal that ends inside a call, and nobody to perform it: an error, not an endless loop."""
-    journal = started(MemoryJournal())
-    commit(journal, CLOCK, fold(journal.records()), ModelAsked("m1.1", 1, 1, "r", 0))
-    with pytest.raises(InternalError, match=r"m1\.1"):
-        finish(journal, Scripted([]))
-    with pytest.raises(InternalError, match="nothing"):
-        finish(MemoryJournal(), Scripted([]))
+    """A journal that ends inside a request, and nobody to perform it: an error, not an endless loop."""
+    run = Driven(typed()).begun()
+    run.log().commit(ModelAsked("m1.1", 1, 1, "r", 0))
+    outcome = run.finish()
+    assert isinstance(outcome, Outcome)
+    assert (outcome.code, outcome.status) == ("internal", "failed")
+    assert "m1.1" in (outcome.fault.message if outcome.fault else "")
+    with pytest.raises(StorageError, match=r"recovery\.failed"):
+        Driven(typed()).finish()
 
 
-class WideCrew(SingleCrew):
-    """Has room for two."""
+def test_waits_for_nobody_until_a_deadline() -> None:
+    """With a time budget too, and at once."""
+    run = Driven(package(budgets={"time": 60_000})).begun()
+    run.log().commit(ModelAsked("m1.1", 1, 1, "r", 0))
+    outcome = run.finish()
+    assert isinstance(outcome, Outcome)
+    assert (outcome.code, run.clock.now()) == ("internal", 1000)
 
-    @property
-    def free(self) -> int:
-        return super().free + 1
+
+def test_suspended() -> None:
+    asking = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [rule("ask", "pay")]})
+    run = Driven(asking, called("pay")).begun()
+    waiting = run.finish()
+    assert isinstance(waiting, Suspended)
+    assert [question.target for question in waiting.questions] == ["pay"]
+    assert kind_of(run.facts()[-1]) == "approval_asked"
 
 
-def test_waits_for_what_is_under_way() -> None:
-    journal, sender = started(MemoryJournal()), Scripted([completion(GOOD)])
-    outcome = _at_once(drive(typed(), journal, WideCrew(Models(sender, codec_for).perform), CLOCK))
-    assert outcome.status == "completed"
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 9])
+def test_width(width: int) -> None:
+    calls = tuple(("look", f'{{"q": "{n}"}}') for n in range(5))
+    run = Driven(TOOLS, called(*calls), said("Done."), width=width, takes=10).begun()
+    run.finish()
+    assert run.most == min(width, 5)
+    assert run.clock.now() == 1000 + 20 + 10 * -(-5 // width), "and no less than that at once"
 
 
 def test_in_an_event_loop() -> None:
     """The driver is a plain coroutine: it also runs where effects do take time."""
 
-    async def perform(effect: AskModel) -> Fact:
-        await asyncio.sleep(0)
-        return ModelReplied(effect.id, effect.turn, effect.attempt, said(GOOD))
+    async def main(width: int) -> Outcome | Suspended:
+        run = Driven(TOOLS, called(("look", '{"q": "1"}'), ("look", '{"q": "2"}')), said("Done.")).begun()
+        clock = SystemClock()
 
-    outcome = asyncio.run(drive(typed(), started(MemoryJournal()), SingleCrew(perform), CLOCK))
-    assert outcome.status == "completed"
-    with pytest.raises(InternalError, match="waited for the outside world"):
-        _at_once(drive(typed(), started(MemoryJournal()), SingleCrew(perform), CLOCK))
+        async def perform(effect: Effect) -> Fact:
+            await asyncio.sleep(0.001)
+            return run.answer(effect)
 
+        return await drive(TOOLS, Log(run.journal, clock), TaskCrew(perform, width=width, clock=clock))
 
-# --- models ------------------------------------------------------------------------------------------------
-
-
-def ask(sender: Scripted, **changes: Any) -> Any:
-    from agentrun.core.decide import Perform, decide
-
-    agent = package(**changes)
-    state = fold(started(MemoryJournal()).records())
-    decided = decide(agent, state)
-    assert isinstance(decided, Perform)
-    return _at_once(Models(sender, codec_for).perform(decided.effects[0]))
+    for width in (1, 2):
+        outcome = asyncio.run(main(width))
+        assert isinstance(outcome, Outcome)
+        assert (outcome.answer, outcome.tool_calls) == ("Done.", 2)
 
 
-def test_model_replied() -> None:
-    call = {"id": "call_1", "function": {"name": "t", "arguments": "{}"}}
-    fact = ask(Scripted([completion("x", "tool_calls", tool_calls=[call])]))
-    assert isinstance(fact, ModelReplied)
-    assert (fact.effect, fact.turn, fact.attempt) == ("m1.1", 1, 1)
-    assert [call.id for call in fact.reply.message.calls] == ["c1.0"]
+# --- our own bugs ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (CassetteError("cassette.miss", "no", fields={"nearest": 1}, hint="h"), "cassette.miss"),
-        (ValueError("secret"), "internal"),
-        (RecursionError(), "internal"),
-        (MemoryError(), "internal"),
-    ],
-)
-def test_boundary_never_raises(error: Exception, code: str) -> None:
-    fact = ask(Scripted([error]))
-    assert isinstance(fact, ModelFailed)
-    assert fact.fault.code == code
-    assert "secret" not in fact.fault.message
-    if isinstance(error, CassetteError):
-        assert (fact.fault.fields, fact.fault.hint) == ({"nearest": 1}, "h")
+def broken_at(number: int, error: BaseException, *, for_good: bool = False) -> Callable[[Package, State], Next]:
+    """A `decide` that raises the nth time it is asked."""
+    asked = 0
+
+    def deciding(agent: Package, state: State) -> Next:
+        nonlocal asked
+        asked += 1
+        if asked == number or (for_good and asked > number):
+            raise error
+        return decide(agent, state)
+
+    return deciding
 
 
-def test_boundary_covers_the_codec() -> None:
-    fact = ask(Scripted([]), model={"routes": [ROUTE | {"options": {"model": "x"}}]})
-    assert fact.fault.code == "package.invalid"
-    fact = ask(Scripted([]), model={"routes": [ROUTE | {"provider": "nobody"}]})
-    assert fact.fault.code == "provider.not_found"
+@pytest.mark.parametrize("for_good", [False, True])
+@pytest.mark.parametrize("number", range(1, 8))
+def test_decide_that_raises(number: int, for_good: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Driven(typed(), *REPAIRED, takes=5).begun()
+    monkeypatch.setattr(driver, "decide", broken_at(number, ValueError("secret"), for_good=for_good))
+    outcome = run.finish()
+    assert isinstance(outcome, Outcome)
+    assert (outcome.code, outcome.fields, outcome.exit_code) == ("internal", {"error": "ValueError"}, 70)
+    assert outcome == outcome_of(fold(run.journal.records()))
+    assert sum(isinstance(fact, RunStopped) for fact in run.facts()) == 1
+    assert b"secret" not in run.journal.text()
+    assert not run.at_once
 
 
-def test_bug_in_the_world_still_ends_the_run() -> None:
-    journal = live(package(), Scripted([ValueError("x")]))
-    *_, last = journal.records()
-    assert isinstance(last.fact, RunStopped)
-    assert last.fact.fault is not None
-    assert last.fact.fault.code == "internal"
+def test_decide_that_raises_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is over: its outcome stays what it is."""
+    whole = Driven(typed(), *REPAIRED).begun()
+    outcome = whole.finish()
+    run = Driven(typed(), *REPAIRED).begun()
+    monkeypatch.setattr(driver, "decide", broken_at(8, ValueError()))
+    assert run.finish() == outcome
+    assert run.journal.text() == whole.journal.text()
 
 
-# --- clocks ------------------------------------------------------------------------------------------------
+def test_an_error_keeps_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Driven(package(), said("Done.")).begun()
+    error = PolicyError("policy.denied", "no", hint="ask", fields={"rules": ["r1"]})
+    monkeypatch.setattr(driver, "decide", broken_at(2, error))
+    outcome = run.finish()
+    assert isinstance(outcome, Outcome)
+    assert outcome.fault == Fault("policy.denied", "no", {"rules": ["r1"]}, "ask")
 
 
-def test_replay_clock() -> None:
-    clock = ReplayClock(5000)
-    assert clock.now() == 5000
-    clock.move_to(700)
-    assert clock.now() == 5700
-    clock.move_to(300)
-    assert clock.now() == 5700, "never backwards"
+def test_the_host_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded as a cancellation, and passed on."""
+    run = Driven(package(), said("Done.")).begun()
+    monkeypatch.setattr(driver, "decide", broken_at(2, KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        run.finish()
+    requested, stopped = run.facts()[-2:]
+    assert requested == CancelRequested("host")
+    assert isinstance(stopped, RunStopped)
+    assert stopped.fault is not None
+    assert (stopped.fault.code, stopped.fault.fields) == ("cancelled", {"by": "host"})
 
 
-def test_system_clock() -> None:
-    assert 1_700_000_000_000 < SystemClock().now() < 10**14
+def test_assertions_are_bugs_too() -> None:
+    """A fact that nobody waits for leaves its effect open: that is said, not waited out."""
+
+    class Confused(Driven):
+        def answer(self, effect: Any) -> Fact:
+            return ToolFinished("c9.9", ())
+
+    outcome = Confused(package()).begun().finish()
+    assert isinstance(outcome, Outcome)
+    assert outcome.code == "internal"

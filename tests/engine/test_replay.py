@@ -116,7 +116,7 @@ def test_provider_failure(tape: Path) -> None:
 def test_waits_between_attempts_take_no_time(tape: Path) -> None:
     """The wait is decided again and jumped over; the tape's own moments come first."""
     agent = package()
-    failures = [failure(503), failure(503, retry_after="9")]
+    failures = [failure(503), failure(429, retry_after="9")]
     done = replay(agent, record(tape, agent, *failures, completion("ok")))
     assert (done.outcome.answer, done.exit_code, done.unused) == ("ok", 0, None)
     planned = [(record, record.fact) for record in done.journal if isinstance(record.fact, RetryPlanned)]

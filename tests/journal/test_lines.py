@@ -37,6 +37,7 @@ def test_round_trip() -> None:
 @given(st.lists(ANY_FACT, max_size=3))
 def test_any_fact(facts: list[Fact]) -> None:
     """What is written is read, whatever the facts say."""
+    facts = [RunResumed(fact.package) if isinstance(fact, RunResumed) else fact for fact in facts]  # rules of today
     made = journal(started(), *facts)
     assert tuple(read(made.text().split(b"\n")[:-1], made.head)) == made.records()
 

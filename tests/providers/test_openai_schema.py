@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from agentrun.providers.openai_schema import is_strict
+from agentrun.providers.openai_schema import MAX_LEVELS, MAX_VALUES, is_strict
 
 from ..packages import TRIAGE
 
+TEXT = {"type": "string"}
 CLOSED = {"type": "object", "additionalProperties": False, "required": ["a"]}
 
 
@@ -20,8 +21,11 @@ def closed(**properties: Any) -> dict[str, Any]:
     [
         TRIAGE,
         closed(),
-        closed(a={"type": "string", "description": "text"}, b={"type": "array", "items": closed(c={"enum": [1, 2]})}),
-        closed(a={"anyOf": [{"type": "null"}, closed(b={"const": 1})]}),
+        closed(
+            a={"type": "string", "description": "text"},
+            b={"type": "array", "items": closed(c={"type": "integer", "enum": [1, 2]})},
+        ),
+        closed(a={"anyOf": [{"type": "null"}, closed(b={"type": "integer", "const": 1})]}),
         closed(a={**closed(b={"type": "string"}), "type": ["object", "null"]}),
     ],
 )
@@ -35,18 +39,42 @@ def test_strict(schema: dict[str, Any]) -> None:
         {},
         {"type": "array", "items": {"type": "string"}},
         {"type": "object", "properties": {}},
-        {**closed(a={}), "required": []},
-        {**closed(a={}), "required": ["a", "b"]},
-        {**closed(a={}), "additionalProperties": True},
-        {**closed(a={}), "anyOf": [{}]},
+        {**closed(a=TEXT), "required": []},
+        {**closed(a=TEXT), "required": ["a", "b"]},
+        {**closed(a=TEXT), "additionalProperties": True},
+        {**closed(a=TEXT), "anyOf": [TEXT]},
+        closed(a={}),
+        closed(a={"enum": [1, 2]}),
+        closed(a={"const": 1}),
+        closed(a={"type": "array"}),
+        closed(a={"type": ["array", "null"]}),
+        closed(a={"type": "string", "items": TEXT}),
         closed(a={"type": "string", "minLength": 1}),
         closed(a={"type": "array", "items": {"type": "object"}}),
         closed(a={"type": "array", "items": True}),
-        closed(a={"anyOf": [{"type": "object", "properties": {"b": {}}}]}),
-        closed(a={"properties": {"b": {}}}),
-        closed(a={**closed(b={}), "type": ["object", "null"], "required": []}),
+        closed(a={"anyOf": [{"type": "object", "properties": {"b": TEXT}}]}),
+        closed(a={"anyOf": [TEXT], "properties": {"b": TEXT}}),
+        closed(a={**closed(b=TEXT), "type": ["object", "null"], "required": []}),
         closed(a={"$ref": "#/$defs/x"}),
     ],
 )
 def test_not_strict(schema: dict[str, Any]) -> None:
     assert not is_strict(schema)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    schema = closed()
+    for _ in range(levels - 1):
+        schema = closed(a=schema)
+    return schema
+
+
+def test_depth() -> None:
+    assert is_strict(nested(MAX_LEVELS))
+    assert not is_strict(nested(MAX_LEVELS + 1))
+
+
+def test_values() -> None:
+    values = [str(number) for number in range(MAX_VALUES)]
+    assert is_strict(closed(a={**TEXT, "enum": values}))
+    assert not is_strict(closed(a={**TEXT, "enum": values[1:]}, b={**TEXT, "enum": values[:2]}))

@@ -2,11 +2,14 @@ import pytest
 
 from agentrun.errors import HostError
 from agentrun.providers.openai_chat import OpenAIChat
-from agentrun.providers.registry import codec_for
+from agentrun.providers.registry import CODECS, codec_for
+from agentrun.providers.responses import OpenAIResponses
 
 
 def test_known() -> None:
+    assert sorted(CODECS) == ["anthropic", "gemini", "openai", "openai-responses"]
     assert isinstance(codec_for("openai"), OpenAIChat)
+    assert isinstance(codec_for("openai-responses"), OpenAIResponses)
 
 
 def test_unknown() -> None:

@@ -10,13 +10,14 @@ from typing import Any
 
 import msgspec
 
-from agentrun.spec.v1 import agent, policy, tools, values
+from agentrun.spec.v1 import agent, policy, provider, tools, values
 from agentrun.spec.v1.agent import Agent
 
 from ..schemas import Schema, Steps
 
 PATTERNS: dict[str, tuple[list[str], list[str]]] = {
     values.NAME: (["a", "a" * 64, "a-b_9"], ["", "a" * 65, "A", "9a", "-a", "a b", "ä", "a.b", "а"]),  # noqa: RUF001 the last is Cyrillic
+    provider.TOOL_NAME: (["a", "a" * 128, "docs.search", "A-b_9"], ["", "a" * 129, "a b", "ä", "a/b"]),
     values.PARAM_NAME: (["a", "a" * 64, "a_9"], ["", "a" * 65, "a-b", "_a", "A", "9a"]),
     values.DURATION: (
         ["1ms", "1s", "1m", "1h", "1d", "9999999d"],

@@ -9,6 +9,7 @@ from agentrun.spec.schema import DOCUMENTS
 from ..documents import changed, laid_out
 from ..rich import BUDGETS, POLICY, RICH, TOOLS
 from ..schemas import Node, keys, nodes, validator
+from ..scripts import SCRIPT
 from .edges import PATTERNS, edges, models_take, put
 
 SCHEMA_ONLY = {f"policy.rules.[].{ruling}" for ruling in ("allow", "modify", "ask", "defer", "deny", "interrupt")}
@@ -25,6 +26,7 @@ DOCUMENTS_OF: dict[str, list[Any]] = {
     "policy": [{"agentrun": "1", "policy": POLICY}],
     "budgets": [{"agentrun": "1", "budgets": BUDGETS}],
     "cases": [{"agentrun": "1", "cases": [CASE]}],
+    "provider": [SCRIPT],
 }
 
 

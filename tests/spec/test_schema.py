@@ -16,6 +16,7 @@ from agentrun.spec.wording import PATTERNS
 from ..documents import laid_out
 from ..rich import BUDGETS, POLICY, RICH, TOOLS
 from ..schemas import ROOT, Schema, flat, shipped
+from ..scripts import SCRIPT
 
 WRITTEN = tuple(DOCUMENTS)
 """The schemas of what people write; the others are of what the compiler and the runtime write."""
@@ -146,6 +147,7 @@ DOCUMENTS_OF: dict[str, list[Any]] = {
             "cases": [{"name": "a", "input": "x", "params": {"a": 1}, "profile": "ci", "approvals": {"t": "denied"}}],
         }
     ],
+    "provider": [SCRIPT],
 }
 
 

@@ -61,6 +61,12 @@ def child(clock: StepClock) -> Setting:
     return Setting(model=model, tools={"search": stub(), "pay": stub("paid", delay=5, clock=clock)}, message="Help.")
 
 
+def asking_child(clock: StepClock) -> Setting:
+    """Nobody is there: the child sleeps, and so does its parent."""
+    model = scripted(calls("billing", message="Refund it."), BATCH, text("Refunded."), text("All done."))
+    return Setting(model=model, tools={"search": stub("found"), "pay": stub("paid")}, message="Help.")
+
+
 def children(clock: StepClock) -> Setting:
     """Two at a time: what a model says depends on what it reads, not on who asks first."""
 
@@ -107,6 +113,11 @@ def trouble(clock: StepClock) -> Setting:
 
 RULES = [rule("ask", "pay"), rule("ask", "search", id="r2", when="args.q == '1'"), rule("allow", "search", id="r3")]
 ASKING = package(tools=TWO_TOOLS, policy={"default": "deny", "rules": RULES})
+ASKING_CHILD = package(
+    tools={"billing": agent_tool()},
+    agents={"billing": {**msgspec.to_builtins(ASKING), "name": "billing"}},
+    policy=ALLOW,
+)
 TROUBLED = package(
     tools=TWO_TOOLS,
     policy=ALLOW,
@@ -126,6 +137,7 @@ SHAPES = {
     "approval": Shape(ASKING, approval),
     "person": Shape(ASKING, person),
     "child": Shape(PARENT, child),
+    "asking child": Shape(ASKING_CHILD, asking_child),
     "children": Shape(PARENT, children),
     "budget stop": Shape(package(tools=TWO_TOOLS, policy=ALLOW, budgets={"turns": 3}), budget_stop),
     "trouble": Shape(TROUBLED, trouble),

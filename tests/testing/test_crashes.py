@@ -18,12 +18,13 @@ from agentrun.engine.clock import StepClock
 from agentrun.engine.driver import Log
 from agentrun.engine.handle import How
 from agentrun.engine.memory import MemoryJournals
-from agentrun.testing import scripted, text
+from agentrun.testing import fails, scripted, text
 from agentrun.testing.laws import Setting, crash_everywhere
 from agentrun.testing.setting import begun, ended, runtime_in
 
-from ..packages import package
-from .shapes import SHAPES, Shape, parallel_tools
+from ..core.script import rule
+from ..packages import ROUTE, package
+from .shapes import SHAPES, TWO_TOOLS, Shape, parallel_tools
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
@@ -53,6 +54,12 @@ def test_denied() -> None:
     assert crash_everywhere(*SHAPES["approval"], answer="denied")
 
 
+def test_one_model_behind_two_routes() -> None:
+    agent = package(model={"routes": [ROUTE, ROUTE | {"provider": "other"}]})
+    script = (fails("provider.fatal"), text("Hello."))
+    assert crash_everywhere(agent, lambda clock: Setting(model=scripted(*script), message="Hi."))
+
+
 def test_model_of_ones_own() -> None:
     """Any provider will do, if it says the same to the same request."""
 
@@ -61,6 +68,12 @@ def test_model_of_ones_own() -> None:
             return text("Hello.").reply
 
     assert crash_everywhere(package(), lambda clock: Setting(model=Parrot(), message="Hi.")) == 11
+
+
+def test_run_that_waits_forever() -> None:
+    agent = package(tools=TWO_TOOLS, policy={"default": "allow", "rules": [rule("defer", "pay")]})
+    with pytest.raises(AssertionError, match="suspended 20 times and is still not over"):
+        crash_everywhere(agent, parallel_tools)
 
 
 # --- planted bugs ---------------------------------------------------------------------------------------------
@@ -95,20 +108,20 @@ def test_finds_an_intent_that_is_written_too_late(monkeypatch: pytest.MonkeyPatc
 
 def test_finds_a_result_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a call gives after a resume is not written."""
-    resumed = set()
+    resumed: list[str] = []
     take_over = Log.take_over
 
     def marked(log: Log, fingerprint: str) -> None:
         take_over(log, fingerprint)
-        resumed.add(log.state.began)
+        resumed.append(fingerprint)
 
     def forgetful(state: State, fact: Fact) -> bool:
         return not (resumed and isinstance(fact, ToolFinished)) and takeover.is_welcome(state, fact)
 
     monkeypatch.setattr(Log, "take_over", marked)
     monkeypatch.setattr("agentrun.engine.driver.is_welcome", forgetful)
-    with pytest.raises(AssertionError, match="is still not over"):
-        crash_everywhere(*SHAPES["approval"])
+    with pytest.raises(AssertionError, match=r"(?s)the host died after record 1\n.*-- tool_finished"):
+        crash_everywhere(*SHAPES["parallel tools"])
 
 
 def test_finds_work_that_nobody_misses(monkeypatch: pytest.MonkeyPatch) -> None:

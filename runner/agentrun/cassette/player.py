@@ -26,15 +26,25 @@ class Player:
         for index, interaction in enumerate(cassette.interactions):
             self._unplayed.setdefault(key_of(interaction.call), deque()).append(index)
 
-    async def send(self, call: HttpCall) -> HttpReply:
-        """The recorded reply, or `cassette.miss`."""
+    async def send(
+        self,
+        call: HttpCall,
+        *,
+        gap: int,  # noqa: ARG002  # no real time passes
+        time: int,  # noqa: ARG002
+        heard: Callable[[bytes], None] | None = None,
+    ) -> HttpReply:
+        """The recorded reply, or `cassette.miss`. A streamed one is heard in one piece."""
         waiting = self._unplayed.get(key_of(call))
         if not waiting:
             raise self._miss(call)
         interaction = self._interactions[waiting.popleft()]
         if interaction.end is not None:
             self._move_to(interaction.end)
-        return interaction.reply
+        reply = interaction.reply
+        if heard is not None and reply.status == 200:
+            heard(reply.body)
+        return reply
 
     def unused(self) -> tuple[int, ...]:
         """The numbers, from 1, of the interactions that were not played."""

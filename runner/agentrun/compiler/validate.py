@@ -1,4 +1,4 @@
-"""Validating whatever a path names: a spec, a shared part, cases, a package, or a directory of them."""
+"""Validating whatever a path names: a spec, a shared part, cases, a script, a package, or a directory of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from agentrun.compiler.compile import validate_spec
 from agentrun.compiler.fingerprint import read_package
 from agentrun.compiler.lint_texts import MOST_SECRETS, secret_problems, secrets_written
 from agentrun.compiler.resolve import read_spec
+from agentrun.compiler.scripts import script_of
 from agentrun.errors import PackageError
 from agentrun.spec.document import MAX_PROBLEMS
 from agentrun.spec.files import project_root, read_source, shown_path
@@ -56,17 +57,30 @@ def validate(path: Path) -> list[Problem]:
     if path.name.endswith(ENDING):
         return _cases(path)
     kind = _kind(path)
+    if kind == "provider":
+        return _script(path)
     return _part(path, kind) if kind in SHARED_KEYS else validate_spec(path)
 
 
 def _kind(path: Path) -> str:
-    """The kind of a document, from its keys: a shared part has one of its own and nothing of an agent."""
+    """The kind of a document, from its keys: a script has turns, a shared part one key and nothing of an agent."""
     try:
         text = read_source(path).text
     except DocumentError:
         return "agent"
     keys = {match[1] for match in _TOP_KEY.finditer(text)} - {"agentrun"}
+    if "turns" in keys:
+        return "provider"
     return keys.pop() if len(keys) == 1 else "agent"
+
+
+def _script(path: Path) -> list[Problem]:
+    source = read_source(path, root=project_root(path))
+    try:
+        script_of(source)
+    except DocumentError as error:
+        return error.problems
+    return list(islice(secrets_written(source), MOST_SECRETS))
 
 
 def _part(path: Path, kind: str) -> list[Problem]:

@@ -64,7 +64,8 @@ def act(package: Package, state: State) -> Next:
         is_open = True
         if isinstance(passed, Perform):
             hooks += passed.effects
-        elif isinstance(passed, Wait):
+        else:
+            assert isinstance(passed, Wait)
             questions += passed.questions
     if not is_open:
         return Commit((ResultsGiven(state.turns, _ended_by(package, state)),))
@@ -74,8 +75,7 @@ def act(package: Package, state: State) -> Next:
 def _start(package: Package, state: State, hooks: list[Effect], questions: tuple[Question, ...]) -> Next:
     """Start what can be started, or wait."""
     ready = _ready(package, state)
-    wanted = len([call for call, _ in ready if not call.counted])
-    if wanted and (fault := out_of_calls(package, state, wanted)):
+    if any(not call.counted for call, _ in ready) and (fault := out_of_calls(package, state)):
         return fail(package, state, fault)
     effects = (*hooks, *_effects(package, state, ready))
     waits_for = tuple([call.call.id for call in state.calls if _needs_somebody(package, call)])
@@ -126,7 +126,7 @@ def _cancelled(package: Package, state: State) -> Iterator[Fact]:
         if tool is None or not (tool.terminal or tool.aborts_siblings) or not _succeeded(package, state, index):
             continue
         for other in state.calls:
-            if other.status in OPEN:
+            if other.status in OPEN and not (other.status == "lost" and _needs_somebody(package, other)):
                 yield CallCancelled(other.call.id, ABORTED.format(call.call.tool), call.call.id)
         return
 

@@ -19,7 +19,7 @@ from agentrun.core.facts import Fact, Record, RunResumed, RunStopped
 from agentrun.core.facts_base import Observation
 from agentrun.core.package import Package
 from agentrun.core.state import State
-from agentrun.core.steps import Commit, Finished, Perform, Wait
+from agentrun.core.steps import Commit, Perform
 
 
 class Divergence(Struct, frozen=True):
@@ -63,7 +63,7 @@ def _next(package: Package, state: State) -> list[Fact]:
             return list(facts)
         case Perform(effects):
             return [intent(effects[0])]
-        case Wait() | Finished():
+        case _:
             return []
 
 

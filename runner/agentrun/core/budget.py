@@ -146,12 +146,12 @@ def _time(package: Package, state: State) -> int | None:
     return _least(own, parent.share.time) if parent else own
 
 
-def out_of_calls(package: Package, state: State, wanted: int) -> Fault | None:
-    """Why so many calls cannot be started."""
-    limit = allowance(package, state).tool_calls
-    if limit is None or state.meter.tool_calls + wanted <= limit:
+def out_of_calls(package: Package, state: State) -> Fault | None:
+    """Why the calls of a batch cannot be run. A batch that does not fit whole is not begun, whatever is ready first."""
+    limit, used = allowance(package, state).tool_calls, state.meter.tool_calls
+    wanted = sum(call.status in TO_COUNT and not call.counted for call in state.calls)
+    if limit is None or used + wanted <= limit:
         return None
-    used = state.meter.tool_calls
     message = f"{wanted} calls want to run, and {max(limit - used, 0)} of {limit} are left"
     return Fault(
         "budget.tool_calls", message, {"used": used, "reserved": wanted, "limit": limit}, "raise budgets.tool_calls"

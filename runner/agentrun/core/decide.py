@@ -39,15 +39,9 @@ __all__ = ["Commit", "Finished", "Next", "Perform", "Wait", "decide"]
 
 def decide(package: Package, state: State) -> Next:
     """The next step of a run."""
-    match state.phase:
-        case "fresh":
-            return Wait()
-        case "stopping":
-            return stopping(package, state)
-        case "stopped":
-            return Finished(outcome_of(state))
-        case _:
-            return _cancelled(package, state) if state.cancelled else _in_time(package, state)
+    if state.phase in ("fresh", "stopping", "stopped"):
+        return _decide(package, state)
+    return _cancelled(package, state) if state.cancelled else _in_time(package, state)
 
 
 def _cancelled(package: Package, state: State) -> Next:
@@ -70,6 +64,8 @@ def _in_time(package: Package, state: State) -> Next:
 
 def _decide(package: Package, state: State) -> Next:
     match state.phase:
+        case "fresh":
+            return Wait()
         case "starting":
             return start(package, state)
         case "thinking":
@@ -86,7 +82,9 @@ def _decide(package: Package, state: State) -> Next:
             return go_on(package, state)
         case "ending":
             return end(package, state)
-        case "fresh" | "stopping" | "stopped":  # `decide` has these
-            raise AssertionError(state.phase)
+        case "stopping":
+            return stopping(package, state)
+        case "stopped":
+            return Finished(outcome_of(state))
         case _:
             assert_never(state.phase)

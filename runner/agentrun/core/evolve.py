@@ -146,6 +146,7 @@ def _replied(state: State, fact: ModelReplied) -> State:
         meter=meter,
         at_batch=meter,
         reply=fact.reply,
+        spoken=fact.reply.message.text,
         calls=calls,
         detector=detector,
         before=state.detector,
@@ -233,19 +234,16 @@ def _told(state: State, fact: ModelTold) -> State:
             transcript = state.transcript.plus(*fact.messages)
             return replace(state, phase="thinking", warned=True, transcript=transcript, estimate=state.estimate + added)
         case "continue":
-            kept, truncations = state.kept + _text(state), state.truncations + 1
+            assert state.reply is not None
+            kept, truncations = state.kept + state.reply.message.text, state.truncations + 1
             return replace(went_on(state, *fact.messages), reply=None, kept=kept, truncations=truncations)
         case "nudge":
-            detector = with_text(state.detector, _text(state))
+            detector = with_text(state.detector, state.spoken)
             return replace(went_on(state, *fact.messages), detector=replace(detector, empty=detector.empty + 1))
         case "follow_up":
             return replace(went_on(state, *fact.messages), queue=())
         case _:
             assert_never(fact.why)
-
-
-def _text(state: State) -> str:
-    return state.reply.message.text if state.reply else ""
 
 
 def _resumed(state: State, fact: RunResumed) -> State:

@@ -95,7 +95,8 @@ def _counted(meter: Meter, call: CallState, fact: OneCall) -> Meter:
                 cost=meter.cost + fact.spent.cost,
                 tool_calls=meter.tool_calls + fact.spent.tool_calls,
             )
-        case CallCancelled() if call.share is not None:  # what it used is not known: all that it was given
+        case CallCancelled() | CallSettled(how="result") if call.share is not None:
+            # what it used is not known: all that it was given
             return replace(
                 meter,
                 tokens=meter.tokens + (call.share.tokens or 0),

@@ -67,8 +67,8 @@ class ToolFinished(Observation, frozen=True, tag="tool_finished"):
     fault: Fault | None = None
     blob: str | None = None
     """Hash of the whole text, when the model reads only a part of it."""
-    spent: Spent | None = None
-    """What a child used."""
+    spent: Annotated[Spent | None, VOLATILE] = None
+    """What a child used. Its own journal says what for; after a crash it is more."""
 
 
 class ChildSuspended(Observation, frozen=True, tag="child_suspended"):

@@ -34,14 +34,17 @@ Answer again with the corrected JSON and nothing else."""
 
 def conclude(package: Package, state: State) -> Next:
     """The model stopped without a call, or a terminal tool ended it: is that the answer?"""
+    label: Label | None = None
     if state.ended_by is None:
+        assert state.reply is not None
+        label = _label(state.reply)
         if state.queue:
             return Commit((ModelTold("follow_up", state.queue),))
         if package.guards.empty_outcome is not None:
             return _empty(package, state, package.guards.empty_outcome)
     if errors := _errors(package, state):
         return _repair(package, state, errors)
-    return Commit((AnswerReached(_label(state.reply) if state.ended_by is None else None),))
+    return Commit((AnswerReached(label),))
 
 
 def _empty(package: Package, state: State, budget: int) -> Next:
@@ -52,7 +55,7 @@ def _empty(package: Package, state: State, budget: int) -> Next:
         message = f"the model stopped {observed} times without calling a tool"
         fault = Fault("guard.empty_outcome", message, {"observed": observed, "budget": budget})
         return fail(package, state, fault)
-    if stale := stagnation(package, state, state.reply.message.text, 1):
+    if stale := stagnation(package, state, state.spoken, 1):
         return fail(package, state, stale)
     return Commit((ModelTold("nudge", (said(state.started.prompts["nudge"]),)),))
 
@@ -145,7 +148,5 @@ _LABELS: dict[Finish, Label] = {
 }
 
 
-def _label(reply: Reply | None) -> Label | None:
-    if reply is None:
-        return None
+def _label(reply: Reply) -> Label | None:
     return "refused" if reply.message.refused else _LABELS.get(reply.finish)

@@ -59,11 +59,9 @@ class Shut(Struct, frozen=True):
 Passed: TypeAlias = Next | Open | Shut
 
 
-def is_guarded(package: Package, point: Point | None, stage: Stage | None) -> bool:
+def is_guarded(package: Package, point: Point, stage: Stage | None) -> bool:
     """Whether anything stands in the way at all."""
-    return (point is not None and any(hook.at == point for hook in package.hooks)) or (
-        stage is not None and has_rules(package, stage)
-    )
+    return any(hook.at == point for hook in package.hooks) or (stage is not None and has_rules(package, stage))
 
 
 def pass_gate(package: Package, state: State, gate: Gate, passage: Passage) -> Passed:

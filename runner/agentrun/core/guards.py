@@ -76,7 +76,7 @@ def tripped(package: Package, state: State) -> Fault | None:
         or _repeated_call(package, state)
         or _cycle(package, state)
         or _repeated_batch(package, state)
-        or stagnation(package, state, state.reply.message.text if state.reply else "", 0)
+        or stagnation(package, state, state.spoken, 0)
     )
 
 

@@ -82,7 +82,9 @@ class ToolCall(_Part, frozen=True, tag="tool_call"):
     arguments: str
     """The arguments as the model wrote them; they may not even be JSON."""
     wire_id: Annotated[str | None, VOLATILE] = None
-    """The provider's own id of the call."""
+    """The provider's own id of the call. It goes back to the route that gave it and to no other."""
+    route: Annotated[str | None, VOLATILE] = None
+    """provider/model that asked for the call."""
 
 
 class _Message(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="role"):
@@ -179,14 +181,14 @@ class Reply(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     wire_id: Annotated[str | None, VOLATILE]
     """The provider's id of the reply."""
 
-    def in_turn(self, turn: int) -> Reply:
-        """The same with its calls named after the turn. A codec knows their order only."""
+    def in_turn(self, turn: int, route: str | None = None) -> Reply:
+        """The same with its calls named after the turn, and the route. A codec knows their order only."""
         if not self.message.calls:
             return self
         named, count = [], 0
         for part in self.message.parts:
             if isinstance(part, ToolCall):
-                part = replace(part, id=f"c{turn}.{count}")
+                part = replace(part, id=f"c{turn}.{count}", route=route)
                 count += 1
             named.append(part)
         return replace(self, message=Assistant(tuple(named)))

@@ -11,14 +11,12 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, TypeAlias
 
-import jsonschema_rs
 import msgspec
 from msgspec import Struct
 
 from agentrun.canon import compact
 from agentrun.core.package import Output
 from agentrun.core.schemas import validator
-from agentrun.errors import PackageError
 
 MAX_ERRORS = 10
 MAX_ERROR = 300
@@ -49,17 +47,6 @@ def check(answer: str, contract: Output) -> Checked:
     errors = [f"{_pointer(error.instance_path)}: {error.message}"[:MAX_ERROR] for error in found]
     more = ["there are more errors"] if len(errors) > MAX_ERRORS else []
     return Broken((*sorted(errors[:MAX_ERRORS]), *more)) if errors else parsed
-
-
-def refuse_unusable(contract: Output) -> None:
-    """Refuse a schema that cannot judge any answer, before a run depends on it."""
-    if contract.schema is None:
-        return
-    try:
-        validator(compact(contract.schema))
-    except (ValueError, jsonschema_rs.ReferencingError) as error:
-        message = f"the output schema cannot be used: {str(error).splitlines()[0]}"
-        raise PackageError("package.invalid", message, fields={"pointer": "/output/schema"}) from error
 
 
 def parse(text: str, *, max_bytes: int, max_depth: int) -> Checked:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 def clipped(text: str, max_lines: int, max_bytes: int) -> str:
     """The text, or as much of its beginning and end as is allowed."""
-    lines, data = text.splitlines(keepends=True), text.encode("utf-8", "replace")
-    if len(lines) <= max_lines and len(data) <= max_bytes:
+    data = text.encode("utf-8", "replace")
+    if len(text.splitlines()) <= max_lines and len(data) <= max_bytes:
         return text
     head = _text(data[: -(-max_bytes // 2)]).splitlines(keepends=True)[: -(-max_lines // 2)]
     tail = _text(data[max(len(data) - max_bytes // 2, 0) :]).splitlines(keepends=True)

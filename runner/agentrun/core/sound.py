@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from agentrun.canon import compact
 from agentrun.core.condition import compiled
@@ -20,40 +20,55 @@ from agentrun.core.schemas import validator
 from agentrun.errors import PackageError
 
 RANGES: dict[str, tuple[int, int | None]] = {
-    "model/max_output_tokens": (1, None),
-    "policy/approval_timeout": (1, None),
-    "budgets/turns": (1, None),
-    "budgets/tokens": (1, None),
-    "budgets/cost": (1, None),
-    "budgets/time": (1, None),
-    "budgets/tool_calls": (0, None),
-    "budgets/grace": (1, None),
-    "limits/parallel_tools": (1, None),
-    "limits/stream_gap": (1, None),
-    "limits/call_time": (1, None),
-    "limits/truncations": (0, None),
-    "limits/output_lines": (1, None),
-    "limits/output_bytes": (1, None),
-    "limits/depth": (1, 3),
-    "guards/repeated_call": (1, None),
-    "guards/cycle": (1, None),
-    "guards/repeated_batch": (1, None),
-    "guards/stagnation": (1, None),
-    "guards/empty_outcome": (0, None),
-    "guards/observation": (1, None),
-    "retry/attempts": (1, None),
-    "retry/first_delay": (0, None),
-    "retry/max_delay": (0, None),
-    "retry/max_wait": (0, None),
-    "context/keep": (0, None),
-    "context/failures": (1, None),
-    "admission/max_chars": (1, None),
-    "output/repairs": (0, None),
-    "output/max_bytes": (1, None),
-    "output/max_depth": (0, None),
-    "session/max_runs": (1, None),
+    "/model/temperature": (0, 2),
+    "/model/top_p": (0, 1),
+    "/model/seed": (0, 2**31 - 1),
+    "/model/max_output_tokens": (1, None),
+    "/model/routes/*/context_window": (1, None),
+    "/model/routes/*/price/input": (0, None),
+    "/model/routes/*/price/output": (0, None),
+    "/model/routes/*/price/cached_input": (0, None),
+    "/tools/*/timeout": (1, None),
+    "/tools/*/max_bytes": (1, None),
+    "/tools/*/exits/*": (0, 255),
+    "/tools/*/grace": (0, None),
+    "/tools/*/start_timeout": (1, None),
+    "/policy/approval_timeout": (1, None),
+    "/budgets/turns": (1, None),
+    "/budgets/tokens": (1, None),
+    "/budgets/cost": (1, None),
+    "/budgets/time": (1, None),
+    "/budgets/tool_calls": (0, None),
+    "/budgets/grace": (1, None),
+    "/limits/parallel_tools": (1, None),
+    "/limits/stream_gap": (1, None),
+    "/limits/call_time": (1, None),
+    "/limits/truncations": (0, None),
+    "/limits/output_lines": (1, None),
+    "/limits/output_bytes": (1, None),
+    "/limits/depth": (1, 3),
+    "/guards/repeated_call": (1, None),
+    "/guards/cycle": (1, None),
+    "/guards/repeated_batch": (1, None),
+    "/guards/stagnation": (1, None),
+    "/guards/empty_outcome": (0, None),
+    "/guards/observation": (1, None),
+    "/retry/attempts": (1, None),
+    "/retry/first_delay": (0, None),
+    "/retry/max_delay": (0, None),
+    "/retry/max_wait": (0, None),
+    "/context/keep": (0, None),
+    "/context/failures": (1, None),
+    "/admission/max_chars": (1, None),
+    "/output/repairs": (0, None),
+    "/output/max_bytes": (1, None),
+    "/output/max_depth": (0, None),
+    "/sinks/*/timeout": (1, None),
+    "/hooks/*/order": (-1000, 1000),
+    "/hooks/*/timeout": (1, None),
+    "/session/max_runs": (1, None),
 }
-"""The least and the greatest value of every number of a package's sections."""
+"""The least and the greatest value of every number of a package, by its place; * stands for a name or an index."""
 
 
 def refuse_unsound(package: Package) -> None:
@@ -67,6 +82,8 @@ def _problems(package: Package) -> Iterator[tuple[str, str]]:
     yield from _model(package)
     yield from _policy(package)
     yield from _tools(package)
+    for name, schema in sorted(package.params.items()):
+        yield from _schema(f"/params/{name}", schema)
     if package.output.schema is not None:
         yield from _schema("/output/schema", package.output.schema)
     for name, agent in sorted(package.agents.items()):
@@ -74,15 +91,30 @@ def _problems(package: Package) -> Iterator[tuple[str, str]]:
 
 
 def _ranges(package: Package) -> Iterator[tuple[str, str]]:
-    for path, (least, most) in RANGES.items():
-        section, key = path.split("/")
-        value = getattr(getattr(package, section), key)
-        if value is not None and (value < least or (most is not None and value > most)):
-            yield f"/{path}", f"{value} is out of range"
-    for where, parts in (("tools", package.tools), ("sinks", package.sinks)):
-        for name, part in sorted(parts.items()):
-            if part.timeout < 1:
-                yield f"/{where}/{name}/timeout", f"{part.timeout} is out of range"
+    for pointer, place, value in _numbers(package, "", ""):
+        least, most = RANGES[place]
+        if not (least <= value and (most is None or value <= most)):  # what is no number at all is in no range
+            yield pointer, f"{value} is out of range"
+
+
+def _numbers(part: Any, pointer: str, place: str) -> Iterator[tuple[str, str, int | float]]:
+    """Every number of a part, with its pointer and its place. Schemas and other free data have none."""
+    match part:
+        case bool():
+            return
+        case int() | float():
+            yield pointer, place, part
+        case Struct():
+            for name in part.__struct_fields__:
+                if name != "agents":  # they are looked at one by one
+                    yield from _numbers(getattr(part, name), f"{pointer}/{name}", f"{place}/{name}")
+        case tuple():
+            for index, each in enumerate(part):
+                yield from _numbers(each, f"{pointer}/{index}", f"{place}/*")
+        case dict():
+            for name, each in sorted(part.items()):
+                if isinstance(each, Struct):
+                    yield from _numbers(each, f"{pointer}/{name}", f"{place}/*")
 
 
 def _model(package: Package) -> Iterator[tuple[str, str]]:
@@ -91,13 +123,6 @@ def _model(package: Package) -> Iterator[tuple[str, str]]:
     for index, route in enumerate(package.model.routes):
         if package.budgets.cost is not None and route.price is None:
             yield f"/model/routes/{index}/price", "a budget in money needs a price"
-        for key, value in _numbers(route.price) if route.price else ():
-            if value < 0:
-                yield f"/model/routes/{index}/price/{key}", f"{value} is out of range"
-
-
-def _numbers(part: Struct) -> Iterator[tuple[str, int]]:
-    yield from ((key, value) for key, value in structs.asdict(part).items() if isinstance(value, int))
 
 
 def _policy(package: Package) -> Iterator[tuple[str, str]]:
@@ -131,7 +156,7 @@ def _tools(package: Package) -> Iterator[tuple[str, str]]:
 def _condition(pointer: str, expression: str) -> Iterator[tuple[str, str]]:
     try:
         compiled(expression)
-    except RuntimeError:
+    except Exception:  # noqa: BLE001  # CEL has its own; half a surrogate pair has another
         yield pointer, "this is not a condition"
 
 
@@ -139,4 +164,5 @@ def _schema(pointer: str, schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
     try:
         validator(compact(schema))
     except Exception as error:  # noqa: BLE001  # several kinds, none of them ours
-        yield pointer, f"the schema cannot be used: {str(error).splitlines()[0]}"
+        why = str(error).partition("\n")[0]
+        yield pointer, f"the schema cannot be used: {why or type(error).__name__}"

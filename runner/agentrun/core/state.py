@@ -197,6 +197,8 @@ class State(Struct, frozen=True, gc=False):
     """Of the latest request."""
     reply: Reply | None = None
     """The latest reply."""
+    spoken: str = ""
+    """Its text as the model said it, whatever a hook made of it."""
     summary: Reply | None = None
     """The latest reply to a request for a summary."""
     fault: Fault | None = None

@@ -15,7 +15,9 @@ from agentrun.compiler.prompts import complete_params, rendered, rendered_input,
 from agentrun.core.facts import RULES, Earlier, Parent, RunStarted
 from agentrun.core.messages import Content, Text, User
 from agentrun.core.package import Package
-from agentrun.errors import RequestError
+from agentrun.core.policy import Verdict, rule_on, variables_of
+from agentrun.core.state import State
+from agentrun.errors import PolicyError, RequestError
 
 
 class Admitted(Struct, frozen=True):
@@ -71,6 +73,21 @@ def run_started(
         earlier=earlier,
         parent=parent,
     )
+
+
+def start_ruling(package: Package, started: RunStarted) -> Verdict:
+    """What the package's own rules say about starting."""
+    return rule_on(package, "run_start", "run_start", variables_of(State(started=started)))
+
+
+def refuse_unruly(verdict: Verdict, started: RunStarted) -> None:
+    """Only `allow` starts a run. Raises `policy.denied` or `policy.interrupted`."""
+    if verdict.ruling == "allow":
+        return
+    code = "policy.interrupted" if verdict.ruling == "interrupt" else "policy.denied"
+    message = verdict.reason or f"the policy rules {verdict.ruling} on starting the run"
+    fields = {"run": started.run, "rules": list(verdict.rules), "ruling": verdict.ruling}
+    raise PolicyError(code, message, fields=fields)
 
 
 def _prompts(package: Package, values: Mapping[str, Any]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The runtime as three small functions, for Python users.
 
+    outcome = agentrun.run("specs/triage.yaml", "The printer is on fire.")                  # the real model
     outcome = agentrun.run("specs/triage.yaml", "The printer is on fire.", model=model)
     outcome = agentrun.resume("run-1", journals=journals, model=model)
     agentrun.audit(journals.records("run-1"), package)
@@ -9,7 +10,7 @@ In an event loop of one's own: `await Runtime.in_memory(...).start(Request(...))
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict, Unpack
@@ -35,11 +36,16 @@ AnyPackage: TypeAlias = PackageFile | Package | str | Path
 """A package, or a file: of a package when its name ends with .json, else of a spec."""
 
 
+Close: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+
 class World(TypedDict, total=False):
     """Who does what a run asks for."""
 
     model: Provider | Mapping[str, Provider]
-    """One for all providers, or one for each by name."""
+    """One for all providers, or one for each by name. Absent: the real ones, with keys from the environment."""
+    env_file: Path
+    """A file with further variables of the environment, for the real models."""
     tools: Mapping[str, Executor]
     """By the name of the tool, or by its kind."""
     hooks: Mapping[str, Hook]
@@ -63,7 +69,8 @@ def run(
     file = package_of(package)
     runtime = _runtime(file.agent, journals or MemoryJournals(), world)
     request = Request(agent=file.agent.name, package=file, message=message, params=dict(params or {}), output=output)
-    return _ended(runtime, lambda: runtime.start(request))
+    close = _connected(runtime, runtime.effective_package(request).agent, world)
+    return _ended(runtime, lambda: runtime.start(request), close)
 
 
 def resume(
@@ -72,7 +79,8 @@ def resume(
     """Go on with a run: with the package that is stored with it, or with another one."""
     file = stored_package(journals, run) if package is None else package_of(package)
     runtime = _runtime(file.agent, journals, world)
-    return _ended(runtime, lambda: runtime.resume(run, with_package=file))
+    close = _connected(runtime, file.agent, world)
+    return _ended(runtime, lambda: runtime.resume(run, with_package=file), close)
 
 
 def audit(journal: Iterable[Record] | str | Path, package: AnyPackage) -> None:
@@ -128,11 +136,32 @@ def _runtime(package: Package, journals: Journals, world: World) -> Runtime:
     )
 
 
-def _ended(runtime: Runtime, begin: Callable[[], RunHandle]) -> Outcome | Suspended:
+def _connected(runtime: Runtime, package: Package, world: World) -> Close:
+    """Give the runtime the real models, unless there are others or no real time. How to hang up in the end."""
+    if "model" in world or isinstance(runtime.clock, StepClock):
+        return _nothing
+    from agentrun.engine.live import live_providers, live_sender  # late: httpx and pydantic take a second
+    from agentrun.engine.settings import Settings  # late: as above
+
+    settings = Settings(world.get("env_file"))
+    sender = live_sender(settings)
+    for name, provider in live_providers(package, settings, sender).items():
+        runtime.providers.add(name, provider)
+    return sender.close
+
+
+async def _nothing() -> None:
+    pass
+
+
+def _ended(runtime: Runtime, begin: Callable[[], RunHandle], close: Close) -> Outcome | Suspended:
     """What comes of a run, in whatever time its clock has."""
 
     async def ended() -> Outcome | Suspended:
-        return await begin().wait()
+        try:
+            return await begin().wait()
+        finally:
+            await close()
 
     if isinstance(runtime.clock, StepClock):
         return runtime.clock.run(ended())

@@ -11,8 +11,8 @@ from msgspec import Struct
 from agentrun.canon import compact, text_hash
 from agentrun.core.facts import Record
 from agentrun.core.outcome import Outcome
-from agentrun.core.output import refuse_unusable
 from agentrun.core.package import Package
+from agentrun.core.sound import refuse_unsound
 from agentrun.engine.admission import admit, run_started
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew import StepCrew
@@ -52,7 +52,7 @@ def replay_run(
     from agentrun.providers.registry import codec_for
 
     refuse_unbuilt(package)
-    refuse_unusable(package.output)
+    refuse_unsound(package)
     for route in package.model.routes:
         codec_for(route.provider).check(route)
     admitted = admit(package, message, params)

@@ -14,20 +14,17 @@ from typing import TypeAlias
 
 from agentrun.canon import fingerprint
 from agentrun.core.effects import RunChild
-from agentrun.core.facts import RunStarted
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import ChildSuspended, Spent, ToolFinished
 from agentrun.core.messages import Text
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
-from agentrun.core.policy import rule_on, variables_of
-from agentrun.core.state import State
-from agentrun.engine.admission import admit, run_started
+from agentrun.engine.admission import admit, refuse_unruly, run_started, start_ruling
 from agentrun.engine.driver import Log, drive
 from agentrun.engine.ports import Crew
 from agentrun.engine.toolbox import failed, readable, told
 from agentrun.engine.world import World, open_log
-from agentrun.errors import PolicyError, RequestError
+from agentrun.errors import AgentrunError, PolicyError, RequestError
 
 CrewOf: TypeAlias = Callable[[World, str, Package], Crew]
 """Makes the crew that performs the effects of a run."""
@@ -39,6 +36,9 @@ async def run_child(world: World, effect: RunChild, crew_of: CrewOf) -> ToolFini
         _begin(world, effect, log)
     except (RequestError, PolicyError) as error:
         return failed(effect, f"{error.code}: {error.message}", code=error.code)
+    except BaseException:
+        log.abandon()  # it may have begun: its parent will never come back to it
+        raise
     ended = await drive(effect.package, log, crew_of(world, effect.run, effect.package))
     if isinstance(ended, Suspended):
         subjects = (question.subject for question in ended.questions)
@@ -58,29 +58,25 @@ def _begin(world: World, effect: RunChild, log: Log) -> None:
             replayed=world.replayed,
             parent=effect.parent,
         )
-        _refuse_unruly(effect.package, started)
+        refuse_unruly(start_ruling(effect.package, started), started)
         log.commit(started)
     elif log.state.stopped is None:
         log.take_over(package)
 
 
-def _refuse_unruly(package: Package, started: RunStarted) -> None:
-    verdict = rule_on(package, "run_start", "run_start", variables_of(State(started=started)))
-    if verdict.ruling != "allow":
-        code = "policy.interrupted" if verdict.ruling == "interrupt" else "policy.denied"
-        message = verdict.reason or f"the policy rules {verdict.ruling} on starting the run"
-        raise PolicyError(code, message, fields={"rules": list(verdict.rules)})
-
-
 def _finished(world: World, effect: RunChild, outcome: Outcome) -> ToolFinished:
     spent = Spent(outcome.tokens, outcome.cost, outcome.tool_calls)
     fault = outcome.fault
-    if fault is None:
+    if fault is not None:
+        fault = _readable_fault(effect, fault)
+        return ToolFinished(effect.id, told(fault), fault, None, spent)
+    try:
         answer = (Text(outcome.answer or ""),)
         parts, blob = readable(world.blobs, answer, effect.max_lines, effect.max_bytes)
-        return ToolFinished(effect.id, parts, None, blob, spent)
-    fault = _readable_fault(effect, fault)
-    return ToolFinished(effect.id, told(fault), fault, None, spent)
+    except AgentrunError as error:  # it is its answer that cannot be kept: no journal failed
+        fault = Fault(error.code, error.message, error.fields, error.hint)
+        return ToolFinished(effect.id, told(fault), fault, None, spent)
+    return ToolFinished(effect.id, parts, None, blob, spent)
 
 
 def _readable_fault(effect: RunChild, fault: Fault) -> Fault:

@@ -27,9 +27,9 @@ class _Task:
 
     __slots__ = ("wakes", "work")
 
-    def __init__(self, work: Coroutine[Any, Any, Fact], wakes: int) -> None:
+    def __init__(self, work: Coroutine[Any, Any, Fact]) -> None:
         self.work = work
-        self.wakes = wakes
+        self.wakes = 0
 
 
 class StepCrew(BaseCrew[_Task]):
@@ -65,7 +65,7 @@ class StepCrew(BaseCrew[_Task]):
         self._stop_all()
 
     def _begin(self, key: str, work: Coroutine[Any, Any, Fact]) -> _Task:  # noqa: ARG002  # others name their tasks
-        return _Task(work, self._clock.now())
+        return _Task(work)
 
     def _stop(self, task: _Task) -> None:
         with suppress(Exception):

@@ -4,11 +4,13 @@ Rule 1  One writer, one order. State changes by `evolve` alone, and only after t
 Rule 2  A fact that cannot follow is refused before it is written.
 Rule 3  The intent of an effect is written before the effect is started.
 Rule 4  Whatever happens here, nothing is left running, and the journal ends with one terminal record, unless it is
-        the journal itself that fails.
+        the journal itself that fails: then nothing more is written or started, and the run can be resumed.
+Rule 5  Who listens hears of a record after it counts, and cannot stop the run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import assert_never
 
@@ -17,27 +19,39 @@ from agentrun.core.effects import intent
 from agentrun.core.evolve import evolve, fold
 from agentrun.core.facts import RULES, CancelRequested, Fact, Record, RunResumed, RunStopped, TimePassed
 from agentrun.core.facts_base import Fault
-from agentrun.core.outcome import Outcome, Suspended, suspended
+from agentrun.core.outcome import Outcome, Suspended, outcome_of, suspended
 from agentrun.core.package import Package
 from agentrun.core.state import under_way
 from agentrun.core.takeover import is_welcome, lost_work
 from agentrun.engine.ports import Clock, Crew, Journal
-from agentrun.errors import AgentrunError
+from agentrun.errors import AgentrunError, InternalError, StorageError
 
 
 class Log:
     """A run's journal and the state it stands for, which change together."""
 
-    def __init__(self, journal: Journal, clock: Clock) -> None:
+    def __init__(self, journal: Journal, clock: Clock, listen: Callable[[Record], None] = lambda record: None) -> None:
         self._journal = journal
         self._clock = clock
+        self._listen = listen
+        self._poisoned = False
         self.state = fold(journal.records())
 
-    def commit(self, fact: Fact) -> None:
-        record = Record(self.state.seq + 1, self._clock.now(), self._journal.epoch, self._journal.head, fact)
+    def commit(self, fact: Fact, at: int | None = None) -> None:
+        seq = self.state.seq + 1
+        if self._poisoned:
+            raise StorageError("journal.poisoned", "an earlier record could not be written", fields={"seq": seq})
+        at = self._clock.now() if at is None else at
+        record = Record(seq, at, self._journal.epoch, self._journal.head, fact)
         after = evolve(self.state, record)
-        self._journal.append(record)
+        try:
+            self._journal.append(record)
+        except StorageError:
+            self._poisoned = True
+            raise
         self.state = after
+        with suppress(Exception):
+            self._listen(record)
 
     def welcome(self, fact: Fact) -> None:
         """Commit what came from outside, if it still matters."""
@@ -50,30 +64,41 @@ class Log:
         for fact in lost_work(self.state):
             self.commit(fact)
 
+    def stop(self, fault: Fault) -> Outcome:
+        """End the run over something that the core knows nothing of, if it is not over. Perhaps it is the clock."""
+        at = self.state.now
+        with suppress(Exception):
+            at = self._clock.now()
+        if self.state.stopped is None:
+            self.commit(RunStopped("failed", fault=fault), at)
+        return outcome_of(self.state)
+
+    def abandon(self) -> None:
+        """The host goes away: end the run, as far as that can still be written."""
+        try:
+            with suppress(Exception):
+                self.welcome(CancelRequested("host"))
+        finally:
+            with suppress(Exception):
+                self.stop(Fault("cancelled", "the host ended the run", {"by": "host"}))
+
 
 async def drive(package: Package, log: Log, crew: Crew) -> Outcome | Suspended:
     """Take a run from where its journal ends to its end, or to where somebody outside must answer."""
     try:
         return await _loop(package, log, crew)
-    except AgentrunError as error:  # the journal failed: there is nowhere to write to
-        if error.code.startswith(("journal.", "storage.")):
+    except AgentrunError as error:
+        if error.code.startswith(("journal.", "storage.")):  # there is nowhere to write to
             raise
-        return await _ended(package, log, crew, Fault(error.code, error.message, error.fields, error.hint))
+        return log.stop(Fault(error.code, error.message, error.fields, error.hint))
     except Exception as error:  # noqa: BLE001  # our own bug: the run still ends with its terminal record
-        fault = Fault("internal", f"{type(error).__name__} in the runtime", {"error": type(error).__name__})
-        return await _ended(package, log, crew, fault)
-    except BaseException as error:
-        with suppress(Exception):
-            log.welcome(CancelRequested(type(error).__name__))
-            log.commit(RunStopped("failed", fault=Fault("cancelled", "the host ended the run", {"by": "host"})))
+        kind = type(error).__name__
+        return log.stop(Fault("internal", f"{kind} in the runtime", {"error": kind}))
+    except BaseException:
+        log.abandon()
         raise
     finally:
         await crew.close()
-
-
-async def _ended(package: Package, log: Log, crew: Crew, fault: Fault) -> Outcome | Suspended:
-    log.commit(RunStopped("failed", fault=fault))
-    return await _loop(package, log, crew)
 
 
 async def _loop(package: Package, log: Log, crew: Crew) -> Outcome | Suspended:
@@ -93,6 +118,8 @@ async def _loop(package: Package, log: Log, crew: Crew) -> Outcome | Suspended:
                     crew.start(effect)
             case Perform() | Wait() as pause:
                 crew.consult(pause.questions)
+                if not crew.busy and (lost := under_way(log.state)):
+                    raise InternalError("internal", f"{lost[0]} is under way, and nobody works on it")
                 if not crew.busy and pause.deadline is None:
                     return suspended(log.state, pause.questions, pause.waits_for)
                 log.welcome(await crew.settled(pause.deadline) or TimePassed())

@@ -153,8 +153,6 @@ class RunHandle:
         """Tell the model something when it stops. Raises `input.rejected`, `run.invalid_state`."""
         started, agent = self.state.started, self._package.agent
         assert started is not None
-        if self.state.stopped is not None:
-            raise wrong_state(self.run, "unfinished", self.status)
         self._inputs += 1
         input_id = f"{self.run}.{self._inputs}"
         try:
@@ -163,8 +161,9 @@ class RunHandle:
             error.fields["input_id"] = input_id
             raise
         refuse_duplicate(agent, self.session, text, input_id)
+        if not self.post(MessageQueued(input_id, said(text))):
+            raise wrong_state(self.run, "unfinished", self.status)
         self.session.saw(text)
-        self.post(MessageQueued(input_id, said(text)))
 
     def answer(self, question: Question, answer: Answer, by: str) -> bool:
         """Answer what a person is asked. The first answer wins; False: this one came too late."""

@@ -8,17 +8,20 @@ Rule 3  Nothing is sent before every picture and file of the conversation is fou
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from agentrun.core.budget import cost_of
-from agentrun.core.effects import AskModel
+from agentrun.core.effects import AskModel, route_name
 from agentrun.core.facts import ModelFailed, ModelReplied
 from agentrun.core.facts_base import Fault
 from agentrun.core.messages import File, Image, Message, Reply, Transcript
 from agentrun.engine.attempt import Late, Raised, attempt, is_sound
-from agentrun.engine.ports import Blobs, Delta, Sender
+from agentrun.engine.exchange import exchange
+from agentrun.engine.ports import Blobs, Delta, Provider, Sender
 from agentrun.engine.world import World, provider_of
 from agentrun.errors import AgentrunError
 from agentrun.providers.codec import Codec
+from agentrun.providers.conversation import Conversation
 
 
 class Models:
@@ -28,16 +31,17 @@ class Models:
         self._world = world
         self._run = run
         self._attachments = Attachments(world.blobs)
+        self._wires: dict[str, WireProvider] = {}
 
     async def ask(self, effect: AskModel) -> ModelReplied | ModelFailed:
         answer = self._attachments.fault(effect.request.messages) or await self._answer(effect)
         if isinstance(answer, Fault):
             return ModelFailed(effect.id, effect.turn, effect.attempt, answer)
         cost = cost_of(effect.request.route.price, answer.usage, effect.cost)
-        return ModelReplied(effect.id, effect.turn, effect.attempt, answer.in_turn(effect.turn), cost)
+        return ModelReplied(effect.id, effect.turn, effect.attempt, _named(effect, answer), cost)
 
     async def _answer(self, effect: AskModel) -> Reply | Fault:
-        provider = provider_of(self._world, effect.request.route.provider)
+        provider = self._provider(effect.request.route.provider)
         deltas = _Deltas(lambda text: self._world.listen(self._run, Delta(self._run, effect.id, text)))
         try:
             answer = await attempt(self._world.clock, effect.time, lambda: provider.ask(effect, deltas.hear))
@@ -59,6 +63,16 @@ class Models:
             case _:
                 return Fault("internal", "the provider gave something that is neither a reply nor a known fault")
 
+    def _provider(self, name: str) -> Provider:
+        found = self._wires.get(name) or provider_of(self._world, name)
+        if isinstance(found, WireProvider) and name not in self._wires:
+            found = self._wires[name] = found.for_run(self._world.blobs)
+        return found
+
+
+def _named(effect: AskModel, reply: Reply) -> Reply:
+    return reply.in_turn(effect.turn, route_name(effect.request.route))
+
 
 class _Deltas:
     """Passes on pieces of a reply while it arrives."""
@@ -72,12 +86,16 @@ class _Deltas:
     def hear(self, text: str) -> None:
         if not self._closed:
             self._heard = True
-            self._tell(text)
+            self._pass(text)
 
     def close(self) -> None:
         self._closed = True
         if self._heard and not self.kept:
-            self._tell(None)
+            self._pass(None)
+
+    def _pass(self, text: str | None) -> None:
+        with suppress(Exception):  # who listens cannot make a request fail
+            self._tell(text)
 
 
 class Attachments:
@@ -114,11 +132,22 @@ class Attachments:
 
 
 class WireProvider:
-    """A model behind HTTP."""
+    """A model behind HTTP. A run has one of its own: it remembers how the run's messages are written."""
 
-    def __init__(self, codec: Codec, sender: Sender) -> None:
+    def __init__(self, codec: Codec, sender: Sender, blobs: Blobs | None = None) -> None:
         self._codec = codec
         self._sender = sender
+        self._conversation = Conversation(codec, blobs.get if blobs is not None else _no_blob)
 
-    async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply | Fault:  # noqa: ARG002  # it comes whole
-        return self._codec.decode(await self._sender.send(self._codec.encode(effect.request)))
+    def for_run(self, blobs: Blobs) -> WireProvider:
+        """The same for a new run, with the pictures and files that its messages name."""
+        return WireProvider(self._codec, self._sender, blobs)
+
+    async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply | Fault:
+        call = self._conversation.encode(effect.request)
+        return await exchange(self._codec, self._sender, effect, call, delta)
+
+
+def _no_blob(blob: str) -> bytes:
+    """Outside of a run there are none."""
+    raise KeyError(blob)

@@ -37,8 +37,14 @@ class Clock(Protocol):
 
 
 class Sender(Protocol):
-    async def send(self, call: HttpCall) -> HttpReply:
-        """The reply to one request. Raises an `AgentrunError` when there is none."""
+    async def send(
+        self, call: HttpCall, *, gap: int, time: int, heard: Callable[[bytes], None] | None = None
+    ) -> HttpReply:
+        """The whole reply to one request. `heard` gets the body of one with status 200 as it arrives.
+
+        `gap` is the longest silence in the reply and `time` the longest that it may take, in milliseconds.
+        Raises an `AgentrunError` when there is no whole reply.
+        """
 
 
 class Provider(Protocol):

@@ -19,11 +19,10 @@ from msgspec.structs import replace
 from agentrun.compiler.fingerprint import PackageFile, sealed
 from agentrun.core.facts import Earlier, RunStarted
 from agentrun.core.messages import Assistant, words
-from agentrun.core.output import refuse_unusable
 from agentrun.core.package import Package
-from agentrun.core.policy import Verdict, rule_on, variables_of
-from agentrun.core.state import State
-from agentrun.engine.admission import admit, run_started
+from agentrun.core.policy import Verdict
+from agentrun.core.sound import refuse_unsound
+from agentrun.engine.admission import admit, refuse_unruly, run_started, start_ruling
 from agentrun.engine.bus import Bus
 from agentrun.engine.driver import Log
 from agentrun.engine.memory import Journals
@@ -31,7 +30,7 @@ from agentrun.engine.ports import Blobs
 from agentrun.engine.request import Request, rejected
 from agentrun.engine.sessions import Session, Sessions, earlier
 from agentrun.engine.world import World, missing, open_log
-from agentrun.errors import AgentrunError, HostError, PackageError, PolicyError, RequestError
+from agentrun.errors import AgentrunError, HostError, PackageError, RequestError
 
 
 class StartPolicy(Protocol):
@@ -44,7 +43,7 @@ class PackagePolicy:
     """What the package's own rules for the stage `run_start` say."""
 
     def ruling(self, package: Package, started: RunStarted) -> Verdict:
-        return rule_on(package, "run_start", "run_start", variables_of(State(started=started)))
+        return start_ruling(package, started)
 
 
 class Ports(Struct, frozen=True):
@@ -85,7 +84,7 @@ def start(host: Host, request: Request, run: str) -> Accepted:
     world = host.world(ports)
     refuse_missing(world, package.agent, run)
     session, started = _admitted(host, ports, request, package, run, replayed=world.replayed)
-    _refuse_unruly(ports.policy, package.agent, started)
+    refuse_unruly(ports.policy.ruling(package.agent, started), started)
     return _registered(ports, world, session, started, package)
 
 
@@ -107,7 +106,7 @@ def find_package(packages: Mapping[str, PackageFile], request: Request) -> Packa
     """The package that a request would run with."""
     file = _resolved(packages, request.package)
     package = file.agent if request.output is None else _merged(file.agent, request.output)
-    refuse_unusable(package.output)
+    refuse_unsound(package)
     if package.name != request.agent:
         fields = {"pointer": "/name", "expected": request.agent, "actual": package.name}
         raise PackageError("package.invalid", f"the package is of the agent {package.name!r}", fields=fields)
@@ -202,19 +201,6 @@ def _refuse_answered(before: Earlier) -> None:
 def refuse_duplicate(package: Package, session: Session, text: str, input_id: str) -> None:
     if package.admission.dedupe and session.has_seen(text):
         raise rejected("duplicate", "the same message was sent in this session before", input_id)
-
-
-# --- 4 --------------------------------------------------------------------------------------------------------
-
-
-def _refuse_unruly(policy: StartPolicy, package: Package, started: RunStarted) -> None:
-    verdict = policy.ruling(package, started)
-    if verdict.ruling == "allow":
-        return
-    code = "policy.interrupted" if verdict.ruling == "interrupt" else "policy.denied"
-    message = verdict.reason or f"the policy rules {verdict.ruling} on starting the run"
-    fields = {"run": started.run, "rules": list(verdict.rules), "ruling": verdict.ruling}
-    raise PolicyError(code, message, fields=fields)
 
 
 # --- 5 --------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ Rule 2  What a package or one of its sub-agents names must be there before the r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -61,31 +62,9 @@ class World(Struct, frozen=True, kw_only=True):
     """Whether it is a cassette."""
 
 
-class _Told:
-    """A journal whose records are told to a listener, once they are written."""
-
-    def __init__(self, journal: Journal, run: str, listen: Listen) -> None:
-        self._journal = journal
-        self._run = run
-        self._listen = listen
-        self.records = journal.records
-
-    @property
-    def epoch(self) -> int:
-        return self._journal.epoch
-
-    @property
-    def head(self) -> str:
-        return self._journal.head
-
-    def append(self, record: Record) -> None:
-        self._journal.append(record)
-        self._listen(self._run, record)
-
-
 def open_log(world: World, run: str) -> Log:
     """A run's journal and state. Whoever listens hears of each record that is written."""
-    return Log(_Told(world.journals(run), run, world.listen), world.clock)
+    return Log(world.journals(run), world.clock, partial(world.listen, run))
 
 
 def provider_of(world: World, name: str) -> Provider:

@@ -41,12 +41,20 @@ def _with(**added: Any) -> Step:
     return step
 
 
+def _replied(fact: Plain) -> Plain:
+    """Calls that do not say yet which route asked for them."""
+    reply = fact["reply"]
+    parts = [part | {"route": None} if part["kind"] == "tool_call" else part for part in reply["message"]["parts"]]
+    message = reply["message"] | {"parts": parts}
+    return _with(cost=0)(fact) | {"reply": reply | {"message": message}}
+
+
 _NOTHING_EARLIER = {"runs": 0, "turns": 0, "messages": [], "texts": {}, "batches": {}, "grants": []}
 
 STEPS: Mapping[tuple[str, int], Step] = {
     ("run_started", 1): _with(prompts={}, earlier=_NOTHING_EARLIER, parent=None),
     ("model_asked", 1): _with(cost=0, purpose="answer", hidden=[]),
-    ("model_replied", 1): _with(cost=0),
+    ("model_replied", 1): _replied,
     ("model_failed", 1): _same,
     ("output_refused", 1): _same,
     ("run_stopped", 1): _same,

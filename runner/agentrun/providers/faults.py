@@ -3,6 +3,8 @@
 Rule 1  Who is at fault decides the code: a bad request or key is fatal and never sent again; a limit, an
         overload or a broken server may be tried again.
 Rule 2  A provider's own words are shown cut and masked: some echo the key they refuse.
+Rule 3  An error inside a reply that began well means the same as its status. Without one it may be tried again.
+Rule 4  No provider makes a run wait longer than an hour.
 """
 
 from __future__ import annotations
@@ -11,11 +13,15 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from agentrun.core.facts_base import Fault
 from agentrun.secret import mask
 from agentrun.wire import HttpReply
 
 MAX_WORDS = 300
+MAX_RETRY_AFTER = 3600
+"""Seconds."""
 
 _CODES = {
     408: "provider.timeout",
@@ -30,15 +36,53 @@ _CODES = {
 def status_fault(reply: HttpReply, words: str, code: str | None = None) -> Fault:
     """The fault of a reply that is no success; `code` when the provider says more than the status."""
     status = reply.status
-    code = code or _CODES.get(status) or ("provider.transient" if status >= 500 else "provider.fatal")
+    code = code or code_of_status(status)
     fields: dict[str, Any] = {"status": status}
     if code == "provider.rate_limited":
         fields["retry_after"] = retry_after(reply)
     return Fault(code, f"the provider answered {status}: {shown(words)}", fields)
 
 
+def code_of_status(status: int) -> str:
+    return _CODES.get(status) or ("provider.transient" if status >= 500 else "provider.fatal")
+
+
+def inner_fault(words: str, code: str = "provider.transient", status: int | None = None) -> Fault:
+    """The fault of a reply that began as a success and holds an error."""
+    fields: dict[str, Any] = {"status": status}
+    if code == "provider.rate_limited":
+        fields["retry_after"] = None
+    return Fault(code, f"the provider broke off: {shown(words)}", fields)
+
+
 def decode_fault(why: str, fields: dict[str, Any]) -> Fault:
     return Fault("provider.decode", f"the provider's answer cannot be read: {shown(why)}", fields)
+
+
+def empty_fault(finish: str | None) -> Fault:
+    return Fault("provider.empty", "the model answered with nothing", {"finish": finish})
+
+
+def unended_fault() -> Fault:
+    """The fault of a stream that is over without its last event."""
+    return Fault("provider.empty", "the reply ended without its last event")
+
+
+def unreadable(error: Exception, size: int) -> Fault:
+    """What msgspec could not read. It names the place: a path for a wrong shape, a byte for wrong JSON."""
+    message = str(error)
+    if isinstance(error, msgspec.ValidationError):
+        what, _, path = message.partition(" - at `$")
+        pointer = path.rstrip("`").replace("[", "/").replace("]", "").replace(".", "/")
+        return decode_fault(what, {"pointer": pointer})
+    if isinstance(error, msgspec.DecodeError):
+        what, _, byte = message.partition(" (byte ")
+        return decode_fault(what, {"offset": int(byte.rstrip(")")) if byte else size})
+    return decode_fault(message, {})
+
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading JSON of strangers raises."""
 
 
 def shown(words: str) -> str:
@@ -53,12 +97,12 @@ def retry_after(reply: HttpReply) -> int | None:
     if value is None:
         return None
     if value.isascii() and value.isdigit():
-        return int(value[:9])
+        return min(int(value[:9]), MAX_RETRY_AFTER)
     sent = _date(header(reply.headers, "date"))
     until = _date(value)
     if sent is None or until is None:
         return None
-    return max(0, round(until - sent))
+    return min(max(0, round(until - sent)), MAX_RETRY_AFTER)
 
 
 def header(headers: Iterable[tuple[str, str]], name: str) -> str | None:

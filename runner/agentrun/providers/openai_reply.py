@@ -1,43 +1,58 @@
 """What OpenAI Chat Completions answers: a reply, or a fault.
 
-Rule 1  Only the fields that are named here are looked at; all others may be anything.
+Rule 1  Only the fields that are named here are looked at; all others may be anything. Servers that speak the same
+        language leave many of them out.
 Rule 2  A field of the wrong type is not guessed at: the whole answer is `provider.decode`, with the place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
-from agentrun.core.facts_base import Fault
+from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import Assistant, Finish, Refusal, Reply, Text, ToolCall, Usage
 from agentrun.providers.codec import Decoded
-from agentrun.providers.faults import decode_fault, status_fault
+from agentrun.providers.faults import UNREADABLE, empty_fault, unreadable
+from agentrun.providers.names import tool_names
+from agentrun.providers.openai_faults import Error, broke_off, read_error, refused
 from agentrun.wire import HttpReply
 
-_Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 
 class _InputDetails(Struct):
-    cached_tokens: _Count | None = None
+    cached_tokens: Count | None = None
 
 
 class _OutputDetails(Struct):
-    reasoning_tokens: _Count | None = None
+    reasoning_tokens: Count | None = None
 
 
-class _Usage(Struct):
-    prompt_tokens: _Count | None = None
-    completion_tokens: _Count | None = None
+class ChatUsage(Struct):
+    """Tokens as this protocol counts them."""
+
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
     prompt_tokens_details: _InputDetails | None = None
     completion_tokens_details: _OutputDetails | None = None
+
+    def neutral(self) -> Usage:
+        read, written = self.prompt_tokens_details, self.completion_tokens_details
+        return Usage(
+            input=self.prompt_tokens,
+            output=self.completion_tokens,
+            cached=read.cached_tokens if read else None,
+            reasoning=written.reasoning_tokens if written else None,
+        )
 
 
 class _Function(Struct):
     name: str
-    arguments: str
+    arguments: str | None = None
 
 
 class _Call(Struct):
@@ -60,21 +75,10 @@ class _Completion(Struct):
     choices: Annotated[list[_Choice], Meta(min_length=1, max_length=1)]
     id: str | None = None
     model: str | None = None
-    usage: _Usage | None = None
-
-
-class _Error(Struct):
-    message: str | None = None
-    code: str | int | None = None
-
-
-class _ErrorBody(Struct):
-    error: _Error
+    usage: ChatUsage | None = None
 
 
 _completion = msgspec.json.Decoder(_Completion)
-_error = msgspec.json.Decoder(_ErrorBody)
-
 
 _FINISH: dict[str, Finish] = {
     "stop": "stop",
@@ -84,74 +88,57 @@ _FINISH: dict[str, Finish] = {
 }
 
 
-def read_reply(reply: HttpReply) -> Decoded:
+def read_reply(reply: HttpReply, request: ModelRequest) -> Decoded:
     """Any reply at all."""
     if reply.status != 200:
-        return _refused(reply)
+        return refused(reply)
     try:
         completion = _completion.decode(reply.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return _unreadable(error, len(reply.body))
-    return _reply(completion)
-
-
-def _reply(completion: _Completion) -> Decoded:
+    except UNREADABLE as problem:
+        error = read_error(reply.body)
+        return broke_off(error) if error else unreadable(problem, len(reply.body))
     choice = completion.choices[0]
-    said = choice.message
-    parts: list[Text | Refusal | ToolCall] = []
-    if said.content:
-        parts.append(Text(said.content))
-    if said.refusal:
-        parts.append(Refusal(said.refusal))
-    for index, call in enumerate(said.tool_calls or ()):
-        parts.append(ToolCall(str(index), call.function.name, call.function.arguments, call.id))
-    if not parts:
-        finish = choice.finish_reason
-        return Fault("provider.empty", "the model answered with nothing", {"finish": finish})
-    return Reply(
-        message=Assistant(tuple(parts)),
-        finish=_FINISH.get(choice.finish_reason or "", "unknown"),
-        usage=_usage(completion.usage),
+    calls = [(call.function.name, call.function.arguments or "", call.id) for call in choice.message.tool_calls or ()]
+    return assembled(
+        request,
+        content=choice.message.content,
+        refusal=choice.message.refusal,
+        calls=calls,
+        finish=choice.finish_reason,
+        usage=completion.usage,
         model=completion.model,
         wire_id=completion.id,
     )
 
 
-def _usage(usage: _Usage | None) -> Usage | None:
-    if usage is None:
-        return None
-    read, written = usage.prompt_tokens_details, usage.completion_tokens_details
-    return Usage(
-        input=usage.prompt_tokens,
-        output=usage.completion_tokens,
-        cached=read.cached_tokens if read else None,
-        reasoning=written.reasoning_tokens if written else None,
+def assembled(
+    request: ModelRequest,
+    *,
+    content: str | None,
+    refusal: str | None,
+    calls: Iterable[tuple[str, str, str | None]],
+    finish: str | None,
+    usage: ChatUsage | None,
+    model: str | None,
+    wire_id: str | None,
+) -> Decoded:
+    """A reply out of what was read; a call is its name, arguments and id."""
+    if finish == "error":  # OpenRouter's way to say that the model behind it failed
+        return broke_off(Error("the model failed"))
+    names = tool_names(request)
+    parts: list[Text | Refusal | ToolCall] = []
+    if content:
+        parts.append(Text(content))
+    if refusal:
+        parts.append(Refusal(refusal))
+    for index, (name, arguments, id) in enumerate(calls):
+        parts.append(ToolCall(str(index), names.get(name, name), arguments, id))
+    if not parts:
+        return empty_fault(finish)
+    return Reply(
+        message=Assistant(tuple(parts)),
+        finish=_FINISH.get(finish or "", "unknown"),
+        usage=usage.neutral() if usage else None,
+        model=model,
+        wire_id=wire_id,
     )
-
-
-_SAYS_MORE = {
-    (400, "context_length_exceeded"): "provider.context_overflow",
-    (429, "insufficient_quota"): "provider.fatal",  # no waiting helps: somebody has to pay
-}
-
-
-def _refused(reply: HttpReply) -> Fault:
-    try:
-        error = _error.decode(reply.body).error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        words = reply.body[:2000].decode("utf-8", "replace")
-        return status_fault(reply, words or "no words")
-    return status_fault(reply, error.message or "no words", _SAYS_MORE.get((reply.status, str(error.code))))
-
-
-def _unreadable(error: Exception, size: int) -> Fault:
-    """msgspec names the place at the end of its message: a path for a wrong shape, a byte for wrong JSON."""
-    message = str(error)
-    if isinstance(error, msgspec.ValidationError):
-        what, _, path = message.partition(" - at `$")
-        pointer = path.rstrip("`").replace("[", "/").replace("]", "").replace(".", "/")
-        return decode_fault(what, {"pointer": pointer})
-    if isinstance(error, msgspec.DecodeError):
-        what, _, byte = message.partition(" (byte ")
-        return decode_fault(what, {"offset": int(byte.rstrip(")")) if byte else size})
-    return decode_fault(message, {})

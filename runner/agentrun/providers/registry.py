@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agentrun.errors import HostError
+from agentrun.providers.anthropic import Anthropic
 from agentrun.providers.codec import Codec
+from agentrun.providers.gemini import GeminiGenerate
 from agentrun.providers.openai_chat import OpenAIChat
+from agentrun.providers.responses import OpenAIResponses
 
-CODECS: Mapping[str, Codec] = {"openai": OpenAIChat()}
+CODECS: Mapping[str, Codec] = {
+    "anthropic": Anthropic(),
+    "gemini": GeminiGenerate(),
+    "openai": OpenAIChat(),
+    "openai-responses": OpenAIResponses(),
+}
 
 
 def codec_for(provider: str, codecs: Mapping[str, Codec] = CODECS) -> Codec:

@@ -23,7 +23,7 @@ class Document(Struct, frozen=True):
 
 
 def load(source: Source, kind: str) -> Document:
-    """Reads a document of a kind: agent, tools, policy, budgets or cases."""
+    """Reads a document of a kind: agent, tools, policy, budgets, cases or provider."""
     try:
         root = parse(source)
     except DocumentError as error:
@@ -55,4 +55,5 @@ _KINDS = {
     "policy": "a policy",
     "budgets": "a file of budgets",
     "cases": "a file of cases",
+    "provider": "a script of a provider",
 }

@@ -20,6 +20,7 @@ import msgspec
 from agentrun.spec.schema_keys import SHARED_KEYS
 from agentrun.spec.v1.agent import Agent
 from agentrun.spec.v1.documents import BudgetsFile, CasesFile, PolicyFile, ToolsFile
+from agentrun.spec.v1.provider import ProviderFile
 from agentrun.spec.v1.values import FileRef
 
 Schema = dict[str, Any]
@@ -30,6 +31,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "policy": PolicyFile,
     "budgets": BudgetsFile,
     "cases": CasesFile,
+    "provider": ProviderFile,
 }
 """The documents people write, by the name of their schema."""
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from agentrun.secret import names_credential
 from agentrun.spec.problems import did_you_mean, quoted
-from agentrun.spec.v1 import agent, policy, tools, values
+from agentrun.spec.v1 import agent, policy, provider, tools, values
 
 PATTERNS: dict[str, str] = {
     values.NAME: "a name: small letters, digits, - and _, beginning with a letter, at most 64",
@@ -25,6 +25,7 @@ PATTERNS: dict[str, str] = {
     values.REFERENCE: "a Python function as module:function",
     values.SECRET: "the name of an environment variable as ${NAME}",
     policy.TARGET: "the name of a tool, server.tool, or a glob with *",
+    provider.TOOL_NAME: "the name of a tool",
     tools.ENV_NAME: "the name of an environment variable",
     tools.HEADER_NAME: "the name of an HTTP header",
     tools.HOST: "a host such as shop.example, shop.example:8443 or *.shop.example",

@@ -136,9 +136,10 @@ class _Life:
         heard: Counter[str] = Counter()
         for run in self.journals.runs:
             heard += _answers_heard(self.journals.records(run))
-        for name, script in providers_of(self.file.agent, self._setting.model).items():
+        models = providers_of(self.file.agent, self._setting.model)
+        for script in models.values():
             if isinstance(script, Script):
-                script.go_to(heard[name])
+                script.go_to(sum(heard[name] for name, model in models.items() if model is script))
 
     def _watched(self) -> Setting:
         models = providers_of(self.file.agent, self._setting.model)

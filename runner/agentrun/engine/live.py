@@ -1,0 +1,83 @@
+"""The providers of a live run.
+
+Rule 1  Before the run starts every route of the package and of its sub-agents is looked at, fallbacks too: its provider
+        is known and can do what is asked, and every variable that it names is set to something that can be sent.
+
+Importing this takes a second: only what goes live does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from agentrun.core.effects import ModelRequest, route_name
+from agentrun.core.messages import Transcript
+from agentrun.core.package import Package, Route
+from agentrun.engine.models import WireProvider
+from agentrun.engine.ports import Provider, Sender
+from agentrun.engine.settings import Settings
+from agentrun.errors import HostError, PackageError
+from agentrun.net.environment import Lookup, address, headers, is_field, names_in
+from agentrun.net.sender import HttpxSender
+from agentrun.providers.codec import Codec
+from agentrun.providers.registry import codec_for
+from agentrun.wire import HttpCall
+
+
+def live_sender(settings: Settings) -> HttpxSender:
+    """Sends requests with the credentials of the environment. Close it at the end."""
+    return HttpxSender(settings.secret, trust_env=settings.trust_env)
+
+
+def live_providers(package: Package, settings: Settings, sender: Sender) -> dict[str, Provider]:
+    """The models that a package names, by provider. Raises `provider.not_found`, `package.invalid`, `host.missing`."""
+    providers: dict[str, Provider] = {}
+    for agent, route in _routes(package):
+        codec = codec_for(route.provider)
+        _refuse_unsupported(agent, route, codec)
+        _refuse_unsendable(route, _probe(agent, route, codec), settings.secret)
+        providers[route.provider] = WireProvider(codec, sender)
+    return providers
+
+
+def _routes(package: Package) -> Iterator[tuple[Package, Route]]:
+    for route in package.model.routes:
+        yield package, route
+    for agent in package.agents.values():
+        yield from _routes(agent)
+
+
+def _refuse_unsupported(agent: Package, route: Route, codec: Codec) -> None:
+    problems = codec.problems(agent.model, route, agent.tools, agent.output.schema is not None)
+    if problems:
+        message = f"{route_name(route)} cannot do what the package asks: {'; '.join(problems)}"
+        fields = {"pointer": "/model", "route": route_name(route), "problems": problems}
+        raise PackageError("package.invalid", message, fields=fields)
+
+
+def _probe(agent: Package, route: Route, codec: Codec) -> HttpCall:
+    """A request of this route, for the names in it."""
+    return codec.call(ModelRequest(route, agent.model, "", Transcript(), None), [])
+
+
+def _refuse_unsendable(route: Route, call: HttpCall, lookup: Lookup) -> None:
+    for name in names_in(call):
+        lookup(name)
+    if not _is_address(address(call, lookup)):
+        message = f"the address of {route_name(route)} is not one that can be used"
+        hint = f"{call.url} must give https://host/path"
+        raise HostError("host.missing", message, hint=hint, fields={"name": call.url, "what": "address"})
+    if not all(is_field(value) for _, value in headers(call, lookup)):
+        message = f"a header of {route_name(route)} has characters that no header can hold"
+        names = sorted({*names_in(call)})
+        raise HostError("host.missing", message, fields={"name": route_name(route), "variables": names})
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018  # raises for what is no number
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and text.isascii() and text.isprintable()

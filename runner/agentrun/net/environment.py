@@ -1,0 +1,64 @@
+"""Variables of the environment in a request: `${NAME}` in its address and headers, and its credential.
+
+Rule 1  A value is put in just before sending. What a codec builds, a journal or a recording has only names.
+Rule 2  What comes of it is shown to nobody: no error says more than a name, and a server that repeats a value in its
+        refusal is not quoted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from agentrun.secret import MASK, Secret
+from agentrun.wire import HttpCall, HttpReply
+
+Lookup: TypeAlias = Callable[[str], Secret]
+"""The value of a variable. Raises `host.missing`."""
+
+SHORTEST = 8
+"""A value that is shorter is no secret, and hiding it would make holes in every text."""
+
+_NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,127})\}")
+
+
+def names_in(call: HttpCall) -> Iterator[str]:
+    """The variables that a request needs, in the order in which they stand in it."""
+    for text in (call.url, *(value for _, value in call.headers)):
+        yield from _NAMED.findall(text)
+    if call.auth is not None:
+        yield call.auth.name
+
+
+def address(call: HttpCall, lookup: Lookup) -> str:
+    """Where the request goes."""
+    return _filled(call.url, lookup)
+
+
+def headers(call: HttpCall, lookup: Lookup) -> list[tuple[str, str]]:
+    """Its headers, with the credential."""
+    filled = [(name, _filled(value, lookup)) for name, value in call.headers]
+    if call.auth is not None:
+        filled.append((call.auth.header, call.auth.prefix + lookup(call.auth.name).reveal()))
+    return filled
+
+
+def is_field(text: str) -> bool:
+    """Whether a header can hold it. Libraries quote the value that they refuse, so it is not left to them."""
+    return text.isascii() and text.isprintable()
+
+
+def refusal(reply: HttpReply, call: HttpCall, lookup: Lookup) -> HttpReply:
+    """A reply that is no success, without the values that the request brought."""
+    values = {lookup(name).reveal() for name in names_in(call)}
+    values = {value for value in values if len(value) >= SHORTEST}
+    fields, body = reply.headers, reply.body
+    for value in sorted(values, key=len, reverse=True):
+        fields = tuple((name, text.replace(value, MASK)) for name, text in fields)
+        body = body.replace(value.encode(), MASK.encode())
+    return HttpReply(reply.status, fields, body)
+
+
+def _filled(text: str, lookup: Lookup) -> str:
+    return _NAMED.sub(lambda found: lookup(found[1]).reveal(), text) if "${" in text else text

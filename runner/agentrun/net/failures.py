@@ -1,0 +1,84 @@
+"""What a failure of the network means.
+
+Rule 1  No connection, or none that lasted until the reply began: `provider.transient`.
+        The reply began and was cut off: `provider.zero_output`. It is not HTTP: `provider.decode`.
+Rule 2  Nothing that a library says is passed on: its words may hold an address or a header with a credential in it.
+        The kind of failure is told in our own words.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+
+import httpx
+
+from agentrun.errors import ProviderError
+from agentrun.net.body import cut_off
+
+_KINDS: tuple[tuple[type[BaseException], str], ...] = (
+    (ssl.SSLError, "tls"),
+    (socket.gaierror, "dns"),
+    (ConnectionRefusedError, "refused"),
+    (ConnectionError, "reset"),
+)
+_WORDS = {
+    "tls": "no secure connection could be made",
+    "dns": "its name is not known",
+    "refused": "the connection was refused",
+    "reset": "the connection was reset",
+    "closed": "the connection was closed before a reply came",
+    "unreachable": "it cannot be reached",
+}
+
+
+def failure_of(error: Exception, received: int | None) -> ProviderError:
+    """The error for what the HTTP library raised. `received`: bytes of the body; None: the reply had not begun."""
+    match error:
+        case httpx.UnsupportedProtocol() | httpx.InvalidURL() | httpx.LocalProtocolError():
+            return unsendable()
+        case httpx.RemoteProtocolError() if _is_garbage(error):
+            return ProviderError("provider.decode", "the reply is not HTTP", fields={"offset": received or 0})
+        case _ if received is not None:
+            return cut_off(received)
+        case httpx.RemoteProtocolError():
+            return _transient("closed")
+        case _:
+            return _transient(_kind(error))
+
+
+def unsendable() -> ProviderError:
+    message = "the request cannot be sent: its address or a header is not one that HTTP can carry"
+    return ProviderError("provider.fatal", message, fields={"status": None})
+
+
+def timeout(limit: int, what: str) -> ProviderError:
+    message = f"{what} took longer than {limit} ms"
+    return ProviderError("provider.timeout", message, fields={"status": None, "limit": limit})
+
+
+def _transient(kind: str) -> ProviderError:
+    fields = {"status": None, "reason": kind}
+    return ProviderError("provider.transient", f"the provider gave no reply: {_WORDS[kind]}", fields=fields)
+
+
+def _is_garbage(error: httpx.RemoteProtocolError) -> bool:
+    """Whether bytes came that are not HTTP. Otherwise the connection was closed too early, which only the words say."""
+    return not str(error).startswith(("Server disconnected", "peer closed connection"))
+
+
+def _kind(error: BaseException) -> str:
+    for cause in _causes(error):
+        for kind, word in _KINDS:
+            if isinstance(cause, kind):
+                return word
+    return "unreachable"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            yield from (inner for each in error.exceptions for inner in _causes(each))
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,173 @@
+"""Sends requests over HTTP.
+
+Rule 1  Two deadlines hold: for the whole exchange, and for every silence. The silence before a reply that is not
+        streamed begins is the model thinking; only the whole deadline holds there.
+Rule 2  No redirects, no cookies, nothing from the environment unless asked: a request goes where it says, with what it
+        says, and leaves nothing behind for the next one.
+Rule 3  A request that is stopped leaves nothing: its connection is closed, and no task goes on.
+Rule 4  Values of the environment live in the frames of one exchange. An error that comes out of there brings neither
+        its traceback nor its causes along, for a traceback can show every local variable.
+Rule 5  One sender serves one event loop. Connections are kept and used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from urllib.request import getproxies, proxy_bypass
+
+import httpx
+
+from agentrun.errors import AgentrunError, InternalError
+from agentrun.net.body import Body
+from agentrun.net.environment import Lookup, address, headers, is_field, refusal
+from agentrun.net.failures import failure_of, timeout, unsendable
+from agentrun.wire import HttpCall, HttpReply
+
+IDLE = 60
+"""Seconds that a connection is kept for the next request."""
+_DEFAULTS = (("accept-encoding", "identity"), ("user-agent", "agentrun"))
+_MOST_ADDRESSES = 64
+
+
+class HttpxSender:
+    """A `Sender` over real connections. `trust_env`: use the proxies and certificates that the environment names."""
+
+    def __init__(self, lookup: Lookup, *, trust_env: bool = False) -> None:
+        self._lookup = lookup
+        self._trust_env = trust_env
+        self._transports: dict[tuple[bool, str | None], httpx.AsyncHTTPTransport] = {}
+        self._addresses: dict[str, httpx.URL] = {}
+
+    async def send(
+        self, call: HttpCall, *, gap: int, time: int, heard: Callable[[bytes], None] | None = None
+    ) -> HttpReply:
+        """The whole reply. `heard` gets the bytes of a good one as they arrive. Limits are in milliseconds.
+
+        Raises `provider.transient`, `.timeout`, `.zero_output`, `.decode`, `.fatal`, `host.missing`.
+        """
+        exchange = _Exchange(gap, time, heard)
+        result = await self._result(call, exchange)
+        if isinstance(result, HttpReply):
+            return result
+        raise result
+
+    async def close(self) -> None:
+        """Close all connections."""
+        transports, self._transports = self._transports, {}
+        for transport in transports.values():
+            await transport.aclose()
+
+    async def _result(self, call: HttpCall, exchange: _Exchange) -> HttpReply | BaseException:
+        """The reply, or an error that has seen nothing."""
+        try:
+            request = self._request(call, exchange)
+            reply = await exchange.run(self._transport(request.url), request)
+            return reply if reply.status == 200 else refusal(reply, call, self._lookup)
+        except TimeoutError:
+            return exchange.timeout()
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            return exchange.failure(error)
+        except AgentrunError as error:
+            return type(error)(error.code, error.message, hint=error.hint, fields=error.fields)
+        except Exception as error:  # noqa: BLE001  # our own bug: its type is told and nothing else
+            kind = type(error).__name__
+            return InternalError("internal", f"{kind} while sending a request", fields={"error": kind})
+        except BaseException as error:  # noqa: BLE001  # raised by `send`, without the frames of this exchange
+            return type(error)(*error.args)
+
+    def _request(self, call: HttpCall, exchange: _Exchange) -> httpx.Request:
+        fields = headers(call, self._lookup)
+        if not all(is_field(value) for _, value in fields):
+            raise unsendable()
+        given = {name.lower() for name, _ in fields}
+        fields += [field for field in _DEFAULTS if field[0] not in given]
+        extensions = {"timeout": {"connect": min(exchange.gap, exchange.time) / 1000}}
+        where = self._address(address(call, self._lookup))
+        return httpx.Request(call.method, where, headers=fields, content=call.body, extensions=extensions)
+
+    def _address(self, text: str) -> httpx.URL:
+        """Taken apart once for all requests that go there."""
+        if text not in self._addresses:
+            if len(self._addresses) == _MOST_ADDRESSES:
+                self._addresses.clear()
+            self._addresses[text] = httpx.URL(text)
+        return self._addresses[text]
+
+    def _transport(self, url: httpx.URL) -> httpx.AsyncHTTPTransport:
+        is_https, proxy = url.scheme == "https", self._proxy(url)
+        key = is_https, proxy
+        if key not in self._transports:
+            # Reading the certificates takes 27 ms; a context without any trusts nobody.
+            secure = is_https or proxy is not None
+            context = httpx.create_ssl_context(trust_env=self._trust_env) if secure else _trusting_nobody()
+            self._transports[key] = httpx.AsyncHTTPTransport(
+                verify=context,
+                trust_env=False,
+                proxy=proxy,
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=IDLE),
+            )
+        return self._transports[key]
+
+    def _proxy(self, url: httpx.URL) -> str | None:
+        if not self._trust_env or proxy_bypass(url.host):
+            return None
+        proxies = getproxies()
+        return proxies.get(url.scheme) or proxies.get("all")
+
+
+class _Exchange:
+    """One request and its reply."""
+
+    def __init__(self, gap: int, time: int, heard: Callable[[bytes], None] | None) -> None:
+        self.gap = gap
+        self.time = time
+        self._heard = heard
+        self._loop = asyncio.get_running_loop()
+        self._end = self._loop.time() + time / 1000
+        self._received: int | None = None
+        """Bytes of the body; None: the reply has not begun."""
+
+    async def run(self, transport: httpx.AsyncHTTPTransport, request: httpx.Request) -> HttpReply:
+        async with asyncio.timeout_at(self._end if self._heard is None else self._next()) as deadline:
+            response = await transport.handle_async_request(request)
+            try:
+                return await self._read(response, deadline)
+            finally:
+                await response.aclose()
+
+    async def _read(self, response: httpx.Response, deadline: asyncio.Timeout) -> HttpReply:
+        status = response.status_code
+        fields = tuple(
+            (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.headers.raw
+        )
+        body = Body(fields)
+        self._received = 0
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        deadline.reschedule(self._next())
+        async for data in response.stream:
+            deadline.reschedule(self._next())
+            self._received += len(data)
+            plain = body.feed(data)
+            if self._heard is not None and status == 200 and plain:
+                self._heard(plain)
+        return HttpReply(status, fields, body.end(status))
+
+    def timeout(self) -> AgentrunError:
+        if self._loop.time() >= self._end:
+            return timeout(self.time, "the reply")
+        return timeout(self.gap, "a silence in the reply")
+
+    def failure(self, error: Exception) -> AgentrunError:
+        if isinstance(error, httpx.TimeoutException):
+            return timeout(min(self.gap, self.time), "the connection")
+        return failure_of(error, self._received)
+
+    def _next(self) -> float:
+        """When the next bytes must have come."""
+        return min(self._end, self._loop.time() + self.gap / 1000)
+
+
+def _trusting_nobody() -> ssl.SSLContext:
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -1,0 +1,226 @@
+"""What Gemini answers: a reply, or a fault.
+
+Rule 1  A reply in one piece is a stream of one piece: both are gathered in the same way.
+Rule 2  Only the fields that are named here are looked at. A field of the wrong type is not guessed at: the whole answer
+        is `provider.decode`, with the place.
+Rule 3  The signature of a text or a call is kept right before it. Thoughts, and parts of kinds that are not known here,
+        are kept as they came. Texts without signatures are joined.
+Rule 4  A prompt or an answer that was blocked is a refusal: the model's doing, and no fault of the provider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from agentrun.canon import compact
+from agentrun.core.effects import ModelRequest, route_name
+from agentrun.core.facts_base import Fault
+from agentrun.core.messages import Assistant, Finish, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from agentrun.providers.codec import Decoded
+from agentrun.providers.faults import UNREADABLE, decode_fault, empty_fault, unreadable
+from agentrun.providers.gemini_faults import Error, broke_off, refused
+from agentrun.providers.names import tool_names
+from agentrun.providers.places import unreadable_at
+from agentrun.wire import HttpReply
+
+_Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+_Part: TypeAlias = Text | Refusal | Reasoning | ToolCall
+
+
+class _Call(Struct):
+    name: str
+    args: Raw = Raw(b"{}")
+    id: str | None = None
+
+
+class _Piece(Struct, rename="camel"):
+    text: str | None = None
+    thought: bool = False
+    thought_signature: str | None = None
+    function_call: _Call | None = None
+
+
+class _Content(Struct):
+    parts: list[Raw] | None = None
+
+
+class _Candidate(Struct, rename="camel"):
+    content: _Content | None = None
+    finish_reason: str | None = None
+    index: int = 0
+
+
+class _Feedback(Struct, rename="camel"):
+    block_reason: str | None = None
+
+
+class _Tokens(Struct, rename="camel"):
+    prompt_token_count: _Count | None = None
+    cached_content_token_count: _Count | None = None
+    candidates_token_count: _Count | None = None
+    thoughts_token_count: _Count | None = None
+    tool_use_prompt_token_count: _Count | None = None
+    total_token_count: _Count | None = None
+
+
+class Response(Struct, rename="camel"):
+    """A whole answer, or a piece of one."""
+
+    candidates: list[_Candidate] | None = None
+    prompt_feedback: _Feedback | None = None
+    usage_metadata: _Tokens | None = None
+    model_version: str | None = None
+    response_id: str | None = None
+    error: Error | None = None
+
+
+_response = msgspec.json.Decoder(Response)
+_piece = msgspec.json.Decoder(_Piece)
+
+_FILTERS = (
+    *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
+    *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"),
+)
+_FINISH: dict[str | None, Finish] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "CONTINUATION": "length",
+    **dict.fromkeys(_FILTERS, "content_filter"),
+}
+
+
+def read_reply(reply: HttpReply, request: ModelRequest) -> Decoded:
+    """Any reply at all that came in one piece."""
+    if reply.status != 200:
+        return refused(reply)
+    answer = Answer(request)
+    try:
+        response = _response.decode(reply.body)
+    except UNREADABLE as error:
+        return unreadable(error, len(reply.body))
+    answer.add(response)
+    return answer.result()
+
+
+class Answer:
+    """Gathers the pieces of one answer."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._route = route_name(request.route)
+        self._names: Mapping[str, str] = tool_names(request)
+        self.fault: Fault | None = None
+        self._parts: list[_Part] = []
+        self._text: list[str] = []
+        """Texts without signatures, until something else comes."""
+        self._calls = 0
+        self._finish: str | None = None
+        self._blocked: str | None = None
+        self._usage: _Tokens | None = None
+        self._model: str | None = None
+        self._id: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the latest piece said that it was the last."""
+        return self._finish is not None or self._blocked is not None or self.fault is not None
+
+    def add(self, response: Response) -> list[str]:
+        """Takes a piece; gives the texts in it that are for people."""
+        if response.error is not None:
+            self.fault = broke_off(response.error)
+            return []
+        self._usage = response.usage_metadata or self._usage
+        self._model = response.model_version or self._model
+        self._id = response.response_id or self._id
+        if response.prompt_feedback is not None:
+            self._blocked = response.prompt_feedback.block_reason or self._blocked
+        match response.candidates or []:
+            case []:
+                return []
+            case [_Candidate(index=0) as candidate]:
+                return self._add(candidate)
+        self.fault = decode_fault("more than one answer", {"pointer": "/candidates"})
+        return []
+
+    def _add(self, candidate: _Candidate) -> list[str]:
+        pieces = (candidate.content and candidate.content.parts) or ()
+        if pieces or candidate.finish_reason:
+            self._finish = candidate.finish_reason
+        texts = []
+        for place, raw in enumerate(pieces):
+            try:
+                texts.append(self._take(raw))
+            except UNREADABLE as error:
+                self.fault = unreadable_at(error, f"/candidates/0/content/parts/{place}")
+                return []
+        return [text for text in texts if text]
+
+    def result(self) -> Decoded:
+        if self.fault is not None:
+            return self.fault
+        self._close_text()
+        parts: list[_Part] = list(self._parts)
+        finish = _FINISH.get(self._finish, "unknown")
+        if all(isinstance(part, Reasoning) for part in parts):
+            reason = self._blocked or (self._finish if finish == "content_filter" else None)
+            if reason is None:
+                return empty_fault(self._finish)
+            parts, finish = [Refusal(f"The provider blocked this: {reason}.")], "content_filter"
+        if finish == "stop" and self._calls:
+            finish = "tool_calls"
+        return Reply(Assistant(tuple(parts)), finish, _usage(self._usage), self._model, self._id)
+
+    def _take(self, raw: Raw) -> str:
+        piece = _piece.decode(raw)
+        signature = piece.thought_signature
+        if piece.function_call is not None:
+            self._sign(signature)
+            self._call(piece.function_call)
+        elif piece.text is None or piece.thought or (signature and not piece.text):
+            self._close_text()
+            self._parts.append(Reasoning(bytes(raw).decode(), self._route))
+        elif signature:
+            self._sign(signature)
+            self._parts.append(Text(piece.text))
+            return piece.text
+        else:
+            self._text.append(piece.text)
+            return piece.text
+        return ""
+
+    def _sign(self, signature: str | None) -> None:
+        self._close_text()
+        if signature:
+            self._parts.append(Reasoning(compact({"thoughtSignature": signature}).decode(), self._route))
+
+    def _call(self, call: _Call) -> None:
+        arguments = bytes(call.args).decode()
+        name = self._names.get(call.name, call.name)
+        self._parts.append(ToolCall(str(self._calls), name, "{}" if arguments == "null" else arguments, call.id))
+        self._calls += 1
+
+    def _close_text(self) -> None:
+        if text := "".join(self._text):
+            self._parts.append(Text(text))
+        self._text.clear()
+
+
+def _usage(tokens: _Tokens | None) -> Usage | None:
+    """What is thought is counted apart from what is said, and a count of 0 is left out of the answer."""
+    if tokens is None:
+        return None
+    read, said, thought = tokens.prompt_token_count, tokens.candidates_token_count, tokens.thoughts_token_count
+    if read is not None:
+        read += tokens.tool_use_prompt_token_count or 0
+    if said is None and read is not None and tokens.total_token_count is not None:
+        said = max(tokens.total_token_count - read - (thought or 0), 0)
+    return Usage(
+        input=read,
+        output=None if said is None else said + (thought or 0),
+        cached=tokens.cached_content_token_count,
+        reasoning=thought,
+    )

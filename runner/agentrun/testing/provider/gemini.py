@@ -1,0 +1,167 @@
+"""Gemini generateContent and streamGenerateContent, spoken by the server's side.
+
+Rule 1  What is thought is a part of its own. Its signature comes with the first call, or with the end of the text.
+Rule 2  Calls are never cut into pieces. A count of 0 is left out of the usage. There is no word for refusals and calls
+        among the reasons why a reply ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from msgspec import Struct
+
+from agentrun.canon import compact
+from agentrun.testing.provider.asked import (
+    Asked,
+    BadRequest,
+    Model,
+    Others,
+    Result,
+    Step,
+    decoded,
+    joined,
+    text_of,
+)
+from agentrun.testing.provider.said import Said, event
+
+_FINISH = {
+    "stop": "STOP",
+    "tool_calls": "STOP",
+    "length": "MAX_TOKENS",
+    "content_filter": "SAFETY",
+    "unknown": "SCRIPTED",
+}
+_ERRORS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+class _Call(Struct):
+    name: str
+    id: str | None = None
+
+
+class _Response(Struct):
+    name: str
+    response: dict[str, Any]
+    id: str | None = None
+
+
+class _Part(Struct, rename="camel"):
+    text: str = ""
+    function_call: _Call | None = None
+    function_response: _Response | None = None
+    thought_signature: str = ""
+
+
+class _Content(Struct):
+    parts: list[_Part]
+    role: str = "user"
+
+
+class _Function(Struct):
+    name: str
+
+
+class _Tool(Struct, rename="camel"):
+    function_declarations: list[_Function] = []
+
+
+class _Request(Struct, rename="camel"):
+    contents: list[_Content]
+    system_instruction: dict[str, Any] | None = None
+    tools: list[_Tool] = []
+
+
+class Gemini:
+    """The format."""
+
+    name = "gemini"
+    takes_thoughts = True
+
+    def read(self, path: str, body: bytes) -> Asked:
+        address = urlsplit(path)
+        model, _, method = address.path.rpartition("/models/")[2].rpartition(":")
+        stream = method == "streamGenerateContent"
+        if stream and parse_qs(address.query).get("alt") != ["sse"]:
+            raise BadRequest("streams are given as events only: ask with ?alt=sse")
+        request = decoded(body, _Request)
+        return Asked(
+            model=unquote(model),
+            stream=stream,
+            instructions=text_of((request.system_instruction or {}).get("parts", [])),
+            tools=tuple(function.name for tool in request.tools for function in tool.function_declarations),
+            steps=joined(step for content in request.contents for step in _steps(content)),
+        )
+
+    def whole(self, said: Said, asked: Asked) -> dict[str, Any]:  # noqa: ARG002  # one reply for all
+        return _response(said, _parts(said, streamed=False), last=True)
+
+    def events(self, said: Said, asked: Asked) -> list[bytes]:  # noqa: ARG002  # one reply for all
+        parts = _parts(said, streamed=True) or [{"text": ""}]
+        last = len(parts) - 1
+        return [event(_response(said, [part], last=index == last)) for index, part in enumerate(parts)]
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        return {"error": {"code": status, "message": message, "status": _ERRORS.get(status, "UNKNOWN")}}
+
+
+def _steps(content: _Content) -> Iterator[Step]:
+    if content.role == "model":
+        asked = [part.function_call for part in content.parts if part.function_call]
+        signatures = tuple(part.thought_signature for part in content.parts if part.thought_signature)
+        yield Model(tuple(call.id or call.name for call in asked), signatures)
+        return
+    for part in content.parts:
+        if part.function_response is not None:
+            result = part.function_response
+            yield Result(result.id or result.name, compact(result.response).decode())
+        else:
+            yield Others(part.text)
+
+
+def _parts(said: Said, *, streamed: bool) -> list[dict[str, Any]]:
+    signed = {"thoughtSignature": said.signature} if said.reasoning else {}
+    cut = said.pieces if streamed else lambda text: [text] if text else []
+    parts: list[dict[str, Any]] = [{"text": piece, "thought": True} for piece in cut(said.reasoning)]
+    parts += [{"text": piece} for piece in cut(said.text + said.refusal)]
+    if signed and not said.calls:
+        if streamed or not (said.text or said.refusal):
+            parts.append({"text": "", **signed})
+        else:
+            parts[-1] |= signed
+    for index, call in enumerate(said.calls):
+        called = {"functionCall": {"id": call.id, "name": call.tool, "args": call.value}}
+        parts.append({**called, **(signed if index == 0 else {})})
+    return parts
+
+
+def _response(said: Said, parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
+    if last:
+        candidate["finishReason"] = "SAFETY" if said.refusal else _FINISH[said.finish]
+    usage = {"usageMetadata": _usage(said)} if last and said.usage else {}
+    return {"candidates": [candidate], **usage, "modelVersion": said.model, "responseId": said.id("resp")}
+
+
+def _usage(said: Said) -> dict[str, int]:
+    usage = said.usage
+    assert usage is not None
+    counts = {
+        "promptTokenCount": usage.input,
+        "cachedContentTokenCount": usage.cached,
+        "candidatesTokenCount": usage.output - usage.reasoning,
+        "thoughtsTokenCount": usage.reasoning,
+        "totalTokenCount": usage.input + usage.output,
+    }
+    return {name: number for name, number in counts.items() if number}

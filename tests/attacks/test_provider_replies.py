@@ -1,0 +1,289 @@
+"""Attacks 32 to 37 and fault 28: replies that are wrong, hostile or endless, over a real socket.
+
+Each becomes a fact with a code of the contract, or a result that the model reads. Nothing of it reaches a tool.
+"""
+
+import asyncio
+import gzip
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agentrun.core.effects import AskModel
+from agentrun.core.facts import ModelReplied
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_calls import CallRefused
+from agentrun.core.messages import Reply
+from agentrun.engine.exchange import exchange
+from agentrun.errors import CODES, AgentrunError
+from agentrun.net.sender import HttpxSender
+from agentrun.providers.registry import CODECS
+from agentrun.testing import stub
+from agentrun.wire import HttpReply
+
+from ..providers.exchange import GOLDEN, encoded, request
+from ..servers import CLOSE, LAST, STREAM, Plan, Server, chunk, head, plain, streamed
+from ..worlds import completion
+from .provider_runs import GOOD, GOOD_STREAM, events, live
+from .provider_runs import STREAM as EVENTS
+
+JSON = ("Content-Type", "application/json")
+
+
+# --- 32 ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [0, 1, 50, len(GOOD.body) - 1])
+@pytest.mark.parametrize("framing", ["none", "length", "chunked"])
+def test_a_body_that_is_cut(length: int, framing: str) -> None:
+    """However the server says where the end is, and also if it does not."""
+    data = GOOD.body[:length]
+    fields = {
+        "none": (),
+        "length": (("Content-Length", str(len(GOOD.body))),),
+        "chunked": (("Transfer-Encoding", "chunked"),),
+    }
+    piece = chunk(data) if framing == "chunked" and data else data
+    done = live([head(200, JSON, *fields[framing]) + piece, CLOSE], GOOD)
+    assert (done.outcome.answer, done.failures) == ("Water.", ["provider.zero_output"])
+
+
+def test_a_whole_body_without_a_length() -> None:
+    done = live([head(200, JSON) + GOOD.body, CLOSE])
+    assert (done.outcome.answer, done.failures) == ("Water.", [])
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_a_stream_is_whole_with_its_last_event_alone(kept: int) -> None:
+    """It ends as HTTP says, and the protocol says that there is more."""
+    done = live([STREAM, *(chunk(events(each)) for each in EVENTS[:kept]), LAST], GOOD_STREAM, stream=True)
+    assert done.outcome.answer == "Water."
+    assert done.failures == ["provider.empty"]
+
+
+# --- 33 ---------------------------------------------------------------------------------------------------------
+
+SSE = events(*EVENTS)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        SSE,
+        b"\xef\xbb\xbf" + SSE,
+        SSE.replace(b"\n", b"\r\n"),
+        SSE.replace(b"\n", b"\r"),
+        b": hello\n\n:\n" + SSE.replace(b"\n\n", b"\nid: 7\nretry: 9\nunknown\n\n"),
+        SSE.rstrip(b"\n"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_streams_in_every_form(data: bytes, size: int) -> None:
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    done = live([STREAM, *map(chunk, pieces), LAST], stream=True)
+    assert (done.outcome.answer, done.failures) == ("Water.", [])
+
+
+def test_odd_characters_in_a_stream() -> None:
+    text = "a\u2028b\u0085c\u20acd\U0001f525"
+    piece = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "stop"}]}
+    data = b"data: %b\n\ndata: [DONE]\n\n" % json.dumps(piece, ensure_ascii=False).encode()
+    done = live([STREAM, *(chunk(data[at : at + 1]) for at in range(len(data))), LAST], stream=True)
+    assert done.outcome.answer == text
+
+
+def test_bytes_that_are_no_text() -> None:
+    done = live(streamed(b"data: \xff\xfe\n\n"), GOOD_STREAM, stream=True)
+    assert done.code in (None, "provider.decode")
+
+
+# --- 34 ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_bomb(stream: bool) -> None:
+    bomb = gzip.compress(b" " * (65 * 1024 * 1024), 1)
+    done = live(HttpReply(200, (JSON, ("Content-Encoding", "gzip")), bomb), stream=stream)
+    assert (done.code, done.attempts) == ("provider.decode", [1])
+
+
+def test_a_reply_that_is_compressed_although_nobody_asked() -> None:
+    done = live(HttpReply(200, (JSON, ("Content-Encoding", "gzip")), gzip.compress(GOOD.body)))
+    assert done.outcome.answer == "Water."
+    assert done.requests[0].headers["accept-encoding"] == "identity"
+
+
+# --- 36 ---------------------------------------------------------------------------------------------------------
+
+
+def calling(*arguments: str, tool: str = "search", id: str = "call_1") -> HttpReply:
+    calls = [{"id": id, "type": "function", "function": {"name": tool, "arguments": each}} for each in arguments]
+    return completion(None, "tool_calls", tool_calls=calls)
+
+
+def raw(old: bytes, new: bytes) -> HttpReply:
+    """A good reply with a piece of it replaced."""
+    assert old in GOOD.body
+    return HttpReply(200, GOOD.headers, GOOD.body.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        (calling("{"), "tool.invalid_arguments"),
+        (calling(""), "tool.invalid_arguments"),
+        (calling('{"q": NaN}'), "tool.invalid_arguments"),
+        (calling('{"q": Infinity}'), "tool.invalid_arguments"),
+        (calling('{"q": "a", "q": "b"}'), "tool.invalid_arguments"),
+        (calling("[" * 100_000), "tool.invalid_arguments"),
+        (calling('{"q": ' * 10_000 + "1" + "}" * 10_000), "tool.invalid_arguments"),
+        (calling('{"q": ' + "9" * 5000 + "}"), "tool.invalid_arguments"),
+        (calling('{"q": "\\ud800"}'), "tool.invalid_arguments"),
+        (calling('{"__proto__": {"x": 1}, "q": "a"}'), "tool.invalid_call"),
+        (calling('["q"]'), "tool.invalid_arguments"),
+        (calling('"q"'), "tool.invalid_arguments"),
+        (calling("null"), "tool.invalid_arguments"),
+        (calling('{"q": 5}'), "tool.invalid_call"),
+        (calling("{}"), "tool.missing_field"),
+        (calling("{}", tool="rm"), "tool.unknown"),
+        (calling("{}", tool="../search"), "tool.unknown"),
+    ],
+)
+def test_calls_that_never_reach_a_tool(reply: HttpReply, code: str) -> None:
+    search = stub("found")
+    done = live(reply, GOOD, search=search)
+    assert done.outcome.answer == "Water."
+    assert [fact.code for fact in done.of(CallRefused)] == [code]
+    assert search.calls == []
+    told = json.loads(done.requests[1].body)["messages"][-1]
+    assert told["role"] == "tool", "the model reads what was wrong"
+
+
+def test_a_thousand_calls_at_once() -> None:
+    search = stub("found")
+    done = live(calling(*['{"q": "a"}'] * 1000), search=search)
+    assert done.code == "guard.parallel_tools"
+    assert search.calls == []
+
+
+def test_the_same_id_twice() -> None:
+    """Ids of ours are never a provider's."""
+    search = stub("found")
+    done = live(calling('{"q": "a"}', '{"q": "b"}'), GOOD, search=search)
+    assert done.outcome.answer == "Water."
+    assert len(search.calls) == 2
+    results = [each["tool_call_id"] for each in json.loads(done.requests[1].body)["messages"] if each["role"] == "tool"]
+    assert len({*results}) == 2
+
+
+@pytest.mark.parametrize("finish", [None, "because", 7, []])
+def test_odd_ends(finish: Any) -> None:
+    done = live(raw(b'"finish_reason": "stop"', b'"finish_reason": ' + json.dumps(finish).encode()))
+    if done.outcome.fault is None:
+        assert [fact.reply.finish for fact in done.of(ModelReplied)] == ["unknown"]
+    else:
+        assert done.code == "provider.decode"
+
+
+@pytest.mark.parametrize("count", [b"-5", b"1e30", b"9" * 5000, b'"20"', b"null", b"0.5", b"true"])
+def test_odd_usage(count: bytes) -> None:
+    """It is never less than nothing, and what was not understood counts as what was reserved."""
+    done = live(raw(b'"prompt_tokens": 20', b'"prompt_tokens": ' + count))
+    usage = done.outcome.usage
+    assert done.code in (None, "provider.decode")
+    assert usage.input is None or usage.input >= 0
+
+
+# --- 37 ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("text/html", b"<html>Please log in</html>"),
+        ("application/json", b""),
+        ("text/plain", b"ok"),
+        ("image/png", b"\x89"),
+    ],
+)
+def test_200_with_something_else(kind: str, data: bytes, stream: bool) -> None:
+    done = live(HttpReply(200, (("Content-Type", kind),), data), stream=stream)
+    assert done.code in ("provider.decode", "provider.empty")
+    assert done.outcome.exit_code == 6
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_to_another_host(status: int) -> None:
+    with Server(GOOD) as other:
+        done = live(HttpReply(status, (("Location", other.url),), b""))
+    assert (done.code, done.attempts) == ("provider.fatal", [1])
+    assert other.requests == []
+
+
+# --- 28 ---------------------------------------------------------------------------------------------------------
+
+NAMES = {
+    "openai": "gpt-4.1-mini",
+    "openai-responses": "gpt-4.1-mini",
+    "anthropic": "claude-haiku-4-5",
+    "gemini": "gemini-2.5-flash",
+}
+FORMS = [(provider, form) for provider in NAMES for form in ("reply.json", "stream.sse")]
+
+
+def damaged(data: bytes, step: int) -> list[bytes]:
+    """Cut off, and with one bit wrong, at every so many bytes."""
+    flips = [data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :] for at in range(0, len(data), step)]
+    return [data[:at] for at in range(0, len(data), step)] + flips
+
+
+def answers(provider: str, stream: bool, plans: list[Plan]) -> list[Reply | Fault]:
+    """What comes of these replies, each over the same connection if it lasts."""
+    codec = CODECS[provider]
+
+    async def all_of_them() -> list[Reply | Fault]:
+        sender = HttpxSender(pytest.fail)
+        got = []
+        with Server(*plans) as server:
+            asked = request(provider, NAMES[provider], route={"base_url": server.url}, stream=stream)
+            effect = AskModel("m1.1", 1, 1, 0, 0, asked, gap=10_000, time=10_000)
+            for _ in plans:
+                got.append(await one(codec, sender, effect))
+            await sender.close()
+        return got
+
+    return asyncio.run(all_of_them())
+
+
+async def one(codec: Any, sender: HttpxSender, effect: AskModel) -> Reply | Fault:
+    try:
+        return await exchange(codec, sender, effect, encoded(codec, effect.request), lambda text: None)
+    except AgentrunError as error:
+        return Fault(error.code, error.message, error.fields)
+
+
+def check(provider: str, form: str, step: int) -> None:
+    stream = form == "stream.sse"
+    data = (GOLDEN / provider / f"tools.{form}").read_bytes()
+    kind = ("Content-Type", "text/event-stream" if stream else "application/json")
+    make: Callable[[bytes], Plan] = lambda body: plain(HttpReply(200, (kind,), body))  # noqa: E731
+    whole, *others = answers(provider, stream, [make(body) for body in (data, *damaged(data, step))])
+    assert isinstance(whole, Reply)
+    for other in others:
+        assert isinstance(other, Reply) or (other.code in CODES and other.code.startswith("provider.")), other
+    for cut in others[: len(others) // 2]:
+        assert isinstance(cut, Fault) or cut.message == whole.message, "nothing partial is a reply"
+
+
+@pytest.mark.parametrize(("provider", "form"), FORMS)
+def test_damage_at_many_bytes(provider: str, form: str) -> None:
+    check(provider, form, 23)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("provider", "form"), FORMS)
+def test_damage_at_every_byte(provider: str, form: str) -> None:
+    check(provider, form, 1)

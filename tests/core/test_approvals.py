@@ -1,0 +1,181 @@
+"""Questions to people: who is asked what, what an answer means, and how long it holds."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.core import gate
+from agentrun.core.decide import decide
+from agentrun.core.facts import CancelRequested, DeliveryStarted, Earlier
+from agentrun.core.facts_calls import CallRefused
+from agentrun.core.facts_gates import ApprovalAsked, Inject, Modify, Ruled
+from agentrun.core.outcome import Question
+from agentrun.core.steps import Wait
+
+from ..packages import package
+from .script import SINK, STARTED, Run, Stuck, called, hook, rule, said, tool, writing
+from .shaping import policy
+
+NO = ("denied", "timed_out", "cancelled", "unavailable")
+
+
+def asking(*calls: Any, answer: Any = None, turns: int = 1, **changes: Any) -> Run:
+    """A run whose calls need an approval."""
+    agent = package(tools={"a": tool(**changes), "b": tool(**changes)}, policy=policy(rule("ask", "*", reason="money")))
+    people = {} if answer is None else {"a": answer, "b": answer}
+    return Run(agent, *[called(*(calls or ("a",)))] * turns, said("Done."), people=people)
+
+
+def test_question() -> None:
+    run = asking(("a", '{"q": "x"}'))
+    asked = run.until(ApprovalAsked)
+    assert isinstance(asked, ApprovalAsked)
+    assert (asked.subject, asked.target, asked.rules, asked.reason) == ("c1.0", "a", ("r1",), "money")
+    next = decide(run.agent, run.state)
+    assert isinstance(next, Wait)
+    assert next.questions == (Question("c1.0", asked.question, "a", {"q": "x"}, ("r1",), "money"),)
+    assert next.deadline is None, "people are waited for as long as it takes"
+    with pytest.raises(Stuck):
+        run.finish()
+    assert run.ran == []
+
+
+def test_approved() -> None:
+    run = asking(answer="approved")
+    assert run.finish().tool_calls == 1
+    (ruled,) = run.of(Ruled)
+    assert (ruled.ruling, ruled.granted) == ("ask", False)
+
+
+@pytest.mark.parametrize("answer", NO)
+def test_anything_else_denies(answer: str) -> None:
+    run = asking(answer=answer)
+    assert run.finish().answer == "Done."
+    assert run.ran == []
+    (refused,) = run.of(CallRefused)
+    fields = {"call": "c1.0", "target": "a", "rules": ["r1"], "by": "somebody", "tool": "a"}
+    assert (refused.code, refused.fields) == ("tool.denied", {**fields, "reason": f"approval.{answer}"})
+
+
+@pytest.mark.parametrize("answer", NO)
+def test_denial_ends_the_run(answer: str) -> None:
+    run = asking(answer=answer, on_denied="stop")
+    outcome = run.finish()
+    assert (outcome.code, outcome.exit_code, outcome.retry) == (f"approval.{answer}", 4, "user")
+    assert outcome.fields == {"call": "c1.0", "target": "a", "rules": ["r1"], "by": "somebody", "tool": "a"}
+    assert run.ran == []
+
+
+@pytest.mark.parametrize("subject", ["input", "output", "deliver:first"])
+@pytest.mark.parametrize("answer", ["approved", "approved_for_session", *NO])
+def test_questions_about_the_run(subject: str, answer: Any) -> None:
+    stage = subject.partition(":")[0].replace("deliver", "delivery")
+    target = subject.partition(":")[2] or subject
+    agent = package(policy=policy(rule("ask", on=stage)), sinks={"first": SINK})
+    run = Run(agent, said("Yes."), people={target: answer})
+    outcome = run.finish()
+    (asked,) = run.of(ApprovalAsked)
+    assert (asked.subject, asked.target) == (subject, target)
+    if answer in NO:
+        assert (outcome.code, outcome.exit_code) == (f"approval.{answer}", 4)
+        assert outcome.fields == {"call": subject, "target": target, "rules": ["r1"], "by": "somebody"}
+        assert run.of(DeliveryStarted) == []
+        assert (run.requests == []) == (subject == "input")
+    else:
+        assert outcome.answer == "Yes."
+
+
+def test_answer_holds_for_one_call() -> None:
+    run = asking("a", answer="approved", turns=2)
+    run.finish()
+    one, two = run.of(ApprovalAsked)
+    assert (one.question != two.question, one.grant) == (True, two.grant)
+    run = asking("a", ("a", '{"q": "x"}'), answer="approved")
+    run.finish()
+    assert len({asked.question for asked in run.of(ApprovalAsked)}) == 2
+
+
+def test_approved_for_the_session() -> None:
+    run = asking("a", answer="approved_for_session", turns=2)
+    run.finish()
+    assert (len(run.of(ApprovalAsked)), len(run.ran)) == (1, 2)
+    assert [ruled.granted for ruled in run.of(Ruled)] == [False, True]
+    grants = run.state.grants
+    later = Run(
+        run.agent, called("a"), said("Done."), started=replace(STARTED, run="run-2", earlier=Earlier(grants=grants))
+    )
+    later.finish()
+    assert (later.of(ApprovalAsked), len(later.ran)) == ([], 1), "in a later run of the session too"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [("a", '{"q": "other"}'), ("b", "{}")],
+    ids=["arguments", "tool"],
+)
+def test_approval_for_the_session_is_for_that_question(other: tuple[str, str]) -> None:
+    run = asking(answer="approved_for_session")
+    run.answers = [called("a"), called(other), said("Done.")]
+    run.finish()
+    assert len(run.of(ApprovalAsked)) == 2
+
+
+def test_approval_for_the_session_is_for_those_rules_and_that_package() -> None:
+    run = asking(answer="approved_for_session")
+    run.finish()
+    earlier = Earlier(grants=run.state.grants)
+    other_rules = replace(run.agent, policy=package(policy=policy(rule("allow", "z"), rule("ask"))).policy)
+    for agent, fingerprint in ((other_rules, "sha256:0"), (run.agent, "sha256:1")):
+        started = replace(STARTED, run="run-2", package=fingerprint, earlier=earlier)
+        later = Run(agent, called("a"), said("Done."), started=started, people={"a": "approved"})
+        later.finish()
+        assert len(later.of(ApprovalAsked)) == 1
+
+
+def test_what_a_hook_made_of_the_arguments_is_what_is_asked() -> None:
+    run = asking(("a", '{"q": "x"}'), answer="approved")
+    plain = run.until(ApprovalAsked)
+    agent = replace(run.agent, hooks=package(hooks=[hook("before_tool")]).hooks)
+    run = Run(agent, called(("a", '{"q": "x"}')), said("Done."), hooks={"watch": Modify({"q": "y"})})
+    asked = run.until(ApprovalAsked)
+    assert isinstance(asked, ApprovalAsked)
+    assert isinstance(plain, ApprovalAsked)
+    assert asked.question != plain.question
+    next = decide(agent, run.state)
+    assert isinstance(next, Wait)
+    assert next.questions[0].value == {"q": "y"}
+
+
+def test_what_hooks_made_of_the_input_is_what_is_asked() -> None:
+    agent = package(policy=policy(rule("ask", on="input")), hooks=[hook("on_input"), hook("on_input", id="x", order=1)])
+    run = Run(agent, said("Yes."), hooks={"watch": Modify("It smokes."), "x": Inject("Hurry.")})
+    run.until(ApprovalAsked)
+    next = decide(agent, run.state)
+    assert isinstance(next, Wait)
+    assert next.questions[0].value == "It smokes."
+
+
+def test_approval_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question that is not bound to its arguments would be answered by an earlier one."""
+    monkeypatch.setattr(gate, "_hash", lambda state, passage, rules: "sha256:same")
+    run = asking(answer="approved_for_session")
+    run.answers = [called("a"), called(("a", '{"q": "other"}')), said("Done.")]
+    run.finish()
+    assert len(run.of(ApprovalAsked)) == 1
+
+
+def test_others_go_on_while_a_person_is_asked() -> None:
+    agent = package(tools={"a": tool(), "b": tool(), "w": writing()}, policy=policy(rule("ask", "a")))
+    run = Run(agent, called("a", "b", "w"), said("Done."))
+    with pytest.raises(Stuck):
+        run.finish()
+    assert run.ran == ["c1.1"], "what must run alone waits for all that may run together"
+
+
+def test_cancelled_while_a_person_is_asked() -> None:
+    run = asking()
+    run.until(ApprovalAsked)
+    run.add(CancelRequested("me"))
+    assert run.finish().code == "cancelled"
+    assert run.kinds()[-3:] == ["run_ending", "call_cancelled", "run_stopped"]

@@ -1,0 +1,125 @@
+"""Where the answer goes."""
+
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from agentrun.core.effects import Deliver
+from agentrun.core.facts import CancelRequested, DeliverySkipped, DeliveryStarted
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_gates import HookAsked, Ruled
+from agentrun.core.state import under_way
+
+from ..packages import package, typed
+from .script import SINK, STARTED, Run, hook, rule, said
+from .shaping import GOOD, policy
+
+
+def sinks(**deliveries: str) -> dict[str, Any]:
+    return {name: SINK | {"delivery": delivery} for name, delivery in deliveries.items()}
+
+
+def delivered(run: Run) -> list[tuple[str, str]]:
+    return [(effect.name, effect.text) for effect in run.effects if isinstance(effect, Deliver)]
+
+
+BROKEN = Fault("delivery.failed", "refused", {"sink": "a"})
+
+
+def test_one_after_another_by_name() -> None:
+    run = Run(package(sinks=sinks(b="required", a="optional", c="disabled")), said("Yes."))
+    assert run.finish().answer == "Yes."
+    assert delivered(run) == [("a", "Yes."), ("b", "Yes.")]
+    kinds = ["answer_reached", "delivery_started", "delivery_finished", "delivery_started", "delivery_finished"]
+    assert run.kinds()[-6:] == [*kinds, "run_stopped"]
+
+
+def test_effect() -> None:
+    run = Run(typed(sinks=sinks(a="required", b="required")), said(GOOD))
+    run.finish()
+    one, two = [effect for effect in run.effects if isinstance(effect, Deliver)]
+    assert (one.id, one.sink, one.text) == ("deliver:a", run.agent.sinks["a"], GOOD)
+    assert one.output == {"queue": "hardware", "urgent": True}
+    assert one.key != two.key
+    again = Run(typed(sinks=sinks(a="required")), said(GOOD.replace("true", "false")))
+    again.finish()
+    assert [effect.key for effect in again.effects if isinstance(effect, Deliver)] == [one.key], "by ids, not by text"
+    other = Run(package(sinks=sinks(a="required")), said("Yes."), started=replace(STARTED, run="run-2"))
+    other.finish()
+    (effect,) = [effect for effect in other.effects if isinstance(effect, Deliver)]
+    assert (effect.key != one.key, effect.output) == (True, UNSET)
+
+
+def test_required_sink_that_fails() -> None:
+    run = Run(package(sinks=sinks(a="required", b="required")), said("Yes."), sinks={"a": BROKEN})
+    outcome = run.finish()
+    assert (outcome.status, outcome.fault, outcome.exit_code, outcome.retry) == ("failed", BROKEN, 6, "retryable")
+    assert (outcome.answer, delivered(run)) == (None, [("a", "Yes.")])
+
+
+def test_optional_sink_that_fails() -> None:
+    run = Run(package(sinks=sinks(a="optional", b="required")), said("Yes."), sinks={"a": BROKEN})
+    assert run.finish().answer == "Yes."
+    assert [name for name, _ in delivered(run)] == ["a", "b"]
+    assert run.state.delivered == {"a": BROKEN, "b": None}
+
+
+@pytest.mark.parametrize("ruling", ["deny", "ask"])
+@pytest.mark.parametrize("delivery", ["required", "optional", "disabled"])
+def test_denied_by_the_policy(delivery: str, ruling: str) -> None:
+    agent = package(sinks=sinks(a=delivery, b="required"), policy=policy(rule(ruling, "a", on="delivery")))
+    run = Run(agent, said("Yes."), people={"a": "denied"})
+    outcome = run.finish()
+    code = "policy.denied" if ruling == "deny" else "approval.denied"
+    if delivery == "required":
+        assert (outcome.code, delivered(run)) == (code, [])
+    else:
+        assert (outcome.answer, delivered(run)) == ("Yes.", [("b", "Yes.")])
+        assert [(fact.sink, fact.fault.code) for fact in run.of(DeliverySkipped)] == (
+            [("a", code)] if delivery == "optional" else []
+        )
+
+
+def test_interrupt_ends_the_run_whatever_the_sink() -> None:
+    agent = package(sinks=sinks(a="optional"), policy=policy(rule("interrupt", "a", on="delivery")))
+    assert Run(agent, said("Yes.")).finish().code == "policy.interrupted"
+
+
+def test_each_sink_has_its_own_mask() -> None:
+    rules = policy(rule("modify", "a", on="delivery", mask=["Y"]), rule("modify", "c", on="delivery", mask=["s"]))
+    run = Run(package(sinks=sinks(a="required", b="required", c="required"), policy=rules), said("Yes."))
+    assert run.finish().answer == "Yes."
+    assert delivered(run) == [("a", "***es."), ("b", "Yes."), ("c", "Ye***.")]
+
+
+def test_masked_answer_is_no_longer_the_output() -> None:
+    rules = policy(rule("modify", "a", on="delivery", mask=["hardware"]))
+    run = Run(typed(sinks=sinks(a="required", b="required"), policy=rules), said(GOOD))
+    assert run.finish().output == {"queue": "hardware", "urgent": True}
+    outputs = [effect.output for effect in run.effects if isinstance(effect, Deliver)]
+    assert outputs == [UNSET, {"queue": "hardware", "urgent": True}]
+
+
+def test_failed_run_delivers_nothing() -> None:
+    run = Run(package(sinks=sinks(a="required")), Fault("provider.fatal", "no"))
+    run.finish()
+    assert delivered(run) == []
+
+
+def test_the_answer_is_looked_at_once() -> None:
+    """Hooks and rules on the answer are not asked again between sinks."""
+    agent = package(
+        sinks=sinks(a="required", b="required"), hooks=[hook("on_output")], policy=policy(rule("allow", on="output"))
+    )
+    run = Run(agent, said("Yes."))
+    run.finish()
+    assert (len(run.of(HookAsked)), len(run.of(Ruled))) == (1, 1)
+
+
+def test_cancelled_while_it_is_delivered() -> None:
+    run = Run(package(sinks=sinks(a="required", b="required")), said("Yes."))
+    run.until(DeliveryStarted)
+    run.add(CancelRequested("me"))
+    assert (run.finish().code, len(delivered(run)), under_way(run.state)) == ("cancelled", 1, ())

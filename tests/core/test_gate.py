@@ -1,0 +1,211 @@
+"""The way past hooks, policy and people, at every stage."""
+
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from agentrun.core.effects import Deliver, RunTool
+from agentrun.core.facts import TimePassed
+from agentrun.core.facts_calls import CallRefused, ToolFinished
+from agentrun.core.facts_gates import Ruled
+from agentrun.core.messages import Assistant, Image, Text, ToolResult, User
+from agentrun.core.messages import said as told
+from agentrun.core.steps import Wait
+
+from ..packages import package
+from .script import SINK, STARTED, Run, Stuck, called, hook, rule, said, tool, writing
+from .shaping import policy
+
+
+def run_of(*rules: dict[str, Any], **given: Any) -> Run:
+    agent = package(tools={"a": tool()}, policy=policy(*rules), sinks={"first": SINK}, hooks=given.pop("asked", []))
+    return Run(agent, called(("a", '{"q": "x"}')), said("Yes."), **given)
+
+
+STAGES = ("input", "model_request", "tool_call", "tool_result", "output", "delivery")
+SUBJECTS = {
+    "input": ("input", "input"),
+    "model_request": ("request", "request"),
+    "tool_call": ("c1.0", "a"),
+    "tool_result": ("c1.0", "a"),
+    "output": ("output", "output"),
+    "delivery": ("deliver:first", "first"),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_allow(stage: Any) -> None:
+    run = run_of(rule("allow", on=stage))
+    assert run.finish().answer == "Yes."
+    ruled = [fact for fact in run.of(Ruled) if fact.stage == stage]
+    assert {(fact.subject, fact.ruling, fact.rules) for fact in ruled} == {(SUBJECTS[stage][0], "allow", ("r1",))}
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "tool_call"])
+def test_no_ruling_without_a_rule(stage: str) -> None:
+    run = run_of()
+    run.finish()
+    assert [fact.stage for fact in run.of(Ruled)] == ["tool_call"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_interrupt(stage: Any) -> None:
+    run = run_of(rule("interrupt", on=stage, reason="stop here"))
+    outcome = run.finish()
+    subject, target = SUBJECTS[stage]
+    assert (outcome.code, outcome.exit_code, outcome.retry) == ("policy.interrupted", 4, "user")
+    assert outcome.fields == {"subject": subject, "target": target, "rules": ["r1"]}
+    assert outcome.fault is not None
+    assert outcome.fault.message == f"the policy (r1) stops the run over {target}: stop here"
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if not stage.startswith("tool_")])
+def test_deny(stage: Any) -> None:
+    outcome = run_of(rule("deny", on=stage)).finish()
+    subject, target = SUBJECTS[stage]
+    assert (outcome.code, outcome.exit_code, outcome.retry) == ("policy.denied", 4, "user")
+    assert outcome.fields == {"subject": subject, "target": target, "rules": ["r1"]}
+
+
+@pytest.mark.parametrize("stage", ["tool_call", "tool_result"])
+def test_deny_is_told_to_the_model(stage: Any) -> None:
+    run = run_of(rule("deny", on=stage, reason="secret"))
+    assert run.finish().answer == "Yes."
+    (refused,) = run.of(CallRefused)
+    assert (refused.code, refused.told) == ("tool.denied", "tool.denied: the policy (r1) denies a: secret")
+    fields = {"subject": "c1.0", "target": "a", "rules": ["r1"], "tool": "a", "reason": "policy.denied"}
+    assert refused.fields == fields
+    assert len(run.ran) == (stage == "tool_result")
+
+
+@pytest.mark.parametrize("stage", ["tool_call", "tool_result"])
+def test_deny_ends_the_run(stage: Any) -> None:
+    agent = package(tools={"a": tool(on_denied="stop"), "b": writing()}, policy=policy(rule("deny", "a", on=stage)))
+    run = Run(agent, called("a", "b"))
+    outcome = run.finish()
+    assert (outcome.code, outcome.exit_code, outcome.retry) == ("tool.denied", 4, "not_retryable")
+    assert outcome.fields == {"subject": "c1.0", "target": "a", "rules": ["r1"], "tool": "a", "call": "c1.0"}
+    assert "c1.1" not in run.ran
+
+
+def test_default_is_named_as_such() -> None:
+    agent = package(tools={"a": tool()})
+    run = Run(agent, called("a"), said("Well."))
+    run.finish()
+    (refused,) = run.of(CallRefused)
+    assert refused.told == "tool.denied: the policy's default denies a"
+    assert refused.fields["rules"] == []
+
+
+@pytest.mark.parametrize("stage", ["input", "tool_call", "output", "delivery"])
+def test_defer_suspends_and_a_resume_asks_again(stage: Any) -> None:
+    subject, target = SUBJECTS[stage]
+    run = run_of(rule("defer", target, on=stage, when="spend.time < 100"))
+    with pytest.raises(Stuck) as caught:
+        run.finish()
+    assert caught.value.wait == Wait(waits_for=(subject,))
+    run.crash()
+    with pytest.raises(Stuck):
+        run.finish()
+    assert [fact.ruling for fact in run.of(Ruled) if fact.stage == stage] == ["defer", "defer"]
+    run.now += 100
+    run.add(TimePassed())
+    run.crash()
+    assert run.finish().answer == "Yes."
+    assert [fact.ruling for fact in run.of(Ruled) if fact.stage == stage] == ["defer", "defer", "allow"]
+
+
+def test_modify_arguments() -> None:
+    """The original stays in the transcript; the rewritten ones are ruled on again, without rules that rewrite."""
+    run = run_of(rule("modify", "a", set={"q": "y"}), rule("deny", "a", when="args.q == 'x'"))
+    run.finish()
+    assert run.ran == [], "deny is stronger"
+    run = run_of(rule("modify", "a", set={"q": "y"}), rule("ask", "a", when="args.q == 'y'"), people={"a": "approved"})
+    run.finish()
+    first, second = run.of(Ruled)
+    assert (first.ruling, first.rules, first.arguments) == ("modify", ("r1",), {"q": "y"})
+    assert (second.ruling, second.rules) == ("ask", ("r2",))
+    (effect,) = [effect for effect in run.effects if isinstance(effect, RunTool)]
+    assert effect.arguments == {"q": "y"}
+    (assistant,) = [message for message in run.state.transcript if isinstance(message, Assistant)]
+    assert assistant.calls[0].arguments == '{"q": "x"}'
+
+
+def test_modified_arguments_are_validated_again() -> None:
+    run = run_of(rule("modify", "a", set={"q": 5}))
+    run.finish()
+    (refused,) = run.of(CallRefused)
+    assert (refused.code, refused.fields) == ("tool.invalid_arguments", {"tool": "a", "field": "q"})
+    assert run.ran == []
+
+
+def test_two_rules_that_set_one_field() -> None:
+    run = run_of(rule("modify", "a", set={"q": "y"}), rule("modify", "a", set={"q": "z"}))
+    run.finish()
+    (ruled,) = run.of(Ruled)
+    assert (ruled.ruling, ruled.rules, ruled.reason) == ("deny", ("r1", "r2"), "two rules set q")
+
+
+def test_mask_a_result() -> None:
+    run = run_of(rule("modify", "a", on="tool_result", mask=["[0-9]+"]), tools={"a": "pin 1234"})
+    run.finish()
+    (finished,) = run.of(ToolFinished)
+    assert finished.parts == (Text("pin 1234"),), "the original stays"
+    assert ToolResult("c1.0", (Text("pin ***"),)) in tuple(run.requests[1].request.messages)
+
+
+def test_mask_that_finds_nothing() -> None:
+    run = run_of(rule("modify", "a", on="tool_result", mask=["[0-9]+"]))
+    run.finish()
+    ruled = run.of(Ruled)[-1]
+    assert (ruled.ruling, ruled.text) == ("modify", UNSET)
+
+
+def test_mask_an_answer() -> None:
+    run = run_of(rule("modify", on="output", mask=["es"]))
+    assert run.finish().answer == "Y***."
+    (delivery,) = [effect for effect in run.effects if isinstance(effect, Deliver)]
+    assert delivery.text == "Y***."
+
+
+def test_mask_one_delivery() -> None:
+    run = run_of(rule("modify", "first", on="delivery", mask=["es"]))
+    assert run.finish().answer == "Yes."
+    (delivery,) = [effect for effect in run.effects if isinstance(effect, Deliver)]
+    assert (delivery.text, delivery.output) == ("Y***.", UNSET)
+
+
+def test_mask_a_request() -> None:
+    """Instructions and what is new in the conversation, once; what the model said stays as it said it."""
+    run = run_of(rule("modify", on="model_request", mask=["burns", "tickets", "done", "x"]), tools={"a": "done"})
+    run.finish()
+    first, second = (request.request for request in run.requests)
+    assert (first.instructions, second.instructions) == ("Sort ***.", "Sort ***.")
+    assert tuple(first.messages) == (told("It ***."),)
+    assert second.messages.until(1) == (told("It ***."),)
+    assert tuple(second.messages)[2] == ToolResult("c1.0", (Text("***"),))
+    (assistant,) = [message for message in second.messages if isinstance(message, Assistant)]
+    assert assistant.calls[0].arguments == '{"q": "x"}'
+    one, two = [fact for fact in run.of(Ruled) if fact.stage == "model_request"]
+    assert ([each.index for each in one.messages], [each.index for each in two.messages]) == ([0], [2])
+    assert (one.text, two.text) == ("Sort ***.", UNSET)
+
+
+def test_hooks_first_then_policy_then_people() -> None:
+    for point, stage in (("on_input", "input"), ("on_output", "output")):
+        agent = package(policy=policy(rule("ask", on=stage)), hooks=[hook(point)])
+        run = Run(agent, said("Yes."), people={stage: "approved"})
+        run.finish()
+        kinds = [kind for kind in run.kinds() if kind.startswith(("hook", "ruled", "approval"))]
+        assert kinds == ["hook_asked", "hook_answered", "ruled", "approval_asked", "approval_answered"]
+
+
+def test_picture_is_not_masked() -> None:
+    picture = Image("image/png", "sha256:1", 3)
+    started = replace(STARTED, input=User((picture, Text("It burns."))))
+    agent = package(policy=policy(rule("modify", on="model_request", mask=["burns"])))
+    run = Run(agent, said("Yes."), started=started)
+    run.finish()
+    assert tuple(run.requests[0].request.messages) == (User((picture, Text("It ***."))),)

@@ -1,0 +1,259 @@
+"""Hooks at all points of a run, with all that they may say."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.core.decide import decide
+from agentrun.core.effects import AskHook, Deliver, RunTool
+from agentrun.core.facts import CancelRequested, Earlier, ModelReplied, OutputRefused, RunEnding, RunStopped
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_calls import CallRefused, ToolFinished
+from agentrun.core.facts_gates import Continue, Deny, Failed, HookAnswered, HookAsked, Inject, Modify
+from agentrun.core.messages import Assistant, Image, Reasoning, Refusal, Text, ToolResult, User
+from agentrun.core.messages import said as told
+from agentrun.core.state import under_way
+from agentrun.core.steps import Wait
+
+from ..packages import package, typed
+from .script import SINK, STARTED, Run, called, hook, rule, said, tool
+from .shapes_calls import POINTS
+from .shaping import ALLOW, BAD, GOOD, policy
+
+
+def run_of(*hooks: dict[str, Any], answers: Any = None, **changes: Any) -> Run:
+    """A run with one call and an answer."""
+    agent = package(**{"tools": {"a": tool()}, "policy": ALLOW, **changes, "hooks": list(hooks)})
+    return Run(
+        agent, called(("a", '{"q": "x"}'), text="Let me see."), said("Yes."), hooks=answers, tools={"a": "found"}
+    )
+
+
+SUBJECTS = {
+    "on_input": ("input", "input", "It burns."),
+    "before_model": ("request", "request", "It burns."),
+    "after_model": ("reply", "reply", "Let me see."),
+    "before_tool": ("c1.0", "a", {"q": "x"}),
+    "after_tool": ("c1.0", "a", "found"),
+    "on_output": ("output", "output", "Yes."),
+    "on_stop": ("stop", "stop", {"status": "completed", "code": None}),
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_what_a_hook_is_asked(point: Any) -> None:
+    run = run_of(hook(point))
+    assert run.finish().answer == "Yes."
+    effect = next(effect for effect in run.effects if isinstance(effect, AskHook))
+    subject, target, value = SUBJECTS[point]
+    assert (effect.hook, effect.point) == (run.agent.hooks[0], point)
+    assert (effect.subject, effect.target, effect.value) == (subject, target, value)
+    assert len(run.of(HookAsked)) == (2 if point in ("before_model", "after_model") else 1)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_hooks_are_asked_in_their_order(point: Any) -> None:
+    """The package has them in the order in which they are asked."""
+    run = run_of(hook(point, id="b", order=0), hook(point, id="a", order=1), hook(point, id="c", order=1))
+    run.finish()
+    assert [fact.hook for fact in run.of(HookAsked)][:3] == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_answer_is_written_before_it_is_applied(point: Any) -> None:
+    """Between the question and its answer nothing else is decided."""
+    run = run_of(hook(point))
+    run.until(HookAsked)
+    next = decide(run.agent, run.state)
+    assert isinstance(next, Wait)
+    assert next.inflight == under_way(run.state)
+    assert len(next.inflight) == 1
+
+
+@pytest.mark.parametrize("point", ["on_input", "before_model", "after_model", "on_output"])
+def test_deny_ends_the_run(point: Any) -> None:
+    run = run_of(hook(point), hook(point, id="other", order=1), answers={"watch": Deny("not today")})
+    outcome = run.finish()
+    subject, target, _ = SUBJECTS[point]
+    assert (outcome.code, outcome.exit_code, outcome.retry) == ("policy.denied", 4, "user")
+    assert outcome.fields == {"subject": subject, "target": target, "rules": [], "hook": "watch"}
+    assert outcome.fault is not None
+    assert outcome.fault.message == f"the hook watch denies {target}: not today"
+    assert "other" not in [fact.hook for fact in run.of(HookAsked)], "the next one is not asked any more"
+
+
+@pytest.mark.parametrize(("point", "ran"), [("before_tool", 0), ("after_tool", 1)])
+def test_denied_call(point: Any, ran: int) -> None:
+    run = run_of(hook(point), answers={"watch": Deny("not today")})
+    assert run.finish().answer == "Yes."
+    (refused,) = run.of(CallRefused)
+    assert (refused.code, refused.told) == ("tool.denied", "tool.denied: the hook watch denies a: not today")
+    fields = {"subject": "c1.0", "target": "a", "rules": [], "hook": "watch", "tool": "a", "reason": "policy.denied"}
+    assert refused.fields == fields
+    assert len(run.ran) == ran
+    run = run_of(hook(point), answers={"watch": Deny("not today")}, tools={"a": tool(on_denied="stop")})
+    assert run.finish().code == "tool.denied"
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("on_failure", ["deny", "continue"])
+def test_failure(point: Any, on_failure: str) -> None:
+    """A failure is a no, unless the hook was declared otherwise; at the end it changes nothing."""
+    fault = Fault("policy.denied", "it broke", {"hook": "watch"})
+    run = run_of(hook(point, on_failure=on_failure), answers={"watch": Failed(fault)})
+    outcome = run.finish()
+    goes_on = on_failure == "continue" or point == "on_stop"
+    assert run.of(HookAnswered)[0].closes is not goes_on
+    if goes_on:
+        assert (outcome.answer, len(run.ran)) == ("Yes.", 1)
+    elif point in ("before_tool", "after_tool"):
+        assert run.of(CallRefused)[0].told == "tool.denied: the hook watch denies a: the hook watch failed"
+    else:
+        assert outcome.code == "policy.denied"
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_answer_that_is_not_legal_there_is_a_failure(point: Any) -> None:
+    wrong = Modify("text") if point == "before_tool" else Modify({"q": "x"})
+    for answer in (wrong, "nonsense", None):
+        run = run_of(hook(point), answers={"watch": lambda effect, answer=answer: answer})
+        run.finish()
+        first = run.of(HookAnswered)[0]
+        assert isinstance(first.answer, Failed)
+        assert first.answer.fault.fields == {"hook": "watch", "point": point}
+
+
+def test_modify_input() -> None:
+    run = run_of(hook("on_input"), hook("on_input", id="next", order=1), answers={"watch": Modify("It smokes.")})
+    run.finish()
+    assert run.requests[0].request.messages.until(1) == (told("It smokes."),)
+    values = [effect.value for effect in run.effects if isinstance(effect, AskHook)]
+    assert values == ["It burns.", "It smokes."], "the next hook sees what the first made of it"
+
+
+def test_modify_input_after_a_message_was_added() -> None:
+    first, second = hook("on_input"), hook("on_input", id="next", order=1)
+    run = run_of(first, second, answers={"watch": Inject("Hurry."), "next": Modify("It smokes.")})
+    run.finish()
+    assert run.requests[0].request.messages.until(2) == (told("It smokes."), told("Hurry."))
+
+
+def test_modify_input_keeps_what_came_before_and_pictures() -> None:
+    picture = Image("image/png", "sha256:1", 3)
+    earlier = Earlier(messages=(told("Hello."), said("Hi.").message))
+    started = replace(STARTED, input=User((picture, Text("What?"))), earlier=earlier)
+    agent = package(hooks=[hook("on_input")])
+    run = Run(agent, said("A cat."), hooks={"watch": Modify("Who?")}, started=started)
+    run.finish()
+    assert tuple(run.requests[0].request.messages) == (*earlier.messages, User((Text("Who?"), picture)))
+
+
+def test_modify_where_there_is_no_input() -> None:
+    earlier = Earlier(messages=(told("Hello."),))
+    agent = package(hooks=[hook("on_input")])
+    run = Run(
+        agent, said("Hi."), hooks={"watch": Modify("Now.")}, started=replace(STARTED, input=None, earlier=earlier)
+    )
+    run.finish()
+    assert tuple(run.requests[0].request.messages) == (told("Hello."), told("Now.")), "what was said before stays"
+    (effect,) = [effect for effect in run.effects if isinstance(effect, AskHook)]
+    assert effect.value == ""
+
+
+def test_inject_before_the_model() -> None:
+    given = iter(["One.", "Two."])
+    run = run_of(hook("before_model"), answers={"watch": lambda effect: Inject(next(given))})
+    run.finish()
+    first, second = (tuple(request.request.messages) for request in run.requests)
+    assert first == (STARTED.input, told("One."))
+    assert second[-1] == told("Two.")
+    values = [effect.value for effect in run.effects if isinstance(effect, AskHook)]
+    assert values == ["It burns.", "found"], "what is new since the last request"
+
+
+def test_modify_a_reply() -> None:
+    run = run_of(hook("after_model"), answers={"watch": lambda effect: Modify(effect.value.upper())})
+    assert run.finish().answer == "YES."
+    (assistant,) = [message for message in run.requests[1].request.messages if isinstance(message, Assistant)]
+    assert (assistant.text, len(assistant.calls)) == ("LET ME SEE.", 1)
+    assert run.of(ModelReplied)[0].reply.message.text == "Let me see.", "the original stays"
+
+
+def test_modify_a_reply_of_many_parts() -> None:
+    run = Run(package(hooks=[hook("after_model")]), hooks={"watch": Modify("All.")})
+    run.answers = [said(Reasoning("x", "openai/gpt"), "One", Refusal("two"))]
+    assert (run.finish().answer, run.state.label) == ("All.", None)
+    assert run.state.reply is not None
+    assert run.state.reply.message == Assistant((Reasoning("x", "openai/gpt"), Text("All.")))
+
+
+def test_modify_arguments() -> None:
+    run = run_of(hook("before_tool"), answers={"watch": Modify({"q": "y"})})
+    run.finish()
+    (effect,) = [effect for effect in run.effects if isinstance(effect, RunTool)]
+    assert effect.arguments == {"q": "y"}
+    (assistant,) = [message for message in run.state.transcript if isinstance(message, Assistant)]
+    assert assistant.calls[0].arguments == '{"q": "x"}', "the original stays"
+
+
+def test_modified_arguments_are_validated_and_ruled_on() -> None:
+    run = run_of(hook("before_tool"), answers={"watch": Modify({"q": 5})})
+    run.finish()
+    assert [fact.code for fact in run.of(CallRefused)] == ["tool.invalid_arguments"]
+    rules = policy(rule("deny", "a", when="args.q == 'y'"))
+    run = run_of(hook("before_tool"), answers={"watch": Modify({"q": "y"})}, policy=rules)
+    run.finish()
+    assert [fact.code for fact in run.of(CallRefused)] == ["tool.denied"]
+
+
+def test_modify_a_result() -> None:
+    run = run_of(hook("after_tool"), answers={"watch": Modify("lost")})
+    run.finish()
+    assert run.requests[1].request.messages.since(2) == (ToolResult("c1.0", (Text("lost"),)),)
+    assert run.of(ToolFinished)[0].parts == (Text("found"),), "the original stays"
+
+
+def test_modify_an_answer() -> None:
+    run = run_of(hook("on_output"), answers={"watch": Modify("No.")}, sinks={"first": SINK})
+    assert run.finish().answer == "No."
+    assert [effect.text for effect in run.effects if isinstance(effect, Deliver)] == ["No."]
+
+
+def test_answer_that_a_hook_breaks_is_repaired() -> None:
+    agent = typed(hooks=[hook("on_output")])
+    given: Any = {"watch": lambda effect: Modify(BAD) if effect.value == GOOD else Continue()}
+    run = Run(agent, said(GOOD), said(OTHER), hooks=given)
+    assert run.finish().output == {"queue": "other", "urgent": True}
+    (refused,) = run.of(OutputRefused)
+    assert refused.turn == 1
+    run = Run(typed(hooks=[hook("on_output")], output={"repairs": 0}), said(GOOD), hooks=given)
+    assert run.finish().code == "output.invalid"
+
+
+OTHER = GOOD.replace("hardware", "other")
+
+
+def test_answer_that_a_mask_breaks_is_repaired() -> None:
+    agent = typed(policy=policy(rule("modify", on="output", mask=["hardware"])))
+    run = Run(agent, said(GOOD), said(OTHER))
+    assert run.finish().output == {"queue": "other", "urgent": True}
+    assert len(run.of(OutputRefused)) == 1
+
+
+@pytest.mark.parametrize("ends", ["completed", "failed"])
+def test_hooks_hear_of_the_end(ends: str) -> None:
+    answer = said("Yes.") if ends == "completed" else Fault("provider.fatal", "no")
+    run = Run(package(hooks=[hook("on_stop")]), answer)
+    outcome = run.finish()
+    (effect,) = [effect for effect in run.effects if isinstance(effect, AskHook)]
+    assert effect.value == {"status": ends, "code": outcome.code}
+    assert run.kinds()[-4:] == ["run_ending", "hook_asked", "hook_answered", "run_stopped"]
+    assert run.of(RunEnding)[0].stop == run.of(RunStopped)[0]
+
+
+def test_cancel_does_not_hurry_the_end() -> None:
+    run = Run(package(hooks=[hook("on_stop")]), said("Yes."))
+    run.until(HookAsked)
+    run.add(CancelRequested("me"))
+    assert run.finish().answer == "Yes."

@@ -1,0 +1,123 @@
+"""How a run ended, and what a later run of its session reads of it."""
+
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from agentrun.core.context import inconsistent
+from agentrun.core.decide import decide
+from agentrun.core.evolve import fold
+from agentrun.core.facts import Earlier, Record, RunStopped
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_gates import ApprovalAsked, Modify
+from agentrun.core.messages import Assistant, Text, Usage
+from agentrun.core.outcome import conversation, outcome_of, suspended
+from agentrun.core.steps import Wait
+from agentrun.errors import CODES, code_of
+
+from ..packages import package, typed
+from .script import STARTED, Run, called, hook, rule, said, tool
+from .shapes import SHAPES
+from .shaping import ALLOW, BAD, GOOD, policy
+
+
+def test_completed() -> None:
+    run = Run(typed(tools={"a": tool()}, policy=ALLOW), called("a"), said(GOOD))
+    outcome = run.finish()
+    assert (outcome.run, outcome.agent, outcome.status) == ("run-1", "triage", "completed")
+    assert (outcome.code, outcome.fields, outcome.retry, outcome.exit_code) == (None, {}, None, 0)
+    assert (outcome.turns, outcome.tokens, outcome.cost, outcome.tool_calls) == (2, 50, 0, 1)
+    assert outcome == outcome_of(run.state) == outcome_of(fold(run.records))
+
+
+def test_failed() -> None:
+    fault = Fault("provider.decode", "what?", {"offset": 3})
+    outcome = Run(package(), fault).finish()
+    assert (outcome.status, outcome.answer, outcome.output, outcome.label) == ("failed", None, UNSET, None)
+    assert (outcome.code, outcome.fields) == ("provider.decode", {"offset": 3, "turn": 1, "attempts": 1})
+    assert (outcome.retry, outcome.exit_code) == ("not_retryable", 6)
+
+
+def test_replayed() -> None:
+    assert Run(package(), said("Yes."), started=replace(STARTED, replayed=True)).finish().replayed
+
+
+@pytest.mark.parametrize("code", [code for code in CODES if code != "spec"])
+def test_every_code_has_its_meaning(code: str) -> None:
+    stopped = Record(2, 0, 1, "", RunStopped("failed", fault=Fault(code, "x")))
+    outcome = outcome_of(fold([Record(1, 0, 1, "", STARTED), stopped]))
+    assert (outcome.retry, outcome.exit_code) == tuple(code_of(code))
+
+
+def test_usage_that_was_not_reported() -> None:
+    run = Run(typed(), said(BAD), said(GOOD, usage=None))
+    assert run.finish().usage == Usage(None, None, None, None)
+    run = Run(typed(), said(BAD, usage=Usage(3, 4, None, 1)), said(GOOD, usage=Usage(3, 4, 2, 1)))
+    assert run.finish().usage == Usage(6, 8, None, 2)
+
+
+def test_suspended() -> None:
+    run = Run(package(tools={"a": tool()}, policy=policy(rule("ask"))), called("a"))
+    run.until(ApprovalAsked)
+    next = decide(run.agent, run.state)
+    assert isinstance(next, Wait)
+    waiting = suspended(run.state, next.questions, next.waits_for)
+    assert (waiting.run, waiting.agent, waiting.questions, waiting.waits_for) == ("run-1", "triage", next.questions, ())
+    assert waiting.exit_code == 8
+
+
+def kinds(run: Run) -> list[str]:
+    assert inconsistent(conversation(run.state)) is None
+    return [type(message).__name__ for message in conversation(run.state)]
+
+
+def test_conversation() -> None:
+    run = Run(package(tools={"a": tool()}, policy=ALLOW), called("a"), said("Yes."))
+    run.finish()
+    assert kinds(run) == ["User", "Assistant", "ToolResult", "Assistant"]
+    assert conversation(run.state)[-1] == Assistant((Text("Yes."),))
+
+
+def test_conversation_has_the_answer_as_it_was_given() -> None:
+    run = Run(package(hooks=[hook("on_output")]), said("Yes."), hooks={"watch": Modify("No.")})
+    run.finish()
+    assert conversation(run.state)[-1] == Assistant((Text("No."),))
+
+
+def test_conversation_of_a_joined_answer() -> None:
+    run = Run(package(), said("One ", finish="length"), said("two."))
+    run.finish()
+    assert kinds(run) == ["User", "Assistant", "User", "Assistant"]
+
+
+def test_conversation_that_a_terminal_tool_ended() -> None:
+    run = SHAPES["terminal"]()
+    run.finish()
+    assert kinds(run) == ["User", "Assistant", "ToolResult", "ToolResult", "ToolResult"]
+
+
+def test_conversation_of_a_run_that_failed_over_its_calls() -> None:
+    run = SHAPES["fatal"]()
+    run.finish()
+    assert kinds(run) == ["User", "Assistant", "ToolResult", "ToolResult"]
+
+
+def test_conversation_of_a_run_that_failed_before_a_reply() -> None:
+    run = SHAPES["gave_up"]()
+    run.finish()
+    assert kinds(run) == ["User"]
+
+
+def test_conversation_of_a_run_that_failed_over_its_answer() -> None:
+    run = SHAPES["unrepaired"]()
+    run.finish()
+    assert kinds(run) == ["User", "Assistant", "User", "Assistant"]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_conversation_can_go_on(name: str) -> None:
+    run = SHAPES[name]()
+    run.finish()
+    assert inconsistent(conversation(run.state)) is None
+    later = Run(package(), said("Yes."), started=replace(STARTED, earlier=Earlier(messages=conversation(run.state))))
+    assert later.finish().answer == "Yes."

@@ -1,0 +1,79 @@
+"""What a state says about itself."""
+
+import pytest
+
+from agentrun.core.decide import decide
+from agentrun.core.evolve import evolve, fold
+from agentrun.core.facts import DeliveryStarted, ModelAsked, Record, RunResumed
+from agentrun.core.facts_calls import ToolFinished, ToolStarted
+from agentrun.core.facts_gates import HookAsked
+from agentrun.core.state import State, under_way
+from agentrun.core.steps import Wait
+from agentrun.core.takeover import lost_work
+
+from ..packages import package
+from .script import SINK, Run, called, hook, said, tool, writing
+from .shapes import SHAPES
+from .shaping import ALLOW
+
+
+def test_nothing_is_under_way_in_the_beginning() -> None:
+    assert under_way(State()) == ()
+    assert State().elapsed == 0
+
+
+EXPECTED: dict[type, tuple[str, ...]] = {
+    ModelAsked: ("m1.1",),
+    ToolStarted: ("c1.0", "c1.1"),
+    DeliveryStarted: ("deliver:first",),
+}
+
+
+@pytest.mark.parametrize("kind", EXPECTED)
+def test_under_way(kind: type) -> None:
+    agent = package(tools={"a": tool()}, policy=ALLOW, sinks={"first": SINK})
+    run = Run(agent, called("a", ("a", '{"q": "x"}')), said("Done."))
+    run.until(kind)
+    assert under_way(run.state) == EXPECTED[kind]
+
+
+def test_hooks_under_way() -> None:
+    agent = package(
+        tools={"a": tool(), "b": writing()}, policy=ALLOW, hooks=[hook("before_tool"), hook("after_tool", id="x")]
+    )
+    run = Run(agent, called("a", "b"), said("Done."))
+    run.until(HookAsked)
+    assert under_way(run.state) == ("h.watch.c1.0.1", "h.watch.c1.1.1"), "hooks of a batch are asked together"
+    run.until(ToolFinished)
+    run.step()
+    assert "h.x.c1.0.1" in under_way(run.state)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_is_under_way_is_what_an_owner_would_lose(name: str) -> None:
+    """Every effect under way has its intent in the journal, and a new owner can name it."""
+    run = SHAPES[name]()
+    run.finish()
+    for cut in range(1, len(run.records)):
+        state = fold(run.records[:cut])
+        lost = lost_work(state)
+        assert tuple(fact.effect for fact in lost) == under_way(state)
+        for fact in lost:
+            state = evolve(state, Record(state.seq + 1, 0, 2, "", fact))
+        assert under_way(state) == ()
+    assert under_way(run.state) == ()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_waits_name_what_is_under_way(name: str) -> None:
+    """A run never waits for nothing: something is under way, somebody is asked, or a moment is waited for."""
+    run = SHAPES[name]()
+    run.finish()
+    package = run.first
+    for record in run.records:
+        if isinstance(record.fact, RunResumed):
+            package = run.others.get(record.fact.package, package)
+        next = decide(package, fold(run.records[: record.seq]))
+        if isinstance(next, Wait):
+            assert next.inflight or next.questions or next.waits_for or next.deadline is not None
+            assert set(next.inflight) <= set(under_way(fold(run.records[: record.seq])))

@@ -1,0 +1,185 @@
+"""A run that has to stop, whatever it is about to do: by the caller, or by the clock."""
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.core.context import inconsistent
+from agentrun.core.decide import decide
+from agentrun.core.effects import AskHook
+from agentrun.core.facts import CancelRequested, DeliveryStarted, ModelAsked, RetryPlanned, RunEnding, TimePassed
+from agentrun.core.facts_calls import ToolStarted
+from agentrun.core.facts_gates import ApprovalAnswered, ApprovalAsked, HookAsked
+from agentrun.core.messages import Text, ToolResult, Usage
+from agentrun.core.outcome import conversation, outcome_of
+from agentrun.core.state import under_way
+from agentrun.core.steps import Perform, Wait
+from agentrun.core.takeover import is_welcome
+
+from ..packages import package
+from .disturbing import disturbed, length, time_passes
+from .script import SINK, Run, called, hook, rule, said, tool
+from .shapes import SHAPES
+from .shaping import ALLOW, TRANSIENT, policy
+
+
+def state_at(phase: str) -> tuple[Run, str]:
+    """A run that has just come to a phase, and the shape it has."""
+    for name, make in SHAPES.items():
+        run = make()
+        while run.state.phase != "stopped":
+            if run.state.phase == phase:
+                return run, name
+            run.step()
+    raise AssertionError(phase)
+
+
+LIVE = ("starting", "thinking", "asking", "failed", "waiting", "answered", "acting", "ending")
+
+
+@pytest.mark.parametrize("phase", LIVE)
+def test_cancel_at_every_phase(phase: str) -> None:
+    run, _ = state_at(phase)
+    asked = len(run.effects)
+    run.add(CancelRequested("me"))
+    run.add(CancelRequested("somebody else"))
+    outcome = run.finish()
+    assert (outcome.code, outcome.fields, outcome.exit_code) == ("cancelled", {"by": "me"}, 130), "the first one counts"
+    assert outcome.retry == "not_retryable"
+    assert [effect for effect in run.effects[asked:] if not isinstance(effect, AskHook)] == [], (
+        "nothing is begun any more"
+    )
+
+
+@pytest.mark.parametrize("phase", ["stopping"])
+def test_cancel_when_the_end_is_known(phase: str) -> None:
+    run, name = state_at(phase)
+    expected = SHAPES[name]().finish()
+    run.add(CancelRequested("me"))
+    assert run.finish().code == expected.code
+
+
+def test_cancel_of_a_finished_run_is_not_welcome() -> None:
+    run = SHAPES["text"]()
+    run.finish()
+    assert not is_welcome(run.state, CancelRequested("me"))
+
+
+def late(phase: str, at: int) -> Run:
+    """A run with 100 ms in which the clock jumps when it comes to a phase."""
+    _, name = state_at(phase)
+    run = SHAPES[name]()
+    run.agent = run.first = replace(run.agent, budgets=replace(run.agent.budgets, time=100))
+    while run.state.phase != phase:
+        run.step()
+    run.now = at
+    run.add(TimePassed())
+    return run
+
+
+@pytest.mark.parametrize("phase", [phase for phase in LIVE if phase != "waiting"])
+def test_deadline_at_every_phase(phase: str) -> None:
+    run = late(phase, 101)
+    outcome = run.finish()
+    assert (outcome.code, outcome.fields) == ("budget.time", {"used": 101, "reserved": 0, "limit": 100})
+    assert (outcome.exit_code, outcome.retry) == (5, "user")
+    run = late(phase, 100)
+    run.step()
+    assert "budget.time" not in repr(run.records)
+
+
+def test_deadline_while_a_request_waits_to_be_sent_again() -> None:
+    agent = package(budgets={"time": 100})
+    run = Run(agent, TRANSIENT, said("Yes."))
+    run.until(RetryPlanned)
+    next = decide(agent, run.state)
+    assert isinstance(next, Wait)
+    assert next.deadline == 101, "whichever comes first"
+    assert run.finish().code == "budget.time"
+    assert len(run.requests) == 1
+
+
+@pytest.mark.parametrize("kind", [ModelAsked, ToolStarted, HookAsked, DeliveryStarted])
+def test_deadline_is_told_with_what_is_waited_for(kind: type) -> None:
+    agent = package(
+        tools={"a": tool()},
+        policy=ALLOW,
+        budgets={"time": 100},
+        hooks=[hook("on_output")],
+        sinks={"first": SINK},
+    )
+    run = Run(agent, called("a"), said("Done."))
+    run.until(kind)
+    next = decide(agent, run.state)
+    assert isinstance(next, Wait)
+    assert (next.inflight, next.deadline) == (under_way(run.state), 101)
+    assert decide(replace(agent, budgets=package().budgets), run.state) == Wait(inflight=next.inflight)
+
+
+def test_deadline_is_told_with_what_is_begun() -> None:
+    next = decide(package(budgets={"time": 100}), Run(package()).state)
+    assert isinstance(next, Perform)
+    assert next.deadline == 101
+
+
+def test_no_deadline_while_only_people_are_waited_for() -> None:
+    agent = package(tools={"a": tool()}, policy=policy(rule("ask")), budgets={"time": 100})
+    run = Run(agent, called("a"), said("Done."))
+    run.until(ApprovalAsked)
+    next = decide(agent, run.state)
+    assert isinstance(next, Wait)
+    assert (len(next.questions), next.deadline) == (1, None)
+
+
+def test_deadline_moves_with_pauses() -> None:
+    agent = package(tools={"a": tool()}, policy=policy(rule("ask")), budgets={"time": 100})
+    run = Run(agent, called("a"), said("Done."))
+    asked = run.until(ApprovalAsked)
+    assert isinstance(asked, ApprovalAsked)
+    run.now = 5000
+    run.add(ApprovalAnswered("c1.0", asked.question, "approved", "somebody"))
+    run.until(ToolStarted)
+    next = decide(agent, run.state)
+    assert isinstance(next, Wait)
+    assert next.deadline == 5101
+
+
+def test_time_that_passes_changes_nothing_by_itself() -> None:
+    """A moment that was waited for is over; what is done about it is decided."""
+    expected = SHAPES["ruled"]().finish()
+    for at in range(1, length("ruled")):
+        run = disturbed("ruled", at, time_passes)
+        assert outcome_of(run.state) == expected
+
+
+def test_request_that_was_under_way_is_charged() -> None:
+    run = Run(package(), said("Yes."))
+    asked = run.until(ModelAsked)
+    assert isinstance(asked, ModelAsked)
+    run.add(CancelRequested("me"))
+    outcome = run.finish()
+    assert (outcome.tokens, outcome.usage) == (asked.reserved, Usage(0, 0, 0, 0))
+
+
+def test_the_reason_comes_first() -> None:
+    """A run that is cut off while its calls are closed still knows why it was to end."""
+    for name in ("denied_stop", "tripped", "interrupted", "out_of_calls", "fatal", "abandoned"):
+        run = SHAPES[name]()
+        run.finish()
+        kinds = run.kinds()
+        first = kinds.index("run_ending")
+        assert set(kinds[first + 1 : -1]) == {"call_cancelled"}
+        assert "call_cancelled" not in kinds[:first]
+
+
+def test_no_ending_when_there_is_nothing_to_close() -> None:
+    run = SHAPES["gave_up"]()
+    run.finish()
+    assert run.of(RunEnding) == []
+
+
+def test_closed_calls_are_in_the_conversation() -> None:
+    run = SHAPES["tripped"]()
+    run.finish()
+    *_, last = conversation(run.state)
+    assert last == ToolResult("c1.2", (Text("tool.aborted: the run ended before this call did"),))
+    assert inconsistent(conversation(run.state)) is None

@@ -1,0 +1,163 @@
+"""Replies that were cut off at their cap."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.core import judge
+from agentrun.core.facts import CancelRequested, Label, ModelTold, OutputRefused, ReplyDiscarded
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_calls import CallRefused, ToolStarted
+from agentrun.core.messages import Finish, Refusal, Reply
+from agentrun.core.outcome import conversation
+from agentrun.core.steps import Commit
+
+from ..packages import package, typed
+from .script import STARTED, Run, called, said, tool
+from .shaping import ALLOW, GOOD
+
+
+def cut(text: str) -> Reply:
+    return said(text, finish="length")
+
+
+def test_the_rest_is_asked_for() -> None:
+    run = Run(package(), cut("One "), cut("two "), said("three."))
+    outcome = run.finish()
+    assert (outcome.answer, outcome.label, outcome.turns) == ("One two three.", None, 3)
+    assert [fact.why for fact in run.of(ModelTold)] == ["continue", "continue"]
+    messages = tuple(run.requests[2].request.messages)
+    go_on = run.of(ModelTold)[0].messages[0]
+    assert messages == (STARTED.input, cut("One ").message, go_on, cut("two ").message, go_on)
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_so_often_and_no_more(limit: int) -> None:
+    agent = package(limits={"truncations": limit})
+    outcome = Run(agent, *[cut("x")] * limit, said("y")).finish()
+    assert (outcome.answer, outcome.label) == ("x" * limit + "y", None)
+    run = Run(agent, *[cut("x")] * (limit + 1))
+    outcome = run.finish()
+    assert (outcome.answer, outcome.label, outcome.turns) == ("x" * (limit + 1), "truncated", limit + 1)
+    assert len(run.of(ModelTold)) == limit
+
+
+def test_so_often_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "_truncated", lambda package, state: Commit((ModelTold("continue", ()),)))
+    run = Run(package(budgets={"turns": 9}), *[cut("x")] * 9)
+    assert run.finish().code == "budget.turns"
+    assert len(run.of(ModelTold)) > 3
+
+
+def test_in_a_row() -> None:
+    """What comes between begins the count again."""
+    agent = package(limits={"truncations": 1}, tools={"a": tool()}, policy=ALLOW)
+    run = Run(agent, cut("x"), called("a"), cut("y"), said("z"))
+    assert (run.finish().answer, len(run.of(ModelTold))) == ("yz", 2)
+    assert run.state.label is None
+
+
+def test_joined_answer_keeps_the_contract() -> None:
+    run = Run(typed(), cut(GOOD[:10]), said(GOOD[10:]))
+    outcome = run.finish()
+    assert (outcome.answer, outcome.output) == (GOOD, {"queue": "hardware", "urgent": True})
+    run = Run(typed(), cut(GOOD[:10]), said("no"), said(GOOD))
+    assert run.finish().answer == GOOD, "a repair begins from nothing"
+
+
+def test_cut_off_answer_that_breaks_its_contract_is_repaired() -> None:
+    run = Run(typed(limits={"truncations": 0}), cut(GOOD[:10]), said(GOOD))
+    assert run.finish().answer == GOOD
+    assert len(run.of(OutputRefused)) == 1
+
+
+def test_cut_off_reply_with_calls_is_taken_as_it_is() -> None:
+    agent = package(tools={"a": tool()}, policy=ALLOW)
+    reply = replace(called(("a", '{"q": "x"}'), ("a", '{"q')), finish="length")
+    run = Run(agent, reply, said("Done."))
+    run.finish()
+    assert run.ran == ["c1.0"]
+    assert [fact.code for fact in run.of(CallRefused)] == ["tool.invalid_arguments"]
+
+
+def escalating(*replies: Reply | Fault, cap: int | None = 10, **limits: Any) -> Run:
+    agent = package(
+        limits={"on_truncated": "escalate", **limits},
+        model={"max_output_tokens": cap},
+        tools={"a": tool()},
+        policy=ALLOW,
+    )
+    return Run(agent, *replies)
+
+
+def test_escalate() -> None:
+    """The reply is discarded, and the request sent again with more room."""
+    run = escalating(cut("One"), cut("One two"), said("One two three."))
+    outcome = run.finish()
+    assert (outcome.answer, outcome.label, outcome.turns) == ("One two three.", None, 1)
+    assert [fact.cap for fact in run.of(ReplyDiscarded)] == [20, 40]
+    assert [request.request.settings.max_output_tokens for request in run.requests] == [10, 20, 40]
+    assert [request.id for request in run.requests] == ["m1.1", "m1.2", "m1.3"]
+    assert all(tuple(request.request.messages) == (STARTED.input,) for request in run.requests)
+    assert outcome.tokens == 75, "what was discarded was spent"
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_escalate_so_often_and_no_more(limit: int) -> None:
+    assert escalating(*[cut("x")] * limit, said("y"), truncations=limit).finish().label is None
+    run = escalating(*[cut("x")] * (limit + 1), truncations=limit)
+    outcome = run.finish()
+    assert (outcome.answer, outcome.label) == ("x", "truncated")
+    assert len(run.of(ReplyDiscarded)) == limit
+
+
+def test_escalate_without_a_cap() -> None:
+    run = escalating(cut("One"), cap=None)
+    assert (run.finish().label, run.of(ReplyDiscarded)) == ("truncated", [])
+
+
+def test_discarded_calls_do_not_run_and_are_forgotten() -> None:
+    again = [replace(called("a"), finish="length")] * 2
+    run = escalating(*again, called("a"), said("Done."))
+    run.finish()
+    assert run.ran == ["c1.0"]
+    assert len(run.of(ToolStarted)) == 1
+
+
+def test_discarded_reply_is_not_part_of_the_conversation() -> None:
+    run = escalating(cut("One"), said("One two."))
+    run.until(ReplyDiscarded)
+    run.add(CancelRequested("me"))
+    run.finish()
+    assert conversation(run.state) == (STARTED.input,)
+
+
+def test_cap_is_for_one_turn() -> None:
+    run = escalating(replace(called("a"), finish="length"), called("a"), said("Done."))
+    run.finish()
+    assert [request.request.settings.max_output_tokens for request in run.requests] == [10, 20, 10]
+
+
+def test_room_that_the_budget_does_not_have() -> None:
+    agent = package(
+        limits={"on_truncated": "escalate"}, model={"max_output_tokens": 1000}, budgets={"tokens": 2000, "turns": 3}
+    )
+    outcome = Run(agent, cut("One")).finish()
+    assert (outcome.code, outcome.fields["limit"]) == ("budget.tokens", 2000)
+
+
+@pytest.mark.parametrize(
+    ("finish", "label"),
+    [("stop", None), ("tool_calls", None), ("content_filter", "filtered"), ("unknown", "unknown_finish")],
+)
+def test_label(finish: Finish, label: Label | None) -> None:
+    assert Run(package(), said("So far", finish=finish)).finish().label == label
+    assert Run(typed(), said(GOOD, finish=finish)).finish().label == label
+
+
+def test_refusal() -> None:
+    outcome = Run(package(), said(Refusal("I will not."))).finish()
+    assert (outcome.status, outcome.answer, outcome.label) == ("completed", "I will not.", "refused")
+    outcome = Run(typed(output={"repairs": 0}), said(Refusal("I will not."))).finish()
+    assert outcome.code == "output.invalid"

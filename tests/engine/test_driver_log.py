@@ -1,0 +1,137 @@
+"""A run's journal and the state it stands for."""
+
+from typing import Any
+
+import pytest
+
+from agentrun.core.evolve import fold
+from agentrun.core.facts import (
+    RULES,
+    CancelRequested,
+    ModelAsked,
+    Record,
+    RunResumed,
+    WorkLost,
+    kind_of,
+)
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_calls import ToolFinished, ToolStarted
+from agentrun.core.outcome import Outcome, outcome_of
+from agentrun.engine.clock import StepClock
+from agentrun.engine.driver import Log, drive
+from agentrun.errors import InternalError, StorageError
+from agentrun.journal.memory import MemoryJournal
+
+from ..core.script import STARTED, called, said, writing
+from ..packages import package
+from .driven import Driven
+
+TOOLS = package(tools={"pay": writing()}, policy={"default": "allow"})
+
+
+def test_illegal_fact_is_not_written() -> None:
+    run = Driven(package()).begun()
+    log, before = run.log(), run.journal.text()
+    with pytest.raises(StorageError, match=r"recovery\.failed"):
+        log.commit(STARTED)
+    assert run.journal.text() == before
+    log.commit(CancelRequested("ada"))
+    assert log.state == fold(run.journal.records()), "and the log goes on"
+
+
+def test_welcome() -> None:
+    log = Driven(package()).begun().log()
+    log.welcome(ToolFinished("c1.0", ()))
+    assert log.state.seq == 1
+    log.welcome(CancelRequested("ada"))
+    assert (log.state.seq, log.state.cancelled) == (2, CancelRequested("ada"))
+
+
+class FailsOnce(MemoryJournal):
+    """Cannot write the nth record, and then can again."""
+
+    def __init__(self, at: int, error: Exception) -> None:
+        super().__init__()
+        self._at, self._error = at, error
+
+    def append(self, record: Record) -> None:
+        if record.seq == self._at:
+            self._at = 0
+            raise self._error
+        super().append(record)
+
+
+def test_nothing_is_written_after_a_failure() -> None:
+    """Also when the journal would take it: what the next owner finds is what there was."""
+    journal = FailsOnce(2, StorageError("storage.failed", "full", fields={"path": "journal", "errno": 28}))
+    log = Driven(package(), journal=journal).begun().log()
+    with pytest.raises(StorageError, match=r"storage\.failed"):
+        log.commit(CancelRequested("ada"))
+    with pytest.raises(StorageError) as caught:
+        log.commit(CancelRequested("ada"))
+    assert (caught.value.code, caught.value.fields) == ("journal.poisoned", {"seq": 2})
+    assert (log.state.seq, len(journal.records())) == (1, 1)
+    Log(journal, StepClock()).commit(CancelRequested("ada"))
+    assert len(journal.records()) == 2
+
+
+def test_a_fact_that_cannot_be_written_is_no_failure_of_the_journal() -> None:
+    """The run ends over it, as over any bug."""
+    run = Driven(package(), said("half a pair: \ud800")).begun()
+    outcome = run.finish()
+    assert isinstance(outcome, Outcome)
+    assert (outcome.code, outcome) == ("internal", outcome_of(fold(run.journal.records())))
+
+
+def test_take_over() -> None:
+    run = Driven(TOOLS, called("pay"), said("Done.")).begun()
+    run.log().commit(ModelAsked("m1.1", 1, 1, "r", 0))
+    log = run.log()
+    log.take_over("sha256:other")
+    assert run.facts()[-2:] == [RunResumed("sha256:other", RULES), WorkLost("m1.1")]
+    assert log.state == fold(run.journal.records())
+    assert isinstance(run.finish(), Outcome)
+    assert sum(isinstance(fact, ToolStarted) for fact in run.facts()) == 1
+
+
+def test_stop() -> None:
+    run = Driven(package()).begun()
+    log = run.log()
+    outcome = log.stop(Fault("internal", "x"))
+    assert (outcome.code, log.state.phase) == ("internal", "stopped")
+    assert log.stop(Fault("cancelled", "y")) == outcome, "the first end counts"
+    assert len(run.facts()) == 2
+
+
+def test_listeners_hear_what_counts() -> None:
+    """After it is written and the state has it."""
+    heard: list[tuple[int, int]] = []
+    journal = MemoryJournal()
+    log = Log(journal, StepClock(), lambda record: heard.append((record.seq, log.state.seq)))
+    log.commit(STARTED)
+    log.commit(CancelRequested("ada"))
+    assert heard == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("error", [ValueError, StorageError("storage.failed", "x"), InternalError("internal", "x")])
+def test_listeners_cannot_stop_the_run(error: Any) -> None:
+    def listen(record: Record) -> None:
+        raise error
+
+    run = Driven(package(), said("Done.")).begun()
+    outcome = run.clock.run(drive(run.agent, Log(run.journal, run.clock, listen), run.crew()))
+    assert isinstance(outcome, Outcome)
+    assert outcome.answer == "Done."
+
+
+def test_interrupted_while_somebody_listens() -> None:
+    """The record is written and counts: the terminal one follows it."""
+
+    def listen(record: Record) -> None:
+        if record.seq == 3:
+            raise KeyboardInterrupt
+
+    run = Driven(package(), said("Done.")).begun()
+    with pytest.raises(KeyboardInterrupt):
+        run.clock.run(drive(run.agent, Log(run.journal, run.clock, listen), run.crew()))
+    assert [kind_of(fact) for fact in run.facts()[-3:]] == ["model_replied", "cancel_requested", "run_stopped"]

@@ -1,0 +1,132 @@
+"""Every way out of a run: a failure injected at every call of every port, in run shapes that call them all.
+
+Whatever fails, and however: nothing is left running, nothing was done without its intent, and the journal ends with
+one terminal record. When it is the journal that fails, who waits hears of it, and the run can be resumed.
+"""
+
+from contextlib import nullcontext
+
+import pytest
+
+from agentrun.core.effects import Effect
+from agentrun.core.facts import Fact
+from agentrun.core.outcome import Outcome
+from agentrun.engine import driver
+from agentrun.engine.crew import StepCrew
+from agentrun.engine.driver import Log
+from agentrun.engine.perform import Performer
+from agentrun.errors import StorageError
+
+from .exit_shapes import SHAPES
+from .injected import (
+    Point,
+)
+from .trials import Trial, checked, look, points
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_undisturbed(name: str) -> None:
+    trial = Trial(SHAPES[name], None).live()
+    assert trial.error is None
+    assert isinstance(trial.result, Outcome)
+    assert trial.result.code == SHAPES[name].code
+    look(trial)
+
+
+def test_every_port_is_called() -> None:
+    called: set[str] = set()
+    for shape in SHAPES.values():
+        failed = Trial(shape, Point("journal.append", 3, "code")).live()
+        called |= {*Trial(shape, None).live().ports.calls, *failed.resume().ports.calls}
+    assert called == {
+        "approver.answer",
+        "blobs.get",
+        "blobs.put",
+        "clock.now",
+        "clock.sleep_until",
+        "clock.within",
+        "executor.run",
+        "hook",
+        "journal.append",
+        "journal.contains",
+        "journal.keep",
+        "journal.open",
+        "journal.records",
+        "listener",
+        "provider.ask",
+        "sink.deliver",
+    }
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_exit(name: str) -> None:
+    tried = 0
+    for point in points(Trial(SHAPES[name], None).live()):
+        checked(Trial(SHAPES[name], point).live())
+        tried += 1
+    assert tried > 60
+
+
+@pytest.mark.parametrize("name", ["approval", "child", "sinks", "cancelled"])
+def test_every_exit_of_a_resume(name: str) -> None:
+    """The journal failed in the middle of the run, and whoever goes on with it fails too."""
+    count = Trial(SHAPES[name], None).live().ports.calls["journal.append"]
+    failures = [Point("journal.append", number, "code") for number in range(4, count, count // 3)]
+    for failure in failures:
+        for point in points(Trial(SHAPES[name], failure).live().resume()):
+            trial = Trial(SHAPES[name], failure).live()
+            assert isinstance(trial.error, StorageError)
+            checked(trial.resume(point))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_listeners_change_nothing(name: str) -> None:
+    whole = Trial(SHAPES[name], None).live()
+    for number in range(1, whole.ports.calls["listener"] + 1):
+        for how in ("error", "code"):
+            trial = Trial(SHAPES[name], Point("listener", number, how)).live()
+            assert trial.ports.hit
+            assert trial.result == whole.result
+            assert trial.ports.journals.kept() == whole.ports.journals.kept()
+
+
+# --- planted ---------------------------------------------------------------------------------------------------
+
+
+def test_a_driver_that_forgets_the_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Log, "abandon", lambda log: None)
+    with pytest.raises(AssertionError):
+        looked_at_all("text", "halt")
+
+
+def test_a_crew_that_leaves_work_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[object] = []
+    monkeypatch.setattr(StepCrew, "_stop", lambda crew, task: left.append(task))
+    with pytest.raises(AssertionError, match="left running"):
+        looked_at_all("late", "error")
+    for task in left:
+        task.work.close()  # type: ignore[attr-defined]
+
+
+def test_an_effect_without_its_intent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    perform = Performer.perform
+
+    async def twice(performer: Performer, effect: Effect) -> Fact:
+        await perform(performer, effect)
+        return await perform(performer, effect)
+
+    monkeypatch.setattr(Performer, "perform", twice)
+    with pytest.raises(AssertionError, match="without its intent"):
+        look(Trial(SHAPES["text"], None).live())
+
+
+def test_a_listener_that_answers_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "suppress", lambda *kinds: nullcontext())
+    with pytest.raises(AssertionError):
+        test_listeners_change_nothing("text")
+
+
+def looked_at_all(name: str, how: str) -> None:
+    for point in points(Trial(SHAPES[name], None).live()):
+        if point.how == how:
+            look(Trial(SHAPES[name], point).live())

@@ -1,0 +1,181 @@
+"""Ways out of a run in an event loop, where work goes on at the same time: nothing is left, nothing is mixed up."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from agentrun.core.effects import ModelRequest, RunTool
+from agentrun.core.facts import CancelRequested, RunStarted, RunStopped, kind_of
+from agentrun.core.messages import Text, ToolResult, words
+from agentrun.core.outcome import Outcome
+from agentrun.engine.ports import Returned
+from agentrun.engine.system_clock import SystemClock
+from agentrun.testing import after, call, replies, says, text
+from agentrun.testing.models import Item
+
+from ..core.script import tool
+from ..packages import package
+from .exit_shapes import SHAPES
+from .hosts import Home
+from .trials import Trial, points
+
+TOOLS = package(tools={"search": tool()}, policy={"default": "allow"})
+CALLS = tuple(call("search", q=str(number)) for number in range(6))
+
+
+class Busy:
+    """A tool that takes a while, and sees what the journal says when it is stopped."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.home: Home | None = None
+        self.running = self.most = 0
+        self.begun = asyncio.Event()
+        self.stopped: list[list[str]] = []
+        """What had been written when a call was stopped."""
+
+    async def run(self, call: RunTool) -> Returned:
+        assert self.home is not None
+        self.running += 1
+        self.most = max(self.most, self.running)
+        self.begun.set()
+        try:
+            await asyncio.sleep(self._seconds)
+        except asyncio.CancelledError:
+            self.stopped.append([kind_of(fact) for fact in self.home.facts()])
+            raise
+        finally:
+            self.running -= 1
+        return Returned((Text("found " + call.arguments["q"]),))
+
+
+def acting(request: ModelRequest) -> Item:
+    done = any(isinstance(message, ToolResult) for message in request.messages)
+    return text("Done.") if done else says("", *CALLS)
+
+
+def home_of(busy: Busy, model: Callable[[ModelRequest], Item] = acting, **given: Any) -> Home:
+    home = Home(replies(model), clock=SystemClock(), executors={"search": busy}, **given)
+    busy.home = home
+    return home
+
+
+def looped(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """The result of a coroutine after which the event loop is empty."""
+
+    async def checked() -> Any:
+        result = await asyncio.wait_for(main(), 10)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left, left
+        return result
+
+    return asyncio.run(checked())
+
+
+def test_cancel_while_tools_run() -> None:
+    """It is recorded before anything stops, and then nothing is left."""
+
+    async def main() -> tuple[Busy, Home, Any]:
+        busy = Busy(60)
+        home = home_of(busy)
+        handle = home.start(TOOLS)
+        await busy.begun.wait()
+        handle.cancel("ada")
+        handle.cancel("ada again")
+        outcome = await handle.wait()
+        handle.cancel("too late")
+        return busy, home, outcome
+
+    busy, home, outcome = looped(main)
+    assert (outcome.code, outcome.fields) == ("cancelled", {"by": "ada"})
+    assert (busy.running, len(busy.stopped)) == (0, 6)
+    assert all("cancel_requested" in written for written in busy.stopped)
+    assert [fact for fact in home.facts() if isinstance(fact, CancelRequested)] == [CancelRequested("ada")]
+    assert home.kinds().count("RunStopped") == 1
+
+
+def test_who_waits_is_cancelled() -> None:
+    """The run goes on for whoever else waits; it ends when it is told to."""
+
+    async def main() -> tuple[Busy, Any]:
+        busy = Busy(60)
+        handle = home_of(busy).start(TOOLS)
+        waiting = [asyncio.ensure_future(handle.wait()) for _ in range(3)]
+        await busy.begun.wait()
+        waiting[0].cancel()
+        await asyncio.sleep(0)
+        assert (waiting[0].cancelled() or waiting[0].cancelling(), busy.stopped) == (True, [])
+        assert handle.status == "processing"
+        handle.cancel()
+        return busy, await asyncio.gather(*waiting, return_exceptions=True)
+
+    busy, (first, *others) = looped(main)
+    assert isinstance(first, asyncio.CancelledError)
+    assert [outcome.code for outcome in others] == ["cancelled"] * 2
+    assert busy.running == 0
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 6, 9])
+def test_width(width: int) -> None:
+    """Never more at once than the width, and no fewer when there is work."""
+
+    async def main() -> Busy:
+        busy = Busy(0.01)
+        outcome = await home_of(busy, width=width).start(TOOLS).wait()
+        assert isinstance(outcome, Outcome)
+        assert (outcome.answer, outcome.tool_calls) == ("Done.", 6)
+        return busy
+
+    assert looped(main).most == min(width, 6)
+
+
+def test_fifty_runs_at_once() -> None:
+    """On one runtime, with one model and one tool: each journal has its own run's facts and no other's."""
+
+    def echo(request: ModelRequest) -> Item:
+        name = words(request.messages.since(0)[0].parts)  # type: ignore[arg-type]  # the first is the user's
+        done = any(isinstance(message, ToolResult) for message in request.messages)
+        calls = [call("search", q=f"{name}-{number}") for number in range(3)]
+        return after(2, text(f"{name} is done.") if done else says("", *calls), SystemClock())
+
+    async def main() -> tuple[Home, list[Any]]:
+        busy = Busy(0.005)
+        home = home_of(busy, echo)
+        handles = [home.start(TOOLS, run=f"run-{number:02}", message=f"name-{number:02}") for number in range(50)]
+        return home, await asyncio.gather(*(handle.wait() for handle in handles))
+
+    home, outcomes = looped(main)
+    assert len(home.journals.runs) == home.runtime.run_count == 50
+    for number, outcome in enumerate(outcomes):
+        run, name = f"run-{number:02}", f"name-{number:02}"
+        assert (outcome.run, outcome.answer, outcome.tool_calls) == (run, f"{name} is done.", 3)
+        records = home.journals.records(run)
+        assert [record.seq for record in records] == list(range(1, len(records) + 1))
+        assert [fact.run for fact in home.facts(run) if isinstance(fact, RunStarted)] == [run]
+        assert sum(isinstance(fact, RunStopped) for fact in home.facts(run)) == 1
+        others = Counter(word[:7] for word in home.journals.text(run).decode().split("name-")[1:])
+        assert {key[:2] for key in others} == {f"{number:02}"}
+
+
+PORTS = ("journal.append", "provider.ask", "executor.run", "blobs.put", "listener")
+
+
+@pytest.mark.parametrize("name", ["child", "approval"])
+def test_every_exit(name: str) -> None:
+    """A failure at each call of a port, in real time."""
+    tried = 0
+    for point in points(Trial(SHAPES[name], None).live()):
+        if point.port not in PORTS or (point.port == "listener" and point.how != "halt"):
+            continue
+        trial = Trial(SHAPES[name], point, SystemClock()).live_in_a_loop()
+        tried += 1
+        assert trial.ports.wrong == [], point
+        assert +trial.ports.active == {}, point
+        assert not trial.left, point
+        ends = trial.ends()
+        if trial.handle is not None and not point.fails_journal:
+            assert set(map(tuple, ends.values())) == {(0,)}, point
+    assert tried > 50

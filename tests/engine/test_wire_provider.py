@@ -1,0 +1,58 @@
+"""A model behind HTTP: one provider serves many runs, and each run's messages are encoded once."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from agentrun.core.effects import AskModel, ModelRequest
+from agentrun.core.facts import ModelReplied
+from agentrun.core.messages import Assistant, Image, Message, Text, Transcript, User, said
+from agentrun.engine.models import Models, WireProvider
+from agentrun.providers.codec import Blob
+from agentrun.providers.openai_chat import OpenAIChat
+
+from ..worlds import Scripted, completion
+from .places import Place, ask
+
+
+class Counting(OpenAIChat):
+    """Remembers what it encodes."""
+
+    def __init__(self) -> None:
+        self.seen: list[Message] = []
+
+    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: Blob) -> list[bytes]:
+        self.seen += messages
+        return super().segment(messages, request, blob)
+
+
+def asked(models: Models, place: Place, effect: AskModel) -> None:
+    assert isinstance(place.clock.run(models.ask(effect)), ModelReplied)
+
+
+def sent(sender: Scripted) -> list[Any]:
+    return [json.loads(call.body)["messages"] for call in sender.calls]
+
+
+def test_runs_that_take_turns() -> None:
+    codec, sender = Counting(), Scripted([completion("ok")] * 8)
+    place = Place(providers={"openai": WireProvider(codec, sender)})
+    runs = {name: Models(place.world, name) for name in ("one", "two")}
+    talks = {name: Transcript([said(name)]) for name in runs}
+    for turn in range(4):
+        for name, models in runs.items():
+            asked(models, place, ask(transcript=talks[name]))
+            talks[name] = talks[name].plus(Assistant((Text(f"{name} {turn}"),)), said("more"))
+    heard = [message for name in runs for message in list(talks[name])[:-2]]
+    assert sorted(map(repr, codec.seen)) == sorted(map(repr, heard))
+    assert [messages[0]["content"] for messages in sent(sender)] == ["one", "two"] * 4
+    assert [len(messages) for messages in sent(sender)] == [1, 1, 3, 3, 5, 5, 7, 7]
+
+
+def test_pictures_are_those_of_the_run() -> None:
+    sender = Scripted([completion("ok")])
+    place = Place(providers={"openai": WireProvider(OpenAIChat(), sender)})
+    picture = Image("image/png", place.world.blobs.put(b"\x89PNG"), 4)
+    asked(Models(place.world, "one"), place, ask([User((picture,))]))
+    (message,) = sent(sender)[0]
+    assert message["content"] == [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}]

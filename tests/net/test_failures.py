@@ -1,0 +1,312 @@
+"""Everything that the network can do wrong, over a real socket: each has its code, and leaves nothing."""
+
+import asyncio
+import gzip
+import socket
+import ssl
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrun.net import body as body_module
+from agentrun.net.sender import HttpxSender
+from agentrun.wire import HttpReply
+
+from ..servers import CLOSE, LAST, RESET, STREAM, Drip, Plan, Server, Wait, chunk, closed_port, head, plain, streamed
+from .certificates import Certificate
+from .sending import GOOD, call, failing, send, sending
+
+JSON = ("Content-Type", "application/json")
+LONG = ("Content-Length", "100")
+CHUNKED = ("Transfer-Encoding", "chunked")
+
+
+@pytest.mark.parametrize(
+    ("plan", "code", "fields"),
+    [
+        ([RESET], "provider.transient", {"status": None, "reason": "reset"}),
+        ([CLOSE], "provider.transient", {"status": None, "reason": "closed"}),
+        ([b"HTTP/1.1 200 O", CLOSE], "provider.transient", {"status": None, "reason": "closed"}),
+        ([head(200, LONG)[:-2], RESET], "provider.transient", {"status": None, "reason": "reset"}),
+        ([head(200, LONG), CLOSE], "provider.zero_output", {"status": None, "received": 0}),
+        ([head(200, LONG) + b"abc", CLOSE], "provider.zero_output", {"status": None, "received": 3}),
+        ([head(200, LONG) + b"abc", RESET], "provider.zero_output", {"status": None, "received": 3}),
+        ([head(200, CHUNKED) + chunk(b"abc"), CLOSE], "provider.zero_output", {"status": None, "received": 3}),
+        ([head(200, CHUNKED) + chunk(b"abc"), RESET], "provider.zero_output", {"status": None, "received": 3}),
+        ([head(200, CHUNKED) + b"5\r\nabc", CLOSE], "provider.zero_output", {"status": None, "received": 3}),
+        ([head(500, LONG) + b"abc", CLOSE], "provider.zero_output", {"status": None, "received": 3}),
+        ([head(200, JSON) + b'{"a":', CLOSE], "provider.zero_output", {"status": None, "received": 5}),
+        ([b"rubbish\r\n\r\n"], "provider.decode", {"offset": 0}),
+        ([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20, CLOSE], "provider.decode", {"offset": 0}),
+        ([head(200, ("x", "y" * 200_000))], "provider.decode", {"offset": 0}),
+        ([head(200, ("Content-Length", "4, 5"))], "provider.decode", {"offset": 0}),
+        ([head(200, CHUNKED) + chunk(b"abc") + b"zz\r\n"], "provider.decode", {"offset": 3}),
+        ([head(200, ("Content-Encoding", "br"), LONG)], "provider.decode", {"offset": 0, "encoding": "br"}),
+    ],
+)
+@pytest.mark.parametrize("streams", [False, True])
+def test_broken_replies(plan: Plan, code: str, fields: dict[str, Any], streams: bool) -> None:
+    with Server(plan) as server:
+        error = failing(server.url, heard=(lambda data: None) if streams else None)
+        assert server.is_quiet()
+    assert (error.code, error.fields) == (code, fields)
+
+
+def test_json_without_a_length_that_is_whole() -> None:
+    with Server([head(200, JSON) + b'{"a": 1}', CLOSE]) as server:
+        assert send(server.url).body == b'{"a": 1}'
+
+
+@pytest.mark.parametrize("status", [400, 503])
+def test_a_refusal_without_a_length_is_taken_as_it_is(status: int) -> None:
+    with Server([head(status, JSON) + b'{"a":', CLOSE]) as server:
+        assert send(server.url) == HttpReply(status, (("content-type", "application/json"),), b'{"a":')
+
+
+def test_nobody_there() -> None:
+    error = failing(f"http://127.0.0.1:{closed_port()}")
+    assert (error.code, error.fields) == ("provider.transient", {"status": None, "reason": "refused"})
+    error = failing("http://nowhere.invalid")
+    assert (error.code, error.fields) == ("provider.transient", {"status": None, "reason": "dns"})
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "127.0.0.1", "http://[::1", "http://a:b/", "http://a\nb/"])
+def test_no_address(url: str) -> None:
+    assert failing(url).code == "provider.fatal"
+
+
+@pytest.mark.parametrize("value", ["two\r\nlines: x", "caf\u20ac", "nul\0"])
+def test_no_header(value: str) -> None:
+    with Server(GOOD) as server:
+        error = failing(server.url, KEY=value)
+    assert error.code == "provider.fatal"
+    assert server.requests == []
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------
+
+
+def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
+    with Server(GOOD, tls=Certificate(tmp_path).server()) as server:
+        error = failing(server.url)
+    assert (error.code, error.fields) == ("provider.transient", {"status": None, "reason": "tls"})
+    assert server.requests == []
+
+
+def test_a_certificate_that_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate = Certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))
+    monkeypatch.setenv("no_proxy", "*")
+    with Server(GOOD, tls=certificate.server()) as server:
+        assert send(server.url, trust_env=True).status == 200
+        assert failing(server.url, trust_env=False).fields["reason"] == "tls"
+
+
+def test_tls_to_who_does_not_speak_it() -> None:
+    with Server(GOOD) as server:
+        error = failing(server.url.replace("http", "https"), gap=300)
+    assert (error.code, error.fields) == ("provider.timeout", {"status": None, "limit": 300})
+
+
+def test_a_cut_inside_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate = Certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))
+    monkeypatch.setenv("no_proxy", "*")
+    with Server([head(200, LONG) + b"abc", RESET], tls=certificate.server()) as server:
+        assert failing(server.url, trust_env=True).code == "provider.zero_output"
+
+
+def test_plain_requests_need_no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading them takes longer than a request."""
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", None)
+    with Server(GOOD) as server:
+        assert send(server.url).status == 200
+
+
+# --- deadlines --------------------------------------------------------------------------------------------------
+
+
+def timed(plan: Plan, **how: Any) -> tuple[str, int, float]:
+    """The code, the limit that tripped, and the seconds that it took."""
+    with Server(plan) as server:
+        begin = time.monotonic()
+        error = failing(server.url, **how)
+        seconds = time.monotonic() - begin
+        assert server.is_quiet()
+    return error.code, error.fields["limit"], seconds
+
+
+def ignore(data: bytes) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("plan", "how", "limit"),
+    [
+        ([Wait(9)], {"gap": 200, "time": 500}, 500),
+        ([Wait(9)], {"gap": 300, "time": 3000, "heard": ignore}, 300),
+        ([Wait(9)], {"gap": 3000, "time": 300, "heard": ignore}, 300),
+        ([head(200, LONG) + b"abc", Wait(9)], {"gap": 300, "time": 3000}, 300),
+        ([head(200, LONG), Wait(9)], {"gap": 300, "time": 3000}, 300),
+        ([head(200, LONG)[:20], Wait(9)], {"gap": 200, "time": 500}, 500),
+        (streamed(b"a", Drip(chunk(b":\n"), 0.02)), {"gap": 400, "time": 600, "heard": ignore}, 600),
+        ([Drip(b"HTTP/1.1 103 Early\r\n\r\n", 0.05)], {"gap": 300, "time": 500}, 500),
+        ([b"HTTP/1.1 200 OK\r\n", Drip(b"x: y\r\n", 0.05)], {"gap": 900, "time": 500}, 500),
+    ],
+)
+def test_deadlines(plan: Plan, how: dict[str, Any], limit: int) -> None:
+    code, tripped, seconds = timed(plan, **how)
+    assert (code, tripped) == ("provider.timeout", limit)
+    assert limit / 1000 <= seconds < limit / 1000 + 1
+
+
+def test_a_short_silence_is_none() -> None:
+    """Each is below the limit, and together they are above it."""
+    with Server(streamed(b"a", Wait(0.25), b"b", Wait(0.25), b"c", Wait(0.25))) as server:
+        assert send(server.url, gap=600, heard=ignore).body == b"abc"
+
+
+def test_thinking_is_no_silence() -> None:
+    with Server([Wait(0.4), *plain(GOOD)]) as server:
+        assert send(server.url, gap=200).status == 200
+
+
+def test_a_server_that_does_not_read() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        error = failing(call(url, b"x" * 50_000_000), gap=200, time=400)
+    assert (error.code, error.fields) == ("provider.timeout", {"status": None, "limit": 400})
+
+
+# --- stopping ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        [Wait(9)],
+        [head(200, LONG) + b"abc", Wait(9)],
+        [STREAM, Drip(chunk(b":\n"), 0.01)],
+        [STREAM + chunk(b"a"), Wait(9)],
+    ],
+)
+def test_a_request_that_is_stopped_leaves_nothing(plan: Plan) -> None:
+    async def stopped(sender: HttpxSender) -> None:
+        task = asyncio.ensure_future(sender.send(call(server.url), gap=9000, time=9000, heard=ignore))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert await asyncio.to_thread(server.is_quiet)
+        assert (await sender.send(call(server.url), gap=9000, time=9000)).status == 200
+
+    with Server(plan, GOOD) as server:
+        sending(stopped)
+    assert [request.connection for request in server.requests] == [1, 2]
+
+
+def test_stopping_some_of_many() -> None:
+    async def some(sender: HttpxSender) -> list[int]:
+        tasks = [asyncio.ensure_future(sender.send(call(server.url), gap=9000, time=9000)) for _ in range(40)]
+        await asyncio.sleep(0.1)
+        for task in tasks[::2]:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert all(isinstance(result, asyncio.CancelledError) for result in results[::2])
+        return [result.status for result in results[1::2] if isinstance(result, HttpReply)]
+
+    with Server([Wait(0.4), *plain(GOOD)]) as server:
+        assert sending(some) == [200] * 20
+
+
+def test_a_listener_that_fails_is_our_bug() -> None:
+    def broken(data: bytes) -> None:
+        raise ZeroDivisionError
+
+    with Server(streamed(b"a")) as server, pytest.raises(Exception, match="ZeroDivisionError") as caught:
+        send(server.url, heard=broken)
+    assert getattr(caught.value, "code", None) == "internal"
+
+
+# --- too much ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A small cap, so that its both sides are quickly reached."""
+    monkeypatch.setattr(body_module, "MAX_BODY", 100_000)
+    return 100_000
+
+
+def packed(pack: Callable[[bytes], bytes], kind: str, data: bytes) -> HttpReply:
+    return HttpReply(200, (("Content-Encoding", kind),), pack(data))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda data: HttpReply(200, (), data),
+        lambda data: packed(gzip.compress, "gzip", data),
+        lambda data: packed(gzip.compress, "X-GZIP", data),
+        lambda data: packed(zlib.compress, "deflate", data),
+        lambda data: packed(bytes, "identity", data),
+    ],
+)
+def test_the_largest_body(small: int, made: Callable[[bytes], HttpReply]) -> None:
+    with Server(made(b"x" * small)) as server:
+        assert send(server.url).body == b"x" * small
+    with Server(made(b"x" * (small + 1))) as server:
+        error = failing(server.url)
+        assert server.is_quiet()
+    assert (error.code, error.fields) == ("provider.decode", {"offset": small, "limit": small})
+
+
+def test_a_bomb_does_not_go_off() -> None:
+    """200 kB on the wire, 200 MiB in memory."""
+    bomb = gzip.compress(bytes(200 * 1024 * 1024))
+    with Server(HttpReply(200, (("Content-Encoding", "gzip"),), bomb)) as server:
+        tracemalloc.start()
+        error = failing(server.url)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert error.fields["limit"] == 64 * 1024 * 1024
+    assert peak < 160 * 1024 * 1024
+
+
+def test_a_compressed_stream_is_heard_decoded() -> None:
+    data = gzip.compress(b"data: 1\n\n")
+    heard: list[bytes] = []
+    plan = [head(200, CHUNKED, ("Content-Encoding", "gzip")), *(chunk(data[at : at + 1]) for at in range(len(data)))]
+    with Server([*plan, LAST]) as server:
+        assert send(server.url, heard=heard.append).body == b"".join(heard) == b"data: 1\n\n"
+    assert b"" not in heard
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (gzip.compress(b"x" * 99)[:-1], "provider.zero_output"),
+        (gzip.compress(b"x" * 99) + b"more", "provider.decode"),
+        (b"plain", "provider.decode"),
+    ],
+)
+def test_what_is_not_compressed_as_it_says(data: bytes, code: str) -> None:
+    with Server(HttpReply(200, (("Content-Encoding", "gzip"),), data)) as server:
+        assert failing(server.url).code == code
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r"])
+def test_the_longest_line(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
+    monkeypatch.setattr(body_module, "MAX_LINE", 1000)
+    with Server(streamed(*[b"x" * 500, b"x" * 499 + end] * 5)) as server:
+        assert len(send(server.url, heard=ignore).body) == 5000
+    with Server(streamed(b"x" * 500, b"x" * 501, b"\n")) as server:
+        error = failing(server.url, heard=ignore)
+    assert (error.code, error.fields["limit"]) == ("provider.decode", 1000)

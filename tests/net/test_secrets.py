@@ -1,0 +1,205 @@
+"""No error, log or traceback shows what a request was sent with: not even one that shows local variables."""
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from agentrun.errors import HostError
+from agentrun.net.environment import names_in
+from agentrun.net.sender import HttpxSender
+from agentrun.secret import Secret
+from agentrun.wire import HttpAuth, HttpCall, HttpReply
+
+from ..servers import CLOSE, RESET, Drip, Plan, Server, Wait, chunk, closed_port, head, streamed
+from .sending import GOOD, values
+
+CANARIES = {"KEY": "canary-in-the-key", "TEAM": "canary-in-a-header", "PART": "canary-in-the-address"}
+AUTH = HttpAuth("x-api-key", "", "KEY")
+
+
+def sent_to(url: str) -> HttpCall:
+    return HttpCall("POST", url + "/${PART}?key=${PART}", (("x-team", "${TEAM}"),), b"{}", AUTH)
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], str]]:
+    """All that any library says, at the lowest level."""
+    with caplog.at_level(logging.DEBUG):
+        for name in ("httpx", "httpcore", "httpcore.http11", "httpcore.connection", "asyncio"):
+            logging.getLogger(name).setLevel(logging.DEBUG)
+        yield lambda: "\n".join(f"{record.getMessage()} {record.args}" for record in caplog.records)
+
+
+def shown(error: BaseException) -> str:
+    """An error as the most talkative of tools shows it."""
+    lines = list(traceback.TracebackException.from_exception(error, capture_locals=True).format())
+    return "\n".join([*lines, repr(error), str(error), str(vars(error)), str(error.__context__)])
+
+
+def seen(text: str) -> list[str]:
+    return [value for value in CANARIES.values() if value in text]
+
+
+async def caught(sender: HttpxSender, call: HttpCall, heard: Callable[[bytes], None] | None = None) -> BaseException:
+    try:
+        await sender.send(call, gap=1000, time=1000, heard=heard)
+    except BaseException as error:  # noqa: BLE001  # whatever it is
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def failing(call: HttpCall, heard: Callable[[bytes], None] | None = None) -> BaseException:
+    async def one() -> BaseException:
+        sender = HttpxSender(values(**CANARIES))
+        try:
+            return await caught(sender, call, heard)
+        finally:
+            await sender.close()
+
+    return asyncio.run(one())
+
+
+PLANS: list[Plan] = [
+    [RESET],
+    [CLOSE],
+    [b"rubbish\r\n\r\n"],
+    [head(200, ("Content-Length", "9")) + b"abc", CLOSE],
+    [head(200, ("Content-Length", "9")) + b"abc", RESET],
+    [head(200, ("Content-Encoding", "br"))],
+    [Wait(9)],
+    streamed(b"a", Drip(chunk(b":"), 0.05)),
+    [head(200, ("X-Echo", CANARIES["KEY"]), ("Content-Length", "9")), CLOSE],
+]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_failures(plan: Plan, logged: Callable[[], str]) -> None:
+    with Server(plan) as server:
+        error = failing(sent_to(server.url))
+    assert server.requests[0].headers["x-api-key"] == CANARIES["KEY"], "it was sent"
+    assert seen(shown(error)) == []
+    assert error.__context__ is None
+    assert seen("" if "X-Echo" in str(plan) else logged()) == []
+
+
+@pytest.mark.parametrize("scheme", ["http", "https", "ftp"])
+def test_no_connection(scheme: str, logged: Callable[[], str]) -> None:
+    error = failing(sent_to(f"{scheme}://127.0.0.1:{closed_port()}"))
+    assert seen(shown(error) + logged()) == []
+
+
+def test_a_value_that_no_header_can_hold(logged: Callable[[], str]) -> None:
+    """The HTTP library quotes it in its error."""
+    for value in (CANARIES["KEY"] + "\r\n", CANARIES["KEY"] + "\u20ac"):
+        with Server(GOOD) as server:
+            sender = HttpxSender(values(**{**CANARIES, "KEY": value}))
+            error = asyncio.run(caught(sender, sent_to(server.url)))
+        assert seen(shown(error) + logged()) == []
+
+
+def test_a_request_that_is_stopped() -> None:
+    async def stopped() -> BaseException:
+        sender = HttpxSender(values(**CANARIES))
+        task = asyncio.ensure_future(sender.send(sent_to(server.url), gap=9000, time=9000))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError as error:
+            return error
+        finally:
+            await sender.close()
+        raise AssertionError
+
+    with Server([Wait(9)]) as server:
+        assert seen(shown(asyncio.run(stopped()))) == []
+
+
+def test_an_interrupt_in_the_middle() -> None:
+    def interrupt(data: bytes) -> None:
+        raise KeyboardInterrupt
+
+    async def one() -> BaseException:
+        return await caught(HttpxSender(values(**CANARIES)), sent_to(server.url), interrupt)
+
+    with Server(streamed(b"a", Wait(9))) as server:
+        error = asyncio.run(one())
+    assert isinstance(error, KeyboardInterrupt)
+    assert seen(shown(error)) == []
+
+
+def test_a_variable_that_is_missing() -> None:
+    def lookup(name: str) -> Secret:
+        if name == "KEY":
+            raise HostError("host.missing", "KEY is not set", fields={"name": "KEY"}, hint="set it")
+        return values(**CANARIES)(name)
+
+    error = asyncio.run(caught(HttpxSender(lookup), sent_to("http://127.0.0.1:1")))
+    assert isinstance(error, HostError)
+    assert (error.code, error.fields, error.hint) == ("host.missing", {"name": "KEY"}, "set it")
+    assert seen(shown(error)) == []
+
+
+@pytest.mark.parametrize("status", [200, 401])
+def test_a_server_that_repeats_what_it_was_sent(status: int) -> None:
+    """Some quote the key that they refuse. A good reply is the model's, and stays as it is."""
+    words = " and ".join(CANARIES.values())
+    reply = HttpReply(status, (("X-Echo", CANARIES["KEY"]),), words.encode())
+
+    async def one() -> HttpReply:
+        sender = HttpxSender(values(**CANARIES))
+        try:
+            return await sender.send(sent_to(server.url), gap=9000, time=9000)
+        finally:
+            await sender.close()
+
+    with Server(reply) as server:
+        got = asyncio.run(one())
+    if status == 200:
+        assert got.body == words.encode()
+    else:
+        assert got.body == b"*** and *** and ***"
+        assert got.headers[0] == ("x-echo", "***")
+
+
+def test_short_values_are_not_hidden() -> None:
+    """They would make holes in every text."""
+
+    async def one() -> HttpReply:
+        sender = HttpxSender(values(KEY="a"))
+        try:
+            return await sender.send(HttpCall("POST", server.url, (), b"", AUTH), gap=9000, time=9000)
+        finally:
+            await sender.close()
+
+    with Server(HttpReply(400, (), b"a bad thing")) as server:
+        assert asyncio.run(one()).body == b"a bad thing"
+
+
+def test_the_canaries_sing() -> None:
+    """The same without care shows them all."""
+    import httpx
+
+    async def careless() -> str:
+        transport = httpx.AsyncHTTPTransport()
+        fields = [("x-api-key", CANARIES["KEY"]), ("x-team", CANARIES["TEAM"])]
+        url = f"{server.url}/{CANARIES['PART']}"
+        try:
+            await transport.handle_async_request(httpx.Request("POST", url, headers=fields))
+        except httpx.HTTPError as error:
+            return shown(error)
+        finally:
+            await transport.aclose()
+        return ""
+
+    with Server([CLOSE]) as server:
+        assert len(seen(asyncio.run(careless()))) == 3
+
+
+def test_names() -> None:
+    call = HttpCall("POST", "${A}/x/${B_2}", (("h", "${C}${A}"), ("i", "$D ${} ${1X} ${d-e}")), b"${F}", AUTH)
+    assert list(names_in(call)) == ["A", "B_2", "C", "A", "KEY"]
+    assert list(names_in(HttpCall("GET", "https://a", (), b""))) == []

@@ -1,0 +1,146 @@
+"""Requests over real connections: what is sent, what comes back, what is kept."""
+
+import asyncio
+import time
+
+import pytest
+
+from agentrun.net.sender import HttpxSender
+from agentrun.wire import HttpAuth, HttpCall, HttpReply
+
+from ..servers import CLOSE, Server, Wait, head, plain, streamed
+from .sending import GOOD, KEY, call, send, sending
+
+
+def test_exchange() -> None:
+    with Server(HttpReply(201, (("X-Odd", "caf\xe9"), ("X-Odd", "2")), b"made")) as server:
+        reply = send(call(f"{server.url}/v1/x?a=b", b"body", HttpAuth("authorization", "Bearer ", "KEY"), accept="a/b"))
+    assert reply == HttpReply(201, (("x-odd", "caf\xe9"), ("x-odd", "2"), ("content-length", "4")), b"made")
+    (request,) = server.requests
+    assert request.line == "POST /v1/x?a=b HTTP/1.1"
+    assert request.body == b"body"
+    assert request.headers == {
+        "host": f"127.0.0.1:{server.port}",
+        "content-type": "application/json",
+        "accept": "a/b",
+        "authorization": "Bearer value-of-key",
+        "accept-encoding": "identity",
+        "user-agent": "agentrun",
+        "content-length": "4",
+    }
+
+
+def test_variables_are_filled_in() -> None:
+    with Server(GOOD) as server:
+        send(call("${BASE}/x", x_team="a ${TEAM} b", auth=None), BASE=server.url, TEAM="red")
+    assert server.requests[0].line == "POST /x HTTP/1.1"
+    assert server.requests[0].headers["x_team"] == "a red b"
+
+
+def test_a_header_of_the_request_wins() -> None:
+    with Server(GOOD) as server:
+        send(HttpCall("POST", server.url, (("User-Agent", "mine"),), b""))
+    assert server.requests[0].headers["user-agent"] == "mine"
+
+
+def test_connections_are_used_again_and_keep_nothing() -> None:
+    cookie = HttpReply(200, (("Set-Cookie", "a=b; Path=/"),), b"{}")
+
+    async def thrice(sender: HttpxSender) -> None:
+        for _ in range(3):
+            await sender.send(call(server.url), gap=9000, time=9000)
+
+    with Server(cookie) as server:
+        sending(thrice)
+        assert server.is_quiet(), "closing the sender closes its connections"
+    assert [request.connection for request in server.requests] == [1, 1, 1]
+    assert all("cookie" not in request.headers for request in server.requests)
+
+
+def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
+    async def twice(sender: HttpxSender) -> list[int]:
+        statuses = []
+        for _ in range(2):
+            statuses.append((await sender.send(call(server.url), gap=9000, time=9000)).status)
+            await asyncio.sleep(0.05)
+        return statuses
+
+    with Server([*plain(GOOD), CLOSE]) as server:
+        assert sending(twice) == [200, 200]
+    assert server.connections == 2
+
+
+def test_redirects_are_not_followed() -> None:
+    """httpx would take the key along to the other host."""
+    with Server(GOOD) as other:
+        moved = HttpReply(307, (("Location", f"{other.url}/else"),), b"")
+        with Server(moved) as server:
+            assert send(call(server.url, auth=KEY)).status == 307
+    assert other.requests == []
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_proxies(monkeypatch: pytest.MonkeyPatch, trusted: bool) -> None:
+    """The environment's proxy is used when asked for, and not for what it excepts."""
+    with Server(GOOD) as proxy, Server(GOOD) as server:
+        for name in ("http_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.setenv(name, "localhost")
+        send(server.url, trust_env=trusted)
+        send(server.url.replace("127.0.0.1", "localhost"), trust_env=trusted)
+    assert len(proxy.requests) == int(trusted)
+    assert len(server.requests) == 2 - int(trusted)
+    if trusted:
+        assert proxy.requests[0].line == f"POST {server.url}/ HTTP/1.1"
+
+
+def test_a_stream_is_heard() -> None:
+    heard: list[bytes] = []
+    with Server(streamed(b"data: 1\n\n", b"data: 2\n\n")) as server:
+        reply = send(server.url, heard=heard.append)
+    assert b"".join(heard) == reply.body == b"data: 1\n\ndata: 2\n\n"
+
+
+def test_it_is_heard_while_it_arrives() -> None:
+    at: list[float] = []
+    with Server(streamed(b"a", Wait(0.3), b"b")) as server:
+        send(server.url, heard=lambda data: at.append(time.monotonic()))
+    assert len(at) == 2
+    assert at[1] - at[0] > 0.2
+
+
+@pytest.mark.parametrize("status", [201, 400, 500])
+def test_what_is_no_success_is_not_heard(status: int) -> None:
+    heard: list[bytes] = []
+    with Server(HttpReply(status, (), b"no")) as server:
+        assert send(server.url, heard=heard.append).body == b"no"
+    assert heard == []
+
+
+def test_many_at_once() -> None:
+    async def all_of_them(sender: HttpxSender) -> set[int]:
+        sends = [sender.send(call(server.url), gap=9000, time=9000) for _ in range(200)]
+        return {reply.status for reply in await asyncio.gather(*sends)}
+
+    with Server(GOOD) as server:
+        assert sending(all_of_them) == {200}
+    assert len(server.requests) == 200
+
+
+@pytest.mark.parametrize("length", [0, 1, 65_536, 1_000_000])
+def test_bodies_of_any_size(length: int) -> None:
+    body = bytes(index % 251 for index in range(length))
+    with Server(HttpReply(200, (), body)) as server:
+        assert send(call(server.url, body)).body == body
+    assert server.requests[0].body == body
+
+
+def test_informational_replies_are_skipped() -> None:
+    with Server([b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3, *plain(GOOD)]) as server:
+        assert send(server.url).status == 200
+
+
+def test_no_body_at_all() -> None:
+    with Server([head(204)]) as server:
+        assert send(server.url) == HttpReply(204, (), b"")

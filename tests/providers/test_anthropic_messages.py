@@ -1,0 +1,159 @@
+"""A conversation as Anthropic Messages reads it."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from agentrun.core.effects import ModelRequest
+from agentrun.core.messages import (
+    Assistant,
+    Image,
+    Message,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    Transcript,
+    User,
+    said,
+)
+from agentrun.errors import LimitError
+from agentrun.providers.anthropic import Anthropic
+from agentrun.providers.conversation import Conversation
+
+from . import exchange
+from .exchange import BLOBS, NOTE, NOW, PDF, PICTURE, SEARCH, agrees, encoded, shown
+
+CODEC = Anthropic()
+HAIKU = "claude-haiku-4-5"
+HERE = f"anthropic/{HAIKU}"
+THOUGHT = '{"signature":"s==","thinking":"Hm.","type":"thinking"}'
+
+
+def request(*messages: Message, name: str = HAIKU, **more: Any) -> ModelRequest:
+    return exchange.request("anthropic", name, *messages, **more)
+
+
+def messages(*history: Message, **more: Any) -> list[Any]:
+    return list(exchange.body(CODEC, request(*history, **more))["messages"])
+
+
+CALLS = (
+    ToolCall("c1.0", "docs.search", '{"q": "a"}', "toolu_1", HERE),
+    ToolCall("c1.1", "now", "{}", "toolu_2", HERE),
+)
+TALK = (
+    User((Text("Look at this."), PICTURE, PDF, NOTE)),
+    Assistant((Reasoning(THOUGHT, HERE), Text("I look."), *CALLS)),
+    ToolResult("c1.0", (Text("Nothing."), PICTURE)),
+    ToolResult("c1.1", (Text("Noon."),)),
+    said("Hurry."),
+    Assistant((Text("Done."),)),
+    said("Thanks."),
+)
+
+
+def test_golden() -> None:
+    asked = request(*TALK, tools=(SEARCH, NOW))
+    agrees(exchange.GOLDEN / "anthropic" / "conversation.request.json", shown(encoded(CODEC, asked)))
+
+
+def test_all_results_of_a_batch_are_one_message_and_come_first() -> None:
+    late = (said("Hurry."), *TALK[2:4])
+    for history in (TALK[:5], (*TALK[:2], *late)):
+        answer = messages(*history)[-1]
+        kinds = [(block["type"], block.get("tool_use_id")) for block in answer["content"]]
+        assert answer["role"] == "user"
+        assert kinds == [("tool_result", "toolu_1"), ("tool_result", "toolu_2"), ("text", None)]
+
+
+def test_another_route_gets_neither_thoughts_nor_ids() -> None:
+    elsewhere = messages(*TALK[:4], name="claude-sonnet-4-5")
+    assert [block["type"] for block in elsewhere[1]["content"]] == ["text", "tool_use", "tool_use"]
+    assert [block["id"] for block in elsewhere[1]["content"][1:]] == ["c1_0", "c1_1"]
+    assert [block["tool_use_id"] for block in elsewhere[2]["content"]] == ["c1_0", "c1_1"]
+
+
+def test_thoughts_go_back_unchanged_and_in_place() -> None:
+    redacted = '{"data":"x","new_field":[1.0],"type":"redacted_thinking"}'
+    parts = (Reasoning(THOUGHT, HERE), Text("a"), Reasoning(redacted, HERE), CALLS[1])
+    data = encoded(CODEC, request(said("Hi"), Assistant(parts), TALK[3])).body
+    thought, text = THOUGHT.encode(), b'{"text":"a","type":"text"}'
+    assert b'"content":[' + thought + b"," + text + b"," + redacted.encode() + b',{"id":"toolu_2"' in data
+
+
+def test_a_thought_that_is_no_json_is_left_out() -> None:
+    assert messages(said("Hi"), Assistant((Reasoning("{", HERE), Text("a"))))[1]["content"] == [
+        {"type": "text", "text": "a"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ('{"a": [1, {"b": null}]}', {"a": [1, {"b": None}]}),
+        ("{}", {}),
+        ("{", {"INVALID_JSON": "{"}),
+        ("", {"INVALID_JSON": ""}),
+        ("[1]", {"INVALID_JSON": "[1]"}),
+        ('{"a": NaN}', {"INVALID_JSON": '{"a": NaN}'}),
+        ('{"a":' + "9" * 5000 + "}", None),
+        ('{"a":' + "[" * 100_000 + "]" * 100_000 + "}", None),
+    ],
+)
+def test_arguments_are_an_object(arguments: str, expected: Any) -> None:
+    asked = request(said("Hi"), Assistant((ToolCall("c1.0", "now", arguments),)), ToolResult("c1.0", (Text("x"),)))
+    data = encoded(CODEC, asked).body
+    if expected is None:
+        assert b'"input":{' in data
+    else:
+        assert json.loads(data)["messages"][1]["content"][0]["input"] == expected
+
+
+def test_blank_texts_and_empty_messages_are_left_out() -> None:
+    history = (
+        User((Text(""), Text("a"))),
+        Assistant((Text(" \n"), Reasoning(THOUGHT, "other/model"))),
+        said("b"),
+        Assistant((CALLS[1],)),
+        ToolResult("c1.1", (Text(" "),)),
+    )
+    assert messages(*history) == [
+        {"role": "user", "content": [{"type": "text", "text": "a"}]},
+        {"role": "user", "content": [{"type": "text", "text": "b"}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_2", "name": "now", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_2"}]},
+    ]
+
+
+def test_refusals_are_words() -> None:
+    assert messages(said("Hi"), Assistant((Refusal("No."),)))[1]["content"] == [{"type": "text", "text": "No."}]
+
+
+def test_two_calls_of_one_id_are_told_apart() -> None:
+    twice = tuple(replace(call, wire_id="same") for call in CALLS)
+    blocks = [block for item in messages(said("Hi"), Assistant(twice), *TALK[2:4]) for block in item["content"]]
+    assert [block["id"] for block in blocks if block["type"] == "tool_use"] == ["c1_0", "c1_1"]
+    assert [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"] == ["c1_0", "c1_1"]
+
+
+@pytest.mark.parametrize("part", [Image("image/tiff", "sha256:a", 4), replace(PDF, media_type="application/zip")])
+def test_what_cannot_be_shown(part: Any) -> None:
+    with pytest.raises(LimitError) as caught:
+        encoded(CODEC, request(User((part,))))
+    assert (caught.value.code, caught.value.fields["reason"]) == ("context.failed", "unsupported")
+
+
+@given(st.lists(st.sampled_from(TALK[:1] + TALK[4:]), min_size=1, max_size=6), st.integers(0, 6))
+def test_a_conversation_that_grows_is_encoded_like_a_new_one(history: list[Message], first: int) -> None:
+    grown = Conversation(CODEC, BLOBS.__getitem__)
+    transcript = Transcript([said("Hi"), *history[:first]])
+    asked = replace(request(), messages=transcript)
+    grown.encode(asked)
+    whole = replace(asked, messages=transcript.plus(*history[first:]))
+    assert grown.encode(whole) == encoded(CODEC, whole)

@@ -1,0 +1,78 @@
+"""Bodies around a conversation that is encoded already."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.canon import compact
+from agentrun.core.messages import File
+from agentrun.errors import PackageError
+from agentrun.providers.auth import auth_of
+from agentrun.providers.body import data_url, file_text, refuse_taken, spliced, taken_options
+from agentrun.providers.body import given as having
+from agentrun.wire import HttpAuth
+
+from .exchange import request
+
+_json = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=3), _json, max_size=5), st.text(max_size=3), st.lists(_json, max_size=4))
+def test_spliced(fields: dict[str, Any], key: str, items: list[Any]) -> None:
+    assert spliced(fields, key, [compact(item) for item in items]) == compact({**fields, key: items})
+
+
+def test_having() -> None:
+    assert having(a=None, b=0, c=False, d="", e=[]) == {"b": 0, "c": False, "d": "", "e": []}
+
+
+def test_data_url() -> None:
+    assert data_url("image/png", b"\x00\xff") == "data:image/png;base64,AP8="
+
+
+@pytest.mark.parametrize(
+    ("media_type", "text"),
+    [
+        ("text/plain", "a.txt:\n\nna\u00efve"),
+        ("text/csv", "a.txt:\n\nna\u00efve"),
+        ("application/json", "a.txt:\n\nna\u00efve"),
+        ("application/pdf", None),
+        ("application/octet-stream", None),
+    ],
+)
+def test_files_of_text(media_type: str, text: str | None) -> None:
+    assert file_text(File("a.txt", media_type, "sha256:x", 6), "na\u00efve".encode()) == text
+
+
+def test_taken() -> None:
+    route = request("openai", "x", route={"options": {"b": 1, "a": 2, "c": 3}}).route
+    assert taken_options(route, frozenset("cx")) == ["model.options cannot set c: the spec has a key of its own for it"]
+    refuse_taken(route, frozenset("xy"))
+    with pytest.raises(PackageError) as caught:
+        refuse_taken(route, frozenset("ba"))
+    assert (caught.value.code, caught.value.fields) == ("package.invalid", {"pointer": "/model/options/a"})
+
+
+@pytest.mark.parametrize(
+    ("route", "name"),
+    [
+        ({}, "USUAL"),
+        ({"api_key": "${MINE}"}, "MINE"),
+        ({"base_url": "http://127.0.0.1:8080/v1", "api_key": "${MINE}"}, "MINE"),
+        ({"base_url": "http://127.0.0.1:8080/v1"}, None),
+    ],
+)
+def test_auth(route: dict[str, Any], name: str | None) -> None:
+    """The usual key never goes to an address of somebody else."""
+    found = auth_of(request("openai", "x", route=route).route, "authorization", "Bearer ", "USUAL")
+    assert found == (HttpAuth("authorization", "Bearer ", name) if name else None)

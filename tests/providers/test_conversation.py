@@ -1,0 +1,138 @@
+"""A conversation is encoded once, and always right."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from agentrun.core.effects import ModelRequest
+from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, Transcript, User, said
+from agentrun.providers.codec import Blob, Codec
+from agentrun.providers.conversation import Conversation, segments
+from agentrun.providers.openai_chat import OpenAIChat
+from agentrun.providers.registry import CODECS
+
+from . import exchange
+from .conversations import conversations
+from .exchange import BLOBS, PICTURE, encoded
+
+BLOB = BLOBS.__getitem__
+
+
+def request(*messages: Message, name: str = "gpt-4.1-mini") -> ModelRequest:
+    return exchange.request("openai", name, *messages)
+
+
+class Counting(OpenAIChat):
+    """Remembers what it encodes."""
+
+    def __init__(self) -> None:
+        self.seen: list[Message] = []
+
+    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: Blob) -> list[bytes]:
+        self.seen += messages
+        return super().segment(messages, request, blob)
+
+
+def talk(turns: int) -> list[list[Message]]:
+    """What is added to the conversation before each request."""
+    added: list[list[Message]] = [[said("Hi")]]
+    for turn in range(1, turns + 1):
+        call = ToolCall(f"c{turn}.0", "search", "{}")
+        added.append([Assistant((Text("I look."), call)), ToolResult(call.id, (Text("found"),))])
+    return added
+
+
+@given(conversations())
+def test_segments(messages: list[Message]) -> None:
+    found = list(segments(messages))
+    assert [message for segment in found for message in segment] == messages
+    for index, segment in enumerate(found):
+        assert isinstance(segment[0], Assistant) or index == 0
+        assert not any(isinstance(message, Assistant) for message in segment[1:])
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+@given(messages=conversations(), data=st.data())
+def test_the_same_as_all_at_once(codec: Codec, messages: list[Message], data: st.DataObject) -> None:
+    """However the conversation grew, and through whatever it was changed."""
+    kept = Conversation(codec, BLOB)
+    for _ in range(4):
+        count = data.draw(st.integers(0, len(messages)))
+        start = data.draw(st.sampled_from([0, 0, 0, 1]))
+        asked = replace(request(), messages=Transcript(messages[start:count]))
+        if data.draw(st.booleans()):
+            asked = replace(asked, route=replace(asked.route, name="another"))
+        assert kept.encode(asked) == encoded(codec, asked)
+
+
+def test_each_message_once() -> None:
+    codec = Counting()
+    kept = Conversation(codec, BLOB)
+    transcript = Transcript()
+    for added in talk(30):
+        transcript = transcript.plus(*added)
+        asked = replace(request(), messages=transcript)
+        assert kept.encode(asked) == kept.encode(asked) == encoded(OpenAIChat(), asked)
+    assert codec.seen == list(transcript)
+
+
+def test_only_the_last_segment_again() -> None:
+    """A follow-up of the user after an answer."""
+    codec = Counting()
+    kept = Conversation(codec, BLOB)
+    transcript = Transcript(message for added in talk(3) for message in added)
+    kept.encode(replace(request(), messages=transcript))
+    codec.seen.clear()
+    more = transcript.plus(said("And?"))
+    assert kept.encode(replace(request(), messages=more)) == encoded(codec, replace(request(), messages=more))
+    assert codec.seen[:3] == list(more.since(len(more) - 3))
+
+
+@pytest.mark.parametrize("kept_messages", range(6))
+def test_after_a_summary(kept_messages: int) -> None:
+    """However many messages stay, and also when as many were summed up as the summary has."""
+    messages = [message for added in talk(3) for message in added]
+    kept = Conversation(OpenAIChat(), BLOB)
+    kept.encode(replace(request(), messages=Transcript(messages)))
+    summed_up = Transcript([said("All so far."), *messages[len(messages) - kept_messages :]])
+    asked = replace(request(), messages=summed_up)
+    assert kept.encode(asked) == encoded(OpenAIChat(), asked)
+
+
+def test_another_route() -> None:
+    """Ids of calls belong to a route."""
+    messages: list[Message] = [said("Hi"), Assistant((ToolCall("c1.0", "x", "{}", "call_a", "openai/gpt-4.1-mini"),))]
+    codec = OpenAIChat()
+    kept = Conversation(codec, BLOB)
+    here, there = request(*messages), request(*messages, name="another")
+    for asked in (here, there, here):
+        assert kept.encode(asked) == encoded(codec, asked)
+    assert kept.encode(here).body != kept.encode(there).body
+
+
+def test_a_failure_leaves_nothing_behind() -> None:
+    shelf: dict[str, bytes] = {}
+    kept = Conversation(OpenAIChat(), lambda blob: shelf[blob])
+    asked = request(said("Hi"), Assistant((Text("Yes?"),)), User((PICTURE,)))
+    with pytest.raises(KeyError):
+        kept.encode(asked)
+    shelf |= BLOBS
+    assert kept.encode(asked) == encoded(OpenAIChat(), asked)
+
+
+class Trusting(Conversation):
+    """Never looks whether what it kept is still so."""
+
+    def encode(self, request: ModelRequest) -> object:  # type: ignore[override]
+        self._messages = request.messages.until(len(self._messages))
+        return super().encode(request)
+
+
+def test_planted() -> None:
+    kept = Trusting(OpenAIChat(), BLOB)
+    kept.encode(request(said("one"), Assistant((Text("a"),))))
+    asked = request(said("two"), Assistant((Text("a"),)))
+    assert kept.encode(asked) != encoded(OpenAIChat(), asked)

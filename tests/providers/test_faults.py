@@ -1,0 +1,159 @@
+"""Which fault a status and a provider's words are."""
+
+import json
+from typing import Any
+
+import pytest
+
+from agentrun.core.facts_base import Fault
+from agentrun.errors import CODES
+from agentrun.providers.faults import code_of_status, inner_fault
+from agentrun.providers.openai_faults import Error, as_error, broke_off, refused
+from agentrun.wire import HttpReply
+
+from ..worlds import failure
+
+
+def json_reply(value: Any, status: int) -> HttpReply:
+    return HttpReply(status, (), json.dumps(value).encode())
+
+
+def fault(reply: HttpReply) -> Fault:
+    found = refused(reply)
+    assert found.code in CODES
+    return found
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "provider.fatal"),
+        (401, "provider.fatal"),
+        (403, "provider.fatal"),
+        (404, "provider.fatal"),
+        (422, "provider.fatal"),
+        (302, "provider.fatal"),
+        (204, "provider.fatal"),
+        (408, "provider.timeout"),
+        (409, "provider.transient"),
+        (429, "provider.rate_limited"),
+        (500, "provider.transient"),
+        (502, "provider.transient"),
+        (503, "provider.overloaded"),
+        (504, "provider.transient"),
+        (529, "provider.overloaded"),
+    ],
+)
+def test_status(status: int, code: str) -> None:
+    found = fault(failure(status, "Sorry"))
+    assert found.code == code
+    assert found.fields["status"] == status
+    assert found.message == f"the provider answered {status}: Sorry"
+
+
+def test_errors_that_say_more() -> None:
+    assert fault(failure(400, "too long", "context_length_exceeded")).code == "provider.context_overflow"
+    assert fault(failure(429, "pay first", "insufficient_quota")).code == "provider.fatal"
+    assert fault(failure(500, "too long", "context_length_exceeded")).code == "provider.transient"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"<html>\n<b>Bad  gateway</b>", b"\xff\xfe", b'{"error": "text"}', b"[" * 10_000]
+)
+def test_status_with_another_body(data: bytes) -> None:
+    found = fault(HttpReply(502, (), data))
+    assert found.code == "provider.transient"
+    assert "\n" not in found.message
+    assert len(found.message) < 400
+
+
+def test_words_are_masked() -> None:
+    found = fault(failure(401, "Incorrect API key provided: sk-proj-abcdefghij0123456789ABCDEFGHIJ."))
+    assert "abcdefghij0123456789" not in found.message
+    assert "***" in found.message
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry_after": "7"}, 7),
+        ({"retry_after": " 0 "}, 0),
+        ({"retry_after": "3600"}, 3600),
+        ({"retry_after": "3601"}, 3600),
+        ({"retry_after": "9" * 40}, 3600),
+        ({"retry_after": "soon"}, None),
+        ({"retry_after": "-5"}, None),
+        ({"retry_after": "1.5"}, None),
+        ({"retry_after": "Sat, 31 Jan 2026 12:00:30 GMT", "date": "Sat, 31 Jan 2026 12:00:00 GMT"}, 30),
+        ({"retry_after": "Sat, 31 Jan 2026 11:00:00 GMT", "date": "Sat, 31 Jan 2026 12:00:00 GMT"}, 0),
+        ({"retry_after": "Sun, 31 Jan 2027 12:00:00 GMT", "date": "Sat, 31 Jan 2026 12:00:00 GMT"}, 3600),
+        ({"retry_after": "Sat, 31 Jan 2026 12:00:30 GMT"}, None),
+        ({"retry_after": "Sat, 99 Jan 2026 12:00:30 GMT", "date": "Sat, 31 Jan 2026 12:00:00 GMT"}, None),
+        ({"retry_after": "Sat, 31 Foo 2026 12:00:30 GMT", "date": "Sat, 31 Jan 2026 12:00:00 GMT"}, None),
+        ({"retry_after": "Sat, 31 Jan 2026 12:00 GMT", "date": "Sat, 31 Jan 2026 12:00:00 GMT"}, None),
+    ],
+)
+def test_retry_after(headers: dict[str, str], seconds: int | None) -> None:
+    assert fault(failure(429, **headers)).fields == {"status": 429, "retry_after": seconds}
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "code"),
+    [
+        (400, {"type": "exceed_context_size_error"}, "provider.context_overflow"),
+        (500, {"type": "exceed_context_size_error"}, "provider.context_overflow"),
+        (400, {"message": "This model's maximum context length is 8 tokens."}, "provider.context_overflow"),
+        (400, {"message": "However, the model's context length is only 8 tokens"}, "provider.context_overflow"),
+        (400, {"message": "Your input exceeds the context window of this model."}, "provider.context_overflow"),
+        (401, {"message": "maximum context length"}, "provider.fatal"),
+        (400, {"message": "max_tokens is too large"}, "provider.fatal"),
+    ],
+)
+def test_too_long_in_the_words_of_other_servers(status: int, error: dict[str, str], code: str) -> None:
+    assert fault(json_reply({"error": error}, status)).code == code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Error("x", "rate_limit_exceeded"), "provider.rate_limited"),
+        (Error("x", None, "rate_limit_error"), "provider.rate_limited"),
+        (Error("x", "server_error"), "provider.transient"),
+        (Error("x", "brand_new"), "provider.transient"),
+        (Error("x", "invalid_prompt"), "provider.fatal"),
+        (Error("x", "image_too_large"), "provider.fatal"),
+        (Error("x", None, "invalid_request_error"), "provider.fatal"),
+        (Error("x", "insufficient_quota", "server_error"), "provider.fatal"),
+        (Error("x", None, "overloaded_error"), "provider.overloaded"),
+        (Error("x", "context_length_exceeded"), "provider.context_overflow"),
+        (Error("the maximum context length is 8"), "provider.context_overflow"),
+        (Error("x", 529), "provider.overloaded"),
+        (Error("x", 7), "provider.transient"),
+        (Error(), "provider.transient"),
+    ],
+)
+def test_errors_inside_a_reply(error: Error, code: str) -> None:
+    found = broke_off(error)
+    assert found.code == code
+    assert found.code in CODES
+    assert ("retry_after" in found.fields) == (code == "provider.rate_limited")
+
+
+def test_an_inner_error_means_what_its_status_means() -> None:
+    for status in (400, 401, 408, 429, 500, 503, 529):
+        assert broke_off(Error("x", status)) == inner_fault("x", code_of_status(status), status)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ("words", Error("words")),
+        ({"message": "m", "code": "c", "type": "t", "param": 1}, Error("m", "c", "t")),
+        ({"message": 7}, Error()),
+        ([], Error()),
+        (7, Error()),
+    ],
+)
+def test_an_error_in_any_form(value: Any, error: Error) -> None:
+    assert as_error(value) == error

@@ -1,0 +1,22 @@
+"""What the models of Gemini take, by their names."""
+
+import pytest
+
+from agentrun.providers.gemini_models import gemini
+
+
+@pytest.mark.parametrize(
+    ("name", "current", "thinks", "off"),
+    [
+        ("gemini-1.5-pro", False, False, True),
+        ("gemini-2.0-flash", False, False, True),
+        ("gemini-2.5-flash", False, True, True),
+        ("gemini-2.5-pro", False, True, False),
+        ("gemini-3-pro-preview", True, True, False),
+        ("models/gemini-3.7-flash", True, True, True),
+        ("gemini-flash-latest", True, True, True),
+        ("gemini-10", True, True, True),
+    ],
+)
+def test_models(name: str, current: bool, thinks: bool, off: bool) -> None:
+    assert gemini(name) == (current, thinks, off)

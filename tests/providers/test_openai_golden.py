@@ -1,0 +1,181 @@
+"""What both codecs of OpenAI send and read, kept in files; and what is true of every reply, whole or broken."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from agentrun.core.messages import (
+    Assistant,
+    Message,
+    Reasoning,
+    Refusal,
+    Reply,
+    Text,
+    ToolCall,
+    ToolResult,
+    User,
+    said,
+)
+
+from ..packages import TRIAGE
+from . import exchange
+from .exchange import (
+    GOLDEN,
+    NOTE,
+    NOW,
+    PDF,
+    PICTURE,
+    SEARCH,
+    agrees,
+    cuts,
+    damaged,
+    decoded,
+    encoded,
+    fault,
+    is_sound,
+    reply_of,
+    shown,
+    stories,
+    stream_of,
+    streamed,
+    told,
+)
+from .openai_codecs import ASKED, CODECS, NAMES
+
+STORIES = [(name, story) for name in NAMES for story in stories(name)]
+RECORDED = [(name, path) for name in NAMES for path in sorted((GOLDEN / name / "recorded").glob("*.re*.json"))]
+LOOSE = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}
+"""A schema that nobody promises to keep."""
+
+
+def talk(route: str) -> tuple[Message, ...]:
+    thought = '{"encrypted_content":"gAAAA==","id":"rs_1","summary":[],"type":"reasoning"}'
+    here, there = (
+        ToolCall("c1.0", "docs.search", '{"q": "é"}', "call_a", route),
+        ToolCall("c1.1", "now", "{", "call_b", "x/y"),
+    )
+    return (
+        User((Text("Look at this."), PICTURE, PDF, NOTE)),
+        Assistant((Reasoning(thought, route), Reasoning("{}", "x/y"), Text("I look."), here, there)),
+        ToolResult("c1.0", (Text("Nothing."), PICTURE)),
+        ToolResult("c1.1", (PDF,)),
+        said("Hurry."),
+        Assistant((Refusal("No."),)),
+        User((Text("Why"), Text("?"))),
+    )
+
+
+def requests(name: str) -> dict[str, Any]:
+    def asked(*messages: Message, **more: Any) -> Any:
+        return exchange.request(name, "gpt-5.4-mini", *messages, **more)
+
+    options = {"metadata": {"b": "1", "a": "2"}, "user": "u"}
+    route = {"base_url": "${HOST}/v1/", "api_key": "${KEY}", "headers": {"X-B": "${B}", "x-a": "1"}, "options": options}
+    return {
+        "plain": asked(),
+        "conversation": asked(*talk(f"{name}/gpt-5.4-mini"), tools=(SEARCH, NOW)),
+        "streamed": asked(stream=True, output=TRIAGE, tools=(NOW,), tool_choice="required"),
+        "settings": asked(
+            temperature=0.5,
+            top_p=0.9,
+            max_output_tokens=100,
+            reasoning="low",
+            tool_choice="docs.search",
+            tools=(SEARCH,),
+            output=LOOSE,
+            route=route,
+        ),
+    }
+
+
+@pytest.mark.parametrize(("name", "story"), [(name, story) for name in NAMES for story in requests(name)])
+def test_requests(name: str, story: str) -> None:
+    agrees(GOLDEN / name / f"{story}.request.json", shown(encoded(CODECS[name], requests(name)[story])))
+
+
+@pytest.mark.parametrize(("name", "story"), STORIES)
+def test_replies(name: str, story: str) -> None:
+    """In one piece and streamed it is one reply, and its words are heard."""
+    found = decoded(CODECS[name], ASKED[name], reply_of(name, story))
+    agrees(GOLDEN / name / f"{story}.decoded.json", told(found))
+    assert isinstance(found, Reply)
+    assert streamed(CODECS[name], ASKED[name], stream_of(name, story)) == (found.message.text, found)
+
+
+def test_both_say_the_same() -> None:
+    """But for what the model thought, which only one of them hands out, and for names."""
+    for story in stories("openai"):
+        chat, responses = (decoded(CODECS[name], ASKED[name], reply_of(name, story)) for name in NAMES)
+        assert isinstance(chat, Reply)
+        assert isinstance(responses, Reply)
+        parts = tuple(part for part in responses.message.parts if not isinstance(part, Reasoning))
+        same = replace(responses, message=Assistant(parts), model=chat.model, wire_id=chat.wire_id)
+        assert same == chat
+
+
+@pytest.mark.parametrize(("name", "path"), RECORDED, ids=lambda value: getattr(value, "stem", value))
+def test_recorded(name: str, path: Path) -> None:
+    """What the server of llama.cpp really answered."""
+    status = 400 if path.name.endswith(".refusal.json") else 200
+    agrees(path.with_suffix(".decoded"), told(decoded(CODECS[name], ASKED[name], path.read_bytes(), status)))
+    stream = path.with_name(path.name.replace(".reply.json", ".stream.sse"))
+    if stream != path:
+        agrees(stream.with_suffix(".decoded"), told(streamed(CODECS[name], ASKED[name], stream.read_bytes())[1]))
+
+
+# --- whole or broken ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "story"), STORIES)
+@given(st.data())
+def test_any_cuts(name: str, story: str, data: st.DataObject) -> None:
+    whole = stream_of(name, story)
+    places = data.draw(cuts(whole))
+    assert streamed(CODECS[name], ASKED[name], whole, places) == streamed(CODECS[name], ASKED[name], whole)
+
+
+@pytest.mark.parametrize(("name", "story"), STORIES)
+def test_byte_by_byte(name: str, story: str) -> None:
+    whole = stream_of(name, story)
+    assert streamed(CODECS[name], ASKED[name], whole, list(range(len(whole)))) == streamed(
+        CODECS[name], ASKED[name], whole
+    )
+
+
+@pytest.mark.parametrize(("name", "story"), STORIES)
+def test_nothing_partial(name: str, story: str) -> None:
+    """Cut anywhere, a stream gives the whole reply or none; only its usage may be missing."""
+    data = stream_of(name, story)
+    whole = streamed(CODECS[name], ASKED[name], data)[1]
+    assert isinstance(whole, Reply)
+    seen = set()
+    for cut in range(len(data)):
+        found = streamed(CODECS[name], ASKED[name], data[:cut])[1]
+        if isinstance(found, Reply):
+            assert replace(found, usage=whole.usage) == whole
+            assert found.usage in (None, whole.usage)
+        else:
+            assert fault(found).code == "provider.empty"
+        seen.add(type(found).__name__)
+    assert seen == {"Reply", "Fault"}
+
+
+@pytest.mark.parametrize(("name", "story"), STORIES)
+@given(st.data())
+def test_damaged(name: str, story: str, data: st.DataObject) -> None:
+    reply = data.draw(damaged(reply_of(name, story)))
+    status = data.draw(st.sampled_from([200, 200, 400, 429, 500]))
+    assert is_sound(decoded(CODECS[name], ASKED[name], reply, status))
+    stream = data.draw(damaged(stream_of(name, story)))
+    assert is_sound(streamed(CODECS[name], ASKED[name], stream)[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(st.binary(max_size=60), st.integers(100, 599))
+def test_any_bytes(name: str, data: bytes, status: int) -> None:
+    assert fault(decoded(CODECS[name], ASKED[name], data, status)).code.startswith("provider.")
+    assert fault(streamed(CODECS[name], ASKED[name], data)[1]).code in ("provider.empty", "provider.decode")

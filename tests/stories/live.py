@@ -1,0 +1,105 @@
+"""Live runs, as a host makes them: real connections, the machine's own clock, a journal in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agentrun.compiler.compile import compiled_or_raise
+from agentrun.compiler.fingerprint import PackageFile
+from agentrun.core.facts import ModelAsked, ModelReplied, Record
+from agentrun.core.messages import Assistant, Reasoning
+from agentrun.core.outcome import Outcome, Suspended
+from agentrun.engine.bus import Subscription
+from agentrun.engine.live import live_providers
+from agentrun.engine.memory import MemoryJournals
+from agentrun.engine.ports import Delta, Executor
+from agentrun.engine.request import Request
+from agentrun.engine.runtime import Runtime
+from agentrun.journal.canonical import canonical
+from agentrun.net.sender import HttpxSender
+from agentrun.secret import Secret
+
+RUN = "run-1"
+
+
+class Environment:
+    """Variables, in place of the process's own."""
+
+    def __init__(self, **values: str) -> None:
+        self._values = values
+
+    def secret(self, name: str) -> Secret:
+        return Secret(self._values[name])
+
+
+class Live(Struct, frozen=True):
+    """A run that is over."""
+
+    outcome: Outcome | Suspended
+    records: tuple[Record, ...]
+    heard: tuple[str, ...]
+    """The pieces of text that passed."""
+
+    def story(self, route: str) -> str:
+        """The canonical journal, with another name for the route."""
+        return canonical(map(without_thoughts, self.records)).replace(route, "the route")
+
+
+def without_thoughts(record: Record) -> Record:
+    """In how many pieces a model's thoughts come, and whether they come at all, is the provider's own affair; so is
+    what is reserved for sending them back."""
+    match record.fact:
+        case ModelReplied(reply=reply) as fact:
+            parts = tuple(part for part in reply.message.parts if not isinstance(part, Reasoning))
+            return replace(record, fact=replace(fact, reply=replace(reply, message=Assistant(parts))))
+        case ModelAsked() as fact:
+            return replace(record, fact=replace(fact, reserved=0, cost=0))
+        case _:
+            return record
+
+
+def live(
+    spec: Path,
+    settings: Mapping[str, Any],
+    environment: Environment,
+    tools: Mapping[str, Executor],
+    message: str | None = None,
+) -> Live:
+    """Run a spec, with some of its keys set to something else."""
+    texts = tuple(f"{key}={value}" for key, value in settings.items())
+    _, file = compiled_or_raise(spec, None, texts)
+    return asyncio.run(_live(file, environment, tools, message))
+
+
+async def _live(
+    file: PackageFile, environment: Environment, tools: Mapping[str, Executor], message: str | None
+) -> Live:
+    sender = HttpxSender(environment.secret)
+    journals = MemoryJournals()
+    runtime = Runtime.in_memory(
+        journals=journals,
+        providers=live_providers(file.agent, environment, sender),
+        executors=tools,
+        packages=[file],
+    )
+    heard: list[str] = []
+    try:
+        handle = runtime.start(Request(agent=file.agent.name, package=file, run=RUN, message=message))
+        listening = asyncio.create_task(_listen(handle.events(), heard.append))
+        outcome = await handle.wait()
+        await listening
+    finally:
+        await sender.close()
+    return Live(outcome, tuple(journals.records(RUN)), tuple(heard))
+
+
+async def _listen(events: Subscription, hear: Callable[[str], None]) -> None:
+    async for event in events:
+        if isinstance(event.what, Delta) and event.what.text:
+            hear(event.what.text)

@@ -1,0 +1,40 @@
+"""Whichever record cannot be written: nothing is done whose intent is not in the journal, and nothing after it."""
+
+import pytest
+
+from agentrun.core.facts import ModelAsked
+from agentrun.core.facts_calls import ToolStarted
+from agentrun.engine.api import package_of
+from agentrun.engine.clock import StepClock
+from agentrun.errors import StorageError
+from agentrun.testing import FailingJournals, Script, Stub
+from agentrun.testing.setting import begun, ended, runtime_in
+
+from .shapes import SHAPES, Shape
+
+NEVER = 10_000
+
+
+def run(shape: Shape, at: int) -> FailingJournals:
+    clock, journals = StepClock(), FailingJournals(at)
+    setting, file = shape.setting(clock), package_of(shape.package)
+    runtime = runtime_in(file, setting, clock, journals, 8)
+    try:
+        ended(runtime, begun(runtime, file, setting), clock, "retry", "approved")
+    finally:
+        facts = [record.fact for name in journals.runs for record in journals.records(name)]
+        models = setting.model.values() if isinstance(setting.model, dict) else [setting.model]
+        sent = sum(len(model.requests) for model in models if isinstance(model, Script))
+        ran = sum(tool.count for tool in setting.tools.values() if isinstance(tool, Stub))
+        assert sent <= sum(isinstance(fact, ModelAsked) for fact in facts)
+        assert ran <= sum(isinstance(fact, ToolStarted) for fact in facts)
+        assert len(facts) == min(at - 1, journals.appends)
+    return journals
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_every_record(shape: Shape) -> None:
+    whole = run(shape, NEVER).appends
+    for at in range(1, whole + 1):
+        with pytest.raises(StorageError, match=r"storage\.failed|journal\.poisoned"):
+            run(shape, at)

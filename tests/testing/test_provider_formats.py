@@ -1,0 +1,147 @@
+"""What the script says is what our own codecs read, in every format, streamed and not.
+
+The official clients read it too (`tests/sdks`); these tests need nothing but ourselves and try many more turns.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET, to_builtins
+
+from agentrun.canon import compact
+from agentrun.core.facts_base import Fault
+from agentrun.core.messages import Assistant, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from agentrun.providers.codec import Decoded
+from agentrun.providers.registry import CODECS
+from agentrun.spec.v1.provider import ScriptedCall, ScriptedTurn, ScriptedUsage
+from agentrun.testing.provider.formats import format_of
+from agentrun.testing.provider.said import CannotSay, said
+from agentrun.wire import HttpReply
+
+from .providers import PROVIDERS, asked, call_of
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+words = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=20)
+calls = st.builds(
+    ScriptedCall,
+    tool=st.sampled_from(["search", "docs.read", "unheard-of"]),
+    args=st.dictionaries(words, st.one_of(texts, st.integers(-9, 9), st.lists(st.booleans(), max_size=2)), max_size=3),
+)
+counts = st.integers(1, 1000)
+usages = st.builds(
+    lambda cached, fresh, reasoning, spoken: ScriptedUsage(cached + fresh, reasoning + spoken, cached, reasoning),
+    *[counts] * 4,
+)
+turns = st.builds(
+    ScriptedTurn,
+    reasoning=st.one_of(st.just(UNSET), words),
+    text=words,
+    calls=st.lists(calls, max_size=3),
+    usage=usages,
+    chunk=st.integers(1, 8),
+)
+
+
+def read(provider: str, turn: ScriptedTurn, *, stream: bool, piece: int = 7) -> Decoded:
+    """What our codec makes of a turn."""
+    request = asked(provider, stream=stream)
+    call = call_of(request)
+    format = format_of(call.url)
+    assert format is not None
+    assert format.name == provider
+    question = format.read(call.url, call.body)
+    answer = said(turn, 0, question.model)
+    if not stream:
+        headers = (("content-type", "application/json"),)
+        return CODECS[provider].decode(HttpReply(200, headers, compact(format.whole(answer, question))), request)
+    decoder = CODECS[provider].stream(request)
+    data = b"".join(format.events(answer, question))
+    for start in range(0, len(data), piece):
+        decoder.feed(data[start : start + piece])
+    return decoder.end()
+
+
+def meant(reply: Decoded) -> Reply:
+    """A reply without what differs between providers."""
+    assert isinstance(reply, Reply), reply
+    parts = [part for part in reply.message.parts if not isinstance(part, Reasoning)]
+    plain = [ToolCall(part.id, part.tool, part.arguments) if isinstance(part, ToolCall) else part for part in parts]
+    return Reply(Assistant(tuple(plain)), reply.finish, reply.usage, reply.model, None)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("provider", PROVIDERS)
+@given(turn=turns)
+def test_a_turn_is_read_as_it_is_written(provider: str, stream: bool, turn: ScriptedTurn) -> None:
+    assert isinstance(turn.usage, ScriptedUsage)
+    parts = [
+        Text(turn.text or ""),
+        *(ToolCall(str(n), call.tool, compact(call.args).decode()) for n, call in enumerate(turn.calls)),
+    ]
+    finish = "tool_calls" if turn.calls else "stop"
+    usage = Usage(**to_builtins(turn.usage))
+    reply = read(provider, turn, stream=stream)
+    assert meant(reply) == Reply(Assistant(tuple(parts)), finish, usage, "m-1", None)
+    thought = [part for part in reply.message.parts if isinstance(part, Reasoning)] if isinstance(reply, Reply) else []
+    assert bool(thought) == (turn.reasoning is not UNSET and provider != "openai")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("finish", ["stop", "length", "content_filter", "unknown"])
+def test_finish(provider: str, stream: bool, finish: Any) -> None:
+    reply = read(provider, ScriptedTurn(text="Hello.", finish=finish), stream=stream)
+    assert isinstance(reply, Reply)
+    assert reply.finish == finish
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_usage_that_is_not_reported(provider: str, stream: bool) -> None:
+    assert meant(read(provider, ScriptedTurn(text="Hello.", usage="off"), stream=stream)).usage is None
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic"])
+def test_refusal(provider: str, stream: bool) -> None:
+    (part,) = meant(read(provider, ScriptedTurn(refusal="I would rather not."), stream=stream)).message.parts
+    assert isinstance(part, Refusal)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_nothing_is_said(provider: str, stream: bool) -> None:
+    fault = read(provider, ScriptedTurn(text=""), stream=stream)
+    assert isinstance(fault, Fault)
+    assert fault.code == "provider.empty"
+
+
+RAW = ScriptedTurn(calls=[ScriptedCall(tool="search", raw='{"q": ')])
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_arguments_that_are_no_json(provider: str, stream: bool) -> None:
+    """Some formats have no words for them: those say so."""
+    if provider.startswith("openai"):
+        assert meant(read(provider, RAW, stream=stream)).message.calls[0].arguments == '{"q": '
+    else:
+        with pytest.raises(CannotSay):
+            read(provider, RAW, stream=stream)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_two_replies_are_the_same_bytes(provider: str) -> None:
+    turn = ScriptedTurn(text="Hello.", reasoning="Hm.", calls=[ScriptedCall(tool="search", args={"b": 1, "a": 2})])
+    call = call_of(asked(provider))
+    format = format_of(call.url)
+    assert format is not None
+    question = format.read(call.url, call.body)
+    assert json.dumps(format.whole(said(turn, 3, "m"), question)) == json.dumps(
+        format.whole(said(turn, 3, "m"), question)
+    )

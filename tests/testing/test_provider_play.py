@@ -1,0 +1,170 @@
+"""Which turn answers which request, what is expected of a request, and what a real provider would refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrun.compiler.scripts import script_of
+from agentrun.core.messages import Assistant, Message, Reasoning, Text, ToolCall, ToolResult, said
+from agentrun.providers.registry import CODECS
+from agentrun.spec.problems import Source
+from agentrun.testing.provider.formats import format_of
+from agentrun.testing.provider.play import Answer, Play
+from agentrun.testing.provider.said import signature
+from agentrun.wire import HttpReply
+
+from .providers import PROVIDERS, asked, call_of, script
+
+
+def playing(*turns: dict[str, Any], order: str = "conversation") -> Play:
+    return Play(script_of(Source(Path("s.yaml"), "s.yaml", script(*turns, order=order))))
+
+
+def answer(play: Play, provider: str = "openai", *messages: Message, stream: bool = False) -> Answer:
+    call = call_of(asked(provider, messages or (said("Hi"),), stream=stream))
+    format = format_of(call.url)
+    assert format is not None
+    return play.answer(format, call.url, call.body)
+
+
+def message(answer: Answer) -> str:
+    return str(json.loads(b"".join(answer.pieces))["error"]["message"])
+
+
+def turn(number: int, *calls: str) -> Assistant:
+    made = [ToolCall(f"c{number}.{index}", tool, "{}") for index, tool in enumerate(calls)]
+    return Assistant((Text("Yes."), *made))
+
+
+def results(number: int, *texts: str) -> list[ToolResult]:
+    return [ToolResult(f"c{number}.{index}", (Text(text),)) for index, text in enumerate(texts)]
+
+
+LATER = [said("Hi"), turn(1, "search", "search"), *results(1, "one", "two"), turn(2), said("Go on.")]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_the_turn_is_the_one_after_those_in_the_request(provider: str) -> None:
+    play = playing({"text": "a"}, {"text": "b"}, {"text": "c"})
+    asked_for = [answer(play, provider, *LATER[:1]), answer(play, provider, *LATER), answer(play, provider, *LATER[:4])]
+    assert [(one.turn, one.status, one.is_turn) for one in asked_for] == [
+        (1, 200, True),
+        (3, 200, True),
+        (2, 200, True),
+    ]
+
+
+def test_in_order_of_arrival() -> None:
+    play = playing({"text": "a", "faults": [{"status": 500}, {"delay": "1ms"}]}, {"text": "b"}, order="arrival")
+    assert [answer(play).turn for _ in range(3)] == [1, 1, 2]
+    over = answer(play)
+    assert over.status == 500
+    assert "the script is over: it has 2 turns" in message(over)
+
+
+def test_a_turn_may_stand_for_several() -> None:
+    play = playing({"text": "a", "times": 2}, {"text": "b"})
+    assert play.length == 3
+    assert answer(play, "openai", *LATER).turn == 3
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_beyond_the_script(provider: str) -> None:
+    over = answer(playing({"text": "a"}), provider, *LATER)
+    assert (over.status, over.is_turn) == (500, False)
+    assert "the script is over: it has 1 turns" in message(over)
+
+
+def test_faults_come_first_and_in_order() -> None:
+    play = playing({"text": "a", "faults": [{"status": 500, "times": 2}, {"status": 429}]}, {"text": "b"})
+    assert [answer(play).status for _ in range(5)] == [500, 500, 429, 200, 200]
+    assert answer(play, "openai", *LATER[:4]).status == 200
+
+
+EXPECTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"model": "m-1"}, {"model": "m-2"}),
+    ({"instructions": "brief"}, {"instructions": "long"}),
+    ({"contains": ["one", "two"]}, {"contains": ["one", "Hi"]}),
+    ({"results": ["one", "two"]}, {"results": ["two", "one"]}),
+    ({"results": ["", "tw"]}, {"results": ["one"]}),
+    ({"tools": ["docs.read", "search"]}, {"tools": ["search"]}),
+]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize(("right", "wrong"), EXPECTED, ids=lambda given: next(iter(given)))
+def test_expectations(provider: str, right: dict[str, Any], wrong: dict[str, Any]) -> None:
+    first = {"text": "a"}
+    assert answer(playing(first, {"text": "b", "expect": right}), provider, *LATER[:4]).status == 200
+    refused = answer(playing(first, {"text": "b", "expect": wrong}), provider, *LATER[:4])
+    assert refused.status == 400
+    assert message(refused).startswith("turn 2 of the script expects ")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_what_was_thought_comes_back(provider: str, stream: bool) -> None:
+    """Our codec sends it back; a history without it is refused where the format has a place for it."""
+    play = playing({"reasoning": "Hm.", "text": "a"}, {"text": "b", "expect": {"reasoning": True}})
+    request = asked(provider, stream=stream)
+    call = call_of(request)
+    format = format_of(call.url)
+    assert format is not None
+    first = play.answer(format, call.url, call.body)
+    decoder = CODECS[provider].stream(request)
+    if stream:
+        decoder.feed(b"".join(first.pieces))
+        reply = decoder.end()
+    else:
+        reply = CODECS[provider].decode(HttpReply(200, (), b"".join(first.pieces)), request)
+    kept = [*asked(provider).messages, reply.message, said("Go on.")]  # type: ignore[union-attr]  # it is a reply
+    assert answer(play, provider, *kept).status == 200
+    parts = tuple(part for part in kept[1].parts if not isinstance(part, Reasoning))
+    lost = answer(play, provider, kept[0], Assistant(parts), kept[2])
+    assert lost.status == (200 if provider == "openai" else 400)
+    assert signature(0) not in call_of(asked(provider, [kept[0], Assistant(parts), kept[2]])).body.decode()
+
+
+BROKEN = {
+    "missing": [said("Hi"), turn(1, "search", "search"), *results(1, "one"), said("Go on.")],
+    "doubled": [said("Hi"), turn(1, "search"), *results(1, "one"), *results(1, "one")],
+    "loose": [said("Hi"), *results(1, "one")],
+    "none": [said("Hi"), turn(1, "search"), said("Go on.")],
+}
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("messages", BROKEN.values(), ids=BROKEN)
+def test_a_history_that_a_provider_would_refuse(provider: str, messages: list[Message]) -> None:
+    refused = answer(playing({"text": "a"}, {"text": "b"}), provider, *messages)
+    assert refused.status == 400
+    assert "result for" in message(refused)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"model": "m"}),
+        ("/v1/responses", {"input": "Hi"}),
+        ("/v1/messages", {"model": "m", "messages": []}),
+        ("/v1/models/m:generateContent", {}),
+        ("/v1/models/m:streamGenerateContent", {"contents": []}),
+        ("/v1/messages", []),
+    ],
+)
+def test_a_request_that_is_none(path: str, body: Any) -> None:
+    format = format_of(path)
+    assert format is not None
+    assert playing({"text": "a"}).answer(format, path, json.dumps(body).encode()).status == 400
+    assert playing({"text": "a"}).answer(format, path, b"\xff{").status == 400
+
+
+def test_formats_are_known_by_the_end_of_the_address() -> None:
+    assert format_of("/openai/deployments/x/chat/completions?api-version=1") is not None
+    assert format_of("/v1/models/a:generateContent") is not None
+    for path in ("/", "/v1/completions", "/v1/models", "/v1/messages/batches", "/v1/models/a:countTokens"):
+        assert format_of(path) is None
