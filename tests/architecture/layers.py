@@ -7,7 +7,8 @@ LAYERS: list[set[str]] = [
     {"engine"},
     {"tools", "cassette", "store", "report"},
     {"net"},
-    {"compiler", "providers", "journal"},
+    {"compiler", "journal"},
+    {"providers"},
     {"core", "spec"},
     {"errors", "canon", "wire", "secret"},
 ]

@@ -15,7 +15,19 @@ from .agent import ROOT, SMALL, agentrun
 def test_help_names_every_command_and_shows_examples() -> None:
     done = agentrun("--help")
     assert done.code == 0
-    for name in ("run", "init", "validate", "render", "compile", "lock", "diff", "schema", "doctor", "completion"):
+    for name in (
+        "run",
+        "init",
+        "validate",
+        "render",
+        "compile",
+        "lock",
+        "diff",
+        "schema",
+        "doctor",
+        "provider",
+        "completion",
+    ):
         assert f"\n  {name} " in done.out
         own = agentrun(name, "--help")
         assert own.code == 0

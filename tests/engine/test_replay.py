@@ -179,6 +179,8 @@ def test_refused_before_it_starts(tape: Path) -> None:
     assert error.code == "package.invalid"
     error = refused(package(output={"schema": {"$ref": "https://example.com/x"}}), tape)
     assert (error.code, error.fields) == ("package.invalid", {"pointer": "/output/schema"})
+    error = refused(package(budgets={"turns": 0}), tape)
+    assert (error.code, error.fields) == ("package.invalid", {"pointer": "/budgets/turns"})
     error = refused(package(), tape, nobody=1)
     assert isinstance(error, RequestError)
     assert error.code == "input.rejected"

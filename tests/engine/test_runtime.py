@@ -201,6 +201,15 @@ def test_resume_looks_at_the_world() -> None:
     assert home.journals.text("r1") == before
 
 
+def test_resume_with_a_package_that_cannot_be_run() -> None:
+    home = crashed(2, "Hello.", agent=package())
+    before = home.journals.text("r1")
+    with pytest.raises(AgentrunError) as caught:
+        home.runtime.resume("r1", with_package=sealed(package(budgets={"turns": 0})))
+    assert (caught.value.code, caught.value.fields) == ("package.invalid", {"pointer": "/budgets/turns"})
+    assert home.journals.text("r1") == before
+
+
 def test_resume_without_the_package() -> None:
     home = crashed(2, "Hello.", agent=package())
     lonely = MemoryJournals()

@@ -12,7 +12,7 @@ from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResul
 from agentrun.providers.codec import Blob, Codec
 from agentrun.providers.conversation import Conversation, segments
 from agentrun.providers.openai_chat import OpenAIChat
-from agentrun.providers.registry import CODECS
+from agentrun.providers.registry import CODECS, codec_for
 
 from . import exchange
 from .conversations import conversations
@@ -54,7 +54,7 @@ def test_segments(messages: list[Message]) -> None:
         assert not any(isinstance(message, Assistant) for message in segment[1:])
 
 
-@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+@pytest.mark.parametrize("codec", [codec_for(name) for name in CODECS], ids=list(CODECS))
 @given(messages=conversations(), data=st.data())
 def test_the_same_as_all_at_once(codec: Codec, messages: list[Message], data: st.DataObject) -> None:
     """However the conversation grew, and through whatever it was changed."""

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 kept = typing.Iterable
-typing.Iterable = list  # type: ignore[misc,assignment]  # what is only iterable is not validated before it is iterated
+typing.Iterable = list  # type: ignore[misc]  # what is only iterable is not validated before it is iterated
 from anthropic.types import message_create_params as anthropic  # noqa: E402  # its types are made of the line above
 from anthropic.types.beta import message_create_params as beta  # noqa: E402  # as above
 from google.genai import types  # noqa: E402  # as above

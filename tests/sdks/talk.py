@@ -21,7 +21,7 @@ class Talk:
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self.thoughts: list[str] = []
+        self.thoughts: list[str | None] = []
         self.calls: list[Any] = []
         self.usage: list[list[int | None]] = []
         self.finish: list[str] = []
@@ -42,7 +42,9 @@ def chat(url: str, stream: bool) -> Talk:
         if stream:
             options = {"include_usage": True}
             with client.chat.completions.stream(**asked, messages=messages, stream_options=options) as events:
-                reply = [*events] and events.get_final_completion()
+                for _ in events:
+                    pass
+                reply = events.get_final_completion()
         else:
             reply = client.chat.completions.create(**asked, messages=messages)
         message, usage = reply.choices[0].message, reply.usage
@@ -76,7 +78,9 @@ def responses(url: str, stream: bool) -> Talk:
     while True:
         if stream:
             with client.responses.stream(**asked, input=items) as events:
-                reply = [*events] and events.get_final_response()
+                for _ in events:
+                    pass
+                reply = events.get_final_response()
         else:
             reply = client.responses.create(**asked, input=items)
         thoughts = [part.text for item in reply.output if item.type == "reasoning" for part in item.summary]
@@ -105,7 +109,9 @@ def messages(url: str, stream: bool) -> Talk:
     while True:
         if stream:
             with client.messages.stream(**asked, messages=said) as events:
-                reply = [*events] and events.get_final_message()
+                for _ in events:
+                    pass
+                reply = events.get_final_message()
         else:
             reply = client.messages.create(**asked, messages=said)
         usage = reply.usage

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,26 +18,15 @@ from agentrun.core.facts import ModelAsked, ModelReplied, Record
 from agentrun.core.messages import Assistant, Reasoning
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.bus import Subscription
-from agentrun.engine.live import live_providers
+from agentrun.engine.live import live_providers, live_sender
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.ports import Delta, Executor
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
+from agentrun.engine.settings import Settings
 from agentrun.journal.canonical import canonical
-from agentrun.net.sender import HttpxSender
-from agentrun.secret import Secret
 
 RUN = "run-1"
-
-
-class Environment:
-    """Variables, in place of the process's own."""
-
-    def __init__(self, **values: str) -> None:
-        self._values = values
-
-    def secret(self, name: str) -> Secret:
-        return Secret(self._values[name])
 
 
 class Live(Struct, frozen=True):
@@ -67,24 +58,24 @@ def without_thoughts(record: Record) -> Record:
 def live(
     spec: Path,
     settings: Mapping[str, Any],
-    environment: Environment,
+    environment: Mapping[str, str],
     tools: Mapping[str, Executor],
     message: str | None = None,
 ) -> Live:
-    """Run a spec, with some of its keys set to something else."""
+    """Run a spec, with some of its keys set to something else, and with these variables in the environment."""
     texts = tuple(f"{key}={value}" for key, value in settings.items())
     _, file = compiled_or_raise(spec, None, texts)
-    return asyncio.run(_live(file, environment, tools, message))
+    with patch.dict(os.environ, environment):
+        return asyncio.run(_live(file, tools, message))
 
 
-async def _live(
-    file: PackageFile, environment: Environment, tools: Mapping[str, Executor], message: str | None
-) -> Live:
-    sender = HttpxSender(environment.secret)
+async def _live(file: PackageFile, tools: Mapping[str, Executor], message: str | None) -> Live:
+    settings = Settings()
+    sender = live_sender(settings)
     journals = MemoryJournals()
     runtime = Runtime.in_memory(
         journals=journals,
-        providers=live_providers(file.agent, environment, sender),
+        providers=live_providers(file.agent, settings, sender),
         executors=tools,
         packages=[file],
     )

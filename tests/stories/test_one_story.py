@@ -14,7 +14,7 @@ from agentrun.core.outcome import Outcome
 from agentrun.testing import stub
 from agentrun.testing.provider import ScriptedProvider
 
-from .live import Environment, Live, live
+from .live import Live, live
 
 HERE = Path(__file__).parent
 JOURNAL = HERE / "orders.journal"
@@ -29,7 +29,7 @@ KEYS = {
 
 def told(server: ScriptedProvider, provider: str, stream: bool) -> Live:
     settings = {"model.provider": provider, "model.stream": str(stream).lower()}
-    environment = Environment(STORY_URL=server.url, STORY_KEY="story-key")
+    environment = {"STORY_URL": server.url, "STORY_KEY": "story-key"}
     return live(HERE / "orders.yaml", settings, environment, {"lookup_order": stub(lambda id: STATES[id])})
 
 

@@ -15,7 +15,7 @@ from msgspec import UNSET, to_builtins
 
 from agentrun.canon import compact
 from agentrun.core.facts_base import Fault
-from agentrun.core.messages import Assistant, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from agentrun.core.messages import Assistant, Finish, Reasoning, Refusal, Reply, Text, ToolCall, Usage
 from agentrun.providers.codec import Decoded
 from agentrun.providers.registry import CODECS
 from agentrun.spec.v1.provider import ScriptedCall, ScriptedTurn, ScriptedUsage
@@ -79,11 +79,11 @@ def meant(reply: Decoded) -> Reply:
 @given(turn=turns)
 def test_a_turn_is_read_as_it_is_written(provider: str, stream: bool, turn: ScriptedTurn) -> None:
     assert isinstance(turn.usage, ScriptedUsage)
-    parts = [
+    parts: list[Text | ToolCall] = [
         Text(turn.text or ""),
         *(ToolCall(str(n), call.tool, compact(call.args).decode()) for n, call in enumerate(turn.calls)),
     ]
-    finish = "tool_calls" if turn.calls else "stop"
+    finish: Finish = "tool_calls" if turn.calls else "stop"
     usage = Usage(**to_builtins(turn.usage))
     reply = read(provider, turn, stream=stream)
     assert meant(reply) == Reply(Assistant(tuple(parts)), finish, usage, "m-1", None)

@@ -44,7 +44,7 @@ def results(number: int, *texts: str) -> list[ToolResult]:
     return [ToolResult(f"c{number}.{index}", (Text(text),)) for index, text in enumerate(texts)]
 
 
-LATER = [said("Hi"), turn(1, "search", "search"), *results(1, "one", "two"), turn(2), said("Go on.")]
+LATER: list[Message] = [said("Hi"), turn(1, "search", "search"), *results(1, "one", "two"), turn(2), said("Go on.")]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -121,7 +121,7 @@ def test_what_was_thought_comes_back(provider: str, stream: bool) -> None:
         reply = decoder.end()
     else:
         reply = CODECS[provider].decode(HttpReply(200, (), b"".join(first.pieces)), request)
-    kept = [*asked(provider).messages, reply.message, said("Go on.")]  # type: ignore[union-attr]  # it is a reply
+    kept = [*asked(provider).messages, reply.message, said("Go on.")]
     assert answer(play, provider, *kept).status == 200
     parts = tuple(part for part in kept[1].parts if not isinstance(part, Reasoning))
     lost = answer(play, provider, kept[0], Assistant(parts), kept[2])

@@ -59,7 +59,6 @@ def command(script: Path, port: int, once: bool) -> int:
     try:
         with server:
             click.echo(server.url)
-            click.get_text_stream("stdout").flush()
             done.wait()
     finally:
         for number, action in before.items():

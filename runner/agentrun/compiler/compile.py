@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jsonschema_rs
 from msgspec import UNSET, Struct
 
+from agentrun.compiler.abilities import unsupported
 from agentrun.compiler.bounds import beyond_bounds
 from agentrun.compiler.build import build
 from agentrun.compiler.build_tools import Child
@@ -123,7 +124,10 @@ class _Compiler:
         foremost = _foremost(problems)
         if read.spec is None or any(problem.severity == "error" for problem in foremost):
             return Compiled(read.spec, None, foremost)
-        return Compiled(spec, build(spec, lock, children), foremost)
+        package = build(spec, lock, children)
+        foremost = _foremost([*foremost, *unsupported(spec, package)])
+        is_wrong = any(problem.severity == "error" for problem in foremost)
+        return Compiled(spec, None if is_wrong else package, foremost)
 
     def _children(self, spec: Spec, trail: tuple[_Trail, ...]) -> tuple[dict[str, Child], list[Problem]]:
         children: dict[str, Child] = {}

@@ -49,12 +49,12 @@ def replay_run(
     from agentrun.cassette.file import load
     from agentrun.cassette.player import Player, unused_error
     from agentrun.journal.memory import MemoryJournal
-    from agentrun.providers.registry import codec_for
+    from agentrun.providers.registry import codec_for, refuse_unsupported
 
     refuse_unbuilt(package)
     refuse_unsound(package)
     for route in package.model.routes:
-        codec_for(route.provider).check(route)
+        refuse_unsupported(package, route)
     admitted = admit(package, message, params)
     tape = load(cassette)
 

@@ -17,11 +17,11 @@ from agentrun.core.package import Package, Route
 from agentrun.engine.models import WireProvider
 from agentrun.engine.ports import Provider, Sender
 from agentrun.engine.settings import Settings
-from agentrun.errors import HostError, PackageError
+from agentrun.errors import HostError
 from agentrun.net.environment import Lookup, address, headers, is_field, names_in
 from agentrun.net.sender import HttpxSender
 from agentrun.providers.codec import Codec
-from agentrun.providers.registry import codec_for
+from agentrun.providers.registry import codec_for, refuse_unsupported
 from agentrun.wire import HttpCall
 
 
@@ -35,7 +35,7 @@ def live_providers(package: Package, settings: Settings, sender: Sender) -> dict
     providers: dict[str, Provider] = {}
     for agent, route in _routes(package):
         codec = codec_for(route.provider)
-        _refuse_unsupported(agent, route, codec)
+        refuse_unsupported(agent, route)
         _refuse_unsendable(route, _probe(agent, route, codec), settings.secret)
         providers[route.provider] = WireProvider(codec, sender)
     return providers
@@ -46,14 +46,6 @@ def _routes(package: Package) -> Iterator[tuple[Package, Route]]:
         yield package, route
     for agent in package.agents.values():
         yield from _routes(agent)
-
-
-def _refuse_unsupported(agent: Package, route: Route, codec: Codec) -> None:
-    problems = codec.problems(agent.model, route, agent.tools, agent.output.schema is not None)
-    if problems:
-        message = f"{route_name(route)} cannot do what the package asks: {'; '.join(problems)}"
-        fields = {"pointer": "/model", "route": route_name(route), "problems": problems}
-        raise PackageError("package.invalid", message, fields=fields)
 
 
 def _probe(agent: Package, route: Route, codec: Codec) -> HttpCall:

@@ -101,7 +101,7 @@ class Journal(Protocol):
         """Hash of the last line: what the next record names as `prev`."""
 
     def append(self, record: Record) -> None:
-        """Write a record. When this returns, it happened."""
+        """Write a record. When this returns, it happened. Raises a `StorageError` when it cannot be written."""
 
     def records(self) -> Iterable[Record]:
         """All records so far."""

@@ -21,6 +21,7 @@ from agentrun.core.facts_calls import CallSettled
 from agentrun.core.facts_gates import Answer, ApprovalAnswered
 from agentrun.core.messages import Content
 from agentrun.core.outcome import Question, outcome_of
+from agentrun.core.sound import refuse_unsound
 from agentrun.core.takeover import is_welcome
 from agentrun.engine.bus import EVERYTHING, Bus, Cursor, Scope, Subscription, of_run
 from agentrun.engine.clock import StepClock
@@ -152,6 +153,7 @@ class Runtime:
             raise wrong_state(run, "suspended", "processing")
         package = with_package or stored_package(ports.journal, run)
         refuse_changed(package)
+        refuse_unsound(package.agent)
         world = self._world(ports)
         refuse_missing(world, package.agent, run)
         if not ports.events.knows(run):

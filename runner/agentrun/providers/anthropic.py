@@ -26,7 +26,7 @@ from agentrun.providers.codec import Blob, Decoded, StreamDecoder
 from agentrun.providers.guidance import guided
 from agentrun.providers.headers import merged_headers
 from agentrun.providers.names import name_clashes, wire_name
-from agentrun.providers.openai_schema import is_strict
+from agentrun.providers.strictness import is_strict
 from agentrun.wire import HttpCall, HttpReply
 
 BASE_URL = "https://api.anthropic.com"

@@ -32,10 +32,11 @@ from agentrun.providers.arguments import as_object
 from agentrun.providers.auth import auth_of
 from agentrun.providers.body import data_url, file_text, given, refuse_taken, spliced, taken_options
 from agentrun.providers.codec import Blob, Decoded
+from agentrun.providers.headers import merged_headers
 from agentrun.providers.names import call_ids, derived_id, name_clashes, wire_name
 from agentrun.providers.openai_reply import read_reply
-from agentrun.providers.openai_schema import is_strict
 from agentrun.providers.openai_stream import ChatStream
+from agentrun.providers.strictness import is_strict
 from agentrun.wire import HttpAuth, HttpCall, HttpReply
 
 BASE_URL = "https://api.openai.com/v1"
@@ -58,9 +59,6 @@ class OpenAIChat:
         if route.base_url is None and len(model.stop) > MAX_STOPS:
             problems.append(f"model.stop: OpenAI takes at most {MAX_STOPS} texts")
         return problems
-
-    def check(self, route: Route) -> None:
-        refuse_taken(route, OWN)
 
     def segment(self, messages: Sequence[Message], request: ModelRequest, blob: Blob) -> list[bytes]:
         ids = call_ids(messages, request.route)
@@ -90,7 +88,7 @@ class OpenAIChat:
         return HttpCall(
             method="POST",
             url=(route.base_url or BASE_URL).rstrip("/") + "/chat/completions",
-            headers=json_headers(request),
+            headers=merged_headers(request, {}),
             body=spliced(route.options | _fields(request), "messages", [*first, *items]),
             auth=openai_auth(route),
         )
@@ -104,14 +102,6 @@ class OpenAIChat:
 
 def openai_auth(route: Route) -> HttpAuth | None:
     return auth_of(route, "authorization", "Bearer ", "OPENAI_API_KEY")
-
-
-def json_headers(request: ModelRequest) -> tuple[tuple[str, str], ...]:
-    return (
-        ("accept", "text/event-stream" if request.settings.stream else "application/json"),
-        ("content-type", "application/json"),
-        *sorted(request.route.headers.items()),
-    )
 
 
 def _fields(request: ModelRequest) -> dict[str, Any]:

@@ -31,8 +31,9 @@ from agentrun.core.package import Model, Route
 from agentrun.core.package_tools import Tool
 from agentrun.providers.body import data_url, file_text, given, refuse_taken, spliced, taken_options
 from agentrun.providers.codec import Blob, Decoded
+from agentrun.providers.headers import merged_headers
 from agentrun.providers.names import call_ids, derived_id, name_clashes, wire_name
-from agentrun.providers.openai_chat import BASE_URL, answer_schema, function, json_headers, object_text, openai_auth
+from agentrun.providers.openai_chat import BASE_URL, answer_schema, function, object_text, openai_auth
 from agentrun.providers.responses_reply import read_reply
 from agentrun.providers.responses_stream import ResponsesStream
 from agentrun.wire import HttpCall, HttpReply
@@ -58,9 +59,6 @@ class OpenAIResponses:
             problems.append("model.stop: OpenAI Responses takes no stop texts")
         return problems
 
-    def check(self, route: Route) -> None:
-        refuse_taken(route, OWN)
-
     def segment(self, messages: Sequence[Message], request: ModelRequest, blob: Blob) -> list[bytes]:
         ids = call_ids(messages, request.route)
         items: list[bytes] = []
@@ -85,7 +83,7 @@ class OpenAIResponses:
         return HttpCall(
             method="POST",
             url=(route.base_url or BASE_URL).rstrip("/") + "/responses",
-            headers=json_headers(request),
+            headers=merged_headers(request, {}),
             body=spliced(route.options | _fields(request), "input", items),
             auth=openai_auth(route),
         )

@@ -1,4 +1,4 @@
-"""Whether OpenAI can promise that an answer keeps a schema ("strict" structured outputs).
+"""Whether a provider can promise that an answer keeps a schema ("strict" structured outputs).
 
 It can for a part of JSON Schema only, and refuses the request otherwise. So strict is asked for when the
 schema is surely inside that part; any other is sent as guidance. Our own validation decides in both cases.

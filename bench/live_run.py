@@ -1,0 +1,208 @@
+"""A live run against a server on this machine, beside the same conversation in a loop written by hand over httpx.
+
+Both ask for the same pages, one in every step, and read the same replies. The server is a process of its own: CPU time
+is that of the client alone. What is made once for many runs (the client, the package) is not counted.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+SPEC = """\
+agentrun: "1"
+name: live
+model: {{provider: openai, name: gpt-4.1-mini, base_url: "{url}"}}
+instructions: Look at every page.
+input: "{steps}"
+tools:
+  page:
+    kind: http
+    description: One page.
+    url: "https://pages.example/{{{{ args.number }}}}"
+    args: {{type: object, properties: {{number: {{type: string}}}}, required: [number]}}
+policy:
+  default: deny
+  rules: [{{id: pages, allow: page}}]
+budgets: {{turns: 1000, tool_calls: 1000, tokens: 1000M}}
+"""
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "page",
+            "description": "One page.",
+            "parameters": {"type": "object", "properties": {"number": {"type": "string"}}, "required": ["number"]},
+        },
+    }
+]
+SHORT, LONG = 5, 200
+ROUNDS = 7
+TEXT = "A page has some words on it, about as many as fit into two lines of this file, and then it ends. "
+
+
+def overhead(folder: Path, steps: int) -> float:
+    """CPU time of a run as a multiple of what the loop written by hand takes."""
+    ours, by_hand = measured(folder, steps)
+    return ours / by_hand
+
+
+def growth(folder: Path) -> float:
+    """How much faster the cost of a step grows from the short run to the long one than in the loop written by hand."""
+    short, long = measured(folder, SHORT), measured(folder, LONG)
+    return (long[0] / short[0]) / (long[1] / short[1])
+
+
+def measured(folder: Path, steps: int) -> tuple[float, float]:
+    """Least CPU seconds per step of a run, and of the loop written by hand."""
+    server = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        return asyncio.run(_interleaved(folder, url, steps))
+    finally:
+        server.kill()
+        server.wait()
+
+
+async def _interleaved(folder: Path, url: str, steps: int) -> tuple[float, float]:
+    ours, by_hand = _run_of(folder, url, steps), _loop_of(url, steps)
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(ROUNDS):
+        for work, into in zip((ours, by_hand), times, strict=True):
+            runs = max(1, 50 // steps)
+            begin = time.process_time()
+            for _ in range(runs):
+                await work()
+            into.append((time.process_time() - begin) / (runs * steps))
+    return min(times[0]), min(times[1])
+
+
+# --- ours -------------------------------------------------------------------------------------------------------
+
+
+def _run_of(folder: Path, url: str, steps: int) -> Callable[[], Coroutine[Any, Any, None]]:
+    # late: only the process that is measured pays for these
+    import agentrun
+    from agentrun.core.effects import RunTool
+    from agentrun.core.messages import Text
+    from agentrun.core.outcome import Outcome
+    from agentrun.engine.live import live_providers, live_sender
+    from agentrun.engine.ports import Returned
+    from agentrun.engine.settings import Settings
+
+    class Pages:
+        async def run(self, call: RunTool) -> Returned:
+            return Returned((Text(page(call.arguments["number"])),))
+
+    path = folder / "live.yaml"
+    path.write_text(SPEC.format(url=url, steps=steps), encoding="utf-8")
+    package = agentrun.compile(path)
+    settings = Settings()
+    providers = live_providers(package.agent, settings, live_sender(settings))
+
+    async def once() -> None:
+        runtime = agentrun.Runtime.in_memory(providers=providers, executors={"page": Pages()})
+        outcome = await runtime.start(agentrun.Request(agent="live", package=package)).wait()
+        assert isinstance(outcome, Outcome)
+        assert (outcome.status, outcome.turns) == ("completed", steps), outcome
+
+    return once
+
+
+# --- by hand ----------------------------------------------------------------------------------------------------
+
+
+def _loop_of(url: str, steps: int) -> Callable[[], Coroutine[Any, Any, None]]:
+    import httpx  # late: as above
+
+    client = httpx.AsyncClient(trust_env=False)
+
+    async def once() -> None:
+        messages: list[dict[str, Any]] = [
+            {"role": "system", "content": "Look at every page."},
+            {"role": "user", "content": str(steps)},
+        ]
+        asked = 0
+        while True:
+            body = {"model": "gpt-4.1-mini", "messages": messages, "tools": TOOLS}
+            response = await client.post(f"{url}/chat/completions", json=body)
+            response.raise_for_status()
+            asked += 1
+            message = response.json()["choices"][0]["message"]
+            messages.append(message)
+            if not message.get("tool_calls"):
+                break
+            for call in message["tool_calls"]:
+                text = page(json.loads(call["function"]["arguments"])["number"])
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+        assert asked == steps
+
+    return once
+
+
+def page(number: str) -> str:
+    return f"Page {number}. {TEXT}"
+
+
+# --- the server -------------------------------------------------------------------------------------------------
+
+
+def serve() -> None:
+    """Answer on a free port until the parent is gone: as many pages as the user's message says, then the end."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        print(listening.getsockname()[1], flush=True)
+        while True:
+            connection, _ = listening.accept()
+            if os.fork() == 0:
+                _converse(connection)
+                os._exit(0)
+            connection.close()
+
+
+def _converse(connection: socket.socket) -> None:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with connection.makefile("rb") as lines:
+        while lines.readline():
+            length = 0
+            while (line := lines.readline()) != b"\r\n":
+                name, _, value = line.partition(b":")
+                length = int(value) if name.lower() == b"content-length" else length
+            body = json.dumps(_reply(json.loads(lines.read(length))["messages"])).encode()
+            fields = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+            connection.sendall(fields.encode() + body)
+
+
+def _reply(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    steps = next(int(each["content"]) for each in messages if each["role"] == "user")
+    step = 1 + sum(each["role"] == "assistant" for each in messages)
+    message: dict[str, Any] = {"role": "assistant", "content": "All seen.", "refusal": None}
+    if step < steps:
+        function = {"name": "page", "arguments": json.dumps({"number": str(step)})}
+        calls = [{"id": f"call_{step}", "type": "function", "function": function}]
+        message = {"role": "assistant", "content": f"Now page {step}.", "refusal": None, "tool_calls": calls}
+    finish = "stop" if step == steps else "tool_calls"
+    return {
+        "id": f"chatcmpl-{step}",
+        "object": "chat.completion",
+        "created": 1769860800,
+        "model": "gpt-4.1-mini-2025-04-14",
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}],
+        "usage": {
+            "prompt_tokens": 40 * step,
+            "completion_tokens": 12,
+            "total_tokens": 40 * step + 12,
+            "prompt_tokens_details": {"cached_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0},
+        },
+    }
+
+
+if __name__ == "__main__":
+    serve()

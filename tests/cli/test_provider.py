@@ -1,0 +1,106 @@
+"""`agentrun provider` through its real entry point: the address, the log, and how it ends."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from .agent import SCRIPT, agentrun
+
+TURNS = """\
+agentrun: "1"
+turns:
+  - text: Hello.
+    faults: [{status: 503}]
+  - text: Bye.
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "hello.provider.yaml"
+    path.write_text(TURNS, encoding="utf-8")
+    return path
+
+
+@contextmanager
+def served(*args: str | Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The running command, and its port."""
+    command = [SCRIPT, "provider", *map(str, args)]
+    env = {"PATH": os.environ["PATH"], "PYTHONWARNINGS": "error"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            assert address.startswith("http://127.0.0.1:"), process.stderr and process.stderr.read()
+            yield process, int(address.rpartition(":")[2])
+        finally:
+            process.kill()
+
+
+def ask(port: int, *said: str) -> int:
+    messages = [{"role": role, "content": text} for role, text in zip(["user", "assistant"] * 5, said, strict=False)]
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    headers = {"authorization": "Bearer sk-secret-key"}
+    connection.request("POST", "/v1/chat/completions?x=1", json.dumps({"model": "m", "messages": messages}), headers)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_until_it_is_stopped(script: Path, number: signal.Signals) -> None:
+    with served(script) as (process, port):
+        assert [ask(port, "Hi"), ask(port, "Hi")] == [503, 200]
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, "")
+    assert err.splitlines() == [
+        "503  openai  /v1/chat/completions  turn 1, not as it should be",
+        "200  openai  /v1/chat/completions  turn 1",
+        "2 requests, 1 of 2 turns; never asked for: turn 2",
+    ]
+
+
+def test_once(script: Path) -> None:
+    with served(script, "--once") as (process, port):
+        assert [ask(port, "Hi"), ask(port, "Hi"), ask(port, "Hi", "Hello.", "And?")] == [503, 200, 200]
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert err.splitlines()[-1] == "3 requests, 2 of 2 turns"
+
+
+def test_a_port_of_one_s_own(script: Path) -> None:
+    with served(script) as (_, port):
+        done = agentrun("provider", script, "--port", str(port))
+        assert done.code == 2
+        assert f"port {port} cannot be had" in done.err
+    with served(script, "--port", str(port)) as (_, again):
+        assert again == port
+
+
+def test_a_script_that_cannot_be_played(script: Path) -> None:
+    script.write_text(TURNS.replace("text: Bye.", "txt: Bye."), encoding="utf-8")
+    done = agentrun("provider", script)
+    assert done.code == 2
+    assert "hello.provider.yaml:5:5  spec.unknown_key" in done.err
+    assert 'did you mean "text"?' in done.err
+
+
+def test_a_script_that_is_not_there() -> None:
+    assert agentrun("provider", "nothing.yaml").code == 2
+
+
+def test_help() -> None:
+    done = agentrun("provider", "--help")
+    assert done.code == 0
+    for word in ("--port", "--once", "Examples:", "base_url"):
+        assert word in done.out
