@@ -43,7 +43,7 @@ TOOLS = [
     }
 ]
 SHORT, LONG = 5, 200
-ROUNDS = 7
+ROUNDS = 5
 TEXT = "A page has some words on it, about as many as fit into two lines of this file, and then it ends. "
 
 

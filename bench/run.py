@@ -162,6 +162,30 @@ def core_fold(spec: Path) -> float:
     return fold_time(spec.parent)
 
 
+@figure(limit=1.3, unit="x")
+def live_short(spec: Path) -> float:
+    """live, 5 steps: CPU to httpx by hand."""
+    from live_run import SHORT, overhead
+
+    return overhead(spec.parent, SHORT)
+
+
+@figure(limit=1.3, unit="x")
+def live_long(spec: Path) -> float:
+    """live, 200 steps: CPU to httpx by hand."""
+    from live_run import LONG, overhead
+
+    return overhead(spec.parent, LONG)
+
+
+@figure(limit=1, unit="x")
+def live_growth(spec: Path) -> float:
+    """live, growth per step to httpx by hand."""
+    from live_run import growth
+
+    return growth(spec.parent)
+
+
 # --- measuring ----------------------------------------------------------------------------------------------
 
 

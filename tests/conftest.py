@@ -8,7 +8,13 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("normal", derandomize=True, deadline=None, database=None)
+settings.register_profile(
+    "normal",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],  # a busy machine is no bug
+)
 settings.register_profile(
     "long",
     max_examples=2_000,

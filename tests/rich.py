@@ -16,7 +16,6 @@ PRICE: Document = {"input": 0.4, "output": 1.6, "cached_input": 0.1}
 def _common(**more: Any) -> Document:
     return {
         "description": "Does something with an order.",
-        "effect": "idempotent",
         "parallel": False,
         "timeout": "20s",
         "visible": "spend.turns < 9",
@@ -38,7 +37,7 @@ TOOLS: Document = {
             "properties": {"order": {"type": "string"}, "amount": {"type": "number"}},
             "required": ["order", "amount"],
         },
-        **_common(),
+        **_common(effect="idempotent"),
     },
     "ledger": {"kind": "python", "call": "shop.refunds:ledger", "actions": {"find": FIND, "drop": ARGS}},
     "lookup": {
@@ -54,7 +53,7 @@ TOOLS: Document = {
         "private_network": False,
         "max_bytes": "64KiB",
         "args": ARGS,
-        **_common(),
+        **_common(effect="idempotent"),
     },
     "search": {
         "kind": "http",
@@ -73,7 +72,7 @@ TOOLS: Document = {
         "dash_args": False,
         "grace": "3s",
         "args": ARGS,
-        **_common(),
+        **_common(effect="idempotent"),
     },
     "probe": {"kind": "shell", "argv": ["probe"], "actions": {"find": FIND, "drop": ARGS}, "description": "Probes."},
     "docs": {
@@ -84,7 +83,7 @@ TOOLS: Document = {
         "effects": {"search_*": "read"},
         "requests": ["roots"],
         "start_timeout": "4s",
-        **_common(),
+        **_common(effect="idempotent"),
     },
     "wiki": {
         "kind": "mcp",
@@ -157,7 +156,7 @@ RICH: Document = {
         "tool_choice": "auto",
         "stream": True,
         "fallback": [
-            "anthropic/claude-haiku-4-5",
+            "own/claude-haiku-4-5",
             {
                 "provider": "openai",
                 "name": "gpt-4.1",
@@ -264,7 +263,12 @@ BILLING: Document = {
     "name": "billing",
     "description": "Answers questions about bills.",
     "params": {"account": {"type": "string"}, "tone": {"type": "string", "default": "dry"}},
-    "model": {"provider": "openai", "name": "gpt-4.1-mini", "max_output_tokens": 500},
+    "model": {
+        "provider": "openai",
+        "name": "gpt-4.1-mini",
+        "max_output_tokens": 500,
+        "price": {"input": 0.4, "output": 1.6},
+    },
     "instructions": "You know the bills of {{ account }}. Be {{ tone }}.",
     "budgets": {"tokens": "10k"},
     "profiles": {"short": {"model": {"max_output_tokens": 100}}, "long": {"model": {"max_output_tokens": 900}}},
@@ -280,9 +284,9 @@ FILES: dict[str, str] = {
     ),
     "code/shop/hooks.py": "def check(event: dict) -> None: ...\ndef greet(event: dict) -> None: ...\n",
     "specs/rich.lock": (
-        '{"agentrun_lock": "1", "origin": "a test", "routes": {"anthropic/claude-haiku-4-5":'
+        '{"agentrun_lock": "1", "origin": "a test", "routes": {"own/claude-haiku-4-5":'
         ' {"price": {"input": 1000000, "output": 5000000, "cached_input": 100000}, "context_window": 200000},'
-        ' "anthropic/claude-sonnet-4-5": {"price": {"input": 3000000, "output": 15000000, "cached_input": 300000},'
+        ' "own/claude-sonnet-4-5": {"price": {"input": 3000000, "output": 15000000, "cached_input": 300000},'
         ' "context_window": null}}}\n'
     ),
 }

@@ -157,7 +157,6 @@ def test_an_answer_that_comes_too_late_is_ignored() -> None:
     assert [request.connection for request in done.requests] == [1, 2], "not on the connection of the late answer"
 
 
-@pytest.mark.xfail(reason="the core gives a reservation back when a request fails, also when it was worked on")
 def test_an_answer_that_comes_too_late_is_paid_for() -> None:
     """Nobody knows what it took: the reservation counts."""
     done = live([Wait(30)], retry={**QUICK, "attempts": 1}, limits={"call_time": 300})

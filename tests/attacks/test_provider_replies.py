@@ -19,7 +19,7 @@ from agentrun.core.messages import Reply
 from agentrun.engine.exchange import exchange
 from agentrun.errors import CODES, AgentrunError
 from agentrun.net.sender import HttpxSender
-from agentrun.providers.registry import CODECS
+from agentrun.providers.registry import codec_for
 from agentrun.testing import stub
 from agentrun.wire import HttpReply
 
@@ -242,7 +242,7 @@ def damaged(data: bytes, step: int) -> list[bytes]:
 
 def answers(provider: str, stream: bool, plans: list[Plan]) -> list[Reply | Fault]:
     """What comes of these replies, each over the same connection if it lasts."""
-    codec = CODECS[provider]
+    codec = codec_for(provider)
 
     async def all_of_them() -> list[Reply | Fault]:
         sender = HttpxSender(pytest.fail)

@@ -54,6 +54,21 @@ def test_play() -> None:
     assert on.unused() == ()
 
 
+def test_a_streamed_reply_is_heard_in_one_piece() -> None:
+    heard: list[bytes] = []
+    sent = player(call({})).send(call({}), gap=0, time=0, heard=heard.append)
+    assert StepClock().run(sent).body == b"1"
+    assert heard == [b"1"]
+
+
+def test_a_refusal_is_not_heard() -> None:
+    refused = Cassette((Interaction(call({}), HttpReply(500, (), b"no")),), {}, 0, "sha256:tape")
+    heard: list[bytes] = []
+    sent = Player(refused, lambda end: None).send(call({}), gap=0, time=0, heard=heard.append)
+    assert StepClock().run(sent).status == 500
+    assert heard == []
+
+
 def test_equal_requests_in_recorded_order() -> None:
     on = player(call({}), call({"a": 1}), call({}), call({}))
     assert [play(on, call({})) for _ in range(3)] == [1, 3, 4]

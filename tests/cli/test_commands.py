@@ -176,7 +176,7 @@ def test_diff_says_what_differs_in_words(tmp_path: Path) -> None:
 
 def test_schema_lists_prints_and_writes(tmp_path: Path) -> None:
     names = agentrun("schema").out.split()
-    assert names == ["agent", "tools", "policy", "budgets", "cases", "package", "journal"]
+    assert names == ["agent", "tools", "policy", "budgets", "cases", "provider", "package", "journal"]
     assert agentrun("schema", "agent").out == (ROOT / "schemas" / "agent.schema.json").read_text()
     assert agentrun("schema", "--write", tmp_path / "s").code == 0
     assert sorted(path.name for path in (tmp_path / "s").iterdir()) == sorted(f"{n}.schema.json" for n in names)

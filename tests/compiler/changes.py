@@ -29,7 +29,7 @@ COMMON: Document = {
 
 CLOSED: Document = {**ARGS, "additionalProperties": True}
 ROUTE: Document = {
-    "provider": "anthropic",
+    "provider": "own",
     "name": "gpt-4.1-nano",
     "base_url": "https://third.example/v1",
     "api_key": "${THIRD_KEY}",
@@ -111,7 +111,7 @@ SECTIONS: dict[str, Document] = {
         "tool_choice": "required",
         "stream": False,
         "fallback": [],
-        "fallback.0": "anthropic/claude-sonnet-4-5",
+        "fallback.0": "own/claude-sonnet-4-5",
         **{f"fallback.1.{key}": value for key, value in ROUTE.items()},
     },
     "policy": {
@@ -226,6 +226,7 @@ CHANGES: list[Change] = [
         (f"tools.{name}.{key}", value, {"tools"})
         for name in ("refund", "lookup", "run", "docs", "billing")
         for key, value in COMMON.items()
+        if (name, key) != ("billing", "effect")
     ),
     # What stands in one section and counts in another.
     ("limits.tool_timeout", "26s", {"tools"}),

@@ -103,6 +103,9 @@ BROKEN: dict[str, Broken] = {
     "spec.no_schema": Broken("output: {repairs: 1}", "spec.yaml:1:10", "output.schema"),
     "spec.no_spec": Broken("", "x.cases.yaml:1:1", "beside", {"x.cases.yaml": CASES}, target="x.cases.yaml"),
     "spec.not_built": Broken("session: {history: none}", "spec.yaml:1:1", "wait for the version"),
+    "spec.unsupported": Broken(
+        "model: {name: gpt-4.1, provider: openai-responses, seed: 1}", "spec.yaml:1:52", "another route"
+    ),
     "spec.number": Broken("budgets: {turns: 012}", "spec.yaml:1:18", "or write 12"),
     "spec.out_of_range": Broken("budgets: {turns: 0, tokens: 1k}", "spec.yaml:1:18"),
     "spec.param_default": Broken("params: {p: {type: string, default: 1}}", "spec.yaml:1:37"),

@@ -102,7 +102,7 @@ def test_a_tool_more(folder: Path) -> None:
 
 def test_order_of_routes(folder: Path) -> None:
     (said,) = words(folder, "model.fallback", RICH["model"]["fallback"][::-1])
-    first, mini, other = "openai/gpt-4.1-mini", "anthropic/claude-haiku-4-5", "openai/gpt-4.1"
+    first, mini, other = "openai/gpt-4.1-mini", "own/claude-haiku-4-5", "openai/gpt-4.1"
     assert said == f'model.order of routes: ["{first}", "{mini}", "{other}"] → ["{first}", "{other}", "{mini}"]'
 
 

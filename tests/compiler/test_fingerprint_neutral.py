@@ -125,7 +125,7 @@ FORMS: list[tuple[str, Any]] = [
     ("replay.volatile", ["body.user", "body.seed"]),
     ("guards.repeated_call", 4),
     ("guards.stagnation", 6),
-    ("model.fallback.0", {"provider": "anthropic", "name": "claude-haiku-4-5"}),
+    ("model.fallback.0", {"provider": "own", "name": "claude-haiku-4-5"}),
     ("instructions", [f"{part}\n\n" for part in RICH["instructions"]]),
     ("input", RICH["input"] + "\n"),
     ("context.compaction.prompt", "Sum up.\n"),

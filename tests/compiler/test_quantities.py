@@ -164,7 +164,6 @@ IN_PACKAGE: dict[str, Any] = {
     "tools.python.parallel": False,
     "tools.shell.effect": "at_most_once",
     "tools.mcp.effect": "at_most_once",
-    "tools.agent.effect": "at_most_once",
     "tools.given.effect": "read",
     "tools.given.parallel": True,
     "tools.shell.timeout": 30_000,

@@ -271,3 +271,26 @@ def test_lost_calls_use_up_the_budget() -> None:
     run.add(WorkLost("m1.1"))
     outcome = run.finish()
     assert (outcome.code, outcome.fields) == ("budget.tokens", {"used": limit, "reserved": limit, "limit": limit})
+
+
+@pytest.mark.parametrize(
+    ("code", "is_charged"),
+    [
+        ("provider.timeout", True),
+        ("provider.zero_output", True),
+        ("provider.empty", True),
+        ("provider.decode", True),
+        ("provider.transient", False),
+        ("provider.overloaded", False),
+        ("provider.rate_limited", False),
+        ("provider.fatal", False),
+        ("provider.context_overflow", False),
+        ("cassette.miss", False),
+    ],
+)
+def test_a_failure_after_which_the_provider_may_have_worked(code: str, is_charged: bool) -> None:
+    """Nobody knows what it took: what was reserved counts."""
+    run = Run(package(retry={"attempts": 1}), Fault(code, "no"))
+    run.finish()
+    (asked,) = run.of(ModelAsked)
+    assert run.state.meter.tokens == (asked.reserved if is_charged else 0)

@@ -52,7 +52,7 @@ WHOLE = package(
         "max_output_tokens": 1,
     },
     tools={"python": tool(), "http": HTTP, "shell": SHELL, "mcp": mcp_tool("x"), "agent": agent_tool()},
-    agents={"agent": msgspec.to_builtins(package())},
+    agents={"agent": msgspec.to_builtins(package(model={"routes": [ROUTE | {"price": PRICE}]}))},
     budgets={"turns": 1, "tokens": 1, "cost": 1, "time": 1, "tool_calls": 1, "grace": 1},
     limits={"depth": 1},
     guards={"empty_outcome": 1},
@@ -263,6 +263,18 @@ def test_an_error_without_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(sound, "validator", silent)
     assert "RecursionError" in refused(package(output={"schema": {}})).message
+
+
+def test_a_budget_in_money_counts_what_children_spend() -> None:
+    """So their routes need prices too."""
+    paid, priced = {"budgets": {"cost": 1}}, {"model": {"routes": [ROUTE | {"price": PRICE}]}}
+    for child in (package(), package(**priced)):
+        inner = {"tools": {"a": agent_tool()}, "agents": {"a": msgspec.to_builtins(child)}}
+        refuse_unsound(package(**inner, **priced))
+        if child.model.routes[0].price is None:
+            assert pointer(**inner, **paid, **priced) == "/agents/a/model/routes/0/price"
+        else:
+            refuse_unsound(package(**inner, **paid, **priced))
 
 
 def test_agents() -> None:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 import agentrun
+from agentrun.core.facts import ModelAsked
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.engine.live import live_providers, live_sender
@@ -18,6 +19,7 @@ from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.settings import Settings
 from agentrun.errors import AgentrunError, HostError, PackageError
 from agentrun.providers.openai_chat import OpenAIChat
+from agentrun.testing import scripted
 
 from ..packages import ROUTE, package
 from ..servers import Server
@@ -142,23 +144,18 @@ def test_a_file_of_variables(tmp_path: Path) -> None:
     assert outcome.answer == "Water."
 
 
-def test_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume() -> None:
     """A run that was cut off while it waited for the model goes on with the real one."""
-    journals = MemoryJournals()
     with Server(completion("Water.")) as server:
         what = agent({"base_url": server.url})
-
-        class Gone(BaseException):
-            pass
-
-        class Model:
-            async def ask(self, effect: Any, delta: Any) -> Any:
-                raise Gone
-
-        with pytest.raises(Gone):
-            agentrun.run(what, "Fire!", model=Model(), journals=journals)
-        (run,) = journals.runs
-        outcome = agentrun.resume(run, journals=journals)
+        whole = MemoryJournals()
+        agentrun.run(what, "Fire!", model=scripted("Sand."), journals=whole)
+        (run,) = whole.runs
+        records = whole.records(run)
+        asked = next(index for index, record in enumerate(records) if isinstance(record.fact, ModelAsked))
+        cut = MemoryJournals()
+        cut.restore(run, records[: asked + 1])
+        outcome = agentrun.resume(run, package=what, journals=cut)
     assert isinstance(outcome, Outcome)
     assert outcome.answer == "Water."
 

@@ -134,7 +134,7 @@ def checked(trial: Trial) -> None:
 
 def look(trial: Trial) -> None:
     """Whatever happened, this holds. A run that is not over and can go on, does."""
-    assert trial.ports.wrong == []
+    assert trial.ports.wrong == [], trial.ports.wrong
     assert +trial.ports.active == {}, "nothing is left running"
     ends = trial.ends()
     if trial.error is not None and not ends.get(RUN):

@@ -15,7 +15,7 @@ from agentrun.core.facts_gates import Ruled
 from agentrun.core.messages import Assistant, Reply, Text, ToolCall, Usage, said
 from agentrun.journal.memory import MemoryJournal
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "journals"
+GOLDEN = Path(__file__).parent / "golden"
 KINDS: tuple[type[Fact], ...] = get_args(Fact)
 
 

@@ -1,4 +1,4 @@
-"""Runs of many shapes, for the golden journals in tests/golden/journals.
+"""Runs of many shapes, for the golden journals in tests/journal/golden.
 
 `python -m tests.journal.shapes` writes those of this release: <shape>.jsonl, its canonical form <shape>.yaml, and what
 it comes to, <shape>.json. Released journals stay for good: the next version of the rules gets a folder of its own.

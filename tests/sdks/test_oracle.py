@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from agentrun.core.messages import Message
-from agentrun.providers.registry import CODECS
+from agentrun.providers.registry import CODECS, codec_for
 
 from ..packages import TRIAGE
 from ..providers.conversations import conversations
@@ -56,8 +56,8 @@ def random_requests(provider: str) -> list[Built]:
         model, chosen = next(shapes)
         output = TRIAGE if len(found) % 3 == 0 else None
         asked = request(provider, model, *messages, tools=(SEARCH, NOW), output=output, **chosen)
-        if not CODECS[provider].problems(asked.settings, asked.route, {}, output=output is not None):
-            found.append((provider, json.loads(encoded(CODECS[provider], asked).body)))
+        if not codec_for(provider).problems(asked.settings, asked.route, {}, output=output is not None):
+            found.append((provider, json.loads(encoded(codec_for(provider), asked).body)))
 
     build()
     return found

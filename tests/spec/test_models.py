@@ -169,7 +169,6 @@ DEFAULTS: dict[str, Any] = {
         f"tools.{kind}.{key}": value
         for kind in ("python", "http", "shell", "mcp", "agent")
         for key, value in {
-            "effect": UNSET,  # by kind and method: tests/compiler/test_package.py
             "parallel": UNSET,
             "timeout": UNSET,
             "observation": False,
@@ -178,6 +177,8 @@ DEFAULTS: dict[str, Any] = {
             "on_denied": "tell",
         }.items()
     },
+    # by kind and method: tests/compiler/test_package.py
+    **{f"tools.{kind}.effect": UNSET for kind in ("python", "http", "shell", "mcp")},
     "tools.http.method": "GET",
     "tools.http.private_network": False,
     # SEMANTICS 5: providers.

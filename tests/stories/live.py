@@ -10,12 +10,10 @@ from typing import Any
 from unittest.mock import patch
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from agentrun.compiler.compile import compiled_or_raise
 from agentrun.compiler.fingerprint import PackageFile
-from agentrun.core.facts import ModelAsked, ModelReplied, Record
-from agentrun.core.messages import Assistant, Reasoning
+from agentrun.core.facts import Record
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.bus import Subscription
 from agentrun.engine.live import live_providers, live_sender
@@ -39,20 +37,7 @@ class Live(Struct, frozen=True):
 
     def story(self, route: str) -> str:
         """The canonical journal, with another name for the route."""
-        return canonical(map(without_thoughts, self.records)).replace(route, "the route")
-
-
-def without_thoughts(record: Record) -> Record:
-    """In how many pieces a model's thoughts come, and whether they come at all, is the provider's own affair; so is
-    what is reserved for sending them back."""
-    match record.fact:
-        case ModelReplied(reply=reply) as fact:
-            parts = tuple(part for part in reply.message.parts if not isinstance(part, Reasoning))
-            return replace(record, fact=replace(fact, reply=replace(reply, message=Assistant(parts))))
-        case ModelAsked() as fact:
-            return replace(record, fact=replace(fact, reserved=0, cost=0))
-        case _:
-            return record
+        return canonical(self.records).replace(route, "the route")
 
 
 def live(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from agentrun.core.effects import ModelRequest, OfferedTool
 from agentrun.core.messages import Message, Transcript, said
 from agentrun.providers.conversation import Conversation
-from agentrun.providers.registry import CODECS
+from agentrun.providers.registry import codec_for
 from agentrun.testing.provider import ScriptedProvider
 from agentrun.wire import HttpCall
 
@@ -32,7 +32,7 @@ def asked(provider: str, messages: Sequence[Message] = (said("Hi"),), *, stream:
 
 
 def call_of(request: ModelRequest) -> HttpCall:
-    return Conversation(CODECS[request.route.provider], lambda blob: b"").encode(request)
+    return Conversation(codec_for(request.route.provider), lambda blob: b"").encode(request)
 
 
 class Got(NamedTuple):

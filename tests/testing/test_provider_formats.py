@@ -17,7 +17,7 @@ from agentrun.canon import compact
 from agentrun.core.facts_base import Fault
 from agentrun.core.messages import Assistant, Finish, Reasoning, Refusal, Reply, Text, ToolCall, Usage
 from agentrun.providers.codec import Decoded
-from agentrun.providers.registry import CODECS
+from agentrun.providers.registry import codec_for
 from agentrun.spec.v1.provider import ScriptedCall, ScriptedTurn, ScriptedUsage
 from agentrun.testing.provider.formats import format_of
 from agentrun.testing.provider.said import CannotSay, said
@@ -58,8 +58,8 @@ def read(provider: str, turn: ScriptedTurn, *, stream: bool, piece: int = 7) -> 
     answer = said(turn, 0, question.model)
     if not stream:
         headers = (("content-type", "application/json"),)
-        return CODECS[provider].decode(HttpReply(200, headers, compact(format.whole(answer, question))), request)
-    decoder = CODECS[provider].stream(request)
+        return codec_for(provider).decode(HttpReply(200, headers, compact(format.whole(answer, question))), request)
+    decoder = codec_for(provider).stream(request)
     data = b"".join(format.events(answer, question))
     for start in range(0, len(data), piece):
         decoder.feed(data[start : start + piece])

@@ -10,7 +10,7 @@ import pytest
 
 from agentrun.compiler.scripts import script_of
 from agentrun.core.messages import Assistant, Message, Reasoning, Text, ToolCall, ToolResult, said
-from agentrun.providers.registry import CODECS
+from agentrun.providers.registry import codec_for
 from agentrun.spec.problems import Source
 from agentrun.testing.provider.formats import format_of
 from agentrun.testing.provider.play import Answer, Play
@@ -115,12 +115,12 @@ def test_what_was_thought_comes_back(provider: str, stream: bool) -> None:
     format = format_of(call.url)
     assert format is not None
     first = play.answer(format, call.url, call.body)
-    decoder = CODECS[provider].stream(request)
+    decoder = codec_for(provider).stream(request)
     if stream:
         decoder.feed(b"".join(first.pieces))
         reply = decoder.end()
     else:
-        reply = CODECS[provider].decode(HttpReply(200, (), b"".join(first.pieces)), request)
+        reply = codec_for(provider).decode(HttpReply(200, (), b"".join(first.pieces)), request)
     kept = [*asked(provider).messages, reply.message, said("Go on.")]
     assert answer(play, provider, *kept).status == 200
     parts = tuple(part for part in kept[1].parts if not isinstance(part, Reasoning))

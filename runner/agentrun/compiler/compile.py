@@ -93,6 +93,8 @@ class _Trail(NamedTuple):
     """How deep sub-agents may be below it."""
     place: Place | None
     """Where it is called; None for the first."""
+    paid: bool
+    """Whether what is spent below counts against a budget in dollars."""
 
 
 class _Compiler:
@@ -117,10 +119,12 @@ class _Compiler:
         if beyond:
             return Compiled(read.spec, None, _foremost([*problems, *beyond]))
         problems += lint(spec, read.doubtful)
-        children, below = self._children(spec, (*trail, _Trail(spec.path, spec.agent.limits.depth, called_at)))
+        paid = spec.agent.budgets.cost is not UNSET or any(step.paid for step in trail)
+        children, below = self._children(spec, (*trail, _Trail(spec.path, spec.agent.limits.depth, called_at, paid)))
         lock, damaged = _lock(spec)
         problems += below
-        problems += damaged or [problem for problem in _prices(spec, lock) if not follows(problem, read.doubtful)]
+        prices = _prices(spec, lock) if paid else ()
+        problems += damaged or [problem for problem in prices if not follows(problem, read.doubtful)]
         foremost = _foremost(problems)
         if read.spec is None or any(problem.severity == "error" for problem in foremost):
             return Compiled(read.spec, None, foremost)
@@ -220,8 +224,6 @@ def _lock(spec: Spec) -> tuple[Lock | None, list[Problem]]:
 
 def _prices(spec: Spec, lock: Lock | None) -> Iterator[Problem]:
     """A budget in dollars needs a price for every route that may be used."""
-    if spec.agent.budgets.cost is UNSET:
-        return
     model = spec.agent.model
     for index, one in enumerate([model, *model.fallback]):
         if isinstance(one, FallbackModel) and one.price is not UNSET:

@@ -4,8 +4,9 @@ Rule 1  Tokens and money are reserved before a call: the estimated input, and th
         it. A call starts only if used + reserved ≤ limit.
 Rule 2  After the call the reported usage counts. What was not reported counts as reserved, never as 0, and never as
         less than what was reported of it. A reply that overshoots is kept.
-Rule 3  The estimate errs on the high side: three bytes a token. It is made once for each message.
-Rule 4  A child has the smaller of its own budget and its share of its parent's. Children that are started together
+Rule 3  A request that failed after the provider may have worked on it counts as reserved: nobody knows what it took.
+Rule 4  The estimate errs on the high side: three bytes a token. It is made once for each message.
+Rule 5  A child has the smaller of its own budget and its share of its parent's. Children that are started together
         share what is left, so that they cannot overshoot together.
 """
 

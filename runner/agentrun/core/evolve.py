@@ -84,6 +84,10 @@ def _was_pause(state: State, fact: Fact) -> bool:
     return isinstance(fact, RunResumed) or (state.phase != "waiting" and not under_way(state))
 
 
+MAY_HAVE_WORKED = ("provider.timeout", "provider.zero_output", "provider.empty", "provider.decode")
+"""Faults after which the provider may ask to be paid. Nobody knows how much: what was reserved counts as spent."""
+
+
 def _model(state: State, fact: ModelFact) -> State:
     match fact:
         case ModelAsked():
@@ -104,6 +108,7 @@ def _model(state: State, fact: ModelFact) -> State:
         case ModelFailed():
             says_so = fact.fault.code == "provider.context_overflow"
             overflow = state.overflow if state.purpose == "compact" else says_so
+            state = _charged(state) if fact.fault.code in MAY_HAVE_WORKED else state
             return replace(
                 state, phase="failed", asking=None, fault=fact.fault, tries=state.tries + 1, overflow=overflow
             )

@@ -122,9 +122,9 @@ class ModelAsked(Decision, frozen=True, tag="model_asked"):
     """Requests of this turn so far, this one included."""
     route: str
     """provider/model."""
-    reserved: int
-    """Tokens reserved for it."""
-    cost: int = 0
+    reserved: Annotated[int, VOLATILE]
+    """Tokens reserved for it: an estimate, which depends on the route."""
+    cost: Annotated[int, VOLATILE] = 0
     """Micro-dollars reserved for it."""
     purpose: Purpose = "answer"
     hidden: tuple[str, ...] = ()

@@ -99,7 +99,9 @@ def masked(text: str, patterns: tuple[str, ...]) -> str:
 @lru_cache(maxsize=1024)
 def compiled_mask(pattern: str) -> Any:
     """A pattern, ready to be searched for."""
-    return re2.compile(pattern)  # type: ignore[no-untyped-call]  # RE2 has no types
+    options = re2.Options()
+    options.log_errors = False  # it would write to standard error
+    return re2.compile(pattern, options)  # type: ignore[no-untyped-call]  # RE2 has no types
 
 
 def variables_of(state: State, arguments: Mapping[str, Any] | None = None, index: int | None = None) -> dict[str, Any]:

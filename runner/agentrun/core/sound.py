@@ -77,9 +77,11 @@ def refuse_unsound(package: Package) -> None:
         raise PackageError("package.invalid", f"{pointer}: {why}", fields={"pointer": pointer})
 
 
-def _problems(package: Package) -> Iterator[tuple[str, str]]:
+def _problems(package: Package, paid: bool = False) -> Iterator[tuple[str, str]]:
+    """`paid`: whether a budget in money of an agent above counts what this one spends."""
+    paid = paid or package.budgets.cost is not None
     yield from _ranges(package)
-    yield from _model(package)
+    yield from _model(package, paid)
     yield from _policy(package)
     yield from _tools(package)
     for name, schema in sorted(package.params.items()):
@@ -87,7 +89,7 @@ def _problems(package: Package) -> Iterator[tuple[str, str]]:
     if package.output.schema is not None:
         yield from _schema("/output/schema", package.output.schema)
     for name, agent in sorted(package.agents.items()):
-        yield from ((f"/agents/{name}{pointer}", why) for pointer, why in _problems(agent))
+        yield from ((f"/agents/{name}{pointer}", why) for pointer, why in _problems(agent, paid))
 
 
 def _ranges(package: Package) -> Iterator[tuple[str, str]]:
@@ -117,11 +119,11 @@ def _numbers(part: Any, pointer: str, place: str) -> Iterator[tuple[str, str, in
                     yield from _numbers(each, f"{pointer}/{name}", f"{place}/*")
 
 
-def _model(package: Package) -> Iterator[tuple[str, str]]:
+def _model(package: Package, paid: bool) -> Iterator[tuple[str, str]]:
     if not package.model.routes:
         yield "/model/routes", "there is no model to ask"
     for index, route in enumerate(package.model.routes):
-        if package.budgets.cost is not None and route.price is None:
+        if paid and route.price is None:
             yield f"/model/routes/{index}/price", "a budget in money needs a price"
 
 

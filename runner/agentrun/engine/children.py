@@ -5,6 +5,7 @@ Rule 1  A child that has a journal goes on where that ends; one that is over is 
 Rule 2  However a child fails, its parent's model reads it as the result of the call. Two things pass: a recording that
         does not fit, which is no failure of the child, and a journal that fails.
 Rule 3  What a child used counts in its parent, once, when it is over.
+Rule 4  No child outlives its parent: one that still waits, or was lost, is cancelled when its parent is over.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import TypeAlias
 
 from agentrun.canon import fingerprint
 from agentrun.core.effects import RunChild
+from agentrun.core.facts import CancelRequested
 from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import ChildSuspended, Spent, ToolFinished
+from agentrun.core.facts_calls import ChildStarted, ChildSuspended, Spent, ToolFinished
 from agentrun.core.messages import Text
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
@@ -39,11 +41,29 @@ async def run_child(world: World, effect: RunChild, crew_of: CrewOf) -> ToolFini
     except BaseException:
         log.abandon()  # it may have begun: its parent will never come back to it
         raise
-    ended = await drive(effect.package, log, crew_of(world, effect.run, effect.package))
+    ended = await drive_all(world, effect.package, log, crew_of)
     if isinstance(ended, Suspended):
         subjects = (question.subject for question in ended.questions)
         return ChildSuspended(effect.id, (*subjects, *ended.waits_for))
     return _finished(world, effect, ended)
+
+
+async def drive_all(world: World, package: Package, log: Log, crew_of: CrewOf) -> Outcome | Suspended:
+    """Drive a run, and when it is over end the children that nobody works on: lost ones, and those that wait."""
+    assert log.state.started is not None
+    ended = await drive(package, log, crew_of(world, log.state.started.run, package))
+    if isinstance(ended, Outcome):
+        children = {fact.run: fact.tool for fact in log.facts() if isinstance(fact, ChildStarted)}
+        for run, tool in children.items():
+            await _end(world, package.agents[tool], open_log(world, run), crew_of)
+    return ended
+
+
+async def _end(world: World, package: Package, log: Log, crew_of: CrewOf) -> None:
+    if log.state.started is not None and log.state.stopped is None:
+        log.take_over(fingerprint(package))
+        log.welcome(CancelRequested("parent"))
+        await drive_all(world, package, log, crew_of)
 
 
 def _begin(world: World, effect: RunChild, log: Log) -> None:

@@ -10,7 +10,7 @@ Rule 5  Who listens hears of a record after it counts, and cannot stop the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import assert_never
 
@@ -52,6 +52,10 @@ class Log:
         self.state = after
         with suppress(Exception):
             self._listen(record)
+
+    def facts(self) -> Iterable[Fact]:
+        """All that happened so far."""
+        return (record.fact for record in self._journal.records())
 
     def welcome(self, fact: Fact) -> None:
         """Commit what came from outside, if it still matters."""

@@ -24,7 +24,8 @@ from agentrun.core.state import State
 from agentrun.core.takeover import is_welcome
 from agentrun.engine.admission import admit
 from agentrun.engine.bus import Cursor, Subscription
-from agentrun.engine.driver import Log, drive
+from agentrun.engine.children import drive_all
+from agentrun.engine.driver import Log
 from agentrun.engine.perform import crew_of
 from agentrun.engine.ports import Consult, Crew, Work
 from agentrun.engine.request import RunStatus, wrong_state
@@ -136,7 +137,7 @@ class RunHandle:
             refuse_changed(self._package)
         except PackageError as error:
             self._log.commit(RunStopped("failed", Fault(error.code, error.message, error.fields)))
-        return await drive(agent, self._log, crew_of(self._world, self.run, agent))
+        return await drive_all(self._world, agent, self._log, crew_of)
 
     def _crew(self, run: str, work: Work, consult: Consult | None) -> Inbox:
         self._crews[run] = self._hands.crew(work, consult)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from agentrun.canon import fingerprint
 from agentrun.compiler.fingerprint import PackageFile, sealed
 from agentrun.core.facts import Earlier, RunStarted
 from agentrun.core.messages import Assistant, words
@@ -111,7 +112,7 @@ def find_package(packages: Mapping[str, PackageFile], request: Request) -> Packa
         fields = {"pointer": "/name", "expected": request.agent, "actual": package.name}
         raise PackageError("package.invalid", f"the package is of the agent {package.name!r}", fields=fields)
     refuse_changed(file)
-    return sealed(package)
+    return file if package is file.agent else sealed(package)
 
 
 def _resolved(packages: Mapping[str, PackageFile], wanted: PackageFile | str) -> PackageFile:
@@ -140,7 +141,7 @@ def _id(schema: dict[str, Any]) -> Any:
 
 def refuse_changed(file: PackageFile) -> None:
     """Refuse a package that is not what its fingerprint says."""
-    found = sealed(file.agent).fingerprint
+    found = fingerprint(file.agent)
     if found != file.fingerprint:
         raise PackageError(
             "package.fingerprint_mismatch",

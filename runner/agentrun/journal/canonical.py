@@ -19,7 +19,7 @@ from msgspec.structs import fields
 
 from agentrun.core.facts import Fact, Record, kind_of
 from agentrun.core.facts_calls import ChildStarted
-from agentrun.core.messages import VOLATILE
+from agentrun.core.messages import VOLATILE, Reasoning
 from agentrun.journal.layout import lay_out
 from agentrun.journal.order import meant
 
@@ -58,7 +58,7 @@ def _plain(value: Any) -> Any:
         shown = ((name, getattr(value, name), default) for name, default in _fields(cls))
         return tag | {name: _plain(item) for name, item, default in shown if item != default}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_plain(item) for item in value if not isinstance(item, Reasoning)]
     return {key: _plain(value[key]) for key in sorted(value)} if isinstance(value, dict) else value
 
 

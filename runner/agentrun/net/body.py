@@ -57,7 +57,7 @@ class Body:
     def end(self, status: int) -> bytes:
         """The whole body. Raises `provider.zero_output` when it was cut off."""
         body = b"".join(self._pieces)
-        if self._inflate is not None and body and not self._inflate.eof:
+        if self._inflate is not None and self._pieces and not self._inflate.eof:
             raise cut_off(len(body))
         if status == 200 and self._is_json and not self._has_end and not _is_json(body):
             raise cut_off(len(body))

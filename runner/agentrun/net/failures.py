@@ -12,10 +12,23 @@ import socket
 import ssl
 from collections.abc import Iterator
 
+import httpcore
 import httpx
 
 from agentrun.errors import ProviderError
 from agentrun.net.body import cut_off
+
+TIMEOUTS = (httpx.TimeoutException, httpcore.TimeoutException)
+NETWORK = (
+    *(httpx.HTTPError, httpx.InvalidURL),
+    *(httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, httpcore.ProxyError),
+    OSError,
+)
+"""What can go wrong on the way. httpx and the library under it have names of their own for the same."""
+_OURS = (httpx.InvalidURL, httpx.LocalProtocolError, httpcore.LocalProtocolError)
+_THEIRS = (httpx.RemoteProtocolError, httpcore.RemoteProtocolError)
+_CLOSED = ("Server disconnected", "peer closed connection")
+"""How they begin when the connection was closed too early. Any other words are about bytes that are not HTTP."""
 
 _KINDS: tuple[tuple[type[BaseException], str], ...] = (
     (ssl.SSLError, "tls"),
@@ -35,17 +48,13 @@ _WORDS = {
 
 def failure_of(error: Exception, received: int | None) -> ProviderError:
     """The error for what the HTTP library raised. `received`: bytes of the body; None: the reply had not begun."""
-    match error:
-        case httpx.UnsupportedProtocol() | httpx.InvalidURL() | httpx.LocalProtocolError():
-            return unsendable()
-        case httpx.RemoteProtocolError() if _is_garbage(error):
-            return ProviderError("provider.decode", "the reply is not HTTP", fields={"offset": received or 0})
-        case _ if received is not None:
-            return cut_off(received)
-        case httpx.RemoteProtocolError():
-            return _transient("closed")
-        case _:
-            return _transient(_kind(error))
+    if isinstance(error, _OURS):
+        return unsendable()
+    if isinstance(error, _THEIRS) and not str(error).startswith(_CLOSED):
+        return ProviderError("provider.decode", "the reply is not HTTP", fields={"offset": received or 0})
+    if received is not None:
+        return cut_off(received)
+    return _transient("closed" if isinstance(error, _THEIRS) else _kind(error))
 
 
 def unsendable() -> ProviderError:
@@ -61,11 +70,6 @@ def timeout(limit: int, what: str) -> ProviderError:
 def _transient(kind: str) -> ProviderError:
     fields = {"status": None, "reason": kind}
     return ProviderError("provider.transient", f"the provider gave no reply: {_WORDS[kind]}", fields=fields)
-
-
-def _is_garbage(error: httpx.RemoteProtocolError) -> bool:
-    """Whether bytes came that are not HTTP. Otherwise the connection was closed too early, which only the words say."""
-    return not str(error).startswith(("Server disconnected", "peer closed connection"))
 
 
 def _kind(error: BaseException) -> str:

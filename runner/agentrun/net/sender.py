@@ -22,11 +22,10 @@ import httpx
 from agentrun.errors import AgentrunError, InternalError
 from agentrun.net.body import Body
 from agentrun.net.environment import Lookup, address, headers, is_field, refusal
-from agentrun.net.failures import failure_of, timeout, unsendable
+from agentrun.net.failures import NETWORK, TIMEOUTS, failure_of, timeout, unsendable
+from agentrun.net.transport import Transport
 from agentrun.wire import HttpCall, HttpReply
 
-IDLE = 60
-"""Seconds that a connection is kept for the next request."""
 _DEFAULTS = (("accept-encoding", "identity"), ("user-agent", "agentrun"))
 _MOST_ADDRESSES = 64
 
@@ -37,7 +36,7 @@ class HttpxSender:
     def __init__(self, lookup: Lookup, *, trust_env: bool = False) -> None:
         self._lookup = lookup
         self._trust_env = trust_env
-        self._transports: dict[tuple[bool, str | None], httpx.AsyncHTTPTransport] = {}
+        self._transports: dict[tuple[bool, str | None], httpx.AsyncBaseTransport] = {}
         self._addresses: dict[str, httpx.URL] = {}
 
     async def send(
@@ -67,7 +66,7 @@ class HttpxSender:
             return reply if reply.status == 200 else refusal(reply, call, self._lookup)
         except TimeoutError:
             return exchange.timeout()
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        except NETWORK as error:
             return exchange.failure(error)
         except AgentrunError as error:
             return type(error)(error.code, error.message, hint=error.hint, fields=error.fields)
@@ -92,21 +91,21 @@ class HttpxSender:
         if text not in self._addresses:
             if len(self._addresses) == _MOST_ADDRESSES:
                 self._addresses.clear()
-            self._addresses[text] = httpx.URL(text)
+            url = httpx.URL(text)
+            if url.scheme not in ("http", "https") or not url.host:
+                raise unsendable()
+            self._addresses[text] = url
         return self._addresses[text]
 
-    def _transport(self, url: httpx.URL) -> httpx.AsyncHTTPTransport:
+    def _transport(self, url: httpx.URL) -> httpx.AsyncBaseTransport:
         is_https, proxy = url.scheme == "https", self._proxy(url)
         key = is_https, proxy
         if key not in self._transports:
             # Reading the certificates takes 27 ms; a context without any trusts nobody.
             secure = is_https or proxy is not None
             context = httpx.create_ssl_context(trust_env=self._trust_env) if secure else _trusting_nobody()
-            self._transports[key] = httpx.AsyncHTTPTransport(
-                verify=context,
-                trust_env=False,
-                proxy=proxy,
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=IDLE),
+            self._transports[key] = (
+                httpx.AsyncHTTPTransport(verify=context, trust_env=False, proxy=proxy) if proxy else Transport(context)
             )
         return self._transports[key]
 
@@ -129,7 +128,7 @@ class _Exchange:
         self._received: int | None = None
         """Bytes of the body; None: the reply has not begun."""
 
-    async def run(self, transport: httpx.AsyncHTTPTransport, request: httpx.Request) -> HttpReply:
+    async def run(self, transport: httpx.AsyncBaseTransport, request: httpx.Request) -> HttpReply:
         async with asyncio.timeout_at(self._end if self._heard is None else self._next()) as deadline:
             response = await transport.handle_async_request(request)
             try:
@@ -160,7 +159,7 @@ class _Exchange:
         return timeout(self.gap, "a silence in the reply")
 
     def failure(self, error: Exception) -> AgentrunError:
-        if isinstance(error, httpx.TimeoutException):
+        if isinstance(error, TIMEOUTS):
             return timeout(min(self.gap, self.time), "the connection")
         return failure_of(error, self._received)
 

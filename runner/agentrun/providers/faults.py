@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from agentrun.core.facts_base import Fault
+from agentrun.errors import code_of
 from agentrun.secret import mask
 from agentrun.wire import HttpReply
 
@@ -38,8 +39,9 @@ def status_fault(reply: HttpReply, words: str, code: str | None = None) -> Fault
     status = reply.status
     code = code or code_of_status(status)
     fields: dict[str, Any] = {"status": status}
-    if code == "provider.rate_limited":
-        fields["retry_after"] = retry_after(reply)
+    asked = retry_after(reply)
+    if code == "provider.rate_limited" or (asked is not None and code_of(code).retry == "retryable"):
+        fields["retry_after"] = asked
     return Fault(code, f"the provider answered {status}: {shown(words)}", fields)
 
 
