@@ -8,6 +8,7 @@ Rule 3  Nothing here depends on dict order, locale, hash seed or platform. A fin
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -27,9 +28,8 @@ def fingerprint(value: Any) -> str:
     return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
 
 
-def compact(value: Any) -> bytes:
-    """Compact JSON with sorted keys, for journal lines and match keys."""
-    return _sorted.encode(value)
+compact: Callable[[Any], bytes] = _sorted.encode
+"""Compact JSON with sorted keys, for journal lines and match keys."""
 
 
 def pretty(value: Any) -> str:
@@ -37,7 +37,11 @@ def pretty(value: Any) -> str:
     return msgspec.json.format(_sorted.encode(value), indent=2).decode() + "\n"
 
 
+def data_hash(data: bytes) -> str:
+    """`sha256:` and the hash of bytes."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
 def text_hash(text: str | bytes) -> str:
     """`sha256:` and the hash of a text with line ends as they are."""
-    data = text.encode() if isinstance(text, str) else text
-    return "sha256:" + hashlib.sha256(data).hexdigest()
+    return data_hash(text.encode() if isinstance(text, str) else text)

@@ -27,7 +27,7 @@ def test_repeated_batch() -> None:
     batch = called("a", "b")
     passes(only(repeated_batch=2), batch, batch)
     fault = trips(only(repeated_batch=2), batch, batch, batch, code="guard.repeated_batch")
-    signs = [sign(call, {}) for call in batch.message.calls]
+    signs = [sign(call, {})[1] for call in batch.message.calls]
     assert fault.fields == {"signature": text_hash(compact(signs)), "count": 3, "limit": 2, "turn": 3}
     assert fault.hint == "raise guards.repeated_batch"
 
@@ -170,7 +170,7 @@ def test_order(first: int) -> None:
 
 
 def _batch(reply: Reply) -> str:
-    return text_hash(compact([sign(call, {}) for call in reply.message.calls]))
+    return text_hash(compact([sign(call, {})[1] for call in reply.message.calls]))
 
 
 @given(st.lists(st.sampled_from(["a", "b", "watch", "look"]), min_size=1, max_size=12), st.data())

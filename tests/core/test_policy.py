@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.core import act, policy
+from agentrun.core import gate, policy
 from agentrun.core.effects import RunTool
 from agentrun.core.facts import Earlier, RunResumed
 from agentrun.core.facts_calls import CallRefused
@@ -253,7 +253,7 @@ def test_one_refund(parallel: bool, together: bool) -> None:
 def test_one_refund_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """With variables that see only what ran, two refunds of one reply both run."""
     blind = lambda state, arguments=None, index=None: variables_of(state, arguments)  # noqa: E731
-    monkeypatch.setattr(act, "variables_of", blind)
+    monkeypatch.setattr(gate, "variables_of", blind)
     run = Run(agent(ONE_REFUND, default="allow"), called(("refund", "{}"), ("refund", '{"q":"2"}')), said("Done."))
     run.finish()
     assert run.ran == ["c1.0", "c1.1"]

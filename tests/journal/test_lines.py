@@ -183,7 +183,7 @@ def test_chain_takes_only_the_next_record() -> None:
 
 def test_flipped_bit_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a hash that sees nothing, a changed answer passes: the test above tests the chain."""
-    monkeypatch.setattr(module, "text_hash", lambda line: GENESIS)
+    monkeypatch.setattr(module, "data_hash", lambda line: GENESIS)
     blind = [compact(replace(record, prev=GENESIS)) for record in JOURNAL.records()]
     assert damage(blind, GENESIS) is None
     assert damage([blind[0].replace(b"triage", b"treason"), *blind[1:]], GENESIS) is None

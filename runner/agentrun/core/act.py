@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentrun.canon import compact, text_hash
+from agentrun.canon import compact, data_hash
 from agentrun.core.arguments import refused
 from agentrun.core.budget import carved, in_time, out_of_calls
 from agentrun.core.effects import Effect, RunChild, RunTool
@@ -27,7 +27,6 @@ from agentrun.core.names import effect_of, find_tool
 from agentrun.core.outcome import Question
 from agentrun.core.package import Package
 from agentrun.core.package_tools import AgentTool, Tool
-from agentrun.core.policy import variables_of
 from agentrun.core.state import CallState, State, under_way
 from agentrun.core.steps import Commit, Next, Perform, Wait
 from agentrun.core.stop import fail
@@ -47,6 +46,8 @@ ON_THE_WAY = ("new", "asking", "deferred", "denied", "finished", "ready")
 def act(package: Package, state: State) -> Next:
     """The next step of the calls under way."""
     statuses = {call.status for call in state.calls}
+    if statuses == {"started"}:
+        return Wait(under_way(state))
     if not statuses.isdisjoint(ENDED):
         if fault := _fatal(package, state):
             return fail(package, state, fault)
@@ -169,9 +170,10 @@ def _before(package: Package, state: State, index: int) -> Passed:
         subject=call.call.id,
         target=call.call.tool,
         value=call.arguments,
-        variables=variables_of(state, call.arguments, index),
         point="before_tool",
         stage="tool_call",
+        arguments=call.arguments,
+        index=index,
     )
     return pass_gate(package, state, call.gate, passage)
 
@@ -184,9 +186,10 @@ def _after(package: Package, state: State, index: int) -> Passed:
         subject=call.call.id,
         target=call.call.tool,
         value=words(call.parts),
-        variables=variables_of(state, call.arguments, index + 1),
         point="after_tool",
         stage="tool_result",
+        arguments=call.arguments,
+        index=index + 1,
     )
     return pass_gate(package, state, call.after, passage)
 
@@ -243,7 +246,7 @@ def _effects(package: Package, state: State, ready: list[tuple[CallState, Tool]]
 
 def _run(package: Package, state: State, call: CallState, tool: Tool) -> RunTool:
     assert state.started is not None
-    key = text_hash(compact([state.started.run, call.call.id, call.call.tool, call.arguments]))
+    key = data_hash(compact([state.started.run, call.call.id, call.call.tool, call.arguments]))
     return RunTool(
         id=call.call.id,
         name=call.call.tool,

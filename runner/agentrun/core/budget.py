@@ -20,7 +20,7 @@ from agentrun.canon import compact
 from agentrun.core.effects import ModelRequest
 from agentrun.core.facts_base import Fault, Share
 from agentrun.core.messages import File, Image, Message, Reasoning, Refusal, Text, ToolCall, Usage
-from agentrun.core.package import Package, Price
+from agentrun.core.package import Budgets, Package, Price
 from agentrun.core.state import State
 
 BYTES_PER_TOKEN = 3
@@ -83,15 +83,16 @@ def cost_of(price: Price | None, usage: Usage | None, reserved: int) -> int:
     return max(reported, reserved) if usage.input is None or usage.output is None else reported
 
 
-def allowance(package: Package, state: State) -> Share:
-    """What the run may spend: its own budgets, and its share of its parent's."""
+def allowance(package: Package, state: State) -> Budgets | Share:
+    """What the run may spend: its own budgets, and not more than its share of its parent's."""
     own, parent = package.budgets, state.started.parent if state.started else None
-    share = parent.share if parent else Share()
+    if parent is None:
+        return own
     return Share(
-        tokens=_least(own.tokens, share.tokens),
-        cost=_least(own.cost, share.cost),
-        time=_time(package, state),
-        tool_calls=_least(own.tool_calls, share.tool_calls),
+        tokens=_least(own.tokens, parent.share.tokens),
+        cost=_least(own.cost, parent.share.cost),
+        time=_least(own.time, parent.share.time),
+        tool_calls=_least(own.tool_calls, parent.share.tool_calls),
     )
 
 
@@ -131,20 +132,15 @@ def overspent(package: Package, state: State, tokens: int, cost: int) -> Fault |
 
 def out_of_time(package: Package, state: State) -> Fault:
     """That the run has taken too long."""
-    limit = _time(package, state)
+    limit = allowance(package, state).time
     fields = {"used": state.elapsed, "reserved": 0, "limit": limit}
     return Fault("budget.time", f"the run has taken {state.elapsed} ms of {limit}", fields, "raise budgets.time")
 
 
 def deadline(package: Package, state: State) -> int | None:
     """The first moment at which the run has taken too long."""
-    limit = _time(package, state)
+    limit = allowance(package, state).time
     return None if limit is None else state.began + state.paused + limit + 1
-
-
-def _time(package: Package, state: State) -> int | None:
-    own, parent = package.budgets.time, state.started.parent if state.started else None
-    return _least(own, parent.share.time) if parent else own
 
 
 def out_of_calls(package: Package, state: State) -> Fault | None:

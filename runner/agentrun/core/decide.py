@@ -19,7 +19,7 @@ Rule 3  Whatever the phase: a run that was cancelled, or has taken too long, sto
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -29,7 +29,7 @@ from agentrun.core.finish import end
 from agentrun.core.judge import failed, go_on, judge
 from agentrun.core.outcome import outcome_of
 from agentrun.core.package import Package
-from agentrun.core.state import State, under_way
+from agentrun.core.state import Phase, State, under_way
 from agentrun.core.steps import Commit, Finished, Next, Perform, Wait
 from agentrun.core.stop import fail, stopping
 from agentrun.core.think import start, think
@@ -39,52 +39,55 @@ __all__ = ["Commit", "Finished", "Next", "Perform", "Wait", "decide"]
 
 def decide(package: Package, state: State) -> Next:
     """The next step of a run."""
-    if state.phase in ("fresh", "stopping", "stopped"):
-        return _decide(package, state)
-    return _cancelled(package, state) if state.cancelled else _in_time(package, state)
+    if state.cancelled is not None and state.phase not in ("stopping", "stopped"):
+        return _cancelled(package, state, state.cancelled.by)
+    limit = deadline(package, state)
+    return STEPS[state.phase](package, state) if limit is None else _in_time(package, state, limit)
 
 
-def _cancelled(package: Package, state: State) -> Next:
-    by = state.cancelled.by if state.cancelled else ""
+def _cancelled(package: Package, state: State, by: str) -> Next:
     return fail(package, state, Fault("cancelled", f"the run was cancelled by {by}", {"by": by}))
 
 
-def _in_time(package: Package, state: State) -> Next:
+def _in_time(package: Package, state: State, limit: int) -> Next:
     """The next step, and the moment at which the run will have taken too long, if it is not over."""
-    limit = deadline(package, state)
-    if limit is None:
-        return _decide(package, state)
-    if state.now >= limit:
+    if state.now >= limit and state.phase not in ("stopping", "stopped"):
         return fail(package, state, out_of_time(package, state))
-    next = _decide(package, state)
+    next = STEPS[state.phase](package, state)
     if isinstance(next, Commit | Finished) or (isinstance(next, Wait) and not next.inflight and next.deadline is None):
         return next  # nothing is waited for, or only people are, and that takes no time
+    if state.phase == "stopping":
+        return next  # its hooks have times of their own
     return replace(next, deadline=limit if next.deadline is None else min(limit, next.deadline))
 
 
-def _decide(package: Package, state: State) -> Next:
-    match state.phase:
-        case "fresh":
-            return Wait()
-        case "starting":
-            return start(package, state)
-        case "thinking":
-            return think(package, state)
-        case "asking":
-            return Wait(inflight=under_way(state))
-        case "failed":
-            return failed(package, state)
-        case "waiting":
-            return think(package, state) if state.now >= state.until else Wait(deadline=state.until)
-        case "answered":
-            return judge(package, state)
-        case "acting":
-            return go_on(package, state)
-        case "ending":
-            return end(package, state)
-        case "stopping":
-            return stopping(package, state)
-        case "stopped":
-            return Finished(outcome_of(state))
-        case _:
-            assert_never(state.phase)
+def _not_begun(_: Package, __: State) -> Next:
+    return Wait()
+
+
+def _asking(_: Package, state: State) -> Next:
+    return Wait(inflight=under_way(state))
+
+
+def _waiting(package: Package, state: State) -> Next:
+    return think(package, state) if state.now >= state.until else Wait(deadline=state.until)
+
+
+def _over(_: Package, state: State) -> Next:
+    return Finished(outcome_of(state))
+
+
+STEPS: Mapping[Phase, Callable[[Package, State], Next]] = {
+    "fresh": _not_begun,
+    "starting": start,
+    "thinking": think,
+    "asking": _asking,
+    "failed": failed,
+    "waiting": _waiting,
+    "answered": judge,
+    "acting": go_on,
+    "ending": end,
+    "stopping": stopping,
+    "stopped": _over,
+}
+"""What is done in each phase."""

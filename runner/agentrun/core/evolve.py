@@ -75,7 +75,7 @@ def evolve(state: State, record: Record) -> State:
     return replace(after, seq=record.seq, now=record.at)
 
 
-FROM_OUTSIDE = (ApprovalAnswered, CallSettled, CancelRequested, MessageQueued, RunResumed)
+FROM_OUTSIDE = frozenset((ApprovalAnswered, CallSettled, CancelRequested, MessageQueued, RunResumed))
 """What can end a time in which the run waited for people, or for an owner. Such time is not counted."""
 
 

@@ -108,9 +108,10 @@ def _counted(meter: Meter, call: CallState, fact: OneCall) -> Meter:
 
 def _given(state: State, fact: ResultsGiven) -> State:
     assert state.reply is not None
-    results = (ToolResult(call.call.id, call.parts) for call in state.calls)
-    ran = any(call.counted for call in state.calls)
-    answer = next((words(call.parts) for call in state.calls if call.call.id == fact.ended_by), None)
+    results = [ToolResult(call.call.id, call.parts) for call in state.calls]
+    ran = state.detector.empty and any(call.counted for call in state.calls)
+    ended_by = find_call(state, fact.ended_by) if fact.ended_by else None
+    answer = words(ended_by.parts) if ended_by else None
     return replace(
         added(state, state.reply.message, *results),
         phase="thinking" if answer is None else "answered",

@@ -159,7 +159,7 @@ def _ruled(state: State, fact: Ruled) -> State:
 
 def added(state: State, *messages: Message) -> State:
     """The conversation with further messages."""
-    more = sum(estimated(message) for message in messages)
+    more = sum([estimated(message) for message in messages])
     return replace(state, transcript=state.transcript.plus(*messages), estimate=state.estimate + more)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from agentrun.canon import compact, text_hash
+from agentrun.canon import compact, data_hash
 from agentrun.core.effects import Deliver
 from agentrun.core.facts import AnswerReached, DeliverySkipped, Label, ModelTold, OutputRefused, RunStopped
 from agentrun.core.facts_base import Fault
@@ -21,7 +21,6 @@ from agentrun.core.messages import Finish, Reply, said
 from agentrun.core.outcome import answer_of
 from agentrun.core.output import Broken, check
 from agentrun.core.package import Package
-from agentrun.core.policy import variables_of
 from agentrun.core.state import Gate, State
 from agentrun.core.steps import Commit, Next, Perform, Wait
 from agentrun.core.stop import fail, stop
@@ -85,7 +84,7 @@ def end(package: Package, state: State) -> Next:
     if not state.delivered and state.delivering is None and not state.gate.subject.startswith("deliver:"):
         gate = state.gate if state.gate.subject == "output" else Gate("output")
         text = answer_of(state)
-        passage = Passage("output", "output", text, variables_of(state), point="on_output", stage="output")
+        passage = Passage("output", "output", text, point="on_output", stage="output")
         passed = pass_gate(package, state, gate, passage)
         if isinstance(passed, Shut):
             return fail(package, state, passed.fault)
@@ -125,13 +124,13 @@ def _deliver_to(package: Package, state: State, name: str) -> Next:
     assert state.started is not None
     sink, subject = package.sinks[name], f"deliver:{name}"
     gate = state.gate if state.gate.subject == subject else Gate(subject)
-    passage = Passage(subject, name, answer_of(state), variables_of(state), stage="delivery")
+    passage = Passage(subject, name, answer_of(state), stage="delivery")
     passed = pass_gate(package, state, gate, passage)
     match passed:
         case Open():
             text = answer_of(state) if gate.text is None else gate.text
             output = _output(package, state) if gate.text is None else UNSET
-            key = text_hash(compact([state.started.run, name]))
+            key = data_hash(compact([state.started.run, name]))
             return Perform((Deliver(subject, name, sink, text, output, key),))
         case Shut(fault) if sink.delivery == "optional" and fault.code != "policy.interrupted":
             return Commit((DeliverySkipped(name, fault),))

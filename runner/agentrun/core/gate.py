@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from agentrun.canon import compact, text_hash
+from agentrun.canon import compact, data_hash
 from agentrun.core.effects import AskHook
 from agentrun.core.evolve_gates import APPROVED
 from agentrun.core.facts import Fact
@@ -24,7 +24,7 @@ from agentrun.core.hooks import hooks_at
 from agentrun.core.messages import Assistant, Message, Text
 from agentrun.core.outcome import Question
 from agentrun.core.package import Package, Stage
-from agentrun.core.policy import Verdict, has_rules, masked, rule_on
+from agentrun.core.policy import Verdict, has_rules, masked, reads_variables, rule_on, variables_of
 from agentrun.core.state import Gate, State
 from agentrun.core.steps import Commit, Next, Perform, Wait
 
@@ -36,10 +36,12 @@ class Passage(Struct, frozen=True):
     target: str
     value: Any
     """Arguments, or a text."""
-    variables: Mapping[str, Any]
-    """What conditions see."""
     point: Point | None = None
     stage: Stage | None = None
+    arguments: Mapping[str, Any] | None = None
+    """What conditions see as `args`."""
+    index: int | None = None
+    """Of a call: conditions see the calls before it as if they ran."""
     instructions: str = ""
     """What else a rule on requests masks."""
     messages: tuple[tuple[int, Message], ...] = ()
@@ -61,7 +63,7 @@ Passed: TypeAlias = Next | Open | Shut
 
 def is_guarded(package: Package, point: Point, stage: Stage | None) -> bool:
     """Whether anything stands in the way at all."""
-    return any(hook.at == point for hook in package.hooks) or (stage is not None and has_rules(package, stage))
+    return point in [hook.at for hook in package.hooks] or (stage is not None and has_rules(package, stage))
 
 
 def pass_gate(package: Package, state: State, gate: Gate, passage: Passage) -> Passed:
@@ -109,7 +111,8 @@ def _after_ruling(state: State, gate: Gate, passage: Passage) -> Passed:
 
 def ruled(package: Package, state: State, gate: Gate, passage: Passage, stage: Stage) -> Ruled:
     """What the policy rules."""
-    verdict = rule_on(package, stage, passage.target, passage.variables, rewritten=gate.rewritten)
+    variables = variables_of(state, passage.arguments, passage.index) if reads_variables(package, stage) else {}
+    verdict = rule_on(package, stage, passage.target, variables, rewritten=gate.rewritten)
     fact = Ruled(passage.subject, stage, verdict.ruling, verdict.rules, verdict.reason)
     if verdict.ruling == "ask":
         grant = _hash(state, passage, verdict.rules)
@@ -144,7 +147,7 @@ def question_fact(state: State, gate: Gate, passage: Passage) -> Fact:
     """A person is to be asked."""
     assert state.started is not None
     grant = _hash(state, passage, gate.rules)
-    question = text_hash(compact([state.started.run, passage.subject, grant]))
+    question = data_hash(compact([state.started.run, passage.subject, grant]))
     return ApprovalAsked(passage.subject, question, grant, passage.target, gate.rules, gate.reason)
 
 
@@ -153,7 +156,7 @@ def question_of(gate: Gate, passage: Passage) -> Question:
 
 
 def _hash(state: State, passage: Passage, rules: tuple[str, ...]) -> str:
-    return text_hash(compact([state.package, passage.target, passage.value, rules]))
+    return data_hash(compact([state.package, passage.target, passage.value, rules]))
 
 
 def _by_hook(gate: Gate, passage: Passage) -> Fault:

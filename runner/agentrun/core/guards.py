@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentrun.canon import compact, text_hash
+from agentrun.canon import compact, data_hash
 from agentrun.core.facts_base import Fault
 from agentrun.core.messages import ToolCall
 from agentrun.core.names import find_tool
@@ -28,7 +28,7 @@ LONGEST_CYCLE = 4
 
 def sign(call: ToolCall, arguments: dict[str, Any] | None) -> Sign:
     """A call as guards see it. Arguments that are no JSON object count as they were written."""
-    return call.tool, text_hash(compact([call.tool, call.arguments if arguments is None else arguments]))
+    return call.tool, data_hash(compact([call.tool, call.arguments if arguments is None else arguments]))
 
 
 def advanced(
@@ -51,8 +51,9 @@ def advanced(
 
 
 def with_batch(detector: Detector, calls: tuple[CallState, ...]) -> Detector:
-    """The detector after a reply's calls."""
-    batch = text_hash(compact([call.recent[-1] for call in calls]))
+    """The detector after a reply's calls. The signature of one call is that of its batch too."""
+    signs = [call.recent[-1][1] for call in calls]
+    batch = signs[0] if len(signs) == 1 else data_hash(compact(signs))
     return replace(
         detector,
         tail=calls[-1].recent,

@@ -35,7 +35,7 @@ LEGAL: Mapping[Point, tuple[type, ...]] = {
 def hooks_at(package: Package, point: Point) -> tuple[Hook, ...]:
     """The hooks of a point in the order in which they are asked."""
     found = [hook for hook in package.hooks if hook.at == point]
-    return tuple(sorted(found, key=lambda hook: (hook.order, hook.id)))
+    return tuple(sorted(found, key=lambda hook: (hook.order, hook.id))) if found else ()
 
 
 def is_legal(point: Point, answer: object) -> bool:

@@ -13,7 +13,6 @@ from agentrun.core.gate import Open, Passage, Shut, is_guarded, pass_gate
 from agentrun.core.guards import tripped
 from agentrun.core.messages import said
 from agentrun.core.package import Package
-from agentrun.core.policy import variables_of
 from agentrun.core.retry import delay, may_fall_back
 from agentrun.core.state import Gate, State
 from agentrun.core.steps import Commit, Next
@@ -52,7 +51,7 @@ def judge(package: Package, state: State) -> Next:
     if not is_guarded(package, "after_model", None):
         return _judge(package, state)
     gate = state.gate if state.gate.subject == "reply" else Gate("reply")
-    passage = Passage("reply", "reply", state.reply.message.text, variables_of(state), point="after_model")
+    passage = Passage("reply", "reply", state.reply.message.text, point="after_model")
     passed = pass_gate(package, state, gate, passage)
     match passed:
         case Open():
@@ -76,7 +75,9 @@ def _judge(package: Package, state: State) -> Next:
 
 def go_on(package: Package, state: State) -> Next:
     """The next step of the calls, after those that are too many are refused."""
-    return _oversize(package, state) or act(package, state)
+    if len(state.calls) > package.limits.parallel_tools and (next := _oversize(package, state)):
+        return next
+    return act(package, state)
 
 
 def _truncated(package: Package, state: State) -> Next | None:
@@ -91,8 +92,6 @@ def _truncated(package: Package, state: State) -> Next | None:
 
 def _oversize(package: Package, state: State) -> Next | None:
     limit, count = package.limits.parallel_tools, len(state.calls)
-    if count <= limit:
-        return None
     first = 0 if package.limits.on_oversize_batch == "reject_all" else limit
     told = f"tool.invalid_call: a reply may ask for {limit} calls at most, this one asks for {count}"
     fields = {"reason": "parallel_tools", "count": count, "limit": limit}

@@ -38,7 +38,7 @@ class Verdict(Struct, frozen=True):
 
 def has_rules(package: Package, stage: Stage) -> bool:
     """Whether the policy has anything to say at a stage."""
-    return stage == "tool_call" or any(rule.on == stage for rule in package.policy.rules)
+    return stage == "tool_call" or stage in [rule.on for rule in package.policy.rules]
 
 
 def rule_on(
@@ -61,6 +61,11 @@ def rule_on(
     if ruling == "modify":
         return _modified(decisive)
     return Verdict(ruling, _ids(decisive), _reason(decisive))
+
+
+def reads_variables(package: Package, stage: Stage) -> bool:
+    """Whether a rule of a stage has a condition."""
+    return any(rule.on == stage and rule.when is not None for rule in package.policy.rules)
 
 
 def _applies(rule: Rule, variables: Mapping[str, Any]) -> bool:

@@ -14,7 +14,6 @@ from agentrun.core.facts_calls import CallCancelled
 from agentrun.core.gate import Open, Passage, Shut, pass_gate
 from agentrun.core.hooks import hooks_at
 from agentrun.core.package import Package
-from agentrun.core.policy import variables_of
 from agentrun.core.state import Gate, State
 from agentrun.core.steps import Commit, Next
 
@@ -45,5 +44,5 @@ def stopping(package: Package, state: State) -> Next:
     ending = state.ending
     value = {"status": ending.status, "code": ending.fault.code if ending.fault else None}
     gate = state.gate if state.gate.subject == "stop" else Gate("stop")
-    passed = pass_gate(package, state, gate, Passage("stop", "stop", value, variables_of(state), point="on_stop"))
+    passed = pass_gate(package, state, gate, Passage("stop", "stop", value, point="on_stop"))
     return Commit((ending,)) if isinstance(passed, Open | Shut) else passed

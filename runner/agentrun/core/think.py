@@ -18,7 +18,6 @@ from agentrun.core.facts_base import Fault
 from agentrun.core.gate import Open, Passage, Passed, Shut, is_guarded, pass_gate
 from agentrun.core.messages import Assistant, Message, Transcript, User, said, words
 from agentrun.core.package import Package
-from agentrun.core.policy import variables_of
 from agentrun.core.state import Gate, State
 from agentrun.core.steps import Commit, Next, Perform
 from agentrun.core.stop import fail
@@ -35,7 +34,7 @@ def start(package: Package, state: State) -> Next:
     looked_at = state.transcript.since(at)[:1] if state.started.input else ()
     text = "".join(words(message.parts) for message in looked_at if isinstance(message, User))
     gate = state.gate if state.gate.subject == "input" else Gate("input")
-    passage = Passage("input", "input", text, variables_of(state), point="on_input", stage="input")
+    passage = Passage("input", "input", text, point="on_input", stage="input")
     passed = pass_gate(package, state, gate, passage)
     match passed:
         case Open():
@@ -84,7 +83,6 @@ def _pass_request(package: Package, state: State) -> Passed:
         "request",
         "request",
         text,
-        variables_of(state),
         point="before_model",
         stage="model_request",
         instructions=state.instructions,

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from agentrun.canon import compact, text_hash
+from agentrun.canon import compact, data_hash
 from agentrun.core.facts import RULES, Record
 from agentrun.errors import InternalError, StorageError
 from agentrun.journal.upcast import upcast
@@ -71,7 +71,7 @@ class Chain:
 
     def grow(self, line: bytes) -> None:
         """Go on from a line."""
-        self.head = text_hash(line)
+        self.head = data_hash(line)
         self.seq += 1
 
 
