@@ -40,6 +40,8 @@ def test_text() -> None:
         cost=0,
         tool_calls=0,
         fault=None,
+        attempt=1,
+        seq=5,
     )
     assert run.kinds() == ["run_started", "model_asked", "model_replied", "answer_reached", "run_stopped"]
 

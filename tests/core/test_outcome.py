@@ -30,6 +30,22 @@ def test_completed() -> None:
     assert outcome == outcome_of(run.state) == outcome_of(fold(run.records))
 
 
+def test_cause() -> None:
+    """Where a failure comes from, beside its evidence."""
+    denied = package(tools={"a": tool(on_denied="stop")}, policy={"rules": [rule("deny", "a", id="no")]})
+    run = Run(denied, called("a"))
+    assert run.finish().cause == {
+        "run": "run-1",
+        "turn": 1,
+        "attempt": 1,
+        "call": "c1.0",
+        "seq": len(run.records),
+        "source": "tool",
+        "rules": ["no"],
+    }
+    assert Run(package(), said("Hi.")).finish().cause == {}
+
+
 def test_failed() -> None:
     fault = Fault("provider.decode", "what?", {"offset": 3})
     outcome = Run(package(), fault).finish()

@@ -148,7 +148,7 @@ def test_time_that_passes_changes_nothing_by_itself() -> None:
     expected = SHAPES["ruled"]().finish()
     for at in range(1, length("ruled")):
         run = disturbed("ruled", at, time_passes)
-        assert outcome_of(run.state) == expected
+        assert replace(outcome_of(run.state), seq=0) == replace(expected, seq=0)
 
 
 def test_request_that_was_under_way_is_charged() -> None:

@@ -53,6 +53,25 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Calls that ran, with children's."""
     fault: Fault | None
     """Why the run failed."""
+    attempt: int
+    """Requests of the last turn."""
+    seq: int
+    """The number of the terminal record."""
+
+    @property
+    def cause(self) -> dict[str, Any]:
+        """Where a failure comes from: run, turn, attempt, call and record, the part at fault, the rules involved."""
+        if self.fault is None:
+            return {}
+        return {
+            "run": self.run,
+            "turn": self.fields.get("turn", self.turns),
+            "attempt": self.attempt,
+            "call": self.fields.get("call"),
+            "seq": self.seq,
+            "source": self.fault.code.partition(".")[0],
+            "rules": self.fields.get("rules", []),
+        }
 
     @property
     def code(self) -> str | None:
@@ -110,6 +129,8 @@ def outcome_of(state: State) -> Outcome:
         cost=state.meter.cost,
         tool_calls=state.meter.tool_calls,
         fault=stopped.fault,
+        attempt=state.attempt,
+        seq=state.seq,
     )
 
 
