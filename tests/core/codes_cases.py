@@ -131,13 +131,13 @@ BUDGETS = (
     Stop(
         "budget.tokens",
         lambda: Run(package(budgets={"tokens": 15})),
-        {"used": 0, "reserved": 16, "limit": 15},
+        {"used": 0, "reserved": 19, "limit": 15},
         "raise budgets.tokens, or lower model.max_output_tokens",
     ),
     Stop(
         "budget.cost",
         _priced,
-        {"used": 0, "reserved": 16, "limit": 15},
+        {"used": 0, "reserved": 19, "limit": 15},
         "raise budgets.cost, or lower model.max_output_tokens",
     ),
     Stop(
@@ -202,7 +202,7 @@ ENDS = (
     Stop(
         "context.overflow",
         lambda: Run(package(model={"routes": [ROUTE | {"context_window": 15}]})),
-        {"context": 15, "estimated": 16},
+        {"context": 15, "estimated": 19},
         "set context.overflow: compact",
     ),
     Stop("context.failed", _no_summary, {"part": "history", "reason": "compaction"}),

@@ -61,14 +61,14 @@ MODEL = {
         "name", "small", "large", whole(DONE), lambda run: _request(run).route, ("openai/small", "openai/large")
     ),
     "model.routes.price": _route(
-        "price", None, FREE | {"input": DEAR}, whole(DONE), lambda run: _request(run).cost, (0, 16)
+        "price", None, FREE | {"input": DEAR}, whole(DONE), lambda run: _request(run).cost, (0, 19)
     ),
     "model.routes.price.input": _price("input", 12),
     "model.routes.price.output": _price("output", 5),
     "model.routes.price.cached_input": _price("cached_input", 8),
-    "model.routes.context_window": _route("context_window", 16, 15, whole(DONE), code, (None, "context.overflow")),
+    "model.routes.context_window": _route("context_window", 19, 18, whole(DONE), code, (None, "context.overflow")),
     "model.max_output_tokens": section(
-        "model", "max_output_tokens", None, 100, whole(DONE), lambda run: _request(run).reserved, (16, 116)
+        "model", "max_output_tokens", None, 100, whole(DONE), lambda run: _request(run).reserved, (19, 119)
     ),
 }
 
@@ -152,8 +152,8 @@ BUDGETS = {
     "budgets.tokens": _budget("tokens", *_tokens(), ONE_CALL, code, (None, "budget.tokens")),
     "budgets.cost": _budget(
         "cost",
-        16,
-        15,
+        19,
+        18,
         whole(DONE),
         code,
         (None, "budget.cost"),

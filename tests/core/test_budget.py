@@ -55,14 +55,16 @@ def asked(run: Run) -> list[ModelAsked]:
         (User((Text("a"),)), 5),
         (User((Text("abc"),)), 5),
         (User((Text("abcd"),)), 6),
-        (User((Text("ää"),)), 6),
+        (User((Text("ää"),)), 7),
+        (User((Text("{}"),)), 6),
+        (User((Text("A1"),)), 6),
         (User((Text("abc"), Text("abc"))), 6),
-        (Assistant((Refusal("abc"), ToolCall("c1.0", "ab", "{}"))), 7),
+        (Assistant((Refusal("abc"), ToolCall("c1.0", "ab", "{}"))), 8),
         (Assistant((Reasoning("abcdef", "openai/gpt"),)), 6),
         (ToolResult("c1.0", (Text("\ud800"),)), 5),
         (User((Image("image/png", "sha256:0", 1),)), 2004),
-        (User((File("a.txt", "text/plain", "sha256:0", 9),)), 7),
-        (User((File("a.txt", "text/plain", "sha256:0", 10),)), 8),
+        (User((File("a.txt", "text/plain", "sha256:0", 10),)), 9),
+        (User((File("a.txt", "text/plain", "sha256:0", 11),)), 10),
     ],
 )
 def test_estimate(message: Message, tokens: int) -> None:
@@ -80,7 +82,7 @@ def test_input_estimate() -> None:
     assert input_estimate(bare, 0) == 4
     assert input_estimate(bare, 100) == 104
     assert input_estimate(ModelRequest(*_fields(bare, instructions="abcd")), 0) == 6
-    assert input_estimate(ModelRequest(*_fields(bare, output={"a": 1})), 0) == 4 + 3, 'for {"a":1}'
+    assert input_estimate(ModelRequest(*_fields(bare, output={"a": 1})), 0) == 4 + 7, 'for {"a":1}'
     offered = (OfferedTool("a", "b", {}),)
     assert input_estimate(ModelRequest(*_fields(bare, tools=offered)), 0) > 4
 

@@ -197,10 +197,10 @@ def test_success_closes_the_breaker() -> None:
 
 
 def test_smaller_from_both_sides() -> None:
-    """As long as what it replaces is not shorter; three bytes less is."""
+    """As long as what it replaces is not shorter; three letters less is."""
     base = play(agent(), *searches(2), OVERFLOW, said("S"), said("Yes."))
     before = base.of(ContextCompacted)[0].before
-    longest = (before - 4) * 3 - len(SUMMARY.encode())
+    longest = (before - estimated(user(SUMMARY))) * 3
     run = play(agent(), *searches(2), OVERFLOW, said("x" * (longest - 3)), said("Yes."))
     assert run.of(ContextCompacted)[0].after == before - 1
     run = play(agent(), *searches(2), OVERFLOW, said("x" * longest), said("S"), said("Yes."))
@@ -223,7 +223,7 @@ def test_nothing_can_be_summed_up() -> None:
 
 def test_what_is_summed_up_fits_the_window() -> None:
     """A history longer than the window is summed up in parts, each of which fits."""
-    history = tuple(user(f"{n}" * 300) for n in range(8))
+    history = tuple(user(letter * 300) for letter in "abcdefgh")
     earlier = replace(STARTED, earlier=Earlier(runs=1, messages=history))
     given = agent(400)
     run = play(given, *[said("S")] * 2, said("Yes."), started=earlier)
