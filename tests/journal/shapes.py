@@ -106,7 +106,7 @@ def escalated() -> Run:
 
 def compacted() -> Run:
     """The first summary is longer than what it sums up."""
-    small = {**ROUTE, "context_window": 250}
+    small = {**ROUTE, "context_window": 380}
     context = {"overflow": "compact", "keep": 1}
     agent = package(tools=READS, policy=ALLOW, model={"routes": [small]}, context=context)
     begun = replace(STARTED, input=message("It burns. " * 30))

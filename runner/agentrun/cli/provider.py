@@ -41,8 +41,7 @@ def command(script: Path, port: int, once: bool) -> int:
 
     done = Event()
 
-    def heard(seen: Seen) -> None:
-        say(_line(seen))
+    def answered(seen: Seen) -> None:
         if once and seen.is_turn and seen.turn == server.play.length:
             done.set()
 
@@ -50,7 +49,7 @@ def command(script: Path, port: int, once: bool) -> int:
         done.set()
 
     try:
-        server = ScriptedProvider(script, port=port, listen=heard)
+        server = ScriptedProvider(script, port=port, listen=lambda seen: say(_line(seen)), after=answered)
     except DocumentError as error:
         raise SpecError(error.problems) from None
     except OSError as error:

@@ -36,8 +36,10 @@ class ScriptedProvider:
         *,
         port: int = 0,
         listen: Callable[[Seen], None] = lambda seen: None,
+        after: Callable[[Seen], None] = lambda seen: None,
     ) -> None:
-        """`script`: a file, or the text of one. `port` 0 takes a free one. `listen` hears of requests once answered.
+        """`script`: a file, or the text of one. `port` 0 takes a free one. `listen` hears of each request before it is
+        answered, in the order in which they come; `after` hears of it afterwards.
 
         Raises DocumentError for a script that cannot be played, OSError for a port that cannot be had.
         """
@@ -45,6 +47,7 @@ class ScriptedProvider:
         self.requests: list[Seen] = []
         self.is_closing = Event()
         self._listen = listen
+        self._after = after
         self._lock = Lock()
         self._connections: set[socket.socket] = set()
         self._server = _Server(port, self)
@@ -83,9 +86,10 @@ class ScriptedProvider:
     def saw(self, seen: Seen) -> None:
         with self._lock:
             self.requests.append(seen)
+            self._listen(seen)
 
     def answered(self, seen: Seen) -> None:
-        self._listen(seen)
+        self._after(seen)
 
     def keep(self, connection: socket.socket) -> None:
         with self._lock:
