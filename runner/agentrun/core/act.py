@@ -27,7 +27,7 @@ from agentrun.core.names import effect_of, find_tool
 from agentrun.core.outcome import Question
 from agentrun.core.package import Package
 from agentrun.core.package_tools import AgentTool, Tool
-from agentrun.core.state import CallState, State, under_way
+from agentrun.core.state import CallState, Gate, State, under_way
 from agentrun.core.steps import Commit, Next, Perform, Wait
 from agentrun.core.stop import fail
 
@@ -41,6 +41,9 @@ ENDED = ("abandoned", "denied", "finished")
 """Statuses that can mean something to the whole run."""
 ON_THE_WAY = ("new", "asking", "deferred", "denied", "finished", "ready")
 """Statuses in which something may have to be said about a call."""
+
+
+NO_GATE = Gate()
 
 
 def act(package: Package, state: State) -> Next:
@@ -88,6 +91,8 @@ def _start(package: Package, state: State, hooks: list[Effect], questions: tuple
 def _fatal(package: Package, state: State) -> Fault | None:
     """Why a call ends the run."""
     for index, call in enumerate(state.calls):
+        if call.status == "finished" and call.fault is None and call.after == NO_GATE:
+            continue  # nearly always
         if call.status == "abandoned":
             fields = {"call": call.call.id, "tool": call.call.tool}
             return Fault("tool.indeterminate", f"it is not known whether {call.call.tool} took place", fields)

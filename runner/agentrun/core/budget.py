@@ -13,6 +13,7 @@ Rule 5  A child has the smaller of its own budget and its share of its parent's.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -60,7 +61,7 @@ def input_estimate(request: ModelRequest, messages: int) -> int:
     """Tokens of a request whose messages are estimated already."""
     offered = compact(request.tools) if request.tools else b""
     schema = b"" if request.output is None else compact(request.output)
-    return TOKENS_PER_MESSAGE + _tokens(request.instructions) + _size(schema) + _size(offered) + messages
+    return TOKENS_PER_MESSAGE + _of_instructions(request.instructions) + _size(schema) + _size(offered) + messages
 
 
 def reserved_cost(price: Price | None, tokens: int, longest_reply: int) -> int:
@@ -168,6 +169,12 @@ def _part(limit: int | None, used: int, among: int) -> int | None:
 
 def _dollars(millionths: int) -> int:
     return -(-millionths // MILLION)
+
+
+@lru_cache(maxsize=64)
+def _of_instructions(text: str) -> int:
+    """The same in every turn, and long."""
+    return _tokens(text)
 
 
 def _tokens(text: str) -> int:

@@ -110,9 +110,14 @@ def _repeated_call(package: Package, state: State) -> Fault | None:
 
 
 def _cycle(package: Package, state: State) -> Fault | None:
+    guards = package.guards
+    least = 0 if guards.cycle is None else min(guards.cycle, guards.observation)
     for call in state.calls:
         for length in range(2, LONGEST_CYCLE + 1):
-            count, steps = call.streaks[length - 1] // length + 1, call.recent[-length:]
+            count = call.streaks[length - 1] // length + 1
+            if count < least:
+                continue
+            steps = call.recent[-length:]
             limit = _reached(package, package.guards.cycle, count, steps)
             if limit is not None and len(set(steps)) > 1:
                 pattern = [tool for tool, _ in steps]
