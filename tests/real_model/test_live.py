@@ -84,13 +84,14 @@ def told(reply: Reply) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_a_text_is_the_same_streamed_and_not(url: str, provider: str) -> None:
+def test_a_text_streamed_and_not(url: str, provider: str) -> None:
+    """Two texts of a real model need not be equal, not even at temperature 0: its cache changes the last digits."""
     whole, streamed = [
         run(url, provider, stream, stub(""), "What is the weather in Paris?") for stream in (False, True)
     ]
     assert isinstance(whole.outcome, Outcome)
     assert isinstance(streamed.outcome, Outcome)
     assert whole.outcome.answer
-    assert whole.outcome.answer == streamed.outcome.answer == "".join(streamed.heard)
+    assert streamed.outcome.answer == "".join(streamed.heard)
     assert len(streamed.heard) > 3
     assert whole.heard == ()
