@@ -29,7 +29,7 @@ class Broken(NamedTuple):
     at: str
     hint: str | None = None
     """A part of the hint; None: there is none."""
-    files: dict[str, str | bytes] = {}  # noqa: RUF012 - never changed
+    files: dict[str, str | bytes] = {}  # noqa: RUF012  # never changed
     whole: bool = False
     """The text is the whole file; nothing is added to it."""
     settings: tuple[str, ...] = ()

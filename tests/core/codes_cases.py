@@ -71,7 +71,7 @@ def _asked(answer: str) -> Stop:
 
     def play() -> Run:
         strict = agent(tools={"search": tool(on_denied="stop")}, policy={"rules": [rule("ask", "search")]})
-        return Run(strict, called("search"), people={"search": answer})  # type: ignore[dict-item]
+        return Run(strict, called("search"), people={"search": answer})  # type: ignore[dict-item]  # one of the answers
 
     fields = {"call": "c1.0", "by": "somebody", "tool": "search", "target": "search", "rules": ["r1"]}
     return Stop(f"approval.{answer}", play, fields)

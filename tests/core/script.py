@@ -134,7 +134,7 @@ def rule(ruling: str, *targets: str, **changes: Any) -> dict[str, Any]:
     return RULE | {"ruling": ruling, "targets": list(targets or ("*",))} | changes
 
 
-def said(*parts: str | Part, finish: Finish = "stop", usage: Usage | None = Usage(20, 5, 0, 0)) -> Reply:  # noqa: B008
+def said(*parts: str | Part, finish: Finish = "stop", usage: Usage | None = Usage(20, 5, 0, 0)) -> Reply:  # noqa: B008  # frozen
     """A reply of a model."""
     whole = tuple(Text(part) if isinstance(part, str) else part for part in parts)
     return Reply(Assistant(whole), finish, usage, "gpt", "wire-1")
@@ -242,7 +242,7 @@ class Run:
         start = len(self.records)
         while not any(isinstance(fact, kind) for fact in self.facts[start:]):
             assert self.step() is None, f"the run ended without {kind.__name__}"
-        return self.of(kind)[-1]  # type: ignore[no-any-return]
+        return self.of(kind)[-1]  # type: ignore[no-any-return]  # of the kind that was asked for
 
     def step(self) -> Outcome | None:
         if self._disturbed():
@@ -325,4 +325,4 @@ class Run:
             case (str() as text, Spent() as spent):
                 return ToolFinished(effect.id, (Text(text),), spent=spent)
             case _:
-                return replace(given, call=effect.id)  # type: ignore[no-any-return]
+                return replace(given, call=effect.id)  # type: ignore[no-any-return]  # of the kind that was asked for

@@ -76,7 +76,7 @@ def test_transcript_is_persistent(steps: list[tuple[int, str]]) -> None:
     for at, text in steps:
         index = at % len(real)
         real.append(real[index].plus(user(text)))
-        model.append((*model[index], user(text)))  # type: ignore[arg-type]
+        model.append((*model[index], user(text)))  # type: ignore[arg-type]  # the test gives the right kind
     assert [tuple(transcript) for transcript in real] == model
 
 

@@ -126,7 +126,7 @@ def test_condition(name: str) -> None:
 @pytest.mark.parametrize("default", ["deny", "ask", "allow"])
 def test_default_is_for_calls(default: str) -> None:
     given = agent(default=default)
-    assert ruling(given) == Verdict(default, (), None)  # type: ignore[arg-type]
+    assert ruling(given) == Verdict(default, (), None)  # type: ignore[arg-type]  # the test gives the right kind
     stages: tuple[Stage, ...] = ("run_start", "input", "model_request", "tool_result", "output", "delivery")
     for stage in stages:
         assert rule_on(given, stage, "x", NOTHING) == Verdict("allow", (), None)
@@ -252,7 +252,7 @@ def test_one_refund(parallel: bool, together: bool) -> None:
 
 def test_one_refund_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """With variables that see only what ran, two refunds of one reply both run."""
-    blind = lambda state, arguments=None, index=None: variables_of(state, arguments)  # noqa: E731
+    blind = lambda state, arguments=None, index=None: variables_of(state, arguments)  # noqa: E731  # a short look with a name
     monkeypatch.setattr(gate, "variables_of", blind)
     run = Run(agent(ONE_REFUND, default="allow"), called(("refund", "{}"), ("refund", '{"q":"2"}')), said("Done."))
     run.finish()

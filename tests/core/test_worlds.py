@@ -136,11 +136,11 @@ class World(Run):
         if wait.questions:
             asked = wait.questions[0]
             said = self.chance.choice(QUESTIONS)
-            return ApprovalAnswered(asked.subject, asked.question, said, "somebody")  # type: ignore[arg-type]
+            return ApprovalAnswered(asked.subject, asked.question, said, "somebody")  # type: ignore[arg-type]  # the test gives the right kind
         lost = next((call for call in self.state.calls if call.status == "lost"), None)
         if lost is not None:
             how = self.chance.choice(["retry", "result", "stop"])
-            return CallSettled(lost.call.id, how, "somebody")  # type: ignore[arg-type]
+            return CallSettled(lost.call.id, how, "somebody")  # type: ignore[arg-type]  # the test gives the right kind
         self.now += 10
         self.add(TimePassed())
         return RunResumed(self.state.package)

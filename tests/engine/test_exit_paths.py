@@ -105,7 +105,7 @@ def test_a_crew_that_leaves_work_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(AssertionError, match="left running"):
         looked_at_all("late", "error")
     for task in left:
-        task.work.close()  # type: ignore[attr-defined]
+        task.work.close()  # type: ignore[attr-defined]  # looked at on purpose
 
 
 def test_an_effect_without_its_intent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,12 +29,12 @@ PAY = (calls("pay", n=1), text("Done."))
 
 @pytest.mark.parametrize("kind", ["providers", "executors", "hooks", "sinks"])
 def test_a_name_is_given_once(kind: str) -> None:
-    runtime = Runtime(**{kind: {"x": stub()}})  # type: ignore[arg-type]
+    runtime = Runtime(**{kind: {"x": stub()}})  # type: ignore[arg-type]  # the test gives the right kind
     registry: Registry[Any] = getattr(runtime, kind)
     with pytest.raises(ValueError, match="'x'"):
         registry.add("x", stub())
     with pytest.raises(ValueError, match="'x'"):
-        Runtime(**{kind: [("x", stub()), ("x", stub())]})  # type: ignore[arg-type]
+        Runtime(**{kind: [("x", stub()), ("x", stub())]})  # type: ignore[arg-type]  # the test gives the right kind
     registry.add("y", stub())
     assert (list(registry), len(registry)) == (["x", "y"], 2)
 
@@ -114,13 +114,13 @@ def test_subscribe() -> None:
 def test_every_event_is_journaled_before_it_is_told() -> None:
     home = Home(*PAY)
     seen: list[tuple[int, int]] = []
-    tell = home.runtime._events.tell  # type: ignore[union-attr]
+    tell = home.runtime._events.tell  # type: ignore[union-attr]  # it is there in this test
 
     def spying(run: str, news: Any) -> None:
         seen.append((news.seq, home.journals.records(run)[-1].seq))
         tell(run, news)
 
-    home.runtime._events.tell = spying  # type: ignore[union-attr,method-assign]
+    home.runtime._events.tell = spying  # type: ignore[union-attr,method-assign]  # it is there in this test
     home.run(TOOLS)
     assert seen
     assert all(told == written for told, written in seen)
@@ -146,7 +146,7 @@ def test_resume() -> None:
     handle = home.runtime.resume("r1")
     assert home.kinds() == ["RunStarted", "ModelAsked", "RunResumed", "WorkLost"]
     assert home.facts()[3] == WorkLost("m1.1")
-    assert home.wait(handle).answer == "Hello."  # type: ignore[union-attr]
+    assert home.wait(handle).answer == "Hello."  # type: ignore[union-attr]  # it is there in this test
     epochs = [record.epoch for record in home.journals.records("r1")]
     assert epochs == [1, 1, *[2] * (len(epochs) - 2)]
 
@@ -222,7 +222,7 @@ def test_resume_without_the_package() -> None:
 def test_resume_when_another_package_is_stored() -> None:
     home = crashed(2, "Hello.", agent=package())
     other = sealed(package(instructions=["Be brief."]))
-    home.journals.package = lambda run, fingerprint: other  # type: ignore[method-assign]
+    home.journals.package = lambda run, fingerprint: other  # type: ignore[method-assign]  # replaced on purpose
     with pytest.raises(AgentrunError) as caught:
         home.runtime.resume("r1")
     assert caught.value.code == "package.fingerprint_mismatch"
@@ -362,7 +362,7 @@ def test_width() -> None:
         home.wait(handle)
         under_way = 0
         for event in events:
-            kind = type(event.what.fact).__name__  # type: ignore[union-attr]
+            kind = type(event.what.fact).__name__  # type: ignore[union-attr]  # it is there in this test
             under_way += {"ToolStarted": 1, "ToolFinished": -1}.get(kind, 0)
             running.append(under_way)
         assert max(running) == width

@@ -197,7 +197,7 @@ def test_admission_that_breaks() -> None:
     home.runtime.sessions.create("s").runs.append("r0")
     home.runtime._runs["r0"] = home.start(run="r0")
     home.wait(home.runtime._runs["r0"])
-    home.journals.records = lambda run: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    home.journals.records = lambda run: 1 / 0  # type: ignore[method-assign,assignment,return-value]  # replaced on purpose
     with pytest.raises(AgentrunError) as caught:
         home.start(session="s")
     assert caught.value.code == "input.admission_failed"
@@ -207,7 +207,7 @@ def test_admission_that_breaks() -> None:
 
 def test_attachments() -> None:
     home = Home()
-    picture = Image("image/png", home.runtime.content.put(b"png"), 3)  # type: ignore[union-attr]
+    picture = Image("image/png", home.runtime.content.put(b"png"), 3)  # type: ignore[union-attr]  # it is there in this test
     lost = File("a.txt", "text/plain", "sha256:0", 1)
     assert isinstance(home.run(attachments=(picture,)), Outcome)
     started = home.facts()[0]

@@ -100,10 +100,10 @@ def test_faults_pass(code: str) -> None:
     [
         None,
         "text",
-        Returned("text"),  # type: ignore[arg-type]
-        Returned((b"x",)),  # type: ignore[arg-type]
-        Returned((Text(7),)),  # type: ignore[arg-type]
-        Returned((), "fault"),  # type: ignore[arg-type]
+        Returned("text"),  # type: ignore[arg-type]  # wrong on purpose
+        Returned((b"x",)),  # type: ignore[arg-type]  # wrong on purpose
+        Returned((Text(7),)),  # type: ignore[arg-type]  # wrong on purpose
+        Returned((), "fault"),  # type: ignore[arg-type]  # wrong on purpose
         Returned((), Fault("tool.invented", "x")),
         Returned((), Fault("tool.fatal", "x", {"what": object()})),
     ],
@@ -116,7 +116,7 @@ def test_what_is_no_result(rubbish: Any) -> None:
 
 def test_a_list_of_parts_is_a_result() -> None:
     """In the form that a journal gives back: a resumed run must not differ."""
-    given = returning(Returned([Text("x")])).call(run())  # type: ignore[arg-type]
+    given = returning(Returned([Text("x")])).call(run())  # type: ignore[arg-type]  # wrong on purpose
     assert given == ToolFinished("c1.0", (Text("x"),))
 
 

@@ -126,7 +126,7 @@ def test_a_failure_leaves_nothing_behind() -> None:
 class Trusting(Conversation):
     """Never looks whether what it kept is still so."""
 
-    def encode(self, request: ModelRequest) -> object:  # type: ignore[override]
+    def encode(self, request: ModelRequest) -> object:  # type: ignore[override]  # broken on purpose
         self._messages = request.messages.until(len(self._messages))
         return super().encode(request)
 

@@ -20,7 +20,7 @@ from google.genai import types  # noqa: E402  # as above
 from openai.types.chat import completion_create_params as chat  # noqa: E402  # as above
 from openai.types.responses import response_create_params as responses  # noqa: E402  # as above
 
-typing.Iterable = kept  # type: ignore[misc]
+typing.Iterable = kept  # type: ignore[misc]  # the oracle needs it whole
 
 SAMPLING = ("temperature", "top_p", "top_k")
 """Anthropic's API has them in the version that we ask for, of 2023, and its client's, of 2026, has them no more."""

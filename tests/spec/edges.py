@@ -16,7 +16,7 @@ from agentrun.spec.v1.agent import Agent
 from ..schemas import Schema, Steps
 
 PATTERNS: dict[str, tuple[list[str], list[str]]] = {
-    values.NAME: (["a", "a" * 64, "a-b_9"], ["", "a" * 65, "A", "9a", "-a", "a b", "ä", "a.b", "а"]),  # noqa: RUF001 the last is Cyrillic
+    values.NAME: (["a", "a" * 64, "a-b_9"], ["", "a" * 65, "A", "9a", "-a", "a b", "ä", "a.b", "а"]),  # noqa: RUF001  # the last is Cyrillic
     provider.TOOL_NAME: (["a", "a" * 128, "docs.search", "A-b_9"], ["", "a" * 129, "a b", "ä", "a/b"]),
     values.PARAM_NAME: (["a", "a" * 64, "a_9"], ["", "a" * 65, "a-b", "_a", "A", "9a"]),
     values.DURATION: (

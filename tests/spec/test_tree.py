@@ -47,7 +47,7 @@ class TestPaths:
         assert isinstance(call, Scalar)
         assert call.value == "shop:refund"
         for path in (["x"], ["name", "x"], ["rules", 2], ["rules", -1], ["rules", "0"], ["tools", 0]):
-            assert at(self.root, path) is None  # type: ignore[arg-type]
+            assert at(self.root, path) is None  # type: ignore[arg-type]  # the test gives the right kind
 
     @pytest.mark.parametrize(
         ("path", "key", "line", "column"),

@@ -31,7 +31,7 @@ class Player:
         call: HttpCall,
         *,
         gap: int,  # noqa: ARG002  # no real time passes
-        time: int,  # noqa: ARG002
+        time: int,  # noqa: ARG002  # the port asks for it
         heard: Callable[[bytes], None] | None = None,
     ) -> HttpReply:
         """The recorded reply, or `cassette.miss`. A streamed one is heard in one piece."""

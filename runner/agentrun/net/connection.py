@@ -62,7 +62,7 @@ class Connection(httpcore.AsyncNetworkStream):
         except OSError as error:
             raise httpcore.ReadError from error
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002, ASYNC109
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002, ASYNC109  # httpcore's own signature
         self._unsent.append(buffer)
         self._size += len(buffer)
         if self._size > _PACKET:
@@ -79,7 +79,7 @@ class Connection(httpcore.AsyncNetworkStream):
         self,
         ssl_context: ssl.SSLContext,
         server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: float | None = None,  # noqa: ASYNC109  # httpcore's own signature
     ) -> httpcore.AsyncNetworkStream:
         flow, loop = self._flow, asyncio.get_running_loop()
         try:

@@ -30,7 +30,7 @@ _MAX_REREAD: Final = 40_000
 """Tokens read again after syntax errors, in all: twenty readings of a long template would take seconds."""
 
 # As Hugging Face's chat templates do it: a tag alone on its line leaves no empty line in the prompt.
-_ENVIRONMENT: Final = Environment(  # noqa: S701 - it never renders, and prompts are not HTML
+_ENVIRONMENT: Final = Environment(  # noqa: S701  # it never renders, and prompts are not HTML
     trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
 )
 _LEXER: Final = _ENVIRONMENT.lexer
