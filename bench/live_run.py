@@ -90,11 +90,10 @@ async def _interleaved(folder: Path, url: str, steps: int) -> tuple[float, float
 def _run_of(folder: Path, url: str, steps: int) -> Callable[[], Coroutine[Any, Any, None]]:
     # late: only the process that is measured pays for these
     import agentrun
-    from agentrun.core.effects import RunTool
+    from agentrun.core.effects import Returned, RunTool
     from agentrun.core.messages import Text
     from agentrun.core.outcome import Outcome
     from agentrun.engine.live import live_providers, live_sender
-    from agentrun.engine.ports import Returned
     from agentrun.engine.settings import Settings
 
     class Pages:

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentrun.core.effects import ModelRequest, RunTool
+from agentrun.core.effects import ModelRequest, Returned, RunTool
 from agentrun.core.messages import Image, Text, ToolResult, User, words
 from agentrun.core.package import Package
-from agentrun.engine.ports import Clock, Executor, Returned
+from agentrun.engine.ports import Clock, Executor
 from agentrun.testing import after, approving, call, fails, hook, replies, says, sink, stub, text
 from agentrun.testing.laws import Setting
 from agentrun.testing.models import Item

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from agentrun.compiler.fingerprint import PackageFile
-from agentrun.core.effects import AskModel, Deliver, RunTool
+from agentrun.core.effects import AskModel, Deliver, Returned, RunTool
 from agentrun.core.facts import DeliveryStarted, ModelAsked, Record
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import ToolStarted
@@ -17,7 +17,7 @@ from agentrun.engine.bus import Bus
 from agentrun.engine.clock import StepClock
 from agentrun.engine.hooks import HookQuestion
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals
-from agentrun.engine.ports import Approver, Delta, Executor, Journal, Provider, Returned, SinkPort
+from agentrun.engine.ports import Approver, Delta, Executor, Journal, Provider, SinkPort
 from agentrun.errors import InternalError, StorageError
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from agentrun.compiler.fingerprint import sealed
-from agentrun.core.effects import RunChild, RunTool
+from agentrun.core.effects import Returned, RunChild, RunTool
 from agentrun.core.facts import CancelRequested, RunResumed, RunStarted, RunStopped, WorkLost
 from agentrun.core.facts_base import Fault, Share
 from agentrun.core.facts_calls import ChildSuspended, Spent, ToolFinished
@@ -20,7 +20,7 @@ from agentrun.engine.children import run_child
 from agentrun.engine.clock import Sleep, step
 from agentrun.engine.driver import drive
 from agentrun.engine.perform import crew_of
-from agentrun.engine.ports import Consult, Returned, Work
+from agentrun.engine.ports import Consult, Work
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.task_crew import TaskCrew
 from agentrun.engine.world import open_log

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.effects import ModelRequest, RunTool
+from agentrun.core.effects import ModelRequest, Returned, RunTool
 from agentrun.core.facts import CancelRequested, RunStarted, RunStopped, kind_of
 from agentrun.core.messages import Text, ToolResult, words
 from agentrun.core.outcome import Outcome
-from agentrun.engine.ports import Returned
 from agentrun.engine.system_clock import SystemClock
 from agentrun.testing import after, call, replies, says, text
 from agentrun.testing.models import Item

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.effects import Effect
+from agentrun.core.effects import Effect, Returned
 from agentrun.core.facts import DeliveryFinished, Fact, ModelFailed, ModelReplied
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import ToolFinished
@@ -12,7 +12,6 @@ from agentrun.core.facts_gates import ApprovalAnswered, Continue, Failed, HookAn
 from agentrun.core.messages import Text
 from agentrun.engine.approvals import Nobody
 from agentrun.engine.perform import Performer, crew_of
-from agentrun.engine.ports import Returned
 from agentrun.errors import StorageError
 
 from ..packages import package

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.effects import RunTool
+from agentrun.core.effects import Returned, RunTool
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.messages import Content, File, Image, Text, words
 from agentrun.core.results import clipped
-from agentrun.engine.ports import Returned
 from agentrun.engine.toolbox import readable, run_tool
 from agentrun.errors import CassetteError, ToolError
 

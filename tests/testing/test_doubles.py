@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 import agentrun
+from agentrun.core.effects import Returned
 from agentrun.core.facts import ModelFailed, ModelReplied
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_gates import Answer, Continue, Deny
 from agentrun.core.messages import Usage, words
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.memory import MemoryJournals
-from agentrun.engine.ports import Returned
 from agentrun.errors import StorageError
 from agentrun.testing import (
     Crash,

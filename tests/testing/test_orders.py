@@ -7,11 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from agentrun.core import evolve_calls
+from agentrun.core.effects import Returned
 from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.messages import Text
 from agentrun.core.state import CallState, Meter
 from agentrun.engine.clock import StepClock
-from agentrun.engine.ports import Returned
 from agentrun.testing import call, calls, scripted, stub, text
 from agentrun.testing.laws import Setting, any_order
 

@@ -1,4 +1,8 @@
-"""A recording in memory."""
+"""A recording in memory.
+
+What is not HTTP is recorded in the form of HTTP: a tool call is a `CALL tool://refund` whose body is its arguments, an
+approval, a hook or a sink likewise. One file, one order, one way to match.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,32 @@ from msgspec import Struct
 from agentrun.wire import HttpCall, HttpReply
 
 
+class Failure(Struct, frozen=True):
+    """Why there is no whole reply."""
+
+    code: str
+    message: str
+    fields: dict[str, Any] = {}
+
+
 class Interaction(Struct, frozen=True):
-    """One request and its reply."""
+    """One request, and what came of it."""
 
     call: HttpCall
     reply: HttpReply
+    """With a failure: as much of it as had come."""
     start: int | None = None
     """When it was sent, in milliseconds after the recording began."""
     end: int | None = None
     line: int = 0
     """Where it stands in its file."""
+    path: str = ""
+    """Which run asked: empty is the run itself, `c2.0` the sub-agent that its call c2.0 started."""
+    chunks: tuple[int, ...] = ()
+    """The sizes of the pieces in which the body came. Empty: it came in one."""
+    failure: Failure | None = None
+    stopped: bool = False
+    """Whether it was given up before it was answered."""
 
 
 class Cassette(Struct, frozen=True):

@@ -12,9 +12,10 @@ from typing import Any, TypeAlias, assert_never
 from msgspec import Struct
 
 from agentrun.core.facts import DeliveryStarted, Fact, ModelAsked, Parent, Purpose
+from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import ChildStarted, ToolStarted
 from agentrun.core.facts_gates import HookAsked, Point
-from agentrun.core.messages import Transcript
+from agentrun.core.messages import Content, Transcript
 from agentrun.core.package import Hook, Model, Package, Route
 from agentrun.core.package_sinks import Sink
 from agentrun.core.package_tools import Tool
@@ -77,6 +78,14 @@ class RunTool(Struct, frozen=True):
     """Lines of its result that the model reads."""
     max_bytes: int
     """Bytes of its result that the model reads."""
+
+
+class Returned(Struct, frozen=True):
+    """What a tool gave."""
+
+    parts: tuple[Content, ...] = ()
+    fault: Fault | None = None
+    """`tool.execution`: the model reads the parts. `tool.fatal`, `tool.aborted`, `tool.drift`: the run ends."""
 
 
 class RunChild(Struct, frozen=True):

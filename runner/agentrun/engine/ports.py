@@ -11,11 +11,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from agentrun.core.effects import AskModel, Deliver, Effect, RunTool
+from agentrun.core.effects import AskModel, Deliver, Effect, Returned, RunTool
 from agentrun.core.facts import Fact, Record
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_gates import Answer
-from agentrun.core.messages import Content, Reply
+from agentrun.core.messages import Reply
 from agentrun.core.outcome import Question
 from agentrun.wire import HttpCall, HttpReply
 
@@ -52,14 +52,6 @@ class Provider(Protocol):
 
     async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply | Fault:
         """The whole reply. `delta` hears pieces of its text as they arrive."""
-
-
-class Returned(Struct, frozen=True):
-    """What a tool gave."""
-
-    parts: tuple[Content, ...] = ()
-    fault: Fault | None = None
-    """`tool.execution`: the model reads the parts. `tool.fatal`, `tool.aborted`, `tool.drift`: the run ends."""
 
 
 class Executor(Protocol):

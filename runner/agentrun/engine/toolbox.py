@@ -13,13 +13,13 @@ from copy import deepcopy
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
-from agentrun.core.effects import RunChild, RunTool
+from agentrun.core.effects import Returned, RunChild, RunTool
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.messages import Content, Text, words
 from agentrun.core.results import clipped
 from agentrun.engine.attempt import Late, Raised, attempt, is_sound
-from agentrun.engine.ports import Blobs, Returned
+from agentrun.engine.ports import Blobs
 from agentrun.engine.world import World, executor_of
 from agentrun.errors import AgentrunError
 

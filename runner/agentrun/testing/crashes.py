@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from agentrun.compiler.fingerprint import PackageFile
 from agentrun.core.audit import audit
-from agentrun.core.effects import AskModel, Deliver, RunTool
+from agentrun.core.effects import AskModel, Deliver, Returned, RunTool
 from agentrun.core.facts import ModelAsked, ModelFailed, ModelReplied, Record, RunStopped, kind_of
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import CallSettled, ToolStarted
@@ -29,7 +29,7 @@ from agentrun.engine.api import AnyPackage, package_of, providers_of
 from agentrun.engine.clock import StepClock
 from agentrun.engine.handle import How
 from agentrun.engine.memory import MemoryJournals
-from agentrun.engine.ports import Executor, Hook, Provider, Returned, SinkPort
+from agentrun.engine.ports import Executor, Hook, Provider, SinkPort
 from agentrun.errors import AgentrunError
 from agentrun.journal.lines import read
 from agentrun.testing.journals import Crash, CrashingJournals

@@ -14,10 +14,10 @@ from typing import Any
 from msgspec import Struct
 
 from agentrun.canon import compact
-from agentrun.core.effects import RunTool
+from agentrun.core.effects import Returned, RunTool
 from agentrun.core.facts_base import Fault
 from agentrun.core.messages import Text
-from agentrun.engine.ports import Clock, Returned
+from agentrun.engine.ports import Clock
 
 
 class StubCall(Struct, frozen=True):
