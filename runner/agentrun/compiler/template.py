@@ -18,10 +18,21 @@ from agentrun.compiler.template_language.fault import Fault
 from agentrun.compiler.template_language.grammar import read
 from agentrun.compiler.template_language.meter import Bounds, Json, Stop
 from agentrun.compiler.template_language.names import Names
+from agentrun.compiler.template_language.origin import Line, lines_of
 from agentrun.compiler.template_language.renderer import Renderer
 from agentrun.compiler.template_language.source import is_template
 
-__all__ = ["Fault", "Json", "TemplateStopped", "check", "is_template", "referenced", "render"]
+__all__ = [
+    "Fault",
+    "Json",
+    "Line",
+    "TemplateStopped",
+    "check",
+    "is_template",
+    "referenced",
+    "render",
+    "rendered_lines",
+]
 
 _BOUNDS = Bounds()
 # The grammar keeps a template far from Python's limit; this is for a caller that is deep in calls of its own.
@@ -70,7 +81,18 @@ def render(source: str, values: Mapping[str, Json]) -> str:
     return _render(source, values, _BOUNDS)
 
 
+def rendered_lines(source: str, values: Mapping[str, Json]) -> list[Line]:
+    """The lines of that text, each with the lines of the template that it came from."""
+    renderer = Renderer(values, _BOUNDS)
+    return lines_of(_run(source, renderer)[0], renderer.pieces())
+
+
 def _render(source: str, values: Mapping[str, Json], bounds: Bounds) -> str:
+    return _run(source, Renderer(values, bounds))[1]
+
+
+def _run(source: str, renderer: Renderer) -> tuple[str, str]:
+    """The template as it was read, and its text."""
     try:
         reading = read(source)
     except RecursionError:
@@ -78,9 +100,8 @@ def _render(source: str, values: Mapping[str, Json], bounds: Bounds) -> str:
     if reading.tree is None or reading.faults:
         fault = reading.faults.sorted()[0]
         raise TemplateStopped(fault.message, fault.line, fault.column)
-    renderer = Renderer(values, bounds)
     try:
-        return renderer.text(reading.tree)
+        return reading.source, renderer.text(reading.tree)
     except Stop as stop:
         raise TemplateStopped(str(stop), *reading.faults.place(renderer.at)) from None
     except RecursionError:

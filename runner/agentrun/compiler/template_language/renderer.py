@@ -8,7 +8,7 @@ Rule 4  What stands in a literal is a scalar: lists of lists of lists, each shar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from jinja2 import nodes
@@ -51,11 +51,17 @@ class Renderer:
         self._meter = Meter(bounds)
         self._scopes: list[dict[str, Json]] = [dict(values)]
         self._output: list[str] = []
+        self._printed: list[nodes.Expr] = []
+        """What gave each piece of the output."""
         self._room = bounds.output
 
     def text(self, tree: nodes.Template) -> str:
         self._body(tree.body)
         return "".join(self._output)
+
+    def pieces(self) -> Iterator[tuple[str, nodes.Expr]]:
+        """The output in its pieces, each with the node that gave it."""
+        return zip(self._output, self._printed, strict=True)
 
     def _body(self, statements: list[nodes.Node]) -> None:
         for statement in statements:
@@ -84,6 +90,7 @@ class Renderer:
             if self._room < 0:
                 raise Stop(f"the text grows over {self._meter.bounds.output} bytes")
             self._output.append(piece)
+            self._printed.append(part)
 
     def _choose(self, node: nodes.If) -> None:
         for branch in (node, *node.elif_):

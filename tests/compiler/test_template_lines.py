@@ -1,0 +1,161 @@
+"""Which line of a template each line of a text came from.
+
+Here every text says where it stands: `<7>` is written on line 7 of its template, as text or inside an expression. So a
+rendered line tells by itself what its origin must be.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.compiler.template import Json, Line, TemplateStopped, render, rendered_lines
+
+from .test_template import OURS, SAME_AS_JINJA, VALUES
+
+PROMPTS = Path(__file__).parents[2] / "specs" / "prompts"
+
+
+def misplaced(lines: list[Line]) -> list[tuple[str, int]]:
+    """The marks whose line is not the one that is told, each with what is told."""
+    return [
+        (mark[0], line.origin(mark.start()))
+        for line in lines
+        for mark in re.finditer(r"<(\d+)>", line.text)
+        if line.origin(mark.start()) != int(mark[1])
+    ]
+
+
+def told(source: str, values: dict[str, Json] | None = None) -> list[tuple[str, int]]:
+    return [(line.text, line.origin()) for line in rendered_lines(source, values or VALUES)]
+
+
+TEMPLATES: dict[str, list[tuple[str, int]]] = {
+    "": [("", 1)],
+    "a": [("a", 1)],
+    "a\n": [("a", 1), ("", 2)],
+    "a\n\nb": [("a", 1), ("", 2), ("b", 3)],
+    "a\r\nb\rc": [("a", 1), ("b", 2), ("c", 3)],
+    "a\n{{ lines }}\nb": [("a", 1), ("one", 2), ("", 2), ("  two", 2), ("b", 3)],
+    "{{ lines }}.": [("one", 1), ("", 1), ("  two.", 1)],
+    "a\n{% if yes %}\nb\n{% endif %}\nc": [("a", 1), ("b", 3), ("c", 5)],
+    "a\n{% if no %}\nb\n{% else %}\nc\n{% endif %}\n": [("a", 1), ("c", 5), ("", 6)],
+    "{% for n in numbers %}\n- {{ n }}\n{% endfor %}\nz": [("- 3", 2), ("- 1", 2), ("- 2", 2), ("- 1", 2), ("z", 4)],
+    "{# one\ntwo #}\nb\n{% raw %}\n{{ c }}\n{% endraw %}\nd": [("b", 3), ("", 4), ("{{ c }}", 5), ("d", 7)],
+    "a\n\n{%- if yes %}\nb\n{%- endif %}\n\nc": [("ab", 1), ("c", 7)],
+    "{{ name\n  |upper }}": [("ADA", 1)],
+    "{{\n  'x'\n  ~ name }}!": [("xAda!", 2)],
+    "{{ '' }}\nb": [("", 1), ("b", 2)],
+    "a\n{{ '' }}": [("a", 1), ("", 2)],
+}
+
+
+@pytest.mark.parametrize("source", TEMPLATES)
+def test_origins(source: str) -> None:
+    assert told(source) == TEMPLATES[source]
+
+
+def test_a_line_of_several_lines() -> None:
+    (line,) = rendered_lines("Region:\n{%- if yes %} EU\n{%- else %} US\n{%- endif %}!", VALUES)
+    assert line == Line("Region: EU!", ((0, 1), (7, 2), (10, 4)))
+    assert [line.origin(column) for column in (0, 6, 7, 9, 10, 99)] == [1, 1, 2, 2, 4, 4]
+
+
+@pytest.mark.parametrize("source", [*SAME_AS_JINJA, *OURS])
+def test_the_text_is_the_rendered_one(source: str) -> None:
+    lines = rendered_lines(source, VALUES)
+    assert "\n".join(line.text for line in lines) == render(source, VALUES)
+    assert all(1 <= at <= source.count("\n") + source.count("\r") + 1 for line in lines for _, at in line.parts)
+
+
+def test_stops_like_render() -> None:
+    with pytest.raises(TemplateStopped) as stopped:
+        rendered_lines("a\n{{ missing }}", VALUES)
+    assert stopped.value.line == 2
+
+
+VALUES_OF = {
+    "support.md.j2": [{"order_id": "1042", "region": region} for region in ("eu", "us")],
+    "triage.md.j2": [{"product": "Lamps", "topics": topics} for topics in ([], ["a"], ["a", "b", "c"])],
+    "tone.md": [{}],
+}
+
+
+@pytest.mark.parametrize("path", sorted(PROMPTS.iterdir()), ids=lambda path: path.name)
+def test_examples(path: Path) -> None:
+    """Words that stand on one line of the template are said to come from it."""
+    source = path.read_text(encoding="utf-8")
+    written = source.split("\n")
+    for values in VALUES_OF[path.name]:
+        lines = rendered_lines(source, values)  # type: ignore[arg-type]  # texts are JSON
+        assert "\n".join(line.text for line in lines) == render(source, values)  # type: ignore[arg-type]
+        for line in lines:
+            for column, at in line.parts:
+                words = line.text[column : column + 12]
+                assert written[at - 1].find(words) >= 0 or "{{" in written[at - 1]
+
+
+# --- generated templates
+
+SPACES = st.sampled_from(["", " ", "  ", "\n", "\n\n", " \n "])
+OPEN, CLOSE = st.sampled_from(["{%", "{%-", "{%+"]), st.sampled_from(["%}", "-%}"])
+
+
+@st.composite
+def tags(draw: st.DrawFn, words: str) -> str:
+    return f"{draw(OPEN)} {words} {draw(CLOSE)}"
+
+
+@st.composite
+def bodies(draw: st.DrawFn, depth: int = 2) -> str:
+    kinds = ["text", "value", "lines", "comment", "wide"] + (["if", "for"] if depth else [])
+    parts = []
+    for kind in draw(st.lists(st.sampled_from(kinds), max_size=5)):
+        inner = draw(bodies(depth - 1)) if kind in ("if", "for") else ""
+        match kind:
+            case "if":
+                test, other = draw(st.sampled_from(["yes", "no"])), draw(bodies(depth - 1))
+                parts += [draw(tags(f"if {test}")), inner, draw(tags("else")), other, draw(tags("endif"))]
+            case "for":
+                parts += [draw(tags("for i in range(2)")), inner, draw(tags("endfor"))]
+            case "comment":
+                parts.append("{# a" + draw(SPACES) + "#}")
+            case "value":
+                parts.append(draw(st.sampled_from(["{{ '@' }}", "{{- '@' -}}"])))
+            case "wide":
+                parts.append("{{ '@'\n | trim\n }}")
+            case "lines":
+                parts.append("{{ '@\\n@\\n' }}")
+            case _:
+                parts.append("@")
+        parts.append(draw(SPACES))
+    return "".join(parts)
+
+
+def marked(source: str) -> str:
+    """Every `@` as the number of the line that it stands on."""
+    return "\n".join(line.replace("@", f"<{n}>") for n, line in enumerate(source.split("\n"), 1))
+
+
+@given(bodies().map(marked))
+def test_generated(source: str) -> None:
+    lines = rendered_lines(source, VALUES)
+    assert "\n".join(line.text for line in lines) == render(source, VALUES)
+    assert misplaced(lines) == []
+
+
+def test_the_generator_reaches_far() -> None:
+    """A generator of nothing but plain text would pass with the number of the rendered line."""
+    source = marked("@\n{% if no %}\n@\n{% else %}\n@\n{% endif %}\n@")
+    wrong = [Line(line.text, ((0, n),)) for n, line in enumerate(rendered_lines(source, VALUES), 1)]
+    assert misplaced(wrong) == [("<5>", 2), ("<7>", 3)]
+
+
+def test_a_planted_shift_is_found() -> None:
+    source = marked("@{{ '@' }}\n@")
+    shifted = [
+        Line(line.text, tuple((column, at + 1) for column, at in line.parts)) for line in rendered_lines(source, VALUES)
+    ]
+    assert len(misplaced(shifted)) == 3
