@@ -1,0 +1,149 @@
+"""The modules of Python tools: found by path, held to their pins, imported under their own names.
+
+Rule 1  A module is found as the compiler finds it. Nothing is imported before its source was compared with the pin.
+Rule 2  What was compared is what runs: neither old bytecode nor a file that changes in between is used instead. Only a
+        module that the program itself, or another module, has imported already is taken as it is.
+Rule 3  Where its name means something else in this process (another file, another folder for its package), it is
+        refused: the function of another file never runs.
+Rule 4  The import roots stand first on `sys.path`, so that a module finds its neighbours.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module, invalidate_caches
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import find_spec, spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from agentrun.canon import text_hash
+from agentrun.compiler.signatures import Refused, module_source
+from agentrun.core.package_tools import PythonTool
+from agentrun.errors import ToolError
+from agentrun.spec.files import Project
+from agentrun.spec.problems import Source, quoted
+
+AGAIN = "compile the spec again, and read what changed"
+
+
+class ImportFailed(Exception):
+    """A module raised while it was imported."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(type(error)))
+        self.error = error
+
+
+class _PinnedLoader(SourceFileLoader):
+    """Loads a module from the text that was compared with its pin."""
+
+    def __init__(self, module: str, source: Source) -> None:
+        super().__init__(module, str(source.path))
+        self.source = source
+        self.pin = text_hash(source.text)
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002  # Python's signature
+        return self.source_to_code(self.source.text, self.path)
+
+
+class _PinnedFinder:
+    """Finds the modules that were compared with their pins. Python's own locks keep imports at once in order."""
+
+    def __init__(self) -> None:
+        self.loaders: dict[str, _PinnedLoader] = {}
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002  # Python's signature
+        loader = self.loaders.get(name)
+        return None if loader is None else spec_from_file_location(name, loader.path, loader=loader)
+
+
+_finder = _PinnedFinder()
+"""There is one `sys.modules`, so there is one of these."""
+
+
+def function_of(roots: Sequence[Path], name: str, tool: PythonTool) -> Callable[..., Any]:
+    """The function of a tool. Raises `ToolError` when it is not the one that was pinned, `ImportFailed`."""
+    source = _found(roots, tool.module)
+    found = None if source is None else text_hash(source.text)
+    if source is None or found != tool.source:
+        what = "is not in this project any more" if source is None else "is not the one that was compiled"
+        raise _drift(name, tool, found, f"the module {quoted(tool.module)} {what}", AGAIN)
+    _put_first(roots)
+    _refuse_other_packages(name, tool, source)
+    module = _imported(tool.module, source)
+    if os.path.realpath(getattr(module, "__file__", None) or "") != str(source.path):
+        raise _taken(name, tool, tool.module)
+    loader = getattr(module, "__loader__", None)
+    if isinstance(loader, _PinnedLoader) and loader.pin != tool.source:
+        message = f"this process has imported the module {quoted(tool.module)} as it was before it changed"
+        raise _drift(name, tool, loader.pin, message, "start a new process")
+    function: Callable[..., Any] | None = getattr(module, tool.function, None)
+    if function is None or not callable(function):
+        message = f"the module {quoted(tool.module)} has no function {quoted(tool.function)} once it is imported"
+        raise ToolError("tool.execution", message, fields={"tool": name})
+    return function
+
+
+def _found(roots: Sequence[Path], module: str) -> Source | None:
+    for root in roots:
+        try:
+            return module_source(Project(root), module)
+        except Refused as refused:
+            if refused.code != "spec.python":  # it is there and not read; the compiler looks no further either
+                return None
+    return None
+
+
+def _put_first(roots: Sequence[Path]) -> None:
+    for root in reversed(roots):
+        if str(root) not in sys.path:
+            sys.path.insert(0, str(root))
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+
+
+def _refuse_other_packages(name: str, tool: PythonTool, source: Source) -> None:
+    """Each package that the module is in must have the module's own folder."""
+    parts = tool.module.split(".")
+    folder = source.path.parent.parent if source.path.name == "__init__.py" else source.path.parent
+    folders = (folder, *folder.parents)
+    invalidate_caches()  # a folder may be newer than what Python remembers of it
+    for length in range(1, len(parts)):
+        package = ".".join(parts[:length])
+        if str(folders[len(parts) - 1 - length]) not in map(os.path.realpath, _folders(package)):
+            raise _taken(name, tool, package)
+
+
+def _folders(package: str) -> Iterable[str]:
+    """Where Python looks for the modules of a package. This imports the packages above it, which were looked at."""
+    imported = sys.modules.get(package)
+    if imported is not None:
+        return list(getattr(imported, "__path__", ()))
+    try:
+        spec = find_spec(package)
+    except BaseException as error:  # noqa: BLE001  # a package may do anything when it is imported
+        raise ImportFailed(error) from None
+    return (spec and spec.submodule_search_locations) or ()
+
+
+def _imported(module: str, source: Source) -> ModuleType:
+    if module not in sys.modules:
+        _finder.loaders[module] = _PinnedLoader(module, source)
+    try:
+        return import_module(module)
+    except BaseException as error:  # noqa: BLE001  # and so may a module, such as call sys.exit
+        raise ImportFailed(error) from None
+
+
+def _taken(name: str, tool: PythonTool, module: str) -> ToolError:
+    message = f"{quoted(module)} is another module in this process, so {quoted(tool.module)} cannot be imported"
+    return _drift(name, tool, None, message, "give the module or its folder a name that nothing else has")
+
+
+def _drift(name: str, tool: PythonTool, found: str | None, message: str, hint: str) -> ToolError:
+    fields = {"tool": name, "pinned": tool.source, "found": found}
+    return ToolError("tool.drift", message, hint=hint, fields=fields)

@@ -1,0 +1,97 @@
+"""What functions print, kept away from the output of the process: that is for the answer.
+
+Rule 1  What is written inside `kept()`, to standard output or standard error, in the thread or task or any that gets
+        its context, is kept there: no more than 64 KiB of it, and no half of a word that may be a credential.
+Rule 2  Everybody else writes where they always did, also at the same moment.
+Rule 3  What is written after the end, by a function that nobody waits for any more, is dropped.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TextIO
+
+from agentrun.secret import mask
+
+MOST_BYTES = 64 * 1024
+MORE = "[… more was printed than is kept …]\n"
+
+
+class Printed(io.RawIOBase):
+    """What is written to a stream, up to a limit. It takes bytes; `stream` takes text."""
+
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        super().__init__()
+        self._most = most
+        self._kept = bytearray()
+        self._over = False
+        raw: Any = self  # a stream without a buffer, as Python's own is with -u; the types do not know of those
+        self.stream: TextIO = io.TextIOWrapper(
+            raw, encoding="utf-8", errors="backslashreplace", newline="", write_through=True
+        )
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        room = max(self._most - len(self._kept), 0)
+        self._kept += view[:room]
+        self._over = self._over or len(view) > room
+        return len(view)
+
+    @property
+    def text(self) -> str:
+        """What was written, without secrets."""
+        text = self._kept.decode("utf-8", "replace")
+        if not self._over:
+            return mask(text)
+        whole = text[: -len(text.split()[-1])] if text and not text[-1].isspace() else text
+        return mask(whole) + ("" if whole.endswith("\n") or not whole else "\n") + MORE
+
+    def end(self) -> str:
+        """What was written until now; the rest is dropped."""
+        text = self.text
+        self._most = 0
+        return text
+
+
+_here: ContextVar[Printed | None] = ContextVar("printed", default=None)
+
+
+class _Switch:
+    """A stream in the place of `sys.stdout` or `sys.stderr`: inside `kept()` another one than outside."""
+
+    def __init__(self, outside: Any) -> None:
+        self._outside = Printed(0).stream if outside is None else outside  # a program without a console has None
+
+    def _stream(self) -> Any:
+        printed = _here.get()
+        return self._outside if printed is None else printed.stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream(), name)
+
+    def __enter__(self) -> Any:
+        return self._stream().__enter__()
+
+    def __exit__(self, *failure: object) -> Any:
+        return self._stream().__exit__(*failure)
+
+
+@contextmanager
+def kept() -> Iterator[Printed]:
+    """Keep what is written from here on."""
+    for name in ("stdout", "stderr"):
+        if not isinstance(getattr(sys, name), _Switch):  # again when somebody put another stream there
+            setattr(sys, name, _Switch(getattr(sys, name)))
+    printed = Printed()
+    token = _here.set(printed)
+    try:
+        yield printed
+    finally:
+        _here.reset(token)
