@@ -41,7 +41,7 @@ class Printed(io.RawIOBase):
         view = memoryview(data).cast("B")
         room = max(self._most - len(self._kept), 0)
         self._kept += view[:room]
-        self._over = self._over or len(view) > room
+        self._over = self._over or (len(view) > room and self._most > 0)
         return len(view)
 
     @property

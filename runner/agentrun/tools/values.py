@@ -50,5 +50,5 @@ def _written(value: object) -> str:
 
 def _plainer(value: Any) -> Any:
     """The fields of a model of pydantic, or of what dumps itself as those do."""
-    dump = getattr(value, "model_dump", None)
+    dump = None if isinstance(value, type) else getattr(value, "model_dump", None)
     return dump() if callable(dump) else enc_hook(value)

@@ -1,0 +1,195 @@
+"""What is printed inside and outside."""
+
+import asyncio
+import io
+import logging
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from threading import Barrier
+from typing import Any, TextIO
+
+import click
+import pytest
+import rich.console
+
+from agentrun.tools.printed import MORE, MOST_BYTES, Printed, kept
+
+from .desks import unchanged
+
+KEY = "sk-ant-" + "a1B2c3D4" * 4  # made up
+
+
+def apart(test: Callable[[list[TextIO]], None]) -> Callable[[], None]:
+    """A test with standard streams of its own. No fixture: pytest puts back its own ones before the test begins."""
+
+    def tested() -> None:
+        with unchanged():
+            streams: list[TextIO] = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2)]
+            sys.stdout, sys.stderr = streams
+            test(streams)
+
+    return tested
+
+
+def read(stream: Any) -> str:
+    stream.flush()
+    return bytes(stream.buffer.getvalue()).decode()
+
+
+@apart
+def test_inside_and_outside(outside: list[TextIO]) -> None:
+    sys.stdout.write("before ")
+    with kept() as printed:
+        sys.stdout.write("one ")
+        sys.stderr.write("two ")
+        sys.stdout.buffer.write(b"three")
+        sys.stdout.writelines([" ", "four"])
+        sys.stdout.flush()
+        assert not sys.stdout.isatty()
+    sys.stdout.write("after")
+    sys.stderr.write("problem")
+    assert printed.end() == "one two three four"
+    assert [read(stream) for stream in outside] == ["before after", "problem"]
+
+
+@apart
+def test_streams_are_replaced_once(outside: list[TextIO]) -> None:
+    with kept():
+        first = sys.stdout
+    with kept():
+        assert sys.stdout is first
+    sys.stdout = io.StringIO()
+    with kept() as printed:  # somebody else put a stream there: what is written inside is kept all the same
+        sys.stdout.write("inside")
+    assert printed.text == "inside"
+    assert (first.encoding, first.buffer) == (outside[0].encoding, outside[0].buffer)
+
+
+@apart
+def test_nothing_is_heard_after_the_end(outside: list[TextIO]) -> None:
+    with kept() as printed:
+        sys.stdout.write("in time")
+        context = copy_context()
+        assert printed.end() == "in time"
+    context.run(lambda: sys.stdout.write("late"))
+    assert printed.text == "in time"
+    assert read(outside[0]) == ""
+
+
+@apart
+def test_many_at_once(outside: list[TextIO]) -> None:
+    barrier = Barrier(8)
+
+    def work(number: int) -> str:
+        with kept() as printed:
+            barrier.wait()
+            for _ in range(200):
+                sys.stdout.write(str(number))
+            return printed.text
+
+    def main() -> None:
+        for _ in range(200):
+            sys.stdout.write(".")
+
+    with kept():
+        pass
+    with ThreadPoolExecutor(8) as pool:
+        texts = [pool.submit(work, number) for number in range(8)]
+        main()
+    assert [text.result() for text in texts] == [str(number) * 200 for number in range(8)]
+    assert read(outside[0]) == "." * 200
+
+
+@apart
+def test_tasks(outside: list[TextIO]) -> None:
+    async def work(number: int) -> str:
+        with kept() as printed:
+            for _ in range(20):
+                sys.stdout.write(str(number))
+                await asyncio.sleep(0)
+            return printed.text
+
+    async def main() -> list[str]:
+        return await asyncio.gather(*(work(number) for number in range(5)))
+
+    assert asyncio.run(main()) == [str(number) * 20 for number in range(5)]
+    assert read(outside[0]) == ""
+
+
+@apart
+def test_without_a_console(outside: list[TextIO]) -> None:
+    sys.stdout = sys.stderr = None  # type: ignore[assignment]  # as in a program without a console
+    with kept() as printed:
+        sys.stdout.write("inside")
+    sys.stdout.write("outside")
+    sys.stdout.flush()
+    click.echo("nobody sees it")
+    assert printed.text == "inside"
+
+
+@apart
+def test_click_rich_and_logging_outside(outside: list[TextIO]) -> None:
+    log = logging.StreamHandler(sys.stderr)
+    with kept() as printed:
+        click.echo("click inside")
+        handler = logging.StreamHandler()  # holds on to the stream for good
+        rich.console.Console().print("[b]rich inside[/b]")
+    click.echo("click")
+    click.echo("wrong", err=True)
+    rich.console.Console().print("[b]rich[/b]")
+    record = logging.LogRecord("a", logging.ERROR, "a.py", 1, "logged", (), None)
+    handler.emit(record)
+    log.emit(record)
+    with kept() as later:
+        handler.emit(record)
+    assert printed.text == "click inside\nrich inside\n"
+    assert later.text == "logged\n"
+    assert [read(stream) for stream in outside] == ["click\nrich\n", "wrong\nlogged\nlogged\n"]
+
+
+@apart
+def test_closed_inside(outside: list[TextIO]) -> None:
+    with kept() as printed:
+        with sys.stdout as stream:
+            stream.write("x")
+        with pytest.raises(ValueError, match="closed"):
+            sys.stdout.write("y")
+    assert printed.end() == "x"
+    sys.stdout.write("still open")
+    assert read(outside[0]) == "still open"
+
+
+def test_limit() -> None:
+    printed = Printed()
+    printed.stream.write("a\n" * (MOST_BYTES // 2))
+    assert printed.text == "a\n" * (MOST_BYTES // 2)
+    printed.stream.write("a")
+    assert printed.text == "a\n" * (MOST_BYTES // 2) + MORE
+
+
+@pytest.mark.parametrize("shift", range(0, len(KEY) + 2, 3))
+def test_secrets(shift: int) -> None:
+    """Also one that the limit cuts in two."""
+    printed = Printed()
+    printed.stream.write(f"{KEY} ")
+    printed.stream.write("a " * ((MOST_BYTES - 2 * len(KEY)) // 2))
+    printed.stream.write("b" * (shift % 2) + " " * shift)
+    printed.stream.write(f"{KEY} {KEY} {KEY}")
+    assert printed.text.startswith("*** a a")
+    assert printed.text.endswith(MORE)
+    assert "sk-ant-" not in printed.text
+
+
+def test_one_long_word() -> None:
+    printed = Printed()
+    printed.stream.write("x" * (MOST_BYTES + 1))
+    assert printed.text == MORE
+
+
+def test_what_is_no_text() -> None:
+    printed = Printed()
+    printed.stream.write("a\ud800b")
+    printed.write(b"\xff\n")
+    assert printed.text == "a\\ud800b\ufffd\n"
