@@ -1,88 +1,267 @@
-"""Why a request is on no tape, in words: the nearest recording, and the first thing that differs.
+"""Why a request is not on the tape, in words: the nearest recording, what differs in meaning, why, and what to do.
 
-Rule 1  Only on a miss, so it may take its time; it still looks at a bounded number of recordings.
-Rule 2  Values are shown cut, from just before the first difference, with what may be a secret masked.
+Rule 1  Only on a miss, so it may take its time; but it is bounded, however long the tape and large the bodies are.
+Rule 2  A recording is nearest that is for the same address, then one of the same kind; then the fewest differences
+        count, then the order. A tool call is never compared with a request to a model.
+Rule 3  Two requests that mean the same are compared path by path: there is always a difference to tell.
+Rule 4  What may be a secret is masked in everything that is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
+from agentrun.cassette.asked import Asked, asked
+from agentrun.cassette.cause import likely
+from agentrun.cassette.difference import Difference, Kind, capped, distance, of_history, of_settings, of_tools
+from agentrun.cassette.here import Here, Template
 from agentrun.cassette.match import json_of
+from agentrun.cassette.prompt import of_prompt
 from agentrun.cassette.tape import Interaction
+from agentrun.cassette.values import NO_JSON, changes, differences
 from agentrun.secret import mask
+from agentrun.spec.problems import visible
 from agentrun.wire import HttpCall
 
+__all__ = ["Difference", "Explanation", "Here", "Template", "differences", "explain", "nearest"]
+
 MAX_CANDIDATES = 50
-MAX_SHOWN = 60
-_BEFORE = 15
+_MAX_COUNTED = 100
+_MAX_WORDS = 400
+HEAD = "the cassette has no reply to this request"
+AGAIN = "it was recorded, but not this many times"
+ALL_PLAYED = "every recorded interaction was played already"
+
+# Of what is not HTTP: what differs, how it is named before a path, and what is not there.
+_FORMS: dict[str, tuple[Kind, str, str]] = {
+    "tool": ("argument", "the call of {}: ", "call of {}"),
+    "approval": ("question", "the question about {} changed: ", "question about {}"),
+    "hook": ("question", "the question to the hook {} changed: ", "question to the hook {}"),
+    "sink": ("delivery", "the delivery to {} changed: ", "delivery to {}"),
+}
+
+
+class Explanation(Struct, frozen=True):
+    """The story of a miss."""
+
+    nearest: int | None
+    """The number, from 1, of the recorded interaction that is most like the request."""
+    line: int
+    """Where it stands in its file. 0: there is none, or that is not known."""
+    differences: tuple[Difference, ...]
+    """At least one."""
+    cause: str | None
+    accept: str | None
+    """The command that records this anew."""
+    path: str = ""
+    """Which run asked, as in a recording."""
+
+    def message(self) -> str:
+        """One sentence."""
+        return f"{HEAD}: {self.differences[0].sentence()}"
+
+    def fields(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "nearest": self.nearest,
+            "line": self.line,
+            "difference": self.differences[0].sentence(),
+            "differences": [difference.fields() for difference in self.differences],
+            "cause": self.cause,
+            "accept": self.accept,
+        }
+
+    def lines(self) -> list[str]:
+        """The whole story for a terminal."""
+        who = f" of the sub-agent of call {visible(self.path)}" if self.path else ""
+        where = f", on line {self.line} of the cassette" if self.line else ""
+        near = "" if self.nearest is None else f"; the nearest is interaction {self.nearest}{where}"
+        return [
+            HEAD + who + near,
+            *(line for difference in self.differences for line in _told(difference)),
+            *([f"likely cause: {visible(self.cause)}"] if self.cause else []),
+            *([f"to accept it: {visible(self.accept)}"] if self.accept else []),
+        ]
+
+
+def explain(
+    call: HttpCall,
+    candidates: Sequence[tuple[int, Interaction]],
+    metadata: Mapping[str, Any],
+    here: Here | None,
+    *,
+    path: str = "",
+    played: bool = False,
+) -> Explanation:
+    """Why a request is on no tape.
+
+    `candidates`: the interactions that were not played yet, of the run that asks, in order. `played`: the request is
+    on the tape, but was played already. The metadata tells of the run itself, so a sub-agent's lines have no reason.
+    """
+    first = candidates[0][0] if candidates else None
+    if played or not candidates:
+        found = (Difference("absent", "", AGAIN if played else ALL_PLAYED),)
+        return _explained(None, 0, found, first, None, here, path)
+    if path:
+        metadata = {key: value for key, value in metadata.items() if key == "sections"}
+    now = asked(call)
+    best = _nearest(call, now, candidates)
+    if best is None:
+        cause = likely(metadata, here, ())
+        return _explained(None, 0, (Difference("absent", "", _absent(call, now)),), first, cause, here, path)
+    number, interaction = best
+    was = asked(interaction.call) if now is not None else None
+    told = tuple(_differences(interaction.call, was, call, now, metadata, here))
+    cause = likely(metadata, here, {difference.kind for difference in told})
+    return _explained(number, interaction.line, told, number, cause, here, path)
 
 
 def nearest(call: HttpCall, candidates: Sequence[tuple[int, Interaction]]) -> tuple[int, str] | None:
-    """The number of the most similar candidate and its first difference. None without candidates.
+    """The number of the most similar candidate and its first difference. None without candidates."""
+    if not candidates:
+        return None
+    found = explain(call, candidates, {}, None)
+    return (found.nearest or candidates[0][0]), found.differences[0].sentence()
 
-    No candidate is equal to the request: it would have been played.
-    """
-    best: tuple[int, int, str] | None = None
-    for number, interaction in candidates[:MAX_CANDIDATES]:
-        found = list(differences(interaction.call, call))
-        if best is None or len(found) < best[0]:
-            best = len(found), number, found[0]
+
+def _explained(
+    number: int | None,
+    line: int,
+    told: tuple[Difference, ...],
+    since: int | None,
+    cause: str | None,
+    here: Here | None,
+    path: str,
+) -> Explanation:
+    accept = None
+    if here is not None and here.accept is not None:
+        what = "new" if since is None else "all" if since == 1 else f"from:{since}"
+        accept = f"{here.accept} --record {what}"
+    return Explanation(number, line, tuple(map(_tidy, told)), cause, accept, path)
+
+
+def _tidy(difference: Difference) -> Difference:
+    """Names and keys are data too: one may be a secret, or a megabyte long."""
+    place, words = mask(difference.place)[:_MAX_WORDS], mask(difference.words)
+    return replace(difference, place=place, words=words if len(words) <= _MAX_WORDS else words[:_MAX_WORDS] + "…")
+
+
+def _nearest(
+    call: HttpCall, now: Asked | None, candidates: Sequence[tuple[int, Interaction]]
+) -> tuple[int, Interaction] | None:
+    """The most similar candidate of the same kind."""
+    best: tuple[tuple[int, int], int, Interaction] | None = None
+    for number, interaction in _worth_a_look(call, candidates):
+        was = asked(interaction.call) if now is not None else None
+        far = _strangeness(call, now, interaction.call, was)
+        if far is None:
+            continue
+        count = _count(interaction.call, was, call, now)
+        if best is None or (far, count) < best[0]:
+            best = (far, count), number, interaction
     return best and best[1:]
 
 
-def differences(recorded: HttpCall, call: HttpCall) -> Iterator[str]:
-    """Everything in which a request differs from a recorded one."""
-    if recorded.method.upper() != call.method.upper():
-        yield f"the method is {call.method}, recorded was {recorded.method}"
-    if recorded.url != call.url:
-        yield _differ("the address", recorded.url, call.url)
+def _count(recorded: HttpCall, was: Asked | None, call: HttpCall, now: Asked | None) -> int:
     try:
-        was, now = json_of(recorded.body), json_of(call.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        if recorded.body != call.body:
-            yield "the body differs, and is not JSON"
+        if now is not None and was is not None:
+            return distance(was, now)
+        return sum(1 for _ in islice(differences(recorded, call), _MAX_COUNTED))
+    except RecursionError:  # a body as deep as can be read is too deep to be walked
+        return _MAX_COUNTED
+
+
+def _worth_a_look(call: HttpCall, candidates: Sequence[tuple[int, Interaction]]) -> Iterable[tuple[int, Interaction]]:
+    """At most so many, those for the same address first."""
+    same = [pair for pair in candidates if pair[1].call.url == call.url]
+    return (same or list(candidates))[:MAX_CANDIDATES]
+
+
+def _strangeness(call: HttpCall, now: Asked | None, recorded: HttpCall, was: Asked | None) -> int | None:
+    """0: the same address. None: not to be compared."""
+    if call.url == recorded.url:
+        return 0
+    if _form(call) or _form(recorded) or (now is None) != (asked(recorded) is None):
+        return None
+    if now is not None and was is not None:
+        return 1 if now.format == was.format else 3
+    return 1 if call.url.split("/")[:3] == recorded.url.split("/")[:3] else 2
+
+
+def _differences(
+    recorded: HttpCall,
+    was: Asked | None,
+    call: HttpCall,
+    now: Asked | None,
+    metadata: Mapping[str, Any],
+    here: Here | None,
+) -> list[Difference]:
+    try:
+        found = list(_of_models(was, now, metadata, here)) if was is not None and now is not None else []
+        if _form(call):
+            found = list(_of_form(recorded, call))
+        if not found:
+            plain = (Difference("request", "", words) for words in differences(recorded, call))
+            found = list(capped("request", plain, "differences"))
+    except RecursionError:
+        found = [Difference("request", "", "the body differs, and is nested too deeply to say where")]
+    return found or [Difference("request", "", "it differs in nothing that can be told")]
+
+
+def _of_models(was: Asked, now: Asked, metadata: Mapping[str, Any], here: Here | None) -> Iterator[Difference]:
+    templates = () if here is None else here.instructions
+    yield from of_prompt("instructions", was.instructions, now.instructions, templates, metadata, here)
+    start = 0
+    if was.messages and now.messages and was.messages[0].role == now.messages[0].role == "user":
+        one, two = was.messages[0].text, now.messages[0].text
+        if one is not None and two is not None:
+            start = 1
+            templates = () if here is None or here.input is None else (here.input,)
+            yield from of_prompt("input", one, two, templates, metadata, here)
+    yield from capped("tool", of_tools(was, now), "differences of tools")
+    yield from capped("setting", of_settings(was, now), "settings")
+    yield from of_history(was, now, start)
+
+
+def _of_form(recorded: HttpCall, call: HttpCall) -> Iterator[Difference]:
+    """What is not HTTP: the values by their paths."""
+    scheme, _, name = call.url.partition("://")
+    kind, label, _ = _FORMS[scheme]
+    try:
+        found = changes(json_of(recorded.body), json_of(call.body))
+        told = (Difference(kind, change.path, label.format(name) + change.words("it")) for change in found)
+        yield from capped(kind, told, "differences")
+    except NO_JSON:
         return
-    yield from _values("", was, now)
 
 
-def _values(path: str, was: Any, now: Any) -> Iterator[str]:
-    if isinstance(was, dict) and isinstance(now, dict):
-        for key in sorted(was.keys() | now.keys()):
-            place = f"{path}.{key}" if path else key
-            if key not in now:
-                yield f"{place} is missing, recorded was {_shown(was[key])}"
-            elif key not in was:
-                yield f"{place} is new: {_shown(now[key])}"
-            else:
-                yield from _values(place, was[key], now[key])
-    elif isinstance(was, list) and isinstance(now, list):
-        for index, (one, two) in enumerate(zip(was, now, strict=False)):
-            yield from _values(f"{path}[{index}]", one, two)
-        if len(was) != len(now):
-            yield f"{path or 'the body'} has {len(now)} items, recorded were {len(was)}"
-    elif was != now or isinstance(was, bool) != isinstance(now, bool):
-        yield _differ(path or "the body", was, now)
+def _form(call: HttpCall) -> bool:
+    return call.method.upper() == "CALL" and call.url.partition("://")[0] in _FORMS
 
 
-def _differ(place: str, was: Any, now: Any) -> str:
-    if isinstance(was, str) and isinstance(now, str):
-        was, now = mask(was), mask(now)
-        start = max(0, _common(was, now) - _BEFORE)
-        was, now = was[start:], now[start:]
-        lead = "…" if start else ""
-        return f"{place} is {_shown(now, lead)}, recorded was {_shown(was, lead)}"
-    return f"{place} is {_shown(now)}, recorded was {_shown(was)}"
+def _absent(call: HttpCall, now: Asked | None) -> str:
+    if _form(call):
+        scheme, _, name = call.url.partition("://")
+        return f"the tape holds no further {_FORMS[scheme][2].format(mask(name))}"
+    if now is not None:
+        return "the tape holds no further request to a model"
+    return f"the tape holds no further request like {call.method} {mask(call.url)[:200]}"
 
 
-def _common(one: str, two: str) -> int:
-    return next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
-
-
-def _shown(value: Any, lead: str = "") -> str:
-    text = mask(msgspec.json.encode(value).decode())
-    text = text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
-    return text[:1] + lead + text[1:] if lead else text
+def _told(difference: Difference) -> Iterator[str]:
+    """One difference in a few lines: prompts with both texts, one below the other."""
+    if difference.was is None and difference.now is None:
+        yield f"  {difference.sentence()}"
+        return
+    yield visible(f"  {difference.place}{difference.origin()}:")
+    for label, text in (("recorded:", difference.was), ("now:", difference.now)):
+        yield visible(f"    {label:<9} {'(nothing)' if text is None else text}").rstrip()
+    if difference.was == difference.now:
+        yield "    they differ in what may be a secret"
+    if difference.because:
+        yield visible(f"    because {difference.because}")

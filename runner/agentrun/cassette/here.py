@@ -1,0 +1,30 @@
+"""What is known about the run that asks, for the story of a miss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class Template(Struct, frozen=True):
+    """A template, and where it is written."""
+
+    shown: str
+    """Its file, as people see it: `specs/prompts/support.md.j2`."""
+    first_line: int
+    """The line of that file on which the template begins; 1 for a file of its own."""
+    source: str
+
+
+class Here(Struct, frozen=True):
+    """The run that asks."""
+
+    sections: dict[str, str] = {}
+    """The fingerprints of the sections of its package."""
+    params: dict[str, Any] = {}
+    """The values of all its params."""
+    instructions: tuple[Template, ...] = ()
+    input: Template | None = None
+    accept: str | None = None
+    """The command that runs this case: `agentrun specs/support.yaml --case default`."""

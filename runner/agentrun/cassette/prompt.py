@@ -1,0 +1,181 @@
+"""In what two prompts differ, line by line, from which line of a template each comes, and what changed it.
+
+Rule 1  The present templates are rendered again, with places, and with the recorded params. A line that these params
+        would bring back is due to them; any other is due to the template.
+Rule 2  Nothing is blamed without evidence: no recorded params, or a template whose fingerprint is the recorded one.
+Rule 3  A bounded number of characters and lines is compared, for difflib takes the cube of them at worst.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from agentrun.cassette.cause import changed_params, changed_sections, of_params, recorded_params
+from agentrun.cassette.difference import MAX_LISTED, Difference, Kind
+from agentrun.cassette.here import Here, Template
+from agentrun.cassette.shown import common, excerpts, masked_lines
+from agentrun.compiler.template import Line, TemplateStopped, rendered_lines
+
+MAX_TEXT = 1 << 20
+MAX_WINDOW = 200
+"""Lines, from the first that differs on, in which equal ones are looked for."""
+MAX_PARAMS = 8
+"""Params that are tried one by one."""
+
+
+class Placed(NamedTuple):
+    """A line of a prompt, and what gave it."""
+
+    text: str
+    template: Template | None = None
+    line: Line | None = None
+
+    def place(self, column: int) -> tuple[str | None, int | None]:
+        """File and line that gave the character at a column."""
+        if self.template is None or self.line is None:
+            return None, None
+        return self.template.shown, self.template.first_line + self.line.origin(column) - 1
+
+
+class Render(NamedTuple):
+    """A prompt as it is rendered with some values."""
+
+    lines: list[Placed]
+    counts: Counter[str]
+
+    def place_of(self, text: str) -> tuple[str | None, int | None]:
+        return next((line.place(0) for line in self.lines if line.text == text), (None, None))
+
+
+def of_prompt(
+    kind: Kind, was: str, now: str, templates: Sequence[Template], metadata: Mapping[str, Any], here: Here | None
+) -> Iterator[Difference]:
+    """The lines that differ, the first few of them with their origin and reason."""
+    if was == now:
+        return
+    name = "instructions" if kind == "instructions" else "message"
+    was, now = was[:MAX_TEXT], now[:MAX_TEXT]
+    one, two = was.split("\n"), now.split("\n")
+    pairs, cut = _pairs(one, two)
+    if not pairs:
+        yield Difference(kind, name, f"the {name} differ{'s' * (name == 'message')} far below the beginning")
+        return
+    origins = None if here is None else Origins(kind, templates, metadata, here, len(two))
+    shown = masked_lines(was), masked_lines(now)
+    for old, new in pairs[:MAX_LISTED]:
+        found = _difference(kind, name, old, new, shown, alone=len(one) == len(two) == 1)
+        yield found if origins is None else origins.explained(found, old, new, one, two)
+    if cut or len(pairs) > MAX_LISTED:
+        more = "more lines" if cut else f"{len(pairs) - MAX_LISTED} more line{'s' * (len(pairs) - MAX_LISTED > 1)}"
+        yield Difference(kind, name, f"and {more} of the {name}")
+
+
+class Origins:
+    """Where the lines of the present prompt come from, and what changed them."""
+
+    def __init__(
+        self, kind: Kind, templates: Sequence[Template], metadata: Mapping[str, Any], here: Here, length: int
+    ) -> None:
+        self._changed = changed_params(metadata, here)
+        sections = changed_sections(metadata, here)
+        self._knows = recorded_params(metadata) is not None or not here.params
+        self._blames_template = sections is None or kind in sections
+        recorded = {name: was for name, (was, _) in self._changed.items()}
+        present = rendered(templates, here.params)
+        # Other lines than were sent: a message that was given by hand, or a prompt that something else changed.
+        self._present = present if present and len(present.lines) == length else None
+        self._past = rendered(templates, here.params | recorded) if recorded else present
+        self._single: dict[str, Render] = {}
+        if self._present and len(recorded) <= MAX_PARAMS:
+            for name, value in recorded.items():
+                if again := rendered(templates, here.params | {name: value}):
+                    self._single[name] = again
+
+    def explained(
+        self, found: Difference, old: int | None, new: int | None, one: list[str], two: list[str]
+    ) -> Difference:
+        if self._present is None:
+            return found
+        was = None if old is None else one[old]
+        template, line = None, None
+        if new is not None:
+            column = 0 if was is None else common(was, two[new])
+            template, line = self._present.lines[new].place(column)
+        elif self._past is not None and was is not None:
+            template, line = self._past.place_of(was)
+        because = self._because(was, None if new is None else self._present.lines[new].text)
+        return Difference(
+            found.kind, found.place, found.words, found.was, found.now, found.line, template, line, because
+        )
+
+    def _because(self, was: str | None, now: str | None) -> str | None:
+        if self._past is None or not self._knows:
+            return None
+        names = [name for name, render in self._single.items() if self._brings_back(render, was, now)]
+        if not names and self._changed and self._brings_back(self._past, was, now):
+            names = list(self._changed)
+        by_template = not names or (was is not None and not self._past.counts[was])
+        words = [of_params({name: self._changed[name] for name in names})] if names else []
+        if by_template and self._blames_template:
+            words.append("the template changed" if not names else "so did the template")
+        return ", and ".join(words) or None
+
+    def _brings_back(self, render: Render, was: str | None, now: str | None) -> bool:
+        """Whether a render has less of the present line or more of the recorded one."""
+        present = self._present.counts if self._present else Counter[str]()
+        return (now is not None and present[now] > render.counts[now]) or (
+            was is not None and render.counts[was] > present[was]
+        )
+
+
+def rendered(templates: Sequence[Template], values: Mapping[str, Any]) -> Render | None:
+    """The templates as one prompt. None: there are none, or they cannot be rendered with these values."""
+    lines: list[Placed] = []
+    for template in templates:
+        try:
+            own = rendered_lines(template.source, values)
+        except TemplateStopped:
+            return None
+        lines += [*([Placed("")] if lines else []), *(Placed(line.text, template, line) for line in own)]
+    return Render(lines, Counter(line.text for line in lines)) if lines else None
+
+
+def _difference(
+    kind: Kind, name: str, old: int | None, new: int | None, shown: tuple[list[str], list[str]], *, alone: bool
+) -> Difference:
+    was = None if old is None else shown[0][old]
+    now = None if new is None else shown[1][new]
+    line = (old if new is None else new) or 0
+    place = name if alone else f"{name} line {line + 1}"
+    one, two = excerpts(was or "", now or "")
+    if old is None:
+        words = f'{place} is new: "{two}"'
+    elif new is None:
+        words = f'{name} line {line + 1} of the recording is gone: "{one}"'
+    elif was == now:
+        words = f"{place} differs in what may be a secret"
+    else:
+        words = f'{place} is "{two}", recorded was "{one}"'
+    return Difference(kind, place, words, None if old is None else one, None if new is None else two, line + 1)
+
+
+def _pairs(was: list[str], now: list[str]) -> tuple[list[tuple[int | None, int | None]], bool]:
+    """The lines that differ, old and new side by side, and whether there may be more of them."""
+    shortest = min(len(was), len(now))
+    start = next((n for n in range(shortest) if was[n] != now[n]), shortest)
+    end = next((n for n in range(shortest - start) if was[-1 - n] != now[-1 - n]), shortest - start)
+    one, two = was[start : len(was) - end], now[start : len(now) - end]
+    cut = max(len(one), len(two)) > MAX_WINDOW and min(len(one), len(two)) > 0
+    if cut:
+        one, two = one[:MAX_WINDOW], two[:MAX_WINDOW]
+    found: list[tuple[int | None, int | None]] = []
+    for tag, i, i_end, j, j_end in difflib.SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
+        if tag != "equal":
+            for n in range(max(i_end - i, j_end - j)):
+                old = start + i + n if i + n < i_end else None
+                new = start + j + n if j + n < j_end else None
+                found.append((old, new))
+    return found, cut
