@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+SCRIPTED = "agentrun-provider"
+"""What a scripted provider calls itself in its replies: a recording of it can say that no model was asked."""
+
 
 class HttpAuth(Struct, frozen=True):
     """Which credential a request carries, by name. Its value is added by whoever sends the request."""

@@ -8,7 +8,11 @@
         status: {code, message}
         headers: {name: [value]}
         body: {string}
-        agentrun: {start: 0, end: 812}                      milliseconds since recorded_at
+        agentrun: {start: 0, end: 812, …}                   what VCR has no place for, see below
+
+`response.agentrun` holds `start` and `end` (milliseconds since recorded_at), `chunks` (the sizes of the pieces in which
+the body came), `path` (the call whose sub-agent asked), `failure` (why there is no whole reply: what had come of it
+stands in the body) and `stopped` (it was given up before it was answered).
 
 Rule 1  Plain vcrpy reads what is written here, and what vcrpy writes is read here.
 Rule 2  A file that is not a cassette is an error with its line; it is never taken for an empty one.
@@ -18,6 +22,7 @@ Rule 4  Only headers of the allow-list are written.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -33,6 +38,8 @@ from agentrun.cassette.tape import Cassette, Interaction
 from agentrun.errors import CassetteError, StorageError
 
 MAX_BYTES = 64 * 1024 * 1024
+NO_REPLY = 599
+"""The status of an interaction without a reply: to a client that knows nothing of `agentrun` it is a failure too."""
 
 REQUEST_HEADERS = frozenset({"accept", "content-type"})
 RESPONSE_HEADERS = frozenset({"content-type", "date", "retry-after"})
@@ -80,6 +87,27 @@ def _damaged(path: Path, line: int, why: str) -> CassetteError:
     )
 
 
+def save(path: Path, text: str) -> None:
+    """Write a cassette: whole and on the disk, or not at all. Whoever calls holds a lock."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.new")  # one name: what a crash leaves is replaced next time
+        with temporary.open("wb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        place = {"path": "cassette", "errno": error.errno}
+        message = f"{path} cannot be written: {error.strerror}"
+        raise StorageError("storage.failed", message, fields=place) from error
+
+
 def dump(interactions: Iterable[Interaction], metadata: Mapping[str, Any]) -> str:
     """The text of a cassette file: block style, one value per line."""
     data: dict[str, Any] = {"version": 1}
@@ -99,8 +127,7 @@ def _written(interaction: Interaction) -> dict[str, Any]:
         "headers": _listed(reply.headers, RESPONSE_HEADERS),
         "body": {"string": _text(reply.body)},
     }
-    offsets = {"start": interaction.start, "end": interaction.end}
-    if ours := {key: value for key, value in offsets.items() if value is not None}:
+    if ours := _ours(interaction):
         response["agentrun"] = ours
     return {
         "request": {
@@ -113,7 +140,22 @@ def _written(interaction: Interaction) -> dict[str, Any]:
     }
 
 
+def _ours(interaction: Interaction) -> dict[str, Any]:
+    failure = interaction.failure
+    given = {
+        "path": interaction.path or None,
+        "start": interaction.start,
+        "end": interaction.end,
+        "chunks": _OneLine(interaction.chunks) if len(interaction.chunks) > 1 else None,
+        "failure": None if failure is None else msgspec.to_builtins(failure),
+        "stopped": interaction.stopped or None,
+    }
+    return {key: value for key, value in given.items() if value is not None}
+
+
 def _reason(status: int) -> str:
+    if status == NO_REPLY:
+        return "No Reply"
     return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
 
 
@@ -139,6 +181,10 @@ def _text(body: bytes) -> str | bytes:
         return body
 
 
+class _OneLine(list[int]):
+    """A list that is written on one line."""
+
+
 class _Dumper(yaml.SafeDumper):
     """Texts of several lines as lines. In pure Python: it writes the same with and without libyaml."""
 
@@ -151,4 +197,9 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
+def _represent_line(dumper: yaml.SafeDumper, items: _OneLine) -> yaml.SequenceNode:
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=True)
+
+
 _Dumper.add_representer(str, _represent_text)
+_Dumper.add_representer(_OneLine, _represent_line)

@@ -1,77 +1,133 @@
-"""Replays one cassette: a Sender that has nothing but the recording.
+"""Finds recorded interactions: all that a replay has of the world.
 
 Rule 1  There is no network in here to fall back to. What is not on the tape is a miss.
 Rule 2  Each interaction is played once. Equal requests are answered in recorded order.
-Rule 3  What was not played is reported at the end: a tape that is only half used no longer fits its agent.
+Rule 3  A request is looked for as it is, then without what is redacted, then, if the caller lets it, without its
+        volatile fields. The weakest way that was needed is the tier of the replay.
+Rule 4  What was not played is reported at the end: a tape that is only half used no longer fits its agent.
+Rule 5  Looking up takes the same time however long the tape is. Only a miss looks around.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
-from agentrun.cassette.explain import nearest
-from agentrun.cassette.match import Key, key_of
+from agentrun.cassette.explain import Here, explain
+from agentrun.cassette.match import TIERS, Key, Tier, as_sent, key_of, normalised, spelling_of
+from agentrun.cassette.redaction import Redaction
 from agentrun.cassette.tape import Cassette, Interaction
 from agentrun.errors import CassetteError
-from agentrun.wire import HttpCall, HttpReply
+from agentrun.wire import HttpCall
+
+Index: TypeAlias = dict[Key, deque[int]]
 
 
 class Player:
-    def __init__(self, cassette: Cassette, move_to: Callable[[int], None]) -> None:
-        """`move_to` is told the recorded end of each interaction that is played, in milliseconds."""
-        self._interactions = cassette.interactions
-        self._move_to = move_to
-        self._unplayed: dict[Key, deque[int]] = {}
-        for index, interaction in enumerate(cassette.interactions):
-            self._unplayed.setdefault(key_of(interaction.call), deque()).append(index)
+    """Plays one cassette in one run."""
 
-    async def send(
+    def __init__(
         self,
-        call: HttpCall,
+        cassette: Cassette,
         *,
-        gap: int,  # noqa: ARG002  # no real time passes
-        time: int,  # noqa: ARG002  # the port asks for it
-        heard: Callable[[bytes], None] | None = None,
-    ) -> HttpReply:
-        """The recorded reply, or `cassette.miss`. A streamed one is heard in one piece."""
-        waiting = self._unplayed.get(key_of(call))
-        if not waiting:
-            raise self._miss(call)
-        interaction = self._interactions[waiting.popleft()]
-        if interaction.end is not None:
-            self._move_to(interaction.end)
-        reply = interaction.reply
-        if heard is not None and reply.status == 200:
-            heard(reply.body)
-        return reply
+        volatile: Sequence[str] = (),
+        redaction: Redaction | None = None,
+        require: Tier = "normalised",
+        here: Callable[[], Here | None] = lambda: None,
+    ) -> None:
+        """`require`: the weakest match that counts. `here`: what can be said about a miss."""
+        self.cassette = cassette
+        self.tier: Tier = "exact"
+        """The weakest match so far."""
+        self._interactions = cassette.interactions
+        self._volatile = tuple(volatile) if require == "normalised" else ()
+        self.redaction = redaction or Redaction()
+        self._here = here
+        self._played: set[int] = set()
+        self._spellings = self._index(spelling_of)
+        self._indexes: dict[str, Index] = {}
+
+    def find(self, call: HttpCall, path: str = "") -> tuple[int, Interaction] | None:
+        """The interaction that answers a request, with its number from 1. It is not played again."""
+        index = self._take(self._spellings, as_sent(call, path))
+        if index is None:
+            index = self._look(call, path)
+        return None if index is None else (index + 1, self._interactions[index])
+
+    def play(self, call: HttpCall, path: str = "") -> Interaction:
+        """The same, or `cassette.miss`."""
+        found = self.find(call, path)
+        if found is None:
+            raise self.miss(call, path)
+        return found[1]
 
     def unused(self) -> tuple[int, ...]:
         """The numbers, from 1, of the interactions that were not played."""
-        return tuple(sorted(index + 1 for waiting in self._unplayed.values() for index in waiting))
+        return tuple(number for number in range(1, len(self._interactions) + 1) if number - 1 not in self._played)
 
-    def _miss(self, call: HttpCall) -> CassetteError:
-        number, difference = self._explain(call)
-        return CassetteError(
-            "cassette.miss",
-            f"the cassette has no reply to this request: {difference}",
-            hint="change it back, or replace the recording if the change is meant",
-            fields={"nearest": number, "difference": difference},
-        )
+    def miss(self, call: HttpCall, path: str = "") -> CassetteError:
+        """The error for a request that is not on the tape, with all that can be said about why."""
+        call = self.redaction.request(call)
+        left = [(number, self._interactions[number - 1]) for number in self.unused()]
+        mine = [(number, each) for number, each in left if each.path == path]
+        was_there = any(each.path == path and key_of(each.call) == key_of(call) for each in self._interactions)
+        said = explain(call, mine, self.cassette.metadata, self._here(), played=was_there)
+        fields = {"turn": None, **said.fields()}
+        return CassetteError("cassette.miss", said.message(), hint=said.accept, fields=fields)
 
-    def _explain(self, call: HttpCall) -> tuple[int | None, str]:
-        if key_of(call) in self._unplayed:
-            return None, "it was recorded, but not this many times"
-        unplayed = [(number, self._interactions[number - 1]) for number in self.unused()]
-        return nearest(call, unplayed) or (None, "every recorded interaction was played already")
+    def _look(self, call: HttpCall, path: str) -> int | None:
+        """The slower ways, for recordings that others made or that hold placeholders."""
+        index = self._take(self._lazy("numbers", key_of), key_of(call, path))
+        if index is None:
+            clean = self.redaction.request(call)
+            index = None if clean is call else self._take(self._lazy("numbers", key_of), key_of(clean, path))
+            index = self._like(clean, path) if index is None else index
+        if index is None and self._volatile:
+            index = self._take(self._lazy("volatile", self._normalised), self._normalised(call, path))
+            if index is not None:
+                self.tier = TIERS[-1]
+        return index
+
+    def _normalised(self, call: HttpCall, path: str) -> Key:
+        return normalised(self.redaction.request(call), path, self._volatile)
+
+    def _like(self, call: HttpCall, path: str) -> int | None:
+        """The first interaction that is the same but for values that its placeholders stand for."""
+        for index, interaction in enumerate(self._interactions):
+            if index not in self._played and interaction.path == path and self.redaction.learn(interaction.call, call):
+                self._played.add(index)
+                return index
+        return None
+
+    def _take(self, among: Index, key: Key) -> int | None:
+        waiting = among.get(key)
+        while waiting:
+            index = waiting.popleft()
+            if index not in self._played:
+                self._played.add(index)
+                return index
+        return None
+
+    def _lazy(self, name: str, key: Callable[[HttpCall, str], Key]) -> Index:
+        if name not in self._indexes:
+            self._indexes[name] = self._index(key)
+        return self._indexes[name]
+
+    def _index(self, key: Callable[[HttpCall, str], Key]) -> Index:
+        index: Index = {}
+        for place, interaction in enumerate(self._interactions):
+            index.setdefault(key(interaction.call, interaction.path), deque()).append(place)
+        return index
 
 
-def unused_error(numbers: tuple[int, ...], interactions: tuple[Interaction, ...]) -> CassetteError:
+def unused_error(numbers: Iterable[int], interactions: tuple[Interaction, ...]) -> CassetteError:
     """The error for interactions that nobody asked for."""
-    first = interactions[numbers[0] - 1]
+    unused = list(numbers)
+    first = interactions[unused[0] - 1]
     return CassetteError(
         "cassette.unused",
-        f"{len(numbers)} of {len(interactions)} recorded interactions were not played",
+        f"{len(unused)} of {len(interactions)} recorded interactions were not played",
         hint="record the cassette again if the run is meant to be shorter",
-        fields={"unused": list(numbers), "nearest": numbers[0], "line": first.line},
+        fields={"unused": unused, "nearest": unused[0], "line": first.line},
     )

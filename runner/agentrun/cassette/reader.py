@@ -6,8 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentrun.cassette.events import Lined, Refused
-from agentrun.cassette.tape import Cassette, Interaction
+from agentrun.cassette.tape import Cassette, Failure, Interaction
+from agentrun.errors import CODES, ProviderError
+from agentrun.net.body import Body
 from agentrun.wire import HttpCall, HttpReply
+
+_OURS = frozenset({"start", "end", "path", "chunks", "failure", "stopped"})
+_PLAIN = ("", "identity")
 
 
 def cassette(data: Any, file_hash: str) -> Cassette:
@@ -28,13 +33,10 @@ def cassette(data: Any, file_hash: str) -> Cassette:
 
 def _interaction(data: Lined) -> Interaction:
     request, response = _get(data, "request", Lined), _get(data, "response", Lined)
-    status, body = _get(response, "status", Lined), _get(response, "body", Lined)
     ours = _mapping(response.get("agentrun") or {}, response.line, "response.agentrun")
-    if unknown := sorted(ours.keys() - {"start", "end"}):
+    if unknown := sorted(ours.keys() - _OURS):
         raise Refused(f"response.agentrun.{unknown[0]} is not known", response.line)
-    reply = HttpReply(_get(status, "code", int), _headers(response), _body(body, "string"))
-    if any(name == "content-encoding" and value != "identity" for name, value in reply.headers):
-        raise Refused("a compressed body: record with vcrpy's decode_compressed_response", response.line)
+    reply = _reply(response)
     return Interaction(
         call=HttpCall(
             _get(request, "method", str), _get(request, "uri", str), _headers(request), _body(request, "body")
@@ -43,7 +45,49 @@ def _interaction(data: Lined) -> Interaction:
         start=_offset(ours, "start", response.line),
         end=_offset(ours, "end", response.line),
         line=data.line,
+        path=_optional(ours, "path", str, "", response.line),
+        chunks=_chunks(_optional(ours, "chunks", list, [], response.line), len(reply.body), response.line),
+        failure=_failure(ours, response.line),
+        stopped=_optional(ours, "stopped", bool, False, response.line),
     )
+
+
+def _reply(response: Lined) -> HttpReply:
+    """The reply as a client reads it: nothing of it is compressed any more."""
+    status, body = _get(response, "status", Lined), _get(response, "body", Lined)
+    code, fields, data = _get(status, "code", int), _headers(response), _body(body, "string")
+    if all(value.strip().lower() in _PLAIN for name, value in fields if name == "content-encoding"):
+        return HttpReply(code, fields, data)
+    try:
+        whole = Body(fields)
+        whole.feed(data)
+        data = whole.end(code)
+    except ProviderError as error:
+        raise Refused(f"a compressed body: {error.message}", response.line) from error
+    return HttpReply(code, tuple(field for field in fields if field[0] != "content-encoding"), data)
+
+
+def _failure(ours: Lined, line: int) -> Failure | None:
+    if ours.get("failure") is None:
+        return None
+    data = _mapping(ours["failure"], line, "response.agentrun.failure")
+    code, message, fields = data.get("code"), data.get("message"), data.get("fields", {})
+    if not (isinstance(code, str) and isinstance(message, str) and isinstance(fields, dict)) or code not in CODES:
+        raise Refused("response.agentrun.failure has no known code, or no message", data.line)
+    return Failure(code, message, dict(fields))
+
+
+def _chunks(sizes: list[Any], length: int, line: int) -> tuple[int, ...]:
+    if not all(type(size) is int and size > 0 for size in sizes) or (sizes and sum(sizes) != length):
+        raise Refused(f"response.agentrun.chunks does not add up to the {length} bytes of the body", line)
+    return tuple(sizes)
+
+
+def _optional(ours: Lined, key: str, kind: type[Any], default: Any, line: int) -> Any:
+    value = ours.get(key, default)
+    if type(value) is not kind:
+        raise Refused(f"response.agentrun.{key} is of the wrong kind", line)
+    return value
 
 
 def _mapping(value: Any, line: int, what: str) -> Lined:

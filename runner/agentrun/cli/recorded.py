@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from agentrun.compiler.cases import cases_path, read_cases
 from agentrun.compiler.prompts import complete_params, rendered_input
@@ -18,34 +18,25 @@ from agentrun.spec.problems import DocumentError, did_you_mean, quoted
 from agentrun.spec.v1.documents import Case
 
 
-class Recording(Struct, frozen=True):
-    """A case and the cassette it is replayed from."""
-
-    case: Case
-    path: Path
-    shown: str
-    message: str | None
-    params: dict[str, Any]
-
-
-def named_case(spec: Path, name: str) -> Case:
-    """The case of that name in the file beside a spec."""
-    cases = _cases(spec)
+def named_case(cases: list[Case], name: str, *, may_be_new: bool) -> Case | None:
+    """The case of that name. None: there is none, and there may be none."""
     for case in cases:
         if case.name == name:
             return case
+    if may_be_new:
+        return None
     names = [case.name for case in cases]
     hint = did_you_mean(name, names) or f"cases: {', '.join(names) or 'none'}"
     raise RequestError("input.rejected", f"there is no case {quoted(name)}", hint=hint, fields={"reason": "case"})
 
 
 def asked_case(
-    spec: Path, package: Package, profile: str | None, message: str | None, params: Mapping[str, Any]
+    cases: list[Case], package: Package, profile: str | None, message: str | None, params: Mapping[str, Any]
 ) -> Case | None:
     """The case whose message, params and profile are the ones asked for."""
     values = complete_params(package, params)
     wanted = (message if message is not None else rendered_input(package, values), values, profile)
-    for case in _cases(spec):
+    for case in cases:
         if (None if case.profile is UNSET else case.profile) != profile or case.params.keys() - package.params.keys():
             continue
         own = complete_params(package, case.params)
@@ -55,17 +46,13 @@ def asked_case(
     return None
 
 
-def recording_of(spec: Spec, package: Package, case: Case | None) -> Recording:
-    """The recording of a case, or an error that says which ones there are."""
-    folder = spec.project.root / spec.project.cassettes / package.name
-    if case is None or not (folder / f"{case.name}.yaml").is_file():
-        raise _nothing_recorded(spec, _cases(spec.path), folder, case)
-    path = folder / f"{case.name}.yaml"
-    own = None if case.input is UNSET else case.input
-    return Recording(case, path, shown_path(path, spec.project.root), own, case.params)
+def cassette_of(spec: Spec, package: Package, case: Case) -> Path:
+    """Where the recording of a case is, or would be."""
+    return spec.project.root / spec.project.cassettes / package.name / f"{case.name}.yaml"
 
 
-def _cases(spec: Path) -> list[Case]:
+def cases_of(spec: Path) -> list[Case]:
+    """The cases in the file beside a spec."""
     path = cases_path(spec)
     if not path.exists():
         return []
@@ -75,7 +62,10 @@ def _cases(spec: Path) -> list[Case]:
         raise SpecError(error.problems) from None
 
 
-def _nothing_recorded(spec: Spec, cases: list[Case], folder: Path, case: Case | None) -> CassetteError:
+def nothing_recorded(
+    spec: Spec, cases: list[Case], folder: Path, case: Case | None, *, in_ci: bool = False
+) -> CassetteError:
+    """The error for a run that cannot be replayed. It says which ones can."""
     recorded = [one.name for one in cases if (folder / f"{one.name}.yaml").is_file()]
     shown = shown_path(folder, spec.project.root)
     listed = shown_path(cases_path(spec.path), spec.project.root)
@@ -85,7 +75,9 @@ def _nothing_recorded(spec: Spec, cases: list[Case], folder: Path, case: Case | 
         what = f"no case in {listed} has this message, params and profile"
     else:
         what = f"there are no cases: {listed} does not exist"
-    hint = (
-        f"recorded cases: {', '.join(recorded)}; replay one with --case NAME" if recorded else "nothing is recorded yet"
-    )
+    hint = "nothing is recorded yet; --mode record does it"
+    if recorded:
+        hint = f"recorded cases: {', '.join(recorded)}; replay one with --case NAME"
+    if in_ci:
+        what += "; with CI set nothing goes live unless --mode says so"
     return CassetteError("cassette.miss", f"nothing to replay: {what}", hint=hint, fields={"recorded": recorded})

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from agentrun.cli.approve import approve_option, approver_of
+from agentrun.cli.attach import attach_option, attachments_of
 from agentrun.cli.options import param_option, param_values, spec_options
-from agentrun.cli.show import json_option, say, show_problems
+from agentrun.cli.show import json_option, show_problems
 
 if TYPE_CHECKING:
-    from agentrun.core.outcome import Outcome
+    from agentrun.spec.v1.documents import Case
 
 LONGEST_MESSAGE = 1024 * 1024
 
@@ -22,77 +23,144 @@ LONGEST_MESSAGE = 1024 * 1024
 @spec_options
 @click.argument("message", required=False)
 @param_option
-@click.option("--case", "case_name", metavar="NAME", help="Replay this case, with its input, params and profile.")
+@attach_option
+@click.option("--case", "case_name", metavar="NAME", help="Take this case: its input, params and profile.")
 @click.option(
     "--mode",
-    type=click.Choice(["auto", "replay"]),
+    type=click.Choice(["auto", "live", "record", "replay"]),
     default="auto",
     show_default=True,
     envvar="AGENTRUN_MODE",
-    help="auto: replay the case that has this input, params and profile.",
+    help="auto: replay the case that has this input, params and profile, else go live (never with CI set).",
 )
+@click.option(
+    "--record",
+    metavar="new|all|from:N",
+    help="Record: what the tape lacks, everything, or from its interaction N on (what comes before is kept).",
+)
+@click.option("--live-tools", is_flag=True, help="Replay the model, run the tools for real.")
+@click.option("--live-model", is_flag=True, help="Replay the tools, ask the model for real.")
+@click.option(
+    "--require-tier",
+    type=click.Choice(["exact", "normalised"]),
+    default="normalised",
+    show_default=True,
+    help="The weakest match of a request with the tape that counts.",
+)
+@approve_option
 @click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the run's journal to a file; `-`: standard output.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Only the answer, no story.")
+@click.option("--no-color", is_flag=True, help="No colours, also in a terminal.")
 @json_option
 def command(spec: Path, profile: str | None, settings: tuple[str, ...], message: str | None, **options: Any) -> int:
     """Run the agent in SPEC with MESSAGE (`-` reads it from standard input; absent: the spec's own input).
 
-    The answer goes to standard output, the story of the run to standard error.
+    The answer goes to standard output, the story of the run to standard error; its first line says whether the run is
+    live or replayed, and why.
 
     \b
     Examples:
-      agentrun specs/triage.yaml
-      agentrun specs/triage.yaml --case default --json
-      agentrun specs/triage.yaml --journal run.jsonl
+      agentrun specs/triage.yaml                              replay the recorded case, offline
+      agentrun specs/support.yaml "Where is order 2077?"      go live, when no recorded case asks this
+      agentrun specs/support.yaml --mode record               record the spec's own input as a case
+      agentrun specs/support.yaml --record from:3             keep what was recorded before interaction 3
+      agentrun specs/support.yaml --case approval --json      one JSON object per line
+      agentrun specs/support.yaml --approve all --mode live   answer every approval with yes
     """
-    from msgspec import UNSET
+    from agentrun.cli.carry_out import Errand, carry_out
+    from agentrun.cli.plan import Asked, make_plan
+    from agentrun.cli.recorded import cases_of
+    from agentrun.cli.teller import Teller
 
-    from agentrun.cli.recorded import asked_case, named_case, recording_of
-    from agentrun.compiler.compile import compile_spec
-    from agentrun.compiler.fingerprint import sealed
-    from agentrun.engine.assemble import replay_run
-    from agentrun.engine.unbuilt import unbuilt_problems
-    from agentrun.errors import RequestError, SpecError
-    from agentrun.spec.problems import arrange
-
-    as_json, quiet = options["as_json"], options["quiet"]
     if message == "-":
         message = _standard_input()
-    case = named_case(spec, options["case_name"]) if options["case_name"] is not None else None
-    if case is not None:
-        if message is not None or options["params"] or profile is not None:
-            reason = {"reason": "case"}
-            raise RequestError("input.rejected", "a case has its own message, params and profile", fields=reason)
-        profile = None if case.profile is UNSET else case.profile
+    cases = cases_of(spec)
+    case, profile = _case(cases, message, profile, options)
+    compiled, file = _compiled(spec, profile, settings)
+    assert compiled.spec is not None
+    params = param_values(options["params"], file.agent.params)
+    asked = Asked(
+        mode=options["mode"],
+        record=_record(options["record"]),
+        case=options["case_name"],
+        message=message,
+        params=params,
+        profile=profile,
+        live_tools=options["live_tools"],
+        live_model=options["live_model"],
+    )
+    plan = make_plan(compiled.spec, file.agent, asked, cases, case)
+    teller = Teller(
+        file.agent,
+        as_json=options["as_json"],
+        quiet=options["quiet"],
+        color=False if options["no_color"] else None,
+        live=plan.mode != "replay",
+    )
+    if not options["quiet"] and not options["as_json"]:
+        show_problems(list(compiled.problems), as_json=False)
+    teller.begin(plan)
+    errand = Errand(
+        plan=plan,
+        spec=compiled.spec,
+        file=file,
+        approver=approver_of(options["approve"], plan.case),
+        attachments=attachments_of(options["attached"]),
+        journal=options["journal"],
+        require=options["require_tier"],
+        record=asked.record,
+        settings=settings,
+    )
+    return carry_out(errand, teller)
+
+
+def _case(
+    cases: list[Case], message: str | None, profile: str | None, options: dict[str, Any]
+) -> tuple[Case | None, str | None]:
+    """The case that is named, and the profile to compile with."""
+    from msgspec import UNSET
+
+    from agentrun.cli.recorded import named_case
+    from agentrun.errors import RequestError
+
+    if options["case_name"] is None:
+        return None, profile
+    may_be_new = options["mode"] == "record" or options["record"] is not None
+    case = named_case(cases, options["case_name"], may_be_new=may_be_new)
+    if case is None:
+        return None, profile
+    if message is not None or options["params"] or profile is not None:
+        reason = {"reason": "case"}
+        raise RequestError("input.rejected", "a case has its own message, params and profile", fields=reason)
+    return case, None if case.profile is UNSET else case.profile
+
+
+def _compiled(spec: Path, profile: str | None, settings: tuple[str, ...]) -> Any:
+    from agentrun.compiler.compile import compile_spec
+    from agentrun.compiler.fingerprint import sealed
+    from agentrun.engine.unbuilt import unbuilt_problems
+    from agentrun.errors import SpecError
+    from agentrun.spec.problems import arrange
+
     compiled = compile_spec(spec, profile, settings)
     if compiled.spec is None or compiled.package is None:
         raise SpecError(compiled.errors)
     if unbuilt := arrange(unbuilt_problems(compiled.spec.root)):
         raise SpecError(unbuilt)
-    file = sealed(compiled.package)
-    package = file.agent
-    given = param_values(options["params"], package.params)
-    recording = recording_of(compiled.spec, package, case or asked_case(spec, package, profile, message, given))
-    if not quiet and not as_json:
-        show_problems(list(compiled.problems), as_json=False)
-        say(f"replay: {recording.shown} (case {recording.case.name}; nothing is sent)")
-    run = replay_run(
-        package,
-        fingerprint=file.fingerprint,
-        message=recording.message,
-        params=recording.params,
-        cassette=recording.path,
-    )
-    if options["journal"] is not None:
-        _write_journal(options["journal"], run.journal)
-    _show(run.outcome, as_json=as_json, quiet=quiet)
-    if run.unused is not None and not run.outcome.exit_code:
-        raise run.unused
-    return run.exit_code
+    return compiled, sealed(compiled.package)
+
+
+def _record(text: str | None) -> str | None:
+    if text is None or text in ("new", "all"):
+        return text
+    word, _, number = text.partition(":")
+    if word != "from" or not (number.isascii() and number.isdigit()) or int(number[:9]) < 1:
+        raise click.UsageError("--record takes new, all or from:N, where N is the number of an interaction from 1")
+    return text
 
 
 def _standard_input() -> str:
@@ -105,35 +173,3 @@ def _standard_input() -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise click.UsageError("standard input is not UTF-8 text") from None
-
-
-def _write_journal(path: Path, records: Any) -> None:
-    from agentrun.canon import compact
-    from agentrun.cli.write import write_file
-
-    write_file(path, b"".join(compact(record) + b"\n" for record in records), replaces=b'{"at":')
-
-
-def _show(outcome: Outcome, *, as_json: bool, quiet: bool) -> None:
-    import msgspec
-
-    from agentrun.spec.problems import visible
-
-    if as_json:
-        click.echo(json.dumps({"outcome": msgspec.to_builtins(outcome)}, ensure_ascii=False))
-        return
-    if outcome.answer is not None:
-        click.echo("\n".join(map(visible, outcome.answer.split("\n"))))
-    if outcome.fault is not None:
-        say(f"{outcome.fault.code}: {visible(outcome.fault.message)}")
-        if outcome.fault.hint:
-            say(f"  → {visible(outcome.fault.hint)}")
-    if not quiet:
-        say(_summary(outcome))
-
-
-def _summary(outcome: Outcome) -> str:
-    usage = outcome.usage
-    label = f", {outcome.label}" if outcome.label else ""
-    turns = f"{outcome.turns} turn{'' if outcome.turns == 1 else 's'}"
-    return f"{outcome.status}{label} in {turns}, {usage.input} tokens in, {usage.output} out (replayed)"

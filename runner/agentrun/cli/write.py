@@ -26,7 +26,7 @@ def write_file(path: Path, data: bytes, *, replaces: bytes = b"") -> None:
             with path.open("wb") as special:
                 special.write(data)
             return
-        _refuse_other(path, replaces)
+        refuse_other(path, replaces)
         _replace(path.resolve(), data)
     except OSError as error:
         fields = {"path": path.name, "errno": error.errno}
@@ -42,7 +42,8 @@ def make_folder(path: Path) -> None:
         raise StorageError("storage.failed", f"cannot make {path}: {error.strerror}", fields=fields) from None
 
 
-def _refuse_other(path: Path, replaces: bytes) -> None:
+def refuse_other(path: Path, replaces: bytes) -> None:
+    """Refuse a file that is there and begins otherwise."""
     if not path.exists() or not replaces:
         return
     with path.open("rb") as file:

@@ -47,11 +47,16 @@ def is_legal(point: Point, answer: object) -> bool:
     return True
 
 
+def legal(hook: str, point: Point, answer: object) -> HookAnswer:
+    """The answer, or that it is none."""
+    if is_legal(point, answer):
+        return answer  # type: ignore[return-value]  # legal ones are of this union
+    what = f"the hook {hook} gave {type(answer).__name__}, which is not an answer at {point}"
+    return Failed(Fault("policy.denied", what, {"hook": hook, "point": point}))
+
+
 def answered(effect: str, hook: Hook, subject: str, answer: object) -> HookAnswered:
     """The fact of an answer, whatever the hook gave."""
-    if not is_legal(hook.at, answer):
-        what = f"the hook {hook.id} gave {type(answer).__name__}, which is not an answer at {hook.at}"
-        answer = Failed(Fault("policy.denied", what, {"hook": hook.id, "point": hook.at}))
-    said: HookAnswer = answer  # type: ignore[assignment]  # legal ones are of this union
+    said = legal(hook.id, hook.at, answer)
     closes = isinstance(said, Deny) or (isinstance(said, Failed) and hook.on_failure == "deny" and hook.at != "on_stop")
     return HookAnswered(effect, hook.id, hook.at, subject, said, closes)

@@ -1,77 +1,136 @@
-"""The composition root: the one place that knows every part and puts a run together."""
+"""The composition root: the one place that knows every part and puts a run together.
+
+replay_run    everything from a cassette: no network, no real time, the same bytes every time
+live_run      in real time: live, recorded, or with the model or the tools from a cassette
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from agentrun.canon import compact, text_hash
 from agentrun.core.facts import Record
-from agentrun.core.outcome import Outcome
+from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.core.sound import refuse_unsound
-from agentrun.engine.admission import admit, run_started
+from agentrun.engine.admission import admit, refuse_unruly, run_started, start_ruling
+from agentrun.engine.children import drive_all
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew import StepCrew
-from agentrun.engine.driver import drive
-from agentrun.engine.memory import MemoryBlobs
-from agentrun.engine.models import WireProvider
+from agentrun.engine.memory import MemoryBlobs, MemoryJournals
 from agentrun.engine.perform import crew_of
+from agentrun.engine.ports import Approver
+from agentrun.engine.request import Attachment, contents
+from agentrun.engine.sealed import SEALED, SINK_KINDS, TOOL_KINDS, sealed_hooks, sealed_providers
 from agentrun.engine.unbuilt import refuse_unbuilt
-from agentrun.engine.world import World, open_log
+from agentrun.engine.world import Listen, World, open_log
 from agentrun.errors import CassetteError
+from agentrun.journal.canonical import canonical
+
+if TYPE_CHECKING:
+    from agentrun.cassette.match import Tier
+    from agentrun.cassette.player import Player
+    from agentrun.cassette.redaction import Redaction
+    from agentrun.cassette.tape import Cassette
 
 
 class FinishedRun(Struct, frozen=True):
-    """A run that is over, and what it left."""
+    """A run that is over or waits, and what it left."""
 
-    outcome: Outcome
+    outcome: Outcome | Suspended
     journal: tuple[Record, ...]
-    unused: CassetteError | None
+    children: dict[str, tuple[Record, ...]]
+    """The journals of sub-agents, by run."""
+    redaction: Redaction
+    """Knows what must not be shown."""
+    tier: Tier | None = None
+    """How well the requests fit the tape at worst. Null: nothing was played."""
+    unused: CassetteError | None = None
     """Interactions of the cassette that nobody asked for. After a failed run they are its consequence."""
 
     @property
     def exit_code(self) -> int:
         return self.outcome.exit_code or (self.unused.exit_code if self.unused else 0)
 
+    def canonical(self) -> str:
+        """The journal as people compare it: without values that must not be shown."""
+        return canonical(self.journal, self.children, self.redaction.text)
+
 
 def replay_run(
-    package: Package, *, fingerprint: str, message: str | None, params: Mapping[str, Any], cassette: Path
+    package: Package,
+    *,
+    fingerprint: str,
+    message: str | None,
+    params: Mapping[str, Any],
+    cassette: Path | Cassette | Player,
+    attachments: tuple[Attachment, ...] = (),
+    approver: Approver | None = None,
+    listen: Listen | None = None,
 ) -> FinishedRun:
     """Run a package against a recording: no network, no real time, the same bytes every time.
 
-    Raises before the run exists: `host.missing`, `package.invalid`, `provider.not_found`, `input.rejected`,
+    `approver`: answers that count instead of the recorded ones.
+
+    Raises before the run exists: `host.missing`, `package.invalid`, `provider.not_found`, `input.rejected`, `policy.*`,
     `cassette.miss` without a file, `cassette.damaged`. What goes wrong in the run is in its outcome.
     """
-    from agentrun.cassette.file import load
-    from agentrun.cassette.player import Player, unused_error
-    from agentrun.journal.memory import MemoryJournal
-    from agentrun.providers.registry import codec_for, refuse_unsupported
+    from agentrun.cassette.player import unused_error
+    from agentrun.engine.taped import Playing, Taping
 
     refuse_unbuilt(package)
     refuse_unsound(package)
-    for route in package.model.routes:
-        refuse_unsupported(package, route)
+    providers = sealed_providers(package)
     admitted = admit(package, message, params)
-    tape = load(cassette)
+    player = _player(package, cassette)
+    tape = player.cassette
 
-    clock, journal = StepClock(tape.recorded_at), MemoryJournal()
-    player = Player(tape, clock.play_to)
-    run = "replay-" + text_hash(compact([fingerprint, admitted.params, admitted.message, tape.hash]))[7:31]
+    clock, blobs, journals = StepClock(tape.recorded_at), MemoryBlobs(), MemoryJournals()
+    names = [each.part.blob for each in attachments]
+    run = "replay-" + text_hash(compact([fingerprint, admitted.params, admitted.message, tape.hash, *names]))[7:31]
+    playing = Playing(player, clock)
     world = World(
         clock=clock,
-        blobs=MemoryBlobs(),
-        journals=lambda _run: journal,
+        blobs=blobs,
+        journals=journals.open,
         crew=lambda _run, perform, consult: StepCrew(perform, width=1, clock=clock, consult=consult),
-        providers={route.provider: WireProvider(codec_for(route.provider), player) for route in package.model.routes},
+        providers=providers,
+        executors=dict.fromkeys(TOOL_KINDS, SEALED),
+        hooks=sealed_hooks(package),
+        sinks=dict.fromkeys(SINK_KINDS, SEALED),
+        approver=SEALED,
+        listen=listen or (lambda run, news: None),
         replayed=True,
+        scope=Taping(run, models=playing, others=playing, approver=approver).scope,
     )
+    started = run_started(
+        package, admitted, run=run, fingerprint=fingerprint, replayed=True, attachments=contents(blobs, attachments)
+    )
+    refuse_unruly(start_ruling(package, started), started)
     log = open_log(world, run)
-    log.commit(run_started(package, admitted, run=run, fingerprint=fingerprint, replayed=True))
-    outcome = clock.run(drive(package, log, crew_of(world, run, package)))
-    assert isinstance(outcome, Outcome), "nothing of what can be replayed waits for anybody"
+    log.commit(started)
+    ended = clock.run(drive_all(world, package, log, crew_of))
     unused = player.unused()
-    return FinishedRun(outcome, journal.records(), unused_error(unused, tape.interactions) if unused else None)
+    return FinishedRun(
+        outcome=ended,
+        journal=journals.records(run),
+        children={each: journals.records(each) for each in journals.runs if each != run},
+        redaction=player.redaction,
+        tier=player.tier,
+        unused=unused_error(unused, tape.interactions) if unused else None,
+    )
+
+
+def _player(package: Package, cassette: Path | Cassette | Player) -> Player:
+    from agentrun.cassette.file import load
+    from agentrun.cassette.player import Player
+    from agentrun.cassette.redaction import Redaction
+
+    if isinstance(cassette, Player):
+        return cassette
+    tape = load(cassette) if isinstance(cassette, Path) else cassette
+    return Player(tape, volatile=package.replay.volatile, redaction=Redaction(package.replay.redact))

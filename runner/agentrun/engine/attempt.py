@@ -60,14 +60,15 @@ def is_sound(fault: Fault) -> bool:
 async def attempt(clock: Clock, milliseconds: int, work: Callable[[], Coroutine[Any, Any, T]]) -> T | Late | Raised:
     """Do some work, as long as it takes no longer than that."""
     try:
-        return await clock.within(milliseconds, _caught(work))
+        return await clock.within(milliseconds, caught(work))
     except TimeoutError:
         return Late()
     except Exception as error:  # noqa: BLE001  # it ended in a way that only the clock could see
         return Raised(error)
 
 
-async def _caught(work: Callable[[], Coroutine[Any, Any, T]]) -> T | Raised:
+async def caught(work: Callable[[], Coroutine[Any, Any, T]]) -> T | Raised:
+    """Do some work, however long it takes."""
     try:
         return await work()
     except (Exception, SystemExit) as error:  # noqa: BLE001  # foreign code may raise anything

@@ -47,7 +47,7 @@ def step(work: Coroutine[Any, Any, T]) -> Sleep | Done[T]:
 
 class StepClock:
     def __init__(self, start: int = 0) -> None:
-        self._start = start
+        self.start = start
         self._now = start
 
     def now(self) -> int:
@@ -56,10 +56,6 @@ class StepClock:
     def move_to(self, at: int) -> None:
         """To that moment, unless it is over."""
         self._now = max(self._now, at)
-
-    def play_to(self, offset: int) -> None:
-        """To so many milliseconds after the start, where a recording has its next reply."""
-        self.move_to(self._start + offset)
 
     async def sleep_until(self, at: int) -> None:
         while self._now < at:

@@ -30,10 +30,17 @@ from agentrun.errors import AgentrunError, InternalError, StorageError
 class Log:
     """A run's journal and the state it stands for, which change together."""
 
-    def __init__(self, journal: Journal, clock: Clock, listen: Callable[[Record], None] = lambda record: None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        clock: Clock,
+        listen: Callable[[Record], None] = lambda record: None,
+        clean: Callable[[Fact], Fact] | None = None,
+    ) -> None:
         self._journal = journal
         self._clock = clock
         self._listen = listen
+        self._clean = clean
         self._poisoned = False
         self.state = fold(journal.records())
 
@@ -42,6 +49,7 @@ class Log:
         if self._poisoned:
             raise StorageError("journal.poisoned", "an earlier record could not be written", fields={"seq": seq})
         at = self._clock.now() if at is None else at
+        fact = fact if self._clean is None else self._clean(fact)
         record = Record(seq, at, self._journal.epoch, self._journal.head, fact)
         after = evolve(self.state, record)
         try:

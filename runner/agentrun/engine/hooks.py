@@ -15,11 +15,13 @@ from msgspec import Struct
 
 from agentrun.core.effects import AskHook
 from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import Failed, HookAnswered, Point
-from agentrun.core.hooks import answered, is_legal
-from agentrun.core.package import Hook
-from agentrun.engine.attempt import Late, Raised, attempt, is_plain
+from agentrun.core.facts_gates import Failed, HookAnswer, HookAnswered, Point
+from agentrun.core.hooks import answered, is_legal, legal
+from agentrun.engine.attempt import Late, Raised, attempt, caught, is_plain
+from agentrun.engine.ports import Clock
+from agentrun.engine.ports import Hook as HookFunction
 from agentrun.engine.world import World, hook_of
+from agentrun.errors import CassetteError
 
 
 class HookQuestion(Struct, frozen=True):
@@ -40,20 +42,32 @@ async def ask_hook(world: World, run: str, effect: AskHook) -> HookAnswered:
     function = hook_of(world, hook.id)
     question = HookQuestion(run, effect.point, effect.subject, effect.target, deepcopy(effect.value))
 
-    async def asked() -> Any:
-        said = await world.clock.aside(lambda: function(question))
-        return await said if isinstance(said, Coroutine) else said
-
-    said = await attempt(world.clock, hook.timeout, asked)
+    said: object = await attempt(world.clock, hook.timeout, lambda: said_by(world.clock, hook.id, function, question))
     match said:
         case Late():
-            said = _failed(hook, f"took longer than {hook.timeout} ms", reason="timeout", limit=hook.timeout)
-        case Raised() as raised:
-            said = _failed(hook, f"raised {raised.kind}", reason="exception", error=raised.kind)
-        case _ if is_legal(hook.at, said) and not is_plain(said):
-            said = _failed(hook, "gave an answer that cannot be written down", reason="answer")
+            said = _failed(hook.id, f"took longer than {hook.timeout} ms", reason="timeout", limit=hook.timeout)
+        case Raised(error):
+            raise error
     return answered(effect.id, hook, effect.subject, said)
 
 
-def _failed(hook: Hook, what: str, **fields: Any) -> Failed:
-    return Failed(Fault("policy.denied", f"the hook {hook.id} {what}", {"hook": hook.id, **fields}))
+async def said_by(clock: Clock, name: str, function: HookFunction, question: HookQuestion) -> HookAnswer:
+    """What a hook says. What it raises, or gives that is no answer, is a failure of the hook."""
+
+    async def asked() -> Any:
+        said = await clock.aside(lambda: function(question))
+        return await said if isinstance(said, Coroutine) else said
+
+    match await caught(asked):
+        case Raised(CassetteError() as error):
+            raise error
+        case Raised() as raised:
+            return _failed(name, f"raised {raised.kind}", reason="exception", error=raised.kind)
+        case said if is_legal(question.point, said) and not is_plain(said):
+            return _failed(name, "gave an answer that cannot be written down", reason="answer")
+        case said:
+            return legal(name, question.point, said)
+
+
+def _failed(name: str, what: str, **fields: Any) -> Failed:
+    return Failed(Fault("policy.denied", f"the hook {name} {what}", {"hook": name, **fields}))

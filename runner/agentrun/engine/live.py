@@ -17,17 +17,23 @@ from agentrun.core.package import Package, Route
 from agentrun.engine.models import WireProvider
 from agentrun.engine.ports import Provider, Sender
 from agentrun.engine.settings import Settings
+from agentrun.engine.world import packages_of
 from agentrun.errors import HostError
-from agentrun.net.environment import Lookup, address, headers, is_field, names_in
+from agentrun.net.environment import address, headers, is_field, names_in
 from agentrun.net.sender import HttpxSender
-from agentrun.providers.codec import Codec
-from agentrun.providers.registry import codec_for, refuse_unsupported
+from agentrun.providers.registry import HOMES, codec_for, refuse_unsupported
 from agentrun.wire import HttpCall
 
 
 def live_sender(settings: Settings) -> HttpxSender:
     """Sends requests with the credentials of the environment. Close it at the end."""
-    return HttpxSender(settings.secret, trust_env=settings.trust_env)
+    return HttpxSender(settings.secret, trust_env=settings.trust_env, elsewhere=elsewhere(settings))
+
+
+def elsewhere(settings: Settings) -> dict[str, str]:
+    """The providers' own addresses for which the environment names others."""
+    homes = {home.address: home.variable for home in HOMES.values()}
+    return {address: variable for address, variable in homes.items() if settings.has(variable)}
 
 
 def live_providers(package: Package, settings: Settings, sender: Sender) -> dict[str, Provider]:
@@ -36,29 +42,34 @@ def live_providers(package: Package, settings: Settings, sender: Sender) -> dict
     for agent, route in _routes(package):
         codec = codec_for(route.provider)
         refuse_unsupported(agent, route)
-        _refuse_unsendable(route, _probe(agent, route, codec), settings.secret)
+        _refuse_unsendable(route, _probe(agent, route), settings)
         providers[route.provider] = WireProvider(codec, sender)
     return providers
 
 
+def calls_of(package: Package) -> Iterator[HttpCall]:
+    """A request of each route of a package and of its sub-agents, for what they name."""
+    for agent, route in _routes(package):
+        yield _probe(agent, route)
+
+
 def _routes(package: Package) -> Iterator[tuple[Package, Route]]:
-    for route in package.model.routes:
-        yield package, route
-    for agent in package.agents.values():
-        yield from _routes(agent)
+    for agent in packages_of(package):
+        yield from ((agent, route) for route in agent.model.routes)
 
 
-def _probe(agent: Package, route: Route, codec: Codec) -> HttpCall:
-    """A request of this route, for the names in it."""
-    return codec.call(ModelRequest(route, agent.model, "", Transcript(), None), [])
+def _probe(agent: Package, route: Route) -> HttpCall:
+    return codec_for(route.provider).call(ModelRequest(route, agent.model, "", Transcript(), None), [])
 
 
-def _refuse_unsendable(route: Route, call: HttpCall, lookup: Lookup) -> None:
+def _refuse_unsendable(route: Route, call: HttpCall, settings: Settings) -> None:
+    lookup, others = settings.secret, elsewhere(settings)
     for name in names_in(call):
         lookup(name)
-    if not _is_address(address(call, lookup)):
+    if not _is_address(address(call, lookup, others)):
         message = f"the address of {route_name(route)} is not one that can be used"
-        hint = f"{call.url} must give https://host/path"
+        variable = next((name for home, name in others.items() if call.url.startswith(home + "/")), None)
+        hint = f"{variable or call.url} must give https://host/path"
         raise HostError("host.missing", message, hint=hint, fields={"name": call.url, "what": "address"})
     if not all(is_field(value) for _, value in headers(call, lookup)):
         message = f"a header of {route_name(route)} has characters that no header can hold"

@@ -22,6 +22,7 @@ from agentrun.engine.world import World, provider_of
 from agentrun.errors import AgentrunError
 from agentrun.providers.codec import Codec
 from agentrun.providers.conversation import Conversation
+from agentrun.redact import Redactor
 
 
 class Models:
@@ -42,7 +43,9 @@ class Models:
 
     async def _answer(self, effect: AskModel) -> Reply | Fault:
         provider = self._provider(effect.request.route.provider)
-        deltas = _Deltas(lambda text: self._world.listen(self._run, Delta(self._run, effect.id, text)))
+        deltas = _Deltas(
+            lambda text: self._world.listen(self._run, Delta(self._run, effect.id, text)), self._world.redactor
+        )
         try:
             answer = await attempt(self._world.clock, effect.time, lambda: provider.ask(effect, deltas.hear))
             deltas.kept = isinstance(answer, Reply)
@@ -77,8 +80,9 @@ def _named(effect: AskModel, reply: Reply) -> Reply:
 class _Deltas:
     """Passes on pieces of a reply while it arrives."""
 
-    def __init__(self, tell: Callable[[str | None], None]) -> None:
+    def __init__(self, tell: Callable[[str | None], None], redactor: Redactor) -> None:
         self._tell = tell
+        self._passing = redactor.stream() if redactor else None
         self._heard = False
         self._closed = False
         self.kept = False
@@ -86,16 +90,19 @@ class _Deltas:
     def hear(self, text: str) -> None:
         if not self._closed:
             self._heard = True
-            self._pass(text)
+            self._pass(text if self._passing is None else self._passing.feed(text))
 
     def close(self) -> None:
         self._closed = True
         if self._heard and not self.kept:
             self._pass(None)
+        elif self._heard and self._passing is not None:
+            self._pass(self._passing.end())
 
     def _pass(self, text: str | None) -> None:
-        with suppress(Exception):  # who listens cannot make a request fail
-            self._tell(text)
+        if text != "":
+            with suppress(Exception):  # who listens cannot make a request fail
+                self._tell(text)
 
 
 class Attachments:
@@ -142,6 +149,10 @@ class WireProvider:
     def for_run(self, blobs: Blobs) -> WireProvider:
         """The same for a new run, with the pictures and files that its messages name."""
         return WireProvider(self._codec, self._sender, blobs)
+
+    def over(self, wrap: Callable[[Sender], Sender]) -> WireProvider:
+        """The same through another sender, made of this one's."""
+        return WireProvider(self._codec, wrap(self._sender))
 
     async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply | Fault:
         call = self._conversation.encode(effect.request)

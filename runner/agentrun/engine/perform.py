@@ -24,22 +24,24 @@ from agentrun.engine.ports import Crew
 from agentrun.engine.sinks import deliver
 from agentrun.engine.toolbox import run_tool, told
 from agentrun.engine.world import World
-from agentrun.errors import AgentrunError
+from agentrun.errors import AgentrunError, CassetteError
 
 
 class Performer:
     """Performs the effects of one run."""
 
-    def __init__(self, world: World, run: str) -> None:
+    def __init__(self, world: World, here: World, run: str) -> None:
+        """`world` is the family's, `here` the same as this run sees it."""
         self._world = world
+        self._here = here
         self._run = run
-        self._models = Models(world, run)
+        self._models = Models(here, run)
 
     async def perform(self, effect: Effect) -> Fact:
         try:
             return await self._perform(effect)
         except AgentrunError as error:
-            if isinstance(effect, RunChild) and error.code.startswith(("journal.", "storage.")):
+            if _passes(effect, error):
                 raise
             return failure(effect, Fault(error.code, error.message, error.fields, error.hint))
         except Exception as error:  # noqa: BLE001  # our own bug: the run still ends with its terminal record
@@ -51,15 +53,22 @@ class Performer:
             case AskModel():
                 return await self._models.ask(effect)
             case RunTool():
-                return await run_tool(self._world, effect)
+                return await run_tool(self._here, effect)
             case RunChild():
                 return await run_child(self._world, effect, crew_of)
             case AskHook():
-                return await ask_hook(self._world, self._run, effect)
+                return await ask_hook(self._here, self._run, effect)
             case Deliver():
-                return await deliver(self._world, effect)
+                return await deliver(self._here, effect)
             case _:
                 assert_never(effect)
+
+
+def _passes(effect: Effect, error: AgentrunError) -> bool:
+    """Whether an error is none of the effect's own: a child's journal, or a recording that does not fit."""
+    if isinstance(effect, AskHook | Deliver):
+        return isinstance(error, CassetteError)
+    return isinstance(effect, RunChild) and error.code.startswith(("journal.", "storage."))
 
 
 def failure(effect: Effect, fault: Fault) -> Fact:
@@ -79,7 +88,8 @@ def failure(effect: Effect, fault: Fault) -> Fact:
 
 def crew_of(world: World, run: str, package: Package) -> Crew:
     """The crew of a run: it performs the run's effects, and asks whom there is to ask."""
+    here = world.scope(world, run)
     consult = None
-    if world.approver is not None:
-        consult = partial(answered, world.clock, world.approver, package.policy.approval_timeout)
-    return world.crew(run, Performer(world, run).perform, consult)
+    if here.approver is not None:
+        consult = partial(answered, here.clock, here.approver, package.policy.approval_timeout)
+    return world.crew(run, Performer(world, here, run).perform, consult)

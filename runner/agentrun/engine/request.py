@@ -13,6 +13,7 @@ from msgspec import Struct
 from agentrun.compiler.fingerprint import PackageFile
 from agentrun.core.messages import File, Image, Message
 from agentrun.core.outcome import Outcome
+from agentrun.engine.ports import Blobs
 from agentrun.errors import RequestError
 
 RunStatus: TypeAlias = Literal["admitted", "processing", "suspended", "completed", "failed"]
@@ -43,6 +44,20 @@ class Request(Struct, frozen=True, kw_only=True):
     """A conversation that came before, when it was not in a session."""
     output: dict[str, Any] | None = None
     """JSON Schema of the answer. It is added to a package without one, and replaces one of the same id."""
+
+
+class Attachment(Struct, frozen=True):
+    """A picture or a file that goes with a message."""
+
+    part: Image | File
+    data: bytes
+
+
+def contents(blobs: Blobs, attachments: tuple[Attachment, ...]) -> tuple[Image | File, ...]:
+    """What a request names, after the bytes are where it can be found."""
+    for attachment in attachments:
+        blobs.put(attachment.data)
+    return tuple(attachment.part for attachment in attachments)
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):

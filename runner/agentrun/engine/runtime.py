@@ -45,6 +45,7 @@ from agentrun.engine.start import (
 )
 from agentrun.engine.world import World, open_log
 from agentrun.errors import HostError
+from agentrun.redact import Redactor
 
 T = TypeVar("T")
 WIDTH = 8
@@ -79,7 +80,8 @@ class Runtime:
     """Ports, registries and packages; runs are started with them.
 
     `width`: how many effects of a run may be under way at once. `order`: which of several goes on first, under a clock
-    that is moved by hand. `ids`: makes the ids of runs that are not given one.
+    that is moved by hand. `ids`: makes the ids of runs that are not given one. `scope`: the world as one run of a
+    family sees it. `redactor`: knows the values that no fact may hold.
     """
 
     def __init__(
@@ -99,6 +101,8 @@ class Runtime:
         width: int = WIDTH,
         order: Order = lambda ready: 0,
         ids: Callable[[], str] = lambda: f"run-{token_hex(8)}",
+        scope: Callable[[World, str], World] = lambda world, run: world,
+        redactor: Redactor = Redactor(()),  # noqa: B008  # it does not change
     ) -> None:
         self.journals = journals
         self.content = content
@@ -114,6 +118,8 @@ class Runtime:
         self._width = width
         self._order = order
         self._ids = ids
+        self._scope = scope
+        self._redactor = redactor
         self._runs: dict[str, RunHandle] = {}
         self._host = Host(
             ports={"journal": journals, "events": events, "content": content, "policy": policy},
@@ -247,6 +253,8 @@ class Runtime:
             sinks=self.sinks,
             approver=self._approver,
             listen=ports.events.tell,
+            scope=self._scope,
+            redactor=self._redactor,
         )
 
     def _crew(self, work: Work, consult: Consult | None) -> Inbox:

@@ -60,6 +60,11 @@ class Settings:
             self._secrets[name] = found
         return self._secrets[name]
 
+    def has(self, name: str) -> bool:
+        """Whether a variable is set to something."""
+        found = self._read(name, _Value)
+        return isinstance(found, Secret) and bool(found.reveal())
+
     def _read(self, name: str, kind: Any) -> Any:
         """The variable as that kind, None, or an error that has seen nothing."""
         model = create_model("Variable", __base__=_Variables, value=(kind | None, Field(None, validation_alias=name)))

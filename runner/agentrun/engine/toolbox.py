@@ -18,39 +18,51 @@ from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.messages import Content, Text, words
 from agentrun.core.results import clipped
-from agentrun.engine.attempt import Late, Raised, attempt, is_sound
-from agentrun.engine.ports import Blobs
+from agentrun.engine.attempt import Late, Raised, attempt, caught, is_sound
+from agentrun.engine.ports import Blobs, Executor
 from agentrun.engine.world import World, executor_of
 from agentrun.errors import AgentrunError
 
 
 async def run_tool(world: World, effect: RunTool) -> ToolFinished:
     executor = executor_of(world, effect.name, effect.tool)
-    copied = replace(effect, arguments=deepcopy(effect.arguments))
     limit = effect.tool.timeout
-    match await attempt(world.clock, limit, lambda: executor.run(copied)):
-        case Late():
-            message = f"the call took longer than {limit} ms and was stopped"
-            fault = Fault("tool.timeout", message, {"tool": effect.name, "limit": limit})
-            return ToolFinished(effect.id, told(fault), fault)
-        case Raised(AgentrunError() as error):
-            fault = Fault(error.code, error.message, error.fields, error.hint)
-            return ToolFinished(effect.id, told(fault), fault)
-        case Raised() as raised:
-            return failed(effect, raised.message, error=raised.kind)
-        case answer:
-            returned = _sound(answer)
-            if returned is None:
-                return failed(effect, "the tool gave something that is not a result")
-            parts = returned.parts or told(returned.fault)
-            read, blob = readable(world.blobs, parts, effect.max_lines, effect.max_bytes)
-            return ToolFinished(effect.id, read, returned.fault, blob)
+    returned = await attempt(world.clock, limit, lambda: tried(executor, effect))
+    if isinstance(returned, Late):
+        message = f"the call took longer than {limit} ms and was stopped"
+        fault = Fault("tool.timeout", message, {"tool": effect.name, "limit": limit})
+        return ToolFinished(effect.id, told(fault), fault)
+    if isinstance(returned, Raised):
+        returned = _of_raised(effect, returned)
+    parts = returned.parts or told(returned.fault)
+    read, blob = readable(world.blobs, parts, effect.max_lines, effect.max_bytes)
+    return ToolFinished(effect.id, read, returned.fault, blob)
+
+
+async def tried(executor: Executor, effect: RunTool) -> Returned:
+    """What a tool gave, whatever it did."""
+    copied = replace(effect, arguments=deepcopy(effect.arguments))
+    answer = await caught(lambda: executor.run(copied))
+    if isinstance(answer, Raised):
+        return _of_raised(effect, answer)
+    return _sound(answer) or Returned(fault=failure_of(effect, "the tool gave something that is not a result"))
+
+
+def _of_raised(effect: RunTool, raised: Raised) -> Returned:
+    if isinstance(raised.error, AgentrunError):
+        error = raised.error
+        return Returned(fault=Fault(error.code, error.message, error.fields, error.hint))
+    return Returned(fault=failure_of(effect, raised.message, error=raised.kind))
 
 
 def failed(effect: RunTool | RunChild, message: str, **fields: str) -> ToolFinished:
     """A failure that the model reads."""
-    fault = Fault("tool.execution", message, {"tool": effect.name, **fields})
+    fault = failure_of(effect, message, **fields)
     return ToolFinished(effect.id, told(fault), fault)
+
+
+def failure_of(effect: RunTool | RunChild, message: str, **fields: str) -> Fault:
+    return Fault("tool.execution", message, {"tool": effect.name, **fields})
 
 
 def told(fault: Fault | None) -> tuple[Content, ...]:

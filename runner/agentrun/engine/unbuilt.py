@@ -9,23 +9,24 @@ whoever made it: there only values count that would change the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from agentrun.core.package import Package
+from agentrun.core.package_tools import PythonTool, Tool
 from agentrun.errors import HostError
 from agentrun.spec.problems import Place, Problem
 from agentrun.spec.tree import Mapping, plain
 
 UNBUILT: dict[str, Callable[[Package], bool]] = {
-    "tools": lambda package: bool(package.tools),
-    "policy.rules": lambda package: bool(package.policy.rules),
-    "model.stream": lambda package: package.model.stream,
+    "tools": lambda package: any(not _runs(tool) for tool in package.tools.values()),
     "admission.dedupe": lambda package: package.admission.dedupe,
     "sinks": lambda package: any(sink.delivery != "disabled" for sink in package.sinks.values()),
     "hooks": lambda package: bool(package.hooks),
-    "replay.redact": lambda package: bool(package.replay.redact),
-    "replay.volatile": lambda package: bool(package.replay.volatile),
 }
+
+
+def _runs(tool: Tool) -> bool:
+    return isinstance(tool, PythonTool) and tool.isolation == "thread"
 
 
 def unbuilt(package: Package) -> list[str]:
@@ -51,17 +52,20 @@ BUILT: dict[str, tuple[str, ...] | None] = {
     "profiles": None,
     "instructions": None,
     "input": None,
-    "model": (
-        *("provider", "name", "base_url", "options", "temperature", "top_p", "seed", "stop"),
-        *("max_output_tokens", "reasoning", "fallback", "price", "context_window"),
-    ),
+    "model": None,
+    "tools": None,
+    "policy": None,
     "budgets": None,
-    "limits": ("call_time", "on_truncated", "truncations"),
-    "guards": ("stagnation", "empty_outcome", "nudge"),
+    "limits": (
+        *("parallel_tools", "on_oversize_batch", "tool_timeout", "stream_gap", "call_time"),
+        *("on_truncated", "truncations", "output_lines", "output_bytes"),
+    ),
+    "guards": None,
     "retry": None,
     "context": None,
     "admission": ("max_chars",),
-    "output": ("schema", "repairs", "max_bytes", "max_depth"),
+    "output": None,
+    "replay": None,
 }
 """The keys of a spec that are acted on, and inside a key those of its own (None: all of them)."""
 
@@ -78,7 +82,19 @@ def unbuilt_problems(root: Mapping) -> list[Problem]:
             for name, below in entry.node.entries.items():
                 if name not in inner:
                     problems.append(_problem(f"{key}.{name}", below.key_place))
-    return problems
+    return [*problems, *_unbuilt_tools(root)]
+
+
+def _unbuilt_tools(root: Mapping) -> Iterator[Problem]:
+    tools = root.entries["tools"].node if "tools" in root.entries else None
+    for entry in tools.entries.values() if isinstance(tools, Mapping) else ():
+        tool = entry.node
+        if not isinstance(tool, Mapping) or "kind" not in tool.entries:
+            continue
+        if (kind := plain(tool.entries["kind"].node)) != "python":
+            yield _problem(f"a tool of kind {kind}", tool.entries["kind"].key_place)
+        elif "isolation" in tool.entries and plain(tool.entries["isolation"].node) != "thread":
+            yield _problem("isolation: process", tool.entries["isolation"].key_place)
 
 
 def _problem(key: str, place: Place) -> Problem:

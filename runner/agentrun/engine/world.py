@@ -17,6 +17,7 @@ from agentrun.core.facts import Record
 from agentrun.core.package import Package
 from agentrun.core.package_sinks import Sink
 from agentrun.core.package_tools import AgentTool, McpTool, Tool
+from agentrun.engine.clean import cleaned
 from agentrun.engine.driver import Log
 from agentrun.engine.ports import (
     Approver,
@@ -33,6 +34,7 @@ from agentrun.engine.ports import (
     Work,
 )
 from agentrun.errors import HostError
+from agentrun.redact import Redactor
 
 Listen: TypeAlias = Callable[[str, Record | Delta], None]
 """Told the run, and what was committed to its journal or what passes."""
@@ -60,11 +62,16 @@ class World(Struct, frozen=True, kw_only=True):
     listen: Listen = lambda run, news: None
     replayed: bool = False
     """Whether it is a cassette."""
+    scope: Callable[[World, str], World] = lambda world, run: world
+    """The world as one run of a family sees it."""
+    redactor: Redactor = Redactor(())
+    """Knows the values that must not be shown: they are replaced in every fact before it counts, and in what passes."""
 
 
 def open_log(world: World, run: str) -> Log:
     """A run's journal and state. Whoever listens hears of each record that is written."""
-    return Log(world.journals(run), world.clock, partial(world.listen, run))
+    clean = partial(cleaned, world.redactor) if world.redactor else None
+    return Log(world.journals(run), world.clock, partial(world.listen, run), clean)
 
 
 def provider_of(world: World, name: str) -> Provider:
@@ -96,7 +103,7 @@ def sink_of(world: World, name: str, sink: Sink) -> SinkPort:
 
 def missing(world: World, package: Package) -> HostError | None:
     """The first thing that the package names and the world lacks."""
-    packages = tuple(_packages(package))
+    packages = tuple(packages_of(package))
     for provider in (route.provider for each in packages for route in each.model.routes):
         if provider not in world.providers:
             return _no_provider(provider)
@@ -112,10 +119,11 @@ def missing(world: World, package: Package) -> HostError | None:
     return None
 
 
-def _packages(package: Package) -> Iterator[Package]:
+def packages_of(package: Package) -> Iterator[Package]:
+    """A package and its sub-agents' packages."""
     yield package
     for agent in package.agents.values():
-        yield from _packages(agent)
+        yield from packages_of(agent)
 
 
 def _has_executor(world: World, name: str, tool: Tool) -> bool:

@@ -10,7 +10,7 @@ Rule 4  Two journals with one canonical form mean the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -27,9 +27,20 @@ Children = Mapping[str, Iterable[Record]]
 """The journals of children and of their children, by run."""
 
 
-def canonical(records: Iterable[Record], children: Children | None = None) -> str:
-    """The canonical form of a journal: YAML with one block per fact."""
-    return "\n".join(lay_out([told]) for told in _told(records, children or {}))
+def canonical(
+    records: Iterable[Record], children: Children | None = None, clean: Callable[[str], str] | None = None
+) -> str:
+    """The canonical form of a journal: YAML with one block per fact. `clean` takes out of a text what nobody may see."""
+    told = _told(records, children or {})
+    return "\n".join(lay_out([each if clean is None else _cleaned(each, clean)]) for each in told)
+
+
+def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {clean(key): _cleaned(item, clean) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cleaned(item, clean) for item in value]
+    return clean(value) if isinstance(value, str) else value
 
 
 def block(fact: Fact) -> str:

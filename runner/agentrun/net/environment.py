@@ -8,7 +8,8 @@ Rule 2  What comes of it is shown to nobody: no error says more than a name, and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TypeAlias
 
 from agentrun.secret import MASK, Secret
@@ -17,22 +18,39 @@ from agentrun.wire import HttpCall, HttpReply
 Lookup: TypeAlias = Callable[[str], Secret]
 """The value of a variable. Raises `host.missing`."""
 
+Elsewhere: TypeAlias = Mapping[str, str]
+"""Addresses that a variable of the environment replaces: the declared beginning of an address → the variable."""
+
 SHORTEST = 8
 """A value that is shorter is no secret, and hiding it would make holes in every text."""
 
 _NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,127})\}")
 
 
+def named_in(text: str) -> list[str]:
+    """The variables that a text names."""
+    return _NAMED.findall(text)
+
+
 def names_in(call: HttpCall) -> Iterator[str]:
     """The variables that a request needs, in the order in which they stand in it."""
-    for text in (call.url, *(value for _, value in call.headers)):
-        yield from _NAMED.findall(text)
+    yield from named_in(call.url)
+    yield from credentials_in(call)
+
+
+def credentials_in(call: HttpCall) -> Iterator[str]:
+    """The same without those of its address, which is no secret."""
+    for _, value in call.headers:
+        yield from named_in(value)
     if call.auth is not None:
         yield call.auth.name
 
 
-def address(call: HttpCall, lookup: Lookup) -> str:
-    """Where the request goes."""
+def address(call: HttpCall, lookup: Lookup, elsewhere: Elsewhere = MappingProxyType({})) -> str:
+    """Where the request goes. The address that was declared stays what a journal and a recording have."""
+    for home, variable in elsewhere.items():
+        if call.url.startswith(home + "/"):
+            return lookup(variable).reveal().rstrip("/") + call.url[len(home) :]
     return _filled(call.url, lookup)
 
 

@@ -21,7 +21,7 @@ import httpx
 
 from agentrun.errors import AgentrunError, InternalError
 from agentrun.net.body import Body
-from agentrun.net.environment import Lookup, address, headers, is_field, refusal
+from agentrun.net.environment import Elsewhere, Lookup, address, headers, is_field, refusal
 from agentrun.net.failures import NETWORK, TIMEOUTS, failure_of, timeout, unsendable
 from agentrun.net.transport import Transport
 from agentrun.wire import HttpCall, HttpReply
@@ -31,10 +31,15 @@ _MOST_ADDRESSES = 64
 
 
 class HttpxSender:
-    """A `Sender` over real connections. `trust_env`: use the proxies and certificates that the environment names."""
+    """A `Sender` over real connections.
 
-    def __init__(self, lookup: Lookup, *, trust_env: bool = False) -> None:
+    `trust_env`: use the proxies and certificates that the environment names. `elsewhere`: addresses that a variable
+    replaces.
+    """
+
+    def __init__(self, lookup: Lookup, *, trust_env: bool = False, elsewhere: Elsewhere | None = None) -> None:
         self._lookup = lookup
+        self._elsewhere = elsewhere or {}
         self._trust_env = trust_env
         self._transports: dict[tuple[bool, str | None], httpx.AsyncBaseTransport] = {}
         self._addresses: dict[str, httpx.URL] = {}
@@ -83,7 +88,7 @@ class HttpxSender:
         given = {name.lower() for name, _ in fields}
         fields += [field for field in _DEFAULTS if field[0] not in given]
         extensions = {"timeout": {"connect": min(exchange.gap, exchange.time) / 1000}}
-        where = self._address(address(call, self._lookup))
+        where = self._address(address(call, self._lookup, self._elsewhere))
         return httpx.Request(call.method, where, headers=fields, content=call.body, extensions=extensions)
 
     def _address(self, text: str) -> httpx.URL:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 
+from msgspec import Struct
+
 from agentrun.core.effects import route_name
 from agentrun.core.package import Package, Route
 from agentrun.errors import HostError, PackageError
@@ -16,6 +18,22 @@ CODECS: Mapping[str, str] = {
     "gemini": "agentrun.providers.gemini:GeminiGenerate",
     "openai": "agentrun.providers.openai_chat:OpenAIChat",
     "openai-responses": "agentrun.providers.responses:OpenAIResponses",
+}
+
+
+class Home(Struct, frozen=True):
+    """Where a provider is, and the variable by which its own clients are sent elsewhere."""
+
+    address: str
+    variable: str
+
+
+_OPENAI = Home("https://api.openai.com/v1", "OPENAI_BASE_URL")
+HOMES: Mapping[str, Home] = {
+    "anthropic": Home("https://api.anthropic.com", "ANTHROPIC_BASE_URL"),
+    "gemini": Home("https://generativelanguage.googleapis.com", "GOOGLE_GEMINI_BASE_URL"),
+    "openai": _OPENAI,
+    "openai-responses": _OPENAI,
 }
 
 

@@ -11,7 +11,7 @@ Rule 4  What it prints is for `printed` alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from inspect import isawaitable, iscoroutine, iscoroutinefunction
@@ -75,7 +75,7 @@ class PythonTools:
             return _raised(call, failed.error, f"{tool.module} cannot be imported: ")
         try:
             if iscoroutinefunction(function):
-                return _awaited(function, call.arguments)
+                return _Later(function, call.arguments)
             result = function(**call.arguments)
             return result if isawaitable(result) else _given(call, result)
         except BaseException as error:  # noqa: BLE001  # whatever it is, it is the function's
@@ -88,28 +88,42 @@ class PythonTools:
         return self._functions[key]
 
 
+class _Later:
+    """A call of an async function, made when it is awaited: nothing is left over when nobody does."""
+
+    def __init__(self, function: Callable[..., Awaitable[object]], arguments: dict[str, Any]) -> None:
+        self._function = function
+        self._arguments = arguments
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        return self._function(**self._arguments).__await__()
+
+
 async def _in_thread(work: Callable[[], T], name: str) -> T:
     """What some work gives that never raises. An exit of the process does not wait for it: it may hang for ever."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
     def end(result: T) -> None:
-        if not done.done():
+        if done.done():
+            _drop(result)
+        else:
             done.set_result(result)
-        elif iscoroutine(result):
-            result.close()  # or Python complains that nobody awaited it
 
     def body() -> None:
         result = work()
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        try:
             loop.call_soon_threadsafe(end, result)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            _drop(result)
 
     Thread(target=copy_context().run, args=(body,), name=name, daemon=True).start()
     return await done
 
 
-async def _awaited(function: Callable[..., Awaitable[object]], arguments: dict[str, Any]) -> object:
-    return await function(**arguments)
+def _drop(result: object) -> None:
+    if iscoroutine(result):
+        result.close()  # or Python complains that nobody awaited it
 
 
 async def _finished(call: RunTool, answer: Awaitable[object]) -> Returned:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from agentrun.testing.provider.formats import format_of
 from agentrun.testing.provider.play import Answer, Play
+from agentrun.wire import SCRIPTED
 
 MAX_BODY = 64 * 1024 * 1024
 SERVED = "…/chat/completions, …/responses, …/messages, …/models/NAME:generateContent, …:streamGenerateContent?alt=sse"
@@ -140,7 +141,7 @@ class Connection(BaseHTTPRequestHandler):
             "chunked": ("transfer-encoding", "chunked"),
             "close": ("connection", "close"),
         }
-        own = {"date": formatdate(usegmt=True), "content-type": answer.content_type, **dict([ends[answer.framing]])}
+        own = {"date": formatdate(usegmt=True), "server": SCRIPTED, "content-type": answer.content_type, **dict([ends[answer.framing]])}
         self.send_response_only(answer.status)
         for name, value in {**own, **{name.lower(): value for name, value in answer.headers.items()}}.items():
             self.send_header(name, value)  # of `connection: close` it takes note itself

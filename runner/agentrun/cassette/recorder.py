@@ -1,0 +1,109 @@
+"""Keeps what a run sees of the world, in the order in which it asked.
+
+Rule 1  The place of an interaction is taken when its request is issued, not when it is answered.
+Rule 2  What fails or is given up is kept too, with as much as had come.
+Rule 3  Interactions that are kept from an earlier recording stay as they are; what is new comes after them in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agentrun.cassette.file import NO_REPLY
+from agentrun.cassette.tape import Failure, Interaction
+from agentrun.wire import HttpCall, HttpReply
+
+Heard = Callable[[bytes], None]
+_STREAM = (("content-type", "text/event-stream"),)
+
+
+class Recorder:
+    """Records one run. `now` gives milliseconds of a clock that never goes back."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._began = now()
+        self._shift = 0
+        self._takes: list[Take] = []
+        self.kept = 0
+        """How many were kept of an earlier recording."""
+
+    def begin(self, call: HttpCall, path: str) -> Take:
+        """A request is about to be sent."""
+        take = Take(call, path, self._time, self._time())
+        self._takes.append(take)
+        return take
+
+    def keep(self, interaction: Interaction) -> None:
+        """One of an earlier recording was played."""
+        take = Take(interaction.call, interaction.path, self._time, 0)
+        take.made, take.is_kept = interaction, True
+        self._takes.append(take)
+        self.kept += 1
+        self._shift = max(self._shift, (interaction.end or 0) - (self._now() - self._began))
+
+    @property
+    def count(self) -> int:
+        return len(self._takes)
+
+    def interactions(self) -> tuple[Interaction, ...]:
+        """All so far. What is still under way was given up."""
+        for take in self._takes:
+            if take.made is None:
+                take.stop()
+        return tuple(take.made for take in self._takes if take.made is not None)
+
+    def servers(self) -> dict[str, str]:
+        """The addresses that were asked now, each with what its server calls itself."""
+        return {take.call.url: take.server for take in self._takes if not take.is_kept and take.call.method != "CALL"}
+
+    def _time(self) -> int:
+        return self._now() - self._began + self._shift
+
+
+class Take:
+    """One interaction while it happens."""
+
+    def __init__(self, call: HttpCall, path: str, time: Callable[[], int], start: int) -> None:
+        self.call = call
+        self._path = path
+        self._time = time
+        self._start = start
+        self._pieces: list[bytes] = []
+        self.made: Interaction | None = None
+        self.is_kept = False
+        self.server = ""
+        """What answered calls itself."""
+
+    def hearing(self, heard: Heard | None) -> Heard | None:
+        """Passes the pieces of a body on and remembers them."""
+        if heard is None:
+            return None
+
+        def both(data: bytes) -> None:
+            self._pieces.append(data)
+            heard(data)
+
+        return both
+
+    def end(self, reply: HttpReply) -> None:
+        """The whole reply is there."""
+        self.server = next((value for name, value in reply.headers if name == "server"), "")
+        whole = b"".join(self._pieces) == reply.body
+        self._make(reply, chunks=tuple(map(len, self._pieces)) if whole else ())
+
+    def fail(self, code: str, message: str, fields: dict[str, Any]) -> None:
+        """There will be no whole reply."""
+        self._make(self._partial(), chunks=tuple(map(len, self._pieces)), failure=Failure(code, message, fields))
+
+    def stop(self) -> None:
+        """Nobody waits for it any more."""
+        self._make(self._partial(), chunks=tuple(map(len, self._pieces)), stopped=True)
+
+    def _partial(self) -> HttpReply:
+        return HttpReply(200, _STREAM, b"".join(self._pieces)) if self._pieces else HttpReply(NO_REPLY, (), b"")
+
+    def _make(self, reply: HttpReply, **more: Any) -> None:
+        if self.made is None:
+            self.made = Interaction(self.call, reply, start=self._start, end=self._time(), path=self._path, **more)

@@ -1,0 +1,126 @@
+"""What must not be on a tape, in one run: known secrets, and what the spec's `replay.redact` points at.
+
+Rule 1  A value that is found anywhere is replaced everywhere by its placeholder.
+Rule 2  A request of a replay is compared without its values, for the tape has none. A value that only the recording
+        could find is learned when a request fits but for a placeholder, and is known from then on.
+Rule 3  What is still found after replacing is not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import re2
+
+from agentrun.cassette.match import json_of
+from agentrun.cassette.scrub import leftover, scrubbed, values_in
+from agentrun.cassette.tape import Interaction
+from agentrun.core.package import Redaction as Rule
+from agentrun.core.policy import compiled_mask
+from agentrun.errors import StorageError
+from agentrun.redact import Redactor, placeholder
+from agentrun.secret import Secret
+from agentrun.wire import HttpCall, HttpReply
+
+T = TypeVar("T")
+Values = list[tuple[str, Secret]]
+
+SHORTEST = 3
+"""Characters of a value that the spec points at. Known secrets have more (`redact.SHORTEST`)."""
+_MARK = "[redacted:"
+_placeholder: Any = re2.compile(r"\[redacted:([A-Za-z0-9_.-]+)\]")  # type: ignore[no-untyped-call]  # RE2 has no types
+_NOTHING = HttpReply(0, (), b"")
+
+
+class Redaction:
+    """Finds and replaces values in one run."""
+
+    def __init__(self, rules: Sequence[Rule] = (), known: Iterable[tuple[str, Secret]] = ()) -> None:
+        self._rules = tuple(rules)
+        self._redactor = Redactor(known)
+        self._found: set[tuple[str, str]] = set()
+
+    def request(self, call: HttpCall) -> HttpCall:
+        """A request as it would stand on a tape."""
+        asked = Interaction(call, _NOTHING)
+        self._learn(values_in([asked], self._rules))
+        return scrubbed(asked, self._redactor).call
+
+    def clean(self, interactions: Sequence[Interaction]) -> tuple[Interaction, ...]:
+        """Interactions as they may be written. Raises `storage.failed` when something is left in them."""
+        self._learn(values_in(interactions, self._rules))
+        cleaned = tuple(scrubbed(each, self._redactor) for each in interactions)
+        if place := leftover(cleaned, self._redactor):
+            message = f"nothing was recorded: a secret is left in {place}"
+            raise StorageError("storage.failed", message, fields={"path": "cassette", "place": place})
+        return cleaned
+
+    def text(self, text: str) -> str:
+        """A text as it may be shown."""
+        for rule in self._rules:
+            if rule.pattern is not None and rule.path is None:
+                text = compiled_mask(rule.pattern).sub(placeholder(rule.name).replace("\\", "\\\\"), text)
+        return self._redactor.text(text)
+
+    def data(self, value: T) -> T:
+        """Plain data as it may be shown."""
+        match value:
+            case str():
+                return self.text(value)  # type: ignore[return-value]  # a text for a text
+            case Mapping():
+                return {self.text(key): self.data(item) for key, item in value.items()}  # type: ignore[return-value]
+            case list() | tuple():
+                return [self.data(item) for item in value]  # type: ignore[return-value]
+        return value
+
+    def learn(self, recorded: HttpCall, call: HttpCall) -> bool:
+        """Whether a request is the recorded one but for what its placeholders stand for. If so these are known now."""
+        marked = _MARK.encode() in recorded.body or _MARK in recorded.url
+        if not marked or recorded.method.upper() != call.method.upper():
+            return False
+        values: Values = []
+        if not _fits(recorded.url, call.url, values):
+            return False
+        try:
+            was, now = json_of(recorded.body), json_of(call.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            was, now = recorded.body.decode("utf-8", "replace"), call.body.decode("utf-8", "replace")
+        if not _fits(was, now, values):
+            return False
+        self._learn(values)
+        return True
+
+    def _learn(self, values: Values) -> None:
+        new = [(name, value) for name, value in values if (name, value.reveal()) not in self._found]
+        if new:
+            self._found.update((name, value.reveal()) for name, value in new)
+            self._redactor = self._redactor.with_values(new, shortest=SHORTEST)
+
+
+def _fits(was: Any, now: Any, values: Values) -> bool:
+    """Whether two documents are the same but for placeholders in the first."""
+    match was, now:
+        case dict(), dict():
+            return was.keys() == now.keys() and all(_fits(was[key], now[key], values) for key in was)
+        case list(), list():
+            return len(was) == len(now) and all(map(_fits, was, now, [values] * len(was)))
+        case str(), str() if _MARK in was:
+            return _filled(was, now, values)
+        case str(), int() | float() if _MARK in was:
+            return _filled(was, msgspec.json.encode(now).decode(), values)
+        case _:
+            return bool(was == now) and isinstance(was, bool) == isinstance(now, bool)
+
+
+def _filled(was: str, now: str, values: Values) -> bool:
+    """Whether a text is what is left of another, with something in the place of each placeholder."""
+    names = [found[1] for found in _placeholder.finditer(was)]
+    pieces = _placeholder.split(was)[::2]
+    pattern = "(?s)" + "(.+?)".join(map(re2.escape, pieces))
+    found = re2.fullmatch(pattern, now)  # type: ignore[no-untyped-call]  # RE2 has no types
+    if found is None:
+        return False
+    values += [(name, Secret(value)) for name, value in zip(names, found.groups(), strict=True)]
+    return True

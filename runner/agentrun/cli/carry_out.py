@@ -1,0 +1,168 @@
+"""Carries out a plan: replays, runs live, or records, and tells how it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agentrun.cassette.match import Tier
+from agentrun.cli.plan import Plan
+from agentrun.cli.teller import Teller
+from agentrun.cli.write import refuse_other, write_file
+from agentrun.compiler.fingerprint import PackageFile
+from agentrun.compiler.resolve import Spec
+from agentrun.core.outcome import Outcome
+from agentrun.engine.assemble import FinishedRun, replay_run
+from agentrun.engine.ports import Approver
+from agentrun.engine.request import Attachment
+from agentrun.errors import HostError
+
+if TYPE_CHECKING:
+    from agentrun.cassette.player import Player
+    from agentrun.cli.interrupt import Interrupts
+    from agentrun.engine.real_time import Job
+
+JOURNAL_BEGINS = b'{"at":'
+"""A file that begins otherwise is no journal, and is not replaced by one."""
+
+
+class Errand(Struct, frozen=True, kw_only=True):
+    """A plan, and all that the command line says about carrying it out."""
+
+    plan: Plan
+    spec: Spec
+    file: PackageFile
+    approver: Approver | None
+    attachments: tuple[Attachment, ...]
+    journal: Path | None
+    require: Tier
+    record: str | None
+    settings: tuple[str, ...]
+
+    def player(self) -> Player:
+        """Plays the recording of the case."""
+        from agentrun.cassette.file import load
+        from agentrun.cassette.player import Player
+        from agentrun.cassette.redaction import Redaction
+        from agentrun.cli.here import here_of
+
+        assert self.plan.cassette is not None
+        rules = self.file.agent.replay
+        return Player(
+            load(self.plan.cassette),
+            volatile=rules.volatile,
+            redaction=Redaction(rules.redact),
+            require=self.require,
+            here=lambda: here_of(self.spec, self.file, self.plan, self.settings),
+        )
+
+
+def carry_out(errand: Errand, teller: Teller) -> int:
+    """Do it. The exit code."""
+    try:
+        done = _replay(errand, teller) if errand.plan.mode == "replay" else _in_real_time(errand, teller)
+    except HostError as error:
+        raise _with_way_out(error, errand.plan) from None
+    finally:
+        teller.close()
+    if errand.journal is not None and (errand.plan.mode == "replay" or str(errand.journal) == "-"):
+        _write_journal(errand.journal, done)
+    teller.end(_hinted(done, errand.plan))
+    if done.unused is not None and not done.outcome.exit_code:
+        raise done.unused
+    return done.exit_code
+
+
+def _replay(errand: Errand, teller: Teller) -> FinishedRun:
+    return replay_run(
+        errand.file.agent,
+        fingerprint=errand.file.fingerprint,
+        message=errand.plan.message,
+        params=errand.plan.params,
+        cassette=errand.player(),
+        attachments=errand.attachments,
+        approver=errand.approver,
+        listen=teller.listen,
+    )
+
+
+def _in_real_time(errand: Errand, teller: Teller) -> FinishedRun:
+    from agentrun.cli.interrupt import Interrupts
+    from agentrun.engine.approvals import Nobody
+    from agentrun.engine.real_time import Job, live_run
+
+    interrupts = Interrupts(teller)
+    journal = errand.journal if errand.journal is not None and str(errand.journal) != "-" else None
+    if journal is not None:
+        clear_journal(journal)
+    project = errand.spec.project
+    job = Job(
+        file=errand.file,
+        message=errand.plan.message,
+        params=errand.plan.params,
+        attachments=errand.attachments,
+        approver=errand.approver or Nobody(),
+        roots=tuple(project.root / root for root in project.import_roots),
+        journal=journal,
+        printed=teller.printed,
+        hold=interrupts.hold,
+        watch=teller.watch,
+    )
+    match errand.plan.mode:
+        case "record":
+            from agentrun.cli.record import record
+
+            return record(errand, job, interrupts, teller)
+        case "live-tools" | "live-model":
+            return _mixed(errand, job, interrupts)
+    return interrupts.run(live_run(job))
+
+
+def _mixed(errand: Errand, job: Job, interrupts: Interrupts) -> FinishedRun:
+    """One axis from the tape, the other for real."""
+    from agentrun.engine.real_time import Tapes, live_run
+    from agentrun.engine.taped import Playing
+
+    player = errand.player()
+    playing = Playing(player, None)
+    tapes = Tapes(models=playing) if errand.plan.mode == "live-tools" else Tapes(others=playing)
+    return replace(interrupts.run(live_run(job, tapes)), tier=player.tier)
+
+
+def clear_journal(path: Path) -> None:
+    """Make room for a new journal. Only another journal is removed."""
+    refuse_other(path, JOURNAL_BEGINS)
+    path.unlink(missing_ok=True)
+
+
+def _write_journal(path: Path, done: FinishedRun) -> None:
+    from agentrun.canon import compact
+
+    write_file(path, b"".join(compact(record) + b"\n" for record in done.journal), replaces=JOURNAL_BEGINS)
+
+
+def _with_way_out(error: HostError, plan: Plan) -> HostError:
+    """The error of a run that could not start, with what can be done without what it lacks."""
+    return HostError(error.code, error.message, hint=_way_out(error.hint, plan), fields=error.fields)
+
+
+def _hinted(done: FinishedRun, plan: Plan) -> FinishedRun:
+    """The same for a run that found nobody at the other end."""
+    outcome = done.outcome
+    if not isinstance(outcome, Outcome) or outcome.fault is None or plan.mode == "replay":
+        return done
+    fault = outcome.fault
+    if fault.code != "provider.transient" or fault.fields.get("status") is not None:
+        return done
+    hint = fault.hint or "is the server running, and its address right?"
+    return replace(done, outcome=replace(outcome, fault=replace(fault, hint=_way_out(hint, plan))))
+
+
+def _way_out(hint: str | None, plan: Plan) -> str | None:
+    if not plan.recorded:
+        return hint
+    offline = f"or replay a recorded case: --case {' | '.join(plan.recorded)}"
+    return f"{hint}; {offline}" if hint else offline

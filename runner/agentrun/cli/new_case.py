@@ -1,0 +1,56 @@
+"""A case that was recorded for the first time is written to the cases beside its spec.
+
+Rule 1  What stands in the file stays as it is, comments too: the case is added at the end.
+Rule 2  What comes of it is read again before it is written. If the new case is not just what was added, the file is
+        left alone, and the lines to add are said.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from agentrun.compiler.cases import cases_path, read_cases
+from agentrun.errors import StorageError
+from agentrun.spec.files import shown_path
+from agentrun.spec.problems import DocumentError
+from agentrun.spec.v1.documents import Case
+
+_HEAD = 'agentrun: "1"\ncases:\n'
+
+
+def lines_of(case: Case) -> str:
+    """The case as it is written in a file."""
+    text: str = yaml.safe_dump(
+        [msgspec.to_builtins(case)], sort_keys=False, allow_unicode=True, default_flow_style=False, width=100
+    )
+    return "".join(f"  {line}\n" for line in text.splitlines())
+
+
+def add_case(spec: Path, case: Case) -> str | None:
+    """Add a case to the cases of a spec. None: done; otherwise what the user has to add."""
+    path = cases_path(spec)
+    before = path.read_text(encoding="utf-8") if path.exists() else _HEAD
+    old = read_cases(path)[1] if path.exists() else []
+    after = before + ("" if before.endswith("\n") else "\n") + lines_of(case)
+    trial = path.with_name(f".{path.name}.new")
+    try:
+        trial.write_text(after, encoding="utf-8")
+        if not _holds(trial, [*old, case]):
+            trial.unlink()
+            return f"add this to {shown_path(path)}:\n{lines_of(case)}"
+        os.replace(trial, path)
+    except OSError as error:
+        fields = {"path": "cases", "errno": error.errno}
+        raise StorageError("storage.failed", f"{path} cannot be written: {error.strerror}", fields=fields) from error
+    return None
+
+
+def _holds(path: Path, cases: list[Case]) -> bool:
+    try:
+        return read_cases(path)[1] == cases
+    except DocumentError:
+        return False

@@ -1,0 +1,149 @@
+"""What a run is to be: replayed, live, recorded, or with one axis live. Decided before anything happens.
+
+auto      the recording of the case with this message, params and profile, if there is one; else live
+CI set    as auto, but never live
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import click
+from msgspec import UNSET, Struct
+
+from agentrun.cli.recorded import asked_case, cassette_of, nothing_recorded
+from agentrun.compiler.prompts import complete_params
+from agentrun.compiler.resolve import Spec
+from agentrun.core.package import Package
+from agentrun.errors import RequestError
+from agentrun.spec.files import shown_path
+from agentrun.spec.v1.documents import Case
+
+Mode: TypeAlias = Literal["replay", "live", "record", "live-tools", "live-model"]
+
+FIRST_CASE = "default"
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What the command line says."""
+
+    mode: str
+    record: str | None
+    """new, all or from:N."""
+    case: str | None
+    """The name that was given."""
+    message: str | None
+    params: Mapping[str, Any]
+    profile: str | None
+    live_tools: bool
+    live_model: bool
+
+    @property
+    def has_own_input(self) -> bool:
+        return self.message is not None or bool(self.params) or self.profile is not None
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What will happen."""
+
+    mode: Mode
+    why: str
+    """The first line of the story, after the mode."""
+    case: Case | None
+    is_new: bool = False
+    """Whether the case has to be written to the cases when it is recorded."""
+    cassette: Path | None = None
+    message: str | None
+    params: dict[str, Any]
+    recorded: tuple[str, ...] = ()
+    """The cases that could be replayed."""
+
+    @property
+    def line(self) -> str:
+        words = {"live-tools": "replay with live tools", "live-model": "replay with a live model"}
+        return f"{words.get(self.mode, self.mode)}: {self.why}"
+
+
+def make_plan(spec: Spec, package: Package, asked: Asked, cases: list[Case], case: Case | None) -> Plan:
+    """The plan. `case`: the one that was named and exists. Raises `cassette.miss`, `input.rejected`."""
+    if case is None and asked.case is None:
+        case = asked_case(cases, package, asked.profile, asked.message, asked.params)
+    mode = _mode(asked)
+    folder = spec.project.root / spec.project.cassettes / package.name
+    path = None if case is None else cassette_of(spec, package, case)
+    recorded = tuple(each.name for each in cases if cassette_of(spec, package, each).is_file())
+    is_there = path is not None and path.is_file()
+    if mode == "auto":
+        mode = "replay" if is_there or in_ci() else "live"
+    if mode in ("replay", "live-tools", "live-model") and not is_there:
+        raise nothing_recorded(spec, cases, folder, case, in_ci=asked.mode == "auto")
+    is_new = mode == "record" and case is None
+    if is_new:
+        case = _new_case(package, asked, cases)
+        path = cassette_of(spec, package, case)
+    return Plan(
+        mode=mode,  # type: ignore[arg-type]  # auto was resolved
+        why=_why(mode, spec, package, case, path, asked),
+        case=case,
+        is_new=is_new,
+        cassette=path,
+        message=asked.message if case is None or case.input is UNSET else case.input,
+        params=dict(asked.params) if case is None else case.params,
+        recorded=recorded,
+    )
+
+
+def _mode(asked: Asked) -> str:
+    if asked.record is not None and asked.mode not in ("auto", "record"):
+        raise click.UsageError(f"--record goes with --mode record, not with --mode {asked.mode}")
+    if asked.live_tools and asked.live_model:
+        raise click.UsageError("--live-tools and --live-model together are --mode live")
+    if asked.live_tools or asked.live_model:
+        if asked.mode not in ("auto", "replay") or asked.record is not None:
+            raise click.UsageError("--live-tools and --live-model are for replays")
+        return "live-tools" if asked.live_tools else "live-model"
+    return "record" if asked.record is not None else asked.mode
+
+
+def _new_case(package: Package, asked: Asked, cases: list[Case]) -> Case:
+    complete_params(package, asked.params)
+    name = asked.case or (None if asked.has_own_input else FIRST_CASE)
+    if name is None or (asked.case is None and any(each.name == name for each in cases)):
+        raise RequestError(
+            "input.rejected",
+            "no case has this message, params and profile, so the recording needs a name",
+            hint="name the new case: --case NAME",
+            fields={"reason": "case"},
+        )
+    return Case(
+        name=name,
+        input=UNSET if asked.message is None else asked.message,
+        params=dict(asked.params),
+        profile=UNSET if asked.profile is None else asked.profile,
+    )
+
+
+def _why(mode: str, spec: Spec, package: Package, case: Case | None, path: Path | None, asked: Asked) -> str:
+    to = " and ".join(sorted({route.provider for route in package.model.routes}))
+    name = "" if case is None else f"case {case.name}"
+    shown = "" if path is None else shown_path(path, spec.project.root)
+    match mode:
+        case "replay":
+            return f"{shown} ({name}; nothing is sent)"
+        case "live-tools":
+            return f"the model from {shown} ({name}); tools run for real"
+        case "live-model":
+            return f"tools from {shown} ({name}); requests go to {to}"
+        case "record":
+            return f"{shown} ({name}; requests go to {to}, tools run for real)"
+    if asked.mode == "live":
+        return f"as asked (requests go to {to}, tools run for real)"
+    reason = f"{name} has no cassette" if case else "no recorded case has this message, params and profile"
+    return f"{reason} (requests go to {to}, tools run for real)"
+
+
+def in_ci() -> bool:
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")

@@ -1,0 +1,67 @@
+"""`--mode record`: runs for real, and writes what the run saw of the world to the cassette of its case."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import UNSET
+
+from agentrun.canon import text_hash
+from agentrun.cli.new_case import add_case
+from agentrun.compiler.prompts import complete_params
+from agentrun.engine.assemble import FinishedRun
+from agentrun.engine.recording import Target, record_run
+from agentrun.spec.files import shown_path
+
+if TYPE_CHECKING:
+    from agentrun.cli.carry_out import Errand
+    from agentrun.cli.interrupt import Interrupts
+    from agentrun.cli.teller import Teller
+    from agentrun.engine.real_time import Job
+
+
+def record(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> FinishedRun:
+    target = _target(errand)
+    plan, root = errand.plan, errand.spec.project.root
+    recorded = interrupts.run(record_run(job, target))
+    if recorded.refused is not None:
+        teller.say(f"not recorded: {recorded.refused}", "warn")
+        return recorded.run
+    kept = f", {recorded.kept} of them kept" if recorded.kept else ""
+    failed = recorded.run.outcome.exit_code
+    teller.say(
+        f"recorded: {shown_path(target.path, root)} ({recorded.interactions} interactions{kept})"
+        + ("; the run failed, and will in every replay" if failed else ""),
+        "warn" if failed else "good",
+    )
+    if plan.is_new and plan.case is not None and (advice := add_case(errand.spec.path, plan.case)):
+        teller.say(advice, "warn")
+    return recorded.run
+
+
+def _target(errand: Errand) -> Target:
+    plan, project, how = errand.plan, errand.spec.project, errand.record
+    assert plan.cassette is not None
+    assert plan.case is not None
+    is_there = plan.cassette.exists()
+    until = int(how.removeprefix("from:")) - 1 if how and how.startswith("from:") else None
+    if until and not is_there:
+        raise click.UsageError(f"--record {how}: there is no recording to keep the beginning of")
+    kept = errand.player() if is_there and (how == "new" or until) else None
+    if until is not None and kept is not None and until > len(kept.cassette.interactions):
+        raise click.UsageError(f"--record {how}: the recording has {len(kept.cassette.interactions)} interactions")
+    profile = {} if plan.case.profile is UNSET else {"profile": plan.case.profile}
+    return Target(
+        path=plan.cassette,
+        lock=project.root / project.data / "locks" / f"{text_hash(plan.cassette.as_posix())[7:23]}.lock",
+        about={
+            "spec": errand.spec.path.relative_to(project.root).as_posix(),
+            "case": plan.case.name,
+            **profile,
+            "params": complete_params(errand.file.agent, plan.params),
+        },
+        kept=kept,
+        until=until,
+        replaces=how is not None,
+    )

@@ -1,0 +1,113 @@
+"""Tells a run as it happens: the answer on standard output, the story on standard error, or all of it as JSON."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from agentrun.cli.plan import Plan
+from agentrun.core.facts import Record
+from agentrun.core.outcome import Outcome, Suspended
+from agentrun.core.package import Package
+from agentrun.engine.assemble import FinishedRun
+from agentrun.engine.bus import Event, Gap
+from agentrun.engine.ports import Delta
+from agentrun.report.line import Line, told
+from agentrun.report.screen import Screen, screen_for
+from agentrun.report.story import Story, summary
+from agentrun.secret import mask
+from agentrun.spec.problems import visible
+
+
+class Teller:
+    """Tells one run."""
+
+    def __init__(self, package: Package, *, as_json: bool, quiet: bool, color: bool | None, live: bool) -> None:
+        self._as_json = as_json
+        self._quiet = quiet
+        self._story = Story(package)
+        self._screen: Screen | None = None
+        self._run: str | None = None
+        if not as_json and not quiet:
+            self._screen = screen_for(sys.stderr, live=live, color=color)
+
+    def begin(self, plan: Plan) -> None:
+        if self._as_json:
+            name = None if plan.case is None else plan.case.name
+            cassette = None if plan.cassette is None else plan.cassette.name
+            _print({"start": {"mode": plan.mode, "why": plan.line, "case": name, "cassette": cassette}})
+        self.say(plan.line)
+
+    def say(self, text: str, tone: Any = "plain") -> None:
+        """A line of our own."""
+        if self._screen is not None:
+            self._screen.line(Line(visible(mask(text)), tone, 0))
+
+    def listen(self, run: str, news: Record | Delta) -> None:
+        """Something was committed, or passes."""
+        if self._as_json:
+            if isinstance(news, Record):
+                _print({"run": run, "record": msgspec.to_builtins(news)})
+            return
+        if self._screen is None:
+            return
+        if isinstance(news, Delta):
+            self._screen.delta(news.effect, news.text)
+            return
+        self._run = self._run or run
+        if run == self._run:
+            for line in self._story.tell(news):
+                self._screen.line(line)
+            self._screen.status(self._story.spend)
+
+    def watch(self, event: Event) -> None:
+        """The same for an event of a run in real time."""
+        if event.run is not None and not isinstance(event.what, Gap):
+            self.listen(event.run, event.what)
+
+    def printed(self, tool: str, text: str) -> None:
+        """What a tool printed."""
+        if self._screen is not None:
+            for line in text.splitlines()[:20]:
+                self._screen.line(told(f"{tool} printed: {line}", "dim", 1))
+
+    def close(self) -> None:
+        if self._screen is not None:
+            self._screen.close()
+
+    def end(self, done: FinishedRun) -> None:
+        """The answer, and how it ended."""
+        self.close()
+        outcome = done.outcome
+        if self._as_json:
+            kind = "outcome" if isinstance(outcome, Outcome) else "suspended"
+            _print({kind: {**msgspec.to_builtins(outcome), "tier": done.tier, "exit": done.exit_code}})
+            return
+        if isinstance(outcome, Suspended):
+            self._complain(f"suspended: the run waits for {', '.join(_waits_for(outcome))}")
+            return
+        if outcome.answer is not None:
+            click.echo("\n".join(map(visible, outcome.answer.split("\n"))))
+        if outcome.fault is not None:
+            self._complain(f"{outcome.fault.code}: {outcome.fault.message}")
+            for line in outcome.fault.fields.get("story", []):
+                self._complain(f"  {line}")
+            if outcome.fault.hint:
+                self._complain(f"  → {outcome.fault.hint}")
+        tier = "" if done.tier in (None, "exact") else f", matched {done.tier}"
+        self.say(summary(outcome) + tier, "dim")
+
+    def _complain(self, text: str) -> None:
+        """A line that also a quiet run says."""
+        click.echo(visible(mask(text)), err=True)
+
+
+def _waits_for(outcome: Suspended) -> list[str]:
+    return [*(f"an approval of {question.target}" for question in outcome.questions), *outcome.waits_for]
+
+
+def _print(data: dict[str, Any]) -> None:
+    click.echo(msgspec.json.encode(data).decode())

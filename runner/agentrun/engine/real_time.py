@@ -1,0 +1,130 @@
+"""Runs in real time: live, recorded, or with the model or the tools from a cassette.
+
+Rule 1  What a run needs of the environment is looked for before it starts. What comes from a tape needs nothing.
+Rule 2  A value of the environment that must not be shown is in no fact, no event and no file of the run.
+
+Importing this takes a second: only what goes live does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from msgspec import Struct
+
+from agentrun.cassette.redaction import Redaction
+from agentrun.compiler.fingerprint import PackageFile
+from agentrun.core.outcome import Outcome, Suspended
+from agentrun.engine.approvals import Nobody
+from agentrun.engine.assemble import FinishedRun
+from agentrun.engine.bus import EVERYTHING, Event, Subscription
+from agentrun.engine.handle import RunHandle
+from agentrun.engine.kept import KeptJournals
+from agentrun.engine.known import known_values
+from agentrun.engine.live import live_providers, live_sender
+from agentrun.engine.memory import MemoryBlobs, MemoryJournals
+from agentrun.engine.ports import Approver, Executor
+from agentrun.engine.request import Attachment, Request, contents
+from agentrun.engine.runtime import Runtime
+from agentrun.engine.sealed import SEALED, SINK_KINDS, TOOL_KINDS, sealed_hooks, sealed_providers
+from agentrun.engine.settings import Settings
+from agentrun.engine.taped import Playing, Tape, Taping
+from agentrun.redact import Redactor
+from agentrun.tools.python import PythonTools
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """One run in real time."""
+
+    file: PackageFile
+    message: str | None = None
+    params: Mapping[str, Any] = {}
+    attachments: tuple[Attachment, ...] = ()
+    approver: Approver = Nobody()
+    """Who is asked for approvals."""
+    roots: tuple[Path, ...] = ()
+    """The folders under which Python tools are found."""
+    journal: Path | None = None
+    """The file that the run's journal is written to as it goes."""
+    printed: Callable[[str, str], None] = lambda tool, text: None
+    """Told what a Python tool printed."""
+    hold: Callable[[RunHandle], None] = lambda handle: None
+    """Given the run as soon as there is one: whoever may want to cancel it."""
+    watch: Callable[[Event], None] = lambda event: None
+    """Told what happens in the run and its children."""
+
+
+class Tapes(Struct, frozen=True):
+    """What stands before the ports. None: what is asked for happens, and leaves no trace on a tape."""
+
+    models: Tape | None = None
+    others: Tape | None = None
+    """Before tools, hooks, sinks and people."""
+
+
+async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B008  # frozen
+    """Run in real time. Raises before the run exists what `Runtime.start` raises, and `host.missing`."""
+    package, run = job.file.agent, f"run-{token_hex(8)}"
+    known = known_values(package, os.environ)
+    journals = MemoryJournals() if job.journal is None else KeptJournals(run, job.journal)
+    settings, blobs = Settings(), MemoryBlobs()
+    sender = live_sender(settings)
+    executors: dict[str, Executor] = {"python": PythonTools(job.roots, printed=job.printed)}
+    others_play = isinstance(tapes.others, Playing)
+    try:
+        runtime = Runtime.in_memory(
+            journals=journals,
+            content=blobs,
+            providers=sealed_providers(package)
+            if isinstance(tapes.models, Playing)
+            else live_providers(package, settings, sender),
+            executors=dict.fromkeys(TOOL_KINDS, SEALED) if others_play else executors,
+            hooks=sealed_hooks(package) if others_play else {},
+            sinks=dict.fromkeys(SINK_KINDS, SEALED) if others_play else {},
+            approver=SEALED if others_play else job.approver,
+            scope=Taping(
+                run, models=tapes.models, others=tapes.others, approver=job.approver if others_play else None
+            ).scope,
+            redactor=Redactor(known),
+        )
+        request = Request(
+            agent=package.name,
+            package=job.file,
+            message=job.message,
+            params=dict(job.params),
+            attachments=contents(blobs, job.attachments),
+            run=run,
+        )
+        ended = await _ended(runtime, request, job)
+    finally:
+        await sender.close()
+        if isinstance(journals, KeptJournals):
+            journals.close()
+    return FinishedRun(
+        outcome=ended,
+        journal=journals.records(run),
+        children={each: journals.records(each) for each in journals.runs if each != run},
+        redaction=Redaction(package.replay.redact, known),
+    )
+
+
+async def _ended(runtime: Runtime, request: Request, job: Job) -> Outcome | Suspended:
+    events = runtime.subscribe(EVERYTHING)
+    watching = asyncio.create_task(_watch(events, job.watch))
+    try:
+        handle = runtime.start(request)
+        job.hold(handle)
+        return await handle.wait()
+    finally:
+        events.close()
+        await watching
+
+
+async def _watch(events: Subscription, watch: Callable[[Event], None]) -> None:
+    async for event in events:
+        watch(event)

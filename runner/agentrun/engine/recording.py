@@ -1,0 +1,128 @@
+"""Records a run on a cassette.
+
+Rule 1  One process records a cassette at a time; another is refused before it spends anything.
+Rule 2  The file is written when the run is over, whole or not at all. Until then the old one stands.
+Rule 3  A run that was cancelled, or that failed in us, is not recorded. One that failed at its provider does not take
+        the place of a recording that is there, unless that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agentrun.cassette.file import dump, save
+from agentrun.cassette.player import Player
+from agentrun.cassette.recorder import Recorder
+from agentrun.core.outcome import Outcome
+from agentrun.engine.assemble import FinishedRun
+from agentrun.engine.live import elsewhere
+from agentrun.engine.real_time import Job, Tapes, live_run
+from agentrun.engine.settings import Settings
+from agentrun.engine.system_clock import SystemClock
+from agentrun.engine.taped import Recording
+from agentrun.store.lock import locked
+from agentrun.wire import SCRIPTED
+
+NOT_RECORDED = ("cancelled", "internal", "storage.", "journal.", "host.", "cassette.")
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """Where a recording goes, and what is kept of the one that is there."""
+
+    path: Path
+    lock: Path
+    about: Mapping[str, Any]
+    """For the metadata: what was recorded."""
+    kept: Player | None = None
+    """The recording that is there, if some of it is kept."""
+    until: int | None = None
+    """The first so many interactions are kept, and must fit. None: all that fit."""
+    replaces: bool = False
+    """Whether a run that failed at its provider may replace what is there."""
+
+
+class Recorded(Struct, frozen=True):
+    """What came of it."""
+
+    run: FinishedRun
+    interactions: int
+    kept: int
+    """How many of them are from the recording before."""
+    refused: str | None = None
+    """Why nothing was written."""
+
+
+async def record_run(job: Job, target: Target) -> Recorded:
+    """Run for real, and write what the run saw of the world to a cassette."""
+    with locked(target.lock, f"another process is recording {target.path.name}"):
+        recorder = Recorder(SystemClock().now)
+        began = datetime.now(UTC)
+        tape = Recording(recorder, target.kept, target.until)
+        done = await live_run(job, Tapes(models=tape, others=tape))
+        interactions = recorder.interactions()
+        kept = recorder.kept
+        refused = _refusal(done, target)
+        if refused is None:
+            written = done.redaction.clean(interactions)
+            about = done.redaction.data(_metadata(job, target, recorder, began, len(written)))
+            save(target.path, dump(written, about))
+    return Recorded(replace(done, tier=None), len(interactions), kept, refused)
+
+
+def _refusal(done: FinishedRun, target: Target) -> str | None:
+    if not isinstance(done.outcome, Outcome):
+        return "the run is not over"
+    code = done.outcome.code or ""
+    if code.startswith(NOT_RECORDED):
+        return f"the run ended with {code}"
+    if code.startswith("provider.") and target.path.exists() and not target.replaces:
+        return f"the run failed with {code}, and there is a recording; --record all replaces it"
+    return None
+
+
+def _metadata(job: Job, target: Target, recorder: Recorder, began: datetime, total: int) -> dict[str, Any]:
+    """What the recording was made of. Of what is kept, the beginning stays the beginning."""
+    before = {} if target.kept is None or not recorder.kept else target.kept.cassette.metadata
+    now = began.isoformat(timespec="seconds").replace("+00:00", "Z")
+    about = {
+        **target.about,
+        "recorded_at": before.get("recorded_at", now),
+        "agentrun": version("agentrun"),
+        "where": _where(recorder) or before.get("where", []),
+        "fingerprint": job.file.fingerprint,
+        "sections": job.file.sections,
+    }
+    if before:
+        line = {
+            "at": now,
+            "kept": recorder.kept,
+            "recorded": total - recorder.kept,
+            "fingerprint": job.file.fingerprint,
+        }
+        about["history"] = [*before.get("history", []), line]
+    return about
+
+
+def _where(recorder: Recorder) -> list[str]:
+    """Who answered, without credentials or anything that differs between two machines."""
+    settings = Settings()
+    others = elsewhere(settings)
+    found: dict[str, str] = {}
+    for url, server in recorder.servers().items():
+        words = url.partition("?")[0]
+        home = next((each for each in others if url.startswith(each + "/")), None)
+        if home is not None:
+            host = urlsplit(settings.secret(others[home]).reveal()).hostname
+            words = f"{home}, sent to {host} by {others[home]}"
+        if server == SCRIPTED:
+            words += " (a scripted provider: no model was asked)"
+        found[words] = ""
+    return list(found)

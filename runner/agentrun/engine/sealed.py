@@ -1,0 +1,68 @@
+"""What stands behind a tape that is played: nothing.
+
+Every port that a package names has to be there, so that a run can start; none of these does anything, and being reached
+is a mistake of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Never
+
+from agentrun.core.effects import Deliver, RunTool
+from agentrun.core.outcome import Question
+from agentrun.core.package import Package
+from agentrun.engine.models import WireProvider
+from agentrun.engine.ports import Hook, Provider
+from agentrun.engine.world import packages_of
+from agentrun.errors import InternalError
+from agentrun.providers.registry import codec_for, refuse_unsupported
+from agentrun.wire import HttpCall
+
+TOOL_KINDS = ("python", "http", "shell", "mcp")
+SINK_KINDS = ("file", "jsonl", "http", "stdout")
+
+
+class Sealed:
+    """Any port, with nobody behind it."""
+
+    async def send(self, call: HttpCall, *, gap: int, time: int, heard: Callable[[bytes], None] | None = None) -> Never:
+        del call, gap, time, heard
+        self._reached()
+
+    async def run(self, call: RunTool) -> Never:
+        del call
+        self._reached()
+
+    async def deliver(self, delivery: Deliver) -> Never:
+        del delivery
+        self._reached()
+
+    async def answer(self, question: Question) -> Never:
+        del question
+        self._reached()
+
+    def __call__(self, question: Any) -> Never:
+        del question
+        self._reached()
+
+    def _reached(self) -> Never:
+        raise InternalError("internal", "something was to be done for real in a replay")
+
+
+SEALED = Sealed()
+
+
+def sealed_providers(package: Package) -> dict[str, Provider]:
+    """The models that a package names. Raises `provider.not_found`, `package.invalid`."""
+    providers: dict[str, Provider] = {}
+    for agent in packages_of(package):
+        for route in agent.model.routes:
+            refuse_unsupported(agent, route)
+            providers[route.provider] = WireProvider(codec_for(route.provider), SEALED)
+    return providers
+
+
+def sealed_hooks(package: Package) -> dict[str, Hook]:
+    """The hooks that a package names."""
+    return {hook.id: SEALED for agent in packages_of(package) for hook in agent.hooks}

@@ -1,0 +1,145 @@
+"""What is not HTTP, in the form of HTTP, as it stands on a tape.
+
+    CALL tool://refund        {"amount": 20, "order_id": "1042"}                       → the result
+    CALL approval://refund    {"reason": …, "rules": ["big-refunds"], "value": {…}}    → {"answer": "approved", "by": …}
+    CALL hook://check         {"point": "before_tool", "target": …, "value": …}        → {"answer": "continue"}
+    CALL sink://report        {"text": …}                                              → {}
+
+Rule 1  A request holds what the answer depends on and nothing else: no ids, no keys, so that a call that comes in
+        another turn is still the same call. An answer to a question holds for exactly that question.
+Rule 2  A result that is one text is written as that text. Everything else is JSON.
+Rule 3  A reply comes from a file that anybody may have edited: what is not of its form is a damaged cassette.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, convert, to_builtins
+
+from agentrun.canon import compact, pretty
+from agentrun.core.effects import Deliver, Returned, RunTool
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_gates import Answer, HookAnswer
+from agentrun.core.messages import File, Image, Text
+from agentrun.core.outcome import Question
+from agentrun.engine.hooks import HookQuestion
+from agentrun.engine.ports import Blobs
+from agentrun.errors import CODES, CassetteError
+from agentrun.wire import HttpCall, HttpReply
+
+T = TypeVar("T")
+
+METHOD = "CALL"
+_JSON = (("content-type", "application/json"),)
+_TEXT = (("content-type", "text/plain"),)
+
+
+class _Result(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a tool gave, with the contents that its parts name."""
+
+    returned: Returned
+    blobs: dict[str, bytes] = {}
+
+
+class _Approval(Struct, frozen=True, forbid_unknown_fields=True):
+    answer: Answer
+    by: str
+
+
+class _Delivery(Struct, frozen=True, forbid_unknown_fields=True):
+    fault: Fault | None = None
+
+
+# --- requests ---------------------------------------------------------------------------------------------------
+
+
+def tool_call(effect: RunTool) -> HttpCall:
+    return _call("tool", effect.name, effect.arguments)
+
+
+def approval_call(question: Question) -> HttpCall:
+    body = {"reason": question.reason, "rules": question.rules, "value": question.value}
+    return _call("approval", question.target, body)
+
+
+def hook_call(hook: str, question: HookQuestion) -> HttpCall:
+    return _call("hook", hook, {"point": question.point, "target": question.target, "value": question.value})
+
+
+def sink_call(delivery: Deliver) -> HttpCall:
+    output = {} if delivery.output is UNSET else {"output": delivery.output}
+    return _call("sink", delivery.name, {"text": delivery.text, **output})
+
+
+def _call(scheme: str, name: str, body: Any) -> HttpCall:
+    return HttpCall(METHOD, f"{scheme}://{name}", _JSON, compact(body))
+
+
+# --- replies ----------------------------------------------------------------------------------------------------
+
+
+def tool_reply(returned: Returned, blobs: Blobs) -> HttpReply:
+    match returned:
+        case Returned((Text(text),), None):
+            return HttpReply(200, _TEXT, text.encode("utf-8", "replace"))
+    contents = {
+        part.blob: b64encode(blobs.get(part.blob)).decode() for part in returned.parts if isinstance(part, Image | File)
+    }
+    body = {"returned": to_builtins(returned)} | ({"blobs": contents} if contents else {})
+    return HttpReply(200 if returned.fault is None else 500, _JSON, pretty(body).encode())
+
+
+def tool_result(reply: HttpReply, blobs: Blobs) -> Returned:
+    if reply.headers == _TEXT:
+        return Returned((Text(reply.body.decode("utf-8", "replace")),))
+    result = _read(reply, _Result)
+    for blob, data in result.blobs.items():
+        if blobs.put(data) != blob:
+            raise _damaged("a content is not what its hash says")
+    if result.returned.fault is not None and result.returned.fault.code not in CODES:
+        raise _damaged("a fault has a code that is not known")
+    return result.returned
+
+
+def approval_reply(answer: tuple[Answer, str]) -> HttpReply:
+    return _json({"answer": answer[0], "by": answer[1]})
+
+
+def approval_answer(reply: HttpReply) -> tuple[Answer, str]:
+    approval = _read(reply, _Approval)
+    return approval.answer, approval.by
+
+
+def hook_reply(answer: HookAnswer) -> HttpReply:
+    return _json(to_builtins(answer))
+
+
+def hook_answer(reply: HttpReply) -> HookAnswer:
+    answer: HookAnswer = _read(reply, HookAnswer)  # type: ignore[arg-type]  # a union is no type to mypy
+    return answer
+
+
+def sink_reply(fault: Fault | None) -> HttpReply:
+    return _json({} if fault is None else {"fault": to_builtins(fault)})
+
+
+def sink_fault(reply: HttpReply) -> Fault | None:
+    return _read(reply, _Delivery).fault
+
+
+def _json(body: Any) -> HttpReply:
+    return HttpReply(200, _JSON, pretty(body).encode())
+
+
+def _read(reply: HttpReply, kind: type[T]) -> T:
+    try:
+        return convert(msgspec.json.decode(reply.body), kind)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError):
+        raise _damaged("a reply is not of its form") from None
+
+
+def _damaged(why: str) -> CassetteError:
+    return CassetteError("cassette.damaged", f"the cassette was changed by hand, and {why}", fields={"reason": why})

@@ -1,0 +1,243 @@
+"""The world behind a tape: what a run asks for is played from it, or happens and is recorded on it.
+
+Rule 1  What is played is not done: there is nothing behind a `Playing` tape.
+Rule 2  Each run of a family has a path on the tape: empty for the run that a user started, then the calls that led to
+        a child.
+Rule 3  Under a clock that is moved by hand a recorded exchange takes as long as it took. In real time it takes none.
+Rule 4  A recording that does not fit is no fault of a tool, a person or a hook: it passes through all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Protocol, TypeAlias
+
+from msgspec.structs import replace
+
+from agentrun.cassette.player import Player
+from agentrun.cassette.recorder import Recorder
+from agentrun.cassette.tape import Interaction
+from agentrun.core.effects import Deliver, Returned, RunTool
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_gates import Answer, HookAnswer
+from agentrun.core.outcome import Question
+from agentrun.engine import approvals
+from agentrun.engine import tape_forms as form
+from agentrun.engine.clock import StepClock
+from agentrun.engine.hooks import HookQuestion, said_by
+from agentrun.engine.models import WireProvider
+from agentrun.engine.ports import Approver, Blobs, Clock, Executor, Hook, Provider, Sender, SinkPort
+from agentrun.engine.sinks import handed
+from agentrun.engine.toolbox import tried
+from agentrun.engine.world import World
+from agentrun.errors import AgentrunError, CassetteError, ProviderError
+from agentrun.wire import HttpCall, HttpReply
+
+Heard: TypeAlias = Callable[[bytes], None]
+Live: TypeAlias = Callable[[Heard | None], Coroutine[Any, Any, HttpReply]]
+"""Does it for real."""
+
+FOREVER = 2**62
+
+
+class Tape(Protocol):
+    async def through(self, call: HttpCall, path: str, live: Live, heard: Heard | None = None) -> HttpReply:
+        """The reply to a request, from wherever it comes. Raises what the request raises, or `cassette.miss`."""
+
+
+class Playing:
+    """Everything comes from the tape. Without a clock of ours real time goes on beside it."""
+
+    def __init__(self, player: Player, clock: StepClock | None) -> None:
+        self._player = player
+        self._clock = clock
+
+    async def through(self, call: HttpCall, path: str, live: Live, heard: Heard | None = None) -> HttpReply:  # noqa: ARG002  # nothing is done
+        interaction = self._player.play(call, path)
+        if self._clock is not None:
+            await _pass(self._clock, interaction)
+        elif interaction.stopped:
+            await _never()
+        return given(interaction, heard)
+
+
+class Recording:
+    """Everything happens, and is recorded. What `kept` has, up to so many interactions, is played instead."""
+
+    def __init__(self, recorder: Recorder, kept: Player | None = None, until: int | None = None) -> None:
+        """`until`: the first so many come from the tape, and must fit. None: whatever is there does."""
+        self._recorder = recorder
+        self._kept = kept
+        self._until = until
+
+    async def through(self, call: HttpCall, path: str, live: Live, heard: Heard | None = None) -> HttpReply:
+        kept = self._look(call, path)
+        if kept is not None:
+            self._recorder.keep(kept)
+            return given(kept, heard)
+        take = self._recorder.begin(call, path)
+        try:
+            reply = await live(take.hearing(heard))
+        except AgentrunError as error:
+            take.fail(error.code, error.message, error.fields)
+            raise
+        except BaseException:
+            take.stop()
+            raise
+        take.end(reply)
+        return reply
+
+    def _look(self, call: HttpCall, path: str) -> Interaction | None:
+        if self._kept is None or (self._until is not None and self._recorder.count >= self._until):
+            return None
+        if self._until is not None:
+            return self._kept.play(call, path)
+        found = self._kept.find(call, path)
+        return found[1] if found is not None and not found[1].stopped else None
+
+
+def given(interaction: Interaction, heard: Heard | None) -> HttpReply:
+    """What a recorded exchange gives: its pieces, and its reply or its failure."""
+    reply = interaction.reply
+    if heard is not None and reply.status == 200:
+        start = 0
+        for size in interaction.chunks or (len(reply.body),):
+            heard(reply.body[start : start + size])
+            start += size
+    if interaction.failure is None:
+        return reply
+    failure = interaction.failure
+    kind = ProviderError if failure.code.startswith("provider.") else AgentrunError
+    raise kind(failure.code, failure.message, fields=failure.fields)
+
+
+async def _pass(clock: StepClock, interaction: Interaction) -> None:
+    if interaction.stopped:
+        await clock.sleep_until(FOREVER)
+    if interaction.end is not None:
+        end = clock.start + interaction.end
+        took = interaction.end - (interaction.start if interaction.start is not None else interaction.end)
+        await clock.sleep_until(min(clock.now() + took, end))
+        clock.move_to(end)
+
+
+async def _never() -> None:
+    from asyncio import Event  # late: only real time needs it
+
+    await Event().wait()
+
+
+# --- the ports of one run ---------------------------------------------------------------------------------------
+
+
+class Taping:
+    """Puts tapes before the ports of a run and of its children. `root` is the run that a user started."""
+
+    def __init__(
+        self, root: str, *, models: Tape | None, others: Tape | None, approver: Approver | None = None
+    ) -> None:
+        """`approver`: who answers instead of the tape, if it has anything to say."""
+        self._root = root
+        self._models = models
+        self._others = others
+        self._approver = approver
+
+    def scope(self, world: World, run: str) -> World:
+        """The world as one run sees it."""
+        path = run.removeprefix(self._root).removeprefix(".")
+        if self._models is not None:
+            providers = {name: _taped_model(each, self._models, path) for name, each in world.providers.items()}
+            world = replace(world, providers=providers)
+        if self._others is None:
+            return world
+        tape = self._others
+        return replace(
+            world,
+            executors={name: _TapedTool(tape, path, each, world.blobs) for name, each in world.executors.items()},
+            hooks={name: _taped_hook(tape, path, name, each, world.clock) for name, each in world.hooks.items()},
+            sinks={name: _TapedSink(tape, path, each) for name, each in world.sinks.items()},
+            approver=None if world.approver is None else _TapedApprover(tape, path, world.approver, self._approver),
+        )
+
+
+def _taped_model(provider: Provider, tape: Tape, path: str) -> Provider:
+    if not isinstance(provider, WireProvider):
+        return provider
+    return provider.over(lambda sender: _TapedSender(tape, path, sender))
+
+
+class _TapedSender:
+    def __init__(self, tape: Tape, path: str, sender: Sender) -> None:
+        self._tape = tape
+        self._path = path
+        self._sender = sender
+
+    async def send(self, call: HttpCall, *, gap: int, time: int, heard: Heard | None = None) -> HttpReply:
+        return await self._tape.through(
+            call, self._path, lambda hear: self._sender.send(call, gap=gap, time=time, heard=hear), heard
+        )
+
+
+class _TapedTool:
+    def __init__(self, tape: Tape, path: str, executor: Executor, blobs: Blobs) -> None:
+        self._tape = tape
+        self._path = path
+        self._executor = executor
+        self._blobs = blobs
+
+    async def run(self, call: RunTool) -> Returned:
+        async def live(_: Heard | None) -> HttpReply:
+            return form.tool_reply(await tried(self._executor, call), self._blobs)
+
+        try:
+            reply = await self._tape.through(form.tool_call(call), self._path, live)
+        except CassetteError as error:
+            error.fields.update(call=call.id, turn=int(call.id[1:].partition(".")[0]))
+            raise
+        return form.tool_result(reply, self._blobs)
+
+
+class _TapedApprover:
+    def __init__(self, tape: Tape, path: str, approver: Approver, instead: Approver | None) -> None:
+        self._tape = tape
+        self._path = path
+        self._approver = approver
+        self._instead = instead
+
+    async def answer(self, question: Question) -> tuple[Answer, str]:
+        said = await (self._instead or approvals.Nobody()).answer(question)
+        if said[0] == "unavailable":
+            return await self._taped(question)
+        with suppress(CassetteError):  # the recorded answer is used up, if there is one, but does not count
+            await self._taped(question)
+        return said
+
+    async def _taped(self, question: Question) -> tuple[Answer, str]:
+        async def live(_: Heard | None) -> HttpReply:
+            return form.approval_reply(await approvals.said_by(self._approver, question))
+
+        return form.approval_answer(await self._tape.through(form.approval_call(question), self._path, live))
+
+
+def _taped_hook(tape: Tape, path: str, name: str, hook: Hook, clock: Clock) -> Hook:
+    async def taped(question: HookQuestion) -> HookAnswer:
+        async def live(_: Heard | None) -> HttpReply:
+            return form.hook_reply(await said_by(clock, name, hook, question))
+
+        return form.hook_answer(await tape.through(form.hook_call(name, question), path, live))
+
+    return taped
+
+
+class _TapedSink:
+    def __init__(self, tape: Tape, path: str, sink: SinkPort) -> None:
+        self._tape = tape
+        self._path = path
+        self._sink = sink
+
+    async def deliver(self, delivery: Deliver) -> Fault | None:
+        async def live(_: Heard | None) -> HttpReply:
+            return form.sink_reply(await handed(self._sink, delivery))
+
+        return form.sink_fault(await self._tape.through(form.sink_call(delivery), self._path, live))

@@ -1,0 +1,323 @@
+"""Values that are known and must not be shown: found in every form, replaced by the placeholder of their name.
+
+Rule 1  A value is found as it is, escaped for JSON (twice too: arguments of calls are JSON in JSON), percent-encoded,
+        inside base64 at any alignment, and in hex.
+Rule 2  Of forms that overlap the leftmost counts, of those that begin at one place the longest.
+Rule 3  A placeholder is never looked into, so replacing twice is replacing once. A value that itself has placeholders
+        in it is known by what stands between them.
+Rule 4  A value of a few digits is found only where no other digit touches it: 123 is not in 91234.
+Rule 5  RE2 finds the places where a form may begin: the time is linear, whatever the number of values.
+Rule 6  No value is in a repr or in an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode, urlsafe_b64encode
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote_from_bytes
+
+import re2
+
+from agentrun.secret import Secret
+
+SHORTEST = 8
+"""A value that is shorter is no secret, and hiding it would make holes in every text."""
+
+_ANCHOR = 24
+"""How much of a form RE2 looks for: a private key of kilobytes would make a program of megabytes."""
+_MEMORY = 1 << 28  # allowed, not taken: a few thousand values need a tenth of it
+_OPEN = b"[redacted:"
+_SAFE = ("", "/", "!*'()", "!$&'()*+,;=", "!$&'()*+,;=:@/?")
+"""What encoders of addresses leave as it is: Python's two, JavaScript's, and two of the standard."""
+_GO = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
+
+_any_placeholder = re.compile(r"\[redacted:[^\[\]]*\]")
+_escape = re.compile(r"\\(?:u[0-9a-f]{4}|.)", re.DOTALL)
+_percent = re.compile(r"%[0-9A-F]{2}")
+
+
+def placeholder(name: str) -> str:
+    """What stands in the place of a value. A name has no brackets in it."""
+    return f"[redacted:{name}]"
+
+
+def _forms(value: str) -> Iterator[str]:
+    raw = value.encode("utf-8", "surrogatepass")
+    yield value
+    yield repr(value)[1:-1]
+    yield from _escaped(value)
+    for safe in _SAFE:
+        yield from _both_cases(quote_from_bytes(raw, safe))
+    yield from _both_cases(quote_from_bytes(raw, " ").replace(" ", "+"))
+    for text in (raw.hex(), raw.hex().upper(), *_base64(raw, b64encode), *_base64(raw, urlsafe_b64encode)):
+        if len(text) >= SHORTEST:
+            yield text
+            yield quote_from_bytes(text.encode(), "")
+
+
+def _escaped(value: str) -> set[str]:
+    low, plain = (json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
+    high = _escape.sub(lambda found: "\\u" + found[0][2:].upper() if len(found[0]) > 2 else found[0], low)
+    once = {low, plain, high, low.translate(_GO), plain.translate(_GO)}
+    once |= {text.replace("/", "\\/") for text in once}
+    return once | {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in once for ascii_only in (True, False)}
+
+
+def _both_cases(quoted: str) -> tuple[str, str]:
+    return quoted, _percent.sub(lambda found: found[0].lower(), quoted)
+
+
+def _base64(raw: bytes, encode: Callable[[bytes], bytes]) -> Iterator[str]:
+    """Alone, and the characters that the value alone decides when 0, 1 or 2 bytes stand before it."""
+    alone = encode(raw).decode()
+    yield alone
+    yield alone.rstrip("=")
+    for before in range(3):
+        text = encode(bytes(before) + raw).decode()
+        yield text[(before * 8 + 5) // 6 : (before + len(raw)) * 8 // 6]
+
+
+class _Finder:
+    """Finds forms in bytes."""
+
+    def __init__(self, values: Iterable[tuple[str, Secret]]) -> None:
+        self._names: dict[bytes, str] = {}
+        names = []
+        for name, value in values:
+            names.append(name)
+            for form in _forms(value.reveal()):
+                self._names.setdefault(form.encode("utf-8", "surrogatepass"), name)
+        self.placeholders = [placeholder(name) for name in dict.fromkeys(names)]
+        self._guarded = {form for form in self._names if form.isdigit() and len(form) < SHORTEST}
+        self._by_anchor: dict[bytes, list[bytes]] = {}
+        for form in sorted(self._names, key=len, reverse=True):
+            self._by_anchor.setdefault(form[:_ANCHOR], []).append(form)
+        self._lengths = sorted(set(map(len, self._by_anchor)), reverse=True)
+        self._begins = _compiled(self._by_anchor)
+        self._made = re.compile("|".join(map(re.escape, self.placeholders)).encode())
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """All that a text may be the beginning of, sorted."""
+        forms = [form.decode("utf-8", "surrogatepass") for form in self._names]
+        return sorted({*forms, *self.placeholders, *(form.decode() + "0" for form in self._guarded)})
+
+    @cached_property
+    def longest(self) -> int:
+        return max(map(len, self.tokens))
+
+    def made(self, data: bytes, start: int = 0) -> list[tuple[int, int]]:
+        """Where our placeholders stand."""
+        return [found.span() for found in self._made.finditer(data, start)] if _OPEN in data else []
+
+    def spans(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int, str]]:
+        if len(data) - start < self._lengths[-1]:
+            return
+        for stop, after in (*self.made(data, start), (len(data), len(data))):
+            while (begins := self._begins.search(data, start, stop)) is not None:
+                first = begins.start()
+                form = self._form_at(data, first, stop)
+                start = first + (len(form) or 1)
+                if form:
+                    yield first, start, self._names[form]
+            start = after
+
+    def _form_at(self, data: bytes, first: int, stop: int) -> bytes:
+        for length in self._lengths:
+            for form in self._by_anchor.get(data[first : first + length], ()):
+                end = first + len(form)
+                if end <= stop and data.startswith(form, first) and not self._touched(form, data, first, end):
+                    return form
+        return b""
+
+    def _touched(self, form: bytes, data: bytes, first: int, end: int) -> bool:
+        return form in self._guarded and (data[first - 1 : first].isdigit() or data[end : end + 1].isdigit())
+
+
+def _compiled(anchors: Iterable[bytes]) -> Any:
+    options = re2.Options()
+    options.log_errors = False  # it would write the pattern to standard error
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.never_capture = True
+    options.max_mem = _MEMORY
+    # Sorted, RE2 makes one tree of them, with a third of the states.
+    escaped = b"|".join(re2.escape(anchor) for anchor in sorted(anchors))  # type: ignore[no-untyped-call]
+    return re2.compile(escaped, options)  # type: ignore[no-untyped-call]  # RE2 has no types
+
+
+class Redactor:
+    """Knows values by name."""
+
+    def __init__(self, values: Iterable[tuple[str, Secret]], *, shortest: int = SHORTEST) -> None:
+        """Values with fewer characters than `shortest` are left alone. Several may share a name."""
+        self._values = [
+            (name, Secret(part))
+            for name, value in values
+            for part in _any_placeholder.split(value.reveal())
+            if part and len(part) >= shortest
+        ]
+
+    @cached_property
+    def _finder(self) -> _Finder:
+        return _Finder(self._values)
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+    def __repr__(self) -> str:
+        return f"Redactor({len(self._values)} values)"
+
+    def with_values(self, values: Iterable[tuple[str, Secret]], *, shortest: int = SHORTEST) -> Redactor:
+        """One that knows these too."""
+        more = Redactor(values, shortest=shortest)
+        more._values = self._values + more._values
+        return more
+
+    def text(self, text: str) -> str:
+        """A text without the values. Itself, if there are none in it."""
+        spans = list(self._found(text))
+        if not spans:
+            return text
+        return _replaced(_bytes(text), spans).decode("utf-8", "surrogatepass")
+
+    def found(self, text: str) -> str | None:
+        """The name of the first value in a text."""
+        return next((name for _, _, name in self._found(text)), None)
+
+    def spans(self, text: str) -> list[tuple[int, int, str]]:
+        """Where values stand, in order: (start, end, name)."""
+        spans = list(self._found(text))
+        if not spans or text.isascii():
+            return spans
+        data, at, chars, moved = _bytes(text), 0, 0, []
+        for start, end, name in spans:
+            first = chars + len(data[at:start].decode("utf-8", "surrogatepass"))
+            chars = first + len(data[start:end].decode("utf-8", "surrogatepass"))
+            at = end
+            moved.append((first, chars, name))
+        return moved
+
+    def raw(self, data: bytes) -> bytes:
+        """Bytes without the values: forms are looked for as UTF-8."""
+        spans = self.raw_spans(data)
+        return _replaced(data, spans) if spans else data
+
+    def raw_spans(self, data: bytes) -> list[tuple[int, int, str]]:
+        """Where values stand in bytes."""
+        return list(self._finder.spans(data)) if self._values else []
+
+    def data(self, value: Any) -> Any:
+        """Plain JSON data without the values, in texts and in keys. The same object, if there are none in it."""
+        match value:
+            case str():
+                return self.text(value)
+            case dict():
+                items = [(self.data(key), self.data(item)) for key, item in value.items()]
+                same = all(a is b and c is d for (a, c), (b, d) in zip(items, value.items(), strict=True))
+                return value if same else dict(items)
+            case list() | tuple():
+                parts = [self.data(item) for item in value]
+                return value if all(map(_is, parts, value)) else type(value)(parts)
+        return value
+
+    def stream(self) -> Passing:
+        """For a text that comes in pieces."""
+        return Passing(self._finder if self._values else None)
+
+    def _found(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Spans in the text's bytes."""
+        return self._finder.spans(_bytes(text)) if self._values else iter(())
+
+
+class Passing:
+    """A text on its way: what was given out of all pieces together is the redacted text."""
+
+    def __init__(self, finder: _Finder | None) -> None:
+        self._finder = finder
+        self._before = ""
+        """The character before what is held back."""
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """What may be shown now. Held back is only what may still become a value."""
+        if self._finder is None:
+            return piece
+        return self._pass(self._before + self._held + piece, ended=False)
+
+    def end(self) -> str:
+        """The rest."""
+        return "" if self._finder is None else self._pass(self._before + self._held, ended=True)
+
+    def _pass(self, text: str, *, ended: bool) -> str:
+        assert self._finder is not None
+        at, shown = len(self._before), []
+        undecided = len(text) if ended else self._undecided(text, at)
+        opened = len(text) if ended else self._opened(text)
+        for start, end, new in self._tokens(text, at):
+            if at > undecided:
+                undecided = self._undecided(text, at)
+            if start >= undecided or (start < opened < end):
+                undecided = min(undecided, start)
+                break
+            shown += [text[at:start], new]
+            at = end
+        if at > undecided:
+            undecided = self._undecided(text, at)
+        shown.append(text[at:undecided])
+        self._before, self._held = text[:undecided][-1:], text[undecided:]
+        return "".join(shown)
+
+    def _tokens(self, text: str, at: int) -> Iterator[tuple[int, int, str]]:
+        """Values and placeholders from a place on, in order, with what is shown of them."""
+        assert self._finder is not None
+        data = _bytes(text)
+        first = len(_bytes(text[:at]))
+        found = [(start, end, placeholder(name)) for start, end, name in self._finder.spans(data, first)]
+        found += [(start, end, data[start:end].decode()) for start, end in self._finder.made(data, first)]
+        for start, end, new in sorted(found):
+            yield (start, end, new) if text.isascii() else (_chars(data, start), _chars(data, end), new)
+
+    def _undecided(self, text: str, at: int) -> int:
+        """The first place from which all the rest is the beginning of something."""
+        assert self._finder is not None
+        tokens, longest = self._finder.tokens, self._finder.longest
+        for start in range(max(at, len(text) - longest + 1), len(text)):
+            rest = text[start:]
+            index = bisect_left(tokens, rest)
+            index += index < len(tokens) and tokens[index] == rest
+            if index < len(tokens) and tokens[index].startswith(rest):
+                return start
+        return len(text)
+
+    def _opened(self, text: str) -> int:
+        """Where a placeholder begins that is not whole yet."""
+        assert self._finder is not None
+        start = text.rfind("[")
+        rest = text[start:]
+        is_open = start >= 0 and any(one != rest and one.startswith(rest) for one in self._finder.placeholders)
+        return start if is_open else len(text)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _chars(data: bytes, end: int) -> int:
+    return len(data[:end].decode("utf-8", "surrogatepass"))
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def _replaced(data: bytes, spans: Iterable[tuple[int, int, str]]) -> bytes:
+    pieces, at = [], 0
+    for start, end, name in spans:
+        pieces += [data[at:start], placeholder(name).encode()]
+        at = end
+    return b"".join([*pieces, data[at:]])

@@ -1,0 +1,82 @@
+"""One line for human eyes, and how foreign text becomes part of one.
+
+Rule 1  What a model, a tool or a person wrote is data: secrets are masked, and what a terminal would act on, or not
+        show, is made visible. That is done first and on the whole text, and only then is it cut: half a key is masked
+        by nobody.
+Rule 2  A line is short whatever is put into it, and has no line feed.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from agentrun.report.amounts import magnitude
+from agentrun.secret import mask
+from agentrun.spec.problems import visible
+
+Tone: TypeAlias = Literal["plain", "dim", "good", "warn", "bad"]
+
+LONGEST = 400
+"""Characters of a line at most."""
+SHORT = 120
+"""Characters of most things that are quoted in one."""
+LINES = 40
+"""Lines of a text that are shown."""
+_LOOKED_AT = 20_000
+"""How much of a text is looked at: secrets are looked for well beyond what is shown."""
+
+
+class Line(Struct, frozen=True):
+    text: str
+    """Masked and visible, without line feeds."""
+    tone: Tone = "plain"
+    indent: int = 0
+    """How deep it stands."""
+
+
+def told(text: str, tone: Tone = "plain", indent: int = 0) -> Line:
+    """A line. What is foreign in it has gone through `short`; what was forgotten is made visible here."""
+    return Line(cut(visible(text), LONGEST), tone, indent)
+
+
+def short(text: str, most: int = SHORT) -> str:
+    """Foreign text as part of a line."""
+    return cut(clean(text), most)
+
+
+def clean(text: str) -> str:
+    return visible(mask(text[:_LOOKED_AT]))
+
+
+def cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def paragraph(text: str, tone: Tone = "plain", indent: int = 0) -> tuple[Line, ...]:
+    """A text of any length, line by line; what is too much of it is only counted."""
+    text = text.strip("\n")
+    if not text.strip():
+        return ()
+    shown = mask(text[:_LOOKED_AT]).replace("\r\n", "\n").split("\n")
+    lines = tuple(told(line, tone, indent) for line in shown[:LINES])
+    left_out = text.count("\n") + 1 - LINES
+    return lines if left_out <= 0 else (*lines, told(f"… and {plural(left_out, 'more line')}", "dim", indent))
+
+
+def gist(text: str) -> str:
+    """The first line that says something, and the size of the whole when that is not all."""
+    whole = mask(text[:_LOOKED_AT]).strip()
+    if not whole:
+        return "nothing"
+    first = whole.partition("\n")[0].rstrip("\r")
+    if first == text.strip() and len(first) <= SHORT:
+        return visible(first)
+    lines = text.strip().count("\n") + 1
+    size = f"{magnitude(len(text.encode('utf-8', 'replace')))}B"
+    return f"{short(first)} ({plural(lines, 'line')}, {size})" if lines > 1 else f"{short(first)} ({size})"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
