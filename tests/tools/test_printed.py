@@ -120,7 +120,8 @@ def test_tasks(outside: list[TextIO]) -> None:
 
 @apart
 def test_without_a_console(outside: list[TextIO]) -> None:
-    sys.stdout = sys.stderr = None  # type: ignore[assignment]  # as in a program without a console
+    for name in ("stdout", "stderr"):
+        setattr(sys, name, None)
     with kept() as printed:
         sys.stdout.write("inside")
     sys.stdout.write("outside")
