@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from agentrun.core.budget import allowance
 from agentrun.core.package import Package
 from agentrun.core.state import State
@@ -12,16 +14,16 @@ def used(package: Package, state: State) -> str:
     """`turn 2 of 12 · 1.2k of 50k tokens · $0.0031 of $0.25`. What is neither limited nor used is not named."""
     limit, meter = allowance(package, state), state.meter
     seconds = max(state.elapsed, 0) // 1000 * 1000
-    said = [f"turn {state.turns} of {package.budgets.turns}"]
-    said.append(f"{_of(magnitude(meter.tokens), None if limit.tokens is None else magnitude(limit.tokens))} tokens")
+    said = [f"turn {state.turns} of {package.budgets.turns}", f"{_of(meter.tokens, limit.tokens, magnitude)} tokens"]
     if meter.cost or limit.cost is not None:
-        said.append(_of(dollars(meter.cost), None if limit.cost is None else dollars(limit.cost)))
+        said.append(_of(meter.cost, limit.cost, dollars))
     if meter.tool_calls or limit.tool_calls is not None:
-        said.append(f"{_of(str(meter.tool_calls), None if limit.tool_calls is None else str(limit.tool_calls))} calls")
+        one = (limit.tool_calls or meter.tool_calls) == 1
+        said.append(f"{_of(meter.tool_calls, limit.tool_calls, str)} {'call' if one else 'calls'}")
     if seconds or limit.time is not None:
-        said.append(_of(duration(seconds), None if limit.time is None else duration(limit.time)))
+        said.append(_of(seconds, limit.time, duration))
     return " · ".join(said)
 
 
-def _of(amount: str, limit: str | None) -> str:
-    return amount if limit is None else f"{amount} of {limit}"
+def _of(amount: int, limit: int | None, write: Callable[[int], str]) -> str:
+    return write(amount) if limit is None else f"{write(amount)} of {write(limit)}"

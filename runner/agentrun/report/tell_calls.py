@@ -40,10 +40,9 @@ def tell_call(package: Package, state: State, fact: CallFact) -> tuple[Line, ...
     match fact:
         case CallRefused():
             return _refused(name, fact)
-        case CallCancelled(by=None):
-            return (told(f"× {name}: not waited for, the run ends", "warn", 1),)
-        case CallCancelled(by=str() as by):
-            return (told(f"× {name}: {name_of(state, by)} made it unnecessary", "warn", 1),)
+        case CallCancelled():
+            why = f"{name_of(state, fact.by)} made it unnecessary" if fact.by else "not waited for, the run ends"
+            return (told(f"✗ {name}: {why}", "warn", 1),)
         case ToolStarted():
             return (told(f"→ {name} runs again", "warn", 1),) if _ran(state, fact.call) else ()
         case ChildStarted():
@@ -124,7 +123,7 @@ def _refused(name: str, fact: CallRefused) -> tuple[Line, ...]:
     if fact.code == "tool.denied":
         return ()  # who denied it, and why, was told already
     text = gist(fact.told)
-    return (told(f"× {name}: {text if text.startswith(fact.code) else f'{short(fact.code)}: {text}'}", "warn", 1),)
+    return (told(f"✗ {name}: {text if text.startswith(fact.code) else f'{short(fact.code)}: {text}'}", "warn", 1),)
 
 
 def _settled(name: str, fact: CallSettled) -> Line:

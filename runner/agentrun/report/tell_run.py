@@ -39,7 +39,7 @@ from agentrun.core.package import Package
 from agentrun.core.state import State
 from agentrun.report.amounts import duration, magnitude
 from agentrun.report.line import Line, gist, plural, short, told
-from agentrun.report.tell_calls import NAME
+from agentrun.report.tell_calls import NAME, tool_of
 from agentrun.report.tell_gates import subject
 
 ERRORS = 3
@@ -52,10 +52,10 @@ LABELS: dict[Label, str] = {
     "unknown_finish": "the provider does not say why the answer ended",
 }
 REASONS: dict[Why, str] = {
-    "wrap_up": "told to wrap up",
-    "continue": "the reply was cut off and goes on",
-    "nudge": "told to go on",
-    "follow_up": "a message is read",
+    "wrap_up": "is told to wrap up",
+    "continue": "was cut off and is told",
+    "nudge": "stopped and is told",
+    "follow_up": "reads",
 }
 
 
@@ -101,9 +101,9 @@ def tell_run(package: Package, state: State, fact: RunFact) -> tuple[Line, ...]:
             other = "" if fact.package == state.package else ", with another package"
             return (told(f"the run is taken up again{other}", "warn"),)
         case WorkLost():
-            return (told(f"{_effect(state, fact.effect)} was lost: whether it took place is not known", "warn", 1),)
+            return (told(f"{_lost(state, fact.effect)} was lost: whether it took place is not known", "warn", 1),)
         case ModelTold():
-            return tuple(told(f"{REASONS[fact.why]}: {_said(message)}", "warn", 1) for message in fact.messages)
+            return tuple(told(f"the model {REASONS[fact.why]}: {_said(each)}", "warn", 1) for each in fact.messages)
         case ContextCompacted():
             sizes = f"{magnitude(fact.before)} tokens became {magnitude(fact.after)}"
             return (told(f"{plural(fact.replaced, 'message')} summed up, {sizes}", "warn", 1),)
@@ -114,12 +114,10 @@ def tell_run(package: Package, state: State, fact: RunFact) -> tuple[Line, ...]:
             return _refused(package, state, fact)
         case AnswerReached():
             return () if fact.label is None else (told(LABELS[fact.label], "warn", 1),)
-        case DeliveryFinished(fault=None):
-            return (told(f"delivered to {short(fact.sink, NAME)}", "good", 1),)
-        case DeliveryFinished(fault=Fault() as fault) | DeliverySkipped(fault=fault):
-            return (told(f"not delivered to {short(fact.sink, NAME)}: {_fault(fault)}", "bad", 1),)
-        case DeliveryStarted() | TimePassed():
-            return ()
+        case DeliveryFinished():
+            return (_delivered(fact),)
+        case DeliveryStarted() | DeliverySkipped() | TimePassed():
+            return ()  # who kept the answer from a sink, and why, was told already
         case RunEnding():
             return ended(fact.stop)
         case RunStopped():
@@ -146,11 +144,19 @@ def _refused(package: Package, state: State, fact: OutputRefused) -> tuple[Line,
     )
 
 
-def _effect(state: State, effect: str) -> str:
+def _delivered(fact: DeliveryFinished) -> Line:
+    sink = short(fact.sink, NAME)
+    if fact.fault is None:
+        return told(f"delivered to {sink}", "good", 1)
+    return told(f"not delivered to {sink}: {_fault(fact.fault)}", "bad", 1)
+
+
+def _lost(state: State, effect: str) -> str:
+    """What was under way. A call has its id: whoever settles it needs that."""
     if state.asking is not None and state.asking.effect == effect:
         return "the request"
-    named = subject(state, effect)
-    return named if named == short(effect, NAME) or named.endswith(effect) else f"{named} ({short(effect, NAME)})"
+    tool = tool_of(state, effect)
+    return f"{short(tool, NAME)} ({short(effect, NAME)})" if tool else subject(state, effect)
 
 
 def _said(message: User) -> str:
