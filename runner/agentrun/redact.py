@@ -90,8 +90,8 @@ class _Finder:
         names = []
         for name, value in values:
             names.append(name)
-            for form in _forms(value.reveal()):
-                self._names.setdefault(form.encode("utf-8", "surrogatepass"), name)
+            for text in _forms(value.reveal()):
+                self._names.setdefault(_bytes(text), name)
         self.placeholders = [placeholder(name) for name in dict.fromkeys(names)]
         self._guarded = {form for form in self._names if form.isdigit() and len(form) < SHORTEST}
         self._by_anchor: dict[bytes, list[bytes]] = {}
