@@ -1,0 +1,47 @@
+"""Text fitted into rows of a terminal: the last few rows of what streams by, and a line that must not wrap.
+
+Widths are counted in cells, as terminals do: wide characters take two, marks that join the one before take none.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+
+from agentrun.secret import mask
+from agentrun.spec.problems import visible
+
+
+def last_rows(text: str, width: int, most: int) -> list[str]:
+    """The end of a text, made safe to show and folded at the width."""
+    found: list[str] = []
+    for line in reversed(mask(text).rstrip("\n").split("\n")):
+        found[:0] = _folded(visible(line.removesuffix("\r")), width)
+        if len(found) >= most:
+            break
+    return found[-most:] if most > 0 else []
+
+
+def fitted(text: str, width: int) -> str:
+    """One row of a text, cut if it is too long."""
+    rows = list(_folded(visible(text), width))
+    return rows[0] if len(rows) == 1 else next(_folded(rows[0], max(width - 1, 1))) + "…"
+
+
+def _folded(line: str, width: int) -> Iterator[str]:
+    start, used = 0, 0
+    for place, char in enumerate(line):
+        cells = _cells(char)
+        if used + cells > width and place > start:
+            yield line[start:place]
+            start, used = place, 0
+        used += cells
+    yield line[start:]
+
+
+def _cells(char: str) -> int:
+    if char.isascii():
+        return 1
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
