@@ -1,4 +1,8 @@
-"""Refunds of the example shop. The ledger is a file, so that what a run really did can be looked at."""
+"""Refunds of the example shop. No money moves: a refund is a line in a ledger.
+
+The ledger is a file, so that what a run really did can be looked at: the one that SHOP_LEDGER names, else
+shop-ledger.jsonl in the working directory, which git ignores.
+"""
 
 from __future__ import annotations
 
