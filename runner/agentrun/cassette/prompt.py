@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from agentrun.cassette.cause import changed_params, changed_sections, of_params, recorded_params
 from agentrun.cassette.difference import MAX_LISTED, Difference, Kind
 from agentrun.cassette.here import Here, Template
@@ -45,6 +47,15 @@ class Render(NamedTuple):
 
     lines: list[Placed]
     counts: Counter[str]
+
+    def differs(self, present: Render, was: str | None, new: int | None) -> bool:
+        """Whether the present line is another here, or the recorded one is there again."""
+        if new is not None and len(self.lines) == len(present.lines):
+            return self.lines[new].text != present.lines[new].text
+        now = None if new is None else present.lines[new].text
+        return (now is not None and present.counts[now] > self.counts[now]) or (
+            was is not None and self.counts[was] > present.counts[was]
+        )
 
     def place_of(self, text: str) -> tuple[str | None, int | None]:
         return next((line.place(0) for line in self.lines if line.text == text), (None, None))
@@ -106,29 +117,19 @@ class Origins:
             template, line = self._present.lines[new].place(column)
         elif self._past is not None and was is not None:
             template, line = self._past.place_of(was)
-        because = self._because(was, None if new is None else self._present.lines[new].text)
-        return Difference(
-            found.kind, found.place, found.words, found.was, found.now, found.line, template, line, because
-        )
+        return replace(found, template=template, template_line=line, because=self._because(self._present, was, new))
 
-    def _because(self, was: str | None, now: str | None) -> str | None:
+    def _because(self, present: Render, was: str | None, new: int | None) -> str | None:
         if self._past is None or not self._knows:
             return None
-        names = [name for name, render in self._single.items() if self._brings_back(render, was, now)]
-        if not names and self._changed and self._brings_back(self._past, was, now):
+        names = [name for name, render in self._single.items() if render.differs(present, was, new)]
+        if not names and self._changed and self._past.differs(present, was, new):
             names = list(self._changed)
         by_template = not names or (was is not None and not self._past.counts[was])
         words = [of_params({name: self._changed[name] for name in names})] if names else []
         if by_template and self._blames_template:
             words.append("the template changed" if not names else "so did the template")
         return ", and ".join(words) or None
-
-    def _brings_back(self, render: Render, was: str | None, now: str | None) -> bool:
-        """Whether a render has less of the present line or more of the recorded one."""
-        present = self._present.counts if self._present else Counter[str]()
-        return (now is not None and present[now] > render.counts[now]) or (
-            was is not None and render.counts[was] > present[was]
-        )
 
 
 def rendered(templates: Sequence[Template], values: Mapping[str, Any]) -> Render | None:
@@ -149,12 +150,12 @@ def _difference(
     was = None if old is None else shown[0][old]
     now = None if new is None else shown[1][new]
     line = (old if new is None else new) or 0
-    place = name if alone else f"{name} line {line + 1}"
+    place = name if alone else f"{name} line {line + 1}{' of the recording' if new is None else ''}"
     one, two = excerpts(was or "", now or "")
     if old is None:
         words = f'{place} is new: "{two}"'
     elif new is None:
-        words = f'{name} line {line + 1} of the recording is gone: "{one}"'
+        words = f'{place} is gone: "{one}"'
     elif was == now:
         words = f"{place} differs in what may be a secret"
     else:

@@ -1,0 +1,119 @@
+"""Misses for tests: one agent, recorded as it was and asked again as it is, through the real codecs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from agentrun.cassette.explain import Explanation, Here, Template, explain
+from agentrun.cassette.tape import Interaction
+from agentrun.compiler.fingerprint import sealed
+from agentrun.compiler.prompts import complete_params, rendered_input, rendered_instructions
+from agentrun.core.arguments import offered_tools
+from agentrun.core.effects import ModelRequest
+from agentrun.core.messages import Message, Transcript, said
+from agentrun.core.package import Package
+from agentrun.providers.registry import codec_for
+from agentrun.wire import HttpCall, HttpReply
+
+from ..core.script import tool
+from ..packages import ROUTE, package
+from ..providers.exchange import encoded
+
+MODELS = {
+    "openai": "gpt-4.1-mini",
+    "openai-responses": "gpt-4.1-mini",
+    "anthropic": "claude-haiku-4-5",
+    "gemini": "gemini-2.5-flash",
+}
+FILES = ("specs/prompts/support.md.j2", "specs/prompts/tone.md")
+ACCEPT = "agentrun specs/support.yaml --case default"
+
+SUPPORT = """You help customers of {{ shop }}.
+
+{% if region == "eu" %}
+Amounts are in euro.
+{% else %}
+Amounts are in dollars.
+{% endif %}
+{% for rule in rules %}
+- {{ rule }}
+{% endfor %}
+"""
+TONE = "Be brief."
+PARAMS: dict[str, Any] = {
+    "region": {"type": "string", "default": "eu"},
+    "shop": {"type": "string", "default": "Lamps & Co"},
+    "rules": {"type": "array", "default": ["Look first.", "Promise nothing."]},
+}
+REFUND: dict[str, Any] = {
+    "type": "object",
+    "required": ["order", "amount"],
+    "properties": {"order": {"type": "string"}, "amount": {"type": "number"}},
+}
+AGENT: dict[str, Any] = {
+    "params": PARAMS,
+    "instructions": [SUPPORT, TONE],
+    "input": "Where is my order?\nI live in {{ region }}.",
+    "tools": {"refund": tool(description="Pays back.", args=REFUND), "now": tool(description="Tells the time.")},
+}
+
+
+class Agent(Struct, frozen=True):
+    """A package with values."""
+
+    package: Package
+    params: dict[str, Any]
+
+    def call(self, *later: Message, message: str | None = None) -> HttpCall:
+        """What it asks its model, after what was said."""
+        own, route = self.package, self.package.model.routes[0]
+        first = said(message or rendered_input(own, self.params) or "")
+        asked = ModelRequest(
+            route,
+            own.model,
+            rendered_instructions(own, self.params),
+            Transcript((first, *later)),
+            own.output.schema,
+            offered_tools(own, ()),
+        )
+        return encoded(codec_for(route.provider), asked)
+
+    def metadata(self) -> dict[str, Any]:
+        return {"params": self.params, "sections": sealed(self.package).sections}
+
+    def here(self) -> Here:
+        own = self.package
+        return Here(
+            sections=sealed(own).sections,
+            params=self.params,
+            instructions=tuple(Template(file, 1, text) for file, text in zip(FILES, own.instructions, strict=False)),
+            input=None if own.input is None else Template("specs/support.yaml", 7, own.input),
+            accept=ACCEPT,
+        )
+
+
+def agent(provider: str = "openai", given: dict[str, Any] | None = None, **changes: Any) -> Agent:
+    """The agent, with some sections changed."""
+    route = ROUTE | {"provider": provider, "name": MODELS[provider]} | changes.pop("route", {})
+    own = package(**(AGENT | changes | {"model": {"routes": [route], **changes.get("model", {})}}))
+    return Agent(own, complete_params(own, given or {}))
+
+
+def taped(*calls: HttpCall, first: int = 1) -> list[tuple[int, Interaction]]:
+    """Interactions that were not played yet; each takes ten lines of its file."""
+    return [(n, Interaction(call, HttpReply(200, (), b""), line=n * 10)) for n, call in enumerate(calls, first)]
+
+
+def missed(was: Agent, now: Agent, *, later: Sequence[Message] = (), **more: Any) -> Explanation:
+    """One recording of what the agent asked, and what it asks today."""
+    return explain(now.call(*later), taped(was.call(*later)), was.metadata(), now.here(), **more)
+
+
+def sentences(found: Explanation) -> list[str]:
+    return [difference.sentence() for difference in found.differences]
+
+
+def call_of(url: str, body: Any) -> HttpCall:
+    return HttpCall("CALL", url, (), msgspec.json.encode(body))

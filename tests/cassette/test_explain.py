@@ -1,0 +1,353 @@
+"""Which recording is nearest, what is blamed, and that hostile recordings and secrets do no harm."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.cassette.difference import MAX_LISTED
+from agentrun.cassette.explain import MAX_CANDIDATES, Explanation, Here, Template, differences, explain, nearest
+from agentrun.cassette.prompt import MAX_TEXT, MAX_WINDOW
+from agentrun.compiler.template import render
+from agentrun.wire import HttpCall
+
+from .misses import SUPPORT, TONE, agent, call_of, missed, sentences, taped
+
+URL = "https://api.example/v1/chat/completions"
+KEY = "sk-proj-abcdefghij0123456789ABCDEFGHIJ"
+PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQ\nEFAASCBKcwggSjAgEAAoIBAQ\n-----END PRIVATE KEY-----"
+
+
+def post(body: Any, url: str = URL) -> HttpCall:
+    return HttpCall("POST", url, (), body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def chat(system: str, user: str = "Hi", **more: Any) -> HttpCall:
+    return post({"messages": [{"role": "system", "content": system}, {"role": "user", "content": user}], **more})
+
+
+def told(now: HttpCall, *was: HttpCall, metadata: Any = None, here: Here | None = None) -> Explanation:
+    return explain(now, taped(*was), metadata or {}, here)
+
+
+def everything(found: Explanation) -> str:
+    return "\n".join([found.message(), *found.lines(), json.dumps(found.fields(), ensure_ascii=False)])
+
+
+# --- the nearest
+
+
+def test_the_fewest_differences() -> None:
+    found = told(chat("a\nb\nc"), chat("x\ny\nc"), chat("a\nb\nx"), chat("a\nb\ny"))
+    assert found.nearest == 2
+
+
+def test_the_same_address_first() -> None:
+    other = post({"a": 1, "b": 2}, "https://api.example/other")
+    found = told(post({"a": 1, "b": 2, "c": 3}, "https://api.example/x"), other, post({}, "https://api.example/x"))
+    assert found.nearest == 2
+    assert told(post({"a": 1}, "https://api.example/y"), post({"a": 1}, "https://b.example/y"), other).nearest == 2
+
+
+def test_no_more_than_some_are_looked_at() -> None:
+    calls = [chat("x\ny")] * MAX_CANDIDATES + [chat("now", "Ho")]
+    assert told(chat("now"), *calls).nearest == 1
+    assert told(chat("now"), *calls[1:]).nearest == MAX_CANDIDATES
+
+
+def test_a_tool_call_is_compared_with_calls_of_that_tool() -> None:
+    found = told(call_of("tool://pay", {"a": 1}), call_of("tool://play", {"a": 1}), call_of("tool://pay", {"b": 1}))
+    assert found.nearest == 2
+    assert sentences(found) == ["the call of pay: a is new: 1", "the call of pay: b is missing, recorded was 1"]
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (call_of("tool://pay", {}), "the tape holds no further call of pay"),
+        (call_of("approval://pay", {}), "the tape holds no further question about pay"),
+        (call_of("hook://check", {}), "the tape holds no further question to the hook check"),
+        (call_of("sink://report", {}), "the tape holds no further delivery to report"),
+        (chat("a"), "the tape holds no further request to a model"),
+        (post({}, "https://shop.example/a"), "the tape holds no further request like POST https://shop.example/a"),
+    ],
+)
+def test_nothing_of_its_kind(now: HttpCall, words: str) -> None:
+    found = told(now, call_of("tool://other", {}))
+    assert (found.nearest, found.line, sentences(found)) == (None, 0, [words])
+
+
+def test_deliveries_and_hooks() -> None:
+    assert sentences(told(call_of("sink://out", {"text": "a"}), call_of("sink://out", {"text": "b"}))) == [
+        'the delivery to out changed: text is "a", recorded was "b"'
+    ]
+    assert sentences(told(call_of("hook://h", {"value": 1}), call_of("hook://h", {"value": 2}))) == [
+        "the question to the hook h changed: value is 1, recorded was 2"
+    ]
+
+
+def test_what_is_unknown_is_compared_path_by_path() -> None:
+    found = told(post({"a": [1, 2]}, "https://shop.example/"), post({"a": [1, 3]}, "https://shop.example/"))
+    assert sentences(found) == ["a[1] is 2, recorded was 3"]
+    assert sentences(told(post(b"x", URL), post(b"y", URL))) == ["the body differs, and is not JSON"]
+    assert sentences(told(call_of("tool://a", 1), HttpCall("CALL", "tool://a", (), b"\xff"))) == [
+        "the body differs, and is not JSON"
+    ]
+
+
+def test_the_former_function() -> None:
+    now, was = post({"a": 2}, "https://shop.example/"), post({"a": 1}, "https://shop.example/")
+    assert nearest(now, taped(was, first=4)) == (4, "a is 2, recorded was 1")
+    assert nearest(now, []) is None
+    assert list(differences(was, now)) == ["a is 2, recorded was 1"]
+
+
+# --- reasons
+
+
+def here(source: str, params: dict[str, Any], **more: Any) -> Here:
+    return Here(params=params, instructions=(Template("p.j2", 1, source),), **more)
+
+
+def because(source: str, was: dict[str, Any], now: dict[str, Any], **more: Any) -> list[str | None]:
+    """What the present render is said to differ from the recorded one because of."""
+    found = told(
+        chat(render(source, now)), chat(render(source, was)), metadata={"params": was}, here=here(source, now, **more)
+    )
+    return [difference.because for difference in found.differences]
+
+
+def test_each_line_has_its_own_param() -> None:
+    source = "{{ a }}\nsame\n{{ b }}\n{{ c }}"
+    assert because(source, {"a": 1, "b": 1, "c": 1}, {"a": 2, "b": 3, "c": 1}) == [
+        "params.a changed from 1 to 2",
+        "params.b changed from 1 to 3",
+    ]
+
+
+def test_params_of_one_line() -> None:
+    assert because("{{ a }}{{ b }}", {"a": 1, "b": 1}, {"a": 2, "b": 3}) == ["params.a and params.b changed"]
+
+
+def test_params_that_change_a_line_only_together() -> None:
+    source = "{{ 'x' if a == 2 and b == 2 else 'y' }}\n{{ 'p' if a == 1 or b == 1 else 'q' }}"
+    assert because(source, {"a": 1, "b": 1}, {"a": 2, "b": 2})[1] == "params.a and params.b changed"
+
+
+def test_many_params() -> None:
+    names = [f"p{n}" for n in range(20)]
+    source = "".join(f"{{{{ {name} }}}}" for name in names)
+    (reason,) = because(source, dict.fromkeys(names, 1), dict.fromkeys(names, 2))
+    assert reason == "params.p0, params.p1, params.p10, params.p11, params.p12 and 15 more changed"
+
+
+def test_a_param_that_names_a_credential_is_not_shown() -> None:
+    assert because("{{ token }}", {"token": "one two"}, {"token": "two one"}) == [
+        'params.token changed from "***" to "***"'
+    ]
+
+
+def test_a_template_is_not_blamed_when_it_is_the_recorded_one() -> None:
+    def reason(now: dict[str, str]) -> str | None:
+        metadata = {"params": {}, "sections": {"instructions": "1", "model": "1"}}
+        found = told(chat("b"), chat("a"), metadata=metadata, here=here("b", {}, sections=now))
+        return found.differences[0].because
+
+    assert reason({"instructions": "2", "model": "1"}) == "the template changed"
+    assert reason({"instructions": "1", "model": "2"}) is None
+
+
+def test_other_lines_than_the_templates_give_have_no_place() -> None:
+    found = told(chat("a\nb"), chat("a\nc"), metadata={"params": {}}, here=here("b", {}))
+    assert found.differences[0].template is None
+    assert found.differences[0].because is None
+
+
+def test_a_template_that_cannot_be_rendered_with_the_recorded_params() -> None:
+    source = "{{ a.b }}"
+    found = told(chat("2"), chat("1"), metadata={"params": {"a": "text"}}, here=here(source, {"a": {"b": 2}}))
+    assert found.differences[0].template == "p.j2"
+    assert found.differences[0].because is None
+
+
+def test_the_character_that_differs_is_placed() -> None:
+    source = "Region:\n{%- if eu %} EU\n{%- else %} US\n{%- endif %}"
+    found = told(
+        chat(render(source, {"eu": False})),
+        chat(render(source, {"eu": True})),
+        metadata={"params": {"eu": True}},
+        here=here(source, {"eu": False}),
+    )
+    assert (found.differences[0].template_line, found.differences[0].line) == (3, 1)
+
+
+def test_a_sub_agent_is_not_explained_by_the_params_of_the_run() -> None:
+    was, now = agent(), agent(given={"region": "us"})
+    found = missed(was, now, path="c1.0")
+    assert found.differences[0].template_line == 6
+    assert {difference.because for difference in found.differences} == {None}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "cause"),
+    [
+        ({}, "the recording does not say what it was made of"),
+        (
+            {"sections": {"a": "1", "b": "1", "c": "1"}, "params": {}},
+            "the package and its params are the recorded ones",
+        ),
+        ({"sections": {"a": "1", "b": "1", "c": "1"}}, "the package is the recorded one: the difference comes from"),
+        ({"sections": {"a": "1", "b": "2", "c": "2"}}, "the spec's sections b and c changed since the recording"),
+        ({"sections": {"a": "1", "b": "1", "d": "1"}}, "the spec's sections c and d changed since the recording"),
+        ({"params": {"x": 2}}, "params.x changed from 2 to 1"),
+    ],
+)
+def test_cause(metadata: dict[str, Any], cause: str) -> None:
+    known = Here(sections={"a": "1", "b": "1", "c": "1"}, params={"x": 1})
+    found = told(chat("a"), chat("b"), metadata=metadata, here=known)
+    assert found.cause is not None
+    assert found.cause.startswith(cause)
+    assert told(chat("a"), chat("b"), metadata=metadata).cause is None
+
+
+# --- hostile recordings
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.binary(max_size=3) | st.dates(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["params", "sections", "spec", "case"]), ODD))
+def test_any_metadata(metadata: dict[str, Any]) -> None:
+    now = agent(given={"region": "us"})
+    found = explain(now.call(), taped(agent().call()), metadata, now.here())
+    assert json.loads(json.dumps(found.fields())) == found.fields()
+    assert found.lines()
+
+
+FIELDS = ["messages", "input", "contents", "system", "instructions", "systemInstruction", "tools", "generationConfig"]
+INNER = ["role", "content", "type", "text", "parts", "function", "name", "tool_calls", "functionCall", "response"]
+SHAPES = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["user", "tool", "message", "text", "tool_result"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(INNER), inner, max_size=4),
+    max_leaves=12,
+)
+BODIES = st.dictionaries(st.sampled_from(FIELDS), SHAPES, max_size=4) | SHAPES
+URLS = st.sampled_from([URL, "https://a/v1/responses", "https://a/v1/messages", "https://a/models/m:generateContent"])
+
+
+@given(URLS, BODIES, BODIES)
+def test_any_body(url: str, was: Any, now: Any) -> None:
+    found = told(post(now, url), post(was, url))
+    assert found.nearest == (1 if found.differences[0].kind != "absent" else None)
+    if was != now:
+        assert "nothing that can be told" not in found.message()
+
+
+def test_a_body_that_is_nested_deeply() -> None:
+    deep = [b'{"a":' * depth + end + b"}" * depth for depth in (300, 900, 5000) for end in (b"1", b"2")]
+    for url in ("https://shop.example/", URL, "https://a/v1/messages"):
+        for one in deep:
+            for two in deep:
+                if one != two:
+                    assert told(post(one, url), post(two, url)).differences
+
+
+def test_long_prompts() -> None:
+    """The whole of such a miss takes a moment; comparing all lines with all would take hours."""
+    was = "\n".join(f"line {n % 7}" for n in range(10_000))
+    now = "\n".join(f"line {n % 5}" for n in range(10_000))
+    found = told(chat(now), chat(was))
+    assert len(found.differences) == MAX_LISTED + 1
+    assert sentences(found)[-1] == "and more lines of the instructions"
+    one, two = "x" * (1 << 20) + "a", "x" * (1 << 20) + "b"
+    assert sentences(told(chat(one), chat(two))) == ["the instructions differ far below the beginning"]
+    assert len(everything(told(chat("", one[1:]), chat("", two[1:])))) < 3000
+    assert MAX_TEXT == 1 << 20
+
+
+def test_a_long_insertion_is_not_cut() -> None:
+    lines = [f"line {n}" for n in range(10 * MAX_WINDOW)]
+    found = told(chat("\n".join(["first", *lines, "last"])), chat("first\nlast"))
+    assert sentences(found)[-1] == f"and {10 * MAX_WINDOW - MAX_LISTED} more lines of the instructions"
+
+
+def test_many_differences() -> None:
+    was, now = ({f"k{n}": {"x": n + by} for n in range(2000)} for by in (0, 1))
+    found = told(post(now, "https://shop.example/"), post(was, "https://shop.example/"))
+    assert len(found.differences) == MAX_LISTED + 1
+    assert sentences(found)[-1] == "and at least 995 more differences"
+
+
+def test_long_names() -> None:
+    found = told(chat("a", tools=[{"type": "function", "function": {"name": "n" * 100_000}}]), chat("a"))
+    assert len(everything(found)) < 3000
+
+
+# --- what is shown
+
+
+@pytest.mark.parametrize(
+    "secret", [KEY, PEM, f"Bearer {KEY}", "api_key=hunter2hunter2"], ids=["key", "pem", "bearer", "pair"]
+)
+def test_secrets(secret: str) -> None:
+    parts = [part for part in secret.replace("=", " ").split() if len(part) > 12 and "-----" not in part]
+    tool = {"type": "function", "function": {"name": "n", "description": secret}}
+    other = {"type": "function", "function": {"name": "n", "description": ""}}
+    places = [
+        (chat(f"Use\n{secret}\nhere"), chat("Use\nnothing\nhere")),
+        (chat(f"Use {secret} 1"), chat(f"Use {secret} 2")),
+        (chat("a", secret), chat("a", "b")),
+        (chat("a", stop=[secret]), chat("a")),
+        (
+            chat("a", tools=[{"type": "function", "function": {"name": "n", "description": secret}}]),
+            chat("a", tools=[]),
+        ),
+        (chat("a", **{secret: 1}), chat("a")),
+        (call_of("tool://pay", {"with": secret}), call_of("tool://pay", {"with": ""})),
+        (post({"a": secret}, "https://shop.example/"), post({"a": 1}, "https://shop.example/")),
+    ]
+    for one, two in [*places, *((two, one) for one, two in places)]:
+        text = everything(told(one, two))
+        assert [part for part in parts if part[4:] in text] == []
+
+
+def test_secrets_in_params() -> None:
+    known = here("{{ a }}", {"a": KEY})
+    found = told(chat(KEY), chat("x"), metadata={"params": {"a": f"{KEY}1"}, "sections": {KEY: "1"}}, here=known)
+    assert KEY[8:] not in everything(found)
+
+
+def test_two_secrets_that_differ() -> None:
+    found = told(chat(f"Use {KEY}"), chat(f"Use {KEY}X"))
+    assert sentences(found) == ["instructions differs in what may be a secret"]
+    assert "they differ in what may be a secret" in "\n".join(found.lines())
+
+
+def test_a_line_is_cut_around_what_differs() -> None:
+    found = told(chat("x" * 500 + "us" + "y" * 500), chat("x" * 500 + "eu" + "y" * 500))
+    (difference,) = found.differences
+    assert difference.now == "…" + "x" * 15 + "us" + "y" * 83 + "…"
+    assert difference.was == "…" + "x" * 15 + "eu" + "y" * 83 + "…"
+
+
+def test_control_characters() -> None:
+    """Data has them, a terminal does not get them."""
+    found = told(chat("a\x1b[2Jb\u202e"), chat("a"))
+    assert found.differences[0].now == "a\x1b[2Jb\u202e"
+    for line in [found.message(), *found.lines()]:
+        assert line.isprintable()
+    assert "\\x1b[2Jb\\u202e" in found.message()
+
+
+def test_planted() -> None:
+    """With the recorded templates instead of the present ones the place of a line is another."""
+    was, now = agent(), agent(instructions=["New.\n" + SUPPORT, TONE], given={"region": "us"})
+    found = missed(was, now)
+    amounts = next(each for each in found.differences if each.now == "Amounts are in dollars.")
+    assert (amounts.line, amounts.template_line) == (4, 7)
+    assert amounts.template_line != was.here().instructions[0].source.splitlines().index("Amounts are in dollars.") + 1

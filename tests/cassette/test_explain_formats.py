@@ -1,0 +1,243 @@
+"""Every change of an agent is told in the same words, whatever language its model's provider speaks."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.cassette.asked import ADDRESS, SCHEMA, Part, Said, asked
+from agentrun.cassette.explain import explain
+from agentrun.cassette.match import key_of
+from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, said
+from agentrun.providers.registry import codec_for
+from agentrun.wire import HttpCall
+
+from ..core.script import tool
+from ..packages import TRIAGE
+from ..providers import exchange
+from ..providers.conversations import conversations
+from .misses import AGENT, MODELS, REFUND, SUPPORT, TONE, Agent, agent, missed, sentences, taped
+
+FORMATS = list(MODELS)
+CONVERSATION: tuple[Message, ...] = (
+    Assistant(
+        (
+            Text("I look."),
+            ToolCall("c1.0", "refund", '{"order":"1042","amount":50}', None, None),
+            ToolCall("c1.1", "now", "{}", None, None),
+        )
+    ),
+    ToolResult("c1.0", (Text("paid"),)),
+    ToolResult("c1.1", (Text("noon"),)),
+    Assistant((Text("Paid at noon."),)),
+    said("Thanks."),
+)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_one_view(format: str) -> None:
+    """The four formats hold the same request."""
+    run = agent(format)
+    found = asked(run.call(*CONVERSATION))
+    assert found is not None
+    assert found.instructions.startswith("You help customers of Lamps & Co.\n\nAmounts are in euro.\n- Look first.\n")
+    assert found.instructions.endswith("\n\nBe brief.")
+    assert found.messages == (
+        Said("user", (Part("text", "Where is my order?\nI live in eu."),)),
+        Said(
+            "assistant",
+            (
+                Part("text", "I look."),
+                Part("call", {"order": "1042", "amount": 50}, "refund"),
+                Part("call", {}, "now"),
+            ),
+        ),
+        Said("tool", (Part("result", "paid", "refund"), Part("result", "noon", "now"))),
+        Said("assistant", (Part("text", "Paid at noon."),)),
+        Said("user", (Part("text", "Thanks."),)),
+    )
+    assert {name: one["parameters"] for name, one in found.tools.items()} == {
+        "now": run.package.tools["now"].args,  # type: ignore[union-attr]  # it is a Python tool
+        "refund": REFUND,
+    }
+    assert found.settings["model"] == MODELS[format]
+    assert found.settings[ADDRESS].startswith("https://")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_nothing_else_is_a_setting(format: str) -> None:
+    found = asked(agent(format, model={"temperature": None}).call(*CONVERSATION))
+    assert found is not None
+    own = {"openai-responses": {"store"}, "anthropic": {"max_tokens"}}.get(format, set())
+    assert found.settings.keys() == {ADDRESS, "model"} | own
+
+
+@pytest.mark.parametrize("name", ["claude-haiku-4-5", "claude-3-5-haiku-latest"])
+def test_a_contract_in_words_is_a_setting(name: str) -> None:
+    """It stands below the instructions, where no template wrote it."""
+    loose = {"type": "object", "properties": {"a": {"type": "string"}}}
+    found = asked(agent("anthropic", route={"name": name}, output={"schema": loose}).call())
+    assert found is not None
+    assert found.instructions.endswith("Be brief.")
+    assert found.settings.get(SCHEMA) == loose
+
+
+# What is changed: the sentences, or the beginnings of those that show how a format spells it.
+CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "instructions": (
+        {"instructions": [SUPPORT, TONE.replace("brief", "kind")]},
+        [
+            (
+                'instructions line 8 is "Be kind.", recorded was "Be brief.", from specs/prompts/tone.md line 1, '
+                "because the template changed"
+            )
+        ],
+    ),
+    "a new part": (
+        {"instructions": [SUPPORT, TONE, "Sign with a name."]},
+        ['instructions line 9 is new: ""', 'instructions line 10 is new: "Sign with a name."'],
+    ),
+    "params": (
+        {"given": {"shop": "Lights"}},
+        [
+            (
+                'instructions line 1 is "You help customers of Lights.", recorded was "You help customers of Lamps & Co."'
+                ', from specs/prompts/support.md.j2 line 1, because params.shop changed from "Lamps & Co" to "Lights"'
+            )
+        ],
+    ),
+    "input": (
+        {"input": "Where is my order?\nI am in {{ region }}."},
+        [
+            (
+                'message line 2 is "I am in eu.", recorded was "I live in eu.", from specs/support.yaml line 8, '
+                "because the template changed"
+            )
+        ],
+    ),
+    "a tool": ({"tools": AGENT["tools"] | {"later": tool()}}, ["tool later was added"]),
+    "fewer tools": ({"tools": {"refund": AGENT["tools"]["refund"]}}, ["tool now was removed"]),
+    "a tool's field": (
+        {"tools": AGENT["tools"] | {"now": tool(description="Tells the time.", args={"type": "object"})}},
+        ["tool now: parameters.properties was removed"],
+    ),
+    "a tool's words": (
+        {"tools": AGENT["tools"] | {"refund": tool(description="Pays it.", args=REFUND)}},
+        ['tool refund: description is "Pays it.", recorded was "Pays back."'],
+    ),
+    "temperature": ({"model": {"temperature": 0.5}}, ["temperature is 0.5, recorded was 0"]),
+    "model": ({"route": {"name": "o-next"}}, ['model is "o-next", recorded was ']),
+    "address": ({"route": {"base_url": "https://proxy.example"}}, ["the address is "]),
+    "stream": ({"model": {"stream": True}}, ["stream is new: true"]),
+    "output": ({"output": {"schema": TRIAGE}}, [""]),
+}
+SPELLED = {
+    "gemini temperature": ["generationConfig.temperature is 0.5, recorded was 0"],
+    "openai stream": ["stream is new: true", "stream_options is new: "],
+    "openai output": ["response_format is new: "],
+    "openai-responses output": ["text is new: "],
+    "anthropic output": ["output_config is new: "],
+    "gemini output": ["the schema of the answer is new: "],
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_change(change: str, format: str) -> None:
+    changes, expected = CHANGES[change]
+    now = agent(format, **changes)
+    found = missed(agent(format), now)
+    expected = SPELLED.get(f"{format} {change}", expected)
+    assert len(found.differences) == len(expected)
+    for sentence, beginning in zip(sentences(found), expected, strict=True):
+        assert sentence.startswith(beginning)
+    assert found.nearest == 1
+    section = {"a tool": "tools", "fewer tools": "tools", "a tool's field": "tools", "a tool's words": "tools"}
+    section |= {"temperature": "model", "address": "model", "stream": "model", "a new part": "instructions"}
+    if change == "params":
+        assert found.cause == 'the package is the recorded one, but params.shop changed from "Lamps & Co" to "Lights"'
+    else:
+        assert found.cause == f"the spec's section {section.get(change, change)} changed since the recording"
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_history(format: str) -> None:
+    run = agent(format)
+
+    def told(*later: Message) -> list[str]:
+        found = explain(run.call(*later), taped(run.call(*CONVERSATION)), run.metadata(), run.here())
+        return sentences(found)
+
+    asks, paid, noon, answer, thanks = CONVERSATION
+    assert isinstance(asks, Assistant)
+    text, refund, now = asks.parts
+    more = Assistant((text, ToolCall("c1.0", "refund", '{"order":"1042","amount":60}', None, None), now))
+    assert told(more, paid, noon, answer, thanks) == [
+        "message 2 (assistant): the call of refund: amount is 60, recorded was 50"
+    ]
+    other = Assistant((text, refund, ToolCall("c1.1", "refund", "{}", None, None)))
+    assert told(other, paid, noon, answer, thanks) == [
+        "message 2 (assistant): it is a call of refund, recorded was a call of now"
+    ]
+    assert told(asks, paid, ToolResult("c1.1", (Text("one"),)), answer, thanks) == [
+        'message 3 (tool): the result of now is "one", recorded was "noon"'
+    ]
+    assert told(asks, paid, noon, answer, said("Thank you.")) == [
+        'message 5 (user): the text is "Thank you.", recorded was "Thanks."'
+    ]
+    assert told(asks, paid, noon) == ["the conversation has 3 messages, recorded were 5"]
+
+
+def test_the_model_of_another_format_is_no_tool_call() -> None:
+    """A request to a model is compared with one, not with what stands nearer on the tape."""
+    lookup = HttpCall("POST", "https://shop.example/orders", (), b"{}")
+    now = agent("gemini", route={"name": "gemini-2.5-pro"})
+    found = explain(now.call(), taped(lookup, agent("openai").call(), agent("gemini").call()), {}, None)
+    assert (found.nearest, found.line) == (3, 30)
+    assert sentences(found) == ['model is "gemini-2.5-pro", recorded was "gemini-2.5-flash"']
+
+
+# --- there is always a difference to tell
+
+
+def request(format: str, messages: list[Message]) -> HttpCall:
+    made = exchange.request(format, MODELS[format], *messages, tools=(exchange.NOW,))
+    return exchange.encoded(codec_for(format), made)
+
+
+@given(st.sampled_from(FORMATS), conversations(), conversations())
+def test_a_miss_has_a_difference(format: str, one: list[Message], two: list[Message]) -> None:
+    was, now = request(format, one), request(format, two)
+    found = explain(now, taped(was), {}, None)
+    assert found.differences
+    if key_of(was) != key_of(now):
+        assert "nothing that can be told" not in found.message()
+        assert json.loads(json.dumps(found.fields())) == found.fields()
+
+
+@given(st.sampled_from(FORMATS), conversations())
+def test_what_our_codecs_write_is_read(format: str, messages: list[Message]) -> None:
+    assert asked(request(format, messages)) is not None
+
+
+def test_ids_of_calls_are_told_when_nothing_else_is() -> None:
+    def call(id: str) -> HttpCall:
+        body = {"messages": [{"role": "tool", "tool_call_id": id, "content": "x"}]}
+        return HttpCall("POST", "https://a.example/v1/chat/completions", (), json.dumps(body).encode())
+
+    found = explain(call("a"), taped(call("b")), {}, None)
+    assert sentences(found) == ['messages[0].tool_call_id is "a", recorded was "b"']
+
+
+def test_planted() -> None:
+    """A view that drops a setting would tell nothing of it: the paths of the bodies stand behind it."""
+    was, now = agent(), agent(model={"seed": 7})
+    one, two = asked(was.call()), asked(now.call())
+    assert one is not None
+    assert two is not None
+    assert two.settings.pop("seed") == 7
+    assert one == two
+    assert sentences(missed(was, now)) == ["seed is new: 7"]
+    assert isinstance(was, Agent)
