@@ -38,20 +38,18 @@ class Line(Struct, frozen=True):
 
 def told(text: str, tone: Tone = "plain", indent: int = 0) -> Line:
     """A line. What is foreign in it has gone through `short`; what was forgotten is made visible here."""
-    return Line(cut(visible(text), LONGEST), tone, indent)
+    return Line(_shown(text, LONGEST), tone, indent)
 
 
 def short(text: str, most: int = SHORT) -> str:
     """Foreign text as part of a line."""
-    return cut(clean(text), most)
+    return _shown(mask(text[:_LOOKED_AT]), most)
 
 
-def clean(text: str) -> str:
-    return visible(mask(text[:_LOOKED_AT]))
-
-
-def cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _shown(text: str, most: int) -> str:
+    """Visible, which never makes a text shorter, and cut."""
+    shown = visible(text[: most + 1])
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 def paragraph(text: str, tone: Tone = "plain", indent: int = 0) -> tuple[Line, ...]:
@@ -67,13 +65,13 @@ def paragraph(text: str, tone: Tone = "plain", indent: int = 0) -> tuple[Line, .
 
 def gist(text: str) -> str:
     """The first line that says something, and the size of the whole when that is not all."""
-    whole = mask(text[:_LOOKED_AT]).strip()
-    if not whole:
+    text = text.strip()
+    if not text:
         return "nothing"
-    first = whole.partition("\n")[0].rstrip("\r")
-    if first == text.strip() and len(first) <= SHORT:
+    first = mask(text[:_LOOKED_AT]).partition("\n")[0].rstrip("\r")
+    if first == text and len(first) <= SHORT:
         return visible(first)
-    lines = text.strip().count("\n") + 1
+    lines = text.count("\n") + 1
     size = f"{magnitude(len(text.encode('utf-8', 'replace')))}B"
     return f"{short(first)} ({plural(lines, 'line')}, {size})" if lines > 1 else f"{short(first)} ({size})"
 

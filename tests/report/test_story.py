@@ -1,0 +1,235 @@
+"""A story says what happened, and not what is on standard output anyway."""
+
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from syrupy.assertion import SnapshotAssertion
+
+from agentrun.core.facts import CompactionFailed, Fact, ModelReplied, Record, kind_of
+from agentrun.core.messages import Usage
+from agentrun.core.outcome import outcome_of
+from agentrun.report.line import LINES, LONGEST, Line
+from agentrun.report.story import FAMILIES, Story, summary
+
+from ..core.script import STARTED, Run, called, hook, said, tool
+from ..core.shapes import SHAPES
+from ..journal.journals import ANY_FACT, KINDS
+from ..journal.shapes import SHAPES as JOURNALS
+from ..packages import package, typed
+from .stories import HOSTILE, finished, lines_of, typical, written
+
+RUNS = {**SHAPES, **{f"journal_{name}": make for name, make in JOURNALS.items()}}
+SILENT = {
+    "delivery_skipped",
+    "delivery_started",
+    "hook_asked",
+    "model_failed",
+    "time_passed",
+}
+"""Facts without a line of their own: they prepare, or are told with what follows or came before."""
+
+TYPICAL = """\
+triage: It burns.
+turn 1
+  I look
+  them up.
+  → search c1.0 {"q": "1042"}
+  → search c1.1 {"q":"1043"}
+  → nothing {}
+  ✗ nothing: tool.unknown: there is no tool 'nothing'; tools: billing, mail, refund, search
+  ← search c1.0: late (2 lines, 16B)
+  ← search c1.1 failed: tool.timeout: slow
+turn 2
+  provider.rate_limited: the provider answered 429: slow down; waits 2s, attempt 2 of 2
+  → refund {"q": "900"}
+  → mail {"q": "ada@example.com"}
+  ? refund: needs approval (by big-refunds: a person signs off refunds above 50)
+  mail: denied (by no-mail: nobody is written to)
+  refund: approved by somebody
+  ← refund: done
+turn 3
+  provider.rate_limited: the provider answered 429: slow down; waits 2s, attempt 2 of 2
+  provider.rate_limited: the provider answered 429: slow down; goes on with anthropic/claude-haiku-4-5
+  → billing {"message": "Pay 50."}
+  billing: the agent billing begins, with at most 49.9k tokens, $0.249952, 16 calls
+    billing: Pay 50.
+    turn 1
+      → pay {"q": "50"}
+      ← pay: done
+    turn 2
+    completed
+  ← billing: Paid 50. [50 tokens, 1 call]
+turn 4 · anthropic/claude-haiku-4-5
+  {"queue": "kitchen"}
+  the answer breaks its contract, repair 1 of 2
+    /queue: the value is not one of "billing", "hardware" or "other"
+    answer: "urgent" is a required property
+turn 5 · anthropic/claude-haiku-4-5
+[turn 5 of 12 · 175 of 50k tokens · $0.00008 of $0.25 · 5 of 20 calls · 7s of 2m]
+"""
+
+
+def test_typical() -> None:
+    nested = typical()
+    outcome = nested.run.finish()
+    assert nested.told() == TYPICAL
+    assert summary(outcome) == "completed in 5 turns, 100 tokens in, 25 out, 5 tool calls, $0.00008"
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_shapes(name: str, snapshot: SnapshotAssertion) -> None:
+    run = finished(RUNS[name]())
+    story = Story(run.first)
+    lines = [line for record in run.records for line in story.tell(record)]
+    end = [summary(outcome_of(run.state))] if run.state.stopped else ["it waits"]
+    text = "".join(f"{line.tone:>5} | {written([line])}" for line in lines)
+    assert "\n".join([text, story.spend, *end]) == snapshot
+
+
+def test_every_kind_is_told() -> None:
+    """Each kind of fact has a line somewhere, or is known to have none."""
+    assert set(FAMILIES) == set(get_args(Fact)) == set(KINDS)
+    heard = set()
+    for make in RUNS.values():
+        run = finished(make())
+        story = Story(run.first)
+        heard |= {kind_of(record.fact) for record in run.records if story.tell(record)}
+    assert {kind_of_type(kind) for kind in KINDS} - heard == SILENT
+
+
+def kind_of_type(kind: type[Fact]) -> str:
+    return str(kind.__struct_config__.tag)
+
+
+@given(st.lists(ANY_FACT, max_size=6))
+def test_any_facts(facts: list[Fact]) -> None:
+    """Whatever comes, in whatever order, something safe is told, and there is something to say about the spending."""
+    story = Story(package())
+    for place, fact in enumerate(facts, 1):
+        assert_clean(list(story.tell(Record(place, 1000 * place, 1, "", fact))))
+        assert story.spend.startswith("turn ")
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:20])
+def test_hostile_texts(text: str) -> None:
+    """In every place of every fact."""
+    for make in RUNS.values():
+        run = finished(make())
+        story = Story(run.first)
+        for record in run.records:
+            before = story._state, story._kept, story._looked_at, story._ended
+            assert_clean(list(story.tell(replace(record, fact=poisoned(record.fact, text)))))
+            story._state, story._kept, story._looked_at, story._ended = before
+            story.tell(record)
+
+
+def assert_clean(lines: list[Line]) -> None:
+    for line in lines:
+        assert line.text.isprintable(), ascii(line.text)
+        assert not set(line.text) & set("\u200b\u202e\u2066\u2069\u115f\u2800"), ascii(line.text)
+        assert len(line.text) <= LONGEST
+    assert len(lines) <= LINES * 2 + 10
+
+
+CLOSED = {"answer", "finish", "how", "label", "point", "purpose", "ruling", "stage", "status", "why"}
+"""Fields whose texts are of a closed list."""
+
+
+def poisoned(fact: Any, text: str) -> Any:
+    """The same fact with a text in place of every text that is not one of a closed list."""
+    if isinstance(fact, str):
+        return text
+    if isinstance(fact, tuple):
+        return tuple(poisoned(each, text) for each in fact)
+    if isinstance(fact, dict):
+        return {key: poisoned(value, text) if text.isascii() else value for key, value in fact.items()}
+    if not hasattr(fact, "__struct_fields__"):
+        return fact
+    closed = CLOSED | ({"reason"} if isinstance(fact, CompactionFailed) else set())
+    fields = {name: getattr(fact, name) for name in fact.__struct_fields__}
+    open_ones = {name: value for name, value in fields.items() if not (isinstance(value, str) and name in closed)}
+    return type(fact)(**fields | {name: poisoned(value, text) for name, value in open_ones.items()})
+
+
+def test_hostile_texts_get_everywhere() -> None:
+    """The poison of the test above reaches what is shown."""
+    run = finished(RUNS["reading"]())
+    (replied,) = [record for record in run.records if isinstance(record.fact, ModelReplied)][:1]
+    story = Story(run.first)
+    lines = story.tell(replace(replied, fact=poisoned(replied.fact, "\x1b[2J")))
+    assert [line.text for line in lines][:2] == ["\\x1b[2J", "→ \\x1b[2J \\x1b[2J \\x1b[2J"]
+
+
+KEY = "sk-ant-" + "a1b2c3d4" * 4
+
+
+@pytest.mark.parametrize("before", ["", "x" * 100, "x" * 150, "x" * 390, "\n" * 30], ids=len)
+def test_secrets(before: str) -> None:
+    """A key is masked wherever a cut may fall."""
+    text = f"{before} {KEY}"
+    agent = package(tools={"a": tool()}, policy={"default": "allow"})
+    run = Run(agent, called(("a", f'{{"q": "{before.strip()} {KEY}"}}'), text=text), said("Done."), tools={"a": text})
+    run.finish()
+    assert "sk-ant" not in written(lines_of(agent, run.records))
+
+
+# --- the answer is not told --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_never_the_answer(name: str) -> None:
+    run = finished(RUNS[name]())
+    if run.state.stopped is None or run.state.stopped.status != "completed":
+        return
+    answer = outcome_of(run.state).answer
+    told = [line.text for line in lines_of(run.first, run.records)]
+    assert answer
+    assert not [text for text in told if text in (answer, f"← answer: {answer}", f"← done: {answer}")]
+
+
+def test_never_the_answer_finds() -> None:
+    """A reply that was not the answer is told."""
+    run = finished(RUNS["repaired"]())
+    assert '{"queue": "kitchen"}' in written(lines_of(run.first, run.records))
+
+
+def test_kept_for_good_under_output_rules() -> None:
+    """Where answers are looked at, one that broke its contract is not told either."""
+    agent = typed(hooks=[hook("on_output")])
+    run = Run(agent, said('{"queue": "kitchen"}'), said('{"queue": "other", "urgent": true}'))
+    run.finish()
+    assert "kitchen" not in written(lines_of(agent, run.records))
+
+
+def test_results_as_rules_let_them_pass() -> None:
+    run = finished(RUNS["withheld"]())
+    told = written(lines_of(run.first, run.records))
+    assert "← a: pin ***" in told
+    assert "1234" not in told
+
+
+# --- ends --------------------------------------------------------------------------------------------------
+
+
+def test_long_texts() -> None:
+    agent = package(tools={"a": tool()}, policy={"default": "allow"})
+    text = "\n".join(f"line {number}" for number in range(1000))
+    run = Run(agent, called("a", text=text), said("Done."), tools={"a": text})
+    run.finish()
+    told = written(lines_of(agent, run.records)).splitlines()
+    assert told[2:4] == ["  line 0", "  line 1"]
+    assert told[1 + LINES : 3 + LINES] == [f"  line {LINES - 1}", f"  … and {1000 - LINES} more lines"]
+    assert told[-2] == "  ← a: line 0 (1000 lines, 8.8kB)"
+
+
+def test_summary() -> None:
+    run = Run(package(), said("Yes."), started=replace(STARTED, replayed=True))
+    outcome = run.finish()
+    assert summary(outcome) == "completed in 1 turn, 20 tokens in, 5 out (replayed)"
+    unknown = replace(outcome, usage=Usage(), label="truncated", replayed=False, turns=2)
+    assert summary(unknown) == (
+        "completed, truncated in 2 turns, an unknown number of tokens in, an unknown number out"
+    )
