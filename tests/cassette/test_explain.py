@@ -303,11 +303,8 @@ def test_secrets(secret: str) -> None:
         (chat(f"Use {secret} 1"), chat(f"Use {secret} 2")),
         (chat("a", secret), chat("a", "b")),
         (chat("a", stop=[secret]), chat("a")),
-        (
-            chat("a", tools=[{"type": "function", "function": {"name": "n", "description": secret}}]),
-            chat("a", tools=[]),
-        ),
-        (chat("a", **{secret: 1}), chat("a")),
+        (chat("a", tools=[tool]), chat("a", tools=[other])),
+        (post({"messages": [], secret: 1}), post({"messages": []})),
         (call_of("tool://pay", {"with": secret}), call_of("tool://pay", {"with": ""})),
         (post({"a": secret}, "https://shop.example/"), post({"a": 1}, "https://shop.example/")),
     ]
@@ -324,7 +321,7 @@ def test_secrets_in_params() -> None:
 
 def test_two_secrets_that_differ() -> None:
     found = told(chat(f"Use {KEY}"), chat(f"Use {KEY}X"))
-    assert sentences(found) == ["instructions differs in what may be a secret"]
+    assert sentences(found) == ["instructions line 1 differs in what may be a secret"]
     assert "they differ in what may be a secret" in "\n".join(found.lines())
 
 

@@ -103,8 +103,8 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"given": {"shop": "Lights"}},
         [
             (
-                'instructions line 1 is "You help customers of Lights.", recorded was "You help customers of Lamps & Co."'
-                ', from specs/prompts/support.md.j2 line 1, because params.shop changed from "Lamps & Co" to "Lights"'
+                'instructions line 1 is "You help customers of Lights.", '
+                'recorded was "You help customers of Lamps & Co.", from specs/prompts/support.md.j2 line 1, because params.shop changed from "Lamps & Co" to "Lights"'
             )
         ],
     ),

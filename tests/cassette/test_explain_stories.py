@@ -1,5 +1,6 @@
 """What a person reads about a miss: the whole text, for the usual ones."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ def foreign() -> Explanation:
     )
 
 
-STORIES = {
+STORIES: dict[str, tuple[Callable[[], Explanation], str]] = {
     "a param": (
         lambda: missed(agent(), agent(given={"region": "us"})),
         """\

@@ -150,7 +150,11 @@ def _difference(
     was = None if old is None else shown[0][old]
     now = None if new is None else shown[1][new]
     line = (old if new is None else new) or 0
-    place = name if alone else f"{name} line {line + 1}{' of the recording' if new is None else ''}"
+    place = (
+        "the message"
+        if alone and kind == "input"
+        else f"{name} line {line + 1}{' of the recording' if new is None else ''}"
+    )
     one, two = excerpts(was or "", now or "")
     if old is None:
         words = f'{place} is new: "{two}"'
