@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("Print or write the JSON Schemas, for editors.", "schema"),
     "doctor": ("Say what is installed and set, and what would not work.", "doctor"),
     "provider": ("Play a script as a model's provider, to test against.", "provider"),
+    "cassette": ("List, tell, check and prune recordings.", "cassette"),
     "completion": ("Print the completion script for a shell.", "completion"),
 }
 """Name → what it does, and the module it is in. The texts stand here so that help imports no command."""

@@ -1,0 +1,84 @@
+"""`agentrun cassette audit [PATH...]`"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from agentrun.cassette.audit import FAILING, KINDS, Finding
+from agentrun.cli.cassette_age import max_age, now_option
+from agentrun.cli.show import json_option, say
+from agentrun.spec.problems import visible
+
+
+def _kinds(_ctx: click.Context, _param: click.Parameter, value: str) -> frozenset[str]:
+    if value in ("none", "any"):
+        return frozenset(KINDS if value == "any" else ())
+    named = [word.strip() for word in value.split(",")]
+    unknown = [word for word in named if word not in KINDS]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is no kind of finding; kinds: {', '.join(KINDS)}, or none, or any")
+    return frozenset(named)
+
+
+@click.command("audit")
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--fail-on",
+    metavar="KIND,...|any|none",
+    default=",".join(FAILING),
+    show_default=True,
+    callback=_kinds,
+    help="Exit with 1 when there is a finding of these kinds.",
+)
+@click.option("--max-age", metavar="90d", callback=max_age, help="What is older is a finding: 36h, 90d, 12w.")
+@now_option
+@json_option
+def command(paths: tuple[Path, ...], fail_on: frozenset[str], max_age: int | None, now: int, as_json: bool) -> int:
+    """Look for everything that can be wrong with recordings. Nothing is sent, written or run for real.
+
+    PATH is a cassette, a spec, or a folder of either; absent: all cassettes of the project.
+
+    \b
+    damaged   it is no cassette
+    secret    a credential stands on it
+    miss      its case no longer replays
+    unused    interactions that its case does not play
+    stale     recorded with another package than its spec gives now
+    orphan    no case plays it
+    model     another model answered than the one that was asked
+    old       older than --max-age
+    foreign   something else recorded it
+
+    \b
+    Examples:
+      agentrun cassette audit
+      agentrun cassette audit specs/support.yaml --fail-on any
+      agentrun cassette audit --max-age 90d --fail-on old,secret --json
+    """
+    from agentrun.cassette.leaks import environment_values
+    from agentrun.cli.cassette_findings import Look, findings
+    from agentrun.cli.cassette_replay import Packages, loaded
+    from agentrun.cli.cassette_shelf import shelved
+    from agentrun.report.line import plural
+
+    look = Look(Packages(), environment_values(os.environ), now, max_age)
+    filed = shelved(paths)
+    found = [finding for each in filed for finding in findings(loaded(each), look)]
+    failing = [finding for finding in found if finding.kind in fail_on]
+    for finding in found:
+        click.echo(_told(finding, finding in failing, as_json=as_json))
+    if not as_json:
+        fails = "" if not failing else f", {len(failing)} of them of a kind that fails"
+        say(f"{plural(len(filed), 'cassette')}, {plural(len(found), 'finding')}{fails}")
+    return 1 if failing else 0
+
+
+def _told(finding: Finding, fails: bool, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps(finding.as_json(fails=fails), ensure_ascii=False)
+    place = f"{finding.file}:{finding.line}"
+    return f"{visible(place)}  {finding.kind}  {visible(finding.message)}\n  → {visible(finding.fix)}"

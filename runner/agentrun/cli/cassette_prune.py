@@ -1,0 +1,70 @@
+"""`agentrun cassette prune [PATH...]`"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agentrun.cli.cassette_age import now_option
+from agentrun.cli.show import json_option, say, show_error
+from agentrun.errors import AgentrunError
+from agentrun.spec.problems import visible
+
+if TYPE_CHECKING:
+    from agentrun.cli.cassette_pruning import Step
+
+
+@click.command("prune")
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option("--yes", is_flag=True, help="Do it. Without this nothing is changed.")
+@now_option
+@json_option
+def command(paths: tuple[Path, ...], yes: bool, now: int, as_json: bool) -> int:
+    """Remove what no case plays: recordings without a case, interactions that a replay does not use, broken writes.
+
+    PATH is a cassette, a spec, or a folder of either; absent: all cassettes of the project. What would be done is told
+    first, and done with --yes only. A recording that is damaged, that something else made, or whose case does not
+    replay to its end is kept as it is.
+
+    \b
+    Examples:
+      agentrun cassette prune
+      agentrun cassette prune specs/support.yaml --yes
+    """
+    from agentrun.cli.cassette_pruning import carry_out, plans
+    from agentrun.cli.cassette_replay import Packages
+    from agentrun.report.line import plural
+
+    packages = Packages()
+    steps = plans(paths, packages)
+    at = datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    code = changed = 0
+    for step in steps:
+        done = False
+        if yes and step.action != "keep":
+            try:
+                carry_out(step, at)
+                done, changed = True, changed + 1
+            except AgentrunError as error:
+                show_error(error, as_json=as_json)
+                code = code or error.exit_code
+        click.echo(_told(step, done=done, as_json=as_json))
+    if not as_json:
+        could = sum(step.action != "keep" for step in steps)
+        say(f"{plural(changed, 'file')} changed" if yes else _advice(could))
+    return code
+
+
+def _advice(could: int) -> str:
+    return "nothing was changed; --yes does it" if could else "there is nothing to prune"
+
+
+def _told(step: Step, *, done: bool, as_json: bool) -> str:
+    if as_json:
+        line = {"file": step.filed.shown, "action": step.action, "why": step.why, "done": done}
+        return json.dumps(line | ({"interactions": list(step.unused)} if step.unused else {}), ensure_ascii=False)
+    return f"{step.action:<7}  {visible(step.filed.shown)}  {visible(step.why)}"

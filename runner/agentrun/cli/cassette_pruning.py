@@ -1,0 +1,147 @@
+"""What can be removed from recordings, and removing it.
+
+Rule 1  What goes is what no replay plays, and only when that is sure: the case replays to its end, every document that
+        could name a recording could be read, and agentrun recorded it.
+Rule 2  A shorter recording is played before it is written: it gives the same answer, and nothing of it is unused.
+Rule 3  A file is changed under the lock of whoever records it, and only if it is still the one that was looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agentrun.canon import text_hash
+from agentrun.cassette.events import read
+from agentrun.cassette.file import dump, load, save
+from agentrun.cassette.match import Key, key_of
+from agentrun.cassette.reader import cassette
+from agentrun.cassette.tape import Cassette, Interaction
+from agentrun.cli.cassette_findings import numbers
+from agentrun.cli.cassette_replay import Loaded, Packages, loaded, played
+from agentrun.cli.cassette_shelf import LEFT_OVER, Filed, Owner, shelved
+from agentrun.cli.recorded import lock_of
+from agentrun.errors import StorageError
+from agentrun.report.line import plural, short
+from agentrun.store.lock import locked
+
+
+class Step(Struct, frozen=True):
+    """What is done with one file."""
+
+    filed: Filed
+    action: Literal["remove", "rewrite", "keep"]
+    why: str
+    tape: Cassette | None = None
+    """The recording as it was looked at."""
+    unused: tuple[int, ...] = ()
+
+
+def plans(paths: Sequence[Path], packages: Packages) -> list[Step]:
+    """What would be done. Files with which nothing is to be done are left out."""
+    steps = [_step(loaded(filed), packages) for filed in shelved(paths)]
+    left = [
+        Step(filed, "remove", "a write that did not end left it")
+        for filed in shelved(paths, left_over=True)
+        if filed.is_in_place
+    ]
+    return [step for step in steps if step is not None] + left
+
+
+def _step(found: Loaded, packages: Packages) -> Step | None:
+    filed, tape, owner = found.filed, found.tape, found.owner
+    if tape is None:
+        return Step(filed, "keep", "it is damaged; restore it or record it again")
+    if owner is None:
+        reason = _why_kept(found)
+        action: Literal["keep", "remove"] = "keep" if reason else "remove"
+        return Step(filed, action, f"no case plays it{f', but {reason}' if reason else ''}", tape)
+    came = played(packages, filed, owner, tape)
+    if came.code is not None:
+        if not came.unused and not came.is_miss:
+            return None
+        rest = "what it does not play follows from that"
+        return Step(filed, "keep", f"its replay ends with {came.code}, and {rest}: {short(came.fault or '')}", tape)
+    if not came.unused:
+        return None
+    total = plural(len(tape.interactions), "interaction")
+    which = f"{len(came.unused)} of {total}, which its case does not play: {numbers(came.unused)}"
+    if filed.path.is_symlink():
+        return Step(filed, "keep", f"{which}; but it is a link", tape)
+    if not _stays_equal(packages, filed, owner, tape, came.unused, came.answer):
+        return Step(filed, "keep", f"{which}; but the rest would not stay as it is", tape)
+    return Step(filed, "rewrite", f"without {which}", tape, came.unused)
+
+
+def _why_kept(found: Loaded) -> str | None:
+    filed = found.filed
+    if not filed.is_in_place:
+        return f"it is not below {filed.project.cassettes}/"
+    if filed.doubt:
+        return f"{filed.doubt} cannot be read and may name one"
+    if found.is_foreign:
+        return "something else recorded it"
+    return None
+
+
+def _stays_equal(
+    packages: Packages, filed: Filed, owner: Owner, tape: Cassette, unused: tuple[int, ...], answer: str | None
+) -> bool:
+    text = pruned(tape, unused, "")
+    again = cassette(read(text), text_hash(text.encode()))
+    if _bare(again.interactions) != _bare(_left(tape, unused)) or _but_history(again) != _but_history(tape):
+        return False
+    came = played(packages, filed, owner, again)
+    return came.code is None and not came.unused and came.answer == answer
+
+
+def pruned(tape: Cassette, unused: tuple[int, ...], at: str) -> str:
+    """The text of a recording without some of its interactions."""
+    before = tape.metadata.get("history")
+    history = [*(before if isinstance(before, list) else []), {"at": at, "pruned": len(unused)}]
+    return dump(_left(tape, unused), _plain({**tape.metadata, "history": history}))
+
+
+def carry_out(step: Step, at: str) -> None:
+    """Do it. Raises `storage.failed`."""
+    filed = step.filed
+    name = LEFT_OVER.fullmatch(filed.path.name)
+    recording = filed.path.with_name(name[1]) if name else filed.path
+    with locked(lock_of(filed.project, recording), f"another process is recording {recording.name}"):
+        if step.tape is not None and load(filed.path).hash != step.tape.hash:
+            raise _failed(f"{filed.shown} was changed meanwhile; it is kept")
+        if step.action == "rewrite" and step.tape is not None:
+            save(filed.path, pruned(step.tape, step.unused, at))
+            return
+        try:
+            filed.path.unlink()
+        except OSError as error:
+            raise _failed(f"{filed.shown} cannot be removed: {error.strerror}", error.errno) from error
+
+
+def _failed(message: str, errno: int | None = None) -> StorageError:
+    return StorageError("storage.failed", message, fields={"path": "cassette", "errno": errno})
+
+
+def _left(tape: Cassette, unused: tuple[int, ...]) -> tuple[Interaction, ...]:
+    return tuple(each for number, each in enumerate(tape.interactions, 1) if number not in set(unused))
+
+
+def _bare(interactions: tuple[Interaction, ...]) -> list[tuple[Key, Interaction]]:
+    """Without the lines in the file, and with requests by their meaning: their JSON is written anew."""
+    return [(key_of(each.call), replace(each, line=0, call=replace(each.call, body=b""))) for each in interactions]
+
+
+def _but_history(tape: Cassette) -> dict[str, Any]:
+    return {key: value for key, value in tape.metadata.items() if key != "history"}
+
+
+def _plain(value: Any) -> Any:
+    """Plain mappings of those that know their line."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value

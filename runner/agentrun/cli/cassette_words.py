@@ -1,0 +1,247 @@
+"""Recorded interactions in words.
+
+Rule 1  What stands on a tape is foreign text: secrets are masked, what a terminal would act on is made visible, and
+        lengths are cut, in this order.
+Rule 2  What is not of its form is told as any request is: by its method, address, status and size.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from agentrun.cassette.answered import PROVIDERS, answered, model_of
+from agentrun.cassette.asked import Asked, asked
+from agentrun.cassette.match import json_of
+from agentrun.cassette.shown import shown
+from agentrun.cassette.tape import Interaction
+from agentrun.cassette.values import NO_JSON
+from agentrun.core.facts_base import Fault
+from agentrun.core.messages import Reply
+from agentrun.providers.registry import HOMES
+from agentrun.report.amounts import magnitude
+from agentrun.report.line import gist, plural, short
+from agentrun.spec.problems import visible
+
+Kind: TypeAlias = Literal["model", "tool", "approval", "hook", "sink", "http"]
+
+_FORMS: tuple[Kind, ...] = ("tool", "approval", "hook", "sink")
+_NAME = 60
+_ARGUMENTS = 160
+
+
+class Words(Struct, frozen=True):
+    """One interaction in words."""
+
+    kind: Kind
+    asked: str
+    answered: str
+
+
+def kind_of(interaction: Interaction) -> Kind:
+    scheme = interaction.call.url.partition("://")[0]
+    if interaction.call.method.upper() == "CALL":
+        return next((form for form in _FORMS if form == scheme), "http")
+    return "model" if asked(interaction.call) is not None else "http"
+
+
+def counted(kinds: list[Kind]) -> dict[str, int]:
+    """How many of them are questions to models, tool calls, and others."""
+    model, tool = kinds.count("model"), kinds.count("tool")
+    return {"model": model, "tool": tool, "other": len(kinds) - model - tool}
+
+
+def words_of(interaction: Interaction) -> Words:
+    kind = kind_of(interaction)
+    question = asked(interaction.call)
+    if kind == "model" and question is not None:
+        return Words(kind, _question(question), _outcome(interaction, lambda: _reply(interaction, question)))
+    if kind == "http":
+        return Words(kind, _request(interaction), _outcome(interaction, lambda: _plain(interaction)))
+    told, answer = _FORM_WORDS[kind]
+    name = short(interaction.call.url.partition("://")[2], _NAME)
+    try:
+        what = told(name, json_of(interaction.call.body))
+    except NO_JSON:
+        what = f"{kind} {name}"
+    return Words(kind, what, _outcome(interaction, lambda: answer(interaction)))
+
+
+def _outcome(interaction: Interaction, answer: Any) -> str:
+    """The answer, or why there is none."""
+    if interaction.failure is not None:
+        came = len(interaction.reply.body)
+        after = f", after {magnitude(came)}B of a reply" if came else ""
+        return f"failed{after}: {short(interaction.failure.message)} ({interaction.failure.code})"
+    if interaction.stopped:
+        return "given up before it was answered"
+    return str(answer())
+
+
+# --- models -----------------------------------------------------------------------------------------------------
+
+
+def _question(question: Asked) -> str:
+    provider = PROVIDERS[question.format]
+    address = str(question.settings.get("the address", ""))
+    at = "" if address.startswith(HOMES[provider].address) else f" at {short(_host(address), _NAME)}"
+    tools = f", {plural(len(question.tools), 'tool')}" if question.tools else ""
+    messages = plural(len(question.messages), "message")
+    return f"model {provider} {short(model_of(question), _NAME)}{at}, {messages}{tools}"
+
+
+def _reply(interaction: Interaction, question: Asked) -> str:
+    reply = answered(interaction, question)
+    if isinstance(reply, Fault):
+        return _refused(interaction, reply)
+    said = reply.message
+    verb = "refuses" if said.refused else "text"
+    found = [f"{verb} “{gist(said.text)}”"] if said.text.strip() else []
+    if said.calls:
+        found.append("calls " + ", ".join(_called(call.tool, _parsed(call.arguments)) for call in said.calls[:8]))
+        if len(said.calls) > 8:
+            found.append(f"and {len(said.calls) - 8} more")
+    if reply.finish in ("length", "content_filter"):
+        found.append({"length": "cut off at its longest", "content_filter": "cut off by a filter"}[reply.finish])
+    return "; ".join([*(found or ["nothing"]), *_spent(reply)])
+
+
+def _spent(reply: Reply) -> list[str]:
+    usage = reply.usage
+    if usage is None or usage.input is None or usage.output is None:
+        return []
+    return [f"{usage.input} in, {usage.output} out tokens"]
+
+
+def _refused(interaction: Interaction, fault: Fault) -> str:
+    status = _status(interaction) if interaction.reply.status != HTTPStatus.OK else "unreadable"
+    again = [value for name, value in interaction.reply.headers if name == "retry-after"]
+    wait = f", retry-after {short(again[0], _NAME)}" if again else ""
+    why = fault.message.removeprefix(f"the provider answered {status}: ")
+    return f"{status}{wait}: {short(why)} ({fault.code})"
+
+
+# --- what is not HTTP -------------------------------------------------------------------------------------------
+
+
+def _tool(name: str, arguments: Any) -> str:
+    return f"tool {_called(name, arguments)}"
+
+
+def _approval(name: str, question: Any) -> str:
+    if not isinstance(question, dict):
+        return f"approval of {name}"
+    value, reason = question.get("value"), question.get("reason")
+    subject = _called(name, value) if isinstance(value, dict) else name
+    return f"approval of {subject}" + (f" because “{short(reason)}”" if isinstance(reason, str) else "")
+
+
+def _hook(name: str, question: Any) -> str:
+    if not isinstance(question, dict):
+        return f"hook {name}"
+    return f"hook {name}, {short(str(question.get('point')), _NAME)} of {short(str(question.get('target')), _NAME)}"
+
+
+def _sink(name: str, delivery: Any) -> str:
+    text = delivery.get("text") if isinstance(delivery, dict) else None
+    return f"delivery to {name}" + (f" of “{gist(text)}”" if isinstance(text, str) else "")
+
+
+def _result(interaction: Interaction) -> str:
+    returned = _field(interaction, "returned")
+    if not isinstance(returned, dict):
+        return _plain(interaction)
+    parts = returned.get("parts")
+    told = [_part(part) for part in (parts if isinstance(parts, list) else [])[:8] if isinstance(part, dict)]
+    return "; ".join([*_fault(returned), *told]) or "nothing"
+
+
+def _part(part: dict[str, Any]) -> str:
+    if isinstance(part.get("text"), str):
+        return gist(part["text"])
+    size = f", {magnitude(part['size'])}B" if isinstance(part.get("size"), int) else ""
+    return f"[{short(str(part.get('name') or part.get('media_type')), _NAME)}{size}]"
+
+
+def _answer(interaction: Interaction) -> str:
+    said, by = _field(interaction, "answer"), _field(interaction, "by")
+    return _plain(interaction) if said is None else f"{short(str(said), _NAME)} by {short(str(by), _NAME)}"
+
+
+def _hook_answer(interaction: Interaction) -> str:
+    said = _field(interaction, "answer")
+    reason = _field(interaction, "reason")
+    if said is None:
+        return _plain(interaction)
+    return short(str(said), _NAME) + (f" because “{short(reason)}”" if isinstance(reason, str) else "")
+
+
+def _delivered(interaction: Interaction) -> str:
+    fault = _field(interaction, "fault")
+    return _fault({"fault": fault})[0] if fault else "delivered"
+
+
+def _fault(data: dict[str, Any]) -> list[str]:
+    fault = data.get("fault")
+    if not isinstance(fault, dict):
+        return []
+    return [f"failed: {short(str(fault.get('message')))} ({short(str(fault.get('code')), _NAME)})"]
+
+
+_FORM_WORDS: dict[Kind, Any] = {
+    "tool": (_tool, _result),
+    "approval": (_approval, _answer),
+    "hook": (_hook, _hook_answer),
+    "sink": (_sink, _delivered),
+}
+
+
+# --- anything ---------------------------------------------------------------------------------------------------
+
+
+def _request(interaction: Interaction) -> str:
+    size = f", {magnitude(len(interaction.call.body))}B" if interaction.call.body else ""
+    return f"{short(interaction.call.method, _NAME)} {short(interaction.call.url)}{size}"
+
+
+def _plain(interaction: Interaction) -> str:
+    reply = interaction.reply
+    text = gist(reply.body.decode("utf-8", "replace"))
+    return text if reply.status == HTTPStatus.OK else f"{_status(interaction)}: {text}"
+
+
+def _status(interaction: Interaction) -> str:
+    return str(interaction.reply.status)
+
+
+def _called(name: str, arguments: Any) -> str:
+    """`refund(amount=20, order_id="1042")`."""
+    if not isinstance(arguments, dict):
+        return f"{short(name, _NAME)}({_cut(visible(shown(arguments)))})"
+    given = ", ".join(f"{short(key, _NAME)}={visible(shown(value, key))}" for key, value in arguments.items())
+    return f"{short(name, _NAME)}({_cut(given)})"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _ARGUMENTS else text[: _ARGUMENTS - 1] + "…"
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json_of(text.encode())
+    except (*NO_JSON, UnicodeEncodeError):
+        return text
+
+
+def _field(interaction: Interaction, key: str) -> Any:
+    try:
+        data = json_of(interaction.reply.body)
+    except NO_JSON:
+        return None
+    return data.get(key) if isinstance(data, dict) else None
+
+
+def _host(address: str) -> str:
+    return address.partition("://")[2].partition("/")[0] or address
