@@ -6,80 +6,43 @@ Rule 2  Of forms that overlap the leftmost counts, of those that begin at one pl
 Rule 3  A placeholder is never looked into, so replacing twice is replacing once. A value that itself has placeholders
         in it is known by what stands between them.
 Rule 4  A value of a few digits is found only where no other digit touches it: 123 is not in 91234.
-Rule 5  RE2 finds the places where a form may begin: the time is linear, whatever the number of values.
-Rule 6  No value is in a repr or in an error.
+Rule 5  A number that is a value in JSON becomes a text: its placeholder is quoted, and the JSON stays JSON.
+Rule 6  RE2 finds the places where a form may begin: the time is linear, whatever the number of values.
+Rule 7  No value is in a repr or in an error.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from base64 import b64encode, urlsafe_b64encode
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
-from urllib.parse import quote_from_bytes
 
 import re2
 
+from agentrun.forms import SHORTEST, forms
 from agentrun.secret import Secret
-
-SHORTEST = 8
-"""A value that is shorter is no secret, and hiding it would make holes in every text."""
 
 _ANCHOR = 24
 """How much of a form RE2 looks for: a private key of kilobytes would make a program of megabytes."""
 _MEMORY = 1 << 28  # allowed, not taken: a few thousand values need a tenth of it
 _OPEN = b"[redacted:"
-_SAFE = ("", "/", "!*'()", "!$&'()*+,;=", "!$&'()*+,;=:@/?")
-"""What encoders of addresses leave as it is: Python's two, JavaScript's, and two of the standard."""
-_GO = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 
 _any_placeholder = re.compile(r"\[redacted:[^\[\]]*\]")
-_escape = re.compile(r"\\(?:u[0-9a-f]{4}|.)", re.DOTALL)
-_percent = re.compile(r"%[0-9A-F]{2}")
+
+_NEAR = 256
+"""How far around a number it is looked whether it is JSON."""
+_number = re.compile(rb"-?[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?")
+_space = rb"(?:[ \t\r\n]|\\++[nrt])*+"
+_before_value = re.compile(rb"[:\[,]" + _space + rb"\Z")
+_after_value = re.compile(_space + rb"[,\]}]")
+_to_the_end = re.compile(_space + rb"\\*+\Z")
 
 
 def placeholder(name: str) -> str:
     """What stands in the place of a value. A name has no brackets in it."""
     return f"[redacted:{name}]"
-
-
-def _forms(value: str) -> Iterator[str]:
-    raw = value.encode("utf-8", "surrogatepass")
-    yield value
-    yield repr(value)[1:-1]
-    yield from _escaped(value)
-    for safe in _SAFE:
-        yield from _both_cases(quote_from_bytes(raw, safe))
-    yield from _both_cases(quote_from_bytes(raw, " ").replace(" ", "+"))
-    for text in (raw.hex(), raw.hex().upper(), *_base64(raw, b64encode), *_base64(raw, urlsafe_b64encode)):
-        if len(text) >= SHORTEST:
-            yield text
-            yield quote_from_bytes(text.encode(), "")
-
-
-def _escaped(value: str) -> set[str]:
-    low, plain = (json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
-    high = _escape.sub(lambda found: "\\u" + found[0][2:].upper() if len(found[0]) > 2 else found[0], low)
-    once = {low, plain, high, low.translate(_GO), plain.translate(_GO)}
-    once |= {text.replace("/", "\\/") for text in once}
-    return once | {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in once for ascii_only in (True, False)}
-
-
-def _both_cases(quoted: str) -> tuple[str, str]:
-    return quoted, _percent.sub(lambda found: found[0].lower(), quoted)
-
-
-def _base64(raw: bytes, encode: Callable[[bytes], bytes]) -> Iterator[str]:
-    """Alone, and the characters that the value alone decides when 0, 1 or 2 bytes stand before it."""
-    alone = encode(raw).decode()
-    yield alone
-    yield alone.rstrip("=")
-    for before in range(3):
-        text = encode(bytes(before) + raw).decode()
-        yield text[(before * 8 + 5) // 6 : (before + len(raw)) * 8 // 6]
 
 
 class _Finder:
@@ -90,7 +53,7 @@ class _Finder:
         names = []
         for name, value in values:
             names.append(name)
-            for text in _forms(value.reveal()):
+            for text in forms(value.reveal()):
                 self._names.setdefault(_bytes(text), name)
         self.placeholders = [placeholder(name) for name in dict.fromkeys(names)]
         self._guarded = {form for form in self._names if form.isdigit() and len(form) < SHORTEST}
@@ -99,6 +62,9 @@ class _Finder:
             self._by_anchor.setdefault(form[:_ANCHOR], []).append(form)
         self._lengths = sorted(set(map(len, self._by_anchor)), reverse=True)
         self._begins = _compiled(self._by_anchor)
+        has_numbers = any(map(_number.fullmatch, self._names))
+        self.context = _NEAR if has_numbers else 1
+        """How many characters before a place may count for what is found there."""
         self._made = re.compile("|".join(map(re.escape, self.placeholders)).encode())
 
     @cached_property
@@ -127,6 +93,12 @@ class _Finder:
                     yield first, start, self._names[form]
             start = after
 
+    def changes(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int, bytes]]:
+        """What becomes what."""
+        for first, end, name in self.spans(data, start):
+            quote = _quote(data, first, end) if self.context > 1 else b""
+            yield first, end, quote + placeholder(name).encode() + quote
+
     def _form_at(self, data: bytes, first: int, stop: int) -> bytes:
         for length in self._lengths:
             for form in self._by_anchor.get(data[first : first + length], ()):
@@ -137,6 +109,16 @@ class _Finder:
 
     def _touched(self, form: bytes, data: bytes, first: int, end: int) -> bool:
         return form in self._guarded and (data[first - 1 : first].isdigit() or data[end : end + 1].isdigit())
+
+
+def _quote(data: bytes, start: int, end: int) -> bytes:
+    """What makes a text of a number that is a value in JSON, or in JSON in JSON. Empty: it is none."""
+    before = data[max(0, start - _NEAR) : start]
+    is_value = _number.fullmatch(data, start, end) and _before_value.search(before)
+    if not is_value or not _after_value.match(data, end, end + _NEAR):
+        return b""
+    outside = before[: max(0, before.rfind(b'"'))]
+    return b"\\" * (len(outside) - len(outside.rstrip(b"\\"))) + b'"'
 
 
 def _compiled(anchors: Iterable[bytes]) -> Any:
@@ -180,10 +162,9 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """A text without the values. Itself, if there are none in it."""
-        spans = list(self._found(text))
-        if not spans:
-            return text
-        return _replaced(_bytes(text), spans).decode("utf-8", "surrogatepass")
+        data = _bytes(text)
+        clean = self.raw(data)
+        return text if clean is data else clean.decode("utf-8", "surrogatepass")
 
     def found(self, text: str) -> str | None:
         """The name of the first value in a text."""
@@ -204,12 +185,15 @@ class Redactor:
 
     def raw(self, data: bytes) -> bytes:
         """Bytes without the values: forms are looked for as UTF-8."""
-        spans = self.raw_spans(data)
-        return _replaced(data, spans) if spans else data
+        pieces, at = [], 0
+        for start, end, new in self.changes(data):
+            pieces += [data[at:start], new]
+            at = end
+        return b"".join([*pieces, data[at:]]) if pieces else data
 
-    def raw_spans(self, data: bytes) -> list[tuple[int, int, str]]:
-        """Where values stand in bytes."""
-        return list(self._finder.spans(data)) if self._values else []
+    def changes(self, data: bytes) -> list[tuple[int, int, bytes]]:
+        """What becomes what in bytes, in order: (start, end, new)."""
+        return list(self._finder.changes(data)) if self._values else []
 
     def data(self, value: Any) -> Any:
         """Plain JSON data without the values, in texts and in keys. The same object, if there are none in it."""
@@ -240,7 +224,7 @@ class Passing:
     def __init__(self, finder: _Finder | None) -> None:
         self._finder = finder
         self._before = ""
-        """The character before what is held back."""
+        """What was shown last, as it came."""
         self._held = ""
 
     def feed(self, piece: str) -> str:
@@ -261,7 +245,7 @@ class Passing:
         for start, end, new in self._tokens(text, at):
             if at > undecided:
                 undecided = self._undecided(text, at)
-            if start >= undecided or (start < opened < end):
+            if start >= undecided or start < opened < end or (not ended and self._unsure(text, start, end)):
                 undecided = min(undecided, start)
                 break
             shown += [text[at:start], new]
@@ -269,7 +253,7 @@ class Passing:
         if at > undecided:
             undecided = self._undecided(text, at)
         shown.append(text[at:undecided])
-        self._before, self._held = text[:undecided][-1:], text[undecided:]
+        self._before, self._held = text[:undecided][-self._finder.context :], text[undecided:]
         return "".join(shown)
 
     def _tokens(self, text: str, at: int) -> Iterator[tuple[int, int, str]]:
@@ -277,7 +261,7 @@ class Passing:
         assert self._finder is not None
         data = _bytes(text)
         first = len(_bytes(text[:at]))
-        found = [(start, end, placeholder(name)) for start, end, name in self._finder.spans(data, first)]
+        found = [(start, end, new.decode()) for start, end, new in self._finder.changes(data, first)]
         found += [(start, end, data[start:end].decode()) for start, end in self._finder.made(data, first)]
         for start, end, new in sorted(found):
             yield (start, end, new) if text.isascii() else (_chars(data, start), _chars(data, end), new)
@@ -293,6 +277,12 @@ class Passing:
             if index < len(tokens) and tokens[index].startswith(rest):
                 return start
         return len(text)
+
+    def _unsure(self, text: str, start: int, end: int) -> bool:
+        """Whether what follows a number decides what becomes of it, and is not here yet."""
+        rest = _bytes(text[end:])
+        is_number = _number.fullmatch(_bytes(text[start:end])) is not None
+        return is_number and len(rest) < _NEAR and _to_the_end.match(rest) is not None
 
     def _opened(self, text: str) -> int:
         """Where a placeholder begins that is not whole yet."""
@@ -313,11 +303,3 @@ def _chars(data: bytes, end: int) -> int:
 
 def _is(one: object, other: object) -> bool:
     return one is other
-
-
-def _replaced(data: bytes, spans: Iterable[tuple[int, int, str]]) -> bytes:
-    pieces, at = [], 0
-    for start, end, name in spans:
-        pieces += [data[at:start], placeholder(name).encode()]
-        at = end
-    return b"".join([*pieces, data[at:]])

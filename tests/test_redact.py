@@ -1,0 +1,337 @@
+"""Known values: found in every form, replaced for good, and nothing else is touched."""
+
+import base64
+import copy
+import json
+import pickle
+import random
+import string
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from agentrun import redact as module
+from agentrun.redact import Redactor, placeholder
+from agentrun.secret import Secret
+
+KEY = "sk-Planted0Key/with+all=of&them"
+HERE = placeholder("KEY")
+
+GO = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+FORMS: dict[str, Callable[[str], str]] = {
+    "raw": str,
+    "json": json.dumps,
+    "json with characters": lambda value: json.dumps(value, ensure_ascii=False),
+    "json in json": lambda value: json.dumps(json.dumps(value)),
+    "json in json with characters": lambda value: json.dumps(json.dumps(value, ensure_ascii=False), ensure_ascii=False),
+    "json of PHP": lambda value: json.dumps(value).replace("/", "\\/"),
+    "json of Go": lambda value: json.dumps(value, ensure_ascii=False).translate(GO),
+    "python": repr,
+    "query": lambda value: quote(value, safe=""),
+    "query in small letters": lambda value: _small(quote(value, safe="")),
+    "path": quote,
+    "form": quote_plus,
+    "javascript": lambda value: quote(value, safe="!*'()"),
+    "base64": lambda value: base64.b64encode(value.encode()).decode(),
+    "base64 for addresses": lambda value: base64.urlsafe_b64encode(value.encode()).decode().rstrip("="),
+    "basic": lambda value: base64.b64encode(f"user:{value}".encode()).decode(),
+    "basic, other": lambda value: base64.b64encode(f"users:{value}:x".encode()).decode(),
+    "basic, third": lambda value: base64.urlsafe_b64encode(f"a user:{value}..".encode()).decode(),
+    "hex": lambda value: value.encode().hex(),
+    "HEX": lambda value: value.encode().hex().upper(),
+}
+
+
+def _small(quoted: str) -> str:
+    first, *rest = quoted.split("%")
+    return "%".join([first, *(part[:2].lower() + part[2:] for part in rest)])
+
+
+def core(form: str, value: str) -> str:
+    """What of a form the value alone decides, in a text that must not be left."""
+    text = FORMS[form](value)
+    if form.startswith("basic"):
+        return ""
+    return text.strip("\"'=\\") if form.startswith(("json", "python", "base64")) else text
+
+
+def redactor(*values: str, shortest: int = 8) -> Redactor:
+    return Redactor([("KEY", Secret(value)) for value in values], shortest=shortest)
+
+
+VALUES = [
+    KEY,
+    "plain-key-0123456789",
+    'quo"te and back\\slash',
+    "line\nbreak\ttab",
+    "ümläut-pässwörd-😀",
+    "100%+plus/slash=~",
+    "'single' \"and\" <html> & more",
+    "-----BEGIN KEY-----\nMIIB/abc+def\n-----END KEY-----\n",
+    "trailing-backslash\\",
+    "bracket[s]-and-[",
+    "\x7f\x00control-bytes",
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("value", VALUES)
+def test_every_form_is_found(form: str, value: str) -> None:
+    text = f"before {FORMS[form](value)} after"
+    known = redactor(value)
+    assert known.found(text) == "KEY"
+    assert HERE in known.text(text)
+    assert known.found(known.text(text)) is None
+    assert known.raw(text.encode()) == known.text(text).encode()
+    left = core(form, value)
+    assert not left or left not in known.text(text)
+    assert redactor("something-else").text(text) is text
+
+
+def test_text() -> None:
+    known = Redactor([("A", Secret("first-value")), ("B", Secret("second-value")), ("A", Secret("third-value"))])
+    text = "first-value, second-value; third-value."
+    assert known.text(text) == "[redacted:A], [redacted:B]; [redacted:A]."
+    assert known.spans(text) == [(0, 11, "A"), (13, 25, "B"), (27, 38, "A")]
+    assert known.spans("ä😀 first-value") == [(3, 14, "A")]
+    assert known.found("… second-value first-value") == "B"
+    assert known.found("nothing") is None
+
+
+def test_short_values() -> None:
+    assert not redactor("1234567", "")
+    assert redactor("12345678")
+    assert not Redactor([])
+    few = redactor("", "123", shortest=0)
+    assert few.text("123 a123b 1234 0123 12-123") == f"{HERE} a{HERE}b 1234 0123 12-{HERE}"
+    assert redactor("12345678").text("9123456789") == f"9{HERE}9"
+    assert redactor("Ann", shortest=3).text("Ann, Annual") == f"{HERE}, {HERE}ual"
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ('{"card": 4111111111111111}', '{"card": "[redacted:KEY]"}'),
+        ('{"card":\n 4111111111111111 , "a": 1}', '{"card":\n "[redacted:KEY]" , "a": 1}'),
+        ("[4111111111111111,4111111111111111]", '["[redacted:KEY]","[redacted:KEY]"]'),
+        (r"{\"card\": 4111111111111111\n}", r"{\"card\": \"[redacted:KEY]\"\n}"),
+        ('{"card": "4111111111111111"}', '{"card": "[redacted:KEY]"}'),
+        ("card: 4111111111111111", "card: [redacted:KEY]"),
+        ("4111111111111111", "[redacted:KEY]"),
+        ('["a\\"",4111111111111111]', '["a\\"","[redacted:KEY]"]'),
+    ],
+)
+def test_a_number_in_json_becomes_a_text(text: str, clean: str) -> None:
+    assert redactor("4111111111111111").text(text) == clean
+
+
+def test_overlapping_values() -> None:
+    known = Redactor(
+        [("SHORT", Secret("abcdefgh")), ("LONG", Secret("abcdefgh-ijkl")), ("OTHER", Secret("ghi-xyzabc"))]
+    )
+    assert known.text("abcdefgh-ijkl abcdefgh-ij") == "[redacted:LONG] [redacted:SHORT]-ij"
+    assert known.text("abcdefghi-xyzabc") == "[redacted:SHORT]i-xyzabc"
+
+
+def test_placeholders_are_not_looked_into() -> None:
+    known = Redactor([("redacted-name", Secret("redacted")), ("B", Secret("redacted-name")), ("C", Secret("abcdefg["))])
+    for text in ("redacted", "redacted-name", "abcdefgredacted", "abcdefg[redacted-name]"):
+        once = known.text(text)
+        assert known.text(once) == once
+        assert known.found(once) is None
+
+
+def test_a_value_with_placeholders_in_it() -> None:
+    known = redactor("before-it-[redacted:OTHER]-after-it")
+    assert known.text("before-it-[redacted:OTHER]-after-it") == f"{HERE}[redacted:OTHER]{HERE}"
+    assert not redactor("[redacted:OTHER]")
+
+
+def test_long_values() -> None:
+    """Only their beginning is in the pattern."""
+    one, two = ("x" * 100 + end for end in ("one", "two"))
+    known = Redactor([("ONE", Secret(one)), ("TWO", Secret(two + "y" * 5000))])
+    assert known.text(f"{two} {one}") == f"{two} [redacted:ONE]"
+    assert known.text(two + "y" * 5001) == "[redacted:TWO]y"
+
+
+class TestData:
+    def test_texts_and_keys(self) -> None:
+        data = {"a": [KEY, 1, None], f"key {KEY}": {"b": ("x", f"<{KEY}>")}, "c": [True]}
+        clean = redactor(KEY).data(data)
+        assert clean == {"a": [HERE, 1, None], f"key {HERE}": {"b": ("x", f"<{HERE}>")}, "c": [True]}
+        assert clean["c"] is data["c"]
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.floats() | st.text(),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        )
+    )
+    def test_other_data_stays_the_same_object(self, data: Any) -> None:
+        assert redactor(KEY).data(data) is data
+
+
+def test_nothing_shows_a_value() -> None:
+    known = redactor(KEY).with_values([("B", Secret("other-value"))])
+    known.found("x" * 100)
+    assert repr(known) == "Redactor(2 values)"
+    assert "Planted" not in repr(vars(known)).replace("_Finder", "")
+    assert known.text("other-value") == "[redacted:B]"
+    assert known.text(KEY) == HERE
+    with pytest.raises(TypeError) as refused:
+        pickle.dumps(known)
+    assert "Planted" not in str(refused.value)
+    assert copy.copy(known).text(KEY) == HERE
+
+
+def test_with_values() -> None:
+    first = redactor(KEY)
+    more = first.with_values([("B", Secret("other-value")), ("C", Secret("short"))])
+    assert first.found("other-value") is None
+    assert (more.found("other-value"), more.found("short"), more.found(KEY)) == ("B", None, "KEY")
+    assert more.with_values([("C", Secret("short"))], shortest=3).found("in short:") == "C"
+
+
+# What is random. Few characters, so that things meet that seldom do.
+FEW = st.text('ab"\\/[]:1e%+ \nä', max_size=30)
+ANY = st.text(max_size=30)
+SECRETS = st.one_of(st.text('ab"\\/[%ä', min_size=8, max_size=14), st.text(min_size=8, max_size=20))
+
+
+@given(SECRETS, ANY, ANY, st.sampled_from(sorted(FORMS)))
+def test_no_form_is_left(value: str, before: str, after: str, form: str) -> None:
+    if any(0xD800 <= ord(char) < 0xE000 for char in value):
+        return  # encoders refuse it
+    known = redactor(value)
+    clean = known.text(before + FORMS[form](value) + after)
+    assert known.text(clean) == clean
+    assert known.found(clean) is None
+    left = core(form, value)
+    assert not left or left not in clean.replace(HERE, "\0\0")
+
+
+@given(
+    st.binary(max_size=20),
+    SECRETS,
+    st.binary(max_size=20),
+    st.sampled_from([base64.b64encode, base64.urlsafe_b64encode]),
+)
+def test_base64_no_longer_gives_the_value(
+    before: bytes, value: str, after: bytes, encode: Callable[[bytes], bytes]
+) -> None:
+    raw = value.encode("utf-8", "surrogatepass")
+    clean = redactor(value).text(encode(before + raw + after).decode())
+    assert HERE in clean
+    for left in clean.split(HERE):
+        for cut in range(4):
+            some = left[cut:].replace("-", "+").replace("_", "/").rstrip("=")
+            assert raw not in base64.b64decode(some[: len(some) // 4 * 4])
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> tuple[Redactor, str]:
+    """Values, and a text in which they and their beginnings and placeholders are."""
+    values = draw(
+        st.lists(
+            st.one_of(SECRETS, st.text("ab1", min_size=3, max_size=5), st.sampled_from(["1234", "123", "12345678"])),
+            min_size=1,
+            max_size=3,
+        )
+    )
+    names = st.sampled_from(["K", "ab", "1"])
+    known = Redactor([(draw(names), Secret(value)) for value in values], shortest=3)
+    whole = st.sampled_from(values)
+    parts = st.one_of(
+        FEW,
+        whole,
+        st.sampled_from(["[redacted:K]", "[redacted:ab]", "[redacted:", ":", ", ", "}"]),
+        st.tuples(whole, st.integers(0, 14)).map(lambda cut: cut[0][: cut[1]]),
+        st.tuples(whole, st.sampled_from(sorted(FORMS))).map(lambda one: _formed(*one)),
+    )
+    return known, "".join(draw(st.lists(parts, max_size=6)))
+
+
+def _formed(value: str, form: str) -> str:
+    try:
+        return FORMS[form](value)
+    except UnicodeEncodeError:
+        return value
+
+
+def passed(known: Redactor, text: str, cuts: list[int]) -> str:
+    passing = known.stream()
+    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    return "".join([*(passing.feed(text[start:end]) for start, end in pairwise(places)), passing.end()])
+
+
+@given(texts(), st.lists(st.integers(0, 60), max_size=12))
+@example((redactor("abcdefg["), "abcdefg[redacted:KEY]"), [8])
+@example((redactor("123", shortest=3), "1231 0123,123"), [3, 6, 9])
+@example((redactor("12345678"), ':12345678 ,"x":[12345678'), [2, 9, 10, 20])
+def test_passing_in_pieces_is_as_good_as_at_once(found: tuple[Redactor, str], cuts: list[int]) -> None:
+    known, text = found
+    assert passed(known, text, cuts) == known.text(text)
+    assert passed(known, text, list(range(len(text)))) == known.text(text)
+
+
+@given(texts())
+def test_spans_agree_with_the_text(found: tuple[Redactor, str]) -> None:
+    known, text = found
+    pieces, at = [], 0
+    for start, end, name in known.spans(text):
+        assert at <= start < end
+        pieces += [text[at:start], placeholder(name)]
+        at = end
+    plain = "".join([*pieces, text[at:]])
+    assert plain.replace('"', "").replace("\\", "") == known.text(text).replace('"', "").replace("\\", "")
+    assert bool(known.spans(text)) == (known.found(text) is not None)
+
+
+class TestPassing:
+    def test_only_what_may_become_a_value_waits(self) -> None:
+        passing = redactor("secret-value").stream()
+        assert passing.feed("a text, sec") == "a text, "
+        assert passing.feed("ond sec") == "second "
+        assert passing.feed("ret-") == ""
+        assert passing.feed("value!") == f"{HERE}!"
+        assert passing.feed("se") == ""
+        assert passing.end() == "se"
+        assert passing.end() == ""
+
+    def test_without_values(self) -> None:
+        passing = Redactor([]).stream()
+        assert passing.feed("sec") == "sec"
+        assert passing.end() == ""
+
+
+def test_a_million_characters() -> None:
+    chance = random.Random(3)  # noqa: S311  # the same in every run
+    letters = string.ascii_letters + string.digits + "+/"
+    secrets = [(f"K{n}", Secret("".join(chance.choices(letters, k=48)))) for n in range(30)]
+    known = Redactor(secrets)
+    known.found("begun")
+    text = "".join(chance.choices(letters, k=1_000_000))
+    best = min(_seconds(lambda: known.found(text)) for _ in range(3))
+    assert best < 1, "it takes some milliseconds"
+    assert known.found(text + secrets[29][1].reveal()) == "K29"
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def test_planted_form_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin: without one of the forms, the check of that form is red."""
+    every = module.forms
+    monkeypatch.setattr(module, "forms", lambda value: (one for one in every(value) if "%" not in one))
+    with pytest.raises(AssertionError):
+        test_every_form_is_found("query", KEY)
