@@ -17,6 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentrun import redact as module
+from agentrun.forms import forms
 from agentrun.redact import Redactor, placeholder
 from agentrun.secret import Secret
 
@@ -331,7 +332,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 def test_planted_form_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: without one of the forms, the check of that form is red."""
-    every = module.forms
+    every = forms
     monkeypatch.setattr(module, "forms", lambda value: (one for one in every(value) if "%" not in one))
     with pytest.raises(AssertionError):
         test_every_form_is_found("query", KEY)
