@@ -14,6 +14,7 @@ from agentrun.cli.cassette_age import age_words, days, now_option
 from agentrun.cli.show import json_option, say
 
 if TYPE_CHECKING:
+    from agentrun.cassette.answered import Exchange
     from agentrun.cli.cassette_replay import Loaded, Packages
 
 
@@ -63,22 +64,28 @@ def _row(found: Loaded, packages: Packages, now: int) -> dict[str, Any]:
     state, why = _state(found, packages)
     row: dict[str, Any] = {"file": found.filed.shown, "state": state, "why": why}
     if tape is not None:
-        asked = list(exchanges(tape))
         row |= {
             "interactions": counted([kind_of(each) for each in tape.interactions]),
             "recorded_at": tape.recorded_at,
             "days": days(tape.recorded_at, now),
-            "models": list(dict.fromkeys(_models(each.asked, each.answered, differs=each.differs) for each in asked)),
+            "models": _models(list(exchanges(tape))),
         }
     if owner is not None:
         row |= {"spec": owner.shown, "case": owner.case.name}
     return row
 
 
-def _models(asked: str, answered: str | None, *, differs: bool) -> str:
+def _models(asked: list[Exchange]) -> list[str]:
+    """Who was asked, and who answered if that was another. A request that failed was answered by nobody."""
     from agentrun.report.line import short
 
-    return f"{short(asked, 60)} → {short(str(answered), 60)}" if differs else short(asked, 60)
+    answered = {each.asked for each in asked if each.answered is not None}
+    found = (
+        f"{short(each.asked, 60)} → {short(str(each.answered), 60)}" if each.differs else short(each.asked, 60)
+        for each in asked
+        if each.answered is not None or each.asked not in answered
+    )
+    return list(dict.fromkeys(found))
 
 
 def _state(found: Loaded, packages: Packages) -> tuple[str, str | None]:

@@ -149,7 +149,7 @@ def _meant(shelf: Shelf, path: Path) -> Iterator[Path]:
         yield path
     elif path.is_dir():
         specs = sorted(spec for spec in shelf.specs if spec.is_relative_to(path))
-        if shelf.folder.is_relative_to(path):
+        if shelf.folder.is_relative_to(path) and shelf.folder.is_dir():
             yield shelf.folder
         elif specs:
             yield from (shelf.folder_of(spec) for spec in specs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentrun.canon import pretty
+from agentrun.canon import compact, pretty
 from agentrun.cassette.answered import answered
 from agentrun.cassette.asked import ADDRESS, Asked, Part, asked
 from agentrun.cassette.match import json_of
@@ -22,6 +22,8 @@ from agentrun.spec.problems import visible
 LONGEST = 100_000
 """Characters of one text that are shown."""
 _LONGEST_LINE = 2000
+_MARGIN = 20_000
+"""Secrets are looked for beyond what is shown: half a key is masked by nobody."""
 
 
 def whole_lines(interaction: Interaction) -> Iterator[str]:
@@ -61,7 +63,7 @@ def _asked(question: Asked) -> Iterator[str]:
 def _part(part: Part) -> str:
     if part.kind == "text":
         return str(part.value)
-    value = part.value if isinstance(part.value, str) else pretty(part.value).rstrip("\n")
+    value = part.value if isinstance(part.value, str) else compact(part.value).decode()
     return {"call": f"calls {part.name} ", "result": f"{part.name or 'a tool'} gave "}.get(part.kind, "") + value
 
 
@@ -81,8 +83,10 @@ def _said(what: str, text: str) -> Iterator[str]:
 
 
 def _text(text: str, indent: int = 2) -> Iterator[str]:
+    text = text.rstrip("\n")
     more = len(text) - LONGEST
-    for line in masked_lines(text[: LONGEST + _LONGEST_LINE])[: None if text.strip() else 0]:
+    masked = "\n".join(masked_lines(text[: LONGEST + _MARGIN]))[:LONGEST]
+    for line in masked.split("\n") if text.strip() else ():
         shown = visible(line.rstrip("\r")[:_LONGEST_LINE])
         yield f"{' ' * indent}{shown}".rstrip()
     if more > 0:

@@ -1,0 +1,146 @@
+"""Credentials on a tape: found wherever they stand, told without their value."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.cassette.leaks import MOST, environment_values, leaks
+from agentrun.cassette.tape import Cassette, Failure, Interaction
+from agentrun.redact import Redactor
+from agentrun.wire import HttpCall, HttpReply
+
+KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0"
+PHRASE = "correct horse battery"
+"""Has no shape: only the environment knows that it is a secret."""
+KNOWN = environment_values({"SHOP_TOKEN": PHRASE, "HOME": "/somewhere/far", "SHORT_TOKEN": "abc"})
+NOBODY = Redactor([])
+CHAT = "https://api.openai.com/v1/chat/completions"
+QUESTION = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
+END = 'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+
+
+def data(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def tape(interaction: Interaction, **metadata: Any) -> Cassette:
+    return Cassette((interaction,), metadata, 0, "")
+
+
+def one(
+    url: str = "tool://x",
+    asked: bytes = b"{}",
+    answered: bytes = b"ok",
+    *,
+    asked_headers: tuple[tuple[str, str], ...] = (),
+    headers: tuple[tuple[str, str], ...] = (),
+    failure: Failure | None = None,
+) -> Interaction:
+    method = "POST" if url == CHAT else "CALL"
+    reply = HttpReply(200, headers, answered)
+    return Interaction(HttpCall(method, url, asked_headers, asked), reply, line=7, failure=failure)
+
+
+def streamed(value: str) -> Interaction:
+    """The value in two halves, in two events."""
+    half = len(value) // 2
+    deltas = [{"choices": [{"index": 0, "delta": {"content": text}}]} for text in (value[:half], value[half:])]
+    body = "".join(f"data: {json.dumps(delta)}\n\n" for delta in deltas) + END
+    return one(CHAT, data(QUESTION), body.encode(), headers=(("content-type", "text/event-stream"),))
+
+
+def called(value: str) -> Interaction:
+    call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": json.dumps({"password": value})}}
+    first = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
+    end = END.replace('"stop"', '"tool_calls"')
+    body = f"data: {json.dumps(first)}\n\n{end}"
+    return one(CHAT, data(QUESTION), body.encode(), headers=(("content-type", "text/event-stream"),))
+
+
+def places(value: str) -> dict[str, Cassette]:
+    return {
+        "address": tape(one(url=f"https://shop.example/?q={value}")),
+        "request": tape(one(asked=data({"deep": [[{"password": value}]]}))),
+        "request that is no JSON": tape(one(asked=f"say {value}".encode())),
+        "key": tape(one(asked=data({value: 1}))),
+        "header of the request": tape(one(asked_headers=(("x-api-key", value),))),
+        "reply": tape(one(answered=f"it is {value}.".encode())),
+        "header of the reply": tape(one(headers=(("x-note", value),))),
+        "JSON in JSON": tape(one(answered=data({"x": json.dumps({"api_key": value})}))),
+        "pieces of a stream": tape(streamed(value)),
+        "arguments of a call": tape(called(value)),
+        "failure": tape(one(failure=Failure("tool.execution", f"refused {value}"))),
+        "evidence of a failure": tape(one(failure=Failure("tool.execution", "refused", {"sent": [value]}))),
+        "metadata": tape(one(), params={"a": [value]}),
+    }
+
+
+@pytest.mark.parametrize("place", places(""))
+def test_a_key_by_its_shape(place: str) -> None:
+    found = leaks(places(KEY)[place], NOBODY)
+    assert {leak.what for leak in found} == {"openai key"}
+    assert KEY not in repr(found)
+
+
+@pytest.mark.parametrize("place", places(""))
+def test_a_value_of_the_environment(place: str) -> None:
+    assert {leak.what for leak in leaks(places(PHRASE)[place], KNOWN)} == {"SHOP_TOKEN"}
+    assert leaks(places(PHRASE)[place], NOBODY) == []  # the twin: nobody knows it
+
+
+@pytest.mark.parametrize("place", places(""))
+@pytest.mark.parametrize("value", ["[redacted:SHOP_TOKEN]", "${SHOP_TOKEN}", "sk-...", "order 1042", "/somewhere/far"])
+def test_what_is_no_secret(place: str, value: str) -> None:
+    assert leaks(places(value)[place], KNOWN) == []
+
+
+def test_where_it_is() -> None:
+    assert [(leak.number, leak.line, leak.where) for leak in leaks(places(KEY)["reply"], NOBODY)] == [
+        (1, 7, "the reply")
+    ]
+    assert [(leak.number, leak.line, leak.where) for leak in leaks(places(KEY)["metadata"], NOBODY)] == [
+        (0, 1, "the metadata")
+    ]
+
+
+def test_a_random_value_under_a_telling_key() -> None:
+    random = "9f8a7b6c5d4e3f2a1b0c"
+    assert [leak.what for leak in leaks(tape(one(asked=data({"password": random}))), NOBODY)] == ["credential"]
+    assert leaks(tape(one(asked=data({"digest": random}))), NOBODY) == []
+    assert leaks(tape(one(headers=(("set-cookie", f"s={random}; Path=/"),))), NOBODY) != []
+
+
+def test_other_forms_of_a_known_value() -> None:
+    body = b"\x89PNG" + b64encode(f"a{PHRASE}".encode())
+    assert [leak.what for leak in leaks(tape(one(answered=body)), KNOWN)] == ["SHOP_TOKEN"]
+
+
+def test_of_very_many_the_first_are_told() -> None:
+    many = Cassette(tuple([one(answered=KEY.encode())] * (MOST + 5)), {}, 0, "")
+    assert len(leaks(many, NOBODY)) == MOST
+
+
+def test_depth_is_no_danger() -> None:
+    deep = b"[" * 900 + b'"x"' + b"]" * 900
+    assert leaks(tape(one(asked=deep, answered=b"[" * 100_000)), NOBODY) == []
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+leaf = st.none() | st.booleans() | st.integers() | texts
+trees = st.recursive(leaf, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=10)
+
+
+@given(trees, st.lists(texts, max_size=5), st.booleans())
+def test_anywhere_in_a_document(tree: Any, path: list[str], in_reply: bool) -> None:
+    value: Any = f"it is {KEY} "
+    for key in path:
+        value = {key: value, "more": [tree]}
+    body = data([tree, value])
+    tapes = tape(one(answered=body) if in_reply else one(asked=body))
+    assert "openai key" in [leak.what for leak in leaks(tapes, NOBODY)]

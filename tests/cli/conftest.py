@@ -1,0 +1,24 @@
+"""What several tests of commands start from."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from .desk import record
+
+
+@pytest.fixture(scope="session")
+def recorded_desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("desk")
+    record(folder)
+    return folder
+
+
+@pytest.fixture
+def desk(recorded_desk: Path, tmp_path: Path) -> Path:
+    """A project with one recording, to do anything with."""
+    shutil.copytree(recorded_desk, tmp_path / "desk")
+    return tmp_path / "desk"

@@ -1,0 +1,251 @@
+"""`agentrun cassette audit`: each kind of finding, planted, and a clean recording without any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.cassette.audit import FAILING, KINDS
+from agentrun.wire import HttpReply
+
+from .agent import agentrun
+from .desk import NOW, TAPE, add_cases, cassette, copied, edit, in_replies, make_foreign, rewrite
+
+KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0"
+
+
+def damaged(desk: Path) -> None:
+    path = desk / TAPE
+    path.write_text(path.read_text().replace("    method: CALL\n", "    methode: CALL\n", 1))
+
+
+def secret(desk: Path) -> None:
+    in_replies(desk / TAPE, "Done, 20.50", f"{KEY} is")
+
+
+def miss(desk: Path) -> None:
+    edit(desk / "specs/desk.yaml", "before you answer", "before you say anything")
+
+
+def unused(desk: Path) -> None:
+    rewrite(desk / TAPE, lambda tape: [*tape, tape[1]])
+
+
+def stale(desk: Path) -> None:
+    edit(desk / "specs/desk.yaml", "turns: 8", "turns: 7")
+
+
+def orphan(desk: Path) -> None:
+    copied(desk, "nobody")
+
+
+def model(desk: Path) -> None:
+    in_replies(desk / TAPE, '"model":"gpt-4.1-mini"', '"model":"gpt-4o-2024-08-06"')
+
+
+def old(desk: Path) -> None:
+    rewrite(desk / TAPE, lambda tape: tape, recorded_at="2025-10-31T12:00:00Z")
+
+
+def foreign(desk: Path) -> None:
+    make_foreign(desk / TAPE)
+
+
+GOLDEN: dict[Callable[[Path], None], str] = {
+    damaged: """\
+cassettes/desk/default.yaml:131  damaged  this is not a cassette: 'method' is missing or of the wrong kind
+  → restore the file, or record it again
+""",
+    secret: """\
+cassettes/desk/default.yaml:429  secret  a credential (openai key) stands in the reply of interaction 7
+  → put it out of use, then record again; `replay.redact` keeps values of your own off the tape
+""",
+    miss: """\
+cassettes/desk/default.yaml:32  miss  its case no longer replays: instructions line 1 is \
+"Look an order up before you say anything.", recorded was "Look an order up before you answer.", \
+from specs/desk.yaml line 4, because the template changed; the spec's section instructions changed since the recording
+  → agentrun specs/desk.yaml --case default --record all
+cassettes/desk/default.yaml:1  stale  instructions of specs/desk.yaml changed since it was recorded
+  → record it again: agentrun specs/desk.yaml --case default --record all
+""",
+    unused: """\
+cassettes/desk/default.yaml:565  unused  1 of 8 interactions not played by its case: 8
+  → agentrun cassette prune removes them
+""",
+    stale: """\
+cassettes/desk/default.yaml:1  stale  budgets of specs/desk.yaml changed since it was recorded
+  → nothing, while it replays; recording it again makes it fresh: agentrun specs/desk.yaml --case default --record all
+""",
+    orphan: """\
+cassettes/desk/nobody.yaml:1  orphan  no case plays it
+  → agentrun cassette prune removes it
+""",
+    model: """\
+cassettes/desk/default.yaml:32  model  gpt-4.1-mini was asked, gpt-4o-2024-08-06 answered (interaction 1)
+  → name the model that you mean, or see where the request went
+""",
+    old: """\
+cassettes/desk/default.yaml:1  old  it is 102 days old, which is more than 90 days
+  → record it again: is the answer still the same?
+""",
+    foreign: """\
+cassettes/desk/default.yaml:1  foreign  something else recorded it: it does not say of which package
+  → nothing, if that is meant; a recording of agentrun can be checked for being stale
+""",
+}
+
+
+def test_a_good_recording_has_no_findings(desk: Path) -> None:
+    done = cassette(desk, "audit", "--fail-on", "any", "--max-age", "90d")
+    assert (done.code, done.out, done.err) == (0, "", "1 cassette, 0 findings\n")
+    assert cassette(desk, "audit", "--json").out == ""
+
+
+@pytest.mark.parametrize("plant", GOLDEN, ids=lambda plant: plant.__name__)
+def test_each_kind(desk: Path, plant: Callable[[Path], None]) -> None:
+    plant(desk)
+    done = cassette(desk, "audit", "--max-age", "90d")
+    assert done.out == GOLDEN[plant]
+    assert done.code == int(plant.__name__ in FAILING)
+
+
+def test_every_kind_is_planted() -> None:
+    assert {plant.__name__ for plant in GOLDEN} == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "code"),
+    [("none", 0), ("any", 1), ("model", 1), ("old, model", 1), ("secret,damaged", 0), ("modle", 2), ("", 2)],
+)
+def test_fail_on(desk: Path, fail_on: str, code: int) -> None:
+    model(desk)
+    done = cassette(desk, "audit", "--fail-on", fail_on)
+    assert done.code == code
+    if code != 2:
+        fails = ", 1 of them of a kind that fails" if code else ""
+        assert done.err == f"1 cassette, 1 finding{fails}\n"
+
+
+@pytest.mark.parametrize(("limit", "code"), [("10d", 0), ("9d", 1), ("2w", 0), ("1w", 1), ("239h", 1), ("240h", 0)])
+def test_max_age(desk: Path, limit: str, code: int) -> None:
+    """The recording is exactly ten days old."""
+    assert cassette(desk, "audit", "--max-age", limit, "--fail-on", "old").code == code
+
+
+@pytest.mark.parametrize("limit", ["", "0d", "10", "-1d", "ten days", "1y"])
+def test_no_age(desk: Path, limit: str) -> None:
+    assert cassette(desk, "audit", "--max-age", limit).code == 2
+
+
+def test_json(desk: Path) -> None:
+    secret(desk)
+    done = cassette(desk, "audit", "--json")
+    (line,) = done.lines()
+    assert (done.code, done.err, line["kind"], line["line"], line["fails"]) == (1, "", "secret", 429, True)
+    assert line.keys() == {"file", "line", "kind", "message", "fix", "fails"}
+
+
+def test_one_bad_file_does_not_hide_the_others(desk: Path) -> None:
+    add_cases(desk, "name: a", "name: z")
+    for name in "az":
+        copied(desk, name)
+    for name, text in (("b", "[" * 100_000), ("c", "\x00"), ("d", "a: &a [*a]"), ("e", "")):
+        (desk / TAPE).with_name(f"{name}.yaml").write_text(text)
+    unused(desk)
+    done = cassette(desk, "audit", "--fail-on", "none", "--json")
+    kinds = {(Path(line["file"]).stem, line["kind"]) for line in done.lines()}
+    assert kinds == {*((name, kind) for name in "bcde" for kind in ("damaged", "orphan")), ("default", "unused")}
+    assert cassette(desk, "audit").err.startswith("7 cassettes, 9 findings")
+
+
+# --- secrets ------------------------------------------------------------------------------------------------------
+
+
+def test_a_value_of_the_environment(desk: Path) -> None:
+    """It has no shape: only the environment knows that it is one."""
+    in_replies(desk / TAPE, "Done, 20.50", "correct horse battery")
+    done = cassette(desk, "audit", SHOP_TOKEN="correct horse battery")
+    assert "the value of SHOP_TOKEN stands in the reply of interaction 7" in done.out
+    assert (done.code, "horse" in done.out + done.err) == (1, False)
+    assert cassette(desk, "audit").code == 0  # the twin: nobody knows it
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("authorization", "Bearer 9f8a7b6c5d4e3f2a1b0c"), ("set-cookie", "s=9f8a7b6c5d4e3f2a1b0c; Path=/")],
+)
+def test_headers_of_other_recorders(desk: Path, name: str, value: str) -> None:
+    """We write none of these, but vcrpy does."""
+    edit(desk / TAPE, "      accept:\n", f"      {name}:\n      - {value}\n      accept:\n")
+    done = cassette(desk, "audit")
+    assert "a credential" in done.out
+    assert "9f8a7b" not in done.out
+
+
+# --- replays ------------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_limit_is_told_as_the_reason(desk: Path) -> None:
+    edit(desk / "specs/desk.yaml", "turns: 8", "turns: 1")
+    done = cassette(desk, "audit", "--fail-on", "unused")
+    assert done.code == 1
+    assert "not played: the run now ends with budget.turns" in done.out
+
+
+def test_a_spec_that_does_not_compile_is_a_miss(desk: Path) -> None:
+    edit(desk / "specs/desk.yaml", "allow: lookup_order", "allow: lookup_ordr")
+    lines = cassette(desk, "audit", "--json").lines()
+    assert [line["kind"] for line in lines] == ["miss", "stale"]
+    assert "its case cannot be replayed: spec.unknown_tool" in lines[0]["message"]
+
+
+def test_an_answer_that_was_changed_by_hand(desk: Path) -> None:
+    in_replies(desk / TAPE, '"answer": "approved"', '"answer": "perhaps"')
+    assert "damaged  the cassette was changed by hand" in cassette(desk, "audit").out
+
+
+def test_a_recording_of_a_failure_is_no_miss(desk: Path) -> None:
+    """It replays to the same failure."""
+    fatal = HttpReply(401, (("content-type", "application/json"),), b'{"error": {"message": "no"}}')
+    rewrite(desk / TAPE, lambda tape: [replace(tape[0], reply=fatal, chunks=())])
+    assert cassette(desk, "audit", "--fail-on", "any").out == ""
+
+
+def test_answers_of_a_case_count(desk: Path) -> None:
+    edit(desk / "specs/desk.cases.yaml", "name: default", "{name: default, approvals: {refund: denied}}")
+    assert "miss" in cassette(desk, "audit").out
+
+
+def test_a_build_of_the_model_is_the_model(desk: Path) -> None:
+    in_replies(desk / TAPE, '"model":"gpt-4.1-mini"', '"model":"gpt-4.1-mini-2025-04-14"')
+    assert cassette(desk, "audit", "--fail-on", "any").out == ""
+
+
+def test_foreign_words_do_nothing_to_the_terminal(desk: Path) -> None:
+    in_replies(desk / TAPE, '"model":"gpt-4.1-mini"', '"model":"\\u001b]52;c;eA==\\u0007\\u202e"')
+    done = cassette(desk, "audit")
+    assert "\\x1b]52" in done.out
+    assert not {"\x1b", "\x07", "\u202e"} & set(done.out)
+
+
+def test_orphans_in_doubt(desk: Path) -> None:
+    edit(desk / "specs/desk.cases.yaml", "cases:", "caes:")
+    done = cassette(desk, "audit")
+    assert "but specs/desk.cases.yaml cannot be read" in done.out
+    assert "agentrun validate specs/desk.cases.yaml" in done.out
+
+
+def test_nothing_is_written(desk: Path) -> None:
+    stale(desk)
+    before = {path: path.read_bytes() for path in desk.rglob("*") if path.is_file()}
+    for command in ("ls", "audit", "prune"):
+        assert cassette(desk, command).code == 0
+    assert {path: path.read_bytes() for path in desk.rglob("*") if path.is_file()} == before
+
+
+def test_the_shipped_recordings() -> None:
+    done = agentrun("cassette", "audit", AGENTRUN_NOW=NOW)
+    assert (done.code, done.out) == (0, ""), done.out
