@@ -215,3 +215,14 @@ def test_import_fails(desk: Desk, text: str, said: str, where: str) -> None:
 def test_function_is_gone_after_the_import(desk: Desk) -> None:
     desk.write("desk.py", ONE + "del f\n")
     assert desk.failure("desk:f") == 'the module "desk" has no function "f" once it is imported'
+
+
+def test_neighbour_newer_than_what_python_remembers(desk: Desk) -> None:
+    """Python remembers what is in a folder until the folder's time changes, which two quick writes may not show."""
+    desk.write("desk.py", ONE)
+    desk.write("shop.py", "import other\ndef f() -> str:\n    return other.f()\n")
+    before = desk.root.stat()
+    assert desk.failure("shop:f").endswith("No module named 'other'")
+    desk.write("other.py", TWO)
+    os.utime(desk.root, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert desk.text("shop:f") == "two"
