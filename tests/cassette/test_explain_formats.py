@@ -104,7 +104,8 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
         [
             (
                 'instructions line 1 is "You help customers of Lights.", '
-                'recorded was "You help customers of Lamps & Co.", from specs/prompts/support.md.j2 line 1, because params.shop changed from "Lamps & Co" to "Lights"'
+                'recorded was "You help customers of Lamps & Co.", '
+                'from specs/prompts/support.md.j2 line 1, because params.shop changed from "Lamps & Co" to "Lights"'
             )
         ],
     ),
