@@ -13,9 +13,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from agentrun.cassette.bodies import GROUPINGS, Contents, Grouping, contents, streamed, together
+from agentrun.cassette.bodies import GROUPINGS, Contents, Grouping, by_list, contents
 from agentrun.cassette.edits import Body, Edit, edited
 from agentrun.cassette.leaves import ESCAPE, TOKEN, Text
+from agentrun.cassette.readings import document, in_parts
 from agentrun.redact import Redactor
 
 
@@ -24,7 +25,7 @@ def without_values(body: Body, redactor: Redactor) -> Body:
     if not body.data or not redactor:
         return body
     found = contents(body.data)
-    for grouping in (*GROUPINGS, None) if found and found.is_stream else (None,):
+    for grouping in _groupings(found, redactor) if found else ():
         edits = [edit for texts in _texts(found, grouping) for edit in _said(texts, redactor)] if found else []
         if edits:
             body = edited(body, edits)
@@ -35,11 +36,19 @@ def without_values(body: Body, redactor: Redactor) -> Body:
     return edited(body, _fitted(found, changes) if found else [Edit(*change) for change in changes])
 
 
+def _groupings(found: Contents, redactor: Redactor) -> tuple[Grouping | None, ...]:
+    if found.is_stream:
+        return (*GROUPINGS, None)
+    data = document(found.data.decode())
+    # Reading a document with its places takes long, and a text in parts is seldom.
+    return (by_list, None) if any(redactor.found(text) is not None for text in in_parts(data)) else (None,)
+
+
 def _texts(found: Contents, grouping: Grouping | None) -> Iterator[Sequence[Text]]:
     """Texts to be looked at, those that belong together as one. Without grouping each for itself, if it has escapes."""
     if grouping is not None:
         yield found.texts
-        for group in together(streamed(found), grouping):
+        for group in found.together(grouping):
             yield [leaf.text for leaf in group]
         return
     for start, end in found.documents:

@@ -17,6 +17,15 @@ ESCAPE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2
 """One character. Both halves of a pair are one: half of it alone is not JSON to everybody."""
 
 
+_decoder = json.JSONDecoder(strict=False)
+
+
+def said(token: bytes) -> str:
+    """What a text in quotes says."""
+    text: str = _decoder.decode(token.decode()) if b"\\" in token else token[1:-1].decode()
+    return text
+
+
 class Text:
     """A piece of text in some bytes, from `start` to `end`, without its quotes."""
 
@@ -32,16 +41,15 @@ class Text:
         """What it says, in UTF-8."""
         if not self._escaped:
             return self._spelled
-        text: str = json.loads(b'"' + self._spelled + b'"', strict=False)
-        return text.encode("utf-8", "surrogatepass")
+        return said(b'"' + self._spelled + b'"').encode("utf-8", "surrogatepass")
 
     def place(self, offset: int) -> int:
         """Where what is at an offset of the value stands in the bytes."""
         if not self._escaped:
             return self.start + offset
-        said, spelled = self._borders
-        index = bisect_right(said, offset) - 1
-        return self.start + spelled[index] + offset - said[index]
+        offsets, places = self._borders
+        index = bisect_right(offsets, offset) - 1
+        return self.start + places[index] + offset - offsets[index]
 
     def spelling(self, value: bytes) -> bytes:
         """How something is spelled that takes a place in it."""
@@ -49,16 +57,15 @@ class Text:
 
     @cached_property
     def _borders(self) -> tuple[list[int], list[int]]:
-        """Offsets in the value and in its spelling that belong together: after each escape."""
-        said, spelled, growth = [0], [0], 0
+        """Offsets in the value and in its spelling that belong together: before and after each escape."""
+        offsets, places, growth = [0], [0], 0
         for escape in ESCAPE.finditer(self._spelled):
-            length = len(json.loads(b'"' + escape[0] + b'"').encode("utf-8", "surrogatepass"))
-            said.append(escape.start() + growth)
-            spelled.append(escape.start())
+            length = len(said(b'"' + escape[0] + b'"').encode("utf-8", "surrogatepass"))
+            offsets.append(escape.start() + growth)
             growth += length - len(escape[0])
-            said.append(escape.end() + growth)
-            spelled.append(escape.end())
-        return said, spelled
+            offsets.append(escape.end() + growth)
+            places += escape.span()
+        return offsets, places
 
 
 class Frame:
@@ -103,21 +110,23 @@ def leaves(data: bytes, start: int, end: int) -> Iterator[Leaf]:
     """The texts of one document that are values."""
     frame: Frame | None = None
     for token in TOKEN.finditer(data, start, end):
-        first = data[token.start()]
-        if first in b"{[":
-            frame = Frame(frame, is_list=first == ord("["))
-        elif first in b"}]":
-            frame = frame and frame.parent
-        elif first == ord(","):
-            if frame is not None:
+        spelled = token[0]
+        match spelled[:1]:
+            case b"{" | b"[":
+                frame = Frame(frame, is_list=spelled == b"[")
+            case b"}" | b"]":
+                frame = frame and frame.parent
+            case b"," if frame is not None:
                 frame.position += 1
                 frame.key = None
-        elif first != ord(":"):
-            if frame is not None and not frame.is_list:
-                if frame.key is None:
-                    frame.key = json.loads(token[0], strict=False)
-                    continue
-                if len(token[0]) <= _LONGEST_SCALAR:
-                    frame.scalars[frame.key] = token[0]
-            if first == ord('"'):
-                yield Leaf(frame, Text(data, token.start() + 1, token.end() - 1))
+            case b":":
+                pass
+            case first:
+                if frame is not None and not frame.is_list:
+                    if frame.key is None:
+                        frame.key = said(spelled)
+                        continue
+                    if len(spelled) <= _LONGEST_SCALAR:
+                        frame.scalars[frame.key] = spelled
+                if first == b'"':
+                    yield Leaf(frame, Text(data, token.start() + 1, token.end() - 1))

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 from urllib.parse import unquote, unquote_plus
 
-from agentrun.cassette.bodies import GROUPINGS, contents, is_document, streamed, together
+from agentrun.cassette.bodies import GROUPINGS, contents, is_document
 from agentrun.cassette.tape import Interaction
 from agentrun.core.package import Redaction
 from agentrun.core.policy import compiled_mask
@@ -106,7 +106,7 @@ def _in_body(body: bytes) -> Iterator[_Told]:
         yield from _in_data(documents[0])
         return
     yield _Told((), b"".join(text.value for text in found.texts).decode("utf-8", "replace"))
-    for group in together(streamed(found), GROUPINGS[0]):
+    for group in found.together(GROUPINGS[0]):
         text = b"".join(leaf.text.value for leaf in group).decode("utf-8", "replace")
         yield from _in_data(text, group[0].steps)
     for document in documents:

@@ -1,6 +1,6 @@
 """What a reader may make of a body: the second opinion, after values were replaced.
 
-It shares nothing with what replaces: a fault there is seen here.
+It finds texts in another way than what replaces them, which has to know their places: a fault there is seen here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from agentrun.providers.sse import SseDecoder
 
+_decoder = json.JSONDecoder(strict=False)
 _WHICH = ("index", "output_index", "content_index", "summary_index", "item_id", "thought")
 """What tells apart the texts that a stream brings in turns."""
 
@@ -19,21 +20,26 @@ def texts_of(body: bytes) -> Iterator[str | bytes]:
     """The bytes, the texts of their documents, and the texts that a stream brings in pieces."""
     yield body
     whole = body.decode("utf-8", "replace")
-    document = _document(whole)
-    if document is not None:
-        yield from data_texts(document)
+    data = document(whole)
+    if data is not None:
+        yield from data_texts(data)
+        yield from in_parts(data)
         return
     decoder = SseDecoder()
     events = [event.data for event in (*decoder.feed(body), *decoder.end())] or whole.splitlines()
     joined: dict[Any, list[str]] = {}
+    others: list[str] = []
     for event in events:
-        document = _document(event)
-        yield from data_texts(document)
-        kind = document.get("type") if isinstance(document, dict) else None
-        for way, text in _ways(document):
+        data = document(event)
+        if data is None:
+            others.append(event)
+            continue
+        yield from data_texts(data)
+        kind = data.get("type") if isinstance(data, dict) else None
+        for way, text in _ways(data):
             joined.setdefault((kind, way), []).append(text)
     yield from ("".join(texts) for texts in joined.values())
-    yield "".join(event for event in events if _document(event) is None)
+    yield "".join(others)
 
 
 def data_texts(data: Any) -> Iterator[str]:
@@ -49,9 +55,33 @@ def data_texts(data: Any) -> Iterator[str]:
                 waiting += items
 
 
-def _document(text: str) -> Any:
+def in_parts(data: Any) -> Iterator[str]:
+    """What the same field of all items of a list says together, for every list."""
+    waiting = [data]
+    while waiting:
+        match waiting.pop():
+            case dict(fields):
+                waiting += fields.values()
+            case list(items):
+                waiting += items
+                if len(items) > 1:
+                    yield from _joined(items)
+
+
+def _joined(items: list[Any]) -> Iterator[str]:
+    yield "".join(item for item in items if isinstance(item, str))
+    fields: dict[str, list[str]] = {}
+    for item in items:
+        for key, text in item.items() if isinstance(item, dict) else ():
+            if isinstance(text, str):
+                fields.setdefault(key, []).append(text)
+    yield from ("".join(texts) for texts in fields.values())
+
+
+def document(text: str) -> Any:
+    """A text as JSON. None: it is none, or a number."""
     try:
-        data = json.loads(text.removeprefix("\ufeff"), strict=False)
+        data = _decoder.decode(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         return None
     return data if isinstance(data, dict | list | str) else None

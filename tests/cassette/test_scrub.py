@@ -1,0 +1,259 @@
+"""Recordings without sensitive values: every kind of value in every place."""
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from agentrun.cassette.scrub import leftover, scrubbed
+from agentrun.cassette.tape import Failure, Interaction
+from agentrun.redact import Redactor, placeholder
+from agentrun.secret import Secret
+from agentrun.wire import HttpCall, HttpReply
+
+HERE = placeholder("KEY")
+KINDS = {
+    "plain": "sk-planted-0123456789",
+    "quotes": "quo\"ted'value-1",
+    "backslash": "back\\slash\\n-value",
+    "newline": "line one\r\nline two\tend",
+    "unicode": "pässwörd-😀-geheim",
+    "percent": "100%25-of-it%zz",
+    "plus": "plus+and=equals&more",
+    "slash": "path/to//value<b>",
+    "digits": "4111111111111111",
+    "brackets": "[redacted:[value]",
+}
+DEFAULT = Interaction(HttpCall("POST", "https://api.example/v1", (), b"{}"), HttpReply(200, (), b"{}"))
+
+
+def known(value: str, shortest: int = 8) -> Redactor:
+    return Redactor([("KEY", Secret(value))], shortest=shortest)
+
+
+def made(
+    *, url: str = DEFAULT.call.url, header: str = "", body: bytes = b"{}", reply: bytes = b"{}", failure: str = ""
+) -> Interaction:
+    """An interaction with something in one place, and chunks of three bytes."""
+    headers = (("x-some", header),)
+    return Interaction(
+        HttpCall("POST", url, headers, body),
+        HttpReply(200, headers, reply),
+        chunks=tuple(len(reply[at : at + 3]) for at in range(0, len(reply), 3)),
+        failure=Failure("tool.failed", failure, {"detail": [failure]}) if failure else None,
+    )
+
+
+def json_of(value: object, *, ascii_only: bool = False) -> bytes:
+    return json.dumps(value, ensure_ascii=ascii_only).encode()
+
+
+def escapes(value: str) -> bytes:
+    """Every character as an escape, as JSON allows."""
+    units = value.encode("utf-16-be")
+    spelled = "".join(f"\\u{units[at] << 8 | units[at + 1]:04X}" for at in range(0, len(units), 2))
+    return b'{"a": ["x", "' + b"before " + spelled.encode() + b' after"], "b": 1.50}'
+
+
+def events(*documents: object) -> bytes:
+    return b"".join(b"data: " + json_of(one) + b"\n\n" for one in documents) + b"data: [DONE]\n\n"
+
+
+def deltas(value: str, size: int = 2) -> bytes:
+    pieces = [f"x{value}y"[at : at + size] for at in range(0, len(value) + 2, size)]
+    return events(*({"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces))
+
+
+def argument_deltas(value: str) -> bytes:
+    text = json.dumps({"key": value})
+    return events(*({"type": "block_delta", "index": 1, "delta": {"partial_json": one}} for one in text))
+
+
+PLACES: dict[str, Callable[[str], Interaction]] = {
+    "query": lambda value: made(url=f"https://h.example/p?a=1&key={quote_plus(value)}#f"),
+    "query with all characters encoded": lambda value: made(
+        url="https://h.example/?k=" + "".join(f"%{byte:02x}" for byte in value.encode())
+    ),
+    "path of an address": lambda value: made(url=f"https://h.example/{quote(value)}/end"),
+    "userinfo": lambda value: made(url=f"https://user:{quote(value, safe='')}@h.example/"),
+    "header": lambda value: made(header=f"Bearer {value}; x"),
+    "basic": lambda value: made(header="Basic " + base64.b64encode(f"user:{value}".encode()).decode()),
+    "request": lambda value: made(body=json_of({"messages": [{"content": f"<{value}>"}], "n": [1, value]})),
+    "request, only ascii": lambda value: made(body=json_of({"a": [value]}, ascii_only=True)),
+    "request, key": lambda value: made(body=json_of({value: 1, "b": {f"x {value}": 2}})),
+    "request, form": lambda value: made(body=f"a=1&key={quote_plus(value)}&b=2".encode()),
+    "request, base64 in json": lambda value: made(
+        body=json_of({"data": base64.b64encode(f"12{value}3".encode()).decode()})
+    ),
+    "request, hex": lambda value: made(body=json_of({"data": value.encode().hex()})),
+    "reply": lambda value: made(reply=json_of({"a": {"b": [None, f"say {value}!"]}})),
+    "reply, spaced": lambda value: made(reply=json.dumps({"a": [value, value]}, indent=3).encode()),
+    "reply, all escapes": lambda value: made(reply=escapes(value)),
+    "reply, escaped key": lambda value: made(
+        reply=escapes(value).replace(b'"x", ', b"").replace(b"[", b"{").replace(b"]", b":1}")
+    ),
+    "json in json": lambda value: made(reply=json_of({"arguments": json.dumps({"key": value})})),
+    "json in json in json": lambda value: made(reply=json_of({"a": json.dumps({"b": json.dumps([value])})})),
+    "stream": lambda value: made(reply=deltas(value)),
+    "stream of single characters": lambda value: made(reply=deltas(value, 1)),
+    "stream of arguments": lambda value: made(reply=argument_deltas(value)),
+    "stream of texts": lambda value: made(
+        reply=deltas(value, 3).replace(b'{"choices": [{"index": 0, "delta": ', b"").replace(b"}]}", b"")
+    ),
+    "stream with the whole": lambda value: made(reply=events({"type": "done", "text": value})),
+    "lines": lambda value: made(reply=b"".join(json_of({"response": one}) + b"\n" for one in f"<{value}>")),
+    "text": lambda value: made(reply=f"The key is {value}, keep it.".encode()),
+    "binary": lambda value: made(reply=b"\xff\x00" + value.encode() + b"\xfe"),
+    "binary with base64": lambda value: made(reply=b"\xff" + base64.b64encode(b"x" + value.encode()) + b"\xfe"),
+    "failure": lambda value: made(failure=f"cannot send {value!r}"),
+}
+CASES = [pytest.param(kind, place, id=f"{kind} in {place}") for kind in KINDS for place in PLACES]
+
+
+def forms_of(value: str) -> list[bytes]:
+    """Independent of the product's own list."""
+    raw = value.encode()
+    texts = [
+        value,
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        quote(value, safe=""),
+        quote(value),
+    ]
+    texts += [quote_plus(value), raw.hex(), json.dumps(json.dumps(value)[1:-1])[1:-1]]
+    cores = [base64.b64encode(bytes(n) + raw)[(4 * n + 2) // 3 :].rstrip(b"=")[:-1] for n in range(3)]
+    return [text.encode() for text in texts] + cores
+
+
+def all_bytes(interaction: Interaction) -> bytes:
+    call, reply, failure = interaction.call, interaction.reply, interaction.failure
+    texts = [call.url, *(value for _, value in (*call.headers, *reply.headers))]
+    texts += [failure.message, json.dumps(failure.fields)] if failure else []
+    return b"\n".join([*(text.encode() for text in texts), call.body, reply.body])
+
+
+@pytest.mark.parametrize(("kind", "place"), CASES)
+def test_every_kind_of_value_in_every_place(kind: str, place: str) -> None:
+    value = KINDS[kind]
+    redactor = known(value)
+    planted = PLACES[place](value)
+    assert leftover([DEFAULT, planted], redactor) is not None, "the twin is red"
+    clean = scrubbed(planted, redactor)
+    assert leftover([clean], redactor) is None
+    left = all_bytes(clean)
+    if kind != "brackets":  # it has the beginning of a placeholder in it
+        assert [form for form in forms_of(value) if form in left] == []
+    assert b"[redacted:KEY]" in left
+    assert sum(clean.chunks) == len(clean.reply.body)
+    assert 0 not in clean.chunks
+    assert scrubbed(clean, redactor) is clean
+
+
+@pytest.mark.parametrize(("kind", "place"), CASES)
+def test_what_has_no_value_stays_the_same_object(kind: str, place: str) -> None:
+    planted = PLACES[place](KINDS[kind])
+    assert scrubbed(planted, known("another-value-entirely")) is planted
+    assert leftover([planted], known("another-value-entirely")) is None
+    assert scrubbed(planted, Redactor([])) is planted
+    assert leftover([planted], Redactor([])) is None
+
+
+@pytest.mark.parametrize("place", [place for place in PLACES if place.startswith(("reply", "stream"))])
+@pytest.mark.parametrize("kind", KINDS)
+def test_documents_stay_documents(kind: str, place: str) -> None:
+    body = PLACES[place](KINDS[kind]).reply.body
+    clean = scrubbed(PLACES[place](KINDS[kind]), known(KINDS[kind])).reply.body
+    assert len(clean.splitlines()) == len(body.splitlines())
+    for was, now in zip(_documents(body), _documents(clean), strict=True):
+        assert type(was) is type(now)
+        assert [*was] == [*now] or "key" in place
+
+
+def _documents(body: bytes) -> list[Any]:
+    texts = [line.removeprefix(b"data: ") for line in body.splitlines()] if body.startswith(b"data:") else [body]
+    return [json.loads(text) for text in texts if text.strip() not in (b"", b"[DONE]")]
+
+
+def test_places_of_what_is_left() -> None:
+    value = KINDS["plain"]
+    redactor = known(value)
+    told = {place: leftover([DEFAULT, DEFAULT, make(value)], redactor) for place, make in PLACES.items()}
+    assert told["query"] == "interaction 3, address"
+    assert told["header"] == "interaction 3, request header x-some"
+    assert told["request"] == "interaction 3, request body"
+    assert told["stream"] == "interaction 3, reply body"
+    assert told["failure"] == "interaction 3, failure"
+    assert not [place for place in told.values() if place is None or value in place]
+
+
+@pytest.mark.parametrize(
+    ("body", "clean"),
+    [
+        (b'{"a": "x\\u0041BCDEFGH\\n", "b" : 1.0}', b'{"a": "x[redacted:KEY]\\n", "b" : 1.0}'),
+        (b'{"a": ["ABCDEFGH","ABCDEFGHI"]}', b'{"a": ["[redacted:KEY]","[redacted:KEY]I"]}'),
+        (b'["\\ud83d\\ude00ABCDEFGH\\ud83d\\ude00"]', b'["\\ud83d\\ude00[redacted:KEY]\\ud83d\\ude00"]'),
+        (b'\xef\xbb\xbf{"a":"\\u0041BCDEFGH"}', b'\xef\xbb\xbf{"a":"[redacted:KEY]"}'),
+        (b"ABCDEFGH\n\xff", b"[redacted:KEY]\n\xff"),
+        (b'"ABCDEFG\\u0048"', b'"[redacted:KEY]"'),
+        (
+            b'event: m\r\nid: ABCDEFGH\r\ndata: {"t":\r\ndata: "ABC"}\r\n\r\ndata: {"t":"DEFGH!"}\r\n\r\n',
+            b'event: m\r\nid: [redacted:KEY]\r\ndata: {"t":\r\ndata: "[redacted:KEY]"}\r\n\r\ndata: {"t":"!"}\r\n\r\n',
+        ),
+    ],
+)
+def test_nothing_else_changes(body: bytes, clean: bytes) -> None:
+    assert scrubbed(made(reply=body), known("ABCDEFGH")).reply.body == clean
+
+
+@pytest.mark.parametrize(
+    ("value", "body", "clean"),
+    [
+        ("12345678", b'{"a": 12345678, "b": "12345678"}', b'{"a": "[redacted:KEY]", "b": "[redacted:KEY]"}'),
+        ("12345678", b'{"a": 9123456780, "b": [12345678]}', b'{"a": "[redacted:KEY]", "b": ["[redacted:KEY]"]}'),
+        ('{"user":"a","pass":"b"}', b'{"a": {"user":"a","pass":"b"}}', b'{"a": "[redacted:KEY]"}'),
+        ('abc","defg', b'["abc","defg"]', b'["[redacted:KEY]"]'),
+        ("nabcdefgh", b'["x\\nabcdefgh"]', b'["x[redacted:KEY]"]'),
+        ("u0041bcd", b'["x\\u0041bcd"]', b'["x[redacted:KEY]"]'),
+        ("abcdefg\\", b'["abcdefg\\"", 1]', b'["[redacted:KEY]", 1]'),
+    ],
+)
+def test_json_stays_json(value: str, body: bytes, clean: bytes) -> None:
+    """Also where bytes look like a value that nobody said."""
+    found = scrubbed(made(reply=body), known(value))
+    assert found.reply.body == clean
+    assert json.loads(clean)
+    assert leftover([found], known(value)) is None
+
+
+def test_chunks() -> None:
+    def chunks(body: bytes, sizes: tuple[int, ...]) -> tuple[bytes, tuple[int, ...]]:
+        planted = Interaction(DEFAULT.call, HttpReply(200, (), body), chunks=sizes)
+        clean = scrubbed(planted, known("ABCDEFGH"))
+        return clean.reply.body, clean.chunks
+
+    assert chunks(b"xABCDEFGHy", ()) == (b"x[redacted:KEY]y", ())
+    assert chunks(b"xABCDEFGHy", (1, 8, 1)) == (b"x[redacted:KEY]y", (1, 14, 1))
+    assert chunks(b"xABCDEFGHy", (3, 3, 4)) == (b"x[redacted:KEY]y", (15, 1))
+    assert chunks(b"xABCDEFGHyABCDEFGHz", (5, 8, 6)) == (b"x[redacted:KEY]y[redacted:KEY]z", (15, 15, 1))
+    assert chunks(b"ABCDEFGH", (1,) * 8) == (b"[redacted:KEY]", (14,))
+
+
+def test_large_bodies() -> None:
+    picture = base64.b64encode(bytes(range(256)) * 8192).decode()
+    body = json_of({"messages": [{"data": picture, "text": "a\nb"}], "more": ["\\x" * 10_000] * 20})
+    planted = made(body=body, reply=events({"t": picture}, {"t": picture}))
+    redactor = Redactor([(f"K{n}", Secret(f"some-value-{n}")) for n in range(30)])
+    assert scrubbed(planted, redactor) is planted
+    assert leftover([planted], redactor) is None
+
+
+def test_deep_documents() -> None:
+    deep = b"[" * 50_000 + b"ABCDEFGH" + b"]" * 50_000
+    deepish = b'{"a":' * 900 + b'"\\u0041BCDEFGH"' + b"}" * 900
+    for body in (deep, deepish, b"data: " + deepish + b"\n\n"):
+        clean = scrubbed(made(reply=body), known("ABCDEFGH"))
+        assert leftover([clean], known("ABCDEFGH")) is None
+        assert b"[redacted:KEY]" in clean.reply.body

@@ -1,0 +1,187 @@
+"""Values in the pieces of a stream: what a codec reads afterwards is what it read before, redacted."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.cassette.bodies import GROUPINGS
+from agentrun.cassette.scrub import leftover, scrubbed, values_in
+from agentrun.cassette.tape import Interaction
+from agentrun.core.messages import Reply
+from agentrun.core.package import Redaction
+from agentrun.providers.registry import codec_for
+from agentrun.redact import Redactor
+from agentrun.secret import Secret
+from agentrun.testing.provider.asked import Asked
+from agentrun.testing.provider.formats import FORMATS
+from agentrun.testing.provider.said import Said, SaidCall
+from agentrun.wire import HttpCall, HttpReply
+
+from ..testing.providers import PROVIDERS, asked
+
+ASKED = Asked(model="m-1", stream=True, instructions="", tools=(), steps=())
+VALUES = ["sk-0123456789", 'q"uo\\te\nd ü😀/+%']
+
+
+def stream(provider: str, text: str, chunk: int, *, reasoning: str = "", arguments: str = "") -> bytes:
+    """A streamed reply as the provider would send it."""
+    speaks = next(format for _, format in FORMATS if format.name == provider)
+    calls = (SaidCall("call_1", "search", arguments), SaidCall("call_2", "search", "{}")) if arguments else ()
+    said = Said(
+        model="m-1",
+        number=0,
+        reasoning=reasoning,
+        text=text,
+        refusal="",
+        calls=calls,
+        finish="tool_calls" if calls else "stop",
+        usage=None,
+        chunk=chunk,
+    )
+    return b"".join(speaks.events(said, ASKED))
+
+
+def read(provider: str, body: bytes) -> tuple[str, Any]:
+    """What a codec makes of it: the texts that passed, and the reply."""
+    decoder = codec_for(provider).stream(asked(provider, stream=True))
+    text = "".join(decoder.feed(body))
+    reply = decoder.end()
+    assert isinstance(reply, Reply), reply
+    data = msgspec.to_builtins(reply)
+    parts = data["message"]["parts"]
+    if provider == "gemini":  # its thoughts stay in the pieces in which they came
+        pieces = [one for one in parts if one["kind"] == "reasoning" and "text" in json.loads(one["opaque"])]
+        thought = "".join(json.loads(piece["opaque"])["text"] for piece in pieces)
+        data["message"]["parts"] = [thought, *(part for part in parts if part not in pieces)]
+    return text, data
+
+
+def recorded(body: bytes) -> Interaction:
+    call = HttpCall("POST", "https://api.example/v1", (), b"{}")
+    return Interaction(call, HttpReply(200, (("content-type", "text/event-stream"),), body), chunks=(len(body),))
+
+
+def agrees(provider: str, body: bytes, redactor: Redactor) -> None:
+    text, reply = read(provider, body)
+    found = scrubbed(recorded(body), redactor)
+    assert leftover([found], redactor) is None
+    assert found.chunks == (len(found.reply.body),)
+    clean, clean_reply = read(provider, found.reply.body)
+    assert clean == redactor.text(text)
+    assert clean_reply == redactor.data(reply)
+    assert found.reply.body.count(b"\n") == body.count(b"\n")
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_split_at_every_position(provider: str, value: str) -> None:
+    redactor = Redactor([("KEY", Secret(value))])
+    for before in range(len(value) + 1):
+        text = "x" * before + value + " and more"
+        agrees(provider, stream(provider, text, len(value)), redactor)
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_thoughts_texts_and_arguments(provider: str, chunk: int, value: str) -> None:
+    redactor = Redactor([("KEY", Secret(value))])
+    arguments = json.dumps({"key": value, "n": [1, value]})
+    thought = f"I know {value}{value}"
+    body = stream(provider, f"It is {value}.", chunk, reasoning=thought, arguments=arguments)
+    agrees(provider, body, redactor)
+    assert leftover([recorded(body)], redactor) == "interaction 1, reply body", "the twin is red"
+
+
+@given(
+    st.sampled_from(PROVIDERS),
+    st.lists(st.sampled_from(["abcdefgh", "cdefghab", "ab", "cd", "efgh", 'x"', "é", "\n"]), max_size=12).map("".join),
+    st.integers(1, 12),
+)
+def test_any_text(provider: str, text: str, chunk: int) -> None:
+    redactor = Redactor([("A", Secret("abcdefgh")), ("B", Secret("cdefghab")), ("C", Secret("efghabcdefgh"))])
+    agrees(provider, stream(provider, text or "-", chunk, arguments=json.dumps({"q": text})), redactor)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_number_in_arguments_becomes_a_text(provider: str) -> None:
+    redactor = Redactor([("CARD", Secret("4111111111111111"))])
+    body = stream(provider, "Well.", 3, arguments='{"card": 4111111111111111, "n": 2}')
+    _, reply = read(provider, scrubbed(recorded(body), redactor).reply.body)
+    call = next(part for part in reply["message"]["parts"] if "arguments" in part)
+    assert json.loads(call["arguments"]) == {"card": "[redacted:CARD]", "n": 2}
+
+
+def test_a_text_in_parts_of_a_request() -> None:
+    """As a provider wants its thoughts back in the pieces in which they came."""
+    parts = [{"text": "a SECR"}, {"functionCall": {}}, {"text": "ET-"}, {"text": "VALUE b"}]
+    call = HttpCall("POST", "https://api.example/v1", (), msgspec.json.encode({"contents": [{"parts": parts}]}))
+    asked_then = Interaction(call, HttpReply(200, (), b"{}"))
+    redactor = Redactor([("KEY", Secret("SECRET-VALUE"))])
+    assert leftover([asked_then], redactor) == "interaction 1, request body"
+    clean = scrubbed(asked_then, redactor)
+    texts = [part.get("text") for part in json.loads(clean.call.body)["contents"][0]["parts"]]
+    assert texts == ["a [redacted:KEY]", None, "", " b"]
+    assert leftover([clean], redactor) is None
+
+
+def events(*documents: dict[str, Any]) -> bytes:
+    return b"".join(b"data: " + msgspec.json.encode(one) + b"\n\n" for one in documents)
+
+
+STREAMS = {
+    "two calls in turns": events(
+        {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "a", "function": {"arguments": "SECRET"}}]}}]},
+        {"choices": [{"delta": {"tool_calls": [{"index": 1, "id": "b", "function": {"arguments": "other"}}]}}]},
+        {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": "-VALUE"}}]}}]},
+    ),
+    "an index of 0 that is left out": events(
+        {"choices": [{"index": 0, "delta": {"content": "SECRET"}}]}, {"choices": [{"delta": {"content": "-VALUE"}}]}
+    ),
+    "several parts in an event": events(
+        {"parts": [{"text": "a"}, {"text": "SECRET-"}]}, {"parts": [{"text": "VALUE"}, {"text": "b"}]}
+    ),
+    "two texts side by side": events({"t": ["SECRET-", "x"]}, {"t": ["VALUE", "y"]}),
+    "begun in another event": events(
+        {"type": "content_block_start", "index": 1, "content_block": {"text": "SECRET"}},
+        {"type": "content_block_delta", "index": 1, "delta": {"text": "-VALUE"}},
+    ),
+    "an event between": events({"type": "t", "d": "SECR"}, {"type": "ping"}, {"type": "t", "d": "ET-VALUE"}),
+    "thoughts between": events({"d": "SECR"}, {"d": "hm", "thought": True}, {"d": "ET-VALUE"}),
+}
+
+
+@pytest.mark.parametrize("story", STREAMS)
+def test_texts_that_belong_together(story: str) -> None:
+    clean = scrubbed(recorded(STREAMS[story]), Redactor([("KEY", Secret("SECRET-VALUE"))])).reply.body
+    assert b"[redacted:KEY]" in clean
+    assert b"SECR" not in clean
+    assert b"VALUE" not in clean
+
+
+def test_planted_grouping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin: with one way to tell, some stories are not told."""
+    monkeypatch.setattr("agentrun.cassette.hide.GROUPINGS", GROUPINGS[:1])
+    with pytest.raises(AssertionError):
+        test_texts_that_belong_together("two texts side by side")
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("chunk", [1, 4, 100])
+def test_patterns_and_paths_in_streams(provider: str, chunk: int) -> None:
+    body = stream(provider, "Write to ann@shop.example now.", chunk, arguments='{"to": {"id": 70012}, "q": "x y z"}')
+    rules = [
+        Redaction("mail", None, "[a-z]+@[a-z.]+[a-z]"),
+        Redaction("id", "to.id", None),
+        Redaction("query", "q", "[a-z] [a-z]"),
+    ]
+    found = {(name, value.reveal()) for name, value in values_in([recorded(body)], rules)}
+    mail_and_query = {("mail", "ann@shop.example"), ("query", "x y")}
+    # Gemini has arguments as JSON and not as text, somewhere in its reply.
+    assert found == (
+        mail_and_query - {("query", "x y")} if provider == "gemini" else mail_and_query | {("id", "70012")}
+    )
