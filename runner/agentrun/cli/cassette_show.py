@@ -68,9 +68,8 @@ def _head(file: Path, tape: Cassette, now: int) -> Iterator[str]:
     if about.get("params"):
         yield f"  params {_json(about['params'])}"
     age = age_words(tape.recorded_at, now)
-    when = (
-        f"{short(str(about.get('recorded_at')), 60)} ({age})" if tape.recorded_at else "at a time that it does not say"
-    )
+    ago = age if age == "today" else f"{age} ago"
+    when = f"{short(str(about['recorded_at']), 60)} ({ago})" if tape.recorded_at else "at a time that it does not say"
     by = f" by agentrun {short(str(about['agentrun']), 60)}" if "agentrun" in about else ""
     yield f"  recorded {when}{by}"
     for key, words in (("where", "from"), ("note", "note:"), ("fingerprint", "fingerprint")):

@@ -172,10 +172,12 @@ def _answer(interaction: Interaction) -> str:
 
 def _hook_answer(interaction: Interaction) -> str:
     said = _field(interaction, "answer")
-    reason = _field(interaction, "reason")
-    if said is None:
+    if not isinstance(said, str):
         return _plain(interaction)
-    return short(str(said), _NAME) + (f" because “{short(reason)}”" if isinstance(reason, str) else "")
+    fault = _fault({"fault": _field(interaction, "fault")})
+    more = [f"“{gist(text)}”" for key in ("reason", "text") if isinstance(text := _field(interaction, key), str)]
+    more += [visible(shown(value)) for value in [_field(interaction, "value")] if value is not None]
+    return fault[0] if fault else " ".join([short(said, _NAME), *more])
 
 
 def _delivered(interaction: Interaction) -> str:

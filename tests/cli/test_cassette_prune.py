@@ -1,0 +1,246 @@
+"""`agentrun cassette prune`: what goes, what stays, and that nothing goes unasked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from agentrun.cassette.file import load
+from agentrun.cassette.tape import Interaction
+from agentrun.cli.cassette_pruning import carry_out, plans
+from agentrun.cli.cassette_replay import Packages
+from agentrun.cli.recorded import lock_of
+from agentrun.spec.files import find_project
+from agentrun.store.lock import locked
+from agentrun.wire import HttpCall, HttpReply
+
+from .agent import Done, agentrun
+from .desk import NOW, TAPE, cassette, copied, edit, make_foreign, rewrite
+
+UNCHANGED = "nothing was changed; --yes does it\n"
+
+
+def stranger(number: int = 0) -> Interaction:
+    """An interaction that no run asks for."""
+    call = HttpCall("CALL", "tool://nothing", (("content-type", "application/json"),), f'{{"n": {number}}}'.encode())
+    return Interaction(call, HttpReply(200, (("content-type", "text/plain"),), b"gone"), start=1, end=2)
+
+
+def add_unused(path: Path) -> None:
+    rewrite(path, lambda tape: [stranger(), *tape[:3], tape[1], *tape[3:]])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("cassettes/**/*") if path.is_file()
+    }
+
+
+def replays(folder: Path) -> bool:
+    done = agentrun("specs/desk.yaml", "--case", "default", "--mode", "replay", "--quiet", cwd=folder)
+    return (done.code, done.out) == (0, "Done, 20.50 is paid back.\n")
+
+
+def pruned(folder: Path, *args: str) -> Done:
+    return cassette(folder, "prune", *args, "--yes")
+
+
+def test_nothing_to_do(desk: Path) -> None:
+    before = contents(desk)
+    for args in ([], ["--yes"]):
+        done = cassette(desk, "prune", *args)
+        assert (done.code, done.out) == (0, "")
+    assert contents(desk) == before
+    assert cassette(desk, "prune").err == "there is nothing to prune\n"
+
+
+def test_unused_interactions(desk: Path) -> None:
+    good = load(desk / TAPE)
+    add_unused(desk / TAPE)
+    assert not replays(desk)
+    before = contents(desk)
+    done = cassette(desk, "prune")
+    told = f"rewrite  {TAPE}  without 2 of 9 interactions, which its case does not play: 1 and 5\n"
+    assert (done.code, done.out, done.err) == (0, told, UNCHANGED)
+    assert contents(desk) == before
+    done = pruned(desk)
+    assert (done.code, done.out, done.err) == (0, told, "1 file changed\n")
+    again = load(desk / TAPE)
+    assert bare(again.interactions) == bare(good.interactions)
+    assert again.metadata == {**good.metadata, "history": [{"at": NOW, "pruned": 2}]}
+    assert replays(desk)
+    assert cassette(desk, "audit", "--fail-on", "any").code == 0
+    assert cassette(desk, "prune").err == "there is nothing to prune\n"
+
+
+def test_history_grows(desk: Path) -> None:
+    first = {"at": "2026-02-01T00:00:00Z", "kept": 2, "recorded": 5}
+    rewrite(desk / TAPE, lambda tape: [*tape, stranger()], history=[first])
+    assert pruned(desk).code == 0
+    assert load(desk / TAPE).metadata["history"] == [first, {"at": NOW, "pruned": 1}]
+
+
+def bare(interactions: tuple[Interaction, ...]) -> list[Interaction]:
+    return [replace(each, line=0) for each in interactions]
+
+
+def test_orphans(desk: Path) -> None:
+    path = copied(desk, "nobody")
+    done = cassette(desk, "prune")
+    assert (done.code, done.out, done.err) == (0, "remove   cassettes/desk/nobody.yaml  no case plays it\n", UNCHANGED)
+    assert path.exists()
+    assert pruned(desk).err == "1 file changed\n"
+    assert list(contents(desk)) == [TAPE]
+    assert replays(desk)
+
+
+def test_what_a_crash_left(desk: Path) -> None:
+    (desk / TAPE).with_name(".default.yaml.new").write_text("version: 1\ninter")
+    assert cassette(desk, "prune").out == (
+        "remove   cassettes/desk/.default.yaml.new  a write that did not end left it\n"
+    )
+    assert len(cassette(desk, "prune", TAPE).out.splitlines()) == 1
+    assert pruned(desk).code == 0
+    assert list(contents(desk)) == [TAPE]
+
+
+def test_json(desk: Path) -> None:
+    add_unused(desk / TAPE)
+    copied(desk, "nobody")
+    (unused, orphan) = cassette(desk, "prune", "--json").lines()
+    assert (unused["action"], unused["interactions"], unused["done"]) == ("rewrite", [1, 5], False)
+    assert (orphan["action"], orphan["done"]) == ("remove", False)
+    assert [line["done"] for line in cassette(desk, "prune", "--json", "--yes").lines()] == [True, True]
+
+
+def test_only_what_is_named(desk: Path) -> None:
+    add_unused(desk / TAPE)
+    other = copied(desk, "nobody")
+    assert pruned(desk, TAPE).err == "1 file changed\n"
+    assert other.exists()
+
+
+# --- what is kept -------------------------------------------------------------------------------------------------
+
+
+def kept(desk: Path, words: str, *args: str) -> None:
+    before = contents(desk)
+    done = pruned(desk, *args)
+    assert (done.code, done.err) == (0, "0 files changed\n")
+    assert done.out.startswith("keep     ")
+    assert words in done.out
+    assert contents(desk) == before
+
+
+def test_a_miss_is_not_pruned(desk: Path) -> None:
+    """All that follows a miss is unused, and is needed again when the prompt is changed back."""
+    add_unused(desk / TAPE)
+    edit(desk / "specs/desk.yaml", "before you answer", "before you say anything")
+    kept(desk, "its replay ends with cassette.miss, and what it does not play follows from that")
+
+
+def test_a_run_that_ends_early_is_not_pruned(desk: Path) -> None:
+    edit(desk / "specs/desk.yaml", "turns: 8", "turns: 1")
+    kept(desk, "its replay ends with budget.turns")
+
+
+def test_a_spec_that_does_not_compile(desk: Path) -> None:
+    edit(desk / "specs/desk.yaml", "allow: lookup_order", "allow: lookup_ordr")
+    kept(desk, "its replay ends with not_started")
+
+
+def test_damaged_files_are_never_touched(desk: Path) -> None:
+    (desk / TAPE).with_name("nobody.yaml").write_text("version: 1\ninteractions: [")
+    kept(desk, "it is damaged")
+
+
+def test_recordings_of_others_are_never_removed(desk: Path) -> None:
+    make_foreign(copied(desk, "nobody"))
+    kept(desk, "no case plays it, but something else recorded it")
+
+
+def test_orphans_in_doubt_are_kept(desk: Path) -> None:
+    edit(desk / "specs/desk.cases.yaml", "cases:", "caes:")
+    kept(desk, "specs/desk.cases.yaml cannot be read and may name one")
+
+
+def test_what_is_in_no_place_of_a_recording(desk: Path) -> None:
+    (desk / "tapes").mkdir()
+    (desk / "tapes/a.yaml").write_bytes((desk / TAPE).read_bytes())
+    (desk / "tapes/.a.yaml.new").write_text("mine")
+    kept(desk, "it is not below cassettes/", "tapes")
+    assert (desk / "tapes/.a.yaml.new").exists()
+
+
+def test_a_link(desk: Path) -> None:
+    add_unused(desk / TAPE)
+    (desk / TAPE).rename(desk / "real.yaml")
+    (desk / TAPE).symlink_to(desk / "real.yaml")
+    kept(desk, "but it is a link")
+
+
+def test_what_a_rewrite_would_lose(desk: Path) -> None:
+    """We write few headers; another recorder's would be gone."""
+    add_unused(desk / TAPE)
+    edit(desk / TAPE, "      accept:\n", "      x-request-id:\n      - '7'\n      accept:\n")
+    kept(desk, "but the rest would not stay as it is")
+
+
+def test_while_somebody_records(desk: Path) -> None:
+    add_unused(desk / TAPE)
+    orphan = copied(desk, "nobody")
+    before = (desk / TAPE).read_bytes()
+    with locked(lock_of(find_project(desk / "specs/desk.yaml"), (desk / TAPE).resolve()), "busy"):
+        done = pruned(desk)
+    assert (done.code, "another process is recording default.yaml" in done.err) == (7, True)
+    assert (desk / TAPE).read_bytes() == before
+    assert not orphan.exists()  # one that is busy does not stop the others
+
+
+def test_the_lock_is_the_one_of_a_recording(desk: Path) -> None:
+    """Two that do not know of each other's lock would write at once."""
+    env = {"OPENAI_API_KEY": "sk-desk-1234567890abcdef", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}
+    with locked(lock_of(find_project(desk / "specs/desk.yaml"), (desk / TAPE).resolve()), "busy"):
+        done = agentrun("specs/desk.yaml", "--record", "all", cwd=desk, stdin=b"", **env)
+    assert (done.code, "another process is recording default.yaml" in done.err) == (7, True)
+
+
+def test_a_file_that_changed_meanwhile(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from agentrun.errors import StorageError
+
+    monkeypatch.chdir(desk)
+    add_unused(desk / TAPE)
+    (step,) = plans([], Packages())
+    edit(desk / TAPE, "Please refund", "Do refund")
+    after = (desk / TAPE).read_bytes()
+    with pytest.raises(StorageError, match="changed meanwhile"):
+        carry_out(step, NOW)
+    assert (desk / TAPE).read_bytes() == after
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_is_put_between(data: st.DataObject, desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers and repetitions anywhere: what is left is what was recorded."""
+    monkeypatch.chdir(desk)
+    original = (desk / TAPE).read_bytes()
+    good = load(desk / TAPE)
+    mixed = list(good.interactions)
+    repeated = [each for each in good.interactions if each.call.method == "CALL"]
+    for number in range(data.draw(st.integers(1, 4))):
+        extra = data.draw(st.sampled_from([stranger(number), *repeated]))
+        first = mixed.index(extra) + 1 if extra in mixed else 0  # of equal requests the first recorded is played
+        mixed.insert(data.draw(st.integers(first, len(mixed))), extra)
+    try:
+        rewrite(desk / TAPE, lambda _: mixed)
+        (step,) = plans([], Packages())
+        assert step.action == "rewrite"
+        carry_out(step, NOW)
+        assert bare(load(desk / TAPE).interactions) == bare(good.interactions)
+        assert plans([], Packages()) == []
+    finally:
+        (desk / TAPE).write_bytes(original)

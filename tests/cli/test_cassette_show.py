@@ -1,0 +1,300 @@
+"""`agentrun cassette show`: a recording in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.canon import compact
+from agentrun.cassette.file import dump
+from agentrun.cassette.tape import Failure, Interaction
+from agentrun.wire import HttpCall, HttpReply
+
+from ..worlds import completion, failure
+from .agent import ROOT, agentrun
+from .desk import TAPE, cassette, edit
+
+DESK = """\
+cassettes/desk/default.yaml: 7 interactions (4 model, 2 tool, 1 other)
+  case default of specs/desk.yaml
+  recorded 2026-01-31T12:00:00Z (10 days ago) by agentrun 0.1.0
+  from https://api.openai.com/v1, sent to 127.0.0.1 by OPENAI_BASE_URL (a scripted provider: no model was asked)
+  fingerprint sha256:…
+
+1  line 32, at 0.000s for 0.040s: model openai gpt-4.1-mini, 1 message, 2 tools
+   → text “I look it up.”; calls lookup_order(id="1042"); 10 in, 5 out tokens
+2  line 130, at 0.100s for 0.040s: tool lookup_order(id="1042")
+   → {"id":"1042","total":39.9}
+3  line 152, at 0.200s for 0.040s: model openai gpt-4.1-mini, 3 messages, 2 tools
+   → 429, retry-after 0: the script has this fault before turn 2 (provider.rate_limited)
+4  line 256, at 0.300s for 0.040s: model openai gpt-4.1-mini, 3 messages, 2 tools
+   → calls refund(amount=20.5, order_id="1042"); 10 in, 5 out tokens
+5  line 375, at 0.400s for 0.040s: approval of refund(amount=20.5, order_id="1042") because “A person signs off.”
+   → approved by --approve all
+6  line 408, at 0.500s for 0.040s: tool refund(amount=20.5, order_id="1042")
+   → 20.50 of order 1042 is paid back
+7  line 431, at 0.600s for 0.040s: model openai gpt-4.1-mini, 5 messages, 2 tools
+   → text “Done, 20.50 is paid back.”; 10 in, 5 out tokens
+"""
+
+QUESTION = {"model": "local-7b", "messages": [{"role": "user", "content": "Hi"}]}
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1'}}
+
+
+def fixed(text: str) -> str:
+    return "".join(
+        "  fingerprint sha256:…\n" if line.startswith("  fingerprint ") else line
+        for line in text.splitlines(keepends=True)
+    )
+
+
+def test_a_recording_in_words(desk: Path) -> None:
+    done = cassette(desk, "show", TAPE)
+    assert (done.code, fixed(done.out), done.err) == (0, DESK, "")
+
+
+def test_the_shipped_recordings() -> None:
+    for path in (ROOT / "cassettes").rglob("*.yaml"):
+        done = agentrun("cassette", "show", path, cwd=Path("/"))
+        assert done.code == 0
+        assert "\n1  line " in done.out.replace("\n 1  ", "\n1  ")
+
+
+def test_json(desk: Path) -> None:
+    about, *lines = cassette(desk, "show", TAPE, "--json").lines()
+    assert about["metadata"]["case"] == "default"
+    assert [line["kind"] for line in lines] == ["model", "tool", "model", "model", "approval", "tool", "model"]
+    assert lines[2] == {
+        "n": 3,
+        "line": 152,
+        "kind": "model",
+        "asked": "model openai gpt-4.1-mini, 3 messages, 2 tools",
+        "answered": "429, retry-after 0: the script has this fault before turn 2 (provider.rate_limited)",
+        "start": 200,
+        "end": 240,
+        "path": "",
+        "status": 429,
+        "failure": None,
+    }
+
+
+def test_one_interaction_whole(desk: Path) -> None:
+    done = cassette(desk, "show", TAPE, "--n", "4")
+    assert done.code == 0
+    head, _, rest = done.out.partition("request: ")
+    assert head == "".join(line for line in DESK.splitlines(keepends=True)[12:14])
+    for text in (
+        "POST https://api.openai.com/v1/chat/completions\n",
+        "  instructions:\n    Look an order up before you answer.\n",
+        "  user:\n    Please refund 20 of order 1042.\n",
+        '  assistant:\n    I look it up.\n    calls lookup_order {"id":"1042"}\n',
+        '  tool:\n    lookup_order gave {"id":"1042","total":39.9}\n',
+        "  tool refund:\n",
+        '      "temperature": 0\n',
+        'reply: 200\n  content-type: text/event-stream\n  calls refund {"amount":20.5,"order_id":"1042"}\n',
+    ):
+        assert text in rest
+    (line,) = cassette(desk, "show", TAPE, "--n", "4", "--json").lines()
+    assert "\n".join(line["whole"]) in done.out
+
+
+@pytest.mark.parametrize("number", ["0", "8", "x"])
+def test_an_interaction_that_is_not_there(desk: Path, number: str) -> None:
+    assert cassette(desk, "show", TAPE, "--n", number).code == 2
+
+
+def test_a_damaged_cassette(desk: Path) -> None:
+    edit(desk / TAPE, "version: 1", "version: 2")
+    done = cassette(desk, "show", TAPE)
+    assert (done.code, done.out) == (3, "")
+    assert "cassette.damaged" in done.err
+    assert cassette(desk, "show", TAPE, "--json").lines()[0]["error"]["fields"]["line"] == 1
+
+
+def test_a_file_that_is_not_there(desk: Path) -> None:
+    assert cassette(desk, "show", "cassettes/none.yaml").code == 2
+    assert cassette(desk, "show", "cassettes").code == 2
+
+
+# --- everything that can stand on a tape --------------------------------------------------------------------------
+
+
+def called(url: str, body: Any, reply: Any, *, method: str = "CALL", status: int = 200, **more: Any) -> Interaction:
+    text = reply if isinstance(reply, bytes) else compact(reply)
+    return Interaction(HttpCall(method, url, (), compact(body)), HttpReply(status, (), text), **more)
+
+
+def asked(reply: HttpReply, **more: Any) -> Interaction:
+    return Interaction(
+        HttpCall("POST", "http://localhost:8080/v1/chat/completions", (), compact(QUESTION)), reply, **more
+    )
+
+
+NONE = HttpReply(599, (), b"")
+LOCAL = "model openai local-7b at localhost:8080, 1 message"
+KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0"
+KINDS: dict[str, tuple[Interaction, str, str]] = {
+    "refused": (
+        asked(NONE, failure=Failure("provider.transient", "connection refused")),
+        LOCAL,
+        "failed: connection refused (provider.transient)",
+    ),
+    "cut": (
+        asked(HttpReply(200, (), b"data: {"), failure=Failure("provider.zero_output", "the stream was cut")),
+        LOCAL,
+        "failed, after 7B of a reply: the stream was cut (provider.zero_output)",
+    ),
+    "given up": (asked(NONE, stopped=True), LOCAL, "given up before it was answered"),
+    "overloaded": (
+        asked(failure(503, "busy", retry_after="7")),
+        LOCAL,
+        "503, retry-after 7: busy (provider.overloaded)",
+    ),
+    "no JSON": (asked(HttpReply(200, (), b"<html>")), LOCAL, "unreadable: …"),
+    "too long": (
+        asked(completion("Once", "length")),
+        LOCAL,
+        "text “Once”; cut off at its longest; 20 in, 5 out tokens",
+    ),
+    "refusal": (asked(completion(None, refusal="No.")), LOCAL, "refuses “No.”; 20 in, 5 out tokens"),
+    "no JSON in a call": (
+        asked(completion(None, "tool_calls", tool_calls=[CALL], usage=None)),
+        LOCAL,
+        'calls f("{\\"a\\": 1")',
+    ),
+    "lines": (asked(completion("One.\nTwo.", usage=None)), LOCAL, "text “One. (2 lines, 9B)”"),
+    "failed tool": (
+        called("tool://f", {}, {"returned": {"parts": [], "fault": {"code": "tool.execution", "message": "no"}}}),
+        "tool f()",
+        "failed: no (tool.execution)",
+    ),
+    "picture": (
+        called("tool://f", [1], {"returned": {"parts": [{"kind": "image", "media_type": "image/png", "size": 2048}]}}),
+        "tool f([1])",
+        "[image/png, 2kB]",
+    ),
+    "hook": (
+        called("hook://check", {"point": "before_tool", "target": "refund", "value": {}}, {"answer": "continue"}),
+        "hook check, before_tool of refund",
+        "continue",
+    ),
+    "hook that denies": (
+        called("hook://check", {"point": "on_input", "target": "input"}, {"answer": "deny", "reason": "rude"}),
+        "hook check, on_input of input",
+        "deny “rude”",
+    ),
+    "hook that changes": (
+        called("hook://check", {"point": "on_input", "target": "input"}, {"answer": "modify", "value": {"a": 1}}),
+        "hook check, on_input of input",
+        'modify {"a":1}',
+    ),
+    "sink": (called("sink://report", {"text": "Done."}, {}), "delivery to report of “Done.”", "delivered"),
+    "sink that failed": (
+        called("sink://report", {"text": "Done."}, {"fault": {"code": "delivery.failed", "message": "full"}}),
+        "delivery to report of “Done.”",
+        "failed: full (delivery.failed)",
+    ),
+    "stage": (
+        called("approval://input", {"reason": None, "rules": [], "value": "text"}, {"answer": "denied", "by": "Ada"}),
+        "approval of input",
+        "denied by Ada",
+    ),
+    "any": (
+        called("https://shop.example/orders/1", 100, b"gone", method="GET", status=404),
+        "GET https://shop.example/orders/1, 4B",
+        "404: gone",
+    ),
+    "secret": (
+        called("tool://login", {"password": "9f8a7b6c5d4e3f2a1b0c", "note": KEY}, f"ok {KEY}".encode()),
+        'tool login(note="***", password="***")',
+        "ok *** (31B)",
+    ),
+    "terminal": (
+        called("tool://f\x1b[2J", {"a\u202e": "\x07"}, b"\x1b]52;c;eA==\x07"),
+        'tool f\\x1b[2J(a\\u202e="\\u0007")',
+        "\\x1b]52;c;eA==\\x07",
+    ),
+    "another form": (called("tool://f", {}, {"returned": 7}), "tool f()", '{"returned":7}'),
+    "no form": (called("approval://f", 7, b"\xff"), "approval of f", "\ufffd"),
+    "child": (
+        called("tool://f", {}, b"ok", path="c2.0.c1.1", start=5),
+        "in c2.0.c1.1: tool f()",
+        "ok",
+    ),
+}
+
+
+def test_everything_that_can_stand_on_a_tape(tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text(dump([each for each, _, _ in KINDS.values()], {}), encoding="utf-8")
+    done = cassette(tmp_path, "show", "all.yaml")
+    assert done.code == 0
+    head, _, body = done.out.partition("\n\n")
+    assert head == "all.yaml: 23 interactions (9 model, 6 tool, 8 other)\n  recorded at a time that it does not say"
+    lines = body.splitlines()
+    assert len(lines) == 2 * len(KINDS)
+    told = [
+        (first.partition(": ")[2], second.partition("→ ")[2])
+        for first, second in zip(lines[::2], lines[1::2], strict=True)
+    ]
+    for (name, (_, question, answer)), (shown, replied) in zip(KINDS.items(), told, strict=True):
+        start, dots, _ = answer.partition("…")
+        assert (shown, replied.startswith(start) if dots else replied) == (question, True if dots else answer), name
+    assert lines[-2].startswith("    23  line ")
+    assert ", at 0.005s: in c2.0.c1.1" in lines[-2]
+
+
+@pytest.mark.parametrize("number", range(1, len(KINDS) + 1))
+def test_each_of_them_whole(tmp_path: Path, number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    from agentrun.cli.group import run_command
+
+    path = tmp_path / "all.yaml"
+    path.write_text(dump([each for each, _, _ in KINDS.values()], {}), encoding="utf-8")
+    assert run_command(["cassette", "show", str(path), "--n", str(number)]) == 0
+    out = capsys.readouterr().out
+    assert "request: " in out
+    assert "reply: " in out
+    assert not {"\x1b", "\x07", "\u202e"} & set(out)
+    assert KEY not in out
+
+
+def test_long_texts_are_cut(tmp_path: Path) -> None:
+    long = called("tool://f", {"a": "x" * 5000}, ("y" * 300_000 + "\n" + "z\n" * 10).encode())
+    path = tmp_path / "long.yaml"
+    path.write_text(
+        dump([replace(long, path="c" * 5000)], {"note": "n" * 5000, "history": [{"at": str(n)} for n in range(500)]})
+    )
+    done = cassette(tmp_path, "show", path)
+    assert max(map(len, done.out.splitlines())) < 600
+    assert len(done.out.splitlines()) < 120
+    whole = cassette(tmp_path, "show", path, "--n", "1")
+    assert len(whole.out) < 120_000
+    assert "more characters" in whole.out
+
+
+def test_history_and_params(desk: Path) -> None:
+    edit(desk / TAPE, "  params: {}\n", "  params: {order: 7}\n  profile: ci\n  history:\n  - {at: then, pruned: 2}\n")
+    out = cassette(desk, "show", TAPE).out
+    for line in (
+        '  params {"order": 7}',
+        "  case default of specs/desk.yaml, profile ci",
+        '  changed {"at": "then", "pruned": 2}',
+    ):
+        assert f"{line}\n" in out
+
+
+def test_metadata_of_any_shape(desk: Path) -> None:
+    """Other tools may write what they like there."""
+    edit(
+        desk / TAPE,
+        "  params: {}\n",
+        f"  params: [1, {{api_key: 9f8a7b6c5d4e3f2a1b0c}}]\n  history: 7\n  note: [[{KEY}]]\n",
+    )
+    for args in ([], ["--json"]):
+        done = cassette(desk, "show", TAPE, *args)
+        assert done.code == 0
+        assert KEY not in done.out
+    assert json.dumps("9f8a7b6c5d4e3f2a1b0c") not in cassette(desk, "show", TAPE, "--json").out
