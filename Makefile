@@ -22,7 +22,7 @@ menu: ## print this menu
 
 .PHONY: demo
 demo: $(READY) ## run an example agent offline, from its cassette
-	@$(BIN)/agentrun specs/triage.yaml
+	@$(BIN)/agentrun specs/support.yaml
 
 .PHONY: test
 test: lint types check coverage ## all that CI runs: lint, types, tests and the core's coverage
@@ -67,6 +67,10 @@ schemas: $(READY) ## write schemas/*.schema.json from the models
 .PHONY: docs
 docs: $(READY) ## write the generated pages of the documentation
 	@$(BIN)/python docs/build.py
+
+.PHONY: cassettes
+cassettes: $(READY) ## record the cassettes of the example agents anew
+	@$(BIN)/python specs/record.py
 
 .PHONY: snapshots
 snapshots: $(READY) ## accept the present output as the snapshots

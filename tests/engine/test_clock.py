@@ -55,14 +55,6 @@ def test_never_goes_back(start: int, moves: list[int]) -> None:
         assert clock.now() == max(start, *moves[:count])
 
 
-def test_recorded_time_counts_from_the_start() -> None:
-    clock = StepClock(1000)
-    clock.play_to(700)
-    assert clock.now() == 1700
-    clock.play_to(300)
-    assert clock.now() == 1700
-
-
 def test_aside() -> None:
     clock = StepClock()
     assert clock.run(clock.aside(lambda: 7)) == 7

@@ -21,7 +21,7 @@ from .places import Model, Place, ask, child, delivery, hook, run, says
 
 def perform(effect: Effect, **parts: Any) -> Fact:
     place = Place(**parts)
-    return place.clock.run(Performer(place.world, "run-1").perform(effect))
+    return place.clock.run(Performer(place.world, place.world, "run-1").perform(effect))
 
 
 class Anything:

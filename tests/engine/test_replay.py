@@ -94,7 +94,7 @@ def test_run_id(tape: Path) -> None:
     agent = package()
     record(tape, agent, completion("ok"))
     one, two = replay(agent, tape), replay(agent, tape)
-    assert one == two
+    assert one.journal == two.journal
     assert one.outcome.run.startswith("replay-")
     others = [
         replay_run(agent, fingerprint="sha256:other", message=None, params={}, cassette=tape),
@@ -143,7 +143,7 @@ def test_miss_in_a_later_turn(tape: Path) -> None:
     tape.write_text(f"{before}cellar{after}", encoding="utf-8")
     done = replay(agent, tape)
     assert (done.outcome.code, done.outcome.fields["turn"]) == ("cassette.miss", 2)
-    assert done.outcome.fields["difference"].startswith("messages[2].content is ")
+    assert "kitchen" in done.outcome.fields["difference"]
 
 
 def test_unused(tape: Path) -> None:

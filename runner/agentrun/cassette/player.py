@@ -11,7 +11,7 @@ Rule 5  Looking up takes the same time however long the tape is. Only a miss loo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from agentrun.cassette.explain import Here, explain
@@ -45,7 +45,7 @@ class Player:
         self.redaction = redaction or Redaction()
         self._here = here
         self._played: set[int] = set()
-        self._spellings = self._index(spelling_of)
+        self._spellings = _index(cassette.keys or self._keys(spelling_of))
         self._indexes: dict[str, Index] = {}
 
     def find(self, call: HttpCall, path: str = "") -> tuple[int, Interaction] | None:
@@ -72,8 +72,8 @@ class Player:
         left = [(number, self._interactions[number - 1]) for number in self.unused()]
         mine = [(number, each) for number, each in left if each.path == path]
         was_there = any(each.path == path and key_of(each.call) == key_of(call) for each in self._interactions)
-        said = explain(call, mine, self.cassette.metadata, self._here(), played=was_there)
-        fields = {"turn": None, **said.fields()}
+        said = explain(call, mine, self.cassette.metadata, self._here(), path=path, played=was_there)
+        fields = {"turn": None, **said.fields(), "story": said.lines()}
         return CassetteError("cassette.miss", said.message(), hint=said.accept, fields=fields)
 
     def _look(self, call: HttpCall, path: str) -> int | None:
@@ -111,14 +111,18 @@ class Player:
 
     def _lazy(self, name: str, key: Callable[[HttpCall, str], Key]) -> Index:
         if name not in self._indexes:
-            self._indexes[name] = self._index(key)
+            self._indexes[name] = _index(self._keys(key))
         return self._indexes[name]
 
-    def _index(self, key: Callable[[HttpCall, str], Key]) -> Index:
-        index: Index = {}
-        for place, interaction in enumerate(self._interactions):
-            index.setdefault(key(interaction.call, interaction.path), deque()).append(place)
-        return index
+    def _keys(self, key: Callable[[HttpCall, str], Key]) -> Iterator[Key]:
+        return (key(each.call, each.path) for each in self._interactions)
+
+
+def _index(keys: Iterable[Key]) -> Index:
+    index: Index = {}
+    for place, key in enumerate(keys):
+        index.setdefault(key, deque()).append(place)
+    return index
 
 
 def unused_error(numbers: Iterable[int], interactions: tuple[Interaction, ...]) -> CassetteError:

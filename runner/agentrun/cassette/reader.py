@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentrun.cassette.events import Lined, Refused
+from agentrun.cassette.match import spelling_of
 from agentrun.cassette.tape import Cassette, Failure, Interaction
 from agentrun.errors import CODES, ProviderError
 from agentrun.net.body import Body
@@ -21,13 +22,15 @@ def cassette(data: Any, file_hash: str) -> Cassette:
         raise Refused("its version is not 1", top.line)
     metadata = top.get("metadata") or Lined()
     metadata = _mapping(metadata, top.line, "metadata")
+    interactions = tuple(
+        _interaction(_mapping(item, top.line, "an interaction")) for item in _get(top, "interactions", list)
+    )
     return Cassette(
-        interactions=tuple(
-            _interaction(_mapping(item, top.line, "an interaction")) for item in _get(top, "interactions", list)
-        ),
+        interactions=interactions,
         metadata=dict(metadata),
         recorded_at=_milliseconds(metadata.get("recorded_at"), top.line),
         hash=file_hash,
+        keys=tuple(spelling_of(each.call, each.path) for each in interactions),
     )
 
 

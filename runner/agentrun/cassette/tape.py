@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from agentrun.cassette.match import Key
 from agentrun.wire import HttpCall, HttpReply
 
 
@@ -50,3 +51,5 @@ class Cassette(Struct, frozen=True):
     """When the recording began, in milliseconds since 1970. 0: it does not say."""
     hash: str
     """Hash of the file."""
+    keys: tuple[Key, ...] = ()
+    """What each interaction is found by, as it is spelled. Empty: not looked at yet."""

@@ -71,7 +71,7 @@ def carry_out(errand: Errand, teller: Teller) -> int:
     if errand.journal is not None and (errand.plan.mode == "replay" or str(errand.journal) == "-"):
         _write_journal(errand.journal, done)
     teller.end(_hinted(done, errand.plan))
-    if done.unused is not None and not done.outcome.exit_code:
+    if done.unused is not None and not done.ended.exit_code:
         raise done.unused
     return done.exit_code
 
@@ -151,14 +151,14 @@ def _with_way_out(error: HostError, plan: Plan) -> HostError:
 
 def _hinted(done: FinishedRun, plan: Plan) -> FinishedRun:
     """The same for a run that found nobody at the other end."""
-    outcome = done.outcome
+    outcome = done.ended
     if not isinstance(outcome, Outcome) or outcome.fault is None or plan.mode == "replay":
         return done
     fault = outcome.fault
     if fault.code != "provider.transient" or fault.fields.get("status") is not None:
         return done
     hint = fault.hint or "is the server running, and its address right?"
-    return replace(done, outcome=replace(outcome, fault=replace(fault, hint=_way_out(hint, plan))))
+    return replace(done, ended=replace(outcome, fault=replace(fault, hint=_way_out(hint, plan))))
 
 
 def _way_out(hint: str | None, plan: Plan) -> str | None:

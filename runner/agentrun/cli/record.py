@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import UNSET
 
-from agentrun.canon import text_hash
 from agentrun.cli.new_case import add_case
+from agentrun.cli.recorded import lock_of
 from agentrun.compiler.prompts import complete_params
 from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.recording import Target, record_run
@@ -29,7 +29,7 @@ def record(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> 
         teller.say(f"not recorded: {recorded.refused}", "warn")
         return recorded.run
     kept = f", {recorded.kept} of them kept" if recorded.kept else ""
-    failed = recorded.run.outcome.exit_code
+    failed = recorded.run.ended.exit_code
     teller.say(
         f"recorded: {shown_path(target.path, root)} ({recorded.interactions} interactions{kept})"
         + ("; the run failed, and will in every replay" if failed else ""),
@@ -54,7 +54,7 @@ def _target(errand: Errand) -> Target:
     profile = {} if plan.case.profile is UNSET else {"profile": plan.case.profile}
     return Target(
         path=plan.cassette,
-        lock=project.root / project.data / "locks" / f"{text_hash(plan.cassette.as_posix())[7:23]}.lock",
+        lock=lock_of(project, plan.cassette),
         about={
             "spec": errand.spec.path.relative_to(project.root).as_posix(),
             "case": plan.case.name,

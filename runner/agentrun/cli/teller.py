@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from agentrun.cli.plan import Plan
-from agentrun.core.facts import Record
+from agentrun.core.facts import Fact, Record, RunStopped
+from agentrun.core.facts_base import Fault
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.engine.assemble import FinishedRun
@@ -59,7 +60,8 @@ class Teller:
             return
         self._run = self._run or run
         if run == self._run:
-            for line in self._story.tell(news):
+            lines = self._story.tell(news)
+            for line in () if _is_told_at_the_end(news.fact) else lines:
                 self._screen.line(line)
             self._screen.status(self._story.spend)
 
@@ -81,7 +83,7 @@ class Teller:
     def end(self, done: FinishedRun) -> None:
         """The answer, and how it ended."""
         self.close()
-        outcome = done.outcome
+        outcome = done.ended
         if self._as_json:
             kind = "outcome" if isinstance(outcome, Outcome) else "suspended"
             _print({kind: {**msgspec.to_builtins(outcome), "tier": done.tier, "exit": done.exit_code}})
@@ -92,17 +94,30 @@ class Teller:
         if outcome.answer is not None:
             click.echo("\n".join(map(visible, outcome.answer.split("\n"))))
         if outcome.fault is not None:
-            self._complain(f"{outcome.fault.code}: {outcome.fault.message}")
-            for line in outcome.fault.fields.get("story", []):
-                self._complain(f"  {line}")
-            if outcome.fault.hint:
-                self._complain(f"  → {outcome.fault.hint}")
+            for line in _reasons(outcome.fault):
+                self._complain(line)
         tier = "" if done.tier in (None, "exact") else f", matched {done.tier}"
         self.say(summary(outcome) + tier, "dim")
 
     def _complain(self, text: str) -> None:
         """A line that also a quiet run says."""
         click.echo(visible(mask(text)), err=True)
+
+
+def _is_told_at_the_end(fact: Fact) -> bool:
+    """Why a run failed is said once. A tape that does not fit is no failure of a model or a tool."""
+    fault = getattr(fact, "fault", None)
+    return isinstance(fault, Fault) and (isinstance(fact, RunStopped) or fault.code.startswith("cassette."))
+
+
+def _reasons(fault: Fault) -> list[str]:
+    """Why a run failed, and what can be done about it."""
+    story = fault.fields.get("story")
+    if not story:
+        return [f"{fault.code}: {fault.message}", *([f"  → {fault.hint}"] if fault.hint else [])]
+    turn = fault.fields.get("turn")
+    where = f" in turn {turn}" if turn else ""
+    return [f"{fault.code}{where}: {story[0]}", *(f"  {line}" for line in story[1:])]
 
 
 def _waits_for(outcome: Suspended) -> list[str]:

@@ -18,6 +18,8 @@ from agentrun.spec.tree import Mapping, place_of, plain
 from agentrun.spec.v1.documents import Case, CasesFile
 
 ENDING = ".cases.yaml"
+ASKING_STAGES = ("input", "output")
+"""Stages at which a person may be asked about something that is no tool's call and no sink's delivery."""
 
 
 def cases_path(spec: Path) -> Path:
@@ -37,7 +39,7 @@ def read_cases(path: Path) -> tuple[Mapping, list[Case]]:
 
 
 def check_cases(root: Mapping, cases: list[Case], spec: Spec | None) -> Iterator[Problem]:
-    """Names that are used once, and params, profiles and tools that the spec has."""
+    """Names that are used once, and params, profiles, tools, sinks and stages that the spec has."""
     names: dict[str, int] = {}
     for index, case in enumerate(cases):
         first = names.setdefault(case.name, index)
@@ -62,7 +64,7 @@ def _against_spec(root: Mapping, index: int, case: Case, spec: Spec) -> Iterator
         yield Problem(place, "spec.unknown_profile", f"profile {quoted(case.profile)} is not declared", hint)
     subjects = Subjects(spec.agent.tools)
     for target in case.approvals:
-        if not subjects.named(target):
+        if not subjects.named(target) and target not in (*ASKING_STAGES, *spec.agent.sinks):
             place = place_of(root, ["cases", index, "approvals", target], key=True)
             hint = did_you_mean(target, spec.agent.tools) or known_names(spec.agent.tools)
             yield Problem(place, "spec.unknown_tool", f"tool {quoted(target)} is not declared", hint)

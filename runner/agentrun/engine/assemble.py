@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class FinishedRun(Struct, frozen=True):
     """A run that is over or waits, and what it left."""
 
-    outcome: Outcome | Suspended
+    ended: Outcome | Suspended
     journal: tuple[Record, ...]
     children: dict[str, tuple[Record, ...]]
     """The journals of sub-agents, by run."""
@@ -53,8 +53,14 @@ class FinishedRun(Struct, frozen=True):
     """Interactions of the cassette that nobody asked for. After a failed run they are its consequence."""
 
     @property
+    def outcome(self) -> Outcome:
+        """How it ended. Only of a run that is over."""
+        assert isinstance(self.ended, Outcome), "the run waits for somebody"
+        return self.ended
+
+    @property
     def exit_code(self) -> int:
-        return self.outcome.exit_code or (self.unused.exit_code if self.unused else 0)
+        return self.ended.exit_code or (self.unused.exit_code if self.unused else 0)
 
     def canonical(self) -> str:
         """The journal as people compare it: without values that must not be shown."""
@@ -116,7 +122,7 @@ def replay_run(
     ended = clock.run(drive_all(world, package, log, crew_of))
     unused = player.unused()
     return FinishedRun(
-        outcome=ended,
+        ended=ended,
         journal=journals.records(run),
         children={each: journals.records(each) for each in journals.runs if each != run},
         redaction=player.redaction,

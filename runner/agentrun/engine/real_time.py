@@ -106,7 +106,7 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
         if isinstance(journals, KeptJournals):
             journals.close()
     return FinishedRun(
-        outcome=ended,
+        ended=ended,
         journal=journals.records(run),
         children={each: journals.records(each) for each in journals.runs if each != run},
         redaction=Redaction(package.replay.redact, known),

@@ -78,7 +78,7 @@ async def record_run(job: Job, target: Target) -> Recorded:
 
 
 def _refusal(done: FinishedRun, target: Target) -> str | None:
-    if not isinstance(done.outcome, Outcome):
+    if not isinstance(done.ended, Outcome):
         return "the run is not over"
     code = done.outcome.code or ""
     if code.startswith(NOT_RECORDED):

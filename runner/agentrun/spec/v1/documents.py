@@ -49,7 +49,7 @@ class Case(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     profile: Name | UnsetType = UNSET
     """The profile to use."""
     approvals: dict[Target, Literal["approved", "denied"]] = {}
-    """Answers to approvals, given in advance, by tool."""
+    """Answers to approvals, given in advance: by tool, by sink, or by stage (`input`, `output`)."""
 
 
 class CasesFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

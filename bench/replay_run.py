@@ -1,0 +1,194 @@
+"""A replayed run beside the same conversation in a loop written by hand: httpx under vcrpy, from an equal cassette.
+
+Both ask for the same pages, one in every step, and read the same replies. What is made once (package, cassette in
+memory, client) is not counted; loading a cassette has a figure of its own.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from live_run import page
+from live_run import _reply as reply_to
+
+SPEC = """\
+agentrun: "1"
+name: pages
+model: {{provider: openai, name: gpt-4.1-mini}}
+instructions: Look at every page.
+input: "{steps}"
+tools:
+  page: {{kind: python, call: "pages:page", effect: read}}
+policy:
+  default: deny
+  rules: [{{id: pages, allow: page}}]
+budgets: {{turns: 1000, tool_calls: 1000, tokens: 1000M}}
+"""
+MODULE = '''
+def page(number: str) -> str:
+    """One page."""
+    return number
+'''
+URL = "https://api.openai.com/v1/chat/completions"
+SHORT, LONG = 5, 200
+ROUNDS = 7
+
+
+def per_step(folder: Path, steps: int) -> float:
+    """Microseconds of CPU for one step: a model's reply and the tool call that it asks for."""
+    return _least(_replay(folder, steps), steps) * 1e6
+
+
+def growth(folder: Path) -> float:
+    """How much more a step of the long run costs than one of the short run."""
+    return per_step(folder, LONG) / per_step(folder, SHORT)
+
+
+def to_vcrpy(folder: Path, steps: int) -> float:
+    """CPU of a step as a part of what the loop written by hand takes."""
+    return _least(_replay(folder, steps), steps) / _least(_loop(folder, steps), steps)
+
+
+def loading(folder: Path) -> float:
+    """CPU of loading a cassette as a multiple of CSafeLoader and json.loads of all bodies."""
+    import yaml
+
+    from agentrun.cassette.file import load
+
+    path = _cassette(folder, 60)
+
+    def by_hand() -> None:
+        for each in yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)["interactions"]:
+            json.loads(each["request"]["body"])
+            if each["response"]["headers"]["content-type"] == ["application/json"]:
+                json.loads(each["response"]["body"]["string"])
+
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(ROUNDS):
+        for work, into in zip((lambda: load(path), by_hand), times, strict=True):
+            begin = time.process_time()
+            work()
+            into.append(time.process_time() - begin)
+    return min(times[0]) / min(times[1])
+
+
+def _least(work: Callable[[], None], steps: int) -> float:
+    """CPU seconds for one step."""
+    runs, times = max(1, 100 // steps), []
+    work()
+    for _ in range(ROUNDS):
+        begin = time.process_time()
+        for _ in range(runs):
+            work()
+        times.append((time.process_time() - begin) / (runs * steps))
+    return min(times)
+
+
+# --- ours -------------------------------------------------------------------------------------------------------
+
+
+def _package(folder: Path, steps: int) -> Any:
+    import agentrun
+
+    path = folder / f"pages{steps}.yaml"
+    path.write_text(SPEC.format(steps=steps), encoding="utf-8")
+    (folder / "pages.py").write_text(MODULE, encoding="utf-8")
+    return agentrun.compile(path)
+
+
+def _cassette(folder: Path, steps: int) -> Path:
+    """A recording of the whole conversation, made by the product."""
+    from agentrun.cassette.file import dump
+    from agentrun.cassette.recorder import Recorder
+    from agentrun.core.effects import Returned, RunTool
+    from agentrun.core.messages import Text
+    from agentrun.engine.clock import StepClock
+    from agentrun.engine.models import WireProvider
+    from agentrun.engine.request import Request
+    from agentrun.engine.runtime import Runtime
+    from agentrun.engine.taped import Recording, Taping
+    from agentrun.providers.registry import codec_for
+    from agentrun.wire import HttpCall, HttpReply
+
+    class Service:
+        async def send(self, call: HttpCall, **_: Any) -> HttpReply:
+            body = json.dumps(reply_to(json.loads(call.body)["messages"])).encode()
+            return HttpReply(200, (("content-type", "application/json"),), body)
+
+    class Pages:
+        async def run(self, call: RunTool) -> Returned:
+            return Returned((Text(page(call.arguments["number"])),))
+
+    file, clock = _package(folder, steps), StepClock(1_769_860_800_000)
+    recorder = Recorder(clock.now)
+    tape = Recording(recorder)
+    runtime = Runtime.in_memory(
+        clock=clock,
+        providers={"openai": WireProvider(codec_for("openai"), Service())},
+        executors={"python": Pages()},
+        scope=Taping("run-1", models=tape, others=tape).scope,
+    )
+    clock.run(runtime.start(Request(agent="pages", package=file, run="run-1")).wait())
+    path = folder / f"pages{steps}.tape.yaml"
+    path.write_text(dump(recorder.interactions(), {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
+    return path
+
+
+def _replay(folder: Path, steps: int) -> Callable[[], None]:
+    # late: only the process that is measured pays for these
+    from agentrun.cassette.file import load
+    from agentrun.engine.assemble import replay_run
+
+    file, tape = _package(folder, steps), load(_cassette(folder, steps))
+
+    def once() -> None:
+        done = replay_run(file.agent, fingerprint=file.fingerprint, message=None, params={}, cassette=tape)
+        assert (done.exit_code, done.outcome.turns) == (0, steps), (done.outcome, done.unused)
+
+    return once
+
+
+# --- by hand ----------------------------------------------------------------------------------------------------
+
+
+def _loop(folder: Path, steps: int) -> Callable[[], None]:
+    import httpx
+    import vcr
+
+    path = str(_cassette(folder, steps))
+    client = httpx.Client(trust_env=False)
+    tools = _offered(path)
+
+    def once() -> None:
+        with vcr.use_cassette(path, record_mode="none", match_on=["method", "uri", "body"]):  # type: ignore[no-untyped-call]  # vcrpy has no types
+            asked = 0
+            messages: list[dict[str, Any]] = [
+                {"role": "system", "content": "Look at every page."},
+                {"role": "user", "content": str(steps)},
+            ]
+            while True:
+                body = {"model": "gpt-4.1-mini", "messages": messages, "tools": tools}
+                response = client.post(URL, json=body)
+                response.raise_for_status()
+                asked += 1
+                message = response.json()["choices"][0]["message"]
+                messages.append(message)
+                if not message.get("tool_calls"):
+                    break
+                message = messages[-1] = {key: message[key] for key in ("role", "content", "tool_calls")}
+                for call in message["tool_calls"]:
+                    text = page(json.loads(call["function"]["arguments"])["number"])
+                    messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+            assert asked == steps
+
+    return once
+
+
+def _offered(path: str) -> Any:
+    """The tools as the recorded requests have them."""
+    import yaml
+
+    first = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)["interactions"][0]
+    return json.loads(first["request"]["body"])["tools"]

@@ -1,0 +1,69 @@
+"""Records the cassettes of the example agents anew: `make cassettes`.
+
+The model's part is played by the scripted provider, which speaks the real wire format over a real socket; tools run for
+real. `specs/local.yaml` is recorded from a real, small model, if there is one (`make model`).
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+AGENTRUN = str(Path(sys.executable).with_name("agentrun"))
+MODEL = ROOT / ".venv-model" / "bin" / "python"
+SERVER = ROOT / "tests" / "real_model" / "serve.py"
+PORT = "8391"
+
+# Which script plays the model in which case.
+SCRIPTS = {
+    "support": {"default": "default", "approval": "approval", "denial": "approval", "retry": "retry"},
+    "triage": {"default": "default", "approval": "press", "denial": "press", "retry": "retry"},
+}
+
+
+@contextmanager
+def serving(argv: list[str], ready: str) -> Iterator[str]:
+    """A server while it is needed. Gives the line with which it said that it is there."""
+    server = subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert server.stdout is not None
+        line = server.stdout.readline().strip()
+        assert line.startswith(ready), f"{argv[0]} did not start"
+        yield line
+    finally:
+        server.kill()
+        server.wait()
+
+
+def record(spec: str, case: str, **environment: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        clean = {"PATH": os.environ["PATH"], "HOME": folder, "SHOP_LEDGER": str(Path(folder, "ledger.jsonl"))}
+        command = [AGENTRUN, f"specs/{spec}.yaml", "--case", case, "--record", "all"]
+        done = subprocess.run(command, cwd=ROOT, env=clean | environment, check=False, capture_output=True, text=True)
+    if "recorded: " not in done.stderr:
+        sys.exit(f"{spec}/{case} was not recorded\n{done.stderr}")
+
+
+def main() -> None:
+    keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), "not-a-key")
+    for spec, cases in SCRIPTS.items():
+        for case, script in cases.items():
+            argv = [AGENTRUN, "provider", str(ROOT / "specs" / "scripts" / f"{spec}.{script}.provider.yaml")]
+            with serving(argv, "http://") as url:
+                record(spec, case, **keys, OPENAI_BASE_URL=f"{url}/v1", ANTHROPIC_BASE_URL=url)
+            sys.stdout.write(f"recorded {spec}/{case}\n")
+    if not MODEL.exists():
+        sys.stdout.write("left out local: there is no model; `make model` installs one\n")
+        return
+    with serving([str(MODEL), str(SERVER), PORT], "ready"):
+        for case in ("default", "question"):
+            record("local", case, LOCAL_MODEL_URL=f"http://127.0.0.1:{PORT}/v1")
+            sys.stdout.write(f"recorded local/{case}\n")
+
+
+if __name__ == "__main__":
+    main()

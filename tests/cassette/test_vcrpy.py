@@ -1,0 +1,189 @@
+"""Recordings go both ways between us and plain vcrpy with a plain httpx client: JSON, streams, gzip and binary."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import zlib
+from collections.abc import Callable
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx
+import pytest
+import vcr
+
+from agentrun.cassette.file import dump, load
+from agentrun.cassette.player import Player
+from agentrun.cassette.recorder import Recorder
+from agentrun.cassette.tape import Interaction
+from agentrun.engine.taped import Recording, given
+from agentrun.errors import CassetteError
+from agentrun.net.sender import HttpxSender
+from agentrun.wire import HttpCall
+
+VCR: Any = vcr  # it has no types
+
+EVENTS = [f'data: {{"n": {n}, "text": "ä{n}"}}\n\n'.encode() for n in range(5)] + [b"data: [DONE]\n\n"]
+TEXT = json.dumps({"text": "grüße " * 50, "n": [1, 2.5, None]}).encode()
+BINARY = bytes(range(256)) * 3
+REPLIES: dict[str, tuple[list[tuple[str, str]], list[bytes], bytes]] = {
+    "/json": ([("content-type", "application/json")], [TEXT], TEXT),
+    "/stream": ([("content-type", "text/event-stream")], EVENTS, b"".join(EVENTS)),
+    "/gzip": (
+        [("content-type", "application/json"), ("content-encoding", "gzip")],
+        [gzip.compress(TEXT, mtime=0)],
+        TEXT,
+    ),
+    "/deflate": ([("content-type", "text/plain"), ("content-encoding", "deflate")], [zlib.compress(TEXT)], TEXT),
+    "/gzip-stream": (
+        [("content-type", "text/event-stream"), ("content-encoding", "gzip")],
+        [gzip.compress(b"".join(EVENTS), mtime=0)],
+        b"".join(EVENTS),
+    ),
+    "/binary": ([("content-type", "application/octet-stream")], [BINARY], BINARY),
+    "/lines": ([("content-type", "text/plain")], [b"a\r\nb\rc\x85 \t\n\n"], b"a\r\nb\rc\x85 \t\n\n"),
+    "/empty": ([("content-type", "text/plain")], [], b""),
+}
+"""Path → headers, the pieces that are sent, and what a client reads."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        headers, pieces, _ = REPLIES[self.path]
+        self.send_response(200)
+        for name, value in (*headers, ("transfer-encoding", "chunked")):
+            self.send_header(name, value)
+        self.end_headers()
+        for piece in pieces:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silent."""
+
+
+@pytest.fixture(scope="module")
+def url() -> Any:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def call(url: str, path: str) -> HttpCall:
+    body = json.dumps({"path": path, "list": [1, {"ä": None}]}).encode()
+    return HttpCall("POST", url + path, (("content-type", "application/json"),), body)
+
+
+async def send(sender: HttpxSender, asked: HttpCall, heard: Callable[[bytes], None] | None) -> HttpReply:
+    return await sender.send(asked, gap=9000, time=9000, heard=heard)
+
+
+def ours(url: str, file: Path) -> None:
+    """Record every kind of reply over real connections."""
+
+    async def record() -> Recorder:
+        sender, recorder = HttpxSender(pytest.fail), Recorder(lambda: 0)
+        tape = Recording(recorder)
+        for path in REPLIES:
+            reply = await tape.through(call(url, path), "", partial(send, sender, call(url, path)), lambda data: None)
+            assert reply.body == REPLIES[path][2]
+        await sender.close()
+        return recorder
+
+    interactions = asyncio.run(record()).interactions()
+    file.write_text(dump(interactions, {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
+
+
+def theirs(url: str, file: Path) -> None:
+    with VCR.use_cassette(str(file)), httpx.Client(trust_env=False) as client:
+        for path in REPLIES:
+            assert client.post(url + path, content=call(url, path).body).content == REPLIES[path][2]
+
+
+def test_vcrpy_replays_what_we_recorded(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "ours.yaml"
+    ours(url, file)
+    before = file.read_bytes()
+    player = VCR.VCR(record_mode="none", match_on=["method", "uri", "body"])
+    with player.use_cassette(str(file)) as tape, httpx.Client(trust_env=False) as client:
+        for path in reversed(REPLIES):
+            asked = call(url, path)
+            got = client.post(asked.url, content=asked.body, headers=dict(asked.headers))
+            assert (got.status_code, got.content) == (200, REPLIES[path][2])
+            assert got.headers["content-type"] == dict(REPLIES[path][0])["content-type"]
+        assert tape.all_played
+    assert file.read_bytes() == before
+
+
+def test_vcrpy_streams_what_we_recorded(url: str, tmp_path: Path) -> None:
+    ours(url, file := tmp_path / "ours.yaml")
+    with VCR.use_cassette(str(file), record_mode="none"), httpx.Client(trust_env=False) as client:
+        asked = call(url, "/stream")
+        with client.stream("POST", asked.url, content=asked.body) as got:
+            lines = [line for line in got.iter_lines() if line]
+    assert lines == [event.decode().strip() for event in EVENTS]
+
+
+def test_we_replay_what_vcrpy_recorded(url: str, tmp_path: Path) -> None:
+    theirs(url, file := tmp_path / "theirs.yaml")
+    player = Player(load(file), require="exact")
+    for path in reversed(REPLIES):
+        asked = call(url, path)
+        compact = HttpCall("POST", asked.url, (), json.dumps(json.loads(asked.body), separators=(",", ":")).encode())
+        reply = player.play(compact).reply
+        assert (reply.status, reply.body) == (200, REPLIES[path][2])
+        assert "content-encoding" not in dict(reply.headers)
+    assert (player.unused(), player.tier) == ((), "exact")
+
+
+def test_what_vcrpy_saves_again_still_replays(url: str, tmp_path: Path) -> None:
+    """A tape of ours that vcrpy adds to keeps what it has no place for."""
+    ours(url, file := tmp_path / "ours.yaml")
+    before = load(file)
+    adding = VCR.VCR(record_mode="new_episodes", match_on=["method", "uri", "body"])
+    with adding.use_cassette(str(file)), httpx.Client(trust_env=False) as client:
+        client.post(url + "/json", json={"new": True})
+    after = load(file)
+    assert len(after.interactions) == len(before.interactions) + 1
+    assert [kept(each) for each in after.interactions[:-1]] == [kept(each) for each in before.interactions]
+    assert after.metadata == before.metadata
+
+
+def kept(each: Interaction) -> Any:
+    """What must survive; vcrpy sorts headers."""
+    reply = each.reply.status, sorted(each.reply.headers), each.reply.body
+    return each.call, reply, each.start, each.end, each.chunks
+
+
+def test_the_borders_of_a_stream_are_kept(url: str, tmp_path: Path) -> None:
+    ours(url, file := tmp_path / "ours.yaml")
+    stream = next(each for each in load(file).interactions if each.call.url.endswith("/stream"))
+    heard: list[bytes] = []
+    given(stream, heard.append)
+    assert b"".join(heard) == b"".join(EVENTS)
+    assert len(heard) == len(stream.chunks) > 1
+    whole: list[bytes] = []
+    theirs(url, foreign := tmp_path / "theirs.yaml")
+    given(next(each for each in load(foreign).interactions if each.call.url.endswith("/stream")), whole.append)
+    assert whole == [b"".join(EVENTS)], "who kept no borders has one piece"
+
+
+def test_a_body_that_is_not_compressed_as_it_says(url: str, tmp_path: Path) -> None:
+    theirs(url, file := tmp_path / "theirs.yaml")
+    text = file.read_text(encoding="utf-8")
+    assert "H4sI" in text
+    for broken in (text.replace("H4sI", "H4sJ"), text.replace("- gzip", "- br")):
+        file.write_text(broken, encoding="utf-8")
+        with pytest.raises(CassetteError, match="a compressed body") as caught:
+            load(file)
+        assert caught.value.fields["line"] > 1
