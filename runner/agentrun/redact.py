@@ -29,7 +29,8 @@ _ANCHOR = 24
 _MEMORY = 1 << 28  # allowed, not taken: a few thousand values need a tenth of it
 _OPEN = b"[redacted:"
 
-_any_placeholder = re.compile(r"\[redacted:[^\[\]]*\]")
+PLACEHOLDER = re.compile(r"\[redacted:[^\[\]]*\]")
+"""Any placeholder, ours or not."""
 
 _NEAR = 256
 """How far around a number it is looked whether it is JSON."""
@@ -140,7 +141,7 @@ class Redactor:
         self._values = [
             (name, Secret(part))
             for name, value in values
-            for part in _any_placeholder.split(value.reveal())
+            for part in PLACEHOLDER.split(value.reveal())
             if part and len(part) >= shortest
         ]
 

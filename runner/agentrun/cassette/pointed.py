@@ -5,7 +5,7 @@ Rule 1  A path leads into the documents of a recording: bodies, the events of st
         in it is meant, but for keys.
 Rule 2  A pattern is looked for in every text. In one that is JSON it is looked for in the texts of the document, where
         `[^ ]+@[^ ]+` is an address and not half of the JSON around it.
-Rule 3  A number is the text that spells it.
+Rule 3  A number is the text that spells it. A placeholder is no value.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from agentrun.cassette.bodies import GROUPINGS, contents, is_document
 from agentrun.cassette.tape import Interaction
 from agentrun.core.package import Redaction
 from agentrun.core.policy import compiled_mask
+from agentrun.redact import PLACEHOLDER
 from agentrun.secret import Secret
 
 SHORTEST = 3
@@ -59,19 +60,20 @@ def values_in(interactions: Sequence[Interaction], redactions: Sequence[Redactio
 
 def _values(told: _Told, redactions: Sequence[Redaction]) -> Iterator[tuple[str, str]]:
     for redaction in redactions:
-        if redaction.path is not None:
-            if not _leads_to(redaction.path, told):
-                continue
-        elif told.is_whole:
+        is_meant = not told.is_whole if redaction.path is None else _leads_to(redaction.path, told)
+        if not is_meant:
             continue
-        texts = [told.text]
+        texts = [told.text] if redaction.path is not None else []
         if redaction.pattern is not None:
-            # A lone surrogate is no UTF-8, which is all that RE2 takes.
-            searched = told.text.encode("utf-8", "replace").decode()
-            texts = [told.text[slice(*found.span())] for found in compiled_mask(redaction.pattern).finditer(searched)]
-        elif redaction.path is None:
-            texts = []
-        yield from ((redaction.name, text) for text in texts if len(text) >= SHORTEST)
+            matches = compiled_mask(redaction.pattern).finditer(_searched(told.text))
+            texts = [told.text[slice(*match.span())] for match in matches]
+        yield from ((redaction.name, text) for text in texts if len(PLACEHOLDER.sub("", text)) >= SHORTEST)
+
+
+def _searched(text: str) -> str:
+    """A lone surrogate is no UTF-8, which is all that RE2 takes. In a placeholder there is nothing to be found."""
+    text = text.encode("utf-8", "replace").decode()
+    return PLACEHOLDER.sub(lambda found: "\0" * len(found[0]), text)
 
 
 def _leads_to(path: str, told: _Told) -> bool:
@@ -88,11 +90,11 @@ def _told(interaction: Interaction) -> Iterator[_Told]:
     call, reply, failure = interaction.call, interaction.reply, interaction.failure
     plain = [call.url, unquote(call.url), unquote_plus(call.url)]
     plain += [value for _, value in (*call.headers, *reply.headers)]
-    plain += [failure.message] if failure else []
     yield from (_Told((), text) for text in plain)
     for body in (call.body, reply.body):
         yield from _in_body(body)
     if failure:
+        yield _Told((), failure.message)
         yield from _in_data(failure.fields)
 
 

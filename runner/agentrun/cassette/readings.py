@@ -35,7 +35,7 @@ def texts_of(body: bytes) -> Iterator[str | bytes]:
             others.append(event)
             continue
         yield from data_texts(data)
-        kind = data.get("type") if isinstance(data, dict) else None
+        kind = _marks(data, ("type",)) if isinstance(data, dict) else ()
         for way, text in _ways(data):
             joined.setdefault((kind, way), []).append(text)
     yield from ("".join(texts) for texts in joined.values())
@@ -98,5 +98,10 @@ def _ways(data: Any) -> Iterator[tuple[tuple[Any, ...], str]]:
             case list():
                 waiting += [(way, item) for item in reversed(data)]
             case dict():
-                marks = tuple((mark, repr(data[mark])) for mark in _WHICH if data.get(mark))
+                marks = _marks(data, _WHICH)
                 waiting += [((*way, marks, key), item) for key, item in reversed(data.items())]
+
+
+def _marks(data: dict[str, Any], names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    found = ((name, data.get(name)) for name in names)
+    return tuple((name, repr(value)) for name, value in found if value and isinstance(value, str | int | float))

@@ -1,0 +1,131 @@
+"""The values that `replay.redact` points at."""
+
+import json
+from typing import Any
+
+import pytest
+
+from agentrun.cassette.scrub import leftover, scrubbed, values_in
+from agentrun.cassette.tape import Failure, Interaction
+from agentrun.core.package import Redaction
+from agentrun.redact import Redactor
+from agentrun.wire import HttpCall, HttpReply
+
+MAIL = "[a-z]+@[a-z.]+[a-z]"
+JSON = (("content-type", "application/json"),)
+
+
+def call(body: Any, url: str = "https://shop.example/v1", reply: Any = None) -> Interaction:
+    return Interaction(HttpCall("POST", url, JSON, _bytes(body)), HttpReply(200, JSON, _bytes(reply)))
+
+
+def _bytes(body: Any) -> bytes:
+    return body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+
+
+def found(interaction: Interaction, path: str | None = None, pattern: str | None = None) -> list[str]:
+    values = values_in([interaction], [Redaction("it", path, pattern)])
+    assert {name for name, _ in values} <= {"it"}
+    return [value.reveal() for _, value in values]
+
+
+ORDER = {
+    "user": {"mail": "ann@shop.example", "id": 70012, "tags": ["first", "second"], "is_new": True, "note": None},
+    "items": [{"price": 12.50, "name": "lamp"}, {"price": 3, "name": "rug of ann@home.example"}],
+    "body": {"mail": "in-body"},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("user.mail", ["ann@shop.example"]),
+        ("body.user.mail", ["ann@shop.example"]),
+        ("body.mail", ["in-body"]),
+        ("user.id", ["70012"]),
+        ("items.*.name", ["lamp", "rug of ann@home.example"]),
+        ("items.1.name", ["rug of ann@home.example"]),
+        ("items.*.price", ["12.5"]),
+        ("user.tags", ["first", "second"]),
+        ("user.*", ["ann@shop.example", "70012", "first", "second"]),
+        ("*.mail", ["ann@shop.example", "in-body"]),
+        ("user.is_new", []),
+        ("user.note", []),
+        ("mail", []),
+        ("user.mail.x", []),
+        ("items.2.name", []),
+    ],
+)
+def test_paths(path: str, values: list[str]) -> None:
+    assert found(call(ORDER), path) == values
+    assert found(call(None, reply=ORDER), path) == values
+    assert found(call(None, reply=json.dumps(ORDER, indent=2).encode()), path) == values
+
+
+def test_numbers_as_they_are_spelled() -> None:
+    assert found(call(b'{"a": 12.50, "b": 1e3, "c": -100}'), "*") == ["12.50", "12.5", "1e3", "1000.0", "-100"]
+
+
+def test_path_and_pattern() -> None:
+    assert found(call(ORDER), "items.*.name", MAIL) == ["ann@home.example"]
+    assert found(call(ORDER), "user.mail", "^[a-z]+") == ["ann"]
+
+
+def test_pattern_in_every_text() -> None:
+    everywhere = Interaction(
+        HttpCall("GET", "https://x.example/a%40url.example?m=bob+cat%40query.example", (("x", "b@head.example"),), b""),
+        HttpReply(200, (("y", "c@answer.example"),), b"plain d@text.example\n\xff"),
+        failure=Failure("x", "e@failure.example", {"deep": ["f@fields.example"], "g@key.example": 1}),
+    )
+    values = found(everywhere, None, MAIL)
+    names = ["a@url.example", "cat@query.example", "b@head.example", "c@answer.example", "d@text.example"]
+    assert values == [*names, "e@failure.example", "g@key.example", "f@fields.example"]
+    assert found(call({"k@key.example": {"l": "m@leaf.example"}}), None, MAIL) == ["k@key.example", "m@leaf.example"]
+    assert found(call({"n": [4111111111111111, "no"]}), None, "[0-9]{16}") == ["4111111111111111"]
+
+
+def test_texts_that_are_json() -> None:
+    """Arguments and results: a path may lead through them or begin there, and a pattern does not take their signs."""
+    arguments = json.dumps({"to": {"mail": "ann@shop.example"}, "n": 70012})
+    asked = call({"calls": [{"function": {"arguments": arguments}}]})
+    assert found(asked, "to.mail") == ["ann@shop.example"]
+    assert found(asked, "calls.*.function.arguments.to.mail") == ["ann@shop.example"]
+    assert found(asked, "n") == ["70012"]
+    assert found(asked, "calls.*.function.arguments") == [arguments]
+    assert found(asked, None, "[^ ]+@[^ ]+") == ["ann@shop.example"]
+    assert found(call(None, reply=arguments.encode()), "to.mail") == ["ann@shop.example"]
+
+
+def test_what_is_ignored() -> None:
+    asked = call({"a": "xy", "b": "xyz"})
+    assert found(asked, "*") == ["xyz"]
+    assert found(asked, None, "x?") == []
+    assert found(asked, None, None) == []
+    assert values_in([asked], []) == []
+
+
+def test_order_and_doubles() -> None:
+    rules = [Redaction("one", "a", None), Redaction("two", None, "\\bx[a-z]+")]
+    values = values_in([call({"a": "xyz"}), call({"a": "xyz", "b": "xab"})], rules)
+    assert [(name, value.reveal()) for name, value in values] == [("one", "xyz"), ("two", "xyz"), ("two", "xab")]
+    assert "xyz" not in repr(values)
+
+
+def test_placeholders_are_no_values() -> None:
+    asked = call({"a": "[redacted:other]", "b": "say [redacted:other]!"})
+    assert found(asked, "a") == []
+    assert found(asked, None, "[a-z]+") == ["https", "shop", "example", "application", "json", "say"]
+    assert found(asked, None, "say.*") == ["say [redacted:other]!"]
+
+
+def test_found_once_replaced_everywhere() -> None:
+    told = call({"city": "Ulm", "mail": "ann@shop.example"}, url="tool://save")
+    other = call({"text": "Ann of Ulm, ann@shop.example"}, reply=b'data: {"d":"U"}\n\ndata: {"d":"lm!"}\n\n')
+    rules = [Redaction("city", "city", None), Redaction("mail", None, MAIL)]
+    redactor = Redactor([]).with_values(values_in([told, other], rules), shortest=3)
+    clean = [scrubbed(one, redactor) for one in (told, other)]
+    assert json.loads(clean[0].call.body) == {"city": "[redacted:city]", "mail": "[redacted:mail]"}
+    assert json.loads(clean[1].call.body) == {"text": "Ann of [redacted:city], [redacted:mail]"}
+    assert clean[1].reply.body == b'data: {"d":"[redacted:city]"}\n\ndata: {"d":"!"}\n\n'
+    assert leftover(clean, redactor) is None
+    assert values_in(clean, rules) == [], "what is redacted has no values"

@@ -1,0 +1,99 @@
+"""Random recordings full of what looks like values: nothing is left, and what was JSON still is."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from agentrun.cassette.edits import Body, Edit, edited
+from agentrun.cassette.scrub import leftover, scrubbed
+from agentrun.cassette.tape import Failure, Interaction
+from agentrun.redact import Redactor
+from agentrun.secret import Secret
+from agentrun.wire import HttpCall, HttpReply
+
+LETTERS = 'ab"\\n1'
+TEXTS = st.text(LETTERS, max_size=9)
+KEYS = st.sampled_from(["text", "type", "index", "a", "ab", "thought"])
+DATA: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(TEXTS, st.integers(0, 200), st.sampled_from([True, None, 1.1, 11111])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=8,
+)
+SECRETS = st.lists(
+    st.tuples(st.sampled_from(["A", "B"]), st.text(LETTERS, min_size=3, max_size=5).map(Secret)), min_size=1, max_size=3
+)
+
+
+def _json(data: Any, *, ascii_only: bool, spaced: bool) -> bytes:
+    return json.dumps(data, ensure_ascii=ascii_only, indent=2 if spaced else None).encode()
+
+
+DOCUMENTS = st.builds(_json, DATA, ascii_only=st.booleans(), spaced=st.just(value=False))
+BODIES = st.one_of(
+    st.builds(_json, DATA, ascii_only=st.booleans(), spaced=st.booleans()),
+    st.lists(DOCUMENTS, max_size=5).map(lambda all_: b"".join(b"data: " + one + b"\n\n" for one in all_)),
+    st.lists(DOCUMENTS, max_size=5).map(b"\n".join),
+    TEXTS.map(str.encode),
+    st.binary(max_size=20),
+)
+
+
+KINDS = (("delta", "aa"), ("start", "x1"), ("delta", "1"), ("delta", "c"))
+APART = b"".join(b'data: {"type":"t_%s","text":"%s"}\n\n' % (kind.encode(), text.encode()) for kind, text in KINDS)
+"""What is taken out, x11, brings together what was apart."""
+
+
+def interaction(url: str, body: bytes, reply: bytes) -> Interaction:
+    return Interaction(
+        HttpCall("POST", url, (("x", url),), body),
+        HttpReply(200, (), reply),
+        chunks=(1,) * len(reply),
+        failure=Failure("x", url, {"y": [url]}),
+    )
+
+
+@given(SECRETS, TEXTS, BODIES, BODIES)
+@example([("A", Secret("aac")), ("B", Secret("x11"))], "", b"", APART)
+def test_nothing_is_left(values: list[tuple[str, Secret]], url: str, body: bytes, reply: bytes) -> None:
+    redactor = Redactor(values, shortest=3)
+    planted = interaction(url, body, reply)
+    clean = scrubbed(planted, redactor)
+    assert leftover([clean], redactor) is None
+    assert scrubbed(clean, redactor) == clean
+    assert sum(clean.chunks) == len(clean.reply.body)
+    for was, now in ((body, clean.call.body), (reply, clean.reply.body)):
+        if _is_json(was):
+            assert _is_json(now)
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        return isinstance(json.loads(body), dict | list | str)
+    except ValueError:
+        return False
+
+
+@given(st.binary(max_size=30), st.data())
+def test_borders_of_pieces(data: bytes, draw: st.DataObject) -> None:
+    cuts = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=6)))
+    places = [0, *cuts, len(data)]
+    chunks = tuple(end - start for start, end in pairwise(places) if end > start)
+    spots = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=6, unique=True)))
+    edits = [Edit(start, end, b"N" * (end % 4)) for start, end in zip(spots[::2], spots[1::2], strict=False)]
+    found = edited(Body(data, chunks), edits)
+    assert sum(found.chunks) == len(found.data)
+    assert 0 not in found.chunks
+    assert found.data == edited(Body(data), edits).data
+    if not edits:
+        assert found == Body(data, chunks)
+
+
+def test_planted_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin: without a second look something is left."""
+    monkeypatch.setattr("agentrun.cassette.hide._ROUNDS", 1)
+    with pytest.raises(AssertionError):
+        test_nothing_is_left()
