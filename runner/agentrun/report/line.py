@@ -65,6 +65,7 @@ def paragraph(text: str, tone: Tone = "plain", indent: int = 0) -> tuple[Line, .
 
 def gist(text: str) -> str:
     """The first line that says something, and the size of the whole when that is not all."""
+    size = f"{magnitude(len(text.encode('utf-8', 'replace')))}B"
     text = text.strip()
     if not text:
         return "nothing"
@@ -72,7 +73,6 @@ def gist(text: str) -> str:
     if first == text and len(first) <= SHORT:
         return visible(first)
     lines = text.count("\n") + 1
-    size = f"{magnitude(len(text.encode('utf-8', 'replace')))}B"
     return f"{short(first)} ({plural(lines, 'line')}, {size})" if lines > 1 else f"{short(first)} ({size})"
 
 

@@ -1,0 +1,164 @@
+"""Lines in pipes and files, and streams that break."""
+
+import io
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.report.region import _cells, fitted, last_rows
+from agentrun.report.screen import PlainScreen
+from agentrun.report.story import Line, Tone
+
+LINES = [Line("turn 1"), Line("→ search", "dim", 1), Line("good", "good"), Line("hm", "warn"), Line("no", "bad", 2)]
+
+
+def test_lines() -> None:
+    stream = io.StringIO()
+    screen = PlainScreen(stream)
+    for line in LINES:
+        screen.line(line)
+        screen.delta("m1.1", "text")
+        screen.status("asking")
+    screen.close()
+    assert stream.getvalue() == "turn 1\n  → search\ngood\nhm\n    no\n"
+
+
+def test_colors() -> None:
+    stream = io.StringIO()
+    screen = PlainScreen(stream, color=True)
+    for line in LINES:
+        screen.line(line)
+    assert stream.getvalue() == (
+        "turn 1\n  \x1b[2m→ search\x1b[0m\n\x1b[32mgood\x1b[0m\n\x1b[33mhm\x1b[0m\n    \x1b[31mno\x1b[0m\n"
+    )
+
+
+def test_aside() -> None:
+    stream = io.StringIO()
+    screen = PlainScreen(stream)
+    with suppress(RuntimeError), screen.aside():
+        screen.line(Line("one"))
+        assert stream.getvalue() == ""
+        raise RuntimeError
+    screen.line(Line("two"))
+    with screen.aside():
+        screen.line(Line("three"))
+        screen.close()
+        assert stream.getvalue() == "one\ntwo\nthree\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_encodings(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "story"
+    with path.open("w", encoding=encoding) as stream:
+        stream.write("before\n")
+        PlainScreen(stream).line(Line("→ é 漢"))
+        stream.write("after\n")
+    assert path.read_bytes() == b"before\n" + "→ é 漢".encode(encoding, "backslashreplace") + b"\nafter\n"
+
+
+def test_stream_without_a_file() -> None:
+    data = io.BytesIO()
+    stream = io.TextIOWrapper(data, encoding="ascii")
+    PlainScreen(stream).line(Line("→"))
+    assert data.getvalue() == b"\\u2192\n"
+
+
+# --- streams that break ------------------------------------------------------------------------------------
+
+
+def test_closed_stream() -> None:
+    stream = io.StringIO()
+    screen = PlainScreen(stream)
+    stream.close()
+    screen.line(Line("one"))
+    screen.close()
+
+
+def test_nobody_reads() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w", encoding="utf-8") as stream:
+        screen = PlainScreen(stream)
+        screen.line(Line("one"))
+        assert os.read(reader, 100) == b"one\n"
+        os.close(reader)
+        screen.line(Line("two"))
+        screen.line(Line("three"))  # and closing the stream has nothing left to write
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
+def test_full_disk() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as stream:
+        screen = PlainScreen(stream)
+        screen.line(Line("one"))
+        screen.line(Line("two"))
+
+
+SCRIPT = """
+import sys
+from agentrun.report.screen import screen_for
+from agentrun.report.story import Line
+screen = screen_for(sys.stderr, live=True)
+sys.stdin.read()
+for place in range(100_000):
+    screen.line(Line("x" * 80))
+screen.close()
+sys.stdout.write("answer")
+sys.exit(5)
+"""
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_exit_code(closed: bool) -> None:
+    """A reader of the story that leaves changes neither the answer nor the exit code, not even at the very end."""
+    without = ["sh", "-c", 'exec "$@" 2>&-', "sh"] if closed else []
+    command = [*without, sys.executable, "-c", SCRIPT]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stderr.close()
+    process.stdin.close()
+    assert process.stdout.read() == b"answer"
+    process.stdout.close()
+    assert process.wait(60) == 5
+
+
+# --- rows --------------------------------------------------------------------------------------------------
+
+ANY_TEXT = st.text(alphabet="ab \n\r\t\x1b\u0301漢😀é…\u202e", max_size=200)
+
+
+@given(ANY_TEXT, st.integers(2, 30), st.integers(0, 5))
+def test_last_rows(text: str, width: int, most: int) -> None:
+    rows = last_rows(text, width, most)
+    assert len(rows) <= most
+    assert all(row.isprintable() and sum(map(_cells, row)) <= width for row in rows)
+    if most and text.strip("\n").isalpha() and "\n" not in text.strip("\n"):
+        assert text.strip("\n").endswith("".join(rows))
+
+
+@given(ANY_TEXT, st.integers(2, 30))
+def test_fitted(text: str, width: int) -> None:
+    row = fitted(text, width)
+    assert row.isprintable()
+    assert sum(map(_cells, row)) <= width
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "row"),
+    [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("漢字", 4, "漢字"), ("漢字漢", 4, "漢…"), ("", 5, "")],
+)
+def test_fitted_examples(text: str, width: int, row: str) -> None:
+    assert fitted(text, width) == row
+
+
+def test_tones() -> None:
+    tones: tuple[Tone, ...] = ("plain", "dim", "good", "warn", "bad")
+    assert {line.tone for line in LINES} == set(tones)
