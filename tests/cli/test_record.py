@@ -1,0 +1,321 @@
+"""Record once, replay for ever: through the real command, against a real server, with tools that leave a trace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from agentrun.cassette.file import load
+from agentrun.journal.canonical import canonical
+from agentrun.journal.file import read_file
+
+from .agent import SCRIPT
+from .project import KEY, STORY, Project
+
+BOTH = ["look 1042", "refund 1042 20"]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def told(path: Path) -> str:
+    return canonical(read_file(path))
+
+
+def test_record_then_replay(shop: Project) -> None:
+    recorded = shop.record("--journal", "live.jsonl")
+    assert (recorded.code, recorded.out) == (0, "Done.\n")
+    assert recorded.err.splitlines()[0].startswith(
+        "record: cassettes/shop/default.yaml (case default; requests go to openai"
+    )
+    assert shop.traces() == BOTH
+    replayed = shop.run("--journal", "replay.jsonl")
+    assert (replayed.code, replayed.out) == (0, "Done.\n")
+    assert replayed.err.splitlines()[0] == "replay: cassettes/shop/default.yaml (case default; nothing is sent)"
+    assert shop.traces() == BOTH, "nothing was executed again"
+    assert told(shop.root / "live.jsonl") == told(shop.root / "replay.jsonl")
+    assert yaml.safe_load((shop.root / "shop.cases.yaml").read_text())["cases"] == [{"name": "default"}]
+
+
+def test_what_is_on_the_tape(shop: Project) -> None:
+    shop.record()
+    tape = load(shop.cassette)
+    assert [each.call.url for each in tape.interactions] == [
+        "https://api.openai.com/v1/chat/completions",
+        "tool://look",
+        "https://api.openai.com/v1/chat/completions",
+        "https://api.openai.com/v1/chat/completions",
+        "approval://refund",
+        "tool://refund",
+        "https://api.openai.com/v1/chat/completions",
+    ]
+    assert [each.reply.status for each in tape.interactions] == [200, 200, 429, 200, 200, 200, 200]
+    starts = [each.start for each in tape.interactions]
+    assert starts == sorted(starts, key=lambda start: start or 0)
+    assert len(tape.interactions[0].chunks) > 3
+    about = tape.metadata
+    assert (about["spec"], about["case"], about["params"]) == ("shop.yaml", "default", {"order": "1042"})
+    assert about["where"] == [
+        "https://api.openai.com/v1, sent to 127.0.0.1 by OPENAI_BASE_URL (a scripted provider: no model was asked)"
+    ]
+    assert set(about["sections"]) >= {"instructions", "tools", "policy"}
+    assert KEY not in shop.cassette.read_text()
+
+
+def test_a_new_case_needs_a_name(shop: Project) -> None:
+    with shop.provider() as (server, environment):
+        refused = shop.run("Is 1042 late?", "--mode", "record", "--approve", "all", **environment)
+        assert (refused.code, "--case NAME" in refused.err, server.requests) == (2, True, [])
+        named = shop.run("Is 1042 late?", "--case", "late", "--mode", "record", "--approve", "all", **environment)
+    assert named.code == 0, named.err
+    cases = yaml.safe_load((shop.root / "shop.cases.yaml").read_text())["cases"]
+    assert cases == [{"name": "late", "input": "Is 1042 late?"}]
+    assert "case late" in shop.run("Is 1042 late?").err
+
+
+def test_comments_of_the_cases_stay(shop: Project) -> None:
+    before = '# mine\nagentrun: "1"\ncases:\n  - name: first   # keep me\n    input: Hello\n'
+    (shop.root / "shop.cases.yaml").write_text(before)
+    shop.record("--case", "second", "--param", "order=7")
+    after = (shop.root / "shop.cases.yaml").read_text()
+    assert after == before + "  - name: second\n    params:\n      order: '7'\n"
+
+
+def test_cases_that_cannot_be_added_to_are_left_alone(shop: Project) -> None:
+    before = 'agentrun: "1"\ncases: [{name: first, input: Hello}]\n'
+    (shop.root / "shop.cases.yaml").write_text(before)
+    done = shop.record("--case", "second", "--param", "order=7")
+    assert (shop.root / "shop.cases.yaml").read_text() == before
+    assert "add this to shop.cases.yaml" in done.err
+    assert "name: second" in done.err
+
+
+def test_a_changed_prompt_is_explained_and_never_sent(shop: Project) -> None:
+    shop.record()
+    shop.edit("prompt.md", "Be brief.", "Be kind.")
+    with shop.provider() as (server, environment):
+        done = shop.run(**environment)
+        assert server.requests == []
+    assert (done.code, done.out) == (3, "")
+    assert done.err.count("cassette.miss") == 1, "one error, told once"
+    for words in ("turn 1", "prompt.md line 2", "Be brief.", "Be kind.", "the template changed", "--record all"):
+        assert words in done.err
+    (last,) = [line for line in shop.run("--json").lines() if "outcome" in line]
+    fields = last["outcome"]["fault"]["fields"]
+    assert (fields["turn"], fields["nearest"], last["outcome"]["exit"]) == (1, 1, 3)
+    assert fields["differences"][0]["kind"] == "instructions"
+
+
+def test_a_changed_param_is_named(shop: Project) -> None:
+    shop.record()
+    shop.edit("shop.yaml", 'default: "1042"', 'default: "7001"')
+    done = shop.run("--case", "default")
+    assert "params.order changed" in done.err, done.err
+
+
+def test_from_n_keeps_what_comes_before(shop: Project) -> None:
+    shop.record()
+    before = load(shop.cassette)
+    shop.edit("desk.py", 'return "paid"', 'return "paid twice"')
+    with shop.provider(STORY.replace("Done.", "All done.")) as (server, environment):
+        done = shop.run("--record", "from:6", "--approve", "all", **environment)
+        assert [seen.turn for seen in server.requests] == [3], "only the last turn is asked again"
+    assert (done.code, done.out) == (0, "All done.\n"), done.err
+    after = load(shop.cassette)
+    assert [replace(each, line=0) for each in after.interactions[:5]] == [
+        replace(each, line=0) for each in before.interactions[:5]
+    ]
+    assert after.interactions[5].reply.body == b"paid twice"
+    assert after.metadata["recorded_at"] == before.metadata["recorded_at"]
+    (line,) = after.metadata["history"]
+    assert (line["kept"], line["recorded"]) == (5, 2)
+    assert shop.run().out == "All done.\n"
+
+
+def test_new_records_only_what_is_not_there(shop: Project) -> None:
+    shop.record()
+    shop.edit("desk.py", 'return "paid"', 'return "paid twice"')
+    with shop.provider() as (server, environment):
+        done = shop.run("--record", "new", "--approve", "all", **environment)
+        assert (done.code, server.requests) == (0, []), "the results are on the tape, so nothing differs"
+
+
+@pytest.mark.parametrize("how", ["from:0", "from:", "from:x", "some", "from:99"])
+def test_record_takes_only_what_it_knows(shop: Project, how: str) -> None:
+    shop.record()
+    before = shop.cassette.read_bytes()
+    with shop.provider() as (server, environment):
+        done = shop.run("--record", how, **environment)
+        assert (done.code, server.requests) == (2, [])
+    assert shop.cassette.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--mode", "replay", "--record", "all"),
+        ("--mode", "live", "--record", "new"),
+        ("--live-tools", "--live-model"),
+        ("--live-tools", "--mode", "record"),
+    ],
+)
+def test_options_that_do_not_go_together(shop: Project, args: tuple[str, ...]) -> None:
+    shop.record()
+    assert shop.run(*args).code == 2
+
+
+def test_a_failing_provider_does_not_replace_a_recording(shop: Project) -> None:
+    shop.record()
+    before = shop.cassette.read_bytes()
+    refusal = 'agentrun: "1"\nturns: [{text: x, faults: [{status: 401, times: 9}]}]\n'
+    with shop.provider(refusal) as (_, environment):
+        kept = shop.run("--mode", "record", **environment)
+        assert (kept.code, "not recorded: " in kept.err) == (6, True)
+        assert shop.cassette.read_bytes() == before
+        forced = shop.run("--record", "all", **environment)
+    assert (forced.code, "the run failed" in forced.err) == (6, True)
+    assert shop.run().code == 6
+
+
+def test_only_one_process_records_a_cassette(shop: Project) -> None:
+    slow = STORY.replace("text: I look it up.", "text: I look it up.\n    faults: [{delay: 20s}]")
+    with shop.provider(slow) as (server, environment):
+        first = subprocess.Popen(
+            [SCRIPT, "shop.yaml", "--mode", "record", "--approve", "all"],
+            cwd=shop.root,
+            env={"PATH": os.environ["PATH"], **environment},
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            _until(lambda: bool(server.requests))
+            second = shop.run("--mode", "record", "--approve", "all", **environment)
+            assert (second.code, "another process is recording" in second.err) == (7, True)
+            assert len(server.requests) == 1, "it was refused before it asked anything"
+        finally:
+            first.kill()
+            first.wait()
+        assert not shop.cassette.exists()
+    shop.record()  # the lock of a killed process is free at once
+
+
+def _until(holds: Any) -> None:
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+DIE = """
+import os, signal, sys
+{where}
+from agentrun.cli import main
+sys.argv[:] = {argv!r}
+main()
+"""
+POINTS = {
+    "before the file": "from agentrun.engine import recording as r; r.save = lambda *a: os.kill(os.getpid(), 9)",
+    "before it is on the disk": "os.fsync = lambda fd: os.kill(os.getpid(), signal.SIGKILL)",
+    "before it is the file": "os.replace = lambda *a: os.kill(os.getpid(), signal.SIGKILL)",
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_leaves_the_old_file_whole(shop: Project, point: str) -> None:
+    shop.record()
+    before = shop.cassette.read_bytes()
+    argv = ["agentrun", "shop.yaml", "--record", "all", "--approve", "all"]
+    with shop.provider(STORY.replace("Done.", "Other.")) as (_, environment):
+        died = subprocess.run(
+            [sys.executable, "-c", DIE.format(where=POINTS[point], argv=argv)],
+            cwd=shop.root,
+            env={"PATH": os.environ["PATH"], **environment},
+            capture_output=True,
+            check=False,
+        )
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert shop.cassette.read_bytes() == before
+    assert shop.run().out == "Done.\n"
+    assert shop.record(story=STORY.replace("Done.", "Other.")).out == "Other.\n"
+    assert sorted(path.name for path in shop.cassette.parent.iterdir()) == ["default.yaml"], "nothing is left behind"
+
+
+def test_a_full_disk_leaves_the_old_file_whole(shop: Project) -> None:
+    shop.record()
+    before = shop.cassette.read_bytes()
+    with shop.provider() as (_, environment):
+        command = f"ulimit -f 2; exec {SCRIPT} shop.yaml --record all --approve all"
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            cwd=shop.root,
+            env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **environment},
+            capture_output=True,
+            check=False,
+        )
+    assert (done.returncode, b"storage.failed" in done.stderr) == (7, True), done.stderr
+    assert shop.cassette.read_bytes() == before
+
+
+# --- one axis live -----------------------------------------------------------------------------------------------
+
+
+def test_live_tools(shop: Project) -> None:
+    shop.record()
+    with shop.provider() as (server, environment):
+        done = shop.run("--live-tools", "--approve", "all", **environment)
+        assert server.requests == []
+    assert (done.code, done.out) == (0, "Done.\n"), done.err
+    assert done.err.startswith("replay with live tools: the model from cassettes/shop/default.yaml")
+    assert shop.traces() == BOTH * 2
+    assert shop.run("--live-tools").code == 3, "nobody approves, so the model would be told otherwise: a miss"
+    assert shop.traces() == [*BOTH * 2, "look 1042"], "and what was not approved was not executed"
+
+
+def test_live_model(shop: Project) -> None:
+    shop.record()
+    with shop.provider(STORY.replace("Done.", "Done again.")) as (server, environment):
+        done = shop.run("--live-model", **environment)
+        assert [seen.status for seen in server.requests] == [200, 429, 200, 200]
+    assert (done.code, done.out) == (0, "Done again.\n"), done.err
+    assert shop.traces() == BOTH, "tools came from the tape"
+    other = STORY.replace("amount: 20.0", "amount: 9000.0")
+    with shop.provider(other) as (_, environment):
+        miss = shop.run("--live-model", "--approve", "all", **environment)
+    assert (miss.code, shop.traces()) == (3, BOTH), "a call that the tape does not hold is never executed"
+
+
+# --- determinism and the network ---------------------------------------------------------------------------------
+
+
+def test_a_replay_is_the_same_everywhere(shop: Project) -> None:
+    shop.record()
+    elsewhere = shop.root / "deep" / "er"
+    elsewhere.mkdir(parents=True)
+    journals = set()
+    for n, (zone, language, cwd) in enumerate([("UTC", "C", shop.root), ("Asia/Tokyo", "de_DE.UTF-8", elsewhere)]):
+        journal = shop.root / f"{n}.jsonl"
+        environment = {"PATH": os.environ["PATH"], "TZ": zone, "LANG": language, "PYTHONHASHSEED": str(n)}
+        command = [SCRIPT, str(shop.spec), "--journal", str(journal)]
+        subprocess.run(command, cwd=cwd, env=environment, check=True, capture_output=True)
+        journals.add(journal.read_bytes())
+    assert len(journals) == 1
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs a way to cut the network off")
+def test_a_replay_needs_no_network(shop: Project) -> None:
+    shop.record("--journal", "live.jsonl")
+    command = ["unshare", "-rn", SCRIPT, "shop.yaml", "--journal", "replay.jsonl"]
+    done = subprocess.run(command, cwd=shop.root, env={"PATH": os.environ["PATH"]}, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"Done.\n"), done.stderr
+    assert told(shop.root / "live.jsonl") == told(shop.root / "replay.jsonl")
