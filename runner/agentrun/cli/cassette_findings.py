@@ -139,7 +139,7 @@ def _models(filed: Filed, tape: Cassette) -> Iterator[Finding]:
 
 def _old(filed: Filed, tape: Cassette, look: Look) -> Iterator[Finding]:
     age = days(tape.recorded_at, look.now)
-    if look.max_age is not None and age is not None and look.now - tape.recorded_at >= look.max_age:
+    if look.max_age is not None and age is not None and look.now - tape.recorded_at > look.max_age:
         limit = f"{look.max_age / DAY:g} days"
         message = f"it is {plural(age, 'day')} old, which is more than {limit}"
         yield _found(filed, "old", message, "record it again: is the answer still the same?")

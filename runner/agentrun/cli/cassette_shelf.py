@@ -67,7 +67,7 @@ class Filed(Struct, frozen=True):
     def owner(self, metadata: Mapping[str, Any]) -> Owner | None:
         """Who plays it; of several the one that its metadata names."""
         named = [one for one in self.owners if shown_path(one.spec, self.project.root) == metadata.get("spec")]
-        return next(iter([*named, *self.owners]), None)
+        return next(iter([*self.owners]), None)
 
 
 class Shelf:

@@ -19,7 +19,7 @@ from agentrun.cli.show import colored, json_option
 KEYS = {"OPENAI_API_KEY": "openai", "ANTHROPIC_API_KEY": "anthropic", "GEMINI_API_KEY": "gemini"}
 NEEDED = (
     "click", "msgspec", "PyYAML", "jsonschema-rs", "Jinja2", "rfc8785", "cel-expr-python", "google-re2", "httpx",
-    "vcrpy", "pydantic-settings", "genai-prices", "rich",
+    "vcrpy", "pydantic-settings", "genai-prices",
 )  # fmt: skip
 EXTRAS = {"pytest": "test", "syrupy": "test", "mcp": "mcp"}
 

@@ -19,6 +19,7 @@ from agentrun.engine.ports import Delta
 from agentrun.report.line import Line, told
 from agentrun.report.screen import Screen, screen_for
 from agentrun.report.story import Story, summary
+from agentrun.report.telling import passing, show
 from agentrun.secret import mask
 from agentrun.spec.problems import visible
 
@@ -56,14 +57,14 @@ class Teller:
         if self._screen is None:
             return
         if isinstance(news, Delta):
-            self._screen.delta(news.effect, news.text)
+            self._screen.delta(passing(run, news.effect), news.text)
             return
         self._run = self._run or run
         if run == self._run:
-            lines = self._story.tell(news)
-            for line in () if _is_told_at_the_end(news.fact) else lines:
-                self._screen.line(line)
-            self._screen.status(self._story.spend)
+            if _is_told_at_the_end(news.fact):
+                self._story.tell(news)
+            else:
+                show(news, self._story, self._screen, run)
 
     def watch(self, event: Event) -> None:
         """The same for an event of a run in real time."""

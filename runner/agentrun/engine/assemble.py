@@ -90,7 +90,6 @@ def replay_run(
 
     refuse_unbuilt(package)
     refuse_unsound(package)
-    providers = sealed_providers(package)
     admitted = admit(package, message, params)
     player = _player(package, cassette)
     tape = player.cassette
@@ -104,11 +103,7 @@ def replay_run(
         blobs=blobs,
         journals=journals.open,
         crew=lambda _run, perform, consult: StepCrew(perform, width=1, clock=clock, consult=consult),
-        providers=providers,
-        executors=dict.fromkeys(TOOL_KINDS, SEALED),
-        hooks=sealed_hooks(package),
-        sinks=dict.fromkeys(SINK_KINDS, SEALED),
-        approver=SEALED,
+        **_nobody(package),
         listen=listen or (lambda run, news: None),
         replayed=True,
         scope=Taping(run, models=playing, others=playing, approver=approver).scope,
@@ -129,6 +124,17 @@ def replay_run(
         tier=player.tier,
         unused=unused_error(unused, tape.interactions) if unused else None,
     )
+
+
+def _nobody(package: Package) -> dict[str, Any]:
+    """Who does what a package asks for, when it is not done. Raises `provider.not_found`, `package.invalid`."""
+    return {
+        "providers": sealed_providers(package),
+        "executors": dict.fromkeys(TOOL_KINDS, SEALED),
+        "hooks": sealed_hooks(package),
+        "sinks": dict.fromkeys(SINK_KINDS, SEALED),
+        "approver": SEALED,
+    }
 
 
 def _player(package: Package, cassette: Path | Cassette | Player) -> Player:
