@@ -160,6 +160,7 @@ def test_long_values() -> None:
     known = Redactor([("ONE", Secret(one)), ("TWO", Secret(two + "y" * 5000))])
     assert known.text(f"{two} {one}") == f"{two} [redacted:ONE]"
     assert known.text(two + "y" * 5001) == "[redacted:TWO]y"
+    assert redactor("x" * 30, "x" * 30 + "yz").text("x" * 30 + "yz") == HERE
 
 
 class TestData:
@@ -302,6 +303,7 @@ class TestPassing:
         assert passing.feed("ond sec") == "second "
         assert passing.feed("ret-") == ""
         assert passing.feed("value!") == f"{HERE}!"
+        assert passing.feed("secret-value") == HERE
         assert passing.feed("se") == ""
         assert passing.end() == "se"
         assert passing.end() == ""

@@ -7,10 +7,12 @@ anything around it, in hex, and as Python writes it into errors.
 from __future__ import annotations
 
 import json
-import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterator
+from typing import Any
 from urllib.parse import quote_from_bytes
+
+import re2
 
 SHORTEST = 8
 """A value that is shorter is no secret, and hiding it would make holes in every text. The same goes for base64."""
@@ -20,8 +22,9 @@ _SAFE = ("", "/", "!*'()", "!$&'()*+,;=", "!$&'()*+,;=:@/?")
 _GO = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 """Some encoders of JSON escape what means something to HTML."""
 
-_escape = re.compile(r"\\(?:u[0-9a-f]{4}|.)", re.DOTALL)
-_percent = re.compile(r"%[0-9A-F]{2}")
+_compile: Callable[[str], Any] = re2.compile  # google-re2 ships no type information
+_escape = _compile(r"(?s)\\(?:u[0-9a-f]{4}|.)")
+_percent = _compile(r"%[0-9A-F]{2}")
 
 
 def forms(value: str) -> Iterator[str]:
@@ -47,8 +50,9 @@ def _escaped(value: str) -> set[str]:
     return once | {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in once for ascii_only in (True, False)}
 
 
-def _both_cases(quoted: str) -> tuple[str, str]:
-    return quoted, _percent.sub(lambda found: found[0].lower(), quoted)
+def _both_cases(quoted: str) -> Iterator[str]:
+    yield quoted
+    yield _percent.sub(lambda found: found[0].lower(), quoted)
 
 
 def _base64(raw: bytes, encode: Callable[[bytes], bytes]) -> Iterator[str]:

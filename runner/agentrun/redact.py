@@ -13,7 +13,6 @@ Rule 7  No value is in a repr or in an error.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -29,16 +28,30 @@ _ANCHOR = 24
 _MEMORY = 1 << 28  # allowed, not taken: a few thousand values need a tenth of it
 _OPEN = b"[redacted:"
 
-PLACEHOLDER = re.compile(r"\[redacted:[^\[\]]*\]")
-"""Any placeholder, ours or not."""
-
 _NEAR = 256
 """How far around a number it is looked whether it is JSON."""
-_number = re.compile(rb"-?[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?")
-_space = rb"(?:[ \t\r\n]|\\++[nrt])*+"
-_before_value = re.compile(rb"[:\[,]" + _space + rb"\Z")
-_after_value = re.compile(_space + rb"[,\]}]")
-_to_the_end = re.compile(_space + rb"\\*+\Z")
+
+
+def _compiled(pattern: bytes) -> Any:
+    options = re2.Options()
+    options.log_errors = False  # it would write the pattern to standard error
+    options.encoding = re2.Options.Encoding.LATIN1  # any bytes
+    options.never_capture = True
+    options.max_mem = _MEMORY
+    return re2.compile(pattern, options)  # type: ignore[no-untyped-call]  # RE2 has no types
+
+
+def _any_of(texts: Iterable[bytes]) -> Any:
+    # Sorted, RE2 makes one tree of them, with a third of the states.
+    return _compiled(b"|".join(map(re2.escape, sorted(texts))))
+
+
+_space = rb"(?:[ \t\r\n]|\\+[nrt])*"
+_any_placeholder = _compiled(rb"\[redacted:[^\[\]]*\]")
+_number = _compiled(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_before_value = _compiled(rb"[:\[,]" + _space + rb"\z")
+_after_value = _compiled(_space + rb"[,\]}]")
+_to_the_end = _compiled(_space + rb"\\*\z")
 
 
 def placeholder(name: str) -> str:
@@ -62,17 +75,16 @@ class _Finder:
         for form in sorted(self._names, key=len, reverse=True):
             self._by_anchor.setdefault(form[:_ANCHOR], []).append(form)
         self._lengths = sorted(set(map(len, self._by_anchor)), reverse=True)
-        self._begins = _compiled(self._by_anchor)
+        self._begins = _any_of(self._by_anchor)
         has_numbers = any(map(_number.fullmatch, self._names))
         self.context = _NEAR if has_numbers else 1
         """How many characters before a place may count for what is found there."""
-        self._made = re.compile("|".join(map(re.escape, self.placeholders)).encode())
+        self._made = _any_of(map(_bytes, self.placeholders))
 
     @cached_property
     def tokens(self) -> list[str]:
         """All that a text may be the beginning of, sorted."""
-        forms = [form.decode("utf-8", "surrogatepass") for form in self._names]
-        return sorted({*forms, *self.placeholders, *(form.decode() + "0" for form in self._guarded)})
+        return sorted({*map(_text, self._names), *self.placeholders})
 
     @cached_property
     def longest(self) -> int:
@@ -122,17 +134,6 @@ def _quote(data: bytes, start: int, end: int) -> bytes:
     return b"\\" * (len(outside) - len(outside.rstrip(b"\\"))) + b'"'
 
 
-def _compiled(anchors: Iterable[bytes]) -> Any:
-    options = re2.Options()
-    options.log_errors = False  # it would write the pattern to standard error
-    options.encoding = re2.Options.Encoding.LATIN1
-    options.never_capture = True
-    options.max_mem = _MEMORY
-    # Sorted, RE2 makes one tree of them, with a third of the states.
-    escaped = b"|".join(re2.escape(anchor) for anchor in sorted(anchors))  # type: ignore[no-untyped-call]
-    return re2.compile(escaped, options)  # type: ignore[no-untyped-call]  # RE2 has no types
-
-
 class Redactor:
     """Knows values by name."""
 
@@ -141,7 +142,7 @@ class Redactor:
         self._values = [
             (name, Secret(part))
             for name, value in values
-            for part in PLACEHOLDER.split(value.reveal())
+            for part in map(_text, _any_placeholder.split(_bytes(value.reveal())))
             if part and len(part) >= shortest
         ]
 
@@ -165,7 +166,7 @@ class Redactor:
         """A text without the values. Itself, if there are none in it."""
         data = _bytes(text)
         clean = self.raw(data)
-        return text if clean is data else clean.decode("utf-8", "surrogatepass")
+        return text if clean is data else _text(clean)
 
     def found(self, text: str) -> str | None:
         """The name of the first value in a text."""
@@ -178,8 +179,8 @@ class Redactor:
             return spans
         data, at, chars, moved = _bytes(text), 0, 0, []
         for start, end, name in spans:
-            first = chars + len(data[at:start].decode("utf-8", "surrogatepass"))
-            chars = first + len(data[start:end].decode("utf-8", "surrogatepass"))
+            first = chars + len(_text(data[at:start]))
+            chars = first + len(_text(data[start:end]))
             at = end
             moved.append((first, chars, name))
         return moved
@@ -298,8 +299,12 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
 def _chars(data: bytes, end: int) -> int:
-    return len(data[:end].decode("utf-8", "surrogatepass"))
+    return len(_text(data[:end]))
 
 
 def _is(one: object, other: object) -> bool:

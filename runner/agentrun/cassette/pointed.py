@@ -11,6 +11,7 @@ Rule 3  A number is the text that spells it. A placeholder is no value.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -20,8 +21,9 @@ from agentrun.cassette.bodies import GROUPINGS, contents, is_document
 from agentrun.cassette.tape import Interaction
 from agentrun.core.package import Redaction
 from agentrun.core.policy import compiled_mask
-from agentrun.redact import PLACEHOLDER
 from agentrun.secret import Secret
+
+_placeholder = re.compile(r"\[redacted:[^\[\]]*\]")
 
 SHORTEST = 3
 """Characters of a value: replacing a shorter one would make holes in every text."""
@@ -67,13 +69,13 @@ def _values(told: _Told, redactions: Sequence[Redaction]) -> Iterator[tuple[str,
         if redaction.pattern is not None:
             matches = compiled_mask(redaction.pattern).finditer(_searched(told.text))
             texts = [told.text[slice(*match.span())] for match in matches]
-        yield from ((redaction.name, text) for text in texts if len(PLACEHOLDER.sub("", text)) >= SHORTEST)
+        yield from ((redaction.name, text) for text in texts if len(_placeholder.sub("", text)) >= SHORTEST)
 
 
 def _searched(text: str) -> str:
     """A lone surrogate is no UTF-8, which is all that RE2 takes. In a placeholder there is nothing to be found."""
     text = text.encode("utf-8", "replace").decode()
-    return PLACEHOLDER.sub(lambda found: "\0" * len(found[0]), text)
+    return _placeholder.sub(lambda found: "\0" * len(found[0]), text)
 
 
 def _leads_to(path: str, told: _Told) -> bool:
