@@ -66,8 +66,9 @@ class Filed(Struct, frozen=True):
 
     def owner(self, metadata: Mapping[str, Any]) -> Owner | None:
         """Who plays it; of several the one that its metadata names."""
-        named = [one for one in self.owners if shown_path(one.spec, self.project.root) == metadata.get("spec")]
-        return next(iter([*self.owners]), None)
+        root, spec = self.project.root, metadata.get("spec")
+        named = [one for one in self.owners if one.spec.relative_to(root).as_posix() == spec]
+        return next(iter([*named, *self.owners]), None)
 
 
 class Shelf:
