@@ -173,12 +173,13 @@ def _converse(connection: socket.socket) -> None:
             while (line := lines.readline()) != b"\r\n":
                 name, _, value = line.partition(b":")
                 length = int(value) if name.lower() == b"content-length" else length
-            body = json.dumps(_reply(json.loads(lines.read(length))["messages"])).encode()
+            body = json.dumps(reply_to(json.loads(lines.read(length))["messages"])).encode()
             fields = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
             connection.sendall(fields.encode() + body)
 
 
-def _reply(messages: list[dict[str, Any]]) -> dict[str, Any]:
+def reply_to(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the model answers: the next page, until all were asked for."""
     steps = next(int(each["content"]) for each in messages if each["role"] == "user")
     step = 1 + sum(each["role"] == "assistant" for each in messages)
     message: dict[str, Any] = {"role": "assistant", "content": "All seen.", "refusal": None}

@@ -122,8 +122,8 @@ def validate(spec: Path) -> list[str]:
 
 @command(limit=45)
 def replay(_spec: Path) -> list[str]:
-    """agentrun specs/triage.yaml, replayed."""
-    return [AGENTRUN, "--mode", "replay", "specs/triage.yaml"]
+    """agentrun specs/support.yaml, replayed."""
+    return [AGENTRUN, "--mode", "replay", "specs/support.yaml"]
 
 
 @inside(limit=20)
@@ -184,6 +184,46 @@ def live_growth(spec: Path) -> float:
     from live_run import growth
 
     return growth(spec.parent)
+
+
+@figure(limit=250, unit="us")
+def replay_short(spec: Path) -> float:
+    """replay, 5 steps: CPU per step."""
+    from replay_run import SHORT, per_step
+
+    return per_step(spec.parent, SHORT)
+
+
+@figure(limit=250, unit="us")
+def replay_long(spec: Path) -> float:
+    """replay, 200 steps: CPU per step."""
+    from replay_run import LONG, per_step
+
+    return per_step(spec.parent, LONG)
+
+
+@figure(limit=1.25, unit="x")
+def replay_growth(spec: Path) -> float:
+    """replay, growth per step, 5 to 200 steps."""
+    from replay_run import growth
+
+    return growth(spec.parent)
+
+
+@figure(limit=0.2, unit="x")
+def replay_to_vcrpy(spec: Path) -> float:
+    """replay, 5 steps: CPU to httpx under vcrpy."""
+    from replay_run import SHORT, to_vcrpy
+
+    return to_vcrpy(spec.parent, SHORT)
+
+
+@figure(limit=1.3, unit="x")
+def load_cassette(spec: Path) -> float:
+    """cassette: loading to CSafeLoader + json."""
+    from replay_run import loading
+
+    return loading(spec.parent)
 
 
 # --- measuring ----------------------------------------------------------------------------------------------

@@ -1,0 +1,277 @@
+"""The command in real time: what it needs, what it says, how it is stopped, and what reaches which stream."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from ..servers import closed_port
+from .agent import SCRIPT
+from .project import KEY, STORY, Project
+
+SLOW = STORY.replace("text: I look it up.", "text: I look it up.\n    faults: [{delay: 60s}]")
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_without_a_recording_it_goes_live_and_says_why(shop: Project) -> None:
+    with shop.provider() as (server, environment):
+        done = shop.run("--approve", "all", **environment)
+        assert len(server.requests) == 4
+    assert (done.code, done.out) == (0, "Done.\n")
+    assert done.err.splitlines()[0] == (
+        "live: no recorded case has this message, params and profile (requests go to openai, tools run for real)"
+    )
+    assert "(replayed)" not in done.err
+    assert not shop.cassette.exists()
+
+
+def test_in_ci_it_never_goes_live_by_itself(shop: Project) -> None:
+    with shop.provider() as (server, environment):
+        done = shop.run(CI="true", **environment)
+        assert (done.code, server.requests) == (3, [])
+        assert "with CI set nothing goes live" in done.err
+        assert shop.run("--mode", "live", "--approve", "all", CI="true", **environment).code == 0
+
+
+def test_a_missing_key_says_what_to_set_and_what_can_be_replayed(shop: Project) -> None:
+    shop.record()
+    done = shop.run("Something else")
+    assert (done.code, done.out) == (2, "")
+    assert "OPENAI_API_KEY is not set" in done.err
+    assert "export OPENAI_API_KEY" in done.err
+    assert "--case default" in done.err
+
+
+def test_a_missing_server_says_so(shop: Project) -> None:
+    shop.record()
+    shop.edit("shop.yaml", "budgets:", "retry: {attempts: 1}\nbudgets:")
+    address = f"http://127.0.0.1:{closed_port()}/v1"
+    done = shop.run("Something else", OPENAI_API_KEY=KEY, OPENAI_BASE_URL=address)
+    assert (done.code, done.out) == (6, "")
+    assert "provider.transient" in done.err
+    assert "is the server running" in done.err
+    assert "--case default" in done.err
+
+
+@pytest.mark.parametrize(
+    ("approve", "answer"), [("all", "approved"), ("none", "denied"), (None, "unavailable"), ("file", "approved")]
+)
+def test_approvals(shop: Project, approve: str | None, answer: str) -> None:
+    (shop.root / "yes.yaml").write_text("refund: approved\n")
+    given = {"all": ["--approve", "all"], "none": ["--approve", "none"], "file": ["--approve", "yes.yaml"], None: []}
+    with shop.provider() as (_, environment):
+        done = shop.run(*given[approve], "--json", **environment)
+    answers = [line["record"]["fact"]["answer"] for line in done.lines() if "approval_answered" in json.dumps(line)]
+    assert answers == [answer]
+    assert ("refund 1042 20" in shop.traces()) == (answer == "approved")
+
+
+@pytest.mark.parametrize("text", ["refund: perhaps\n", "- refund\n", "refund: [approved]\n", "refund: approved\n x"])
+def test_answers_that_are_none(shop: Project, text: str) -> None:
+    (shop.root / "answers.yaml").write_text(text)
+    done = shop.run("--approve", "answers.yaml")
+    assert (done.code, "answers.yaml:" in done.err) == (2, True)
+    assert shop.run("--approve", "nowhere.yaml").code == 2
+
+
+def test_json_lines(shop: Project) -> None:
+    with shop.provider() as (_, environment):
+        done = shop.run("--json", "--approve", "all", **environment)
+    lines = done.lines()
+    assert done.err == ""
+    assert (lines[0]["start"]["mode"], lines[-1]["outcome"]["answer"]) == ("live", "Done.")
+    facts = [line["record"]["fact"]["type"] for line in lines[1:-1]]
+    assert (facts[0], facts[-1], facts.count("tool_finished")) == ("run_started", "run_stopped", 2)
+
+
+def test_quiet(shop: Project) -> None:
+    with shop.provider() as (_, environment):
+        done = shop.run("-q", "--approve", "all", **environment)
+    assert (done.out, done.err) == ("Done.\n", "")
+    failed = shop.run("-q", "--mode", "replay")
+    assert "cassette.miss" in failed.err
+
+
+def test_prints_of_a_tool_are_part_of_the_story(shop: Project) -> None:
+    shop.edit("desk.py", '    return "paid"', '    print("counting coins")\n    return "paid"')
+    with shop.provider() as (_, environment):
+        done = shop.run("--approve", "all", **environment)
+    assert done.out == "Done.\n"
+    assert "refund printed: counting coins" in done.err
+
+
+def test_the_journal_is_written_as_it_goes(shop: Project) -> None:
+    with shop.provider(SLOW) as (server, environment), started(shop, environment, "--journal", "run.jsonl") as run:
+        until(lambda: bool(server.requests))
+        facts = [json.loads(line)["fact"]["type"] for line in (shop.root / "run.jsonl").read_text().splitlines()]
+        assert facts == ["run_started", "model_asked"]
+        run.kill()
+
+
+def test_a_journal_replaces_only_a_journal(shop: Project) -> None:
+    (shop.root / "notes.txt").write_text("mine\n")
+    with shop.provider() as (server, environment):
+        done = shop.run("--journal", "notes.txt", "--approve", "all", **environment)
+        assert (done.code, server.requests) == (2, [])
+        for _ in range(2):
+            assert shop.run("--journal", "run.jsonl", "--approve", "all", **environment).code == 0
+    assert (shop.root / "notes.txt").read_text() == "mine\n"
+
+
+def test_a_tool_that_hangs_does_not_hold_the_command(shop: Project) -> None:
+    shop.edit("desk.py", '    return "paid"', '    import time\n    time.sleep(600)\n    return "paid"')
+    shop.edit("shop.yaml", 'call: "desk:refund"', 'call: "desk:refund", timeout: 1s')
+    with shop.provider() as (_, environment):
+        done = shop.run("--approve", "all", **environment)
+    assert (done.code, "tool.timeout" in done.err) == (0, True)
+
+
+def test_attachments(shop: Project) -> None:
+    (shop.root / "note.txt").write_text("the lamp is broken")
+    shop.record("--attach", "note.txt")
+    assert "the lamp is broken" in shop.cassette.read_text()
+    assert shop.run("--attach", "note.txt").code == 0
+    (shop.root / "note.txt").write_text("the lamp is fine")
+    assert shop.run("--attach", "note.txt").code == 3
+    assert shop.run("--attach", "nothing.txt").code == 2
+
+
+# --- stopping ----------------------------------------------------------------------------------------------------
+
+
+def until(holds: object) -> None:
+    end = time.monotonic() + 60
+    assert callable(holds)
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@contextmanager
+def started(shop: Project, environment: dict[str, str], *args: str) -> Iterator[subprocess.Popen[bytes]]:
+    run = subprocess.Popen(
+        [SCRIPT, "shop.yaml", "--approve", "all", *args],
+        cwd=shop.root,
+        env={"PATH": os.environ["PATH"], **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        yield run
+    finally:
+        run.kill()
+        run.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("mode", ["live", "record"])
+def test_one_signal_cancels_cleanly(shop: Project, number: signal.Signals, mode: str) -> None:
+    arguments = ("--journal", "run.jsonl", "--mode", mode)
+    with shop.provider(SLOW) as (server, environment), started(shop, environment, *arguments) as run:
+        until(lambda: bool(server.requests))
+        run.send_signal(number)
+        out, err = run.communicate(timeout=60)
+    assert (run.returncode, out) == (130, b"")
+    assert b"cancelling" in err
+    last = json.loads((shop.root / "run.jsonl").read_text().splitlines()[-1])["fact"]
+    assert (last["type"], last["fault"]["code"]) == ("run_stopped", "cancelled")
+    assert not shop.cassette.exists(), "a run that was cancelled is no recording"
+
+
+def test_a_second_signal_ends_it_at_once(shop: Project) -> None:
+    """While a tool that cannot be stopped holds everything up."""
+    shop.edit("desk.py", '    return {"order": order', '    while True:\n        pass\n    return {"order": order')
+    shop.edit("shop.yaml", 'call: "desk:look", effect: read', 'call: "desk:look", effect: read, timeout: 10m')
+    with shop.provider() as (_, environment), started(shop, environment) as run:
+        until(lambda: bool(shop.traces()))
+        for _ in range(2):
+            run.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        assert run.wait(timeout=60) == 130
+
+
+# --- terminals ---------------------------------------------------------------------------------------------------
+
+HOSTILE = "\\u001b]52;c;eA==\\u0007\\u001b[2J\\u009b5m\\u202e"
+CONTROL = re.compile(r"\x1b\]|\x1b\[2J|\x9b|\u202e|\x07")
+
+
+def in_a_terminal(
+    shop: Project, environment: dict[str, str], *args: str, columns: int = 80, term: str = "xterm"
+) -> str:
+    """All that a terminal gets on standard error."""
+    ours, theirs = pty.openpty()
+
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    run = subprocess.Popen(
+        [SCRIPT, "shop.yaml", "--approve", "all", *args],
+        cwd=shop.root,
+        env={"PATH": os.environ["PATH"], "TERM": term, "LANG": "C.UTF-8", **environment},
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    seen = b""
+    with suppress(OSError):  # the other side has closed it
+        while run.poll() is None or select.select([ours], [], [], 0.2)[0]:
+            if select.select([ours], [], [], 0.2)[0]:
+                seen += os.read(ours, 65536)
+    os.close(ours)
+    run.communicate()
+    assert run.returncode == 0, seen
+    return seen.decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize(("columns", "term"), [(80, "xterm"), (20, "xterm"), (80, "dumb")])
+def test_nothing_that_a_model_or_a_tool_says_controls_the_terminal(shop: Project, columns: int, term: str) -> None:
+    shop.edit("desk.py", 'return "paid"', f'print("{HOSTILE}")\n    return "{HOSTILE}paid"')
+    story = STORY.replace("text: I look it up.", f'text: "{HOSTILE}I look it up."')
+    with shop.provider(story) as (_, environment):
+        seen = in_a_terminal(shop, environment, columns=columns, term=term)
+    assert CONTROL.search(seen) is None, repr(seen)
+    assert "refund" in seen
+    assert ("\x1b" in seen) == (term != "dumb")
+
+
+def test_no_color(shop: Project) -> None:
+    shop.record()
+    assert "\x1b[3" in in_a_terminal(shop, {}, "--case", "default")
+    assert "\x1b[3" not in in_a_terminal(shop, {}, "--case", "default", "--no-color")
+    assert "\x1b[3" not in in_a_terminal(shop, {"NO_COLOR": "1"}, "--case", "default")
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_reader_that_leaves(shop: Project, stream: str) -> None:
+    """A closed pipe is no error, and the run goes on to its end."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with shop.provider() as (server, environment):
+        done = subprocess.run(
+            [SCRIPT, "shop.yaml", "--approve", "all", "--journal", "run.jsonl"],
+            cwd=shop.root,
+            env={"PATH": os.environ["PATH"], **environment},
+            check=False,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: writing},  # type: ignore[call-overload]
+        )
+        os.close(writing)
+        assert len(server.requests) == 4
+    assert done.returncode == 0, done.stderr
+    assert '"status":"completed"' in (shop.root / "run.jsonl").read_text()
