@@ -104,6 +104,31 @@ def test_a_spec_of_another_folder_name(desk: Path) -> None:
     assert cassette(desk, "ls", "--json").lines()[0]["state"] == "orphan"
 
 
+def test_of_two_specs_of_one_name_the_recorded_one_counts(desk: Path) -> None:
+    for ending in (".yaml", ".cases.yaml"):
+        (desk / f"specs/again{ending}").write_bytes((desk / f"specs/desk{ending}").read_bytes())
+    for folder in (desk, desk.parent):
+        (line,) = agentrun("cassette", "ls", desk / TAPE, "--json", cwd=folder).lines()
+        assert line["spec"].endswith("specs/desk.yaml")
+
+
+def test_a_project_in_a_project_has_its_own_recordings(desk: Path) -> None:
+    inner = desk / "inner"
+    (desk / "specs").rename(desk / "moved")
+    inner.mkdir()
+    (desk / "moved").rename(inner / "specs")
+    assert cassette(desk, "ls", "--json").lines()[0]["spec"] == "inner/specs/desk.yaml"
+    (inner / "pyproject.toml").write_text("[tool.agentrun]\n")
+    assert cassette(desk, "ls", "--json").lines()[0]["state"] == "orphan"
+
+
+def test_nothing_hides_in_the_folder_of_cassettes(desk: Path) -> None:
+    """Not even what looks like a spec."""
+    (desk / TAPE).write_text('agentrun: "1"\n' + (desk / TAPE).read_text())
+    (desk / "cassettes/loose.yaml").write_text("agentrun: 1\n")
+    assert [line["state"] for line in cassette(desk, "ls", "--json").lines()] == ["damaged", "fresh"]
+
+
 def test_a_spec_that_cannot_be_read_is_said(desk: Path) -> None:
     edit(desk / "specs/desk.yaml", "name: desk\n", "name: [\n")
     (line,) = cassette(desk, "ls", "--json").lines()

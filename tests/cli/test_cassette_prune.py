@@ -183,6 +183,13 @@ def test_a_link(desk: Path) -> None:
     kept(desk, "but it is a link")
 
 
+def test_two_specs_of_one_name(desk: Path) -> None:
+    add_unused(desk / TAPE)
+    for ending in (".yaml", ".cases.yaml"):
+        (desk / f"specs/again{ending}").write_bytes((desk / f"specs/desk{ending}").read_bytes())
+    kept(desk, "but specs/again.yaml and specs/desk.yaml have one name, and each may play it")
+
+
 def test_what_a_rewrite_would_lose(desk: Path) -> None:
     """We write few headers; another recorder's would be gone."""
     add_unused(desk / TAPE)

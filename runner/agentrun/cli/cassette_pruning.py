@@ -20,6 +20,7 @@ from agentrun.cassette.events import read
 from agentrun.cassette.file import dump, load, save
 from agentrun.cassette.match import Key, key_of
 from agentrun.cassette.reader import cassette
+from agentrun.cassette.shown import listed
 from agentrun.cassette.tape import Cassette, Interaction
 from agentrun.cli.cassette_findings import numbers
 from agentrun.cli.cassette_replay import Loaded, Packages, loaded, played
@@ -72,6 +73,9 @@ def _step(found: Loaded, packages: Packages) -> Step | None:
     which = f"{len(came.unused)} of {total}, which its case does not play: {numbers(came.unused)}"
     if filed.path.is_symlink():
         return Step(filed, "keep", f"{which}; but it is a link", tape)
+    if len(filed.owners) > 1:
+        others = listed([one.shown for one in filed.owners])
+        return Step(filed, "keep", f"{which}; but {others} have one name, and each may play it", tape)
     if not _stays_equal(packages, filed, owner, tape, came.unused, came.answer):
         return Step(filed, "keep", f"{which}; but the rest would not stay as it is", tape)
     return Step(filed, "rewrite", f"without {which}", tape, came.unused)
