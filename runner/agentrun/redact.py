@@ -43,7 +43,9 @@ def _compiled(pattern: bytes) -> Any:
 
 def _any_of(texts: Iterable[bytes]) -> Any:
     # Sorted, RE2 makes one tree of them, with a third of the states.
-    return _compiled(b"|".join(map(re2.escape, sorted(texts))))
+    pattern = _compiled(b"|".join(map(re2.escape, sorted(texts))))
+    re2.purge()  # type: ignore[no-untyped-call]  # it keeps patterns, and values would outlive whoever knows them
+    return pattern
 
 
 _space = rb"(?:[ \t\r\n]|\\+[nrt])*"

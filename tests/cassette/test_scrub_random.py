@@ -15,7 +15,7 @@ from agentrun.redact import Redactor
 from agentrun.secret import Secret
 from agentrun.wire import HttpCall, HttpReply
 
-LETTERS = 'ab"\\n1'
+LETTERS = 'ab"\\n1 +%'
 TEXTS = st.text(LETTERS, max_size=9)
 KEYS = st.sampled_from(["text", "type", "index", "a", "ab", "thought"])
 DATA: st.SearchStrategy[Any] = st.recursive(
@@ -25,6 +25,11 @@ DATA: st.SearchStrategy[Any] = st.recursive(
 )
 SECRETS = st.lists(
     st.tuples(st.sampled_from(["A", "B"]), st.text(LETTERS, min_size=3, max_size=5).map(Secret)), min_size=1, max_size=3
+)
+
+
+ADDRESSES = st.lists(st.sampled_from(["a", "b", "1", "%61", "%62", "%31", "%22", "%5c", "+", "%", "%2561"])).map(
+    "".join
 )
 
 
@@ -56,7 +61,7 @@ def interaction(url: str, body: bytes, reply: bytes) -> Interaction:
     )
 
 
-@given(SECRETS, TEXTS, BODIES, BODIES)
+@given(SECRETS, ADDRESSES, BODIES, BODIES)
 @example([("A", Secret("aac")), ("B", Secret("x11"))], "", b"", APART)
 def test_nothing_is_left(values: list[tuple[str, Secret]], url: str, body: bytes, reply: bytes) -> None:
     redactor = Redactor(values, shortest=3)
