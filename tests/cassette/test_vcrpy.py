@@ -24,7 +24,7 @@ from agentrun.cassette.tape import Interaction
 from agentrun.engine.taped import Recording, given
 from agentrun.errors import CassetteError
 from agentrun.net.sender import HttpxSender
-from agentrun.wire import HttpCall
+from agentrun.wire import HttpCall, HttpReply
 
 VCR: Any = vcr  # it has no types
 

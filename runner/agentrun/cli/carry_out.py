@@ -41,6 +41,12 @@ class Errand(Struct, frozen=True, kw_only=True):
     require: Tier
     record: str | None
     settings: tuple[str, ...]
+    session: str | None
+
+    @property
+    def writes_journal_as_it_goes(self) -> bool:
+        """Of a session's run the journal is in the session, and is copied from there."""
+        return self.plan.mode != "replay" and str(self.journal) != "-" and self.session is None
 
     def player(self) -> Player:
         """Plays the recording of the case."""
@@ -68,7 +74,7 @@ def carry_out(errand: Errand, teller: Teller) -> int:
         raise _with_way_out(error, errand.plan) from None
     finally:
         teller.close()
-    if errand.journal is not None and (errand.plan.mode == "replay" or str(errand.journal) == "-"):
+    if errand.journal is not None and not errand.writes_journal_as_it_goes:
         _write_journal(errand.journal, done)
     teller.end(_hinted(done, errand.plan))
     if done.unused is not None and not done.ended.exit_code:
@@ -95,7 +101,7 @@ def _in_real_time(errand: Errand, teller: Teller) -> FinishedRun:
     from agentrun.engine.real_time import Job, live_run
 
     interrupts = Interrupts(teller)
-    journal = errand.journal if errand.journal is not None and str(errand.journal) != "-" else None
+    journal = errand.journal if errand.writes_journal_as_it_goes else None
     if journal is not None:
         clear_journal(journal)
     project = errand.spec.project
@@ -118,7 +124,12 @@ def _in_real_time(errand: Errand, teller: Teller) -> FinishedRun:
             return record(errand, job, interrupts, teller)
         case "live-tools" | "live-model":
             return _mixed(errand, job, interrupts)
-    return interrupts.run(live_run(job))
+    if errand.session is None:
+        return interrupts.run(live_run(job))
+    from agentrun.store.sessions import open_session
+
+    with open_session(project.root / project.data / "sessions", errand.session) as session:
+        return interrupts.run(live_run(replace(job, session=session)))
 
 
 def _mixed(errand: Errand, job: Job, interrupts: Interrupts) -> FinishedRun:

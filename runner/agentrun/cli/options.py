@@ -11,6 +11,8 @@ import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+LONGEST_NAME = 64
+
 SpecFile = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 spec_argument = click.argument("spec", type=SpecFile)
@@ -25,6 +27,14 @@ set_option = click.option(
 param_option = click.option(
     "--param", "params", metavar="NAME=VALUE", multiple=True, help="Give a param a value, e.g. order_id=7."
 )
+
+
+def session_name(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """A name that can be that of a folder."""
+    plain = value is None or (value[:1].isalpha() and value.replace("-", "").replace("_", "").isalnum())
+    if value is not None and not (plain and value.isascii() and value.islower() and len(value) <= LONGEST_NAME):
+        raise click.BadParameter(f"{value!r} is not a name: small letters, digits, - and _")
+    return value
 
 
 def spec_options(command: Command) -> Command:

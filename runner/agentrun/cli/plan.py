@@ -40,6 +40,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     profile: str | None
     live_tools: bool
     live_model: bool
+    session: str | None = None
 
     @property
     def has_own_input(self) -> bool:
@@ -69,7 +70,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 def make_plan(spec: Spec, package: Package, asked: Asked, cases: list[Case], case: Case | None) -> Plan:
     """The plan. `case`: the one that was named and exists. Raises `cassette.miss`, `input.rejected`."""
-    if case is None and asked.case is None:
+    if case is None and asked.case is None and asked.session is None:
         case = asked_case(cases, package, asked.profile, asked.message, asked.params)
     mode = _mode(asked)
     folder = spec.project.root / spec.project.cassettes / package.name
@@ -97,6 +98,12 @@ def make_plan(spec: Spec, package: Package, asked: Asked, cases: list[Case], cas
 
 
 def _mode(asked: Asked) -> str:
+    if asked.session is not None:
+        if asked.mode not in ("auto", "live") or asked.record or asked.case or asked.live_tools or asked.live_model:
+            raise click.UsageError("a run of a session is live: what it says depends on the runs before it")
+        if in_ci() and asked.mode == "auto":
+            raise click.UsageError("a run of a session is live; with CI set that needs --mode live")
+        return "live"
     if asked.record is not None and asked.mode not in ("auto", "record"):
         raise click.UsageError(f"--record goes with --mode record, not with --mode {asked.mode}")
     if asked.live_tools and asked.live_model:
@@ -139,6 +146,8 @@ def _why(mode: str, spec: Spec, package: Package, case: Case | None, path: Path 
             return f"tools from {shown} ({name}); requests go to {to}"
         case "record":
             return f"{shown} ({name}; requests go to {to}, tools run for real)"
+    if asked.session is not None:
+        return f"session {asked.session} (requests go to {to}, tools run for real)"
     if asked.mode == "live":
         return f"as asked (requests go to {to}, tools run for real)"
     reason = f"{name} has no cassette" if case else "no recorded case has this message, params and profile"

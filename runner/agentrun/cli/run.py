@@ -10,7 +10,7 @@ import click
 
 from agentrun.cli.approve import approve_option, approver_of
 from agentrun.cli.attach import attach_option, attachments_of
-from agentrun.cli.options import param_option, param_values, spec_options
+from agentrun.cli.options import param_option, param_values, session_name, spec_options
 from agentrun.cli.show import json_option, show_problems
 
 if TYPE_CHECKING:
@@ -46,6 +46,12 @@ LONGEST_MESSAGE = 1024 * 1024
     default="normalised",
     show_default=True,
     help="The weakest match of a request with the tape that counts.",
+)
+@click.option(
+    "--session",
+    metavar="NAME",
+    callback=session_name,
+    help="Go on with the conversation of this session, or begin one; always live.",
 )
 @approve_option
 @click.option(
@@ -92,6 +98,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         profile=profile,
         live_tools=options["live_tools"],
         live_model=options["live_model"],
+        session=options["session"],
     )
     plan = make_plan(compiled.spec, file.agent, asked, cases, case)
     teller = Teller(
@@ -114,6 +121,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         require=options["require_tier"],
         record=asked.record,
         settings=settings,
+        session=options["session"],
     )
     return carry_out(errand, teller)
 

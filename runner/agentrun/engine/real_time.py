@@ -19,6 +19,8 @@ from msgspec import Struct
 
 from agentrun.cassette.redaction import Redaction
 from agentrun.compiler.fingerprint import PackageFile
+from agentrun.core.facts import RunStarted
+from agentrun.core.messages import words
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.approvals import Nobody
 from agentrun.engine.assemble import FinishedRun
@@ -35,6 +37,7 @@ from agentrun.engine.sealed import SEALED, SINK_KINDS, TOOL_KINDS, sealed_hooks,
 from agentrun.engine.settings import Settings
 from agentrun.engine.taped import Playing, Tape, Taping
 from agentrun.redact import Redactor
+from agentrun.store.sessions import StoredSession
 from agentrun.tools.python import PythonTools
 
 
@@ -51,6 +54,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """The folders under which Python tools are found."""
     journal: Path | None = None
     """The file that the run's journal is written to as it goes."""
+    session: StoredSession | None = None
+    """The session that the run belongs to. Its journal is then written there."""
     printed: Callable[[str, str], None] = lambda tool, text: None
     """Told what a Python tool printed."""
     hold: Callable[[RunHandle], None] = lambda handle: None
@@ -71,7 +76,8 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
     """Run in real time. Raises before the run exists what `Runtime.start` raises, and `host.missing`."""
     package, run = job.file.agent, f"run-{token_hex(8)}"
     known = known_values(package, os.environ)
-    journals = MemoryJournals() if job.journal is None else KeptJournals(run, job.journal)
+    path = job.journal if job.session is None else job.session.next
+    journals = MemoryJournals() if path is None else KeptJournals(run, path)
     settings, blobs = Settings(), MemoryBlobs()
     sender = live_sender(settings)
     executors: dict[str, Executor] = {"python": PythonTools(job.roots, printed=job.printed)}
@@ -99,6 +105,7 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
             params=dict(job.params),
             attachments=contents(blobs, job.attachments),
             run=run,
+            session=None if job.session is None else _restored(runtime, journals, job.session),
         )
         ended = await _ended(runtime, request, job)
     finally:
@@ -108,9 +115,22 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
     return FinishedRun(
         ended=ended,
         journal=journals.records(run),
-        children={each: journals.records(each) for each in journals.runs if each != run},
+        children={each: journals.records(each) for each in journals.runs if each.startswith(f"{run}.")},
         redaction=Redaction(package.replay.redact, known),
     )
+
+
+def _restored(runtime: Runtime, journals: MemoryJournals, stored: StoredSession) -> str:
+    """Give a runtime a session with the runs that it had in other processes."""
+    session = runtime.sessions.create(stored.name)
+    for records in stored.runs:
+        started = records[0].fact
+        assert isinstance(started, RunStarted), "a journal begins with it"
+        journals.restore(started.run, records)
+        session.runs.append(started.run)
+        if started.input is not None:
+            session.saw(words(started.input.parts))
+    return stored.name
 
 
 async def _ended(runtime: Runtime, request: Request, job: Job) -> Outcome | Suspended:

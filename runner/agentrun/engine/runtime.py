@@ -126,7 +126,7 @@ class Runtime:
             packages=self.packages,
             sessions=self.sessions,
             world=self._world,
-            is_over=lambda run: self._runs[run].outcome is not None,
+            is_over=lambda run: run not in self._runs or self._runs[run].outcome is not None,
         )
 
     @classmethod

@@ -19,7 +19,6 @@ from agentrun.spec.tree import Mapping, plain
 
 UNBUILT: dict[str, Callable[[Package], bool]] = {
     "tools": lambda package: any(not _runs(tool) for tool in package.tools.values()),
-    "admission.dedupe": lambda package: package.admission.dedupe,
     "sinks": lambda package: any(sink.delivery != "disabled" for sink in package.sinks.values()),
     "hooks": lambda package: bool(package.hooks),
 }
@@ -63,8 +62,9 @@ BUILT: dict[str, tuple[str, ...] | None] = {
     "guards": None,
     "retry": None,
     "context": None,
-    "admission": ("max_chars",),
+    "admission": None,
     "output": None,
+    "session": None,
     "replay": None,
 }
 """The keys of a spec that are acted on, and inside a key those of its own (None: all of them)."""

@@ -30,7 +30,7 @@ Children = Mapping[str, Iterable[Record]]
 def canonical(
     records: Iterable[Record], children: Children | None = None, clean: Callable[[str], str] | None = None
 ) -> str:
-    """The canonical form of a journal: YAML with one block per fact. `clean` takes out of a text what nobody may see."""
+    """The canonical form of a journal: YAML with one block per fact. `clean` hides in a text what nobody may see."""
     told = _told(records, children or {})
     return "\n".join(lay_out([each if clean is None else _cleaned(each, clean)]) for each in told)
 

@@ -141,7 +141,8 @@ class Connection(BaseHTTPRequestHandler):
             "chunked": ("transfer-encoding", "chunked"),
             "close": ("connection", "close"),
         }
-        own = {"date": formatdate(usegmt=True), "server": SCRIPTED, "content-type": answer.content_type, **dict([ends[answer.framing]])}
+        said = {"date": formatdate(usegmt=True), "server": SCRIPTED, "content-type": answer.content_type}
+        own = {**said, **dict([ends[answer.framing]])}
         self.send_response_only(answer.status)
         for name, value in {**own, **{name.lower(): value for name, value in answer.headers.items()}}.items():
             self.send_header(name, value)  # of `connection: close` it takes note itself

@@ -1,0 +1,67 @@
+"""Sessions on disk: a folder for each, with the journals of its runs in the order in which they began.
+
+    .agentrun/sessions/<name>/0001.jsonl, 0002.jsonl, …, lock
+
+Rule 1  One run at a time, across processes: a session that is in use is busy, and that is said at once.
+Rule 2  There is nothing beside the journals. What a run that crashed had not written to its end did not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from agentrun.core.facts import Record
+from agentrun.errors import RequestError, StorageError
+from agentrun.journal.lines import read
+from agentrun.store.lock import locked
+
+
+class StoredSession(Struct, frozen=True):
+    """A session that is ours as long as it is open."""
+
+    name: str
+    runs: tuple[tuple[Record, ...], ...]
+    """The journals of the runs so far."""
+    next: Path
+    """Where the journal of the next run goes."""
+
+
+@contextmanager
+def open_session(folder: Path, name: str) -> Iterator[StoredSession]:
+    """A session, new or not. Raises `session.busy`, and what its journals raise."""
+    home = folder / name
+    with _owned(home, name):
+        files = sorted(home.glob("[0-9]*.jsonl"))
+        runs = tuple(records for path in files if (records := _records(path)))
+        last = int(files[-1].stem) if files else 0
+        yield StoredSession(name, runs, home / f"{last + 1:04}.jsonl")
+
+
+@contextmanager
+def _owned(home: Path, name: str) -> Iterator[None]:
+    busy = f"a run of the session {name} is not over"
+    lock = locked(home / "lock", busy)
+    try:
+        lock.__enter__()
+    except StorageError as error:
+        if error.message != busy:
+            raise
+        raise RequestError("session.busy", busy, fields={"session": name}) from None
+    try:
+        yield
+    finally:
+        lock.__exit__(None, None, None)
+
+
+def _records(path: Path) -> tuple[Record, ...]:
+    """What a journal holds, without a last line that was cut off while it was written."""
+    try:
+        whole = path.read_bytes().rpartition(b"\n")[0]
+    except OSError as error:
+        fields = {"path": "session", "errno": error.errno}
+        raise StorageError("storage.failed", f"{path.name} cannot be read: {error.strerror}", fields=fields) from error
+    return tuple(read(whole.split(b"\n"))) if whole else ()
