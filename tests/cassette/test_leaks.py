@@ -116,6 +116,17 @@ def test_a_random_value_under_a_telling_key() -> None:
     assert leaks(tape(one(headers=(("set-cookie", f"s={random}; Path=/"),))), NOBODY) != []
 
 
+def test_a_telling_key_in_a_text_that_is_json() -> None:
+    inner = json.dumps({"api_key": "9f8a7b6c5d4e3f2a1b0c"})
+    assert [leak.what for leak in leaks(tape(one(answered=data({"x": inner}))), NOBODY)] == ["credential"]
+
+
+def test_escapes_hide_nothing() -> None:
+    escaped = "".join(f"\\u{ord(char):04x}" for char in KEY)
+    for body in (f'{{"{escaped}": 1}}', f'["{escaped}"]'):
+        assert [leak.what for leak in leaks(tape(one(answered=body.encode())), NOBODY)] == ["openai key"]
+
+
 def test_other_forms_of_a_known_value() -> None:
     body = b"\x89PNG" + b64encode(f"a{PHRASE}".encode())
     assert [leak.what for leak in leaks(tape(one(answered=body)), KNOWN)] == ["SHOP_TOKEN"]
