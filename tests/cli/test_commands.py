@@ -26,6 +26,7 @@ def test_help_names_every_command_and_shows_examples() -> None:
         "schema",
         "doctor",
         "provider",
+        "cassette",
         "completion",
     ):
         assert f"\n  {name} " in done.out
@@ -202,7 +203,7 @@ def test_lock_pins_the_routes_of_profiles_too(tmp_path: Path) -> None:
     assert agentrun("validate", "a.yaml", cwd=tmp_path).code == 0
 
 
-@pytest.mark.parametrize("spec", ["support", "triage", "ops"])
+@pytest.mark.parametrize("spec", ["support", "triage", "local", "ops"])
 def test_the_shipped_locks_are_up_to_date(spec: str) -> None:
     assert agentrun("lock", "--check", f"specs/{spec}.yaml").code == 0
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from .agent import ROOT, Done, agentrun
+from .agent import ROOT, agentrun
 
+FACTS = ["run_started", "model_asked", "model_replied", "answer_reached", "ruled", "run_stopped"]
 ANSWER = {"topic": "outage", "urgency": "high", "mood": "worried"}
 
 
@@ -36,7 +37,7 @@ def test_the_answer_on_stdout_and_the_story_on_stderr() -> None:
     assert json.loads(done.out).items() >= ANSWER.items()
     first, *_, last = done.err.splitlines()
     assert first == "replay: cassettes/triage/default.yaml (case default; nothing is sent)"
-    assert last.startswith("completed in 1 turn")
+    assert last == "completed in 1 turn, 214 tokens in, 46 out, $0.00016 (replayed)"
     assert agentrun("run", "specs/triage.yaml").out == done.out
 
 
@@ -48,14 +49,22 @@ def test_quiet_leaves_only_the_answer() -> None:
 def test_options_may_come_first() -> None:
     assert agentrun("--mode", "replay", "--quiet", "specs/triage.yaml").code == 0
     assert agentrun("specs/triage.yaml", AGENTRUN_MODE="replay").code == 0
-    assert agentrun("specs/triage.yaml", AGENTRUN_MODE="live").code == 2
+    live = agentrun("specs/triage.yaml", AGENTRUN_MODE="live")
+    assert (live.code, "host.missing: OPENAI_API_KEY is not set" in live.err) == (2, True)
 
 
-def test_json_gives_one_object() -> None:
+def test_json_gives_one_object_per_line() -> None:
+    """How it starts, each record of the journal, how it ends."""
     done = agentrun("specs/triage.yaml", "--json")
-    (line,) = done.lines()
-    outcome = line["outcome"]
-    assert (outcome["status"], outcome["replayed"], done.err) == ("completed", True, "")
+    start, *between, end = done.lines()
+    why = "replay: cassettes/triage/default.yaml (case default; nothing is sent)"
+    assert start == {"start": {"mode": "replay", "why": why, "case": "default", "cassette": "default.yaml"}}
+    assert [line["record"]["fact"]["type"] for line in between] == FACTS
+    assert [line["record"]["seq"] for line in between] == list(range(1, len(FACTS) + 1))
+    outcome = end["outcome"]
+    assert {line["run"] for line in between} == {outcome["run"]}
+    assert (outcome["status"], outcome["replayed"], outcome["tier"]) == ("completed", True, "exact")
+    assert (outcome["exit"], done.code, done.err) == (0, 0, "")
     assert outcome["output"].items() >= ANSWER.items()
 
 
@@ -87,15 +96,30 @@ def test_the_recorded_message_may_be_given_as_text_or_on_stdin() -> None:
     assert agentrun("specs/triage.yaml", "-", stdin=b"x" * (1024 * 1024 + 1)).code == 2
 
 
-def nothing_to_replay(done: Done) -> None:
-    assert done.code == 3
+ANOTHER = [("Something else",), ("--param", "product=Acme Mail")]
+
+
+@pytest.mark.parametrize("another", ANOTHER, ids=["message", "param"])
+@pytest.mark.parametrize(("mode", "ci"), [("replay", ""), ("auto", "true"), ("auto", "1")])
+def test_another_message_is_never_answered_by_a_recording(another: tuple[str, ...], mode: str, ci: str) -> None:
+    done = agentrun("specs/triage.yaml", *another, "--mode", mode, OPENAI_API_KEY="not-a-key", CI=ci)
+    assert (done.code, done.out) == (3, "")
     assert "cassette.miss: nothing to replay" in done.err
-    assert "recorded cases: default" in done.err
+    assert ("with CI set nothing goes live" in done.err) is bool(ci)
+    assert "recorded cases: default, approval, denial, retry" in done.err
 
 
-def test_another_message_is_never_answered_by_a_recording() -> None:
-    nothing_to_replay(agentrun("specs/triage.yaml", "Something else"))
-    nothing_to_replay(agentrun("specs/triage.yaml", "--param", "product=Acme Mail"))
+@pytest.mark.parametrize("another", ANOTHER, ids=["message", "param"])
+@pytest.mark.parametrize("ci", ["", "0", "false"])
+def test_another_message_goes_live(another: tuple[str, ...], ci: str) -> None:
+    """As far as it can here: without a key nothing is sent, and the recorded cases are offered."""
+    done = agentrun("specs/triage.yaml", *another, CI=ci)
+    assert (done.code, done.out) == (2, "")
+    first, *rest = done.err.splitlines()
+    why = "no recorded case has this message, params and profile"
+    assert first == f"live: {why} (requests go to openai, tools run for real)"
+    assert rest[0] == "host.missing: OPENAI_API_KEY is not set"
+    assert "or replay a recorded case: --case default | approval | denial | retry" in rest[-1]
 
 
 def test_a_changed_prompt_is_a_miss_that_says_what_differs(project: Path) -> None:
@@ -103,9 +127,16 @@ def test_a_changed_prompt_is_a_miss_that_says_what_differs(project: Path) -> Non
     done = agentrun("specs/triage.yaml", cwd=project)
     assert done.code == 3
     assert done.out == ""
-    assert "cassette.miss" in done.err
-    assert "two sentences" in done.err
-    assert "messages[0].content" in done.err
+    assert "cassette.miss in turn 1" in done.err
+    told = [line.strip() for line in done.err.splitlines()]
+    start = told.index("instructions line 11, from specs/prompts/triage.md.j2 line 9:")
+    assert told[start + 1 : -1] == [
+        "recorded: writer, and a summary in at most one sentence. Do not answer the message itself.",
+        "now:      writer, and a summary in at most two sentences. Do not answer the message itself.",
+        "because the template changed",
+        "likely cause: the spec's section instructions changed since the recording",
+        "to accept it: agentrun specs/triage.yaml --case default --record all",
+    ]
 
 
 def test_a_damaged_cassette_is_an_error_with_its_line(project: Path) -> None:
@@ -122,10 +153,18 @@ def test_an_answer_that_breaks_its_contract_fails(project: Path) -> None:
     assert (done.code, done.out, "output.invalid" in done.err) == (6, "", True)
 
 
-def test_a_spec_that_this_version_cannot_run_is_refused_before_anything_happens() -> None:
-    done = agentrun("specs/support.yaml")
-    assert (done.code, done.out) == (2, "")
-    assert "specs/support.yaml:26:3  spec.not_built  model.stream" in done.err
+def test_a_spec_that_this_version_cannot_run_is_refused_before_anything_happens(project: Path) -> None:
+    tool = "{kind: http, description: d, url: 'https://shop.example/orders'}"
+    more = f"tools:\n  orders: {tool}\nsinks: {{s: {{kind: stdout}}}}\n"
+    edit(project / "specs/triage.yaml", "policy:\n", f"{more}policy:\n  default: allow\n")
+    for mode in ("auto", "replay", "live", "record"):
+        done = agentrun("specs/triage.yaml", "--mode", mode, cwd=project, OPENAI_API_KEY="not-a-key")
+        assert (done.code, done.out) == (2, "")
+        found = [line.split("  ", 2)[1:] for line in done.err.splitlines() if line.startswith("specs/triage.yaml:")]
+        assert found == [
+            ["spec.not_built", "a tool of kind http cannot be run by this version"],
+            ["spec.not_built", "sinks cannot be run by this version"],
+        ]
 
 
 def test_the_journal_can_be_kept_and_is_the_same_every_time(tmp_path: Path) -> None:
@@ -137,7 +176,7 @@ def test_the_journal_can_be_kept_and_is_the_same_every_time(tmp_path: Path) -> N
         journals.append(path.read_bytes())
     assert len(set(journals)) == 1
     facts = [json.loads(line)["fact"]["type"] for line in journals[0].splitlines()]
-    assert facts == ["run_started", "model_asked", "model_replied", "answer_reached", "run_stopped"]
+    assert facts == FACTS
 
 
 def test_control_characters_of_the_model_do_not_reach_the_terminal(project: Path) -> None:

@@ -12,7 +12,6 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from agentrun.compiler.cases import cases_path, read_cases
 from agentrun.compiler.compile import compiled_or_raise
 from agentrun.engine.assemble import replay_run
-from agentrun.journal.canonical import canonical
 from agentrun.spec.v1.documents import Case
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +23,9 @@ CASES = [
     for case in read_cases(cases_path(spec))[1]
 ]
 
+FAILING = {("triage", "denial"): 4}
+"""Cases that show how a run fails, with its exit code."""
+
 
 class JournalFile(SingleFileSnapshotExtension):
     """One readable file for each case."""
@@ -34,7 +36,7 @@ class JournalFile(SingleFileSnapshotExtension):
 
 @pytest.mark.parametrize(("spec", "case"), CASES, ids=[f"{spec.stem}-{case.name}" for spec, case in CASES])
 def test_journal(spec: Path, case: Case, snapshot: SnapshotAssertion) -> None:
-    _, file = compiled_or_raise(spec)
+    _, file = compiled_or_raise(spec, None if case.profile is UNSET else case.profile)
     run = replay_run(
         file.agent,
         fingerprint=file.fingerprint,
@@ -42,12 +44,15 @@ def test_journal(spec: Path, case: Case, snapshot: SnapshotAssertion) -> None:
         params=case.params,
         cassette=ROOT / "cassettes" / file.agent.name / f"{case.name}.yaml",
     )
-    assert run.exit_code == 0
-    assert canonical(run.journal) == snapshot.use_extension(JournalFile)
+    assert run.exit_code == FAILING.get((spec.stem, case.name), 0)
+    assert (run.tier, run.unused) == ("exact", None)
+    assert run.canonical() == snapshot.use_extension(JournalFile)
 
 
-def test_there_is_a_case() -> None:
-    assert CASES
+def test_every_cassette_has_its_case() -> None:
+    found = {(path.parent.name, path.stem) for path in (ROOT / "cassettes").glob("*/*.yaml")}
+    assert found == {(spec.stem, case.name) for spec, case in CASES}
+    assert set(FAILING) <= found
 
 
 def test_fingerprints(snapshot: SnapshotAssertion) -> None:
