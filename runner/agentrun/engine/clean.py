@@ -2,20 +2,64 @@
 
 Whatever a model, a tool or a user said: a fact is cleaned before it is written and before it counts, so no journal, no
 listener and no later request has it.
+
+Rule 1  Each text is looked at for itself, as a recording does: a text that is JSON is read as its reader reads it.
+Rule 2  A number that is a value becomes a text, where a text may be.
 """
 
 from __future__ import annotations
 
-from msgspec import convert, to_builtins
+from operator import is_
+from typing import Any, TypeVar
 
-from agentrun.canon import compact
-from agentrun.core.facts import Fact
+from msgspec import Struct, ValidationError, convert, to_builtins
+
+from agentrun.cassette.edits import Body
+from agentrun.cassette.hide import without_values
 from agentrun.redact import Redactor
 
+T = TypeVar("T", bound=Struct)
 
-def cleaned(redactor: Redactor, fact: Fact) -> Fact:
-    """The fact with placeholders for what the redactor knows."""
-    if redactor.found(compact(fact).decode()) is None:
+_JSON = ("{", "[", '"')
+
+
+def cleaned(redactor: Redactor, fact: T) -> T:
+    """The fact, or part of one, with placeholders for what the redactor knows."""
+    if not redactor:
         return fact
-    clean: Fact = convert(redactor.data(to_builtins(fact)), type(fact))
-    return clean
+    data = to_builtins(fact)
+    clean = _without(data, redactor, numbers=True)
+    if clean is data:
+        return fact
+    try:
+        return convert(clean, type(fact))
+    except ValidationError:  # a count of ours that happens to be the digits of a password
+        return convert(_without(data, redactor, numbers=False), type(fact))
+
+
+def text_without(text: str, redactor: Redactor) -> str:
+    """A text without the values, also those that are spelled with escapes. Itself, if there are none in it."""
+    if "\\" not in text and not text.lstrip().startswith(_JSON):
+        return redactor.text(text)
+    data = text.encode("utf-8", "surrogatepass")
+    clean = without_values(Body(data), redactor).data
+    return text if clean == data else clean.decode("utf-8", "surrogatepass")
+
+
+def _without(value: Any, redactor: Redactor, *, numbers: bool) -> Any:
+    """The same object, if there are no values in it."""
+    match value:
+        case str():
+            return text_without(value, redactor)
+        case dict():
+            keys = [text_without(key, redactor) for key in value]
+            items = [_without(item, redactor, numbers=numbers) for item in value.values()]
+            is_same = all(map(is_, keys, value)) and all(map(is_, items, value.values()))
+            return value if is_same else dict(zip(keys, items, strict=True))
+        case list() | tuple():
+            parts = [_without(item, redactor, numbers=numbers) for item in value]
+            return value if all(map(is_, parts, value)) else parts
+        case int() | float() if numbers and not isinstance(value, bool):
+            clean = redactor.text(spelled := str(value))
+            return value if clean is spelled else clean
+    return value

@@ -1,7 +1,8 @@
 """Runs in real time: live, recorded, or with the model or the tools from a cassette.
 
 Rule 1  What a run needs of the environment is looked for before it starts. What comes from a tape needs nothing.
-Rule 2  A value of the environment that must not be shown is in no fact, no event and no file of the run.
+Rule 2  A value of the environment that must not be shown is in no fact, no event and no file of the run. What says no
+        is cleaned as it comes in: its words are cut for a fault, and half of a secret is known to nobody.
 
 Importing this takes a second: only what goes live does.
 """
@@ -18,6 +19,8 @@ from typing import Any
 from msgspec import Struct
 
 from agentrun.cassette.redaction import Redaction
+from agentrun.cassette.scrub import scrubbed
+from agentrun.cassette.tape import Interaction
 from agentrun.compiler.fingerprint import PackageFile
 from agentrun.core.facts import RunStarted
 from agentrun.core.messages import words
@@ -25,12 +28,13 @@ from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.approvals import Nobody
 from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.bus import EVERYTHING, Event, Subscription
+from agentrun.engine.clean import text_without
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.kept import KeptJournals
 from agentrun.engine.known import known_values
 from agentrun.engine.live import live_providers, live_sender
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals
-from agentrun.engine.ports import Approver, Executor
+from agentrun.engine.ports import Approver, Executor, Sender
 from agentrun.engine.request import Attachment, Request, contents
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.sealed import SEALED, SINK_KINDS, TOOL_KINDS, sealed_hooks, sealed_providers
@@ -39,6 +43,7 @@ from agentrun.engine.taped import Playing, Tape, Taping
 from agentrun.redact import Redactor
 from agentrun.store.sessions import StoredSession
 from agentrun.tools.python import PythonTools
+from agentrun.wire import HttpCall, HttpReply
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -76,11 +81,14 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
     """Run in real time. Raises before the run exists what `Runtime.start` raises, and `host.missing`."""
     package, run = job.file.agent, f"run-{token_hex(8)}"
     known = known_values(package, os.environ)
+    redactor = Redactor(known)
     path = job.journal if job.session is None else job.session.next
     journals = MemoryJournals() if path is None else KeptJournals(run, path)
     settings, blobs = Settings(), MemoryBlobs()
     sender = live_sender(settings)
-    executors: dict[str, Executor] = {"python": PythonTools(job.roots, printed=job.printed)}
+    executors: dict[str, Executor] = {
+        "python": PythonTools(job.roots, printed=job.printed, clean=lambda text: text_without(text, redactor))
+    }
     others_play = isinstance(tapes.others, Playing)
     try:
         runtime = Runtime.in_memory(
@@ -88,7 +96,7 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
             content=blobs,
             providers=sealed_providers(package)
             if isinstance(tapes.models, Playing)
-            else live_providers(package, settings, sender),
+            else live_providers(package, settings, _Refusals(sender, redactor)),
             executors=dict.fromkeys(TOOL_KINDS, SEALED) if others_play else executors,
             hooks=sealed_hooks(package) if others_play else {},
             sinks=dict.fromkeys(SINK_KINDS, SEALED) if others_play else {},
@@ -96,7 +104,7 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
             scope=Taping(
                 run, models=tapes.models, others=tapes.others, approver=job.approver if others_play else None
             ).scope,
-            redactor=Redactor(known),
+            redactor=redactor,
         )
         request = Request(
             agent=package.name,
@@ -131,6 +139,20 @@ def _restored(runtime: Runtime, journals: MemoryJournals, stored: StoredSession)
         if started.input is not None:
             session.saw(words(started.input.parts))
     return stored.name
+
+
+class _Refusals:
+    """Sends requests. A reply that is no success comes without values that must not be shown."""
+
+    def __init__(self, sender: Sender, redactor: Redactor) -> None:
+        self._sender = sender
+        self._redactor = redactor
+
+    async def send(
+        self, call: HttpCall, *, gap: int, time: int, heard: Callable[[bytes], None] | None = None
+    ) -> HttpReply:
+        reply = await self._sender.send(call, gap=gap, time=time, heard=heard)
+        return reply if reply.status == 200 else scrubbed(Interaction(call, reply), self._redactor).reply
 
 
 async def _ended(runtime: Runtime, request: Request, job: Job) -> Outcome | Suspended:

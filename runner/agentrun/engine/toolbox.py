@@ -3,7 +3,8 @@
 Rule 1  What a tool does wrong is a result that the model reads: its code and one line, no traceback, no secret.
 Rule 2  A tool that says that the run must end is taken at its word: such faults pass unchanged.
 Rule 3  A tool gets a copy of its arguments: what it does to them changes nothing.
-Rule 4  The model reads as much as is allowed; when that is not all, the whole text is kept as a blob.
+Rule 4  The model reads as much as is allowed; when that is not all, the whole text is kept as a blob. What must not be
+        shown is taken out before anything is cut: half of a secret is known to nobody.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.messages import Content, Text, words
 from agentrun.core.results import clipped
 from agentrun.engine.attempt import Late, Raised, attempt, caught, is_sound
+from agentrun.engine.clean import cleaned
 from agentrun.engine.ports import Blobs, Executor
 from agentrun.engine.world import World, executor_of
 from agentrun.errors import AgentrunError
@@ -34,6 +36,7 @@ async def run_tool(world: World, effect: RunTool) -> ToolFinished:
         return ToolFinished(effect.id, told(fault), fault)
     if isinstance(returned, Raised):
         returned = _of_raised(effect, returned)
+    returned = cleaned(world.redactor, returned)
     parts = returned.parts or told(returned.fault)
     read, blob = readable(world.blobs, parts, effect.max_lines, effect.max_bytes)
     return ToolFinished(effect.id, read, returned.fault, blob)

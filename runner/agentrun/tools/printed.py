@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TextIO
@@ -24,9 +24,10 @@ MORE = "[… more was printed than is kept …]\n"
 class Printed(io.RawIOBase):
     """What is written to a stream, up to a limit. It takes bytes; `stream` takes text."""
 
-    def __init__(self, most: int = MOST_BYTES) -> None:
+    def __init__(self, most: int = MOST_BYTES, clean: Callable[[str], str] = lambda text: text) -> None:
         super().__init__()
         self._most = most
+        self._clean = clean
         self._kept = bytearray()
         self._over = False
         raw: Any = self  # a stream without a buffer, as Python's own is with -u; the types do not know of those
@@ -49,8 +50,9 @@ class Printed(io.RawIOBase):
         """What was written, without secrets."""
         text = self._kept.decode("utf-8", "replace")
         if not self._over:
-            return mask(text)
+            return mask(self._clean(text))
         whole = text[: -len(text.split()[-1])] if text and not text[-1].isspace() else text
+        whole = self._clean(whole)
         return mask(whole) + ("" if whole.endswith("\n") or not whole else "\n") + MORE
 
     def end(self) -> str:
@@ -84,12 +86,12 @@ class _Switch:
 
 
 @contextmanager
-def kept() -> Iterator[Printed]:
-    """Keep what is written from here on."""
+def kept(clean: Callable[[str], str] = lambda text: text) -> Iterator[Printed]:
+    """Keep what is written from here on. `clean` takes out of it what must not be shown."""
     for name in ("stdout", "stderr"):
         if not isinstance(getattr(sys, name), _Switch):  # again when somebody put another stream there
             setattr(sys, name, _Switch(getattr(sys, name)))
-    printed = Printed()
+    printed = Printed(clean=clean)
     token = _here.set(printed)
     try:
         yield printed

@@ -6,6 +6,7 @@ Rule 2  What it raises, also `SystemExit` or `KeyboardInterrupt`, is a fault: on
         `ToolError` with a code of `SAYS` is taken at its word: that is how a tool ends the run.
 Rule 3  When nobody waits any more, what it still gives is dropped.
 Rule 4  What it prints is for `printed` alone.
+Rule 5  What it says is cleaned whole, before any of it is cut: half of a secret is known to nobody.
 """
 
 from __future__ import annotations
@@ -40,13 +41,27 @@ def _unheard(tool: str, text: str) -> None:
     """Nobody reads what is printed."""
 
 
+def _as_it_is(text: str) -> str:
+    return text
+
+
 class PythonTools:
     """Runs Python functions found under the import roots."""
 
-    def __init__(self, roots: Sequence[Path], *, printed: Callable[[str, str], None] = _unheard) -> None:
-        """`printed` hears the name of a tool and what one call of it printed, without secrets."""
+    def __init__(
+        self,
+        roots: Sequence[Path],
+        *,
+        printed: Callable[[str, str], None] = _unheard,
+        clean: Callable[[str], str] = _as_it_is,
+    ) -> None:
+        """`printed` hears the name of a tool and what one call of it printed, without secrets.
+
+        `clean` takes out of a text what must not be shown, beyond what has the shape of a secret.
+        """
         self._roots = tuple(root.resolve() for root in roots)
         self._printed = printed
+        self._clean = clean
         self._functions: dict[tuple[str, str, str], Callable[..., Any]] = {}
 
     async def run(self, call: RunTool) -> Returned:
@@ -56,10 +71,10 @@ class PythonTools:
             message = f"this version cannot run {call.name}: isolation: {tool.isolation}"
             fields = {"name": f"isolation: {tool.isolation}", "tool": call.name}
             return Returned(fault=Fault("host.missing", message, fields, "take isolation out of the tool"))
-        with kept() as output:
+        with kept(self._clean) as output:
             try:
                 answer = await _in_thread(lambda: self._begin(call, tool), f"tool {call.name} {call.id}")
-                return answer if isinstance(answer, Returned) else await _finished(call, answer)
+                return answer if isinstance(answer, Returned) else await self._finished(call, answer)
             finally:
                 if text := output.end():
                     with suppress(Exception):  # who listens may fail; the call did not
@@ -72,20 +87,39 @@ class PythonTools:
         except ToolError as error:
             return Returned(fault=Fault(error.code, error.message, error.fields, error.hint))
         except ImportFailed as failed:
-            return _raised(call, failed.error, f"{tool.module} cannot be imported: ")
+            return self._raised(call, failed.error, f"{tool.module} cannot be imported: ")
         try:
             if iscoroutinefunction(function):
                 return _Later(function, call.arguments)
             result = function(**call.arguments)
             return result if isawaitable(result) else _given(call, result)
         except BaseException as error:  # noqa: BLE001  # whatever it is, it is the function's
-            return _raised(call, error)
+            return self._raised(call, error)
 
     def _function(self, name: str, tool: PythonTool) -> Callable[..., Any]:
         key = tool.module, tool.function, tool.source
         if key not in self._functions:
             self._functions[key] = function_of(self._roots, name, tool)
         return self._functions[key]
+
+    async def _finished(self, call: RunTool, answer: Awaitable[object]) -> Returned:
+        try:
+            return _given(call, await answer)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # an interrupt is the user's, a cancellation the run's
+            return self._raised(call, error)
+
+    def _raised(self, call: RunTool, error: BaseException, where: str = "") -> Returned:
+        if isinstance(error, ToolError) and error.code in SAYS:
+            message = _line(self._clean(error.message))
+            fields = {"tool": call.name, "reason": message, **error.fields}
+            return Returned(fault=Fault(error.code, message, fields, error.hint))
+        kind = type(error).__name__
+        try:
+            words = self._clean(str(error))
+        except BaseException:  # noqa: BLE001  # its __str__ is the function's code too
+            words = "it cannot say what happened"
+        message = _line(f"{where}{kind}: {words}" if words else f"{where}{kind}")
+        return Returned(fault=Fault("tool.execution", message, {"tool": call.name, "error": kind}))
 
 
 class _Later:
@@ -126,31 +160,11 @@ def _drop(result: object) -> None:
         result.close()  # or Python complains that nobody awaited it
 
 
-async def _finished(call: RunTool, answer: Awaitable[object]) -> Returned:
-    try:
-        return _given(call, await answer)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # an interrupt here is the user's, a cancellation the run's
-        return _raised(call, error)
-
-
 def _given(call: RunTool, result: object) -> Returned:
     try:
         return Returned((Text(as_text(result)),))
     except NoText as error:
         return Returned(fault=Fault("tool.execution", _line(str(error)), {"tool": call.name}))
-
-
-def _raised(call: RunTool, error: BaseException, where: str = "") -> Returned:
-    if isinstance(error, ToolError) and error.code in SAYS:
-        fields = {"tool": call.name, "reason": _line(error.message), **error.fields}
-        return Returned(fault=Fault(error.code, _line(error.message), fields, error.hint))
-    kind = type(error).__name__
-    try:
-        words = str(error)
-    except BaseException:  # noqa: BLE001  # its __str__ is the function's code too
-        words = "it cannot say what happened"
-    message = _line(f"{where}{kind}: {words}" if words else f"{where}{kind}")
-    return Returned(fault=Fault("tool.execution", message, {"tool": call.name, "error": kind}))
 
 
 def _line(text: str) -> str:
