@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from agentrun.canon import data_hash
 from agentrun.cassette.player import Player
-from agentrun.cassette.tape import Interaction
+from agentrun.cassette.tape import Cassette, Interaction
 from agentrun.core.effects import Returned
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_gates import Continue, Deny, Modify
@@ -19,8 +19,10 @@ from agentrun.core.messages import Image, Text
 from agentrun.core.package import Package
 from agentrun.engine.approvals import Given
 from agentrun.engine.clock import StepClock
+from agentrun.engine.taped import Playing
 from agentrun.errors import InternalError, ProviderError, ToolError
 from agentrun.testing import approving, stub
+from agentrun.wire import HttpCall, HttpReply
 
 from ..core.script import rule
 from ..packages import package
@@ -114,9 +116,10 @@ def test_a_tool_that_takes_too_long(tmp_path: Path) -> None:
     def world(clock: StepClock) -> dict[str, Any]:
         return {"executors": {"look": stub("late", delay=5000, clock=clock), "refund": stub("")}}
 
-    taken = both(tmp_path, shop(), world, LOOK, DONE)
+    taken = both(tmp_path, shop(), world, LOOK, 300, DONE)
     assert "tool.timeout" in taken.canonical
-    assert taken.interactions[1].stopped
+    given_up = taken.interactions[1]
+    assert (given_up.stopped, given_up.start, given_up.end) == (True, 0, 1000), "from its start to when it was given up"
 
 
 @pytest.mark.parametrize(
@@ -298,6 +301,41 @@ def test_a_call_that_the_tape_does_not_hold_is_not_executed(tmp_path: Path) -> N
     model, _, last = taken.interactions
     done = replayed(shop(), cassette(tmp_path, (model, last)))
     assert (done.outcome.code, done.outcome.fields["call"], done.outcome.fields["turn"]) == ("cassette.miss", "c1.0", 1)
+
+
+def test_a_question_to_a_hook_that_the_tape_does_not_hold(tmp_path: Path) -> None:
+    """It is no answer of the hook, also of one that may fail."""
+    agent = package(**{**HOOKED, "hooks": [{**HOOK, "on_failure": "continue"}]})
+    world: World = lambda clock: {"executors": {"look": stub("")}, "hooks": {"careful": lambda question: Continue()}}  # noqa: E731
+    taken = recorded(agent, world, LOOK, DONE)
+    done = replayed(agent, cassette(tmp_path, (taken.interactions[0], *taken.interactions[2:])))
+    assert (done.outcome.code, "tool_started" in done.canonical) == ("cassette.miss", False)
+
+
+def test_a_delivery_that_the_tape_does_not_hold(tmp_path: Path) -> None:
+    agent = package(sinks={"out": {"kind": "stdout", "delivery": "optional", "timeout": 1000}})
+    taken = recorded(agent, lambda clock: {"sinks": {"stdout": Sink(None)}}, DONE)
+    assert replayed(agent, cassette(tmp_path, taken.interactions[:1])).outcome.code == "cassette.miss"
+
+
+def test_time_in_a_replay() -> None:
+    """It moves to the recorded end; what lies before the start of an exchange is no part of what it took."""
+    ask = HttpCall("CALL", "tool://look", (), b"{}")
+    late = Interaction(ask, HttpReply(200, (), b""), start=20_000, end=20_800)
+    clock = StepClock(BEGAN)
+
+    async def never(heard: Any) -> HttpReply:
+        raise AssertionError("nothing is done in a replay")
+
+    def play(limit: int) -> None:
+        tape = Playing(Player(Cassette((late,), {}, BEGAN, "")), clock)
+        clock.run(clock.within(limit, tape.through(ask, "", never)))
+
+    with pytest.raises(TimeoutError):
+        play(799)
+    assert clock.now() == BEGAN + 799, "given up when its time was over"
+    play(800)
+    assert clock.now() == BEGAN + 20_800
 
 
 @pytest.mark.parametrize(

@@ -101,13 +101,9 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         session=options["session"],
     )
     plan = make_plan(compiled.spec, file.agent, asked, cases, case)
-    teller = Teller(
-        file.agent,
-        as_json=options["as_json"],
-        quiet=options["quiet"],
-        color=False if options["no_color"] else None,
-        live=plan.mode != "replay",
-    )
+    color = False if options["no_color"] else None
+    live = plan.mode != "replay"
+    teller = Teller(file.agent, as_json=options["as_json"], quiet=options["quiet"], color=color, live=live)
     if not options["quiet"] and not options["as_json"]:
         show_problems(list(compiled.problems), as_json=False)
     teller.begin(plan)
