@@ -19,6 +19,7 @@ from agentrun.cassette.file import load
 from agentrun.journal.canonical import canonical
 from agentrun.journal.file import read_file
 
+from ..servers import closed_port
 from .agent import SCRIPT
 from .project import KEY, STORY, Project
 
@@ -319,3 +320,31 @@ def test_a_replay_needs_no_network(shop: Project) -> None:
     done = subprocess.run(command, cwd=shop.root, env={"PATH": os.environ["PATH"]}, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, b"Done.\n"), done.stderr
     assert told(shop.root / "live.jsonl") == told(shop.root / "replay.jsonl")
+
+
+FAULTS = {
+    "nobody listens": None,
+    "silence": 'agentrun: "1"\nturns: [{text: x, faults: [{delay: 30s, times: 9}]}]\n',
+    "cut off": 'agentrun: "1"\nturns: [{text: Hello there, faults: [{cut: 150, times: 9}]}]\n',
+    "not the protocol": 'agentrun: "1"\nturns: [{text: x, faults: [{status: 200, body: "<html>", times: 9}]}]\n',
+    "always busy": 'agentrun: "1"\nturns: [{text: x, faults: [{status: 503, times: 9}]}]\n',
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_failures_over_real_connections(shop: Project, fault: str) -> None:
+    """Recorded as they were, and the tape alone fails the same way."""
+    shop.edit("shop.yaml", "budgets:", "limits: {stream_gap: 1s}\nretry: {attempts: 2, first_delay: 1s}\nbudgets:")
+    story = FAULTS[fault]
+    arguments = ("--mode", "record", "--journal", "live.jsonl")
+    if story is None:
+        address = f"http://127.0.0.1:{closed_port()}/v1"
+        recorded = shop.run(*arguments, OPENAI_API_KEY=KEY, OPENAI_BASE_URL=address)
+    else:
+        with shop.provider(story) as (_, environment):
+            recorded = shop.run(*arguments, **environment)
+    assert (recorded.code, "recorded: " in recorded.err) == (6, True), recorded.err
+    replayed = shop.run("--journal", "replay.jsonl")
+    assert replayed.code == 6
+    assert told(shop.root / "live.jsonl") == told(shop.root / "replay.jsonl")
+    assert len(load(shop.cassette).interactions) == (1 if fault == "not the protocol" else 2)
