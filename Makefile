@@ -29,7 +29,7 @@ test: lint types check coverage ## all that CI runs: lint, types, tests and the 
 
 .PHONY: test-long
 test-long: $(READY) ## every test, the long ones too, with more random examples
-	@AGENTRUN_TESTS=long $(BIN)/pytest -q -m "long or not long" $(TESTS)
+	@AGENTRUN_TESTS=long $(BIN)/pytest -q -n auto -m "long or not long" $(TESTS)
 
 .PHONY: bench
 bench: $(READY) ## measure speed against a baseline of the same run
@@ -45,13 +45,13 @@ types: $(READY) ## mypy, strict
 	@$(BIN)/mypy --no-error-summary
 
 .PHONY: check
-check: $(READY) ## the tests alone; TESTS="tests/core -x" picks some
-	@$(BIN)/pytest -q $(TESTS)
+check: $(READY) ## the tests alone, on all cores; TESTS="tests/core -x" picks some
+	@$(BIN)/pytest -q -n auto $(TESTS)
 
 .PHONY: coverage
 coverage: $(READY) ## branch coverage of the core by its own tests: all of it
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q tests/core
+	@$(BIN)/coverage run -m pytest -q -n auto tests/core
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --skip-covered
 

@@ -76,16 +76,11 @@ def loading(folder: Path) -> float:
     return min(times[0]) / min(times[1])
 
 
-def _least(work: Callable[[], None], steps: int) -> float:
-    """CPU seconds for one step."""
-    runs, times = max(1, 100 // steps), []
+def _least(work: Callable[[], float], steps: int) -> float:
+    """CPU seconds for one step. `work` gives what one run took, without what it loaded."""
+    runs = max(1, 100 // steps)
     work()
-    for _ in range(ROUNDS):
-        begin = time.process_time()
-        for _ in range(runs):
-            work()
-        times.append((time.process_time() - begin) / (runs * steps))
-    return min(times)
+    return min(sum(work() for _ in range(runs)) / (runs * steps) for _ in range(ROUNDS))
 
 
 # --- ours -------------------------------------------------------------------------------------------------------
@@ -138,16 +133,19 @@ def _cassette(folder: Path, steps: int) -> Path:
     return path
 
 
-def _replay(folder: Path, steps: int) -> Callable[[], None]:
+def _replay(folder: Path, steps: int) -> Callable[[], float]:
     # late: only the process that is measured pays for these
     from agentrun.cassette.file import load
     from agentrun.engine.assemble import replay_run
 
     file, tape = _package(folder, steps), load(_cassette(folder, steps))
 
-    def once() -> None:
+    def once() -> float:
+        begin = time.process_time()
         done = replay_run(file.agent, fingerprint=file.fingerprint, message=None, params={}, cassette=tape)
+        spent = time.process_time() - begin
         assert (done.exit_code, done.outcome.turns) == (0, steps), (done.outcome, done.unused)
+        return spent
 
     return once
 
@@ -155,7 +153,7 @@ def _replay(folder: Path, steps: int) -> Callable[[], None]:
 # --- by hand ----------------------------------------------------------------------------------------------------
 
 
-def _loop(folder: Path, steps: int) -> Callable[[], None]:
+def _loop(folder: Path, steps: int) -> Callable[[], float]:
     import httpx
     import vcr
 
@@ -163,9 +161,9 @@ def _loop(folder: Path, steps: int) -> Callable[[], None]:
     client = httpx.Client(trust_env=False)
     tools = _offered(path)
 
-    def once() -> None:
+    def once() -> float:
         with vcr.use_cassette(path, record_mode="none", match_on=["method", "uri", "body"]):  # type: ignore[no-untyped-call]  # vcrpy has no types
-            asked = 0
+            asked, begin = 0, time.process_time()
             messages: list[dict[str, Any]] = [
                 {"role": "system", "content": "Look at every page."},
                 {"role": "user", "content": str(steps)},
@@ -184,6 +182,7 @@ def _loop(folder: Path, steps: int) -> Callable[[], None]:
                     text = page(json.loads(call["function"]["arguments"])["number"])
                     messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
             assert asked == steps
+            return time.process_time() - begin
 
     return once
 

@@ -12,6 +12,7 @@ import signal
 import struct
 import subprocess
 import termios
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -134,6 +135,18 @@ def test_a_journal_replaces_only_a_journal(shop: Project) -> None:
         for _ in range(2):
             assert shop.run("--journal", "run.jsonl", "--approve", "all", **environment).code == 0
     assert (shop.root / "notes.txt").read_text() == "mine\n"
+
+
+def test_a_journal_through_a_pipe(shop: Project) -> None:
+    os.mkfifo(shop.root / "pipe")
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append((shop.root / "pipe").read_bytes()))
+    reader.start()
+    with shop.provider() as (_, environment):
+        assert shop.run("--journal", "pipe", "--approve", "all", **environment).code == 0
+    reader.join(timeout=30)
+    assert got[0].startswith(b'{"at":')
+    assert (shop.root / "pipe").is_fifo()
 
 
 def test_a_tool_that_hangs_does_not_hold_the_command(shop: Project) -> None:

@@ -67,7 +67,7 @@ def test_output_goes_through_pipes_and_links_and_to_stdout(tmp_path: Path) -> No
     reader.start()
     assert agentrun("specs/triage.yaml", "--journal", pipe).code == 0
     reader.join(timeout=10)
-    assert got[0].count(b"\n") == 5
+    assert got[0].count(b"\n") == 6
     assert pipe.is_fifo()
     (tmp_path / "real.json").touch()
     (tmp_path / "link.json").symlink_to("real.json")

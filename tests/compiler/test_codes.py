@@ -102,7 +102,7 @@ BROKEN: dict[str, Broken] = {
     "spec.no_price": Broken("budgets: {cost: 1}\nmodel: {name: m, provider: p}", "spec.yaml:2:15", "agentrun lock"),
     "spec.no_schema": Broken("output: {repairs: 1}", "spec.yaml:1:10", "output.schema"),
     "spec.no_spec": Broken("", "x.cases.yaml:1:1", "beside", {"x.cases.yaml": CASES}, target="x.cases.yaml"),
-    "spec.not_built": Broken("session: {history: none}", "spec.yaml:1:1", "wait for the version"),
+    "spec.not_built": Broken("limits: {depth: 2}", "spec.yaml:1:10", "wait for the version"),
     "spec.unsupported": Broken(
         "model: {name: gpt-4.1, provider: openai-responses, seed: 1}", "spec.yaml:1:52", "another route"
     ),

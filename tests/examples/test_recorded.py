@@ -32,7 +32,7 @@ OFFLINE = ["unshare", "-rn"] if shutil.which("unshare") else []
 EXITS = {("triage", "denial"): 4}
 
 
-def run(folder: Path, spec: str, case: str, *args: str, offline: bool = False, **environment: str) -> Path:
+def run(folder: Path, spec: str, case: str, *args: str, offline: bool = False, **environment: Any) -> Path:
     """Run a case and give the path of its journal."""
     journal = folder / f"{spec}.{case}.{'replay' if offline else 'live'}.jsonl"
     command = [SCRIPT, f"specs/{spec}.yaml", "--case", case, "--journal", str(journal), *args]
@@ -69,8 +69,8 @@ def test_recorded_anew_it_means_the_same(tmp_path: Path, spec: str, case: str, s
     folder = project(tmp_path)
     shipped = run(folder, spec, case, offline=True)
     with ScriptedProvider(ROOT / "specs" / "scripts" / f"{spec}.{script}.provider.yaml") as server:
-        keys = {"OPENAI_API_KEY": "not-a-key", "ANTHROPIC_API_KEY": "not-a-key"}
-        addresses = {"OPENAI_BASE_URL": f"{server.url}/v1", "ANTHROPIC_BASE_URL": server.url}
+        keys: dict[str, Any] = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), "not-a-key")
+        addresses: dict[str, Any] = {"OPENAI_BASE_URL": f"{server.url}/v1", "ANTHROPIC_BASE_URL": server.url}
         live = run(folder, spec, case, "--record", "all", **keys, **addresses)
     assert told(spec, live) == told(spec, shipped)
     again = run(folder, spec, case, offline=True)

@@ -45,8 +45,10 @@ class Errand(Struct, frozen=True, kw_only=True):
 
     @property
     def writes_journal_as_it_goes(self) -> bool:
-        """Of a session's run the journal is in the session, and is copied from there."""
-        return self.plan.mode != "replay" and str(self.journal) != "-" and self.session is None
+        """A pipe gets the whole at the end. Of a session's run the journal is in the session, and is copied."""
+        path = self.journal
+        is_file = path is not None and str(path) != "-" and (path.is_file() or not path.exists())
+        return is_file and self.plan.mode != "replay" and self.session is None
 
     def player(self) -> Player:
         """Plays the recording of the case."""
@@ -101,8 +103,9 @@ def _in_real_time(errand: Errand, teller: Teller) -> FinishedRun:
     from agentrun.engine.real_time import Job, live_run
 
     interrupts = Interrupts(teller)
-    journal = errand.journal if errand.writes_journal_as_it_goes else None
-    if journal is not None:
+    journal = None
+    if errand.journal is not None and errand.writes_journal_as_it_goes:
+        journal = errand.journal.resolve()
         clear_journal(journal)
     project = errand.spec.project
     job = Job(
@@ -150,9 +153,14 @@ def clear_journal(path: Path) -> None:
 
 
 def _write_journal(path: Path, done: FinishedRun) -> None:
-    from agentrun.canon import compact
+    from agentrun.cli.known import known
+    from agentrun.engine.clean import cleaned
+    from agentrun.journal.memory import MemoryJournal
 
-    write_file(path, b"".join(compact(record) + b"\n" for record in done.journal), replaces=JOURNAL_BEGINS)
+    journal = MemoryJournal()
+    for record in done.journal:
+        journal.append(replace(record, prev=journal.head, fact=cleaned(known(), record.fact)))
+    write_file(path, journal.text(), replaces=JOURNAL_BEGINS)
 
 
 def _with_way_out(error: HostError, plan: Plan) -> HostError:

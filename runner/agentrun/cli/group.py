@@ -77,8 +77,7 @@ class Agentrun(click.Group):
 
 def run_command(args: list[str]) -> int:
     """Runs a command and gives its exit code; what it says about errors holds no secret."""
-    from agentrun.cli.show import show_error, show_problems
-    from agentrun.secret import mask
+    from agentrun.cli.show import clean, show_error, show_problems
 
     instruction = os.environ.get("_AGENTRUN_COMPLETE")
     if instruction:
@@ -98,7 +97,7 @@ def run_command(args: list[str]) -> int:
     except click.ClickException as error:
         if isinstance(error, click.UsageError) and error.ctx is not None:
             click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
-        click.echo(f"Error: {mask(error.format_message())}", err=True)
+        click.echo(f"Error: {clean(error.format_message())}", err=True)
         return error.exit_code
     except SpecError as error:
         show_problems(list(error.problems), as_json=bool(meta.get("json")))

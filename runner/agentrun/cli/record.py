@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +12,11 @@ from agentrun.cli.new_case import add_case
 from agentrun.cli.recorded import lock_of
 from agentrun.compiler.prompts import complete_params
 from agentrun.engine.assemble import FinishedRun
+from agentrun.engine.clean import cleaned
+from agentrun.engine.known import known_values
 from agentrun.engine.recording import Target, record_run
+from agentrun.errors import RequestError
+from agentrun.redact import Redactor
 from agentrun.spec.files import shown_path
 
 if TYPE_CHECKING:
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from agentrun.cli.interrupt import Interrupts
     from agentrun.cli.teller import Teller
     from agentrun.engine.real_time import Job
+    from agentrun.spec.v1.documents import Case
 
 
 def record(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> FinishedRun:
@@ -35,9 +41,25 @@ def record(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> 
         + ("; the run failed, and will in every replay" if failed else ""),
         "warn" if failed else "good",
     )
-    if plan.is_new and plan.case is not None and (advice := add_case(errand.spec.path, plan.case)):
-        teller.say(advice, "warn")
+    if plan.is_new and plan.case is not None:
+        _write_case(errand, plan.case, teller)
     return recorded.run
+
+
+def _write_case(errand: Errand, case: Case, teller: Teller) -> None:
+    """Secrets stand in the case as they stand on the tape: as placeholders, with which it can be replayed."""
+    clean = cleaned(Redactor(known_values(errand.file.agent, os.environ)), case)
+    if clean != case:
+        teller.say("a secret in its message or params is not written to the case: a placeholder is", "warn")
+        try:
+            complete_params(errand.file.agent, clean.params)
+        except RequestError:
+            teller.say(
+                "the case was not added: one of its params is a secret that no placeholder can stand for", "warn"
+            )
+            return
+    if advice := add_case(errand.spec.path, clean):
+        teller.say(advice, "warn")
 
 
 def _target(errand: Errand) -> Target:

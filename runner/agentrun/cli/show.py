@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from agentrun.cli.known import known
 from agentrun.errors import AgentrunError
 from agentrun.secret import mask
 from agentrun.spec.problems import Problem, story, visible
@@ -42,28 +43,29 @@ def show_problems(problems: list[Problem], *, as_json: bool) -> None:
     """All problems: JSON lines on stdout, or stories on stderr."""
     if as_json:
         for problem in problems:
-            click.echo(json.dumps(problem.as_json(), ensure_ascii=False))
+            click.echo(json.dumps(known().data(problem.as_json()), ensure_ascii=False))
         return
     color = colored(sys.stderr)
     for problem in problems:
-        click.echo(story(problem, color=color), err=True, color=color)
+        click.echo(known().text(story(problem, color=color)), err=True, color=color)
 
 
 def show_error(error: AgentrunError, *, as_json: bool) -> None:
     """An error that ends the command."""
     if as_json:
-        click.echo(mask(json.dumps({"error": error.as_json()}, ensure_ascii=False)))
+        click.echo(mask(json.dumps({"error": known().data(error.as_json())}, ensure_ascii=False)))
         return
-    click.echo(f"{error.code}: {_clean(error.message)}", err=True)
+    click.echo(f"{error.code}: {clean(error.message)}", err=True)
     for name, value in error.fields.items():
         if value not in (None, [], {}):
-            click.echo(f"  {name}: {_clean(value if isinstance(value, str) else json.dumps(value))}", err=True)
+            click.echo(f"  {name}: {clean(value if isinstance(value, str) else json.dumps(value))}", err=True)
     if error.hint:
-        click.echo(f"  → {_clean(error.hint)}", err=True)
+        click.echo(f"  → {clean(error.hint)}", err=True)
 
 
-def _clean(text: str) -> str:
-    return visible(mask(text))
+def clean(text: str) -> str:
+    """A text as it may be shown: without secrets that are known or look like one, and nothing that acts."""
+    return visible(mask(known().text(text)))
 
 
 def say(text: str) -> None:

@@ -7,20 +7,23 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
+from agentrun.cli.known import known
 from agentrun.cli.plan import Plan
+from agentrun.cli.show import clean
 from agentrun.core.facts import Fact, Record, RunStopped
 from agentrun.core.facts_base import Fault
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.bus import Event, Gap
+from agentrun.engine.clean import cleaned
 from agentrun.engine.ports import Delta
 from agentrun.report.line import Line, told
 from agentrun.report.screen import Screen, screen_for
 from agentrun.report.story import Story, summary
 from agentrun.report.telling import passing, show
-from agentrun.secret import mask
 from agentrun.spec.problems import visible
 
 
@@ -46,10 +49,12 @@ class Teller:
     def say(self, text: str, tone: Any = "plain") -> None:
         """A line of our own."""
         if self._screen is not None:
-            self._screen.line(Line(visible(mask(text)), tone, 0))
+            self._screen.line(Line(clean(text), tone, 0))
 
     def listen(self, run: str, news: Record | Delta) -> None:
-        """Something was committed, or passes."""
+        """Something was committed, or passes. What a replay is given by its user it holds as it is."""
+        if isinstance(news, Record):
+            news = replace(news, fact=cleaned(known(), news.fact))
         if self._as_json:
             if isinstance(news, Record):
                 _print({"run": run, "record": msgspec.to_builtins(news)})
@@ -84,7 +89,7 @@ class Teller:
     def end(self, done: FinishedRun) -> None:
         """The answer, and how it ended."""
         self.close()
-        outcome = done.ended
+        outcome = cleaned(known(), done.ended)
         if self._as_json:
             kind = "outcome" if isinstance(outcome, Outcome) else "suspended"
             _print({kind: {**msgspec.to_builtins(outcome), "tier": done.tier, "exit": done.exit_code}})
@@ -102,7 +107,7 @@ class Teller:
 
     def _complain(self, text: str) -> None:
         """A line that also a quiet run says."""
-        click.echo(visible(mask(text)), err=True)
+        click.echo(clean(text), err=True)
 
 
 def _is_told_at_the_end(fact: Fact) -> bool:
@@ -126,4 +131,4 @@ def _waits_for(outcome: Suspended) -> list[str]:
 
 
 def _print(data: dict[str, Any]) -> None:
-    click.echo(msgspec.json.encode(data).decode())
+    click.echo(msgspec.json.encode(known().data(data)).decode())
