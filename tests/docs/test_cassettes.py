@@ -1,0 +1,144 @@
+"""The page about cassettes cannot drift: its commands and programs are run, its excerpt is of a real tape."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.cassette.file import REQUEST_HEADERS, RESPONSE_HEADERS
+from agentrun.cli.run import command
+from agentrun.compiler.validate import validate
+from agentrun.core.effects import ModelRequest
+from agentrun.core.messages import Transcript
+from agentrun.engine.settings import TRUST_ENV
+from agentrun.errors import CODES
+from agentrun.providers.registry import CODECS, HOMES, codec_for
+
+from ..packages import package
+from .terminal import BIN, ROOT, Terminal, blocks
+
+PAGE = (ROOT / "docs" / "cassettes.md").read_text(encoding="utf-8")
+BLOCKS = blocks(PAGE)
+EXCERPTS = [block for kind, block in BLOCKS if kind == "yaml" and block.startswith("# ")]
+PARTS = [block for kind, block in BLOCKS if kind == "yaml" and block not in EXCERPTS]
+REST = """\
+agentrun: "1"
+name: shown
+model: {provider: openai, name: gpt-4.1-mini}
+instructions: Be brief.
+budgets: {tokens: 5k}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name in ("specs", "cassettes", "schemas"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def rows(first: str) -> list[list[str]]:
+    """The rows of the table whose first column has this title."""
+    found = re.search(rf"^\| {first} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    assert found, first
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in found[1].splitlines()]
+
+
+def code(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+# --- blocks
+
+
+def test_every_block_is_looked_at() -> None:
+    assert {kind for kind, _ in BLOCKS} == {"console", "python", "yaml"}
+    assert (len(EXCERPTS), len(PARTS)) == (1, 2)
+
+
+def test_commands(project: Path) -> None:
+    with Terminal(project) as terminal:
+        for kind, block in BLOCKS:
+            if kind == "console":
+                terminal.follow(block)
+
+
+def test_programs(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
+    names: dict[str, Any] = {}
+    for block in [block for kind, block in BLOCKS if kind == "python"]:
+        line = PAGE[: PAGE.index(block)].count("\n")
+        exec(compile("\n" * line + block, "docs/cassettes.md", "exec"), names)  # noqa: S102  # our own page
+
+
+@pytest.mark.parametrize("block", EXCERPTS)
+def test_excerpt(block: str) -> None:
+    """It stands in the file, but for times: these are others in each recording."""
+    first, _, shown = block.partition("\n")
+    tape = (ROOT / first.removeprefix("# ")).read_text(encoding="utf-8")
+    assert timeless(shown) in timeless(tape)
+    assert timeless(shown).replace("approved", "denied") not in timeless(tape)
+
+
+def timeless(text: str) -> str:
+    return re.sub(r"(start|end): \d+", r"\1: 0", text)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_part(part: str, tmp_path: Path) -> None:
+    (tmp_path / "shown.yaml").write_text(part + REST)
+    assert validate(tmp_path / "shown.yaml") == []
+
+
+# --- tables and sentences
+
+
+def test_modes() -> None:
+    (mode,) = [option for option in command.params if option.name == "mode"]
+    assert [code(row[0])[0] for row in rows("`--mode`")] == ["replay", "record", "live", "auto"]
+    assert sorted(mode.type.choices) == ["auto", "live", "record", "replay"]  # type: ignore[attr-defined]  # click's
+    assert mode.envvar == "AGENTRUN_MODE"
+
+
+def test_exit_codes() -> None:
+    table = {int(row[0]): code(row[1]) for row in rows("exit")}
+    assert list(table) == sorted(table)
+    for number, codes in table.items():
+        assert [CODES[each].exit for each in codes] == [number] * len(codes)
+
+
+def test_environment() -> None:
+    named = {name: row[1] for row in rows("variable") for name in code(row[0])}
+    for home in HOMES.values():
+        assert code(named[home.variable]) == [home.address]
+    agent = package()
+    (route,) = agent.model.routes
+    for provider in CODECS:
+        request = ModelRequest(replace(route, provider=provider), agent.model, "", Transcript(), None)
+        auth = codec_for(provider).call(request, []).auth
+        assert auth is not None
+        assert auth.name in named
+    assert TRUST_ENV in named
+
+
+def test_headers_that_are_written() -> None:
+    said = PAGE.partition("Of headers only")[2].partition("are written")[0]
+    assert set(code(said)) == REQUEST_HEADERS | RESPONSE_HEADERS
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(((?!https:)[^)#]+)\)", PAGE))
+def test_link(link: str) -> None:
+    assert (ROOT / "docs" / link).exists()
+
+
+def test_lines_are_of_our_length() -> None:
+    text = re.sub(r"```console.*?```", "", PAGE, flags=re.DOTALL)
+    assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
