@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import get_type_hints
 
@@ -32,11 +31,13 @@ from agentrun.spec.v1.agent import FallbackModel, Model
 from agentrun.spec.v1.policy import Policy
 from agentrun.spec.v1.tools import Auth
 from agentrun.spec.v1.values import SecretRef
+from agentrun.testing.provider import ScriptedProvider
 
-ROOT = Path(__file__).parents[2]
+from ..cli.agent import agentrun
+from .terminal import BIN, ROOT, Terminal, blocks, steps
+
 GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
-BIN = Path(sys.executable).parent
-BLOCKS: list[tuple[str, str]] = re.findall(r"```(\w+)\n(.*?)```", GUIDE, re.DOTALL)
+BLOCKS = blocks(GUIDE)
 PATH = re.compile(r"(?:#|\{#) ([\w./-]+\.\w+)(?: #\})?")
 FILES = {found[1]: block for _, block in BLOCKS if (found := PATH.fullmatch(block.split("\n", 1)[0]))}
 PARTS = [block for kind, block in BLOCKS if kind == "yaml" and block not in FILES.values()]
@@ -50,11 +51,7 @@ BASE = {
 """What a part of a spec needs to be a spec."""
 
 
-def steps() -> list[tuple[str, str]]:
-    """Each command of the guide with the output shown under it."""
-    console = "".join(block for kind, block in BLOCKS if kind == "console")
-    found = re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]
-    return [(step.partition("\n")[0], step.partition("\n")[2]) for step in found]
+STEPS = [step for kind, block in BLOCKS if kind == "console" for step in steps(block)]
 
 
 def whole(part: str) -> str:
@@ -89,7 +86,7 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project of the guide: what `init` makes, and the files that are shown."""
     folder = tmp_path_factory.mktemp("guide")
-    done = run(steps()[0][0], folder)
+    done = run(STEPS[0][0], folder)
     assert done.returncode == 0, done.stderr
     for name, text in FILES.items():
         path = folder / "my-agent" / name
@@ -138,15 +135,10 @@ def test_part(part: str, project: Path) -> None:
     assert validate(project / "specs" / "shown.yaml") == []
 
 
-@pytest.mark.parametrize(("command", "shown"), steps()[1:], ids=lambda text: text.split("\n")[0][:50])
+@pytest.mark.parametrize(("command", "shown"), STEPS[1:], ids=lambda text: text.split("\n")[0][:50])
 def test_command(command: str, shown: str, project: Path) -> None:
-    done = run(command, project)
-    assert "Traceback" not in done.stderr
-    expected = 3 if "cassette.miss" in shown else int(" diff " in command)
-    assert done.returncode == expected, done.stderr
-    printed = f"{done.stdout}\n{done.stderr}".splitlines()
-    for line in shown.splitlines():
-        assert line in printed, printed
+    with Terminal(project) as terminal:
+        terminal.follow(f"$ {command}\n{shown}")
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(((?!https:)[^)#]+)\)", GUIDE))
@@ -155,7 +147,8 @@ def test_link(link: str) -> None:
 
 
 def test_lines_are_of_our_length() -> None:
-    assert [line for line in GUIDE.splitlines() if len(line) > 120 and not line.startswith("|")] == []
+    text = re.sub(r"```console.*?```", "", GUIDE, flags=re.DOTALL)  # what is printed is as long as it is
+    assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
 
 
 # --- tables and lists
@@ -164,7 +157,7 @@ def test_lines_are_of_our_length() -> None:
 def test_keys_that_run() -> None:
     shown = {key: None if inner == "all" else tuple(code(inner)) for keys, inner in table("key") for key in code(keys)}
     assert shown == BUILT
-    assert said("in the formats", "from recordings") == sorted(CODECS)
+    assert said("in the formats", ". Of\ntools") == sorted(CODECS)
 
 
 def test_settings_of_the_project(made: Path) -> None:
@@ -281,6 +274,28 @@ def test_names_and_arguments_of_tools(made: Path) -> None:
     assert {f"parcels.{name}" for name in server.tools} == {"parcels.cancel", "parcels.track_*"}
     assert not isinstance(letter, McpTool)
     assert letter.args["required"] == ["message"]
+
+
+@pytest.mark.parametrize(
+    ("order", "amount", "result", "said", "code"),
+    [
+        ("1042", 5, "5 of 1042 refunded: late", "refund printed: the till is open", 0),
+        ("1042", -5, "ValueError: an amount is more than 0", "ValueError: an amount is more than 0", 0),
+        ("0", 5, None, "tool.fatal: the till is closed", 6),
+    ],
+    ids=["returns", "raises", "ends"],
+)
+def test_python_tool(order: str, amount: int, result: str | None, said: str, code: int, project: Path) -> None:
+    """What the function of the guide prints, raises and returns goes where its comments say."""
+    tool = "tools: {refund: {kind: python, call: 'desk.refunds:refund'}}\npolicy: {default: allow}\ninput: Hello.\n"
+    (project / "specs" / "till.yaml").write_text(whole(tool))
+    call = f"{{tool: refund, args: {{order_id: '{order}', amount: {amount}}}}}"
+    turns = f'agentrun: "1"\nturns: [{{calls: [{call}]}}, {{expect: {{results: ["{result}"]}}, text: Done.}}]\n'
+    with ScriptedProvider(turns) as server:
+        environment = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "not-a-key"}
+        done = agentrun("specs/till.yaml", cwd=project, stdin=b"", **environment)
+    assert (done.code, done.out) == (code, "" if result is None else "Done.\n"), done.err
+    assert said in done.err
 
 
 def test_profile_is_laid_over_the_shared_parts(made: Path) -> None:
