@@ -4,6 +4,8 @@ Rule 1  A value that is found anywhere is replaced everywhere by its placeholder
 Rule 2  A request of a replay is compared without its values, for the tape has none. A value that only the recording
         could find is learned when a request fits but for a placeholder, and is known from then on.
 Rule 3  What is still found after replacing is not written.
+Rule 4  A text that is shown is made of the same values in the same way as a tape: two journals of one run, recorded and
+        replayed, are the same.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from typing import Any, TypeVar
 import msgspec
 import re2
 
+from agentrun.cassette.edits import Body
+from agentrun.cassette.hide import without_values
 from agentrun.cassette.match import json_of
 from agentrun.cassette.scrub import leftover, scrubbed, values_in
 from agentrun.cassette.tape import Interaction
 from agentrun.core.package import Redaction as Rule
-from agentrun.core.policy import compiled_mask
 from agentrun.errors import StorageError
-from agentrun.redact import Redactor, placeholder
+from agentrun.redact import Redactor
 from agentrun.secret import Secret
 from agentrun.wire import HttpCall, HttpReply
 
@@ -32,6 +35,8 @@ SHORTEST = 3
 _MARK = "[redacted:"
 _placeholder: Any = re2.compile(r"\[redacted:([A-Za-z0-9_.-]+)\]")  # type: ignore[no-untyped-call]  # RE2 has no types
 _NOTHING = HttpReply(0, (), b"")
+_NOBODY = HttpCall("", "", (), b"")
+_JSON = ("{", "[", '"')
 
 
 class Redaction:
@@ -39,6 +44,7 @@ class Redaction:
 
     def __init__(self, rules: Sequence[Rule] = (), known: Iterable[tuple[str, Secret]] = ()) -> None:
         self._rules = tuple(rules)
+        self._patterns = tuple(rule for rule in self._rules if rule.path is None)
         self._redactor = Redactor(known)
         self._found: set[tuple[str, str]] = set()
 
@@ -59,10 +65,10 @@ class Redaction:
 
     def text(self, text: str) -> str:
         """A text as it may be shown."""
-        for rule in self._rules:
-            if rule.pattern is not None and rule.path is None:
-                text = compiled_mask(rule.pattern).sub(placeholder(rule.name).replace("\\", "\\\\"), text)
-        return self._redactor.text(text)
+        if self._patterns:
+            said = Interaction(_NOBODY, HttpReply(0, (), text.encode("utf-8", "surrogatepass")))
+            self._learn(values_in([said], self._patterns))
+        return text_without(text, self._redactor)
 
     def data(self, value: T) -> T:
         """Plain data as it may be shown."""
@@ -73,6 +79,9 @@ class Redaction:
                 return {self.text(key): self.data(item) for key, item in value.items()}  # type: ignore[return-value]
             case list() | tuple():
                 return [self.data(item) for item in value]  # type: ignore[return-value]
+            case int() | float() if not isinstance(value, bool):
+                clean = self.text(spelled := msgspec.json.encode(value).decode())
+                return value if clean == spelled else clean  # type: ignore[return-value]  # a number becomes a text
         return value
 
     def learn(self, recorded: HttpCall, call: HttpCall) -> bool:
@@ -97,6 +106,15 @@ class Redaction:
         if new:
             self._found.update((name, value.reveal()) for name, value in new)
             self._redactor = self._redactor.with_values(new, shortest=SHORTEST)
+
+
+def text_without(text: str, redactor: Redactor) -> str:
+    """A text without the values, also those that are spelled with escapes. Itself, if there are none in it."""
+    if "\\" not in text and not text.lstrip().startswith(_JSON):
+        return redactor.text(text)
+    data = text.encode("utf-8", "surrogatepass")
+    clean = without_values(Body(data), redactor).data
+    return text if clean == data else clean.decode("utf-8", "surrogatepass")
 
 
 def _fits(was: Any, now: Any, values: Values) -> bool:

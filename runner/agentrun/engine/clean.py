@@ -14,13 +14,10 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, ValidationError, convert, to_builtins
 
-from agentrun.cassette.edits import Body
-from agentrun.cassette.hide import without_values
+from agentrun.cassette.redaction import text_without
 from agentrun.redact import Redactor
 
 T = TypeVar("T", bound=Struct)
-
-_JSON = ("{", "[", '"')
 
 
 def cleaned(redactor: Redactor, fact: T) -> T:
@@ -35,15 +32,6 @@ def cleaned(redactor: Redactor, fact: T) -> T:
         return convert(clean, type(fact))
     except ValidationError:  # a count of ours that happens to be the digits of a password
         return convert(_without(data, redactor, numbers=False), type(fact))
-
-
-def text_without(text: str, redactor: Redactor) -> str:
-    """A text without the values, also those that are spelled with escapes. Itself, if there are none in it."""
-    if "\\" not in text and not text.lstrip().startswith(_JSON):
-        return redactor.text(text)
-    data = text.encode("utf-8", "surrogatepass")
-    clean = without_values(Body(data), redactor).data
-    return text if clean == data else clean.decode("utf-8", "surrogatepass")
 
 
 def _without(value: Any, redactor: Redactor, *, numbers: bool) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from agentrun.cassette.redaction import Redaction
+from agentrun.cassette.redaction import Redaction, text_without
 from agentrun.cassette.scrub import scrubbed
 from agentrun.cassette.tape import Interaction
 from agentrun.compiler.fingerprint import PackageFile
@@ -28,7 +28,6 @@ from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.approvals import Nobody
 from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.bus import EVERYTHING, Event, Subscription
-from agentrun.engine.clean import text_without
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.kept import KeptJournals
 from agentrun.engine.known import known_values
