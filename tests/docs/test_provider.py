@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import re
-import socket
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from agentrun.cassette.file import load
 from agentrun.compiler.validate import validate
-from agentrun.providers.registry import CODECS
+from agentrun.providers.registry import CODECS, HOMES
 from agentrun.testing.provider import ScriptedProvider
 from agentrun.testing.provider.formats import FORMATS
 
-from ..cli.agent import SCRIPT
+from ..cli.agent import agentrun
 from ..testing.providers import asked, send
+from .terminal import Terminal, blocks
 
 PAGE = (Path(__file__).parents[2] / "docs" / "provider.md").read_text(encoding="utf-8")
-BLOCKS: list[tuple[str, str]] = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)
-SCRIPTS = {block.split("\n")[0].removeprefix("# "): block for kind, block in BLOCKS if kind == "yaml"}
+BLOCKS = blocks(PAGE)
+NAMES = ["orders.provider.yaml", "orders.yaml", "shop.py", "faults.provider.yaml"]
+FILES = {block.split("\n")[0].removeprefix("# "): block for _, block in BLOCKS if block.startswith("# ")}
+SCRIPTS = [name for name in FILES if name.endswith(".provider.yaml")]
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name, text in SCRIPTS.items():
+    for name, text in FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_scripts(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".yaml")])
+def test_documents(name: str) -> None:
     assert validate(Path(name)) == []
 
 
@@ -43,21 +45,52 @@ def test_faults() -> None:
 
 
 def test_program() -> None:
-    (program,) = [block for kind, block in BLOCKS if kind == "python"]
+    (program,) = [block for kind, block in BLOCKS if kind == "python" and block not in FILES.values()]
     exec(compile(program, "docs/provider.md", "exec"), {})  # noqa: S102  # our own page
 
 
-def test_command() -> None:
-    (console,) = [block for kind, block in BLOCKS if kind == "console"]
-    command, address = console.removeprefix("$ ").splitlines()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    argv = [SCRIPT, *command.replace("8099", port).split()[1:]]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip() == address.replace("8099", port)
-        process.terminate()
-        assert process.wait(20) == 0
+def test_every_block_is_looked_at() -> None:
+    assert [kind for kind, _ in BLOCKS] == ["yaml", "console", "yaml", "python", "console", "yaml", "python"]
+    assert (SCRIPTS, list(FILES)) == (["orders.provider.yaml", "faults.provider.yaml"], NAMES)
+
+
+def test_commands(folder: Path) -> None:
+    with Terminal(folder) as terminal:
+        for kind, block in BLOCKS:
+            if kind == "console":
+                terminal.follow(block)
+
+
+VARIABLES: list[tuple[str, str, str]] = [
+    (provider, variable, value)
+    for providers, variable, value in re.findall(r"^\| (`.*) \| `([A-Z_]+)` \| `([^`]+)` \|$", PAGE, re.MULTILINE)
+    for provider in re.findall(r"`([\w-]+)`", providers)
+]
+
+
+@pytest.mark.parametrize(("provider", "variable", "value"), VARIABLES, ids=[each[0] for each in VARIABLES])
+def test_variables_lead_here(provider: str, variable: str, value: str, folder: Path) -> None:
+    spec = folder / "orders.yaml"
+    spec.write_text(spec.read_text().replace("provider: openai", f"provider: {provider}"))
+    keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"), "any")
+    with ScriptedProvider(Path("orders.provider.yaml")) as server:
+        address = value.replace("http://127.0.0.1:8099", server.url)
+        done = agentrun("orders.yaml", "--mode", "record", cwd=folder, stdin=b"", **keys, **{variable: address})
+        assert {seen.provider for seen in server.requests} == {provider}
+    assert (done.code, done.out) == (0, "Order 1042 is shipped.\n"), done.err
+    (where,) = load(folder / "cassettes/orders/default.yaml").metadata["where"]
+    assert where.endswith(f"sent to 127.0.0.1 by {variable} (a scripted provider: no model was asked)")
+
+
+def test_every_variable_is_in_the_table() -> None:
+    assert {(provider, variable) for provider, variable, _ in VARIABLES} == {
+        (provider, home.variable) for provider, home in HOMES.items()
+    }
+
+
+def test_header() -> None:
+    with ScriptedProvider(Path("orders.provider.yaml")) as server:
+        assert f"server: {send(server, asked('openai')).headers['server']}" in PAGE
 
 
 def test_the_table_has_every_provider() -> None:
@@ -72,4 +105,5 @@ def test_the_table_has_every_provider() -> None:
 def test_links_and_lines() -> None:
     for link in re.findall(r"\]\(([^)#]+)", PAGE):
         assert (Path(__file__).parents[2] / "docs" / link).exists()
-    assert [line for line in PAGE.splitlines() if len(line) > 120] == []
+    text = re.sub(r"```console.*?```", "", PAGE, flags=re.DOTALL)  # what is printed is as long as it is
+    assert [line for line in text.splitlines() if len(line) > 120] == []
