@@ -57,9 +57,15 @@ def _value(text: str, schema: dict[str, Any]) -> Any:
     if schema.get("type") == "string":
         return text
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse, parse_float=_number)
     except ValueError:
         return text
+
+
+def _number(text: str) -> int | float:
+    """As in a file, so that a case with this value is the same case: a whole number is an int however it is written."""
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 def _refuse(constant: str) -> Any:
