@@ -16,9 +16,17 @@ import yaml
 from ..cli.agent import SCRIPT
 
 KEY = "sk-proj-Canary0123456789abcdefGHIJ"
-LINES = ["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj", "MzEfYyjiWA4R4/M2bS1GB4t7NXp98C3SC6dVMvDu", "Qm9Zr2/canary=="]
+LINES = [
+    "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj",
+    "MzEfYyjiWA4R4/M2bS1GB4t7NXp98C3SC6dVMvDu",
+    "Qm9Zr2/canary==",
+]
 PAIR = "svc:Wq7-canary-pair"
-SERVICE = {"client_id": "shop", "client_secret": "inner\ncanary\\of \"json\"", "refresh": {"token": "1//0g-canary-refresh"}}
+SERVICE = {
+    "client_id": "shop",
+    "client_secret": 'inner\ncanary\\of "json"',
+    "refresh": {"token": "1//0g-canary-refresh"},
+}
 
 SECRETS = {
     "OPENAI_API_KEY": KEY,
@@ -35,7 +43,7 @@ SECRETS = {
     "VAULT_PASSPHRASE": "correct horse canary staple",
 }
 """What the environment holds. A thirteenth is the password in OPENAI_BASE_URL."""
-URL_PASSWORD = "url-pa55~canary"  # noqa: S105  # planted
+URL_PASSWORD = "url-pa55~canary"  # planted
 
 PARTS = {
     "the pair": PAIR,
@@ -48,13 +56,19 @@ PARTS = {
 """What is as secret as the whole."""
 
 
+def escaped(value: str) -> str:
+    """In JSON, with nothing but escapes."""
+    units = value.encode("utf-16-be")
+    return "".join(f"\\u{units[n]:02x}{units[n + 1]:02x}" for n in range(0, len(units), 2))
+
+
 def spellings(value: str) -> Iterator[str]:
     """A value as it may be written."""
     raw = value.encode()
     once = [json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]]
     yield from (value, *once, *(json.dumps(text)[1:-1] for text in once), repr(value)[1:-1])
     yield from (quote(value), quote(value, safe=""), quote_plus(value), raw.hex(), raw.hex().upper())
-    yield from ("".join(f"\\u{ord(char):04x}" for char in value) if value.isascii() else value,)
+    yield escaped(value)
     for encode in (b64encode, urlsafe_b64encode):
         for before in range(3):
             text = encode(b"x" * before + raw).decode().rstrip("=")
@@ -62,13 +76,34 @@ def spellings(value: str) -> Iterator[str]:
 
 
 SPELLINGS = {
-    text.encode(): name for name, value in {**PARTS, **SECRETS}.items() for text in spellings(str(value)) if len(text) > 7
+    text.encode(): name
+    for name, value in {**PARTS, **SECRETS}.items()
+    for text in spellings(str(value))
+    if len(text) > 7
 }
 
 
 def leaks(data: bytes) -> set[str]:
-    """The names of the secrets in some bytes."""
-    return {name for text, name in SPELLINGS.items() if text in data}
+    """The names of the secrets in some bytes, also for who reads them as lines of JSON."""
+    said = [data, *("\n".join(_texts(line)).encode("utf-8", "replace") for line in data.splitlines())]
+    return {name for text, name in SPELLINGS.items() if any(text in each for each in said)}
+
+
+def _texts(data: object) -> Iterator[str]:
+    """The texts in a document, and in the documents that are texts in it."""
+    match data:
+        case bytes() | str():
+            try:
+                yield from _texts([json.loads(data)])
+            except (ValueError, RecursionError):
+                yield data if isinstance(data, str) else ""
+        case list():
+            for item in data:
+                yield from [item, *_texts(item)] if isinstance(item, str) and not item.isdigit() else _texts(item)
+        case dict():
+            yield from _texts([*data, *data.values()])
+        case int():
+            yield str(data)
 
 
 ALL = "\n".join([*SECRETS.values(), URL_PASSWORD, PAIR])
@@ -113,21 +148,23 @@ def leak(how: str, echo: str | int = "") -> object:
         case "plain":
             return text
         case "object":
-            return {"found": {name: os.environ[name] for name in NAMES}, text: [text], "number": int(os.environ["PIN_PASSWORD"])}
+            number = int(os.environ["PIN_PASSWORD"])
+            return {"found": {name: os.environ[name] for name in NAMES}, text: [text], "number": number}
         case "json":
             return json.dumps({"deep": json.dumps({"deeper": json.dumps(text)})})
         case "base64":
             return " ".join(base64.b64encode(("x" * n + text).encode()).decode() for n in range(3))
-        case "mime":
-            return base64.encodebytes(text.encode()).decode()
         case "each":
-            return [[base64.urlsafe_b64encode(os.environ[n].encode()).decode(), base64.b64encode(os.environ[n].encode()).decode()] for n in NAMES]
+            values = [os.environ[name].encode() for name in NAMES]
+            ways = base64.b64encode, base64.urlsafe_b64encode
+            return [[encode(value).decode() for encode in ways] for value in values]
         case "url":
             return quote(text) + " " + quote(text, safe="") + " " + quote_plus(text)
         case "hex":
             return text.encode().hex() + " " + text.encode().hex().upper()
         case "escaped":
-            return "".join(f"\\\\u{ord(char):04x}" for char in text if ord(char) < 65536)
+            units = text.encode("utf-16-be")
+            return '"' + "".join(f"\\\\u{units[n]:02x}{units[n + 1]:02x}" for n in range(0, len(units), 2)) + '"'
         case "printed":
             print(text)
             print(json.dumps(text), file=sys.stderr)
@@ -152,7 +189,7 @@ def note(text: str) -> str:
     return "noted " + text
 '''
 HOWS = (
-    "plain", "object", "json", "base64", "mime", "each", "url", "hex", "escaped", "printed", "raised", "repr", "key",
+    "plain", "object", "json", "base64", "each", "url", "hex", "escaped", "printed", "raised", "repr", "key",
     "long", "line by line",
 )  # fmt: skip
 
@@ -187,6 +224,12 @@ class Trap:
         self.said[name] = done.stdout + b"\n" + done.stderr
         assert b"Traceback" not in done.stderr, done.stderr[-3000:]
         return done.returncode
+
+    def start(self, *args: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """A command that goes on."""
+        pipe = subprocess.PIPE
+        env = self._environment(environment)
+        return subprocess.Popen([SCRIPT, *args], cwd=self.root, env=env, stdout=pipe, stderr=pipe)
 
     def in_terminal(self, name: str, *args: str, environment: Mapping[str, str]) -> int:
         """The same in a terminal."""
@@ -234,11 +277,8 @@ def story(**changes: object) -> str:
         {"status": 500, "headers": headers, "body": f"<html>{ALL}</html>", "content_type": "text/html"},
     ]
     calls = [{"calls": [{"tool": "leak", "args": {"how": how, "echo": ALL}}], "chunk": 3} for how in HOWS]
-    cuts = [
-        {"tool": "leak", "args": {"how": "raised at the cut", "echo": n}} for n in range(len(SECRETS))
-    ]
-    escaped = "".join(f"\\u{ord(char):04x}" for char in ALL if ord(char) < 65536)
-    raw = f'{{"text": "{escaped}"}}'
+    cuts = [{"tool": "leak", "args": {"how": "raised at the cut", "echo": n}} for n in range(len(SECRETS))]
+    raw = f'{{"text": "{escaped(ALL)}"}}'
     turns = [
         {"text": f"I know: {ALL}", "chunk": 1, "faults": faults, **calls[0]},
         *calls[1:],

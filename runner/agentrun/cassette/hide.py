@@ -1,7 +1,8 @@
 """A body without the values that a redactor knows.
 
 Rule 1  What is said counts first: a text that is spelled with escapes, or comes in the pieces of a stream, is looked at
-        as its reader gets it. What a reader gets afterwards is what the redactor makes of what came before.
+        as its reader gets it, and so is a text in a text that is JSON. What a reader gets afterwards is what the
+        redactor makes of what came before.
 Rule 2  Then the bytes count, whatever they mean.
 Rule 3  Nothing else changes, not a space. A document stays a document.
 """
@@ -12,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from agentrun.cassette.bodies import GROUPINGS, Contents, Grouping, by_list, contents
+from agentrun.cassette.bodies import GROUPINGS, Contents, Grouping, by_list, contents, is_document
 from agentrun.cassette.edits import Body, Edit, edited
 from agentrun.cassette.fit import fitted
 from agentrun.cassette.leaves import TOKEN, Text
@@ -69,9 +70,22 @@ def _texts(found: Contents, grouping: Grouping | None) -> Iterator[Sequence[Text
             yield from ([Text(found.data, first + 1, last - 1)] for first, last in strings)
 
 
+def _changes(said: bytes, redactor: Redactor) -> list[tuple[int, int, bytes]]:
+    """What becomes what in a text. One that is JSON, as the arguments of a call are, may spell a value with escapes."""
+    changes = redactor.changes(said)
+    if changes or b"\\" not in said or not is_document(said):
+        return changes
+    for token in TOKEN.finditer(said):
+        if token[0].startswith(b'"') and b"\\" in token[0]:
+            text = Text(said, token.start() + 1, token.end() - 1)
+            inside = _changes(text.value, redactor)
+            changes += [(text.place(start), text.place(end), text.spelling(new)) for start, end, new in inside]
+    return changes
+
+
 def _said(texts: Sequence[Text], redactor: Redactor) -> Iterator[Edit]:
     """The placeholder stands where a value begins; the rest is taken out of the texts that follow."""
-    changes = redactor.changes(b"".join(text.value for text in texts))
+    changes = _changes(b"".join(text.value for text in texts), redactor)
     if not changes:
         return
     starts = [0, *accumulate(len(text.value) for text in texts)]

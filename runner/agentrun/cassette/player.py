@@ -83,6 +83,7 @@ class Player:
             clean = self.redaction.request(call)
             index = None if clean is call else self._take(self._lazy("numbers", key_of), key_of(clean, path))
             index = self._like(clean, path) if index is None else index
+            index = self._like(call, path) if index is None and clean is not call else index
         if index is None and self._volatile:
             index = self._take(self._lazy("volatile", self._normalised), self._normalised(call, path))
             if index is not None:

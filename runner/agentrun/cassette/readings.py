@@ -38,17 +38,19 @@ def texts_of(body: bytes) -> Iterator[str | bytes]:
         kind = _marks(data, ("type",)) if isinstance(data, dict) else ()
         for way, text in _ways(data):
             joined.setdefault((kind, way), []).append(text)
-    yield from ("".join(texts) for texts in joined.values())
+    for texts in joined.values():
+        yield from data_texts("".join(texts))
     yield "".join(others)
 
 
 def data_texts(data: Any) -> Iterator[str]:
-    """All texts and keys in plain data."""
+    """All texts and keys in plain data, and in texts that are JSON with escapes."""
     waiting = [data]
     while waiting:
         match waiting.pop():
             case str(text):
                 yield text
+                waiting += [document(text)] if "\\" in text else []
             case dict(items):
                 waiting += [*items, *items.values()]
             case list(items) | tuple(items):

@@ -11,15 +11,14 @@ Rule 4  A text that is shown is made of the same values in the same way as a tap
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
-import re2
 
 from agentrun.cassette.edits import Body
 from agentrun.cassette.hide import without_values
-from agentrun.cassette.match import json_of
 from agentrun.cassette.scrub import leftover, scrubbed, values_in
+from agentrun.cassette.stand_ins import stand_ins
 from agentrun.cassette.tape import Interaction
 from agentrun.core.package import Redaction as Rule
 from agentrun.errors import StorageError
@@ -32,8 +31,6 @@ Values = list[tuple[str, Secret]]
 
 SHORTEST = 3
 """Characters of a value that the spec points at. Known secrets have more (`redact.SHORTEST`)."""
-_MARK = "[redacted:"
-_placeholder: Any = re2.compile(r"\[redacted:([A-Za-z0-9_.-]+)\]")  # type: ignore[no-untyped-call]  # RE2 has no types
 _NOTHING = HttpReply(0, (), b"")
 _NOBODY = HttpCall("", "", (), b"")
 _JSON = ("{", "[", '"')
@@ -47,6 +44,8 @@ class Redaction:
         self._patterns = tuple(rule for rule in self._rules if rule.path is None)
         self._redactor = Redactor(known)
         self._found: set[tuple[str, str]] = set()
+        self._stretches: dict[str, str] = {}
+        """Texts that are known only as a whole."""
 
     def request(self, call: HttpCall) -> HttpCall:
         """A request as it would stand on a tape."""
@@ -68,6 +67,8 @@ class Redaction:
         if self._patterns:
             said = Interaction(_NOBODY, HttpReply(0, (), text.encode("utf-8", "surrogatepass")))
             self._learn(values_in([said], self._patterns))
+        for raw, words in self._stretches.items():
+            text = text.replace(raw, words)
         return text_without(text, self._redactor)
 
     def data(self, value: T) -> T:
@@ -86,19 +87,11 @@ class Redaction:
 
     def learn(self, recorded: HttpCall, call: HttpCall) -> bool:
         """Whether a request is the recorded one but for what its placeholders stand for. If so these are known now."""
-        marked = _MARK.encode() in recorded.body or _MARK in recorded.url
-        if not marked or recorded.method.upper() != call.method.upper():
+        found = stand_ins(recorded, call)
+        if found is None:
             return False
-        values: Values = []
-        if not _fits(recorded.url, call.url, values):
-            return False
-        try:
-            was, now = json_of(recorded.body), json_of(call.body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            was, now = recorded.body.decode("utf-8", "replace"), call.body.decode("utf-8", "replace")
-        if not _fits(was, now, values):
-            return False
-        self._learn(values)
+        self._learn(found.values)
+        self._stretches.update((raw.reveal(), words) for raw, words in found.stretches)
         return True
 
     def _learn(self, values: Values) -> None:
@@ -115,30 +108,3 @@ def text_without(text: str, redactor: Redactor) -> str:
     data = text.encode("utf-8", "surrogatepass")
     clean = without_values(Body(data), redactor).data
     return text if clean == data else clean.decode("utf-8", "surrogatepass")
-
-
-def _fits(was: Any, now: Any, values: Values) -> bool:
-    """Whether two documents are the same but for placeholders in the first."""
-    match was, now:
-        case dict(), dict():
-            return was.keys() == now.keys() and all(_fits(was[key], now[key], values) for key in was)
-        case list(), list():
-            return len(was) == len(now) and all(map(_fits, was, now, [values] * len(was)))
-        case str(), str() if _MARK in was:
-            return _filled(was, now, values)
-        case str(), int() | float() if _MARK in was:
-            return _filled(was, msgspec.json.encode(now).decode(), values)
-        case _:
-            return bool(was == now) and isinstance(was, bool) == isinstance(now, bool)
-
-
-def _filled(was: str, now: str, values: Values) -> bool:
-    """Whether a text is what is left of another, with something in the place of each placeholder."""
-    names = [found[1] for found in _placeholder.finditer(was)]
-    pieces = _placeholder.split(was)[::2]
-    pattern = "(?s)" + "(.+?)".join(map(re2.escape, pieces))
-    found = re2.fullmatch(pattern, now)  # type: ignore[no-untyped-call]  # RE2 has no types
-    if found is None:
-        return False
-    values += [(name, Secret(value)) for name, value in zip(names, found.groups(), strict=True)]
-    return True

@@ -22,7 +22,7 @@ from agentrun.secret import Secret, find_secrets, names_credential
 Known = list[tuple[str, Secret]]
 
 _LINE = 24
-"""A line of a value that is shorter may stand in any text."""
+"""A line that is shorter may stand in any text, unless it is one of a private key."""
 _SCHEMES = ("basic", "bearer", "token", "apikey")
 
 
@@ -48,7 +48,8 @@ def _parts(value: str) -> Iterator[str]:
         yield from (rest, value)
     lines = [line.strip() for line in value.splitlines()]
     if len(lines) > 1:
-        yield from (line for line in lines if len(line) >= _LINE and not line.startswith("-----"))
+        least = SHORTEST if value.startswith("-----BEGIN") else _LINE
+        yield from (line for line in lines if len(line) >= least and not line.startswith("-----"))
     if value[:1] in ("{", "["):
         yield from _inside(_json(value))
     elif "://" not in value and not any(map(str.isspace, value)):
