@@ -96,19 +96,25 @@ def _metadata(job: Job, target: Target, recorder: Recorder, began: datetime, tot
         **target.about,
         "recorded_at": before.get("recorded_at", now),
         "agentrun": version("agentrun"),
-        "where": _where(recorder) or before.get("where", []),
+        "where": list(dict.fromkeys([*_list(before, "where"), *_where(recorder)])),
         "fingerprint": job.file.fingerprint,
         "sections": job.file.sections,
     }
-    if before:
+    if recorder.kept:
         line = {
             "at": now,
             "kept": recorder.kept,
             "recorded": total - recorder.kept,
             "fingerprint": job.file.fingerprint,
         }
-        about["history"] = [*before.get("history", []), line]
+        about["history"] = [*_list(before, "history"), line]
     return about
+
+
+def _list(before: Mapping[str, Any], key: str) -> list[Any]:
+    """What a recording says of itself may be missing, or be anything: others make cassettes too."""
+    value = before.get(key)
+    return list(value) if isinstance(value, list) else []
 
 
 def _where(recorder: Recorder) -> list[str]:

@@ -1,0 +1,52 @@
+"""Recordings of which a part is kept: what they say about themselves afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from .project import STORY, Project
+
+KEPT = "https://api.openai.com/v1/chat/completions"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Project:
+    shop = Project(tmp_path)
+    shop.record()
+    return shop
+
+
+def edit(shop: Project, metadata: Any) -> None:
+    data = yaml.safe_load(shop.cassette.read_text(encoding="utf-8"))
+    data["metadata"] = metadata
+    if metadata is None:
+        del data["metadata"]
+    shop.cassette.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [None, {}, {"made": "by hand"}, {"history": 5, "where": 5}, {"history": "text", "where": "text"}, {"history": {}}],
+)
+def test_whatever_it_said_before_what_is_kept_is_told(shop: Project, metadata: Any) -> None:
+    """Others make cassettes too, with nothing or with anything in the metadata."""
+    edit(shop, metadata)
+    done = shop.record("--record", "from:4", story=STORY.replace("Done.", "Done again."))
+    assert (done.code, done.out) == (0, "Done again.\n")
+    about = yaml.safe_load(shop.cassette.read_text(encoding="utf-8"))["metadata"]
+    (line,) = about["history"]
+    assert line["kept"] == 3
+    assert len(about["where"]) == 1
+    assert shop.run().out == "Done again.\n"
+
+
+def test_who_answered_before_stays_named(shop: Project) -> None:
+    edit(shop, {"where": [KEPT]})
+    shop.record("--record", "from:4")
+    about = yaml.safe_load(shop.cassette.read_text(encoding="utf-8"))["metadata"]
+    assert about["where"][0] == KEPT
+    assert "a scripted provider" in about["where"][1]
