@@ -143,7 +143,7 @@ BUDGETS = (
     Stop(
         "budget.time",
         lambda: Run(agent(budgets={"time": 150}), called("search"), takes=100),
-        {"used": 200, "reserved": 0, "limit": 150},
+        {"used": 150, "reserved": 0, "limit": 150},
         "raise budgets.time",
     ),
     Stop(

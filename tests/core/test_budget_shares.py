@@ -65,7 +65,7 @@ def test_allowance() -> None:
     [
         (Share(tokens=0), "budget.tokens", {"used": 0, "limit": 0}),
         (Share(cost=0), "budget.cost", {"used": 0, "limit": 0}),
-        (Share(time=5), "budget.time", {"used": 10, "reserved": 0, "limit": 5}),
+        (Share(time=5), "budget.time", {"used": 5, "reserved": 0, "limit": 5}),
         (Share(tool_calls=0), "budget.tool_calls", {"used": 0, "reserved": 1, "limit": 0}),
     ],
 )

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import UNSET
+
 from agentrun.canon import compact, data_hash
 from agentrun.core.arguments import refused
 from agentrun.core.budget import carved, in_time, out_of_calls
@@ -277,4 +279,5 @@ def _child(package: Package, state: State, call: CallState, tool: AgentTool, sha
         parent=Parent(started.run, call.call.id, depth, share),
         max_lines=package.limits.output_lines,
         max_bytes=package.limits.output_bytes,
+        seed=None if started.seed is UNSET else f"{started.seed}.{call.call.id}",
     )

@@ -106,6 +106,8 @@ class RunChild(Struct, frozen=True):
     """Lines of its answer that the model reads."""
     max_bytes: int
     """Bytes of its answer that the model reads."""
+    seed: str | None = None
+    """What its jitter is made of. Null: its run."""
 
 
 class AskHook(Struct, frozen=True):

@@ -79,6 +79,8 @@ class RunStarted(Observation, frozen=True, tag="run_started"):
     """What the runtime may tell the model, rendered: `nudge`, `compact`."""
     earlier: Earlier = Earlier()
     parent: Parent | None = None
+    seed: Annotated[str | UnsetType, VOLATILE] = UNSET
+    """What jitter is made of. Absent: the run. A recorded run and its replays have one, and so wait equally long."""
 
 
 class MessageQueued(Observation, frozen=True, tag="message_queued"):

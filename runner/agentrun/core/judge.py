@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.core.act import act
@@ -29,7 +30,8 @@ def failed(package: Package, state: State) -> Next:
     fault = state.fault
     if state.overflow and state.purpose == "answer" and package.context.overflow == "compact":
         return think(package, state)
-    seed = f"{state.started.run}/{state.turns}/{state.attempt}"
+    started = state.started
+    seed = f"{started.run if started.seed is UNSET else started.seed}/{state.turns}/{state.attempt}"
     wait = delay(package.retry, fault, tries=state.tries, waited=state.waited, seed=seed)
     if wait is not None:
         return Commit((RetryPlanned(state.turns, wait, state.now + wait),))

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
+from agentrun.canon import compact, text_hash
 from agentrun.compiler.prompts import complete_params, rendered, rendered_input, rendered_instructions
 from agentrun.core.facts import RULES, Earlier, Parent, RunStarted
 from agentrun.core.messages import Content, Text, User
@@ -58,6 +59,7 @@ def run_started(
     attachments: tuple[Content, ...] = (),
     earlier: Earlier = Earlier(),  # noqa: B008  # frozen
     parent: Parent | None = None,
+    seed: str | None = None,
 ) -> RunStarted:
     """The first fact of a run."""
     return RunStarted(
@@ -72,7 +74,13 @@ def run_started(
         prompts=admitted.prompts,
         earlier=earlier,
         parent=parent,
+        seed=UNSET if seed is None else seed,
     )
+
+
+def tape_seed(package: Package, admitted: Admitted) -> str:
+    """What jitter is made of in a run that is recorded and in its replays: they wait equally long."""
+    return text_hash(compact([package.name, admitted.params, admitted.message]))[7:23]
 
 
 def start_ruling(package: Package, started: RunStarted) -> Verdict:

@@ -17,10 +17,10 @@ from agentrun.core.facts import Record
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.core.sound import refuse_unsound
-from agentrun.engine.admission import admit, refuse_unruly, run_started, start_ruling
+from agentrun.engine.admission import admit, refuse_unruly, run_started, start_ruling, tape_seed
 from agentrun.engine.children import drive_all
 from agentrun.engine.clock import StepClock
-from agentrun.engine.crew import StepCrew
+from agentrun.engine.crew import WIDTH, StepCrew
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals
 from agentrun.engine.perform import crew_of
 from agentrun.engine.ports import Approver
@@ -102,14 +102,20 @@ def replay_run(
         clock=clock,
         blobs=blobs,
         journals=journals.open,
-        crew=lambda _run, perform, consult: StepCrew(perform, width=1, clock=clock, consult=consult),
+        crew=lambda _run, perform, consult: StepCrew(perform, width=WIDTH, clock=clock, consult=consult),
         **_nobody(package),
         listen=listen or (lambda run, news: None),
         replayed=True,
         scope=Taping(run, models=playing, others=playing, approver=approver).scope,
     )
     started = run_started(
-        package, admitted, run=run, fingerprint=fingerprint, replayed=True, attachments=contents(blobs, attachments)
+        package,
+        admitted,
+        run=run,
+        fingerprint=fingerprint,
+        replayed=True,
+        attachments=contents(blobs, attachments),
+        seed=tape_seed(package, admitted),
     )
     refuse_unruly(start_ruling(package, started), started)
     log = open_log(world, run)

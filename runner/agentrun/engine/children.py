@@ -79,6 +79,7 @@ def _begin(world: World, effect: RunChild, log: Log) -> None:
             fingerprint=package,
             replayed=world.replayed,
             parent=effect.parent,
+            seed=effect.seed,
         )
         refuse_unruly(start_ruling(effect.package, started), started)
         log.commit(started)

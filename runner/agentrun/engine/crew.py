@@ -22,6 +22,11 @@ Order: TypeAlias = Callable[[Sequence[str]], int]
 """Given the ids of work that could go on, the index of the one that does."""
 
 
+WIDTH = 8
+"""How many effects of a run may be under way at once. A replay is as wide as a live run: who is still at work when a
+call ends the others is told by the recorded times, and not by the order of the calls."""
+
+
 class _Task:
     """Work that has begun, and when it goes on."""
 

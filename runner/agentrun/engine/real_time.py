@@ -58,6 +58,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """The folders under which Python tools are found."""
     journal: Path | None = None
     """The file that the run's journal is written to as it goes."""
+    seed: str | None = None
+    """What jitter is made of. Null: the run's id."""
     session: StoredSession | None = None
     """The session that the run belongs to. Its journal is then written there."""
     printed: Callable[[str, str], None] = lambda tool, text: None
@@ -112,6 +114,7 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
             params=dict(job.params),
             attachments=contents(blobs, job.attachments),
             run=run,
+            seed=job.seed,
             session=None if job.session is None else _restored(runtime, journals, job.session),
         )
         ended = await _ended(runtime, request, job)

@@ -22,6 +22,7 @@ from agentrun.cassette.file import dump, save
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
 from agentrun.core.outcome import Outcome
+from agentrun.engine.admission import admit, tape_seed
 from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.live import elsewhere
 from agentrun.engine.real_time import Job, Tapes, live_run
@@ -66,7 +67,8 @@ async def record_run(job: Job, target: Target) -> Recorded:
         recorder = Recorder(SystemClock().now)
         began = datetime.now(UTC)
         tape = Recording(recorder, target.kept, target.until)
-        done = await live_run(job, Tapes(models=tape, others=tape))
+        seed = tape_seed(job.file.agent, admit(job.file.agent, job.message, job.params))
+        done = await live_run(replace(job, seed=seed), Tapes(models=tape, others=tape))
         interactions = recorder.interactions()
         kept = recorder.kept
         refused = _refusal(done, target)

@@ -38,6 +38,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """Contents by their hash; the content port has the bytes."""
     run: str | None = None
     """The run's id. Null: the runtime makes one."""
+    seed: str | None = None
+    """What jitter is made of. Null: the run's id."""
     session: str | None = None
     """The session it belongs to; it must exist."""
     history: tuple[Message, ...] = ()

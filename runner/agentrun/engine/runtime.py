@@ -25,7 +25,7 @@ from agentrun.core.sound import refuse_unsound
 from agentrun.core.takeover import is_welcome
 from agentrun.engine.bus import EVERYTHING, Bus, Cursor, Scope, Subscription, of_run
 from agentrun.engine.clock import StepClock
-from agentrun.engine.crew import Order, StepCrew
+from agentrun.engine.crew import WIDTH, Order, StepCrew
 from agentrun.engine.driver import Log
 from agentrun.engine.handle import Hands, How, Inbox, RunHandle
 from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals, stored_package
@@ -48,7 +48,6 @@ from agentrun.errors import HostError
 from agentrun.redact import Redactor
 
 T = TypeVar("T")
-WIDTH = 8
 
 
 class Registry(Mapping[str, T], Generic[T]):

@@ -180,6 +180,7 @@ def _admitted(
             replayed=replayed,
             attachments=request.attachments,
             earlier=before,
+            seed=request.seed,
         )
     except AgentrunError as error:
         error.fields.setdefault("input_id", input_id)
