@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from msgspec import UNSET
 
 from agentrun.canon import text_hash
+from agentrun.cli.known import known
 from agentrun.compiler.cases import cases_path, read_cases
 from agentrun.compiler.prompts import complete_params, rendered_input
 from agentrun.compiler.resolve import Spec
@@ -34,15 +35,16 @@ def named_case(cases: list[Case], name: str, *, may_be_new: bool) -> Case | None
 def asked_case(
     cases: list[Case], package: Package, profile: str | None, message: str | None, params: Mapping[str, Any]
 ) -> Case | None:
-    """The case whose message, params and profile are the ones asked for."""
+    """The case whose message, params and profile are the ones asked for. Cases have no secrets in them."""
     values = complete_params(package, params)
-    wanted = (message if message is not None else rendered_input(package, values), values, profile)
+    wanted = (message if message is not None else rendered_input(package, values), values)
+    hidden = cast(tuple[Any, ...], known().data(wanted))
     for case in cases:
         if (None if case.profile is UNSET else case.profile) != profile or case.params.keys() - package.params.keys():
             continue
         own = complete_params(package, case.params)
         text = rendered_input(package, own) if case.input is UNSET else case.input
-        if (text, own, profile) == wanted:
+        if (text, own) in (wanted, hidden):
             return case
     return None
 
