@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -265,7 +266,23 @@ def test_a_full_disk_leaves_the_old_file_whole(shop: Project) -> None:
             check=False,
         )
     assert (done.returncode, b"storage.failed" in done.stderr) == (7, True), done.stderr
+    assert done.stdout == b"Done.\n", "the answer that was paid for is told all the same"
     assert shop.cassette.read_bytes() == before
+
+
+@pytest.mark.parametrize("obstacle", ["a file", "a folder", "no permission"])
+def test_a_cassette_that_cannot_be_written_is_noticed_before_anything_is_spent(shop: Project, obstacle: str) -> None:
+    if obstacle == "a file":
+        (shop.root / "cassettes").touch()
+    elif obstacle == "a folder":
+        shop.cassette.mkdir(parents=True)
+    else:
+        shop.cassette.parent.mkdir(parents=True)
+        (shop.cassette.parent / ".default.yaml.new").mkdir()  # stands in for a read-only folder, also for root
+    with shop.provider() as (server, environment):
+        done = shop.run("--mode", "record", "--approve", "all", **environment)
+        assert (done.code, "storage.failed" in done.err, server.requests) == (7, True, [])
+    assert shop.traces() == []
 
 
 # --- one axis live -----------------------------------------------------------------------------------------------
@@ -348,3 +365,19 @@ def test_failures_over_real_connections(shop: Project, fault: str) -> None:
     assert replayed.code == 6
     assert told(shop.root / "live.jsonl") == told(shop.root / "replay.jsonl")
     assert len(load(shop.cassette).interactions) == (1 if fault == "not the protocol" else 2)
+
+
+def test_a_replay_waits_as_long_as_the_recording(shop: Project) -> None:
+    """Jitter does not come from the run's id: otherwise the same failures could lead to another end."""
+    shop.edit("shop.yaml", "budgets:", "retry: {attempts: 3, first_delay: 600ms, max_wait: 1580ms}\nbudgets:")
+    story = 'agentrun: "1"\nturns: [{text: Yes, faults: [{status: 500, times: 2}]}]\n'
+    with shop.provider(story) as (_, environment):
+        shop.run("--mode", "record", "--journal", "live.jsonl", **environment)
+    shop.run("--journal", "replay.jsonl")
+    waits = [_waits(shop.root / name) for name in ("live.jsonl", "replay.jsonl")]
+    assert waits[0] == waits[1] != []
+
+
+def _waits(journal: Path) -> list[int]:
+    facts = [json.loads(line)["fact"] for line in journal.read_text().splitlines()]
+    return [fact["wait"] for fact in facts if fact["type"] == "retry_planned"]

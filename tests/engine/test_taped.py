@@ -19,6 +19,7 @@ from agentrun.core.messages import Image, Text
 from agentrun.core.package import Package
 from agentrun.engine.approvals import Given
 from agentrun.engine.clock import StepClock
+from agentrun.engine.crew import WIDTH
 from agentrun.engine.taped import Playing
 from agentrun.errors import InternalError, ProviderError, ToolError
 from agentrun.testing import approving, stub
@@ -257,9 +258,52 @@ def test_calls_of_one_batch_are_on_the_tape_in_the_order_in_which_they_began(tmp
     taken = both(tmp_path, shop(), lambda clock: {"executors": {"python": Slow(clock)}}, batch, DONE, width=8)
     assert [each.reply.body for each in taken.interactions[1:4]] == [b"seen 1", b"seen 2", b"seen 3"]
     assert [each.end for each in taken.interactions[1:4]] == [300, 200, 100]
-    moments = [record.at - BEGAN for record in replayed(shop(), cassette(tmp_path, taken.interactions)).records]
+    again = replayed(shop(), cassette(tmp_path, taken.interactions), width=8)
+    moments = [record.at - BEGAN for record in again.records]
     assert moments == sorted(moments)
     assert moments[-1] == 300, "together they took as long as the longest"
+
+
+class Sleepy:
+    """Takes as long as it is told to."""
+
+    def __init__(self, clock: StepClock) -> None:
+        self._clock = clock
+
+    async def run(self, call: Any) -> Returned:
+        await self._clock.sleep_until(self._clock.now() + call.arguments.get("ms", 10))
+        return Returned((Text(f"{call.name} done"),))
+
+
+READ = {**PYTHON, "effect": "read", "parallel": True, "timeout": 30_000}
+RUSHED = {
+    "tools": {
+        "slow": READ,
+        "quick": {**READ, "aborts_siblings": True},
+        "last": {**READ, "terminal": True},
+        "look": READ,
+    },
+    "policy": {"default": "allow"},
+}
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [("slow", {"ms": 1500}), ("quick", {"ms": 100}), ("look", {})],
+        [("quick", {"ms": 100}), ("slow", {"ms": 1500}), ("look", {})],
+        [("slow", {"ms": 1500}), ("last", {"ms": 100}), ("look", {})],
+        [("last", {"ms": 100}), ("slow", {"ms": 500}), ("look", {"ms": 20})],
+    ],
+)
+@pytest.mark.parametrize("time", [None, 1000, 50])
+def test_who_is_still_at_work_is_told_by_the_recorded_times(tmp_path: Path, batch: Any, time: int | None) -> None:
+    """When a call ends the others, or the time is over, in the middle of a batch."""
+    agent = package(**RUSHED, budgets={"time": time})
+    taken = recorded(agent, lambda clock: {"executors": {"python": Sleepy(clock)}}, asks(*batch), DONE, width=WIDTH)
+    again = replayed(agent, cassette(tmp_path, taken.interactions), width=WIDTH)
+    assert again.canonical == taken.canonical
+    assert again.outcome.tool_calls == taken.outcome.tool_calls
 
 
 def test_a_child_shares_the_tape_under_a_path_of_its_own(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ _MAX_WORDS = 400
 HEAD = "the cassette has no reply to this request"
 AGAIN = "it was recorded, but not this many times"
 ALL_PLAYED = "every recorded interaction was played already"
+EMPTY = "there is nothing on it"
 
 # Of what is not HTTP: what differs, how it is named before a path, and what is not there.
 _FORMS: dict[str, tuple[Kind, str, str]] = {
@@ -97,15 +98,17 @@ def explain(
     *,
     path: str = "",
     played: bool = False,
+    empty: bool = False,
 ) -> Explanation:
     """Why a request is on no tape.
 
     `candidates`: the interactions that were not played yet, of the run that asks, in order. `played`: the request is
-    on the tape, but was played already. The metadata tells of the run itself, so a sub-agent's lines have no reason.
+    on the tape, but was played already. `empty`: nothing is on the tape. The metadata tells of the run itself, so a
+    sub-agent's lines have no reason.
     """
     first = candidates[0][0] if candidates else None
     if played or not candidates:
-        found = (Difference("absent", "", AGAIN if played else ALL_PLAYED),)
+        found = (Difference("absent", "", AGAIN if played else EMPTY if empty else ALL_PLAYED),)
         return _explained(None, 0, found, first, None, here, path)
     if path:
         metadata = {key: value for key, value in metadata.items() if key == "sections"}
@@ -140,7 +143,7 @@ def _explained(
 ) -> Explanation:
     accept = None
     if here is not None and here.accept is not None:
-        what = "new" if since is None else "all" if since == 1 else f"from:{since}"
+        what = "new" if since is None else "all" if since == 1 or here.whole else f"from:{since}"
         accept = f"{here.accept} --record {what}"
     return Explanation(number, line, tuple(map(_tidy, told)), cause, accept, path)
 

@@ -24,7 +24,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from errno import EISDIR
 from http import HTTPStatus
+from os import strerror
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +89,24 @@ def _damaged(path: Path, line: int, why: str) -> CassetteError:
     )
 
 
+def prepare(path: Path) -> None:
+    """Find out whether a cassette can be written, before anything is spent on it. Raises `storage.failed`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, strerror(EISDIR))
+        with _temporary(path).open("wb"):
+            pass
+        _temporary(path).unlink()
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
 def save(path: Path, text: str) -> None:
     """Write a cassette: whole and on the disk, or not at all. Whoever calls holds a lock."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.new")  # one name: what a crash leaves is replaced next time
+        temporary = _temporary(path)
         with temporary.open("wb") as file:
             file.write(text.encode())
             file.flush()
@@ -103,9 +118,17 @@ def save(path: Path, text: str) -> None:
         finally:
             os.close(folder)
     except OSError as error:
-        place = {"path": "cassette", "errno": error.errno}
-        message = f"{path} cannot be written: {error.strerror}"
-        raise StorageError("storage.failed", message, fields=place) from error
+        raise _unwritable(path, error) from error
+
+
+def _temporary(path: Path) -> Path:
+    """One name: what a crash leaves is replaced next time."""
+    return path.with_name(f".{path.name}.new")
+
+
+def _unwritable(path: Path, error: OSError) -> StorageError:
+    place = {"path": "cassette", "errno": error.errno}
+    return StorageError("storage.failed", f"{path} cannot be written: {error.strerror}", fields=place)
 
 
 def dump(interactions: Iterable[Interaction], metadata: Mapping[str, Any]) -> str:

@@ -28,3 +28,5 @@ class Here(Struct, frozen=True):
     input: Template | None = None
     accept: str | None = None
     """The command that runs this case: `agentrun specs/support.yaml --case default`."""
+    whole: bool = False
+    """Whether only a whole new recording helps: the difference may come from something that the tape would keep."""

@@ -41,6 +41,8 @@ class Errand(Struct, frozen=True, kw_only=True):
     require: Tier
     record: str | None
     settings: tuple[str, ...]
+    approve: str | None
+    """What `--approve` says."""
     session: str | None
 
     @property
@@ -64,7 +66,7 @@ class Errand(Struct, frozen=True, kw_only=True):
             volatile=rules.volatile,
             redaction=Redaction(rules.redact),
             require=self.require,
-            here=lambda: here_of(self.spec, self.file, self.plan, self.settings),
+            here=lambda: here_of(self.spec, self.file, self.plan, self.settings, self.approve),
         )
 
 
@@ -79,8 +81,8 @@ def carry_out(errand: Errand, teller: Teller) -> int:
     if errand.journal is not None and not errand.writes_journal_as_it_goes:
         _write_journal(errand.journal, done)
     teller.end(_hinted(done, errand.plan))
-    if done.unused is not None and not done.ended.exit_code:
-        raise done.unused
+    if done.complaint is not None:
+        raise done.complaint
     return done.exit_code
 
 

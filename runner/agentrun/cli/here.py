@@ -13,7 +13,9 @@ from agentrun.spec.files import shown_path
 from agentrun.spec.tree import Node, Scalar, Sequence, at
 
 
-def here_of(spec: Spec, file: PackageFile, plan: Plan, settings: tuple[str, ...]) -> Here:
+def here_of(
+    spec: Spec, file: PackageFile, plan: Plan, settings: tuple[str, ...] = (), approve: str | None = None
+) -> Here:
     return Here(
         sections=file.sections,
         params=complete_params(file.agent, plan.params),
@@ -22,7 +24,8 @@ def here_of(spec: Spec, file: PackageFile, plan: Plan, settings: tuple[str, ...]
             for node, source in zip(_parts(at(spec.root, ["instructions"])), file.agent.instructions, strict=True)
         ),
         input=_input(spec, file, plan),
-        accept=_command(spec, plan, settings),
+        accept=_command(spec, plan, settings, approve),
+        whole=plan.mode in ("live-tools", "live-model"),
     )
 
 
@@ -44,10 +47,12 @@ def _place(node: Node) -> tuple[str, int]:
     return place.source.shown, place.line
 
 
-def _command(spec: Spec, plan: Plan, settings: tuple[str, ...]) -> str:
+def _command(spec: Spec, plan: Plan, settings: tuple[str, ...], approve: str | None) -> str:
     words = ["agentrun", shown_path(spec.path, spec.project.root)]
     if plan.case is not None:
         words += ["--case", plan.case.name]
     for setting in settings:
         words += ["--set", setting]
+    if approve is not None:
+        words += ["--approve", approve]
     return " ".join(map(quote, words))

@@ -17,6 +17,7 @@ from agentrun.engine.known import known_values
 from agentrun.engine.recording import Target, record_run
 from agentrun.errors import RequestError
 from agentrun.redact import Redactor
+from agentrun.report.line import plural
 from agentrun.spec.files import shown_path
 
 if TYPE_CHECKING:
@@ -31,13 +32,14 @@ def record(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> 
     target = _target(errand)
     plan, root = errand.plan, errand.spec.project.root
     recorded = interrupts.run(record_run(job, target))
-    if recorded.refused is not None:
-        teller.say(f"not recorded: {recorded.refused}", "warn")
+    if not recorded.is_saved:
+        if recorded.refused is not None:
+            teller.say(f"not recorded: {recorded.refused}", "warn")
         return recorded.run
     kept = f", {recorded.kept} of them kept" if recorded.kept else ""
     failed = recorded.run.ended.exit_code
     teller.say(
-        f"recorded: {shown_path(target.path, root)} ({recorded.interactions} interactions{kept})"
+        f"recorded: {shown_path(target.path, root)} ({plural(recorded.interactions, 'interaction')}{kept})"
         + ("; the run failed, and will in every replay" if failed else ""),
         "warn" if failed else "good",
     )

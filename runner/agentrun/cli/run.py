@@ -117,6 +117,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         require=options["require_tier"],
         record=asked.record,
         settings=settings,
+        approve=options["approve"],
         session=options["session"],
     )
     return carry_out(errand, teller)

@@ -28,7 +28,7 @@ from agentrun.engine.request import Attachment, contents
 from agentrun.engine.sealed import SEALED, SINK_KINDS, TOOL_KINDS, sealed_hooks, sealed_providers
 from agentrun.engine.unbuilt import refuse_unbuilt
 from agentrun.engine.world import Listen, World, open_log
-from agentrun.errors import CassetteError
+from agentrun.errors import AgentrunError, CassetteError, StorageError
 from agentrun.journal.canonical import canonical
 
 if TYPE_CHECKING:
@@ -52,6 +52,14 @@ class FinishedRun(Struct, frozen=True):
     unused: CassetteError | None = None
     """Interactions of the cassette that nobody asked for. After a failed run they are its consequence."""
 
+    unsaved: StorageError | None = None
+    """Why what was to be recorded is not."""
+
+    @property
+    def complaint(self) -> AgentrunError | None:
+        """What is wrong although the run itself is well."""
+        return None if self.ended.exit_code else self.unsaved or self.unused
+
     @property
     def outcome(self) -> Outcome:
         """How it ended. Only of a run that is over."""
@@ -60,7 +68,7 @@ class FinishedRun(Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        return self.ended.exit_code or (self.unused.exit_code if self.unused else 0)
+        return self.ended.exit_code or (self.complaint.exit_code if self.complaint else 0)
 
     def canonical(self) -> str:
         """The journal as people compare it: without values that must not be shown."""

@@ -1,7 +1,7 @@
 """Records a run on a cassette.
 
 Rule 1  One process records a cassette at a time; another is refused before it spends anything.
-Rule 2  The file is written when the run is over, whole or not at all. Until then the old one stands.
+Rule 2  Whether it can be written is found out first. It is written when the run is over, whole or not at all.
 Rule 3  A run that was cancelled, or that failed in us, is not recorded. One that failed at its provider does not take
         the place of a recording that is there, unless that is asked for.
 """
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.cassette.file import dump, save
+from agentrun.cassette.file import dump, prepare, save
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
 from agentrun.core.outcome import Outcome
@@ -29,6 +29,7 @@ from agentrun.engine.real_time import Job, Tapes, live_run
 from agentrun.engine.settings import Settings
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.taped import Recording
+from agentrun.errors import StorageError
 from agentrun.store.lock import locked
 from agentrun.wire import SCRIPTED
 
@@ -60,10 +61,15 @@ class Recorded(Struct, frozen=True):
     refused: str | None = None
     """Why nothing was written."""
 
+    @property
+    def is_saved(self) -> bool:
+        return self.refused is None and self.run.unsaved is None
+
 
 async def record_run(job: Job, target: Target) -> Recorded:
     """Run for real, and write what the run saw of the world to a cassette."""
     with locked(target.lock, f"another process is recording {target.path.name}"):
+        prepare(target.path)
         recorder = Recorder(SystemClock().now)
         began = datetime.now(UTC)
         tape = Recording(recorder, target.kept, target.until)
@@ -73,10 +79,13 @@ async def record_run(job: Job, target: Target) -> Recorded:
         kept = recorder.kept
         refused = _refusal(done, target)
         if refused is None:
-            written = done.redaction.clean(interactions)
-            about = done.redaction.data(_metadata(job, target, recorder, began, len(written)))
-            save(target.path, dump(written, about))
-    return Recorded(replace(done, tier=None), len(interactions), kept, refused)
+            try:
+                written = done.redaction.clean(interactions)
+                about = done.redaction.data(_metadata(job, target, recorder, began, len(written)))
+                save(target.path, dump(written, about))
+            except StorageError as error:
+                done = replace(done, unsaved=error)
+    return Recorded(done, len(interactions), kept, refused)
 
 
 def _refusal(done: FinishedRun, target: Target) -> str | None:
