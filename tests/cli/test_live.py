@@ -288,3 +288,17 @@ def test_a_reader_that_leaves(shop: Project, stream: str) -> None:
         assert len(server.requests) == 4
     assert done.returncode == 0, done.stderr
     assert '"status":"completed"' in (shop.root / "run.jsonl").read_text()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.15, 0.3, 0.45, 0.6, 0.8])
+def test_a_signal_at_any_moment(shop: Project, delay: float) -> None:
+    """Also while the command is still being prepared: a journal that was begun has its end."""
+    with shop.provider(SLOW) as (_, environment), started(shop, environment, "--journal", "run.jsonl") as run:
+        time.sleep(delay)
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=60)
+    assert run.returncode in (130, -signal.SIGINT)
+    assert b"Traceback" not in err, err
+    journal = shop.root / "run.jsonl"
+    if journal.exists() and journal.stat().st_size:
+        assert json.loads(journal.read_text().splitlines()[-1])["fact"]["type"] == "run_stopped"

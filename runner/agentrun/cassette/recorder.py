@@ -26,12 +26,13 @@ class Recorder:
         self._began = now()
         self._shift = 0
         self._takes: list[Take] = []
+        self._last = -1
         self.kept = 0
         """How many were kept of an earlier recording."""
 
     def begin(self, call: HttpCall, path: str) -> Take:
         """A request is about to be sent."""
-        take = Take(call, path, self._time, self._time())
+        take = Take(call, path, self._ends, self._time())
         self._takes.append(take)
         return take
 
@@ -57,6 +58,11 @@ class Recorder:
     def servers(self) -> dict[str, str]:
         """The addresses that were asked now, each with what its server calls itself."""
         return {take.call.url: take.server for take in self._takes if not take.is_kept and take.call.method != "CALL"}
+
+    def _ends(self) -> int:
+        """Now, but after whatever ended before: the times tell the order."""
+        self._last = max(self._time(), self._last + 1)
+        return self._last
 
     def _time(self) -> int:
         return self._now() - self._began + self._shift

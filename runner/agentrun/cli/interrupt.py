@@ -17,27 +17,35 @@ T = TypeVar("T")
 
 
 class Interrupts:
+    """Listens to signals while a run is prepared and worked on."""
+
     def __init__(self, teller: Teller) -> None:
         self._teller = teller
         self._handle: RunHandle | None = None
-        self._asked = False
+        self._by: str | None = None
+        """Who wants the run to end."""
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run(self._heard(work))
 
     def hold(self, handle: RunHandle) -> None:
         """From here on there is a run to cancel."""
         self._handle = handle
+        if self._by is not None:
+            handle.cancel(self._by)
+
+    async def _heard(self, work: Coroutine[Any, Any, T]) -> T:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread, or not to be had
                 loop.add_signal_handler(number, self._interrupt, signal.Signals(number).name)
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run(work)
+        return await work
 
     def _interrupt(self, name: str) -> None:
-        assert self._handle is not None
-        if self._asked:
+        if self._by is not None:
             self._teller.close()  # a terminal must have its cursor back
             os._exit(code_of("cancelled").exit)
-        self._asked = True
+        self._by = "user" if name == "SIGINT" else name
         self._teller.say("cancelling; once more ends it at once", "warn")
-        self._handle.cancel("user" if name == "SIGINT" else name)
+        if self._handle is not None:
+            self._handle.cancel(self._by)

@@ -175,6 +175,8 @@ def _standard_input() -> str:
     if len(data) > LONGEST_MESSAGE:
         raise click.UsageError(f"standard input has more than {LONGEST_MESSAGE // 1024} KiB")
     try:
-        return data.decode()
+        return (
+            data.decode().removesuffix("\n").removesuffix("\r")
+        )  # `echo` ends its line; that is no part of the message
     except UnicodeDecodeError:
         raise click.UsageError("standard input is not UTF-8 text") from None

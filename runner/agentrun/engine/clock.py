@@ -22,6 +22,8 @@ class Sleep(Struct, frozen=True):
     """What a coroutine yields that has nothing to do before a moment."""
 
     until: int
+    due: int | None = None
+    """The moment that time limits judge, if it is another."""
 
     def __await__(self) -> Generator[Sleep, None, None]:
         yield self
@@ -61,14 +63,19 @@ class StepClock:
         while self._now < at:
             await Sleep(at)
 
+    async def rest(self, at: int, due: int) -> None:
+        """Sleep until a moment, as something that would have been done at another: time limits judge that one."""
+        while self._now < at:
+            await Sleep(at, due)
+
     async def within(self, milliseconds: int, work: Coroutine[Any, Any, T]) -> T:
         deadline = self._now + milliseconds
         try:
             while isinstance(now := step(work), Sleep):
-                if now.until > deadline:
+                if (now.until if now.due is None else now.due) > deadline:
                     await self.sleep_until(deadline)
                     raise TimeoutError
-                await self.sleep_until(now.until)
+                await (self.sleep_until(now.until) if now.due is None else self.rest(now.until, now.due))
             return now.value
         finally:
             work.close()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -163,7 +164,13 @@ async def _ended(runtime: Runtime, request: Request, job: Job) -> Outcome | Susp
     try:
         handle = runtime.start(request)
         job.hold(handle)
-        return await handle.wait()
+        try:
+            return await handle.wait()
+        except asyncio.CancelledError:  # nobody waits any more: the run ends too, while it can still be written
+            handle.cancel("host")
+            with suppress(Exception):
+                await asyncio.shield(handle.wait())
+            raise
     finally:
         events.close()
         await watching

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from agentrun.cassette.file import dump, prepare, save
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
+from agentrun.cassette.tape import Interaction, may_fail
 from agentrun.core.outcome import Outcome
 from agentrun.engine.admission import admit, tape_seed
 from agentrun.engine.assemble import FinishedRun
@@ -77,7 +78,7 @@ async def record_run(job: Job, target: Target) -> Recorded:
         done = await live_run(replace(job, seed=seed), Tapes(models=tape, others=tape))
         interactions = recorder.interactions()
         kept = recorder.kept
-        refused = _refusal(done, target)
+        refused = _refusal(done, target, interactions)
         if refused is None:
             try:
                 written = done.redaction.clean(interactions)
@@ -88,9 +89,11 @@ async def record_run(job: Job, target: Target) -> Recorded:
     return Recorded(done, len(interactions), kept, refused)
 
 
-def _refusal(done: FinishedRun, target: Target) -> str | None:
+def _refusal(done: FinishedRun, target: Target, interactions: tuple[Interaction, ...]) -> str | None:
     if not isinstance(done.ended, Outcome):
         return "the run is not over"
+    if any(each.failure is not None and not may_fail(each.failure.code) for each in interactions):
+        return "a request failed in us"
     code = done.outcome.code or ""
     if code.startswith(NOT_RECORDED):
         return f"the run ended with {code}"

@@ -99,8 +99,7 @@ def tool_result(reply: HttpReply, blobs: Blobs) -> Returned:
     for blob, data in result.blobs.items():
         if blobs.put(data) != blob:
             raise _damaged("a content is not what its hash says")
-    if result.returned.fault is not None and result.returned.fault.code not in CODES:
-        raise _damaged("a fault has a code that is not known")
+    _refuse_other(result.returned.fault, ("tool.", "host."))
     return result.returned
 
 
@@ -127,7 +126,15 @@ def sink_reply(fault: Fault | None) -> HttpReply:
 
 
 def sink_fault(reply: HttpReply) -> Fault | None:
-    return _read(reply, _Delivery).fault
+    fault = _read(reply, _Delivery).fault
+    _refuse_other(fault, ("delivery.",))
+    return fault
+
+
+def _refuse_other(fault: Fault | None, kinds: tuple[str, ...]) -> None:
+    """Refuse a fault that nobody who is asked can have: a stranger's file must not say that we failed."""
+    if fault is not None and (fault.code not in CODES or not fault.code.startswith(kinds)):
+        raise _damaged("a fault has a code that is not one of its kind")
 
 
 def _json(body: Any) -> HttpReply:

@@ -118,8 +118,7 @@ async def _pass(clock: StepClock, interaction: Interaction) -> None:
     if interaction.end is not None:
         end = clock.start + interaction.end
         took = interaction.end - (interaction.start if interaction.start is not None else interaction.end)
-        await clock.sleep_until(min(clock.now() + took, end))
-        clock.move_to(end)
+        await clock.rest(end, min(clock.now() + took, end))
 
 
 async def _never() -> None:
