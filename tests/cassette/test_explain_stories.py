@@ -142,7 +142,7 @@ the cassette has no reply to this request; the nearest is interaction 4, on line
   the call of refund: amount is 60, recorded was 50
 likely cause: the package and its params are the recorded ones: the difference comes from the message, what tools \
 gave, or another version of agentrun
-to accept it: agentrun specs/support.yaml --case default --record from:4""",
+to accept it: agentrun specs/support.yaml --case default --record from:2""",
     ),
     "a tool that was not called": (
         lambda: one_call(call_of("tool://refund", {"amount": 60}), call_of("tool://now", {}), agent().call()),

@@ -99,14 +99,16 @@ def explain(
     path: str = "",
     played: bool = False,
     empty: bool = False,
+    since: int | None = None,
 ) -> Explanation:
     """Why a request is on no tape.
 
     `candidates`: the interactions that were not played yet, of the run that asks, in order. `played`: the request is
-    on the tape, but was played already. `empty`: nothing is on the tape. The metadata tells of the run itself, so a
+    on the tape, but was played already. `empty`: nothing is on the tape. `since`: the first interaction that nobody
+    played, of whatever run: only what comes before it can be kept. The metadata tells of the run itself, so a
     sub-agent's lines have no reason.
     """
-    first = candidates[0][0] if candidates else None
+    first = since if since is not None or not candidates else candidates[0][0]
     if played or not candidates:
         found = (Difference("absent", "", AGAIN if played else EMPTY if empty else ALL_PLAYED),)
         return _explained(None, 0, found, first, None, here, path)
@@ -121,7 +123,7 @@ def explain(
     was = asked(interaction.call) if now is not None else None
     told = tuple(_differences(interaction.call, was, call, now, metadata, here))
     cause = likely(metadata, here, {difference.kind for difference in told})
-    return _explained(number, interaction.line, told, number, cause, here, path)
+    return _explained(number, interaction.line, told, first, cause, here, path)
 
 
 def nearest(call: HttpCall, candidates: Sequence[tuple[int, Interaction]]) -> tuple[int, str] | None:

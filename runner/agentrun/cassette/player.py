@@ -72,8 +72,16 @@ class Player:
         left = [(number, self._interactions[number - 1]) for number in self.unused()]
         mine = [(number, each) for number, each in left if each.path == path]
         was_there = any(each.path == path and key_of(each.call) == key_of(call) for each in self._interactions)
-        empty = not self._interactions
-        said = explain(call, mine, self.cassette.metadata, self._here(), path=path, played=was_there, empty=empty)
+        said = explain(
+            call,
+            mine,
+            self.cassette.metadata,
+            self._here(),
+            path=path,
+            played=was_there,
+            empty=not self._interactions,
+            since=left[0][0] if left else None,
+        )
         fields = {"turn": None, **said.fields(), "story": said.lines()}
         return CassetteError("cassette.miss", said.message(), hint=said.accept, fields=fields)
 

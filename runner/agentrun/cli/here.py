@@ -25,8 +25,13 @@ def here_of(
         ),
         input=_input(spec, file, plan),
         accept=_command(spec, plan, settings, approve),
-        whole=plan.mode in ("live-tools", "live-model"),
+        whole=plan.mode in ("live-tools", "live-model") or _answers_itself(plan, approve),
     )
+
+
+def _answers_itself(plan: Plan, approve: str | None) -> bool:
+    """Whether approvals are answered in advance: a tape of which a part is kept keeps its own answers."""
+    return approve is not None or (plan.case is not None and bool(plan.case.approvals))
 
 
 def _parts(node: Node | None) -> list[Node]:

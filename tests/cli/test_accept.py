@@ -1,0 +1,66 @@
+"""The command that a miss names: it records what the run needs now, and the next replay fits."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .project import STORY, Project
+
+DENIED = "    - {id: money, allow: refund, when: 'args.amount <= 10.0'}\n"
+
+
+def without(number: int) -> Callable[[Project], None]:
+    """Takes an interaction off the tape."""
+
+    def remove(shop: Project) -> None:
+        data = yaml.safe_load(shop.cassette.read_text(encoding="utf-8"))
+        del data["interactions"][number - 1]
+        shop.cassette.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+
+    return remove
+
+
+def other_result(shop: Project) -> None:
+    text = shop.cassette.read_text(encoding="utf-8")
+    shop.cassette.write_text(text.replace('"state":"late"', '"state":"gone"', 1), encoding="utf-8")
+
+
+CHANGES: dict[str, tuple[Callable[[Project], None], str, tuple[str, ...]]] = {
+    "prompt": (lambda shop: shop.edit("prompt.md", "brief", "kind"), "all", ()),
+    "reason": (lambda shop: shop.edit("shop.yaml", "reason: money", "reason: rules"), "from:5", ()),
+    "result": (other_result, "from:3", ()),
+    "denied": (
+        lambda shop: shop.edit("shop.yaml", "    - {id: money, ask: refund, reason: money}\n", DENIED),
+        "from:5",
+        (),
+    ),
+    "first model": (without(1), "all", ()),
+    "tool": (without(2), "from:2", ()),
+    "second model": (without(4), "from:4", ()),
+    "approval": (without(5), "from:5", ()),
+    "last": (without(7), "new", ()),
+    "answers": (lambda shop: None, "all", ("--approve", "none")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_miss_names_accepts_it(tmp_path: Path, change: str) -> None:
+    shop = Project(tmp_path)
+    shop.record()
+    edit, how, args = CHANGES[change]
+    edit(shop)
+    missed = shop.run("--json", *args)
+    (last,) = [line for line in missed.lines() if "outcome" in line]
+    words = shlex.split(last["outcome"]["fault"]["fields"]["accept"])
+    assert words == ["agentrun", "shop.yaml", "--case", "default", *args, "--record", how]
+    with shop.provider(STORY.replace("Done.", "Accepted.")) as (_, environment):
+        approve = () if args else ("--approve", "all")
+        accepted = shop.run(*words[2:], *approve, **environment)
+    assert (accepted.code, "recorded: " in accepted.err) == (0, True), accepted.err
+    again = shop.run(*args)
+    assert (again.code, again.out) == (0, "Accepted.\n"), again.err
