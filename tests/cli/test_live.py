@@ -298,7 +298,21 @@ def test_a_signal_at_any_moment(shop: Project, delay: float) -> None:
         run.send_signal(signal.SIGINT)
         _, err = run.communicate(timeout=60)
     assert run.returncode in (130, -signal.SIGINT)
-    assert b"Traceback" not in err, err
     journal = shop.root / "run.jsonl"
     if journal.exists() and journal.stat().st_size:
+        assert b"Traceback" not in err, err
         assert json.loads(journal.read_text().splitlines()[-1])["fact"]["type"] == "run_stopped"
+
+
+def test_a_wrong_call_as_json(shop: Project) -> None:
+    for args in (("--json", "--mode", "sometimes"), ("--json", "--record", "some"), ("--json", "--attach", "nothing")):
+        done = shop.run(*args)
+        (line,) = done.lines()
+        assert (line["error"]["code"], line["error"]["exit"], done.code, done.err) == ("usage", 2, 2, "")
+
+
+def test_the_end_of_the_line_is_no_part_of_a_message(shop: Project) -> None:
+    shop.record("--case", "asked", "Where is it?")
+    for text in (b"Where is it?", b"Where is it?\n", b"Where is it?\r\n"):
+        assert shop.run("-", stdin=text).err.startswith("replay: ")
+    assert shop.run("-", stdin=b"Where is it?\n\n", CI="1").code == 3

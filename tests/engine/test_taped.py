@@ -157,6 +157,7 @@ def test_an_approval_is_not_reused_when_the_question_changed(tmp_path: Path) -> 
     rules = [rule("allow", "look", id="look"), rule("ask", "refund", id="ask", reason="a lot of money")]
     done = replayed(shop(policy={"rules": rules}), tape)
     assert (done.outcome.code, done.outcome.exit_code) == ("cassette.miss", 3)
+    assert (done.outcome.fields["call"], done.outcome.fields["turn"]) == ("c1.0", 1)
 
 
 def test_a_case_may_answer_otherwise(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ __all__ = ["main"]
 
 def main() -> None:
     """The console script `agentrun`."""
-    from agentrun.cli.group import run_command
-
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character still gets the rest
     try:
+        from agentrun.cli.group import run_command  # in here, for an interrupt while it is imported ends quietly too
+
         code = run_command(sys.argv[1:])
         _flush()
     except BrokenPipeError:

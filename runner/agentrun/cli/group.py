@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,10 @@ def run_command(args: list[str]) -> int:
         click.echo(menu.format_message())
         return 0
     except click.ClickException as error:
+        if meta.get("json"):
+            said = {"code": "usage", "message": clean(error.format_message()), "exit": error.exit_code}
+            click.echo(json.dumps({"error": said}, ensure_ascii=False))
+            return error.exit_code
         if isinstance(error, click.UsageError) and error.ctx is not None:
             click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
         click.echo(f"Error: {clean(error.format_message())}", err=True)

@@ -175,8 +175,7 @@ def _standard_input() -> str:
     if len(data) > LONGEST_MESSAGE:
         raise click.UsageError(f"standard input has more than {LONGEST_MESSAGE // 1024} KiB")
     try:
-        return (
-            data.decode().removesuffix("\n").removesuffix("\r")
-        )  # `echo` ends its line; that is no part of the message
+        # `echo` ends its line, and that is no part of the message.
+        return data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         raise click.UsageError("standard input is not UTF-8 text") from None

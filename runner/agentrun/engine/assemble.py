@@ -93,7 +93,6 @@ def replay_run(
     Raises before the run exists: `host.missing`, `package.invalid`, `provider.not_found`, `input.rejected`, `policy.*`,
     `cassette.miss` without a file, `cassette.damaged`. What goes wrong in the run is in its outcome.
     """
-    from agentrun.cassette.player import unused_error
     from agentrun.engine.taped import Playing, Taping
 
     refuse_unbuilt(package)
@@ -129,6 +128,12 @@ def replay_run(
     log = open_log(world, run)
     log.commit(started)
     ended = clock.run(drive_all(world, package, log, crew_of))
+    return _finished(ended, run, journals, player)
+
+
+def _finished(ended: Outcome | Suspended, run: str, journals: MemoryJournals, player: Player) -> FinishedRun:
+    from agentrun.cassette.player import unused_error
+
     unused = player.unused()
     return FinishedRun(
         ended=ended,
@@ -136,7 +141,7 @@ def replay_run(
         children={each: journals.records(each) for each in journals.runs if each != run},
         redaction=player.redaction,
         tier=player.tier,
-        unused=unused_error(unused, tape.interactions) if unused else None,
+        unused=unused_error(unused, player.cassette.interactions) if unused else None,
     )
 
 

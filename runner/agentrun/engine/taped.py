@@ -178,6 +178,13 @@ class _TapedSender:
         )
 
 
+def _in_turn(error: CassetteError, call: str) -> CassetteError:
+    """The error with its place. Calls are named after their turn: c2.0; what is no call has none."""
+    turn = call[1:].partition(".")[0]
+    error.fields.update({"call": call, "turn": int(turn)} if call[:1] == "c" and turn.isdigit() else {})
+    return error
+
+
 class _TapedTool:
     def __init__(self, tape: Tape, path: str, executor: Executor, blobs: Blobs) -> None:
         self._tape = tape
@@ -192,8 +199,7 @@ class _TapedTool:
         try:
             reply = await self._tape.through(form.tool_call(call), self._path, live)
         except CassetteError as error:
-            error.fields.update(call=call.id, turn=int(call.id[1:].partition(".")[0]))
-            raise
+            raise _in_turn(error, call.id) from None
         return form.tool_result(reply, self._blobs)
 
 
@@ -216,7 +222,10 @@ class _TapedApprover:
         async def live(_: Heard | None) -> HttpReply:
             return form.approval_reply(await approvals.said_by(self._approver, question))
 
-        return form.approval_answer(await self._tape.through(form.approval_call(question), self._path, live))
+        try:
+            return form.approval_answer(await self._tape.through(form.approval_call(question), self._path, live))
+        except CassetteError as error:
+            raise _in_turn(error, question.subject) from None
 
 
 def _taped_hook(tape: Tape, path: str, name: str, hook: Hook, clock: Clock) -> Hook:
