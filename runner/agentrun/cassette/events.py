@@ -21,6 +21,7 @@ import yaml
 MAX_DEPTH = 64
 MAX_ALIASES = 100
 MAX_NODES = 1_000_000
+MAX_NUMBER = 1000
 
 _STR = "tag:yaml.org,2002:str"
 _BINARY = "tag:yaml.org,2002:binary"
@@ -66,6 +67,8 @@ def _word(text: str) -> Any:
     tag = _pyyaml.resolve(yaml.ScalarNode, text, (True, False))
     if tag not in _SIMPLE:
         return text
+    if len(text) > MAX_NUMBER:
+        raise ValueError("a number that is too long")  # 1:1:1… is one too, and takes the square of its length
     return yaml.SafeLoader.yaml_constructors[tag](_pyyaml, yaml.ScalarNode(tag, text))
 
 

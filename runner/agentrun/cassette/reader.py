@@ -7,13 +7,15 @@ from typing import Any
 
 from agentrun.cassette.events import Lined, Refused
 from agentrun.cassette.match import spelling_of
-from agentrun.cassette.tape import Cassette, Failure, Interaction
-from agentrun.errors import CODES, ProviderError
+from agentrun.cassette.tape import Cassette, Failure, Interaction, may_fail
+from agentrun.errors import ProviderError
 from agentrun.net.body import Body
 from agentrun.wire import HttpCall, HttpReply
 
 _OURS = frozenset({"start", "end", "path", "chunks", "failure", "stopped"})
 _PLAIN = ("", "identity")
+LONGEST = 400 * 24 * 60 * 60 * 1000
+"""Milliseconds that a recording may have taken: more than a year."""
 
 
 def cassette(data: Any, file_hash: str) -> Cassette:
@@ -46,9 +48,9 @@ def _interaction(data: Lined) -> Interaction:
         ),
         reply=reply,
         start=_offset(ours, "start", response.line),
-        end=_offset(ours, "end", response.line),
+        end=_offset(ours, "end", response.line, ours.get("start")),
         line=data.line,
-        path=_optional(ours, "path", str, "", response.line),
+        path=_path(ours, response.line),
         chunks=_chunks(_optional(ours, "chunks", list, [], response.line), len(reply.body), response.line),
         failure=_failure(ours, response.line),
         stopped=_optional(ours, "stopped", bool, False, response.line),
@@ -59,6 +61,8 @@ def _reply(response: Lined) -> HttpReply:
     """The reply as a client reads it: nothing of it is compressed any more."""
     status, body = _get(response, "status", Lined), _get(response, "body", Lined)
     code, fields, data = _get(status, "code", int), _headers(response), _body(body, "string")
+    if not 100 <= code <= 599:
+        raise Refused("a status is a number from 100 to 599", status.line)
     if all(value.strip().lower() in _PLAIN for name, value in fields if name == "content-encoding"):
         return HttpReply(code, fields, data)
     try:
@@ -75,8 +79,8 @@ def _failure(ours: Lined, line: int) -> Failure | None:
         return None
     data = _mapping(ours["failure"], line, "response.agentrun.failure")
     code, message, fields = data.get("code"), data.get("message"), data.get("fields", {})
-    if not (isinstance(code, str) and isinstance(message, str) and isinstance(fields, dict)) or code not in CODES:
-        raise Refused("response.agentrun.failure has no known code, or no message", data.line)
+    if not (isinstance(code, str) and isinstance(message, str) and isinstance(fields, dict)) or not may_fail(code):
+        raise Refused("response.agentrun.failure has no code that a request fails with, or no message", data.line)
     return Failure(code, message, dict(fields))
 
 
@@ -130,10 +134,17 @@ def _body(data: Lined, key: str) -> bytes:
     return value
 
 
-def _offset(ours: Lined, key: str, line: int) -> int | None:
+def _path(ours: Lined, line: int) -> str:
+    path: str = _optional(ours, "path", str, "", line)
+    if not (path.isascii() and path.isprintable()):
+        raise Refused("response.agentrun.path is no path of a run", line)
+    return path
+
+
+def _offset(ours: Lined, key: str, line: int, least: int | None = None) -> int | None:
     value = ours.get(key)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        raise Refused(f"response.agentrun.{key} is no number of milliseconds", line)
+    if value is not None and (type(value) is not int or not (least or 0) <= value <= LONGEST):
+        raise Refused(f"response.agentrun.{key} is no number of milliseconds, or before its start", line)
     return value
 
 
@@ -142,6 +153,9 @@ def _milliseconds(text: Any, line: int) -> int:
         return 0
     try:
         time = datetime.fromisoformat(text)
-        return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (TypeError, ValueError) as error:
+        moment = round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (TypeError, ValueError, OverflowError) as error:
         raise Refused("metadata.recorded_at is no date with a time", line) from error
+    if moment < 0:
+        raise Refused("metadata.recorded_at is before 1970", line)
+    return moment

@@ -11,7 +11,13 @@ from typing import Any
 from msgspec import Struct
 
 from agentrun.cassette.match import Key
+from agentrun.errors import CODES
 from agentrun.wire import HttpCall, HttpReply
+
+
+def may_fail(code: str) -> bool:
+    """Whether a request can fail with a code. What fails in us is on no tape: a stranger's file must not say so."""
+    return code.startswith("provider.") and code in CODES and code != "provider.not_found"
 
 
 class Failure(Struct, frozen=True):

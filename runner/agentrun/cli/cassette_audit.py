@@ -10,7 +10,7 @@ import click
 
 from agentrun.cassette.audit import FAILING, KINDS, Finding
 from agentrun.cli.cassette_age import max_age, now_option
-from agentrun.cli.show import json_option, say
+from agentrun.cli.show import json_option, say, seen
 from agentrun.spec.problems import visible
 
 
@@ -79,6 +79,6 @@ def command(paths: tuple[Path, ...], fail_on: frozenset[str], max_age: int | Non
 
 def _told(finding: Finding, fails: bool, *, as_json: bool) -> str:
     if as_json:
-        return json.dumps(finding.as_json(fails=fails), ensure_ascii=False)
+        return seen(json.dumps(finding.as_json(fails=fails), ensure_ascii=False))
     place = f"{finding.file}:{finding.line}"
     return f"{visible(place)}  {finding.kind}  {visible(finding.message)}\n  → {visible(finding.fix)}"

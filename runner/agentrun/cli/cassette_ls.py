@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentrun.cli.cassette_age import age_words, days, now_option
-from agentrun.cli.show import json_option, say
+from agentrun.cli.show import json_option, say, seen
 
 if TYPE_CHECKING:
     from agentrun.cassette.answered import Exchange
@@ -47,7 +47,7 @@ def command(paths: tuple[Path, ...], now: int, as_json: bool) -> int:
     rows = [_row(loaded(each), packages, now) for each in shelved(paths)]
     if as_json:
         for row in rows:
-            click.echo(json.dumps(row, ensure_ascii=False))
+            click.echo(seen(json.dumps(row, ensure_ascii=False)))
         return 0
     for line in _table([_cells(row, now) for row in rows]):
         click.echo(line)

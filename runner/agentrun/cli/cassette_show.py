@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentrun.cli.cassette_age import age_words, now_option
-from agentrun.cli.show import json_option
+from agentrun.cli.show import json_option, seen
 
 if TYPE_CHECKING:
     from agentrun.cassette.tape import Cassette, Interaction
@@ -42,7 +42,7 @@ def command(file: Path, number: int | None, now: int, as_json: bool) -> int:
     shown = [(each, tape.interactions[each - 1]) for each in numbers]
     if as_json:
         for line in _as_json(tape, shown, whole=number is not None):
-            click.echo(json.dumps(line, ensure_ascii=False))
+            click.echo(seen(json.dumps(line, ensure_ascii=False)))
         return 0
     for text in _head(file, tape, now) if number is None else ():
         click.echo(text)

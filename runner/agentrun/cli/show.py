@@ -43,7 +43,7 @@ def show_problems(problems: list[Problem], *, as_json: bool) -> None:
     """All problems: JSON lines on stdout, or stories on stderr."""
     if as_json:
         for problem in problems:
-            click.echo(json.dumps(known().data(problem.as_json()), ensure_ascii=False))
+            click.echo(seen(json.dumps(known().data(problem.as_json()), ensure_ascii=False)))
         return
     color = colored(sys.stderr)
     for problem in problems:
@@ -53,7 +53,7 @@ def show_problems(problems: list[Problem], *, as_json: bool) -> None:
 def show_error(error: AgentrunError, *, as_json: bool) -> None:
     """An error that ends the command."""
     if as_json:
-        click.echo(mask(json.dumps({"error": known().data(error.as_json())}, ensure_ascii=False)))
+        click.echo(seen(mask(json.dumps({"error": known().data(error.as_json())}, ensure_ascii=False))))
         return
     click.echo(f"{error.code}: {clean(error.message)}", err=True)
     for name, value in error.fields.items():
@@ -66,6 +66,18 @@ def show_error(error: AgentrunError, *, as_json: bool) -> None:
 def clean(text: str) -> str:
     """A text as it may be shown: without secrets that are known or look like one, and nothing that acts."""
     return visible(mask(known().text(text)))
+
+
+def seen(line: str) -> str:
+    """A line of JSON that does nothing to a terminal: what acts, or is not seen, is escaped, and means the same."""
+    if line.isascii() and line.isprintable():
+        return line
+    return "".join(char if visible(char) == char else _escape(char) for char in line)
+
+
+def _escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[n]:02x}{units[n + 1]:02x}" for n in range(0, len(units), 2))
 
 
 def say(text: str) -> None:

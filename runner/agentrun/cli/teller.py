@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from agentrun.cli.known import known
 from agentrun.cli.plan import Plan
-from agentrun.cli.show import clean
+from agentrun.cli.show import clean, seen
 from agentrun.core.facts import Fact, Record, RunStopped
 from agentrun.core.facts_base import Fault
 from agentrun.core.outcome import Outcome, Suspended
@@ -131,4 +131,4 @@ def _waits_for(outcome: Suspended) -> list[str]:
 
 
 def _print(data: dict[str, Any]) -> None:
-    click.echo(msgspec.json.encode(known().data(data)).decode())
+    click.echo(seen(msgspec.json.encode(known().data(data)).decode()))

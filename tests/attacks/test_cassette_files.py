@@ -1,0 +1,287 @@
+"""Recordings that somebody edited: refused with a line, or played without harm. Never our bug, never a way to act."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import resource
+import subprocess
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import yaml
+
+from agentrun.cli.group import run_command
+from agentrun.errors import CODES
+
+from ..cli.agent import SCRIPT
+from ..cli.project import Project
+
+EVIL = "\x1b]52;c;aGk=\x07\x1b[2J\x1b]8;;http://x\x07\x9b31m\r\u202e\u200b\x00\x7f"
+ACTS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+"""What no terminal of ours gets."""
+
+LIMIT = 1 << 30
+MODEL, TOOL, LIMITED, APPROVAL = 0, 1, 2, 4
+"""Numbers of interactions in the story of the project."""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    shop = Project(tmp_path_factory.mktemp("shop"))
+    shop.record()
+    return shop
+
+
+class Tampered:
+    """A project whose recording is edited."""
+
+    def __init__(self, shop: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._shop = shop
+        self._capsys = capsys
+        self._whole = shop.cassette.read_bytes()
+        monkeypatch.chdir(shop.root)
+        monkeypatch.setenv("CI", "true")
+
+    def data(self) -> Any:
+        return yaml.safe_load(self._whole)
+
+    def replay(self, text: bytes, *args: str) -> tuple[int, str]:
+        """The exit code, and all that was said. An exception would be our bug."""
+        self._shop.cassette.write_bytes(text)
+        try:
+            code = run_command(["shop.yaml", *args])
+        finally:
+            self._shop.cassette.write_bytes(self._whole)
+        said = "".join(self._capsys.readouterr())
+        assert not ACTS.search(said), ACTS.findall(said)
+        assert "internal" not in said, said
+        return code, said
+
+
+@pytest.fixture
+def tampered(recorded: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tampered:
+    return Tampered(recorded, capsys, monkeypatch)
+
+
+def written(data: Any) -> bytes:
+    return bytes(yaml.safe_dump(data, sort_keys=False, allow_unicode=True).encode("utf-8", "surrogatepass"))
+
+
+def put(data: Any, path: str, value: Any) -> Any:
+    """The same with another value at a place."""
+    data = at = deepcopy(data)
+    *steps, last = (int(step) if step.isdigit() else step for step in path.split("."))
+    for step in steps:
+        at = at.setdefault(step, {}) if isinstance(at, dict) else at[step]
+    at[last] = value
+    return data
+
+
+OURS = "interactions.0.response.agentrun"
+REFUSED: dict[str, tuple[str, Any]] = {
+    "chunks that do not add up": (f"{OURS}.chunks", [1, 2, 3]),
+    "chunks that are negative": (f"{OURS}.chunks", [-5, 5]),
+    "chunks that are true": (f"{OURS}.chunks", [True]),
+    "chunks that are a text": (f"{OURS}.chunks", "12"),
+    "a start before the beginning": (f"{OURS}.start", -1),
+    "an end before the beginning": (f"{OURS}.end", -(2**70)),
+    "an end after all time": (f"{OURS}.end", 2**62),
+    "an end that no integer holds": (f"{OURS}.end", 10**400),
+    "an end that is true": (f"{OURS}.end", True),
+    "an end that is a fraction": (f"{OURS}.end", 1.5),
+    "an end before its start": (f"{OURS}.end", 0),
+    "a path that is a number": (f"{OURS}.path", 7),
+    "a path that acts": (f"{OURS}.path", EVIL),
+    "a failure that is nobody's": (f"{OURS}.failure", {"code": "no.such", "message": "x", "fields": {}}),
+    "a failure of the host": (f"{OURS}.failure", {"code": "internal", "message": "x", "fields": {}}),
+    "a failure of a spec": (f"{OURS}.failure", {"code": "spec.x", "message": "x", "fields": {}}),
+    "a failure of a cassette": (f"{OURS}.failure", {"code": "cassette.miss", "message": "x", "fields": {}}),
+    "a failure that is the end": (f"{OURS}.failure", {"code": "cancelled", "message": "x", "fields": {}}),
+    "a failure without words": (f"{OURS}.failure", {"code": "provider.transient"}),
+    "something of ours that is unknown": (f"{OURS}.run", "rm -rf /"),
+    "a status that is none": ("interactions.0.response.status.code", 99),
+    "a status that is huge": ("interactions.0.response.status.code", 10**30),
+    "no version": ("version", 2),
+    "a version that is true": ("version", True),
+    "no interactions": ("interactions", None),
+    "interactions by name": ("interactions", {"a": 1}),
+    "metadata that is a list": ("metadata", [1]),
+    "a beginning that is none": ("metadata.recorded_at", "soon"),
+    "a beginning that is a list": ("metadata.recorded_at", [1]),
+    "a beginning before the calendar": ("metadata.recorded_at", "0001-01-01T00:00:00+23:59"),
+    "a method that is a number": ("interactions.0.request.method", 1),
+    "an address that is a list": ("interactions.0.request.uri", ["x"]),
+    "headers that are a text": ("interactions.0.response.headers", "x: y"),
+    "a header that is a number": ("interactions.0.response.headers", {"x": [1]}),
+    "a body that is a list": ("interactions.0.response.body", {"string": [1]}),
+    "no response": ("interactions.0.response", None),
+    "a bomb": ("interactions.0.response.body.string", gzip.compress(bytes(200 << 20))),
+    "an encoding that nobody knows": ("interactions.0.response.headers", {"content-encoding": ["br"]}),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused_with_a_line(tampered: Tampered, what: str) -> None:
+    path, value = REFUSED[what]
+    data = put(tampered.data(), path, value)
+    if what == "a bomb":
+        data = put(data, "interactions.0.response.headers", {"content-encoding": ["gzip"]})
+    if what == "an end before its start":
+        data = put(data, f"{OURS}.start", 10)
+    code, said = tampered.replay(written(data))
+    assert (code, "cassette.damaged" in said) == (3, True), said
+    assert re.search(r"default\.yaml:\d+: ", said), said
+
+
+RESULT = json.dumps({"returned": {"parts": [], "fault": {"code": "internal", "message": "x"}}})
+REFUSED_IN_THE_RUN: dict[str, tuple[int, str]] = {
+    "a tool that fails in us": (TOOL, RESULT),
+    "a tool that fails as a spec": (TOOL, RESULT.replace("internal", "spec.x")),
+    "a tool that denies itself": (TOOL, RESULT.replace("internal", "policy.denied")),
+    "a tool that is no tool": (TOOL, '{"returned": 7}'),
+    "a content that is not what it says": (
+        TOOL,
+        json.dumps({"returned": {"parts": []}, "blobs": {"sha256:00": "aGk="}}),
+    ),
+    "an answer that nobody gives": (APPROVAL, '{"answer": "perhaps", "by": "x"}'),
+    "an answer of nobody": (APPROVAL, '{"answer": "approved"}'),
+    "an answer that goes on for ever": (APPROVAL, "[" * 100_000),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED_IN_THE_RUN)
+def test_refused_in_the_run(tampered: Tampered, what: str) -> None:
+    number, body = REFUSED_IN_THE_RUN[what]
+    place = f"interactions.{number}.response"
+    data = put(tampered.data(), f"{place}.body.string", body)
+    data = put(data, f"{place}.headers", {"content-type": ["application/json"]})
+    code, said = tampered.replay(written(data))
+    assert (code, "cassette.damaged" in said) == (3, True), said
+
+
+def aliases(n: int) -> bytes:
+    return b"a%d: &a%d [%s]\n" % (n, n, b",".join([b"*a%d" % (n - 1)] * 9))
+
+
+TEXTS: dict[str, Callable[[bytes], bytes]] = {
+    "python": lambda text: text.replace(b"version: 1", b"version: !!python/object/apply:os.system ['touch pwned']"),
+    "a tag": lambda text: text.replace(b"version: 1", b"version: !run 1"),
+    "aliases": lambda text: b"".join(
+        [
+            b"a0: &a0 [x]\n",
+            *(b"a%d: &a%d [%s]\n" % (n, n, b",".join([b"*a%d" % (n - 1)] * 9)) for n in range(1, 10)),
+            text,
+        ]
+    ),
+    "itself": lambda text: b"metadata: &a [*a]\n" + text,
+    "merge keys": lambda text: text.replace(b"version: 1", b"version: 1\n<<: &m {x: 1}\nmetadata: {<<: [*m, *m]}", 1),
+    "twice": lambda text: text + b"\nversion: 1\n",
+    "twice inside": lambda text: text.replace(b"    method: POST", b"    method: POST\n    method: POST", 1),
+    "two documents": lambda text: text + b"\n---\nversion: 1\n",
+    "deep": lambda text: text + b"\nx: " + b"[" * 5000,
+    "not UTF-8": lambda text: text + b"\xff\xfe",
+    "UTF-16": lambda text: text.decode().encode("utf-16"),
+    "a control character": lambda text: text + b"\nx: \x00\n",
+    "not base64": lambda text: text.replace(b"version: 1", b"version: 1\nx: !!binary '***'", 1),
+    "empty": lambda text: b"",
+    "a list": lambda text: b"- 1\n",
+    "half": lambda text: text[: len(text) // 2],
+    "too much": lambda text: text + b"#" * (65 << 20),
+    "many things": lambda text: text + b"\nx: [" + b"1," * 1_100_000 + b"1]\n",
+    "a number without end": lambda text: text.replace(b"version: 1", b"version: 1\nx: " + b"9" * 100_000, 1),
+    "a time without end": lambda text: text.replace(b"version: 1", b"version: 1\nx: " + b"1:" * 50_000 + b"1", 1),
+}
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_texts_that_are_no_cassette(tampered: Tampered, recorded: Project, what: str) -> None:
+    text = TEXTS[what](recorded.cassette.read_bytes())
+    assert text != recorded.cassette.read_bytes()
+    code, said = tampered.replay(text)
+    assert (code, "cassette.damaged" in said) == (3, True), said
+    assert not (recorded.root / "pwned").exists()
+
+
+# --- played without harm ------------------------------------------------------------------------------------------
+
+
+def test_what_acts_on_a_terminal_is_shown(tampered: Tampered) -> None:
+    data = tampered.data()
+    for path in (
+        "interactions.1.response.body.string",
+        "metadata.where",
+        "metadata.spec",
+        "metadata.case",
+        "metadata.fingerprint",
+    ):
+        data = put(data, path, EVIL)
+    for args in ((), ("--json",)):
+        code, said = tampered.replay(written(data), *args)
+        assert (code, "cassette.miss" in said) == (3, True), "the model is told something else"
+    answer = tampered.data()["interactions"][-1]["response"]["body"]["string"].replace("Done.", json.dumps(EVIL)[1:-1])
+    data = put(tampered.data(), "interactions.6.response.body.string", answer)
+    data = put(data, "interactions.6.response.agentrun.chunks", [])
+    code, said = tampered.replay(written(data))
+    assert (code, "\\x1b" in said) == (0, True), said
+
+
+@pytest.mark.parametrize("value", [None, 7, EVIL, [1, [2]], {"a": EVIL}, True, 1e300], ids=str)
+@pytest.mark.parametrize("key", ["params", "sections", "fingerprint", "where", "spec", "case", "history", "profile"])
+def test_metadata_of_any_kind(tampered: Tampered, recorded: Project, key: str, value: Any) -> None:
+    data = put(tampered.data(), f"metadata.{key}", value)
+    assert tampered.replay(written(data))[0] in (0, 3)
+    data = put(data, "interactions.0.request.body", '{"model": "other"}')
+    assert tampered.replay(written(data))[0] == 3
+    recorded.cassette.write_bytes(written(data))
+    try:
+        for command in ("show", "ls", "audit"):
+            assert run_command(["cassette", command, "cassettes/shop/default.yaml"]) in (0, 1, 2, 3)
+    finally:
+        recorded.cassette.write_bytes(tampered._whole)
+
+
+def test_failures_of_every_code(tampered: Tampered) -> None:
+    """A failure on a tape is one that a request can have. Some of them come after the whole reply."""
+    for code in CODES:
+        failure = {"code": code, "message": "x", "fields": {}}
+        data = put(tampered.data(), f"{OURS}.failure", failure)
+        ended, said = tampered.replay(written(data))
+        assert ended in ((0, 3, 6) if code.startswith("provider.") else (3,)), (code, said)
+
+
+LARGE = {
+    "a result of ten megabytes": ("interactions.1.response.body.string", "x\n" * (5 << 20)),
+    "a reply of ten megabytes": ("interactions.0.response.body.string", "data: {}\n\n" * (1 << 20)),
+    "a request of ten megabytes": ("interactions.0.request.body", json.dumps({"x": "[redacted:a]" * 900_000})),
+    "a bomb": ("interactions.0.response.body.string", gzip.compress(bytes(200 << 20))),
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_large_things_take_little(recorded: Project, what: str) -> None:
+    """In a process of its own, with a gigabyte for everything."""
+    path, value = LARGE[what]
+    whole = recorded.cassette.read_bytes()
+    data = put(yaml.safe_load(whole), path, value)
+    if path == "interactions.0.response.body.string":
+        data = put(data, f"{OURS}.chunks", [])
+        data = put(data, "interactions.0.response.headers", {"content-encoding": ["gzip" if what == "a bomb" else ""]})
+    recorded.cassette.write_bytes(yaml.dump(data, Dumper=yaml.CSafeDumper).encode())
+    try:
+        done = subprocess.run(
+            [SCRIPT, "shop.yaml"],
+            cwd=recorded.root,
+            env={"CI": "true"},
+            capture_output=True,
+            check=False,
+            timeout=60,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT)),
+        )
+    finally:
+        recorded.cassette.write_bytes(whole)
+    assert done.returncode in (3, 6), done.stderr[-2000:]
+    assert b"Traceback" not in done.stderr
