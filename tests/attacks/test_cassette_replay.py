@@ -1,0 +1,151 @@
+"""Replays in great numbers: at once, again and again, and without a network. Nothing is sent, nothing is mixed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+import yaml
+
+from agentrun.canon import compact
+from agentrun.cassette.file import load
+from agentrun.compiler.compile import compile_spec
+from agentrun.compiler.fingerprint import sealed
+from agentrun.core.package import Package
+from agentrun.engine.assemble import FinishedRun, replay_run
+
+from ..cli.agent import ROOT, SCRIPT
+from ..packages import BASE, ROUTE, package
+from ..servers import Server
+from ..worlds import completion, record
+
+CROWD = 50
+
+
+def agent(number: int, address: str) -> Package:
+    """Each differs from the others in everything that could be mixed up."""
+    route = ROUTE | {"base_url": address, "name": f"model-{number}"}
+    model = BASE["model"] | {"routes": [route]}
+    return package(name=f"agent-{number}", model=model, input=f"Question {number}")
+
+
+def replay(agent: Package, tape: Path) -> FinishedRun:
+    return replay_run(agent, fingerprint=f"sha256:{agent.name}", message=None, params={}, cassette=tape)
+
+
+def lines(done: FinishedRun) -> bytes:
+    return b"\n".join(map(compact, done.journal))
+
+
+class Watch:
+    """Counts sockets that are opened."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    seen = Watch()
+
+    class Watched(socket.socket):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            seen.opened += 1
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr(socket, "socket", Watched)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-at-hand")
+    return seen
+
+
+@pytest.fixture
+def counting() -> Iterator[Server]:
+    """A server that would answer, and counts."""
+    with Server(completion("I was asked for real.")) as server:
+        yield server
+
+
+def test_fifty_at_once(tmp_path: Path, counting: Server, watch: Watch) -> None:
+    agents = [agent(number, counting.url) for number in range(CROWD)]
+    tapes = [
+        record(tmp_path / f"{number}.yaml", each, completion(f"Answer {number}")) for number, each in enumerate(agents)
+    ]
+    alone = [lines(replay(each, tape)) for each, tape in zip(agents, tapes, strict=True)]
+    together = Barrier(CROWD)
+    before = watch.opened
+
+    def one(number: int) -> FinishedRun:
+        together.wait(30)
+        return replay(agents[number], tapes[number])
+
+    with ThreadPoolExecutor(CROWD) as pool:
+        runs = list(pool.map(one, range(CROWD)))
+    assert [run.outcome.answer for run in runs] == [f"Answer {number}" for number in range(CROWD)]
+    assert [lines(run) for run in runs] == alone, "each journal is what it is alone"
+    assert all(run.unused is None and run.exit_code == 0 for run in runs)
+    assert (counting.connections, counting.requests, watch.opened - before) == (0, [], 0)
+
+
+def test_fifty_misses_at_once(tmp_path: Path, counting: Server, watch: Watch) -> None:
+    """Each with the recording of its neighbour: fifty refusals, and still nobody is asked."""
+    agents = [agent(number, counting.url) for number in range(CROWD)]
+    tapes = [record(tmp_path / f"{number}.yaml", each, completion("x")) for number, each in enumerate(agents)]
+    before = watch.opened
+    with ThreadPoolExecutor(CROWD) as pool:
+        runs = list(pool.map(replay, agents, [*tapes[1:], tapes[0]]))
+    assert {run.outcome.code for run in runs} == {"cassette.miss"}
+    assert (counting.connections, watch.opened - before) == (0, 0)
+
+
+def test_the_watch_sees(counting: Server, watch: Watch) -> None:
+    before = watch.opened
+    with socket.create_connection(("127.0.0.1", counting.port)) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        connection.recv(10)
+    assert watch.opened > before
+    assert (counting.connections, len(counting.requests)) == (1, 1)
+
+
+def test_a_thousand_replays_are_one(watch: Watch) -> None:
+    compiled = compile_spec(ROOT / "specs" / "support.yaml")
+    assert compiled.package is not None
+    file = sealed(compiled.package)
+    tape = load(ROOT / "cassettes" / "support" / "default.yaml")
+    given: dict[str, Any] = {"message": None, "params": {}, "cassette": tape, "fingerprint": file.fingerprint}
+    before = watch.opened
+    journals = {lines(replay_run(file.agent, **given)) for _ in range(1000)}
+    assert (len(journals), watch.opened - before) == (1, 0)
+    assert b"run_stopped" in journals.pop()
+
+
+# --- what is shipped ----------------------------------------------------------------------------------------------
+
+SHIPPED = sorted((ROOT / "cassettes").glob("*/*.yaml"))
+ENDS = {("triage", "denial"): 4}
+"""Cases that do not mean success: there a person says no to the answer itself."""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs a way to cut the network off")
+@pytest.mark.parametrize("tape", SHIPPED, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_shipped_without_a_network(tape: Path) -> None:
+    command = ["unshare", "-rn", SCRIPT, f"specs/{tape.parent.name}.yaml", "--case", tape.stem, "--json"]
+    done = subprocess.run(command, cwd=ROOT, env={"PATH": os.environ["PATH"]}, capture_output=True, check=False)
+    assert done.returncode == ENDS.get((tape.parent.name, tape.stem), 0), done.stderr
+    assert b'"replayed":true' in done.stdout
+
+
+def test_every_case_has_a_recording() -> None:
+    cases = {
+        (spec.name.removesuffix(".cases.yaml"), case["name"])
+        for spec in (ROOT / "specs").glob("*.cases.yaml")
+        for case in yaml.safe_load(spec.read_text(encoding="utf-8"))["cases"]
+    }
+    assert {(tape.parent.name, tape.stem) for tape in SHIPPED} == cases
