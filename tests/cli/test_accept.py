@@ -64,3 +64,13 @@ def test_what_a_miss_names_accepts_it(tmp_path: Path, change: str) -> None:
     assert (accepted.code, "recorded: " in accepted.err) == (0, True), accepted.err
     again = shop.run(*args)
     assert (again.code, again.out) == (0, "Accepted.\n"), again.err
+
+
+def test_attachments_are_part_of_it(tmp_path: Path) -> None:
+    shop = Project(tmp_path)
+    (shop.root / "my note.txt").write_text("the lamp is broken", encoding="utf-8")
+    attached = ("--attach", "my note.txt")
+    shop.record(*attached)
+    shop.edit("prompt.md", "brief", "kind")
+    missed = shop.run(*attached)
+    assert "to accept it: agentrun shop.yaml --case default --attach 'my note.txt' --record all" in missed.err

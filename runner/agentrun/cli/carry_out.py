@@ -43,6 +43,8 @@ class Errand(Struct, frozen=True, kw_only=True):
     settings: tuple[str, ...]
     approve: str | None
     """What `--approve` says."""
+    attached: tuple[Path, ...]
+    """What `--attach` says."""
     session: str | None
 
     @property
@@ -66,7 +68,7 @@ class Errand(Struct, frozen=True, kw_only=True):
             volatile=rules.volatile,
             redaction=Redaction(rules.redact),
             require=self.require,
-            here=lambda: here_of(self.spec, self.file, self.plan, self.settings, self.approve),
+            here=lambda: here_of(self.spec, self.file, self.plan, self.settings, self.approve, self.attached),
         )
 
 

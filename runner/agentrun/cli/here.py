@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from shlex import quote
 
 from agentrun.cassette.explain import Here, Template
@@ -14,7 +15,12 @@ from agentrun.spec.tree import Node, Scalar, Sequence, at
 
 
 def here_of(
-    spec: Spec, file: PackageFile, plan: Plan, settings: tuple[str, ...] = (), approve: str | None = None
+    spec: Spec,
+    file: PackageFile,
+    plan: Plan,
+    settings: tuple[str, ...] = (),
+    approve: str | None = None,
+    attached: tuple[Path, ...] = (),
 ) -> Here:
     return Here(
         sections=file.sections,
@@ -24,7 +30,7 @@ def here_of(
             for node, source in zip(_parts(at(spec.root, ["instructions"])), file.agent.instructions, strict=True)
         ),
         input=_input(spec, file, plan),
-        accept=_command(spec, plan, settings, approve),
+        accept=_command(spec, plan, settings, approve, attached),
         whole=plan.mode in ("live-tools", "live-model") or _answers_itself(plan, approve),
     )
 
@@ -52,12 +58,14 @@ def _place(node: Node) -> tuple[str, int]:
     return place.source.shown, place.line
 
 
-def _command(spec: Spec, plan: Plan, settings: tuple[str, ...], approve: str | None) -> str:
+def _command(spec: Spec, plan: Plan, settings: tuple[str, ...], approve: str | None, attached: tuple[Path, ...]) -> str:
     words = ["agentrun", shown_path(spec.path, spec.project.root)]
     if plan.case is not None:
         words += ["--case", plan.case.name]
     for setting in settings:
         words += ["--set", setting]
+    for path in attached:
+        words += ["--attach", str(path)]
     if approve is not None:
         words += ["--approve", approve]
     return " ".join(map(quote, words))

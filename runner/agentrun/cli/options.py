@@ -12,6 +12,7 @@ import click
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 LONGEST_NAME = 64
+NAME_RULE = "small letters, digits, - and _"
 
 SpecFile = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -31,10 +32,15 @@ param_option = click.option(
 
 def session_name(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
     """A name that can be that of a folder."""
-    plain = value is None or (value[:1].isalpha() and value.replace("-", "").replace("_", "").isalnum())
-    if value is not None and not (plain and value.isascii() and value.islower() and len(value) <= LONGEST_NAME):
-        raise click.BadParameter(f"{value!r} is not a name: small letters, digits, - and _")
+    if value is not None and not is_name(value):
+        raise click.BadParameter(f"{value!r} is not a name: {NAME_RULE}")
     return value
+
+
+def is_name(text: str) -> bool:
+    """Whether a text is a name as in a spec. Such a name can be that of a file or a folder."""
+    plain = text[:1].isalpha() and text.replace("-", "").replace("_", "").isalnum()
+    return plain and text.isascii() and text.islower() and len(text) <= LONGEST_NAME
 
 
 def spec_options(command: Command) -> Command:

@@ -14,12 +14,14 @@ from typing import Any, Literal, TypeAlias
 import click
 from msgspec import UNSET, Struct
 
-from agentrun.cli.recorded import asked_case, cassette_of, nothing_recorded
+from agentrun.cli.options import NAME_RULE, is_name
+from agentrun.cli.recorded import asked_cases, cassette_of, nothing_recorded
 from agentrun.compiler.prompts import complete_params
 from agentrun.compiler.resolve import Spec
 from agentrun.core.package import Package
 from agentrun.errors import RequestError
 from agentrun.spec.files import shown_path
+from agentrun.spec.problems import quoted
 from agentrun.spec.v1.documents import Case
 
 Mode: TypeAlias = Literal["replay", "live", "record", "live-tools", "live-model"]
@@ -71,7 +73,8 @@ class Plan(Struct, frozen=True, kw_only=True):
 def make_plan(spec: Spec, package: Package, asked: Asked, cases: list[Case], case: Case | None) -> Plan:
     """The plan. `case`: the one that was named and exists. Raises `cassette.miss`, `input.rejected`."""
     if case is None and asked.case is None and asked.session is None:
-        case = asked_case(cases, package, asked.profile, asked.message, asked.params)
+        found = asked_cases(cases, package, asked.profile, asked.message, asked.params)
+        case = next((each for each in found if cassette_of(spec, package, each).is_file()), found[0] if found else None)
     mode = _mode(asked)
     folder = spec.project.root / spec.project.cassettes / package.name
     path = None if case is None else cassette_of(spec, package, case)
@@ -117,7 +120,7 @@ def _mode(asked: Asked) -> str:
 
 def _new_case(package: Package, asked: Asked, cases: list[Case]) -> Case:
     complete_params(package, asked.params)
-    name = asked.case or (None if asked.has_own_input else FIRST_CASE)
+    name = asked.case if asked.case is not None else None if asked.has_own_input else FIRST_CASE
     if name is None or (asked.case is None and any(each.name == name for each in cases)):
         raise RequestError(
             "input.rejected",
@@ -125,6 +128,9 @@ def _new_case(package: Package, asked: Asked, cases: list[Case]) -> Case:
             hint="name the new case: --case NAME",
             fields={"reason": "case"},
         )
+    if not is_name(name):
+        message = f"{quoted(name)} is not a name: {NAME_RULE}"
+        raise RequestError("input.rejected", message, fields={"reason": "case"})
     return Case(
         name=name,
         input=UNSET if asked.message is None else asked.message,

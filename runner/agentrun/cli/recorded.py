@@ -32,21 +32,24 @@ def named_case(cases: list[Case], name: str, *, may_be_new: bool) -> Case | None
     raise RequestError("input.rejected", f"there is no case {quoted(name)}", hint=hint, fields={"reason": "case"})
 
 
-def asked_case(
+def asked_cases(
     cases: list[Case], package: Package, profile: str | None, message: str | None, params: Mapping[str, Any]
-) -> Case | None:
-    """The case whose message, params and profile are the ones asked for. Cases have no secrets in them."""
+) -> list[Case]:
+    """The cases whose message, params and profile are the ones asked for. Cases have no secrets in them."""
     values = complete_params(package, params)
     wanted = (message if message is not None else rendered_input(package, values), values)
     hidden = cast(tuple[Any, ...], known().data(wanted))
-    for case in cases:
-        if (None if case.profile is UNSET else case.profile) != profile or case.params.keys() - package.params.keys():
-            continue
-        own = complete_params(package, case.params)
-        text = rendered_input(package, own) if case.input is UNSET else case.input
-        if (text, own) in (wanted, hidden):
-            return case
-    return None
+    own = [case for case in cases if (None if case.profile is UNSET else case.profile) == profile]
+    return [case for case in own if _asked_by(case, package) in (wanted, hidden)]
+
+
+def _asked_by(case: Case, package: Package) -> tuple[Any, ...] | None:
+    """The message and the params of a case. None: the agent does not take them, which is the trouble of that case."""
+    try:
+        values = complete_params(package, case.params)
+        return (rendered_input(package, values) if case.input is UNSET else case.input), values
+    except RequestError:
+        return None
 
 
 def cassette_of(spec: Spec, package: Package, case: Case) -> Path:

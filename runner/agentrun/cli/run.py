@@ -118,6 +118,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         record=asked.record,
         settings=settings,
         approve=options["approve"],
+        attached=options["attached"],
         session=options["session"],
     )
     return carry_out(errand, teller)

@@ -1,0 +1,48 @@
+"""Which recording is taken, and where a new one goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .project import Project
+
+CASES = 'agentrun: "1"\ncases:\n'
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Project:
+    shop = Project(tmp_path)
+    shop.record()
+    return shop
+
+
+def write_cases(shop: Project, *lines: str) -> None:
+    (shop.root / "shop.cases.yaml").write_text(CASES + "".join(f"  - {line}\n" for line in lines), encoding="utf-8")
+
+
+def test_of_equal_cases_the_recorded_one_is_played(shop: Project) -> None:
+    write_cases(shop, "{name: first}", '{name: second, input: "Where is order 1042?"}', "{name: third}")
+    shop.cassette.rename(shop.cassette.with_name("second.yaml"))
+    done = shop.run()
+    assert (done.code, "(case second;" in done.err) == (0, True), done.err
+    shop.cassette.with_name("second.yaml").unlink()
+    assert "case first has no cassette" in shop.run().err
+
+
+@pytest.mark.parametrize("params", ["{order: 5}", "{nobody: knows}", "{order: [1]}"])
+def test_a_case_that_the_agent_does_not_take_is_in_nobodys_way(shop: Project, params: str) -> None:
+    write_cases(shop, f"{{name: broken, params: {params}}}", "{name: default}")
+    done = shop.run()
+    assert (done.code, "(case default;" in done.err) == (0, True), done.err
+    assert shop.run("--case", "broken", "--mode", "live", OPENAI_API_KEY="key").code == 2
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/b", "Big", "", "a" * 65, "a.b", "ü"])
+def test_a_new_case_has_a_name_that_a_file_can_have(shop: Project, name: str) -> None:
+    before = sorted(shop.root.rglob("*.yaml"))
+    with shop.provider() as (server, environment):
+        done = shop.run("--mode", "record", "--case", name, **environment)
+        assert (done.code, "is not a name" in done.err, server.requests) == (2, True, [])
+    assert sorted(shop.root.rglob("*.yaml")) == before
