@@ -316,3 +316,18 @@ def test_the_end_of_the_line_is_no_part_of_a_message(shop: Project) -> None:
     for text in (b"Where is it?", b"Where is it?\n", b"Where is it?\r\n"):
         assert shop.run("-", stdin=text).err.startswith("replay: ")
     assert shop.run("-", stdin=b"Where is it?\n\n", CI="1").code == 3
+
+
+def test_an_answer_is_written_as_it_is(shop: Project) -> None:
+    """But for what would act on a terminal: the reader of a pipe may be one."""
+    text = "\\U0001f468\\u200d\\U0001f469 می\\u200cخواهم a\\tb\\u00a0c"
+    story = f'agentrun: "1"\nturns: [{{text: "{text} \\u001b[2J x\\u200dy \\u202e"}}]\n'
+    with shop.provider(story) as (_, environment):
+        done = shop.run(**environment)
+    assert done.out == "\U0001f468\u200d\U0001f469 می\u200cخواهم a\tb\u00a0c \\x1b[2J x\\u200dy \\u202e\n"
+
+
+def test_two_cases_of_one_name(shop: Project) -> None:
+    (shop.root / "shop.cases.yaml").write_text('agentrun: "1"\ncases:\n  - name: a\n  - {name: a, input: Other}\n')
+    done = shop.run("--case", "a")
+    assert (done.code, "shop.cases.yaml:4:" in done.err) == (2, True)

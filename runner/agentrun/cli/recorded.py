@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from agentrun.canon import text_hash
 from agentrun.cli.known import known
-from agentrun.compiler.cases import cases_path, read_cases
+from agentrun.compiler.cases import cases_path, check_cases, read_cases
 from agentrun.compiler.prompts import complete_params, rendered_input
 from agentrun.compiler.resolve import Spec
 from agentrun.core.package import Package
@@ -68,9 +68,12 @@ def cases_of(spec: Path) -> list[Case]:
     if not path.exists():
         return []
     try:
-        return read_cases(path)[1]
+        root, cases = read_cases(path)
     except DocumentError as error:
         raise SpecError(error.problems) from None
+    if problems := list(check_cases(root, cases, None)):
+        raise SpecError(problems)
+    return cases
 
 
 def nothing_recorded(

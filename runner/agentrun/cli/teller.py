@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -98,7 +99,7 @@ class Teller:
             self._complain(f"suspended: the run waits for {', '.join(_waits_for(outcome))}")
             return
         if outcome.answer is not None:
-            click.echo("\n".join(map(visible, outcome.answer.split("\n"))))
+            click.echo("\n".join(map(_readable, outcome.answer.split("\n"))))
         if outcome.fault is not None:
             for line in _reasons(outcome.fault):
                 self._complain(line)
@@ -124,6 +125,18 @@ def _reasons(fault: Fault) -> list[str]:
     turn = fault.fields.get("turn")
     where = f" in turn {turn}" if turn else ""
     return [f"{fault.code}{where}: {story[0]}", *(f"  {line}" for line in story[1:])]
+
+
+_HARMLESS = re.compile("[\t\u00a0]|(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
+"""Signs that are part of many texts and do nothing to a terminal: tabs, spaces that do not break, and what joins or
+parts the letters of a script or the pieces of a picture."""
+
+
+def _readable(line: str) -> str:
+    """A line of an answer as it is, but for what would act on a terminal or hide in it."""
+    kept = _HARMLESS.findall(line)
+    shown = [visible(piece) for piece in _HARMLESS.split(line)]
+    return shown[0] + "".join(sign + piece for sign, piece in zip(kept, shown[1:], strict=True))
 
 
 def _waits_for(outcome: Suspended) -> list[str]:

@@ -191,4 +191,4 @@ def _is_terminal(stream: Stream | None) -> bool:
         is_one = bool(stream.isatty())  # type: ignore[union-attr]  # without the method it is none
     except (AttributeError, OSError, ValueError):
         return False
-    return is_one and os.environ.get("TERM", "dumb") != "dumb"
+    return is_one and os.environ.get("TERM", "") not in ("", "dumb")
