@@ -320,11 +320,11 @@ def test_the_end_of_the_line_is_no_part_of_a_message(shop: Project) -> None:
 
 def test_an_answer_is_written_as_it_is(shop: Project) -> None:
     """But for what would act on a terminal: the reader of a pipe may be one."""
-    text = "\\U0001f468\\u200d\\U0001f469 می\\u200cخواهم a\\tb\\u00a0c"
+    text = "\\U0001f468\\u200d\\U0001f469 می\\u200cکنم a\\tb\\u00a0c"
     story = f'agentrun: "1"\nturns: [{{text: "{text} \\u001b[2J x\\u200dy \\u202e"}}]\n'
     with shop.provider(story) as (_, environment):
         done = shop.run(**environment)
-    assert done.out == "\U0001f468\u200d\U0001f469 می\u200cخواهم a\tb\u00a0c \\x1b[2J x\\u200dy \\u202e\n"
+    assert done.out == "\U0001f468\u200d\U0001f469 می\u200cکنم a\tb\u00a0c \\x1b[2J x\\u200dy \\u202e\n"
 
 
 def test_two_cases_of_one_name(shop: Project) -> None:

@@ -86,6 +86,8 @@ class Returned(Struct, frozen=True):
     parts: tuple[Content, ...] = ()
     fault: Fault | None = None
     """`tool.execution`: the model reads the parts. `tool.fatal`, `tool.aborted`, `tool.drift`: the run ends."""
+    whole: str | None = None
+    """Hash of all its text, when the parts are what is left of it. Only a tape says so."""
 
 
 class RunChild(Struct, frozen=True):

@@ -65,8 +65,8 @@ class ToolFinished(Observation, frozen=True, tag="tool_finished"):
     parts: tuple[Content, ...]
     """What the model reads."""
     fault: Fault | None = None
-    blob: str | None = None
-    """Hash of the whole text, when the model reads only a part of it."""
+    blob: Annotated[str | None, VOLATILE] = None
+    """Hash of the whole text, when the model reads only a part of it. On a tape the text has no sensitive values."""
     spent: Annotated[Spent | None, VOLATILE] = None
     """What a child used. Its own journal says what for; after a crash it is more."""
 

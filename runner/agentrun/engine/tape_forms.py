@@ -7,7 +7,8 @@
 
 Rule 1  A request holds what the answer depends on and nothing else: no ids, no keys, so that a call that comes in
         another turn is still the same call. An answer to a question holds for exactly that question.
-Rule 2  A result that is one text is written as that text. Everything else is JSON.
+Rule 2  A result that is one text is written as that text. Everything else is JSON. Of a text that the model read only
+        a part of, that part is written, and the whole beside it.
 Rule 3  A reply comes from a file that anybody may have edited: what is not of its form is a damaged cassette.
 """
 
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, convert, to_builtins
+from msgspec.structs import replace
 
 from agentrun.canon import compact, pretty
 from agentrun.core.effects import Deliver, Returned, RunTool
@@ -42,6 +44,8 @@ class _Result(Struct, frozen=True, forbid_unknown_fields=True):
 
     returned: Returned
     blobs: dict[str, bytes] = {}
+    whole: str | None = None
+    """All the text, when the parts are what is left of it."""
 
 
 class _Approval(Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,12 +87,14 @@ def _call(scheme: str, name: str, body: Any) -> HttpCall:
 
 def tool_reply(returned: Returned, blobs: Blobs) -> HttpReply:
     match returned:
-        case Returned((Text(text),), None):
+        case Returned((Text(text),), None, None):
             return HttpReply(200, _TEXT, text.encode("utf-8", "replace"))
     contents = {
         part.blob: b64encode(blobs.get(part.blob)).decode() for part in returned.parts if isinstance(part, Image | File)
     }
-    body = {"returned": to_builtins(returned)} | ({"blobs": contents} if contents else {})
+    body = {"returned": to_builtins(replace(returned, whole=None))} | ({"blobs": contents} if contents else {})
+    if returned.whole is not None:
+        body["whole"] = blobs.get(returned.whole).decode()
     return HttpReply(200 if returned.fault is None else 500, _JSON, pretty(body).encode())
 
 
@@ -100,7 +106,8 @@ def tool_result(reply: HttpReply, blobs: Blobs) -> Returned:
         if blobs.put(data) != blob:
             raise _damaged("a content is not what its hash says")
     _refuse_other(result.returned.fault, ("tool.", "host."))
-    return result.returned
+    whole = None if result.whole is None else blobs.put(result.whole.encode("utf-8", "replace"))
+    return replace(result.returned, whole=whole)
 
 
 def approval_reply(answer: tuple[Answer, str]) -> HttpReply:

@@ -24,12 +24,13 @@ from agentrun.core.facts_gates import Answer, HookAnswer
 from agentrun.core.outcome import Question
 from agentrun.engine import approvals
 from agentrun.engine import tape_forms as form
+from agentrun.engine.clean import cleaned
 from agentrun.engine.clock import StepClock
 from agentrun.engine.hooks import HookQuestion, said_by
 from agentrun.engine.models import WireProvider
-from agentrun.engine.ports import Approver, Blobs, Clock, Executor, Hook, Provider, Sender, SinkPort
+from agentrun.engine.ports import Approver, Clock, Executor, Hook, Provider, Sender, SinkPort
 from agentrun.engine.sinks import handed
-from agentrun.engine.toolbox import tried
+from agentrun.engine.toolbox import Cuts, shortened, tried
 from agentrun.engine.world import World
 from agentrun.errors import AgentrunError, CassetteError, ProviderError
 from agentrun.wire import HttpCall, HttpReply
@@ -153,7 +154,7 @@ class Taping:
         tape = self._others
         return replace(
             world,
-            executors={name: _TapedTool(tape, path, each, world.blobs) for name, each in world.executors.items()},
+            executors={name: _TapedTool(tape, path, each, world) for name, each in world.executors.items()},
             hooks={name: _taped_hook(tape, path, name, each, world.clock) for name, each in world.hooks.items()},
             sinks={name: _TapedSink(tape, path, each) for name, each in world.sinks.items()},
             approver=None if world.approver is None else _TapedApprover(tape, path, world.approver, self._approver),
@@ -185,16 +186,21 @@ def _in_turn(error: CassetteError, call: str) -> CassetteError:
     return error
 
 
-class _TapedTool:
-    def __init__(self, tape: Tape, path: str, executor: Executor, blobs: Blobs) -> None:
+class _TapedTool(Cuts):
+    """On the tape is what the model reads: where a text is cut depends on what is hidden in it."""
+
+    def __init__(self, tape: Tape, path: str, executor: Executor, world: World) -> None:
         self._tape = tape
         self._path = path
         self._executor = executor
-        self._blobs = blobs
+        self._blobs = world.blobs
+        self._redactor = world.redactor
 
     async def run(self, call: RunTool) -> Returned:
         async def live(_: Heard | None) -> HttpReply:
-            return form.tool_reply(await tried(self._executor, call), self._blobs)
+            returned = await tried(self._executor, call)
+            cut = shortened(cleaned(self._redactor, returned), self._blobs, call)
+            return form.tool_reply(returned if cut.whole is None else cut, self._blobs)
 
         try:
             reply = await self._tape.through(form.tool_call(call), self._path, live)

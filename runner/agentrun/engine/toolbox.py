@@ -36,10 +36,21 @@ async def run_tool(world: World, effect: RunTool) -> ToolFinished:
         return ToolFinished(effect.id, told(fault), fault)
     if isinstance(returned, Raised):
         returned = _of_raised(effect, returned)
-    returned = cleaned(world.redactor, returned)
+    cut = shortened(cleaned(world.redactor, returned), world.blobs, effect)
+    return ToolFinished(effect.id, cut.parts, cut.fault, cut.whole)
+
+
+class Cuts:
+    """An executor whose results are what the model reads. Any other is foreign, and not taken at its word."""
+
+
+def shortened(returned: Returned, blobs: Blobs, effect: RunTool) -> Returned:
+    """What the model reads of a result."""
+    if returned.whole is not None:
+        return returned
     parts = returned.parts or told(returned.fault)
-    read, blob = readable(world.blobs, parts, effect.max_lines, effect.max_bytes)
-    return ToolFinished(effect.id, read, returned.fault, blob)
+    read, blob = readable(blobs, parts, effect.max_lines, effect.max_bytes)
+    return Returned(read, returned.fault, blob)
 
 
 async def tried(executor: Executor, effect: RunTool) -> Returned:
@@ -48,7 +59,8 @@ async def tried(executor: Executor, effect: RunTool) -> Returned:
     answer = await caught(lambda: executor.run(copied))
     if isinstance(answer, Raised):
         return _of_raised(effect, answer)
-    return _sound(answer) or Returned(fault=failure_of(effect, "the tool gave something that is not a result"))
+    returned = _sound(answer) or Returned(fault=failure_of(effect, "the tool gave something that is not a result"))
+    return returned if isinstance(executor, Cuts) else replace(returned, whole=None)
 
 
 def _of_raised(effect: RunTool, raised: Raised) -> Returned:

@@ -17,6 +17,7 @@ from typing import Any, get_type_hints
 from msgspec import NODEFAULT, UNSET, Struct
 from msgspec.structs import fields
 
+from agentrun.canon import compact
 from agentrun.core.facts import Fact, Record, kind_of
 from agentrun.core.facts_calls import ChildStarted
 from agentrun.core.messages import VOLATILE, Reasoning
@@ -36,11 +37,17 @@ def canonical(
 
 
 def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:
-    if isinstance(value, dict):
-        return {clean(key): _cleaned(item, clean) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_cleaned(item, clean) for item in value]
-    return clean(value) if isinstance(value, str) else value
+    match value:
+        case str():
+            return clean(value)
+        case dict():
+            return {clean(key): _cleaned(item, clean) for key, item in value.items()}
+        case list():
+            return [_cleaned(item, clean) for item in value]
+        case int() | float() if not isinstance(value, bool):
+            shown = clean(spelled := compact(value).decode())
+            return value if shown == spelled else shown
+    return value
 
 
 def block(fact: Fact) -> str:
