@@ -1,0 +1,191 @@
+"""Redaction never breaks matching: whatever is hidden, wherever it stands, the recording is replayed by anybody.
+
+Each run is recorded with a value in it, and replayed by one who knows of no environment. The replay succeeds, its
+journal means the same, and the file has nothing of the value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from agentrun.cassette.redaction import Redaction
+from agentrun.core.package import Package
+from agentrun.engine.assemble import replay_run
+from agentrun.engine.clock import StepClock
+from agentrun.journal.canonical import canonical
+from agentrun.redact import Redactor
+from agentrun.secret import Secret
+from agentrun.testing import stub
+from agentrun.wire import HttpReply
+
+from ..core.script import rule
+from ..engine.places import PYTHON
+from ..engine.tapes import asks, cassette, recorded
+from ..packages import package
+from ..worlds import completion
+
+Known = list[tuple[str, Secret]]
+
+
+def agent(*redactions: dict[str, Any], who: Any = "nobody", stream: bool = False, **changes: Any) -> Package:
+    """An agent whose param stands in its instructions and in its message. It may look something up."""
+    rules = [{"path": None, "pattern": None} | each for each in redactions]
+    return package(
+        params={"who": {"default": who}},
+        instructions=["You help {{ who }}."],
+        input="I am {{ who }}, again: {{ who }}!",
+        tools={"look": {**PYTHON, "effect": "read", "parallel": True, "args": {"type": "object"}}},
+        policy={"rules": [rule("allow", "look", id="look")]},
+        model={"stream": stream},
+        replay={"redact": rules},
+        **changes,
+    )
+
+
+def streamed(text: str, size: int) -> HttpReply:
+    """A model's reply in pieces of so many characters."""
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    events = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": piece}}]} for piece in pieces]
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in [*events, end]) + "data: [DONE]\n\n"
+    return HttpReply(200, (("content-type", "text/event-stream"),), body.encode())
+
+
+def both(one: Package, result: str, *replies: Any, known: Known = [], hidden: tuple[str, ...] = ()) -> str:  # noqa: B006
+    """Recorded and replayed. Gives the text of the cassette."""
+
+    def world(clock: StepClock) -> dict[str, Any]:
+        return {"executors": {"look": stub(result)}, "redactor": Redactor(known)}
+
+    taken = recorded(one, world, *replies)
+    assert taken.outcome.code is None, taken.outcome
+    redaction = Redaction(one.replay.redact, known)
+    clean = redaction.clean(taken.interactions)
+    was = canonical(taken.records, None, redaction.text)
+    with TemporaryDirectory() as folder:
+        tape = cassette(Path(folder), clean)
+        text = (Path(folder) / "tape.yaml").read_text(encoding="utf-8")
+    for value in hidden:
+        assert value not in text
+        assert json.dumps(value)[1:-1] not in text
+        assert value not in was
+    done = replay_run(one, fingerprint="sha256:x", message=None, params={}, cassette=tape)
+    assert done.exit_code == 0, done.outcome.fault
+    assert done.canonical() == was
+    return text
+
+
+EMAIL = {"name": "email", "pattern": r"[\w.]+@[\w.]+"}
+VALUE = "jane.doe@example.com"
+PLACES: dict[str, tuple[Any, str, list[HttpReply]]] = {
+    "message and instructions": (VALUE, "seen", [completion("Hello.")]),
+    "arguments": ("x", "seen", [asks(("look", {"at": VALUE, "deep": {"list": [VALUE]}})), completion("Done.")]),
+    "result": ("x", f"found {VALUE}", [asks(("look", {})), completion("Done.")]),
+    "result of JSON": ("x", json.dumps({"mail": VALUE, VALUE: 1}), [asks(("look", {})), completion("Done.")]),
+    "result in JSON": ("x", json.dumps(json.dumps([VALUE])), [asks(("look", {})), completion("Done.")]),
+    "answer": ("x", "seen", [completion(f"Write to {VALUE}.")]),
+    "everywhere": (VALUE, VALUE, [asks(("look", {"at": VALUE}), text=VALUE), completion(VALUE)]),
+    "long result": ("x", f"{VALUE} " * 4000, [asks(("look", {})), completion("Done.")]),
+    "result of many lines": ("x", f"{VALUE}\n" * 2500, [asks(("look", {})), completion("Done.")]),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_pattern_finds_it(place: str) -> None:
+    who, result, replies = PLACES[place]
+    text = both(agent(EMAIL, who=who), result, *replies, hidden=(VALUE,))
+    assert "[redacted:email]" in text
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_environment_has_it(place: str) -> None:
+    who, result, replies = PLACES[place]
+    text = both(agent(who=who), result, *replies, known=[("MAIL_TOKEN", Secret(VALUE))], hidden=(VALUE,))
+    assert "[redacted:MAIL_TOKEN]" in text
+
+
+@pytest.mark.parametrize("size", range(1, 24))
+def test_in_a_stream(size: int) -> None:
+    reply = streamed(f"Write to {VALUE}, or to {VALUE}.", size)
+    both(agent(EMAIL, stream=True), "seen", reply, hidden=(VALUE,))
+    both(agent(stream=True), "seen", reply, known=[("MAIL_TOKEN", Secret(VALUE))], hidden=(VALUE,))
+
+
+def test_a_value_that_only_a_later_reply_points_at() -> None:
+    rule = {"name": "customer", "path": "customer.name"}
+    result = json.dumps({"customer": {"name": "Jane Doe", "city": "Ulm"}})
+    both(agent(rule, who="Jane Doe"), result, asks(("look", {})), completion("Done, Jane Doe."), hidden=("Jane Doe",))
+
+
+@pytest.mark.parametrize("number", [4711, 12.5, 100000000000, -42.25])
+def test_a_number(number: float) -> None:
+    rule = {"name": "account", "path": "account"}
+    result = json.dumps({"account": number, "other": [number]})
+    both(agent(rule, who=number), result, asks(("look", {"n": number})), completion("Done."))
+    known = [("PIN_PASSWORD", Secret(str(number)))] if len(str(number)) >= 8 else []
+    both(agent(who=number), result, asks(("look", {"n": number})), completion(f"It is {number}."), known=known)
+
+
+def test_values_inside_of_others() -> None:
+    known = [
+        ("SHORT_TOKEN", Secret("abcdefgh")),
+        ("LONG_TOKEN", Secret("xx-abcdefgh-yy")),
+        ("OTHER", Secret("gh-yyzzz")),
+    ]
+    text = "xx-abcdefgh-yy abcdefgh xx-abcdefgh-yyzzz abcdefgh-yyzzz"
+    both(agent(who=text), text, asks(("look", {"at": text})), completion(text), known=known, hidden=("abcdefgh",))
+
+
+def test_patterns_that_overlap() -> None:
+    rules = ({"name": "one", "pattern": "[0-9]{4}-[0-9]{4}"}, {"name": "two", "pattern": "[a-z]+[0-9]{4}"})
+    text = "abc1234-5678 1234-5678 abc1234"
+    both(agent(*rules, who=text), text, asks(("look", {"at": text})), completion(text), hidden=("1234", "abc"))
+    both(agent(*rules[::-1], who=text), text, asks(("look", {"at": text})), completion(text), hidden=("1234", "abc"))
+
+
+def test_values_side_by_side() -> None:
+    """Nobody can tell where one ends and the next begins: they are known together."""
+    known = [("A_TOKEN", Secret("Jo Ann Lee")), ("B_TOKEN", Secret("Lee Jo Ann"))]
+    for text in ("Jo Ann LeeLee Jo Ann", "Jo Ann Lee Lee Jo Ann", "Lee Jo Ann Jo Ann Lee Jo Ann Lee"):
+        both(agent(who=text), text, asks(("look", {"at": text})), completion(text), known=known)
+
+
+TEXT = st.text(st.sampled_from('abAB01 _-."\\/\n\té漢🔑<&%+='), min_size=8, max_size=20).filter(
+    lambda text: text == text.strip() and len(set(text)) > 3
+)
+AROUND = st.text(st.sampled_from("xyz 7,;:\n"), max_size=5)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(st.lists(TEXT, min_size=1, max_size=3, unique=True), AROUND, st.data(), st.booleans())
+def test_random_values_in_random_places(values: list[str], around: str, data: st.DataObject, by_rule: bool) -> None:
+    def words() -> str:
+        return around + data.draw(st.lists(st.sampled_from([*values, around, "word"]), max_size=4).map(around.join))
+
+    def said() -> str:
+        text = words()
+        return data.draw(st.sampled_from([text, json.dumps(text), json.dumps({"a": [text]}), repr(text)]))
+
+    size = data.draw(st.integers(0, 6))
+    last = said() or "x"
+    assume(last.strip())
+    reply = streamed(last, size) if size else completion(last)
+    rules = [{"name": f"r{n}", "pattern": f"\\Q{value}\\E"} for n, value in enumerate(values)] if by_rule else []
+    known = [] if by_rule else [(f"T{n}_TOKEN", Secret(value)) for n, value in enumerate(values)]
+    first = asks(("look", {"at": words(), "n": {words(): words()}}), text=words() or None)
+    both(agent(*rules, who=words(), stream=bool(size)), said(), first, reply, known=known)
+
+
+def test_it_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what is learned from placeholders a value of the environment is missed."""
+    monkeypatch.setattr(Redaction, "learn", lambda *_: False)
+    with pytest.raises(AssertionError, match=re.escape("cassette.miss")):
+        both(agent(who=VALUE), "seen", completion("x"), known=[("MAIL_TOKEN", Secret(VALUE))])
