@@ -76,8 +76,8 @@ def _filled(was: str, now: str, found: StandIns) -> bool:
         if begin == index:
             found.values.append((names[index], value))
         else:
-            words = [f"{_MARK}{name}]{piece}" for name, piece in zip(names, pieces[1:], strict=True)]
-            found.stretches.append((value, "".join(words[begin:index]) + f"{_MARK}{names[index]}]"))
+            words = (f"{_MARK}{names[n]}]{pieces[n + 1]}" for n in range(begin, index))
+            found.stretches.append((value, "".join(words) + f"{_MARK}{names[index]}]"))
         begin = index + 1
     return True
 

@@ -1,0 +1,104 @@
+"""What placeholders stand for: learned where there is one way to read a text, and as a whole where there are more."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.cassette.redaction import Redaction
+from agentrun.cassette.stand_ins import StandIns, stand_ins
+from agentrun.wire import HttpCall
+
+
+def call(body: Any, url: str = "https://api.example/", method: str = "POST") -> HttpCall:
+    return HttpCall(method, url, (), body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def told(found: StandIns | None) -> tuple[list[tuple[str, str]], list[tuple[str, str]]] | None:
+    if found is None:
+        return None
+    values = [(name, value.reveal()) for name, value in found.values]
+    return values, [(value.reveal(), words) for value, words in found.stretches]
+
+
+A, B = "[redacted:a]", "[redacted:b]"
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "values", "stretches"),
+    [
+        (f"I am {A}.", "I am Jo.", [("a", "Jo")], []),
+        (A, "Jo", [("a", "Jo")], []),
+        (f"{A}, {B}", "Jo, Ann", [("a", "Jo"), ("b", "Ann")], []),
+        (f"{A} {B}", "Jo Ann Lee", [], [("Jo Ann Lee", f"{A} {B}")]),
+        (f"{A}{B}!", "JoAnn!", [], [("JoAnn", f"{A}{B}")]),
+        (f"x {A} {B}: {A}", "x Jo Ann Lee: Jo", [("a", "Jo")], [("Jo Ann Lee", f"{A} {B}")]),
+        ([{"k": A}, 1], [{"k": 4711}, 1.0], [("a", "4711")], []),
+        (f"{A} stays", f"{A} stays", [], []),
+    ],
+)
+def test_fits(was: Any, now: Any, values: list[Any], stretches: list[Any]) -> None:
+    marked = {"mark": A, "text": was}
+    given = {"mark": A, "text": now}
+    assert told(stand_ins(call(marked), call(given))) == (values, stretches)
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        (f"I am {A}.", "I am ."),
+        (f"I am {A}.", "I am Jo!"),
+        (f"{A}{B}", "J"),
+        (f"{A} {B}", " x"),
+        (A, True),
+        (A, None),
+        ({"k": A}, {"other": "Jo"}),
+        ([A], ["Jo", "Ann"]),
+        ("[redacted:]", "x"),
+        ("[redacted:a", "x"),
+    ],
+)
+def test_does_not_fit(was: Any, now: Any) -> None:
+    assert stand_ins(call(was), call(now)) is None
+
+
+def test_the_rest_must_be_equal() -> None:
+    assert stand_ins(call(A), call("Jo", method="GET")) is None
+    assert stand_ins(call(A), call("Jo", url="https://other.example/")) is None
+    assert stand_ins(call("plain"), call("plain")) is None, "there is nothing to learn"
+    assert told(stand_ins(call(b"x=" + A.encode()), call(b"x=Jo"))) == ([("a", "Jo")], []), "no JSON"
+    with_query = call({}, url=f"https://api.example/?q={A}")
+    assert told(stand_ins(with_query, call({}, url="https://api.example/?q=Jo"))) == ([("a", "Jo")], [])
+
+
+PIECE = st.text(st.sampled_from("xy ,"), max_size=3)
+VALUE = st.text(st.sampled_from("abx, "), min_size=3, max_size=6)
+
+
+@given(st.lists(st.tuples(PIECE, st.sampled_from("ab")), min_size=1, max_size=4), PIECE, st.data())
+def test_what_is_learned_gives_the_recorded_text(parts: list[tuple[str, str]], end: str, data: st.DataObject) -> None:
+    was = "".join(f"{piece}[redacted:{name}]" for piece, name in parts) + end
+    now = "".join(piece + data.draw(VALUE) for piece, _ in parts) + end
+    redaction = Redaction()
+    assert redaction.learn(call(was), call(now))
+    found = stand_ins(call(was), call(now))
+    assert found is not None
+    if any(value.reveal() in piece for _, value in found.values for piece in (end, *(piece for piece, _ in parts))):
+        return  # a value that also stands where none was recorded
+    if len(found.values) + len(found.stretches) == 1:
+        assert redaction.text(now) == was
+
+
+def test_large_and_hostile() -> None:
+    """No pattern, no recursion."""
+    was, now = f"{A} " * 200_000, "Jo " * 200_000
+    assert stand_ins(call(was), call(now)) is not None
+    assert stand_ins(call(was), call("a" * 500_000)) is None
+    assert stand_ins(call(b"[" * 100_000 + A.encode()), call(b"[" * 100_000)) is None
+    many = stand_ins(call(f"{A}{B}!" * 50_000), call("JoAnn!" * 50_000))
+    assert many is not None
+    assert len(many.stretches) == 50_000

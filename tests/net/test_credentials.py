@@ -1,0 +1,57 @@
+"""Which values of an environment no command may show."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+
+import pytest
+
+from agentrun.net.credentials import credentials
+
+PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkq\nshort==\n-----END PRIVATE KEY-----"
+
+
+def values(**environment: str) -> set[str]:
+    return {value.reveal() for _, value in credentials(environment)}
+
+
+def test_names_and_shapes() -> None:
+    assert values(SHOP_TOKEN="plain-words-here", HOME="/home/plain-words") == {"plain-words-here"}
+    assert values(SOMETHING="see sk-proj-abcdefghij0123456789") == {"sk-proj-abcdefghij0123456789"}
+    assert values(SHOP_TOKEN="short") == set()
+    assert values(SHOP_TOKEN="  with space around \n") == {"with space around"}
+
+
+def test_variables_that_are_named() -> None:
+    found = credentials({"TEAM": "blue-team-of-nine"}, named={"TEAM"})
+    assert [(name, value.reveal()) for name, value in found] == [("TEAM", "blue-team-of-nine")]
+
+
+PAIR = b64encode(b"svc:pass-word-1").decode()
+
+
+@pytest.mark.parametrize(
+    ("value", "parts"),
+    [
+        ("svc:pass-word-1", {"pass-word-1"}),
+        (f"Basic {PAIR}", {PAIR, "svc:pass-word-1", "pass-word-1"}),
+        ("Basic ***not-base64***", {"***not-base64***"}),
+        ("Bearer abcdefgh12", {"abcdefgh12"}),
+        (PEM, {"MIIEvQIBADANBgkq"}),
+        ("first line of words\nand one that is long enough", {"and one that is long enough"}),
+        (json.dumps({"client_secret": "inner-secret", "name": "not-a-secret"}), {"inner-secret"}),
+        (json.dumps({"tokens": [{"token": "listed-token"}], "key": {"private_key": PEM}}), {"listed-token", PEM}),
+        ('{"token": "broken-json', set()),
+        ("[" * 100_000, set()),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_parts(value: str, parts: set[str]) -> None:
+    found = values(SHOP_SECRET=value)
+    assert found >= parts | {value.strip()}
+    assert "not-a-secret" not in found
+
+
+def test_passwords_of_addresses() -> None:
+    assert values(DATABASE_URL="postgres://svc:p%40ss-word9@host/db") == {"p%40ss-word9", "p@ss-word9"}
