@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.cassette.redaction import Redaction
+from agentrun.cassette.redaction import MOST, Redaction
 from agentrun.cassette.stand_ins import StandIns, stand_ins
 from agentrun.wire import HttpCall
 
@@ -102,3 +102,13 @@ def test_large_and_hostile() -> None:
     many = stand_ins(call(f"{A}{B}!" * 50_000), call("JoAnn!" * 50_000))
     assert many is not None
     assert len(many.stretches) == 50_000
+
+
+def test_a_file_teaches_only_so_much() -> None:
+    """A request fits, but what a stranger's file hides by the thousand is not learned: each value costs memory."""
+    words = [f"w{n:06}" for n in range(MOST + 1)]
+    redaction = Redaction()
+    assert redaction.learn(call(f"{A}, " * len(words)), call(", ".join([*words, ""])))
+    assert redaction.text(words[0]) == words[0]
+    assert redaction.learn(call(f"{A}, " * 9), call(", ".join([*words[:9], ""])))
+    assert redaction.text(words[0]) == A

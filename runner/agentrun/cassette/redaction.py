@@ -31,6 +31,8 @@ Values = list[tuple[str, Secret]]
 
 SHORTEST = 3
 """Characters of a value that the spec points at. Known secrets have more (`redact.SHORTEST`)."""
+MOST = 10_000
+"""Values that are learned from a tape: each costs forms and memory, and anybody can write a file with millions."""
 _NOTHING = HttpReply(0, (), b"")
 _NOBODY = HttpCall("", "", (), b"")
 _JSON = ("{", "[", '"')
@@ -90,6 +92,8 @@ class Redaction:
         found = stand_ins(recorded, call)
         if found is None:
             return False
+        if len(self._found) + len(self._stretches) + len(found.values) + len(found.stretches) > MOST:
+            return True
         self._learn(found.values)
         self._stretches.update((raw.reveal(), words) for raw, words in found.stretches)
         return True
