@@ -17,7 +17,7 @@ def values(**environment: str) -> set[str]:
 
 
 def test_names_and_shapes() -> None:
-    assert values(SHOP_TOKEN="plain-words-here", HOME="/home/plain-words") == {"plain-words-here"}
+    assert values(SHOP_TOKEN="plain-words-here", PLACE="other-words-here") == {"plain-words-here"}
     assert values(SOMETHING="see sk-proj-abcdefghij0123456789") == {"sk-proj-abcdefghij0123456789"}
     assert values(SHOP_TOKEN="short") == set()
     assert values(SHOP_TOKEN="  with space around \n") == {"with space around"}
