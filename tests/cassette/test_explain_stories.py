@@ -56,7 +56,7 @@ the cassette has no reply to this request; the nearest is interaction 1, on line
     now:      I live in us.
     because params.region changed from "eu" to "us"
 likely cause: the package is the recorded one, but params.region changed from "eu" to "us"
-to accept it: agentrun specs/support.yaml --case default --record all""",
+to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "the template": (
         lambda: missed(agent(), agent(instructions=[SUPPORT.replace("euro", "EUR"), TONE])),
@@ -67,7 +67,7 @@ the cassette has no reply to this request; the nearest is interaction 1, on line
     now:      Amounts are in EUR.
     because the template changed
 likely cause: the spec's section instructions changed since the recording
-to accept it: agentrun specs/support.yaml --case default --record all""",
+to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "lines that come and go": (
         lambda: missed(agent(), agent(given={"rules": ["Promise nothing.", "Smile."]})),
@@ -83,7 +83,7 @@ the cassette has no reply to this request; the nearest is interaction 1, on line
     because params.rules changed from ["Look first.","Promise nothing."] to ["Promise nothing.","Smile."]
 likely cause: the package is the recorded one, but params.rules changed from ["Look first.","Promise nothing."] to \
 ["Promise nothing.","Smile."]
-to accept it: agentrun specs/support.yaml --case default --record all""",
+to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "both": (
         lambda: missed(agent(), agent(given={"region": "us"}, instructions=[SUPPORT.replace("Am", "All am"), TONE])),
@@ -98,7 +98,7 @@ the cassette has no reply to this request; the nearest is interaction 1, on line
     now:      I live in us.
     because params.region changed from "eu" to "us"
 likely cause: the spec's section instructions changed since the recording, and params.region changed from "eu" to "us"
-to accept it: agentrun specs/support.yaml --case default --record all""",
+to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "tools": (
         more_tools,
@@ -110,7 +110,7 @@ the cassette has no reply to this request; the nearest is interaction 1, on line
   tool refund: parameters.properties.reason was added
   tool refund: parameters.required lost amount
 likely cause: the spec's section tools changed since the recording
-to accept it: agentrun specs/support.yaml --case default --record all""",
+to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "settings": (
         lambda: missed(agent(), agent(model={"temperature": 0.7, "max_output_tokens": 100})),
@@ -119,7 +119,7 @@ the cassette has no reply to this request; the nearest is interaction 1, on line
   max_completion_tokens is new: 100
   temperature is 0.7, recorded was 0
 likely cause: the spec's section model changed since the recording
-to accept it: agentrun specs/support.yaml --case default --record all""",
+to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "history": (
         history,
@@ -128,7 +128,7 @@ the cassette has no reply to this request; the nearest is interaction 3, on line
   message 3 (tool): the result of refund is "paid 50", recorded was "paid 60"
 likely cause: the package and its params are the recorded ones: the difference comes from the message, what tools \
 gave, or another version of agentrun
-to accept it: agentrun specs/support.yaml --case default --record from:3""",
+to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "a tool's arguments": (
         lambda: one_call(
@@ -142,7 +142,7 @@ the cassette has no reply to this request; the nearest is interaction 4, on line
   the call of refund: amount is 60, recorded was 50
 likely cause: the package and its params are the recorded ones: the difference comes from the message, what tools \
 gave, or another version of agentrun
-to accept it: agentrun specs/support.yaml --case default --record from:2""",
+to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "a tool that was not called": (
         lambda: one_call(call_of("tool://refund", {"amount": 60}), call_of("tool://now", {}), agent().call()),
@@ -151,7 +151,7 @@ the cassette has no reply to this request
   the tape holds no further call of refund
 likely cause: the package and its params are the recorded ones: the difference comes from the message, what tools \
 gave, or another version of agentrun
-to accept it: agentrun specs/support.yaml --case default --record from:2""",
+to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "a question": (
         lambda: one_call(
@@ -165,14 +165,14 @@ the cassette
   the question about refund changed: reason is "much", recorded was "very much"
   the question about refund changed: value.amount is 60, recorded was 50
 likely cause: the package is the recorded one: the difference comes from params or input
-to accept it: agentrun specs/support.yaml --case default --record from:2""",
+to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "once too often": (
         lambda: one_call(agent().call(), agent().call(ASKS, result("paid")), played=True),
         """\
 the cassette has no reply to this request
   it was recorded, but not this many times
-to accept it: agentrun specs/support.yaml --case default --record from:2""",
+to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "an empty tape": (
         lambda: one_call(agent().call()),
@@ -192,7 +192,7 @@ the cassette has no reply to this request; the nearest is interaction 1, on line
     recorded: I live in eu.
     now:      I live in us.
 likely cause: the recording does not say what it was made of
-to accept it: agentrun specs/support.yaml --case default --record all""",
+to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "another provider": (
         lambda: missed(agent(), agent("anthropic")),
@@ -202,7 +202,7 @@ the cassette has no reply to this request; the nearest is interaction 1, on line
   model is "claude-haiku-4-5", recorded was "gpt-4.1-mini"
   the address is "https://api.anthropic.com/v1/messages", recorded was "https://api.openai.com/v1/chat/completions"
 likely cause: the spec's section model changed since the recording
-to accept it: agentrun specs/support.yaml --case default --record all""",
+to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
 }
 

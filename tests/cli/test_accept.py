@@ -31,18 +31,18 @@ def other_result(shop: Project) -> None:
 
 
 CHANGES: dict[str, tuple[Callable[[Project], None], str, tuple[str, ...]]] = {
-    "prompt": (lambda shop: shop.edit("prompt.md", "brief", "kind"), "all", ()),
-    "reason": (lambda shop: shop.edit("shop.yaml", "reason: money", "reason: rules"), "from:5", ()),
-    "result": (other_result, "from:3", ()),
+    "prompt": (lambda shop: shop.edit("prompt.md", "brief", "kind"), "new", ()),
+    "reason": (lambda shop: shop.edit("shop.yaml", "reason: money", "reason: rules"), "new", ()),
+    "result": (other_result, "new", ()),
     "denied": (
         lambda shop: shop.edit("shop.yaml", "    - {id: money, ask: refund, reason: money}\n", DENIED),
-        "from:5",
+        "new",
         (),
     ),
-    "first model": (without(1), "all", ()),
-    "tool": (without(2), "from:2", ()),
-    "second model": (without(4), "from:4", ()),
-    "approval": (without(5), "from:5", ()),
+    "first model": (without(1), "new", ()),
+    "tool": (without(2), "new", ()),
+    "second model": (without(4), "new", ()),
+    "approval": (without(5), "new", ()),
     "last": (without(7), "new", ()),
     "answers": (lambda shop: None, "all", ("--approve", "none")),
 }

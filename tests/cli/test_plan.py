@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,18 @@ def test_a_new_case_has_a_name_that_a_file_can_have(shop: Project, name: str) ->
         done = shop.run("--mode", "record", "--case", name, **environment)
         assert (done.code, "is not a name" in done.err, server.requests) == (2, True, [])
     assert sorted(shop.root.rglob("*.yaml")) == before
+
+
+@pytest.mark.parametrize("mode", ["auto", "live", "record", "replay"])
+def test_a_message_that_is_no_text(shop: Project, mode: str) -> None:
+    with shop.provider() as (server, environment):
+        done = shop.run(os.fsdecode(b"Where\xff"), "--mode", mode, "--case", "other", **environment)
+        assert (done.code, "the message is not UTF-8 text" in done.err, server.requests) == (2, True, [])
+
+
+def test_a_file_whose_name_is_no_text(shop: Project) -> None:
+    name = os.fsdecode(b"note\xff.txt")
+    (shop.root / name).write_text("the lamp is broken", encoding="utf-8")
+    shop.record("--attach", name)
+    assert "note?.txt" in shop.cassette.read_text(encoding="utf-8")
+    assert shop.run("--attach", name).code == 0

@@ -112,7 +112,7 @@ def test_a_changed_prompt_is_explained_and_never_sent(shop: Project) -> None:
         assert server.requests == []
     assert (done.code, done.out) == (3, "")
     assert done.err.count("cassette.miss") == 1, "one error, told once"
-    for words in ("turn 1", "prompt.md line 2", "Be brief.", "Be kind.", "the template changed", "--record all"):
+    for words in ("turn 1", "prompt.md line 2", "Be brief.", "Be kind.", "the template changed", "--record new"):
         assert words in done.err
     (last,) = [line for line in shop.run("--json").lines() if "outcome" in line]
     fields = last["outcome"]["fault"]["fields"]
@@ -186,9 +186,13 @@ def test_a_failing_provider_does_not_replace_a_recording(shop: Project) -> None:
         kept = shop.run("--mode", "record", **environment)
         assert (kept.code, "not recorded: " in kept.err) == (6, True)
         assert shop.cassette.read_bytes() == before
-        forced = shop.run("--record", "all", **environment)
-    assert (forced.code, "the run failed" in forced.err) == (6, True)
-    assert shop.run().code == 6
+        again = shop.run("--record", "all", **environment)
+        assert (again.code, shop.cassette.read_bytes()) == (6, before)
+        shop.cassette.unlink()
+        meant = shop.run("--record", "all", **environment)
+    assert (meant.code, "the run failed" in meant.err) == (6, True)
+    replayed = shop.run()
+    assert (replayed.code, "this failure is on the tape" in replayed.err) == (6, True)
 
 
 def test_only_one_process_records_a_cassette(shop: Project) -> None:
@@ -381,3 +385,21 @@ def test_a_replay_waits_as_long_as_the_recording(shop: Project) -> None:
 def _waits(journal: Path) -> list[int]:
     facts = [json.loads(line)["fact"] for line in journal.read_text().splitlines()]
     return [fact["wait"] for fact in facts if fact["type"] == "retry_planned"]
+
+
+def test_what_may_not_be_meant_is_said(shop: Project) -> None:
+    done = shop.record()
+    assert "case default added to shop.cases.yaml" in done.err
+    assert "failed" not in done.err
+    shop.edit("desk.py", '    return "paid"', "    raise LookupError(order)")
+    again = shop.record()
+    assert "; 1 tool call failed: refund" in again.err
+    assert "added to" not in again.err
+
+
+def test_to_accept_a_miss_pays_nothing_twice(shop: Project) -> None:
+    shop.record()
+    shop.edit("prompt.md", "Be brief.", "Be kind.")
+    with shop.provider() as (_, environment):
+        assert shop.run("--case", "default", "--record", "new", **environment).code == 0
+    assert (shop.traces(), shop.run().code) == (BOTH, 0), "and the recorded approval still counts"

@@ -135,7 +135,7 @@ def test_a_changed_prompt_is_a_miss_that_says_what_differs(project: Path) -> Non
         "now:      writer, and a summary in at most two sentences. Do not answer the message itself.",
         "because the template changed",
         "likely cause: the spec's section instructions changed since the recording",
-        "to accept it: agentrun specs/triage.yaml --case default --record all",
+        "to accept it: agentrun specs/triage.yaml --case default --record new",
     ]
 
 

@@ -99,31 +99,28 @@ def explain(
     path: str = "",
     played: bool = False,
     empty: bool = False,
-    since: int | None = None,
 ) -> Explanation:
     """Why a request is on no tape.
 
     `candidates`: the interactions that were not played yet, of the run that asks, in order. `played`: the request is
-    on the tape, but was played already. `empty`: nothing is on the tape. `since`: the first interaction that nobody
-    played, of whatever run: only what comes before it can be kept. The metadata tells of the run itself, so a
+    on the tape, but was played already. `empty`: nothing is on the tape. The metadata tells of the run itself, so a
     sub-agent's lines have no reason.
     """
-    first = since if since is not None or not candidates else candidates[0][0]
     if played or not candidates:
         found = (Difference("absent", "", AGAIN if played else EMPTY if empty else ALL_PLAYED),)
-        return _explained(None, 0, found, first, None, here, path)
+        return _explained(None, 0, found, None, here, path)
     if path:
         metadata = {key: value for key, value in metadata.items() if key == "sections"}
     now = asked(call)
     best = _nearest(call, now, candidates)
     if best is None:
         cause = likely(metadata, here, ())
-        return _explained(None, 0, (Difference("absent", "", _absent(call, now)),), first, cause, here, path)
+        return _explained(None, 0, (Difference("absent", "", _absent(call, now)),), cause, here, path)
     number, interaction = best
     was = asked(interaction.call) if now is not None else None
     told = tuple(_differences(interaction.call, was, call, now, metadata, here))
     cause = likely(metadata, here, {difference.kind for difference in told})
-    return _explained(number, interaction.line, told, first, cause, here, path)
+    return _explained(number, interaction.line, told, cause, here, path)
 
 
 def nearest(call: HttpCall, candidates: Sequence[tuple[int, Interaction]]) -> tuple[int, str] | None:
@@ -138,15 +135,13 @@ def _explained(
     number: int | None,
     line: int,
     told: tuple[Difference, ...],
-    since: int | None,
     cause: str | None,
     here: Here | None,
     path: str,
 ) -> Explanation:
     accept = None
     if here is not None and here.accept is not None:
-        what = "new" if since is None else "all" if since == 1 or here.whole else f"from:{since}"
-        accept = f"{here.accept} --record {what}"
+        accept = f"{here.accept} --record {'all' if here.whole else 'new'}"  # new: no tool that fits runs again
     return Explanation(number, line, tuple(map(_tidy, told)), cause, accept, path)
 
 

@@ -80,7 +80,6 @@ class Player:
             path=path,
             played=was_there,
             empty=not self._interactions,
-            since=left[0][0] if left else None,
         )
         fields = {"turn": None, **said.fields(), "story": said.lines()}
         return CassetteError("cassette.miss", said.message(), hint=said.accept, fields=fields)

@@ -40,7 +40,8 @@ def _attachment(path: Path) -> Attachment:
     if len(data) > LARGEST:
         raise click.UsageError(f"{path} has more than {LARGEST // 1024 // 1024} MiB")
     kind = guess_type(path.name)[0] or "application/octet-stream"
-    part: Image | File = File(path.name, kind, data_hash(data), len(data))
+    name = path.name.encode(errors="replace").decode()  # what is no UTF-8 cannot be sent
+    part: Image | File = File(name, kind, data_hash(data), len(data))
     if kind.startswith("image/"):
         part = Image(kind, data_hash(data), len(data))
     return Attachment(part, data)

@@ -175,9 +175,14 @@ def _with_way_out(error: HostError, plan: Plan) -> HostError:
 def _hinted(done: FinishedRun, plan: Plan) -> FinishedRun:
     """The same for a run that found nobody at the other end."""
     outcome = done.ended
-    if not isinstance(outcome, Outcome) or outcome.fault is None or plan.mode == "replay":
+    if not isinstance(outcome, Outcome) or outcome.fault is None:
         return done
     fault = outcome.fault
+    if plan.mode == "replay":
+        if not fault.code.startswith("provider."):
+            return done
+        hint = "this failure is on the tape; remove the cassette and record again if it is not what you want"
+        return replace(done, ended=replace(outcome, fault=replace(fault, hint=hint)))
     if fault.code != "provider.transient" or fault.fields.get("status") is not None:
         return done
     hint = fault.hint or "is the server running, and its address right?"
@@ -185,6 +190,8 @@ def _hinted(done: FinishedRun, plan: Plan) -> FinishedRun:
 
 
 def _way_out(hint: str | None, plan: Plan) -> str | None:
+    if plan.mode == "record":
+        return f"{hint}; or let a script play the model: agentrun provider --help" if hint else None
     if not plan.recorded:
         return hint
     offline = f"or replay a recorded case: --case {' | '.join(plan.recorded)}"

@@ -37,6 +37,15 @@ def session_name(_: click.Context, __: click.Parameter, value: str | None) -> st
     return value
 
 
+def is_text(text: str) -> bool:
+    """Whether an argument was UTF-8. What was not has lone surrogates in it, which nothing can write."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def is_name(text: str) -> bool:
     """Whether a text is a name as in a spec. Such a name can be that of a file or a folder."""
     plain = text[:1].isalpha() and text.replace("-", "").replace("_", "").isalnum()

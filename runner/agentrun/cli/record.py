@@ -10,7 +10,9 @@ from msgspec import UNSET
 
 from agentrun.cli.new_case import add_case
 from agentrun.cli.recorded import lock_of
+from agentrun.compiler.cases import cases_path
 from agentrun.compiler.prompts import complete_params
+from agentrun.core.facts_calls import ToolFinished
 from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.clean import cleaned
 from agentrun.engine.known import known_values
@@ -37,15 +39,23 @@ def record(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> 
             teller.say(f"not recorded: {recorded.refused}", "warn")
         return recorded.run
     kept = f", {recorded.kept} of them kept" if recorded.kept else ""
-    failed = recorded.run.ended.exit_code
+    doubts = _doubts(recorded.run)
     teller.say(
-        f"recorded: {shown_path(target.path, root)} ({plural(recorded.interactions, 'interaction')}{kept})"
-        + ("; the run failed, and will in every replay" if failed else ""),
-        "warn" if failed else "good",
+        f"recorded: {shown_path(target.path, root)} ({plural(recorded.interactions, 'interaction')}{kept}){doubts}",
+        "warn" if doubts else "good",
     )
     if plan.is_new and plan.case is not None:
         _write_case(errand, plan.case, teller)
     return recorded.run
+
+
+def _doubts(run: FinishedRun) -> str:
+    """What the user may not have meant to record."""
+    if run.ended.exit_code:
+        return "; the run failed, and will in every replay"
+    faults = [fact.fault for record in run.journal if isinstance(fact := record.fact, ToolFinished) and fact.fault]
+    names = sorted({str(fault.fields.get("tool", "a tool")) for fault in faults})
+    return f"; {plural(len(faults), 'tool call')} failed: {', '.join(names)}" if faults else ""
 
 
 def _write_case(errand: Errand, case: Case, teller: Teller) -> None:
@@ -60,8 +70,9 @@ def _write_case(errand: Errand, case: Case, teller: Teller) -> None:
                 "the case was not added: one of its params is a secret that no placeholder can stand for", "warn"
             )
             return
-    if advice := add_case(errand.spec.path, clean):
-        teller.say(advice, "warn")
+    advice = add_case(errand.spec.path, clean)
+    added = f"case {clean.name} added to {shown_path(cases_path(errand.spec.path), errand.spec.project.root)}"
+    teller.say(advice or added, "warn" if advice else "good")
 
 
 def _target(errand: Errand) -> Target:
@@ -87,5 +98,4 @@ def _target(errand: Errand) -> Target:
         },
         kept=kept,
         until=until,
-        replaces=how is not None,
     )

@@ -10,7 +10,7 @@ import click
 
 from agentrun.cli.approve import approve_option, approver_of
 from agentrun.cli.attach import attach_option, attachments_of
-from agentrun.cli.options import param_option, param_values, session_name, spec_options
+from agentrun.cli.options import is_text, param_option, param_values, session_name, spec_options
 from agentrun.cli.show import json_option, show_problems
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
 
     if message == "-":
         message = _standard_input()
+    elif message is not None and not is_text(message):
+        raise click.UsageError("the message is not UTF-8 text")
     cases = cases_of(spec)
     case, profile = _case(cases, message, profile, options)
     compiled, file = _compiled(spec, profile, settings)

@@ -3,7 +3,7 @@
 Rule 1  One process records a cassette at a time; another is refused before it spends anything.
 Rule 2  Whether it can be written is found out first. It is written when the run is over, whole or not at all.
 Rule 3  A run that was cancelled, or that failed in us, is not recorded. One that failed at its provider does not take
-        the place of a recording that is there, unless that is asked for.
+        the place of a recording that is there: a wrong key must not cost a good one.
 """
 
 from __future__ import annotations
@@ -48,8 +48,6 @@ class Target(Struct, frozen=True, kw_only=True):
     """The recording that is there, if some of it is kept."""
     until: int | None = None
     """The first so many interactions are kept, and must fit. None: all that fit."""
-    replaces: bool = False
-    """Whether a run that failed at its provider may replace what is there."""
 
 
 class Recorded(Struct, frozen=True):
@@ -97,8 +95,8 @@ def _refusal(done: FinishedRun, target: Target, interactions: tuple[Interaction,
     code = done.outcome.code or ""
     if code.startswith(NOT_RECORDED):
         return f"the run ended with {code}"
-    if code.startswith("provider.") and target.path.exists() and not target.replaces:
-        return f"the run failed with {code}, and there is a recording; --record all replaces it"
+    if code.startswith("provider.") and target.path.exists():
+        return f"the run failed with {code}, and there is a recording; remove it if the failure is what you want"
     return None
 
 
