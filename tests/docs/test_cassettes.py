@@ -20,6 +20,7 @@ from agentrun.engine.settings import TRUST_ENV
 from agentrun.errors import CODES
 from agentrun.providers.registry import CODECS, HOMES, codec_for
 
+from ..cli.agent import agentrun
 from ..packages import package
 from .terminal import BIN, ROOT, Terminal, blocks
 
@@ -113,6 +114,27 @@ def test_exit_codes() -> None:
     assert list(table) == sorted(table)
     for number, codes in table.items():
         assert [CODES[each].exit for each in codes] == [number] * len(codes)
+
+
+def test_lines_of_json(project: Path) -> None:
+    """What comes is what the table says, in its order, and nothing else."""
+    table = {code(row[0])[0]: code(row[2]) for row in rows("key")}
+    lines = agentrun("specs/support.yaml", "--json", cwd=project).lines()
+    kinds = [(line.keys() & table.keys()).pop() for line in lines]
+    assert list(dict.fromkeys(kinds)) == ["start", "record", "outcome"]
+    assert set(table["start"]) == lines[0]["start"].keys()
+    assert lines[1].keys() == {"record", *table["record"]}
+    assert set(table["outcome"]) < lines[-1]["outcome"].keys()
+    assert f'`"cost":{lines[-1]["outcome"]["cost"]}` is $0.001089' in PAGE
+    (line,) = agentrun("specs/support.yaml", "--case", "nobody", "--json", cwd=project).lines()
+    assert set(table["error"]) <= line["error"].keys()
+
+
+def test_mistakes_in_json(tmp_path: Path) -> None:
+    (tmp_path / "shown.yaml").write_text(f"{REST}nmae: x\n")
+    (line,) = agentrun("shown.yaml", "--json", cwd=tmp_path).lines()
+    said = PAGE.partition("each is an object\nwith")[2].partition(", as from")[0]
+    assert code(said) == list(line)
 
 
 def test_environment() -> None:

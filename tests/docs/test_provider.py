@@ -45,6 +45,15 @@ def test_faults() -> None:
     assert (seen[0].headers["retry-after"], seen[3].body) == ("2", b"<html>")
 
 
+def test_a_script_is_read_once_and_has_an_end() -> None:
+    script = Path("orders.provider.yaml")
+    with ScriptedProvider(script) as server:
+        script.write_text(script.read_text().replace("I look it up.", "I do not."))
+        assert b"I look it up." in send(server, asked("openai")).body
+    with ScriptedProvider('agentrun: "1"\norder: arrival\nturns: [{text: Hello.}]\n') as server:
+        assert [send(server, asked("openai")).status for _ in range(2)] == [200, 500]
+
+
 def test_program() -> None:
     (program,) = [block for kind, block in BLOCKS if kind == "python" and block not in FILES.values()]
     exec(compile(program, "docs/provider.md", "exec"), {})  # noqa: S102  # our own page

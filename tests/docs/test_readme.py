@@ -6,6 +6,7 @@ import json
 import re
 import runpy
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,23 +16,18 @@ from agentrun.spec.document import parse
 from agentrun.spec.problems import Source
 from agentrun.spec.tree import Mapping
 from agentrun.spec.v1.agent import Agent
+from agentrun.testing.provider import ScriptedProvider
 
+from ..cli.agent import agentrun
 from .terminal import ROOT, Terminal, blocks, steps
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = blocks(README)
 CONSOLE = [block for kind, block in BLOCKS if kind == "console"]
-YAML = [block for kind, block in BLOCKS if kind == "yaml"]
+(SPEC, BROKEN) = [block for kind, block in BLOCKS if kind == "yaml"]
+MODULE = next(block for kind, block in BLOCKS if kind == "python")
+LOCKS = "!! .agentrun/"
 KINDS = ("python", "http", "shell", "mcp", "agent")
-BROKEN = """\
-agentrun: "1"
-name: broken
-params: {order_id: {type: string, default: "1042"}}
-model: {provider: openai, name: gpt-4.1-mini}
-input: "Where is order {{ ordr_id }}?"
-instructions: "You help with order {{ order_id }}."
-budgets: {turns: 3, tokens: 2k}
-"""
 
 
 @pytest.fixture
@@ -39,29 +35,54 @@ def project(tmp_path: Path) -> Path:
     for name in ("specs", "cassettes", "schemas"):
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copy(ROOT / ".gitignore", tmp_path)
     (tmp_path / "broken.yaml").write_text(BROKEN)
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", "--all")
+    git(tmp_path, "-c", "user.name=a", "-c", "user.email=a@b.example", "commit", "--quiet", "--message=as it was")
     return tmp_path
 
 
+def git(folder: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def left_over(project: Path) -> list[str]:
+    """What git sees that was not there before, also what it is told to ignore; what Python keeps is not ours."""
+    lines = git(project, "status", "--porcelain", "--ignored").splitlines()
+    return [line for line in lines if not line.endswith("__pycache__/")]
+
+
 def test_commands(project: Path) -> None:
-    """All of them, from the first to the last. After the recording there is another one, and nothing else."""
-    before = {path: path.read_bytes() for path in project.glob("cassettes/*/*.yaml")}
+    """All of them, from the first to the last. After the recording there is another one, and at the end the old one."""
     with Terminal(project) as terminal:
         for block in CONSOLE:
+            undoes = block.startswith("$ git restore")
+            if undoes:
+                assert " M cassettes/support/default.yaml" in left_over(project)
+                (entry,) = (project / "shop-ledger.jsonl").read_text().splitlines()
+                assert json.loads(entry)["amount"] == 39.9, "the recording paid once, no replay did"
             terminal.follow(block)
-    after = {path: path.read_bytes() for path in project.glob("cassettes/*/*.yaml")}
-    assert before.keys() == after.keys()
-    assert [path.name for path in before if before[path] != after[path]] == ["default.yaml"]
-    (entry,) = (project / "shop-ledger.jsonl").read_text().splitlines()
-    assert json.loads(entry)["amount"] == 39.9, "the recording paid once, no replay did"
+            if undoes:
+                assert left_over(project) == [LOCKS]
+                assert [path.stat().st_size for path in project.glob(".agentrun/**/*.lock")] == [0]
+    assert left_over(project) == ["?? my-agent/", LOCKS], "the recordings are as they were"
 
 
-@pytest.mark.parametrize("block", YAML)
-def test_yaml(block: str, tmp_path: Path) -> None:
+def test_what_you_write(tmp_path: Path) -> None:
+    """The spec has no mistake, and it runs with the function beside it."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "specs").mkdir()
-    (tmp_path / "specs" / "shown.yaml").write_text(block)
+    (tmp_path / "specs" / "orders.yaml").write_text(SPEC)
+    (tmp_path / MODULE.partition("\n")[0].removeprefix("# ")).write_text(MODULE)
     with Terminal(tmp_path) as terminal:
-        terminal.follow("$ agentrun validate --strict specs/shown.yaml\n")
+        terminal.follow("$ agentrun validate --strict specs/orders.yaml\n")
+    call = "{tool: lookup_order, args: {id: '1042'}}"
+    turns = f'agentrun: "1"\nturns: [{{calls: [{call}]}}, {{expect: {{results: [shipped]}}, text: Shipped.}}]\n'
+    with ScriptedProvider(turns) as server:
+        keys = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "not-a-key"}
+        done = agentrun("specs/orders.yaml", cwd=tmp_path, **keys)
+    assert (done.code, done.out) == (0, "Shipped.\n"), done.err
 
 
 def test_every_kind_of_block_is_looked_at() -> None:
@@ -71,6 +92,7 @@ def test_every_kind_of_block_is_looked_at() -> None:
         "agentrun",
         "export",
         "sed",
+        "git",
         *["agentrun"] * 2,
     ]
 
