@@ -81,7 +81,7 @@ def test_what_you_write(tmp_path: Path) -> None:
     turns = f'agentrun: "1"\nturns: [{{calls: [{call}]}}, {{expect: {{results: [shipped]}}, text: Shipped.}}]\n'
     with ScriptedProvider(turns) as server:
         keys = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "not-a-key"}
-        done = agentrun("specs/orders.yaml", cwd=tmp_path, **keys)
+        done = agentrun("specs/orders.yaml", cwd=tmp_path, stdin=b"", **keys)
     assert (done.code, done.out) == (0, "Shipped.\n"), done.err
 
 
