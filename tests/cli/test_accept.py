@@ -48,6 +48,10 @@ CHANGES: dict[str, tuple[Callable[[Project], None], str, tuple[str, ...]]] = {
 }
 
 
+ASKED_ANEW = ("prompt", "result", "denied", "last", "answers")
+"""Changes after which the model's last reply is another."""
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_a_miss_names_accepts_it(tmp_path: Path, change: str) -> None:
     shop = Project(tmp_path)
@@ -63,7 +67,8 @@ def test_what_a_miss_names_accepts_it(tmp_path: Path, change: str) -> None:
         accepted = shop.run(*words[2:], *approve, **environment)
     assert (accepted.code, "recorded: " in accepted.err) == (0, True), accepted.err
     again = shop.run(*args)
-    assert (again.code, again.out) == (0, "Accepted.\n"), again.err
+    assert (again.code, again.out) == (0, accepted.out), again.err
+    assert (accepted.out == "Accepted.\n") == (change in ASKED_ANEW), "what still fits is kept"
 
 
 def test_attachments_are_part_of_it(tmp_path: Path) -> None:
@@ -73,4 +78,4 @@ def test_attachments_are_part_of_it(tmp_path: Path) -> None:
     shop.record(*attached)
     shop.edit("prompt.md", "brief", "kind")
     missed = shop.run(*attached)
-    assert "to accept it: agentrun shop.yaml --case default --attach 'my note.txt' --record all" in missed.err
+    assert "to accept it: agentrun shop.yaml --case default --attach 'my note.txt' --record new" in missed.err
