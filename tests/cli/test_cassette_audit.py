@@ -67,9 +67,9 @@ cassettes/desk/default.yaml:429  secret  a credential (openai key) stands in the
 cassettes/desk/default.yaml:32  miss  its case no longer replays: instructions line 1 is \
 "Look an order up before you say anything.", recorded was "Look an order up before you answer.", \
 from specs/desk.yaml line 4, because the template changed; the spec's section instructions changed since the recording
-  → agentrun specs/desk.yaml --case default --record new
+  → agentrun specs/desk.yaml --case default --record all
 cassettes/desk/default.yaml:1  stale  instructions of specs/desk.yaml changed since it was recorded
-  → record it again: agentrun specs/desk.yaml --case default --record new
+  → record it again: agentrun specs/desk.yaml --case default --record all
 """,
     unused: """\
 cassettes/desk/default.yaml:565  unused  1 of 8 interactions not played by its case: 8
@@ -77,7 +77,7 @@ cassettes/desk/default.yaml:565  unused  1 of 8 interactions not played by its c
 """,
     stale: """\
 cassettes/desk/default.yaml:1  stale  budgets of specs/desk.yaml changed since it was recorded
-  → nothing, while it replays; recording it again makes it fresh: agentrun specs/desk.yaml --case default --record new
+  → nothing, while it replays; recording it again makes it fresh: agentrun specs/desk.yaml --case default --record all
 """,
     orphan: """\
 cassettes/desk/nobody.yaml:1  orphan  no case plays it
