@@ -67,7 +67,7 @@ cassettes/desk/default.yaml:429  secret  a credential (openai key) stands in the
 cassettes/desk/default.yaml:32  miss  its case no longer replays: instructions line 1 is \
 "Look an order up before you say anything.", recorded was "Look an order up before you answer.", \
 from specs/desk.yaml line 4, because the template changed; the spec's section instructions changed since the recording
-  → agentrun specs/desk.yaml --case default --record all
+  → agentrun specs/desk.yaml --case default --record new
 cassettes/desk/default.yaml:1  stale  instructions of specs/desk.yaml changed since it was recorded
   → record it again: agentrun specs/desk.yaml --case default --record all
 """,
