@@ -331,3 +331,10 @@ def test_two_cases_of_one_name(shop: Project) -> None:
     (shop.root / "shop.cases.yaml").write_text('agentrun: "1"\ncases:\n  - name: a\n  - {name: a, input: Other}\n')
     done = shop.run("--case", "a")
     assert (done.code, "shop.cases.yaml:4:" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["", ".", "folder"])
+def test_a_journal_needs_a_name(shop: Project, name: str) -> None:
+    (shop.root / "folder").mkdir()
+    with shop.provider() as (server, environment):
+        assert (shop.run("--journal", name, **environment).code, server.requests) == (2, [])

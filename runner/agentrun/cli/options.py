@@ -30,6 +30,13 @@ param_option = click.option(
 )
 
 
+def file_name(_: click.Context, __: click.Parameter, value: Path | None) -> Path | None:
+    """A name that a file can have: an empty one would be the folder itself."""
+    if value is not None and (value == Path() or value.is_dir()):
+        raise click.BadParameter("it must be the name of a file")
+    return value
+
+
 def session_name(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
     """A name that can be that of a folder."""
     if value is not None and not is_name(value):

@@ -10,7 +10,7 @@ import click
 
 from agentrun.cli.approve import approve_option, approver_of
 from agentrun.cli.attach import attach_option, attachments_of
-from agentrun.cli.options import is_text, param_option, param_values, session_name, spec_options
+from agentrun.cli.options import file_name, is_text, param_option, param_values, session_name, spec_options
 from agentrun.cli.show import json_option, show_problems
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ LONGEST_MESSAGE = 1024 * 1024
 @click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),
+    callback=file_name,
     help="Write the run's journal to a file; `-`: standard output.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Only the answer, no story.")
