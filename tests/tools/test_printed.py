@@ -12,7 +12,6 @@ from typing import Any, TextIO
 
 import click
 import pytest
-import rich.console
 
 from agentrun.tools.printed import MORE, MOST_BYTES, Printed, kept
 
@@ -131,23 +130,21 @@ def test_without_a_console(outside: list[TextIO]) -> None:
 
 
 @apart
-def test_click_rich_and_logging_outside(outside: list[TextIO]) -> None:
+def test_click_and_logging_outside(outside: list[TextIO]) -> None:
     log = logging.StreamHandler(sys.stderr)
     with kept() as printed:
         click.echo("click inside")
         handler = logging.StreamHandler()  # holds on to the stream for good
-        rich.console.Console().print("[b]rich inside[/b]")
     click.echo("click")
     click.echo("wrong", err=True)
-    rich.console.Console().print("[b]rich[/b]")
     record = logging.LogRecord("a", logging.ERROR, "a.py", 1, "logged", (), None)
     handler.emit(record)
     log.emit(record)
     with kept() as later:
         handler.emit(record)
-    assert printed.text == "click inside\nrich inside\n"
+    assert printed.text == "click inside\n"
     assert later.text == "logged\n"
-    assert [read(stream) for stream in outside] == ["click\nrich\n", "wrong\nlogged\nlogged\n"]
+    assert [read(stream) for stream in outside] == ["click\n", "wrong\nlogged\nlogged\n"]
 
 
 @apart
