@@ -83,10 +83,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     from agentrun.cli.recorded import cases_of
     from agentrun.cli.teller import Teller
 
-    if message == "-":
-        message = _standard_input()
-    elif message is not None and not is_text(message):
-        raise click.UsageError("the message is not UTF-8 text")
+    message = _message(message)
     cases = cases_of(spec)
     case, profile = _case(cases, message, profile, options)
     compiled, file = _compiled(spec, profile, settings)
@@ -104,12 +101,6 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         session=options["session"],
     )
     plan = make_plan(compiled.spec, file.agent, asked, cases, case)
-    color = False if options["no_color"] else None
-    live = plan.mode != "replay"
-    teller = Teller(file.agent, as_json=options["as_json"], quiet=options["quiet"], color=color, live=live)
-    if not options["quiet"] and not options["as_json"]:
-        show_problems(list(compiled.problems), as_json=False)
-    teller.begin(plan)
     errand = Errand(
         plan=plan,
         spec=compiled.spec,
@@ -124,7 +115,21 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         attached=options["attached"],
         session=options["session"],
     )
+    color = False if options["no_color"] else None
+    live = plan.mode != "replay"
+    teller = Teller(file.agent, as_json=options["as_json"], quiet=options["quiet"], color=color, live=live)
+    if not options["quiet"] and not options["as_json"]:
+        show_problems(list(compiled.problems), as_json=False)
+    teller.begin(plan)
     return carry_out(errand, teller)
+
+
+def _message(text: str | None) -> str | None:
+    if text == "-":
+        return _standard_input()
+    if text is not None and not is_text(text):
+        raise click.UsageError("the message is not UTF-8 text")
+    return text
 
 
 def _case(
