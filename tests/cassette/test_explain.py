@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.cassette.difference import MAX_LISTED
-from agentrun.cassette.explain import MAX_CANDIDATES, Explanation, Here, Template, differences, explain, nearest
+from agentrun.cassette.explain import MAX_CANDIDATES, Explanation, Here, Template, differences, explain
 from agentrun.cassette.prompt import MAX_TEXT, MAX_WINDOW
 from agentrun.compiler.template import render
 from agentrun.wire import HttpCall
@@ -97,10 +97,8 @@ def test_what_is_unknown_is_compared_path_by_path() -> None:
     ]
 
 
-def test_the_former_function() -> None:
+def test_differences_by_path() -> None:
     now, was = post({"a": 2}, "https://shop.example/"), post({"a": 1}, "https://shop.example/")
-    assert nearest(now, taped(was, first=4)) == (4, "a is 2, recorded was 1")
-    assert nearest(now, []) is None
     assert list(differences(was, now)) == ["a is 2, recorded was 1"]
 
 

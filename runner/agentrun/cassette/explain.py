@@ -28,7 +28,7 @@ from agentrun.secret import mask
 from agentrun.spec.problems import visible
 from agentrun.wire import HttpCall
 
-__all__ = ["Difference", "Explanation", "Here", "Template", "differences", "explain", "nearest"]
+__all__ = ["Difference", "Explanation", "Here", "Template", "differences", "explain"]
 
 MAX_CANDIDATES = 50
 _MAX_COUNTED = 100
@@ -121,14 +121,6 @@ def explain(
     told = tuple(_differences(interaction.call, was, call, now, metadata, here))
     cause = likely(metadata, here, {difference.kind for difference in told})
     return _explained(number, interaction.line, told, cause, here, path)
-
-
-def nearest(call: HttpCall, candidates: Sequence[tuple[int, Interaction]]) -> tuple[int, str] | None:
-    """The number of the most similar candidate and its first difference. None without candidates."""
-    if not candidates:
-        return None
-    found = explain(call, candidates, {}, None)
-    return (found.nearest or candidates[0][0]), found.differences[0].sentence()
 
 
 def _explained(
