@@ -59,7 +59,7 @@ def streamed(text: str, size: int) -> HttpReply:
     return HttpReply(200, (("content-type", "text/event-stream"),), body.encode())
 
 
-def both(one: Package, result: str, *replies: Any, known: Known = [], hidden: tuple[str, ...] = ()) -> str:  # noqa: B006
+def both(one: Package, result: str, *replies: Any, known: Known = [], hidden: tuple[str, ...] = ()) -> str:  # noqa: B006  # only read
     """Recorded and replayed. Gives the text of the cassette."""
 
     def world(clock: StepClock) -> dict[str, Any]:

@@ -269,7 +269,7 @@ def check(provider: str, form: str, step: int) -> None:
     stream = form == "stream.sse"
     data = (GOLDEN / provider / f"tools.{form}").read_bytes()
     kind = ("Content-Type", "text/event-stream" if stream else "application/json")
-    make: Callable[[bytes], Plan] = lambda body: plain(HttpReply(200, (kind,), body))  # noqa: E731  # a short look with a name
+    make: Callable[[bytes], Plan] = lambda body: plain(HttpReply(200, (kind,), body))  # a short look with a name
     whole, *others = answers(provider, stream, [make(body) for body in (data, *damaged(data, step))])
     assert isinstance(whole, Reply)
     for other in others:

@@ -282,7 +282,7 @@ def test_a_reader_that_leaves(shop: Project, stream: str) -> None:
             cwd=shop.root,
             env={"PATH": os.environ["PATH"], **environment},
             check=False,
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: writing},  # type: ignore[call-overload]
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: writing},  # type: ignore[call-overload]  # one is a number
         )
         os.close(writing)
         assert len(server.requests) == 4

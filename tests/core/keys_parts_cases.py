@@ -132,8 +132,8 @@ def common(kind: str) -> dict[str, Key]:
     """The keys of every tool."""
     one, again = call_of(kind), call_of(kind, "b")
     once, twice = whole(called(one), DONE), whole(called(one, again), DONE)
-    hidden: Look = lambda run: run.requests[0].hidden  # noqa: E731  # a short look with a name
-    cancelled: Look = lambda run: len(run.of(CallCancelled))  # noqa: E731  # a short look with a name
+    hidden: Look = lambda run: run.requests[0].hidden  # a short look with a name
+    cancelled: Look = lambda run: len(run.of(CallCancelled))  # a short look with a name
     found = {
         "description": _of(kind, "description", "A.", "B.", once, _offered, (["A."], ["B."])),
         "effect": _of(kind, "effect", "idempotent", "at_most_once", crashed(kind), _started, (2, 1)),

@@ -252,7 +252,7 @@ def test_one_refund(parallel: bool, together: bool) -> None:
 
 def test_one_refund_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """With variables that see only what ran, two refunds of one reply both run."""
-    blind = lambda state, arguments=None, index=None: variables_of(state, arguments)  # noqa: E731  # a short look with a name
+    blind = lambda state, arguments=None, index=None: variables_of(state, arguments)  # a short look with a name
     monkeypatch.setattr(gate, "variables_of", blind)
     run = Run(agent(ONE_REFUND, default="allow"), called(("refund", "{}"), ("refund", '{"q":"2"}')), said("Done."))
     run.finish()

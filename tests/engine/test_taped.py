@@ -139,19 +139,19 @@ def test_a_tool_that_takes_too_long(tmp_path: Path) -> None:
 )
 def test_approvals(tmp_path: Path, person: Any) -> None:
     asked = asks(("refund", {"amount": 9}))
-    world: World = lambda clock: {**tools()(clock), "approver": person}  # noqa: E731  # short
+    world: World = lambda clock: {**tools()(clock), "approver": person}  # short
     taken = both(tmp_path, shop(), world, asked, DONE)
     assert [each.call.url for each in taken.interactions][1] == "approval://refund"
 
 
 def test_an_approval_that_nobody_gives_in_time(tmp_path: Path) -> None:
-    world: World = lambda clock: {**tools()(clock), "approver": approving("approved", delay=200_000, clock=clock)}  # noqa: E731
+    world: World = lambda clock: {**tools()(clock), "approver": approving("approved", delay=200_000, clock=clock)}
     taken = both(tmp_path, shop(), world, asks(("refund", {"amount": 9})), DONE)
     assert "timed_out" in taken.canonical
 
 
 def test_an_approval_is_not_reused_when_the_question_changed(tmp_path: Path) -> None:
-    world: World = lambda clock: {**tools()(clock), "approver": approving("approved")}  # noqa: E731  # short
+    world: World = lambda clock: {**tools()(clock), "approver": approving("approved")}  # short
     taken = recorded(shop(), world, asks(("refund", {"amount": 9})), DONE)
     tape = cassette(tmp_path, taken.interactions)
     rules = [rule("allow", "look", id="look"), rule("ask", "refund", id="ask", reason="a lot of money")]
@@ -162,7 +162,7 @@ def test_an_approval_is_not_reused_when_the_question_changed(tmp_path: Path) -> 
 
 def test_a_case_may_answer_otherwise(tmp_path: Path) -> None:
     """The recorded answer is used up and does not count; what follows is another conversation, and a miss."""
-    world: World = lambda clock: {**tools()(clock), "approver": approving("approved")}  # noqa: E731  # short
+    world: World = lambda clock: {**tools()(clock), "approver": approving("approved")}  # short
     taken = recorded(shop(), world, asks(("refund", {"amount": 9})), DONE)
     tape = cassette(tmp_path, taken.interactions)
     same = replayed(shop(), tape, Given({"refund": "approved"}, "case"))
@@ -197,7 +197,7 @@ async def _later(question: Any) -> Any:
     ],
 )
 def test_hooks(tmp_path: Path, hook: Any) -> None:
-    world: World = lambda clock: {"executors": {"look": stub("seen")}, "hooks": {"careful": hook}}  # noqa: E731
+    world: World = lambda clock: {"executors": {"look": stub("seen")}, "hooks": {"careful": hook}}
     taken = both(tmp_path, package(**HOOKED), world, LOOK, DONE)
     assert taken.interactions[1].call.url == "hook://careful"
 
@@ -319,7 +319,7 @@ def test_calls_that_end_together_end_in_the_recorded_order(calls: list[tuple[str
     agent = package(**RUSHED)
     batch = asks(*((name, {"ms": milliseconds, "n": n}) for n, (name, milliseconds) in enumerate(calls)))
     order = Random(chance)  # noqa: S311  # the chance is the test's own
-    world: World = lambda clock: {"executors": {"python": Sleepy(clock)}}  # noqa: E731  # short
+    world: World = lambda clock: {"executors": {"python": Sleepy(clock)}}  # short
     taken = recorded(agent, world, batch, DONE, width=WIDTH, order=lambda ready: order.randrange(len(ready)))
     tape = Cassette(taken.interactions, {}, BEGAN, "")
     assert replayed(agent, tape, width=WIDTH).canonical == taken.canonical
@@ -369,7 +369,7 @@ def test_a_call_that_the_tape_does_not_hold_is_not_executed(tmp_path: Path) -> N
 def test_a_question_to_a_hook_that_the_tape_does_not_hold(tmp_path: Path) -> None:
     """It is no answer of the hook, also of one that may fail."""
     agent = package(**{**HOOKED, "hooks": [{**HOOK, "on_failure": "continue"}]})
-    world: World = lambda clock: {"executors": {"look": stub("")}, "hooks": {"careful": lambda question: Continue()}}  # noqa: E731
+    world: World = lambda clock: {"executors": {"look": stub("")}, "hooks": {"careful": lambda question: Continue()}}
     taken = recorded(agent, world, LOOK, DONE)
     done = replayed(agent, cassette(tmp_path, (taken.interactions[0], *taken.interactions[2:])))
     assert (done.outcome.code, "tool_started" in done.canonical) == ("cassette.miss", False)
@@ -415,7 +415,7 @@ def test_time_in_a_replay() -> None:
 )
 def test_a_reply_that_was_edited_into_nonsense(tmp_path: Path, url: str, body: bytes) -> None:
     batch = asks(("look", {"at": 1}), ("refund", {"amount": 1}))
-    world: World = lambda clock: {**tools()(clock), "approver": approving("approved")}  # noqa: E731  # short
+    world: World = lambda clock: {**tools()(clock), "approver": approving("approved")}  # short
     taken = recorded(shop(), world, batch, DONE)
 
     def edited(each: Interaction) -> Interaction:
@@ -458,7 +458,7 @@ def test_only_what_the_tape_lacks_is_recorded(tmp_path: Path) -> None:
 
 
 def test_what_is_new_comes_after_what_is_kept_in_time(tmp_path: Path) -> None:
-    slow: World = lambda clock: {"executors": {"look": stub("seen", delay=700, clock=clock), "refund": stub("")}}  # noqa: E731
+    slow: World = lambda clock: {"executors": {"look": stub("seen", delay=700, clock=clock), "refund": stub("")}}
     first = recorded(shop(), slow, LOOK, DONE)
     kept = Player(cassette(tmp_path, first.interactions))
     again = recorded(shop(), slow, 50, DONE, kept=kept, until=2)

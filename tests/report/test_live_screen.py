@@ -245,7 +245,7 @@ def test_screen_for(
     with terminal() as seen:
         screen = screen_for(seen.stream, live=live)
         assert (type(screen), screen._color) == (kind, color)  # type: ignore[attr-defined]  # of both
-        assert screen_for(seen.stream, live=live, color=False)._color is False  # type: ignore[attr-defined]
+        assert screen_for(seen.stream, live=live, color=False)._color is False  # type: ignore[attr-defined]  # of the one it is
         seen.stream.close()
         assert type(screen_for(seen.stream, live=True)) is PlainScreen
 

@@ -79,9 +79,9 @@ class Redaction:
             case str():
                 return self.text(value)  # type: ignore[return-value]  # a text for a text
             case Mapping():
-                return {self.text(key): self.data(item) for key, item in value.items()}  # type: ignore[return-value]
+                return {self.text(key): self.data(item) for key, item in value.items()}  # type: ignore[return-value]  # as given
             case list() | tuple():
-                return [self.data(item) for item in value]  # type: ignore[return-value]
+                return [self.data(item) for item in value]  # type: ignore[return-value]  # as given
             case int() | float() if not isinstance(value, bool):
                 clean = self.text(spelled := msgspec.json.encode(value).decode())
                 return value if clean == spelled else clean  # type: ignore[return-value]  # a number becomes a text
