@@ -1,0 +1,25 @@
+"""The same tests have the same names in every process: workers that collect in parallel must agree on them.
+
+A name made of a set's text or of the time of day differs from one worker to the next, and the whole run is lost, but
+only sometimes.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def test_names_do_not_depend_on_the_process(request: pytest.FixtureRequest) -> None:
+    root = request.config.rootpath
+    here = {item.nodeid for item in request.session.items}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "long or not long", "-p", "no:xdist", "tests"],
+        cwd=root,
+        env=os.environ | {"PYTHONHASHSEED": "4321"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert here - set(done.stdout.splitlines()) == set()
