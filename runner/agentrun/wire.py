@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
 from msgspec import Struct
 
 SCRIPTED = "agentrun-provider"
@@ -19,6 +22,17 @@ class HttpAuth(Struct, frozen=True):
     """The environment variable that holds it."""
 
 
+class Reach(Struct, frozen=True):
+    """Where a request may go, whatever its address turns out to be. A tool's has one, a model's has none."""
+
+    hosts: tuple[str, ...]
+    """The hosts, with a port where it is not the scheme's own, or `*.domain` for all below it."""
+    private_network: bool
+    """Whether loopback and private addresses may be reached."""
+    max_bytes: int
+    """The largest reply that is read."""
+
+
 class HttpCall(Struct, frozen=True):
     """A request as a codec builds it. Credentials are added by whoever sends it, never here."""
 
@@ -29,6 +43,8 @@ class HttpCall(Struct, frozen=True):
     """`${NAME}` as in `url`."""
     body: bytes
     auth: HttpAuth | None = None
+    reach: Reach | None = None
+    """Not part of what is asked: no recording has it."""
 
 
 class HttpReply(Struct, frozen=True):
@@ -37,3 +53,14 @@ class HttpReply(Struct, frozen=True):
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
+
+
+class Sender(Protocol):
+    async def send(
+        self, call: HttpCall, *, gap: int, time: int, heard: Callable[[bytes], None] | None = None
+    ) -> HttpReply:
+        """The whole reply to one request. `heard` gets the body of one with status 200 as it arrives.
+
+        `gap` is the longest silence in the reply and `time` the longest that it may take, in milliseconds.
+        Raises an `AgentrunError` when there is no whole reply.
+        """

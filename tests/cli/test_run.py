@@ -153,20 +153,6 @@ def test_an_answer_that_breaks_its_contract_fails(project: Path) -> None:
     assert (done.code, done.out, "output.invalid" in done.err) == (6, "", True)
 
 
-def test_a_spec_that_this_version_cannot_run_is_refused_before_anything_happens(project: Path) -> None:
-    tool = "{kind: http, description: d, url: 'https://shop.example/orders'}"
-    more = f"tools:\n  orders: {tool}\nsinks: {{s: {{kind: stdout}}}}\n"
-    edit(project / "specs/triage.yaml", "policy:\n", f"{more}policy:\n  default: allow\n")
-    for mode in ("auto", "replay", "live", "record"):
-        done = agentrun("specs/triage.yaml", "--mode", mode, cwd=project, OPENAI_API_KEY="not-a-key")
-        assert (done.code, done.out) == (2, "")
-        found = [line.split("  ", 2)[1:] for line in done.err.splitlines() if line.startswith("specs/triage.yaml:")]
-        assert found == [
-            ["spec.not_built", "a tool of kind http cannot be run by this version"],
-            ["spec.not_built", "sinks cannot be run by this version"],
-        ]
-
-
 def test_the_journal_can_be_kept_and_is_the_same_every_time(tmp_path: Path) -> None:
     journals = []
     for seed in "012":

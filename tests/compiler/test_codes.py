@@ -11,7 +11,6 @@ import pytest
 
 from agentrun.compiler.compile import compile_spec
 from agentrun.compiler.validate import validate
-from agentrun.engine.unbuilt import unbuilt_problems
 from agentrun.spec.problems import CODES, Problem
 
 from ..projects import TOOL, agent, place, put
@@ -102,7 +101,6 @@ BROKEN: dict[str, Broken] = {
     "spec.no_price": Broken("budgets: {cost: 1}\nmodel: {name: m, provider: p}", "spec.yaml:2:15", "agentrun lock"),
     "spec.no_schema": Broken("output: {repairs: 1}", "spec.yaml:1:10", "output.schema"),
     "spec.no_spec": Broken("", "x.cases.yaml:1:1", "beside", {"x.cases.yaml": CASES}, target="x.cases.yaml"),
-    "spec.not_built": Broken("limits: {depth: 2}", "spec.yaml:1:10", "wait for the version"),
     "spec.unsupported": Broken(
         "model: {name: gpt-4.1, provider: openai-responses, seed: 1}", "spec.yaml:1:52", "another route"
     ),
@@ -150,7 +148,7 @@ BROKEN: dict[str, Broken] = {
 }
 
 
-def problems_of(folder: Path, broken: Broken, code: str) -> list[Problem]:
+def problems_of(folder: Path, broken: Broken) -> list[Problem]:
     text = broken.text if broken.whole or isinstance(broken.text, bytes) else agent(broken.text)
     spec = put(folder, {"spec.yaml": text, **broken.files})
     if broken.target != "spec.yaml":
@@ -158,17 +156,13 @@ def problems_of(folder: Path, broken: Broken, code: str) -> list[Problem]:
         return validate(folder / broken.target)
     if broken.settings or broken.profile:
         return list(compile_spec(spec, broken.profile, broken.settings).problems)
-    if code == "spec.not_built":  # what `agentrun SPEC` asks before it runs
-        compiled = compile_spec(spec).spec
-        assert compiled is not None
-        return unbuilt_problems(compiled.root)
     return validate(spec)
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_every_code_is_shown_by_a_broken_project(tmp_path: Path, code: str) -> None:
     broken = BROKEN[code]
-    found = [problem for problem in problems_of(tmp_path, broken, code) if problem.code == code]
+    found = [problem for problem in problems_of(tmp_path, broken) if problem.code == code]
     assert [place(problem, tmp_path) for problem in found] == [broken.at]
     if broken.hint is None:
         assert found[0].hint is None
@@ -180,7 +174,7 @@ def test_every_code_is_shown_by_a_broken_project(tmp_path: Path, code: str) -> N
 @pytest.mark.parametrize("code", CODES)
 def test_nothing_else_is_said(tmp_path: Path, code: str) -> None:
     """One mistake, one problem: what only follows from it is not reported."""
-    found = {problem.code for problem in problems_of(tmp_path, BROKEN[code], code)}
+    found = {problem.code for problem in problems_of(tmp_path, BROKEN[code])}
     assert found - {code} <= {"spec.wrong_text": {"spec.wrong_type"}}.get(code, set())
 
 

@@ -11,11 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.engine.unbuilt import BUILT, unbuilt_problems
-from agentrun.spec.document import parse
-from agentrun.spec.problems import Source
-from agentrun.spec.tree import Mapping
-from agentrun.spec.v1.agent import Agent
 from agentrun.testing.provider import ScriptedProvider
 
 from ..cli.agent import agentrun
@@ -113,15 +108,3 @@ def test_link(link: str) -> None:
 def test_generated_page_is_in_step(page: str) -> None:
     pages = runpy.run_path(str(ROOT / "docs" / "build.py"))["PAGES"]
     assert (ROOT / "docs" / page).read_text(encoding="utf-8") == pages[page](), "run `make docs`"
-
-
-def test_what_does_not_run_yet() -> None:
-    """The kinds of tools and the keys that the page says are refused are those that are."""
-    said = " ".join(README.partition("Not yet:")[2].partition("(each is refused")[0].split())
-    assert said == "tools of kind http, shell, mcp and agent, hooks and sinks"
-    assert set(Agent.__struct_fields__) - BUILT.keys() == {"hooks", "sinks"}
-    text = "tools: {" + ", ".join(f"{kind}: {{kind: {kind}}}" for kind in KINDS) + "}\n"
-    root = parse(Source(Path("a.yaml"), "a.yaml", text))
-    assert isinstance(root, Mapping)
-    refused = [problem.message.split()[4] for problem in unbuilt_problems(root)]
-    assert refused == ["http", "shell", "mcp", "agent"]

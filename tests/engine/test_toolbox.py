@@ -34,7 +34,9 @@ class Tool:
         return self.act(call)
 
     def call(self, effect: RunTool) -> ToolFinished:
-        return self.place.clock.run(run_tool(self.place.world, effect))
+        finished = self.place.clock.run(run_tool(self.place.world, effect))
+        assert isinstance(finished, ToolFinished)
+        return finished
 
 
 def returning(value: Any) -> Tool:
@@ -182,6 +184,7 @@ def test_whose_executor() -> None:
         executors = {name: _Named(name) for name in names}
         place = Place(executors=executors)
         finished = place.clock.run(run_tool(place.world, run("docs.search", tool=tool())))
+        assert isinstance(finished, ToolFinished)
         assert words(finished.parts) == wanted
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agentrun.core.effects import Returned
+from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.messages import Text, words
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.toolbox import run_tool
@@ -253,6 +254,7 @@ def test_late_result_is_dropped(
 def test_timeout_in_the_engine(desk: Desk) -> None:
     desk.write("desk.py", "import time\ndef f() -> str:\n    print('begun')\n    time.sleep(30)\n    return ''\n")
     finished = asyncio.run(run_tool(world(desk), desk.call("desk:f", timeout=200)))
+    assert isinstance(finished, ToolFinished)
     assert finished.fault is not None
     assert finished.fault.code == "tool.timeout"
     assert desk.heard == [("f", "begun\n")]
@@ -279,6 +281,7 @@ def world(desk: Desk) -> Any:
 def test_what_the_model_reads(desk: Desk, text: str, code: str | None, read: str) -> None:
     desk.write("desk.py", f"from agentrun.errors import ToolError\ndef f():\n    {text}\n")
     finished = asyncio.run(run_tool(world(desk), desk.call("desk:f")))
+    assert isinstance(finished, ToolFinished)
     assert (finished.fault and finished.fault.code) == code
     assert words(finished.parts).startswith(read)
 

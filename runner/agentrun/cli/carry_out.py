@@ -114,11 +114,11 @@ def _in_real_time(errand: Errand, teller: Teller) -> FinishedRun:
     project = errand.spec.project
     job = Job(
         file=errand.file,
+        project=project,
         message=errand.plan.message,
         params=errand.plan.params,
         attachments=errand.attachments,
         approver=errand.approver or Nobody(),
-        roots=tuple(project.root / root for root in project.import_roots),
         journal=journal,
         printed=teller.printed,
         hold=interrupts.hold,

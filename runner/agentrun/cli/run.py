@@ -156,15 +156,11 @@ def _case(
 def _compiled(spec: Path, profile: str | None, settings: tuple[str, ...]) -> Any:
     from agentrun.compiler.compile import compile_spec
     from agentrun.compiler.fingerprint import sealed
-    from agentrun.engine.unbuilt import unbuilt_problems
     from agentrun.errors import SpecError
-    from agentrun.spec.problems import arrange
 
     compiled = compile_spec(spec, profile, settings)
     if compiled.spec is None or compiled.package is None:
         raise SpecError(compiled.errors)
-    if unbuilt := arrange(unbuilt_problems(compiled.spec.root)):
-        raise SpecError(unbuilt)
     return compiled, sealed(compiled.package)
 
 

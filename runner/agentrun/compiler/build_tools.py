@@ -153,6 +153,7 @@ def _mcp(spec: Spec, tool: written.McpTool) -> made.McpTool:
         env=tool.env,
         headers=tool.headers,
         tools=tuple(sorted(set(tool.tools))),
+        pinned={},
         effects=tool.effects,
         private_network=tool.private_network,
         requests=tuple(sorted(set(tool.requests))),

@@ -262,6 +262,7 @@ def _run(package: Package, state: State, call: CallState, tool: Tool) -> RunTool
         key=key,
         max_lines=package.limits.output_lines,
         max_bytes=package.limits.output_bytes,
+        params=state.started.params,
     )
 
 

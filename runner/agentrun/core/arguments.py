@@ -25,7 +25,6 @@ from agentrun.core.state import CallState, State
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
 MAX_MESSAGE = 300
-ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
 def parsed(arguments: str) -> dict[str, Any] | None:
@@ -47,11 +46,16 @@ def hidden_tools(package: Package, state: State) -> tuple[str, ...]:
 
 def offered_tools(package: Package, hidden: tuple[str, ...]) -> tuple[OfferedTool, ...]:
     """The tools as the model sees them, by name."""
-    return tuple(
-        OfferedTool(name, tool.description, tool.args)
-        for name, tool in sorted(package.tools.items())
-        if name not in hidden and not isinstance(tool, McpTool)
-    )
+    offered: list[OfferedTool] = []
+    for name, tool in package.tools.items():
+        if name in hidden:
+            continue
+        if isinstance(tool, McpTool):
+            inner = tool.pinned.items()
+            offered += (OfferedTool(f"{name}.{each}", pinned.description, pinned.args) for each, pinned in inner)
+        else:
+            offered.append(OfferedTool(name, tool.description, tool.args))
+    return tuple(sorted(offered, key=lambda tool: tool.name))
 
 
 def refused(package: Package, state: State, call: CallState) -> CallRefused | None:
@@ -83,7 +87,7 @@ def _depth(state: State) -> int:
 
 def _invalid(id: str, name: str, tool: Tool, arguments: Mapping[str, Any]) -> CallRefused | None:
     actions = {} if isinstance(tool, McpTool | AgentTool) else tool.actions
-    schema = ANY_OBJECT if isinstance(tool, McpTool) else tool.args
+    schema = tool.pinned[name.partition(".")[2]].args if isinstance(tool, McpTool) else tool.args
     value, action = dict(arguments), None
     if actions:
         action = value.pop("action", None)

@@ -78,6 +78,8 @@ class RunTool(Struct, frozen=True):
     """Lines of its result that the model reads."""
     max_bytes: int
     """Bytes of its result that the model reads."""
+    params: dict[str, Any] = {}
+    """The run's params, for the templates of the tool."""
 
 
 class Returned(Struct, frozen=True):
@@ -85,7 +87,9 @@ class Returned(Struct, frozen=True):
 
     parts: tuple[Content, ...] = ()
     fault: Fault | None = None
-    """`tool.execution`: the model reads the parts. `tool.fatal`, `tool.aborted`, `tool.drift`: the run ends."""
+    """`tool.execution`: the model reads the parts. `tool.fatal`, `tool.aborted`, `tool.drift`: the run ends.
+    `tool.indeterminate`: whether the call took effect is not known; of a call that must not be repeated somebody has to
+    decide."""
     whole: str | None = None
     """Hash of all its text, when the parts are what is left of it. Only a tape says so."""
 

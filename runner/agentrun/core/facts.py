@@ -81,6 +81,8 @@ class RunStarted(Observation, frozen=True, tag="run_started"):
     parent: Parent | None = None
     seed: Annotated[str | UnsetType, VOLATILE] = UNSET
     """What jitter is made of. Absent: the run. A recorded run and its replays have one, and so wait equally long."""
+    programs: Annotated[dict[str, str] | UnsetType, VOLATILE] = UNSET
+    """The file of each command that the agent's tools may start, as it was found when the run began."""
 
 
 class MessageQueued(Observation, frozen=True, tag="message_queued"):

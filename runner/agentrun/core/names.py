@@ -7,7 +7,7 @@ Rule 2  Matching is linear: a target with sixty stars is as cheap as one with no
 from __future__ import annotations
 
 from agentrun.core.package import Package
-from agentrun.core.package_tools import AgentTool, Effect, McpTool, Tool
+from agentrun.core.package_tools import AgentTool, Effect, McpTool, ShellTool, Tool
 
 
 def matches(target: str, name: str) -> bool:
@@ -34,9 +34,7 @@ def find_tool(package: Package, name: str) -> Tool | None:
         return None if isinstance(tool, McpTool) else tool
     server, _, inner = name.partition(".")
     tool = package.tools.get(server)
-    if isinstance(tool, McpTool) and any(matches(pattern, inner) for pattern in tool.tools):
-        return tool
-    return None
+    return tool if isinstance(tool, McpTool) and inner in tool.pinned else None
 
 
 def effect_of(tool: Tool, name: str) -> Effect:
@@ -48,6 +46,13 @@ def effect_of(tool: Tool, name: str) -> Effect:
     inner = name.partition(".")[2]
     found = [effect for pattern, effect in tool.effects.items() if matches(pattern, inner)]
     return max(found, key=_HARM.index) if found else tool.effect
+
+
+def command_of(tool: Tool) -> str | None:
+    """The command that a tool starts."""
+    if isinstance(tool, ShellTool):
+        return tool.argv[0]
+    return tool.command[0] if isinstance(tool, McpTool) and tool.command else None
 
 
 _HARM: tuple[Effect, ...] = ("read", "idempotent", "at_most_once")

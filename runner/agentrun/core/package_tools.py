@@ -121,6 +121,17 @@ class ShellTool(ToolBase, frozen=True, tag="shell"):
     """How long it may take to end by itself, in milliseconds."""
 
 
+class Pinned(Part, frozen=True):
+    """One tool of an MCP server as it was when the spec was locked. The model reads this, never what a server says."""
+
+    description: str
+    """What the model reads about it."""
+    args: JsonSchema
+    """JSON Schema of its arguments, without references."""
+    digest: str
+    """Hash of the tool's name, description and schema as the server gave them."""
+
+
 class McpTool(ToolBase, frozen=True, tag="mcp"):
     """The tools of an MCP server."""
 
@@ -136,6 +147,8 @@ class McpTool(ToolBase, frozen=True, tag="mcp"):
     """Headers sent to `url`."""
     tools: tuple[str, ...]
     """Which of its tools the agent may see."""
+    pinned: dict[str, Pinned]
+    """The tools that it may see, by their names on the server."""
     effects: dict[str, Effect]
     """The effect of single tools."""
     private_network: bool

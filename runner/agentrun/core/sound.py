@@ -148,6 +148,8 @@ def _tools(package: Package) -> Iterator[tuple[str, str]]:
         if tool.visible is not None:
             yield from _condition(f"/tools/{name}/visible", tool.visible)
         if isinstance(tool, McpTool):
+            for inner, pinned in sorted(tool.pinned.items()):
+                yield from _schema(f"/tools/{name}/pinned/{inner}/args", pinned.args)
             continue
         yield from _schema(f"/tools/{name}/args", tool.args)
         actions = {} if isinstance(tool, AgentTool) else tool.actions

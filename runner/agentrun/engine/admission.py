@@ -15,6 +15,7 @@ from agentrun.canon import compact, text_hash
 from agentrun.compiler.prompts import complete_params, rendered, rendered_input, rendered_instructions
 from agentrun.core.facts import RULES, Earlier, Parent, RunStarted
 from agentrun.core.messages import Content, Text, User
+from agentrun.core.names import command_of
 from agentrun.core.package import Package
 from agentrun.core.policy import Verdict, rule_on, variables_of
 from agentrun.core.state import State
@@ -60,8 +61,11 @@ def run_started(
     earlier: Earlier = Earlier(),  # noqa: B008  # frozen
     parent: Parent | None = None,
     seed: str | None = None,
+    programs: Mapping[str, str] | None = None,
 ) -> RunStarted:
-    """The first fact of a run."""
+    """The first fact of a run. `programs`: the files of commands; those of the package's own tools are told."""
+    commands = [command for tool in package.tools.values() if (command := command_of(tool)) is not None]
+    found = {command: programs[command] for command in sorted(commands) if programs and command in programs}
     return RunStarted(
         run=run,
         package=fingerprint,
@@ -75,6 +79,7 @@ def run_started(
         earlier=earlier,
         parent=parent,
         seed=UNSET if seed is None else seed,
+        programs=found or UNSET,
     )
 
 

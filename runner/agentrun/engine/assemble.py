@@ -25,8 +25,7 @@ from agentrun.engine.memory import MemoryBlobs, MemoryJournals
 from agentrun.engine.perform import crew_of
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Attachment, contents
-from agentrun.engine.sealed import SEALED, SINK_KINDS, TOOL_KINDS, sealed_hooks, sealed_providers
-from agentrun.engine.unbuilt import refuse_unbuilt
+from agentrun.engine.sealed import SEALED, SINK_KINDS, sealed_executors, sealed_hooks, sealed_providers
 from agentrun.engine.world import Listen, World, open_log
 from agentrun.errors import AgentrunError, CassetteError, StorageError
 from agentrun.journal.canonical import canonical
@@ -95,7 +94,6 @@ def replay_run(
     """
     from agentrun.engine.taped import Playing, Taping
 
-    refuse_unbuilt(package)
     refuse_unsound(package)
     admitted = admit(package, message, params)
     player = _player(package, cassette)
@@ -149,7 +147,7 @@ def _nobody(package: Package) -> dict[str, Any]:
     """Who does what a package asks for, when it is not done. Raises `provider.not_found`, `package.invalid`."""
     return {
         "providers": sealed_providers(package),
-        "executors": dict.fromkeys(TOOL_KINDS, SEALED),
+        "executors": sealed_executors(),
         "hooks": sealed_hooks(package),
         "sinks": dict.fromkeys(SINK_KINDS, SEALED),
         "approver": SEALED,

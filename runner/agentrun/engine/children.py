@@ -80,6 +80,7 @@ def _begin(world: World, effect: RunChild, log: Log) -> None:
             replayed=world.replayed,
             parent=effect.parent,
             seed=effect.seed,
+            programs=world.programs,
         )
         refuse_unruly(start_ruling(effect.package, started), started)
         log.commit(started)

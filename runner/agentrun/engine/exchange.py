@@ -11,10 +11,9 @@ from collections.abc import Callable
 from agentrun.core.effects import AskModel
 from agentrun.core.facts_base import Fault
 from agentrun.core.messages import Reply
-from agentrun.engine.ports import Sender
 from agentrun.errors import ProviderError
 from agentrun.providers.codec import Codec
-from agentrun.wire import HttpCall, HttpReply
+from agentrun.wire import HttpCall, HttpReply, Sender
 
 _CUT = ("provider.zero_output", "provider.timeout")
 

@@ -15,14 +15,14 @@ from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.messages import Transcript
 from agentrun.core.package import Package, Route
 from agentrun.engine.models import WireProvider
-from agentrun.engine.ports import Provider, Sender
+from agentrun.engine.ports import Provider
 from agentrun.engine.settings import Settings
 from agentrun.engine.world import packages_of
 from agentrun.errors import HostError
 from agentrun.net.environment import address, headers, is_field, names_in
 from agentrun.net.sender import HttpxSender
 from agentrun.providers.registry import HOMES, codec_for, refuse_unsupported
-from agentrun.wire import HttpCall
+from agentrun.wire import HttpCall, Sender
 
 
 def live_sender(settings: Settings) -> HttpxSender:

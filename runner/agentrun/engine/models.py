@@ -17,12 +17,13 @@ from agentrun.core.facts_base import Fault
 from agentrun.core.messages import File, Image, Message, Reply, Transcript
 from agentrun.engine.attempt import Late, Raised, attempt, is_sound
 from agentrun.engine.exchange import exchange
-from agentrun.engine.ports import Blobs, Delta, Provider, Sender
+from agentrun.engine.ports import Blobs, Delta, Provider
 from agentrun.engine.world import World, provider_of
 from agentrun.errors import AgentrunError
 from agentrun.providers.codec import Codec
 from agentrun.providers.conversation import Conversation
 from agentrun.redact import Redactor
+from agentrun.wire import Sender
 
 
 class Models:

@@ -17,7 +17,6 @@ from agentrun.core.facts_base import Fault
 from agentrun.core.facts_gates import Answer
 from agentrun.core.messages import Reply
 from agentrun.core.outcome import Question
-from agentrun.wire import HttpCall, HttpReply
 
 T = TypeVar("T")
 
@@ -34,17 +33,6 @@ class Clock(Protocol):
 
     async def aside(self, function: Callable[[], T]) -> T:
         """The result of a function that may block."""
-
-
-class Sender(Protocol):
-    async def send(
-        self, call: HttpCall, *, gap: int, time: int, heard: Callable[[bytes], None] | None = None
-    ) -> HttpReply:
-        """The whole reply to one request. `heard` gets the body of one with status 200 as it arrives.
-
-        `gap` is the longest silence in the reply and `time` the longest that it may take, in milliseconds.
-        Raises an `AgentrunError` when there is no whole reply.
-        """
 
 
 class Provider(Protocol):

@@ -33,30 +33,31 @@ from agentrun.engine.handle import RunHandle
 from agentrun.engine.kept import KeptJournals
 from agentrun.engine.known import known_values
 from agentrun.engine.live import live_providers, live_sender
+from agentrun.engine.live_ports import LivePorts, Site, live_ports
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals
-from agentrun.engine.ports import Approver, Executor, Sender
+from agentrun.engine.ports import Approver
 from agentrun.engine.request import Attachment, Request, contents
 from agentrun.engine.runtime import Runtime
-from agentrun.engine.sealed import SEALED, SINK_KINDS, TOOL_KINDS, sealed_hooks, sealed_providers
+from agentrun.engine.sealed import SEALED, SINK_KINDS, sealed_executors, sealed_hooks, sealed_providers
 from agentrun.engine.settings import Settings
 from agentrun.engine.taped import Playing, Tape, Taping
 from agentrun.redact import Redactor
+from agentrun.spec.files import Project
 from agentrun.store.sessions import StoredSession
-from agentrun.tools.python import PythonTools
-from agentrun.wire import HttpCall, HttpReply
+from agentrun.wire import HttpCall, HttpReply, Sender
 
 
 class Job(Struct, frozen=True, kw_only=True):
     """One run in real time."""
 
     file: PackageFile
+    project: Project
+    """Where the run takes place: its root holds all files of tools and sinks."""
     message: str | None = None
     params: Mapping[str, Any] = {}
     attachments: tuple[Attachment, ...] = ()
     approver: Approver = Nobody()
     """Who is asked for approvals."""
-    roots: tuple[Path, ...] = ()
-    """The folders under which Python tools are found."""
     journal: Path | None = None
     """The file that the run's journal is written to as it goes."""
     seed: str | None = None
@@ -65,6 +66,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """The session that the run belongs to. Its journal is then written there."""
     printed: Callable[[str, str], None] = lambda tool, text: None
     """Told what a Python tool printed."""
+    write: Callable[[str], None] = print
+    """Writes a line to standard output, for a sink."""
     hold: Callable[[RunHandle], None] = lambda handle: None
     """Given the run as soon as there is one: whoever may want to cancel it."""
     watch: Callable[[Event], None] = lambda event: None
@@ -88,20 +91,21 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
     journals = MemoryJournals() if path is None else KeptJournals(run, path)
     settings, blobs = Settings(), MemoryBlobs()
     sender = live_sender(settings)
-    executors: dict[str, Executor] = {
-        "python": PythonTools(job.roots, printed=job.printed, clean=lambda text: text_without(text, redactor))
-    }
     others_play = isinstance(tapes.others, Playing)
+    ports = LivePorts()
     try:
+        if not others_play:
+            ports = live_ports(package, _site(job, settings, sender, redactor))
         runtime = Runtime.in_memory(
             journals=journals,
             content=blobs,
             providers=sealed_providers(package)
             if isinstance(tapes.models, Playing)
             else live_providers(package, settings, _Refusals(sender, redactor)),
-            executors=dict.fromkeys(TOOL_KINDS, SEALED) if others_play else executors,
-            hooks=sealed_hooks(package) if others_play else {},
-            sinks=dict.fromkeys(SINK_KINDS, SEALED) if others_play else {},
+            executors=sealed_executors() if others_play else ports.executors,
+            hooks=sealed_hooks(package) if others_play else ports.hooks,
+            sinks=dict.fromkeys(SINK_KINDS, SEALED) if others_play else ports.sinks,
+            programs=ports.programs,
             approver=SEALED if others_play else job.approver,
             scope=Taping(
                 run, models=tapes.models, others=tapes.others, approver=job.approver if others_play else None
@@ -120,6 +124,7 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
         )
         ended = await _ended(runtime, request, job)
     finally:
+        await ports.close()
         await sender.close()
         if isinstance(journals, KeptJournals):
             journals.close()
@@ -128,6 +133,18 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
         journal=journals.records(run),
         children={each: journals.records(each) for each in journals.runs if each.startswith(f"{run}.")},
         redaction=Redaction(package.replay.redact, known),
+    )
+
+
+def _site(job: Job, settings: Settings, sender: Sender, redactor: Redactor) -> Site:
+    return Site(
+        root=job.project.root,
+        import_roots=tuple(job.project.root / root for root in job.project.import_roots),
+        lookup=settings.secret,
+        sender=sender,
+        clean=lambda text: text_without(text, redactor),
+        printed=job.printed,
+        write=job.write,
     )
 
 

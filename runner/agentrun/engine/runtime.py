@@ -80,7 +80,8 @@ class Runtime:
 
     `width`: how many effects of a run may be under way at once. `order`: which of several goes on first, under a clock
     that is moved by hand. `ids`: makes the ids of runs that are not given one. `scope`: the world as one run of a
-    family sees it. `redactor`: knows the values that no fact may hold.
+    family sees it. `programs`: the file of each command that tools may start. `redactor`: knows the values that no fact
+    may hold.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Runtime:
         order: Order = lambda ready: 0,
         ids: Callable[[], str] = lambda: f"run-{token_hex(8)}",
         scope: Callable[[World, str], World] = lambda world, run: world,
+        programs: Mapping[str, str] | None = None,
         redactor: Redactor = Redactor(()),  # noqa: B008  # it does not change
     ) -> None:
         self.journals = journals
@@ -118,6 +120,7 @@ class Runtime:
         self._order = order
         self._ids = ids
         self._scope = scope
+        self._programs = programs or {}
         self._redactor = redactor
         self._runs: dict[str, RunHandle] = {}
         self._host = Host(
@@ -253,6 +256,7 @@ class Runtime:
             approver=self._approver,
             listen=ports.events.tell,
             scope=self._scope,
+            programs=self._programs,
             redactor=self._redactor,
         )
 

@@ -13,10 +13,11 @@ from agentrun.core.effects import Deliver, RunTool
 from agentrun.core.outcome import Question
 from agentrun.core.package import Package
 from agentrun.engine.models import WireProvider
-from agentrun.engine.ports import Hook, Provider
+from agentrun.engine.ports import Executor, Hook, Provider
 from agentrun.engine.world import packages_of
 from agentrun.errors import InternalError
 from agentrun.providers.registry import codec_for, refuse_unsupported
+from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpCall
 
 TOOL_KINDS = ("python", "http", "shell", "mcp")
@@ -61,6 +62,11 @@ def sealed_providers(package: Package) -> dict[str, Provider]:
             refuse_unsupported(agent, route)
             providers[route.provider] = WireProvider(codec_for(route.provider), SEALED)
     return providers
+
+
+def sealed_executors() -> dict[str, Executor]:
+    """Who runs tools, by kind. An HTTP tool works as ever: its requests are on the tape."""
+    return dict.fromkeys(TOOL_KINDS, SEALED) | {"http": HttpTools(SEALED)}
 
 
 def sealed_hooks(package: Package) -> dict[str, Hook]:

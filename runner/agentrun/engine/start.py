@@ -84,7 +84,7 @@ def start(host: Host, request: Request, run: str) -> Accepted:
     package = find_package(host.packages, request)
     world = host.world(ports)
     refuse_missing(world, package.agent, run)
-    session, started = _admitted(host, ports, request, package, run, replayed=world.replayed)
+    session, started = _admitted(host, ports, request, package, run, world)
     refuse_unruly(ports.policy.ruling(package.agent, started), started)
     return _registered(ports, world, session, started, package)
 
@@ -160,7 +160,7 @@ def refuse_missing(world: World, package: Package, run: str) -> None:
 
 
 def _admitted(
-    host: Host, ports: Ports, request: Request, file: PackageFile, run: str, *, replayed: bool
+    host: Host, ports: Ports, request: Request, file: PackageFile, run: str, world: World
 ) -> tuple[Session, RunStarted]:
     input_id = f"{run}.1"
     try:
@@ -177,10 +177,11 @@ def _admitted(
             admitted,
             run=run,
             fingerprint=file.fingerprint,
-            replayed=replayed,
+            replayed=world.replayed,
             attachments=request.attachments,
             earlier=before,
             seed=request.seed,
+            programs=world.programs,
         )
     except AgentrunError as error:
         error.fields.setdefault("input_id", input_id)

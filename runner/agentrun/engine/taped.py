@@ -28,12 +28,13 @@ from agentrun.engine.clean import cleaned
 from agentrun.engine.clock import StepClock
 from agentrun.engine.hooks import HookQuestion, said_by
 from agentrun.engine.models import WireProvider
-from agentrun.engine.ports import Approver, Clock, Executor, Hook, Provider, Sender, SinkPort
+from agentrun.engine.ports import Approver, Clock, Executor, Hook, Provider, SinkPort
 from agentrun.engine.sinks import handed
 from agentrun.engine.toolbox import Cuts, shortened, tried
 from agentrun.engine.world import World
 from agentrun.errors import AgentrunError, CassetteError, ProviderError
-from agentrun.wire import HttpCall, HttpReply
+from agentrun.tools.http import HttpTools
+from agentrun.wire import HttpCall, HttpReply, Sender
 
 Heard: TypeAlias = Callable[[bytes], None]
 Live: TypeAlias = Callable[[Heard | None], Coroutine[Any, Any, HttpReply]]
@@ -154,7 +155,7 @@ class Taping:
         tape = self._others
         return replace(
             world,
-            executors={name: _TapedTool(tape, path, each, world) for name, each in world.executors.items()},
+            executors={name: _taped_tool(tape, path, each, world) for name, each in world.executors.items()},
             hooks={name: _taped_hook(tape, path, name, each, world.clock) for name, each in world.hooks.items()},
             sinks={name: _TapedSink(tape, path, each) for name, each in world.sinks.items()},
             approver=None if world.approver is None else _TapedApprover(tape, path, world.approver, self._approver),
@@ -184,6 +185,25 @@ def _in_turn(error: CassetteError, call: str) -> CassetteError:
     turn = call[1:].partition(".")[0]
     error.fields.update({"call": call, "turn": int(turn)} if call[:1] == "c" and turn.isdigit() else {})
     return error
+
+
+def _taped_tool(tape: Tape, path: str, executor: Executor, world: World) -> Executor:
+    if isinstance(executor, HttpTools):
+        return _TapedHttp(executor.over(lambda sender: _TapedSender(tape, path, sender)))
+    return _TapedTool(tape, path, executor, world)
+
+
+class _TapedHttp:
+    """What an HTTP tool asks and gets is HTTP already, and stands on the tape as it is; what is made of it does not."""
+
+    def __init__(self, tools: HttpTools) -> None:
+        self._tools = tools
+
+    async def run(self, call: RunTool) -> Returned:
+        try:
+            return await self._tools.run(call)
+        except CassetteError as error:
+            raise _in_turn(error, call.id) from None
 
 
 class _TapedTool(Cuts):

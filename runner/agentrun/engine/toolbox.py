@@ -3,7 +3,8 @@
 Rule 1  What a tool does wrong is a result that the model reads: its code and one line, no traceback, no secret.
 Rule 2  A tool that says that the run must end is taken at its word: such faults pass unchanged.
 Rule 3  A tool gets a copy of its arguments: what it does to them changes nothing.
-Rule 4  The model reads as much as is allowed; when that is not all, the whole text is kept as a blob. What must not be
+Rule 4  A call that must not be repeated and whose outcome its tool does not know is lost: somebody has to decide.
+Rule 5  The model reads as much as is allowed; when that is not all, the whole text is kept as a blob. What must not be
         shown is taken out before anything is cut: half of a secret is known to nobody.
 """
 
@@ -15,9 +16,11 @@ from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from agentrun.core.effects import Returned, RunChild, RunTool
+from agentrun.core.facts import WorkLost
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.messages import Content, Text, words
+from agentrun.core.names import effect_of
 from agentrun.core.results import clipped
 from agentrun.engine.attempt import Late, Raised, attempt, caught, is_sound
 from agentrun.engine.clean import cleaned
@@ -26,7 +29,7 @@ from agentrun.engine.world import World, executor_of
 from agentrun.errors import AgentrunError
 
 
-async def run_tool(world: World, effect: RunTool) -> ToolFinished:
+async def run_tool(world: World, effect: RunTool) -> ToolFinished | WorkLost:
     executor = executor_of(world, effect.name, effect.tool)
     limit = effect.tool.timeout
     returned = await attempt(world.clock, limit, lambda: tried(executor, effect))
@@ -36,6 +39,10 @@ async def run_tool(world: World, effect: RunTool) -> ToolFinished:
         return ToolFinished(effect.id, told(fault), fault)
     if isinstance(returned, Raised):
         returned = _of_raised(effect, returned)
+    if returned.fault is not None and returned.fault.code == "tool.indeterminate":
+        if effect_of(effect.tool, effect.name) == "at_most_once":
+            return WorkLost(effect.id)
+        returned = Returned(returned.parts, failure_of(effect, returned.fault.message, reason="no_reply"))
     cut = shortened(cleaned(world.redactor, returned), world.blobs, effect)
     return ToolFinished(effect.id, cut.parts, cut.fault, cut.whole)
 

@@ -64,6 +64,8 @@ class World(Struct, frozen=True, kw_only=True):
     """Whether it is a cassette."""
     scope: Callable[[World, str], World] = lambda world, run: world
     """The world as one run of a family sees it."""
+    programs: Mapping[str, str] = {}
+    """The file of each command that tools may start, as it was found before the run."""
     redactor: Redactor = Redactor(())
     """Knows the values that must not be shown: they are replaced in every fact before it counts, and in what passes."""
 
@@ -88,14 +90,14 @@ def hook_of(world: World, name: str) -> Hook:
 
 def executor_of(world: World, name: str, tool: Tool) -> Executor:
     """Who runs a call. The tools of an MCP server are called server.tool."""
-    for key in (name, name.partition(".")[0], _kind(tool)):
+    for key in (name, name.partition(".")[0], kind_of(tool)):
         if key in world.executors:
             return world.executors[key]
     raise _missing(name, "executor")
 
 
 def sink_of(world: World, name: str, sink: Sink) -> SinkPort:
-    for key in (name, _kind(sink)):
+    for key in (name, kind_of(sink)):
         if key in world.sinks:
             return world.sinks[key]
     raise _missing(name, "sink")
@@ -114,7 +116,7 @@ def missing(world: World, package: Package) -> HostError | None:
         if not _has_executor(world, name, tool):
             return _missing(name, "executor")
     for name, sink in ((name, sink) for each in packages for name, sink in each.sinks.items()):
-        if sink.delivery != "disabled" and name not in world.sinks and _kind(sink) not in world.sinks:
+        if sink.delivery != "disabled" and name not in world.sinks and kind_of(sink) not in world.sinks:
             return _missing(name, "sink")
     return None
 
@@ -127,12 +129,13 @@ def packages_of(package: Package) -> Iterator[Package]:
 
 
 def _has_executor(world: World, name: str, tool: Tool) -> bool:
-    if isinstance(tool, AgentTool) or name in world.executors or _kind(tool) in world.executors:
+    if isinstance(tool, AgentTool) or name in world.executors or kind_of(tool) in world.executors:
         return True
     return isinstance(tool, McpTool) and any(key.startswith(f"{name}.") for key in world.executors)
 
 
-def _kind(part: Tool | Sink) -> str:
+def kind_of(part: Tool | Sink) -> str:
+    """`python`, `http` and so on."""
     return str(type(part).__struct_config__.tag)
 
 

@@ -56,7 +56,6 @@ CODES: dict[str, str] = {
     "spec.no_price": "a budget in dollars, but no price for a route",
     "spec.no_schema": "a setting of `output` that does nothing without `output.schema`",
     "spec.no_spec": "a cases file has no spec beside it",
-    "spec.not_built": "a key that this version cannot run yet",
     "spec.number": "a number is ambiguous, not finite or too large to be exact",
     "spec.out_of_range": "a value is outside its range",
     "spec.param_default": "the default of a param breaks the param's own schema",

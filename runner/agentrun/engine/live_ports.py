@@ -1,0 +1,136 @@
+"""Who does for real what the tools, hooks and sinks of a package ask for.
+
+Rule 1  What a package needs and this machine lacks is found before the run starts: a command that is not installed, a
+        variable that is not set.
+Rule 2  Only what a package names is made, and imported.
+Rule 3  Close them at the end: what was started for the run ends with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from agentrun.core.names import command_of
+from agentrun.core.package import Package
+from agentrun.core.package_sinks import HttpSink, Sink
+from agentrun.core.package_tools import HttpTool, McpTool, ShellTool, Tool
+from agentrun.engine.ports import Executor, Hook, SinkPort
+from agentrun.engine.world import kind_of, packages_of
+from agentrun.net.environment import Lookup, named_in
+from agentrun.wire import Sender
+
+
+class Site(Struct, frozen=True, kw_only=True):
+    """Where a run takes place."""
+
+    root: Path
+    """The project. No path of a tool or a sink leads out of it."""
+    import_roots: tuple[Path, ...]
+    """The folders under which Python tools and hooks are found."""
+    lookup: Lookup
+    """The value of a variable of the environment. Raises `host.missing`."""
+    sender: Sender
+    """Sends the requests of HTTP tools and sinks."""
+    clean: Callable[[str], str] = lambda text: text
+    """Takes out of a text what must not be shown."""
+    printed: Callable[[str, str], None] = lambda tool, text: None
+    """Told what a Python tool printed."""
+    write: Callable[[str], None] = print
+    """Writes a line to standard output, for a sink."""
+
+
+class LivePorts(Struct, kw_only=True):
+    """Who does it, by name or kind."""
+
+    executors: dict[str, Executor] = {}
+    hooks: dict[str, Hook] = {}
+    sinks: dict[str, SinkPort] = {}
+    programs: dict[str, str] = {}
+    """The file of each command."""
+
+    async def close(self) -> None:
+        for part in (*self.executors.values(), *self.sinks.values()):
+            if (close := getattr(part, "close", None)) is not None:
+                await close()
+
+
+def live_ports(package: Package, site: Site) -> LivePorts:
+    """Everybody that a package and its sub-agents name. Raises `host.missing`."""
+    packages = tuple(packages_of(package))
+    tools = [tool for each in packages for tool in each.tools.values()]
+    sinks = [sink for each in packages for sink in each.sinks.values() if sink.delivery != "disabled"]
+    for name in _variables(tools, sinks):
+        site.lookup(name)
+    ports = LivePorts(programs=_programs(tools, site))
+    for kind in sorted({kind_of(tool) for tool in tools} - {"agent"}):
+        ports.executors[kind] = _executor(kind, site, ports.programs)
+    if hooks := [hook for each in packages for hook in each.hooks]:
+        from agentrun.tools.hooks import python_hooks  # late: Rule 2
+
+        ports.hooks = python_hooks(site.import_roots, hooks, printed=site.printed, clean=site.clean)
+    for kind in sorted({kind_of(sink) for sink in sinks}):
+        ports.sinks[kind] = _sink(kind, site)
+    return ports
+
+
+def _executor(kind: str, site: Site, programs: dict[str, str]) -> Executor:
+    match kind:
+        case "python":
+            from agentrun.tools.python import PythonTools  # late: Rule 2
+
+            return PythonTools(site.import_roots, printed=site.printed, clean=site.clean)
+        case "http":
+            from agentrun.tools.http import HttpTools  # late: Rule 2
+
+            return HttpTools(site.sender)
+        case "shell":
+            from agentrun.tools.shell import ShellTools  # late: Rule 2
+
+            return ShellTools(site.root, programs, site.lookup)
+        case _:
+            from agentrun.tools.mcp import McpServers  # late: Rule 2
+
+            return McpServers(site.root, programs, site.lookup, clean=site.clean)
+
+
+def _sink(kind: str, site: Site) -> SinkPort:
+    if kind == "http":
+        from agentrun.tools.http_sink import HttpSinks  # late: Rule 2
+
+        return HttpSinks(site.sender)
+    from agentrun.tools.sinks import FileSinks, JsonlSinks, StdoutSinks  # late: Rule 2
+
+    made: dict[str, Any] = {
+        "file": lambda: FileSinks(site.root),
+        "jsonl": lambda: JsonlSinks(site.root),
+        "stdout": lambda: StdoutSinks(site.write),
+    }
+    sink: SinkPort = made[kind]()
+    return sink
+
+
+def _programs(tools: Iterable[Tool], site: Site) -> dict[str, str]:
+    commands = sorted({command for tool in tools if (command := command_of(tool)) is not None})
+    if not commands:
+        return {}
+    from agentrun.tools.programs import found_programs  # late: Rule 2
+
+    return found_programs(commands, site.root)
+
+
+def _variables(tools: Iterable[Tool], sinks: Iterable[Sink]) -> Iterator[str]:
+    """The variables of the environment that tools and sinks name."""
+    for part in (*tools, *sinks):
+        texts: list[str] = []
+        if isinstance(part, HttpTool | McpTool | HttpSink):
+            texts += [part.url or "", *part.headers.values()]
+        if isinstance(part, HttpTool | HttpSink) and part.auth is not None:
+            texts.append(part.auth.secret)
+        if isinstance(part, ShellTool | McpTool):
+            texts += part.env.values()
+        for text in texts:
+            yield from named_in(text)
