@@ -9,9 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentrun.cassette.match import Tier
+from agentrun.cli.journal_file import clear_journal, write_journal
 from agentrun.cli.plan import Plan
 from agentrun.cli.teller import Teller
-from agentrun.cli.write import refuse_other, write_file
 from agentrun.compiler.fingerprint import PackageFile
 from agentrun.compiler.resolve import Spec
 from agentrun.core.outcome import Outcome
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from agentrun.cassette.player import Player
     from agentrun.cli.interrupt import Interrupts
     from agentrun.engine.real_time import Job
-
-JOURNAL_BEGINS = b'{"at":'
-"""A file that begins otherwise is no journal, and is not replaced by one."""
-
 
 class Errand(Struct, frozen=True, kw_only=True):
     """A plan, and all that the command line says about carrying it out."""
@@ -81,7 +77,7 @@ def carry_out(errand: Errand, teller: Teller) -> int:
     finally:
         teller.close()
     if errand.journal is not None and not errand.writes_journal_as_it_goes:
-        _write_journal(errand.journal, done)
+        write_journal(errand.journal, done)
     teller.end(_hinted(done, errand.plan))
     if done.complaint is not None:
         raise done.complaint
@@ -148,23 +144,6 @@ def _mixed(errand: Errand, job: Job, interrupts: Interrupts) -> FinishedRun:
     playing = Playing(player, None)
     tapes = Tapes(models=playing) if errand.plan.mode == "live-tools" else Tapes(others=playing)
     return replace(interrupts.run(live_run(job, tapes)), tier=player.tier)
-
-
-def clear_journal(path: Path) -> None:
-    """Make room for a new journal. Only another journal is removed."""
-    refuse_other(path, JOURNAL_BEGINS)
-    path.unlink(missing_ok=True)
-
-
-def _write_journal(path: Path, done: FinishedRun) -> None:
-    from agentrun.cli.known import known
-    from agentrun.engine.clean import cleaned
-    from agentrun.journal.memory import MemoryJournal
-
-    journal = MemoryJournal()
-    for record in done.journal:
-        journal.append(replace(record, prev=journal.head, fact=cleaned(known(), record.fact)))
-    write_file(path, journal.text(), replaces=JOURNAL_BEGINS)
 
 
 def _with_way_out(error: HostError, plan: Plan) -> HostError:

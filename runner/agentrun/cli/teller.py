@@ -20,10 +20,11 @@ from agentrun.core.package import Package
 from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.bus import Event, Gap
 from agentrun.engine.clean import cleaned
-from agentrun.engine.ports import Delta
+from agentrun.engine.ports import Delta, Passing, Progress
+from agentrun.report.family import Family
 from agentrun.report.line import Line, told
 from agentrun.report.screen import Screen, screen_for
-from agentrun.report.story import Story, summary
+from agentrun.report.story import summary
 from agentrun.report.telling import passing, show
 from agentrun.spec.problems import visible
 
@@ -34,9 +35,8 @@ class Teller:
     def __init__(self, package: Package, *, as_json: bool, quiet: bool, color: bool | None, live: bool) -> None:
         self._as_json = as_json
         self._quiet = quiet
-        self._story = Story(package)
+        self._family = Family(package)
         self._screen: Screen | None = None
-        self._run: str | None = None
         if not as_json and not quiet:
             self._screen = screen_for(sys.stderr, live=live, color=color)
 
@@ -52,25 +52,30 @@ class Teller:
         if self._screen is not None:
             self._screen.line(Line(clean(text), tone, 0))
 
-    def listen(self, run: str, news: Record | Delta) -> None:
+    def listen(self, run: str, news: Record | Passing) -> None:
         """Something was committed, or passes. What a replay is given by its user it holds as it is."""
         if isinstance(news, Record):
             news = replace(news, fact=cleaned(known(), news.fact))
         if self._as_json:
-            if isinstance(news, Record):
-                _print({"run": run, "record": msgspec.to_builtins(news)})
+            match news:
+                case Record():
+                    _print({"run": run, "record": msgspec.to_builtins(news)})
+                case Progress():
+                    _print({"run": run, "progress": msgspec.to_builtins(news)})
             return
         if self._screen is None:
             return
         if isinstance(news, Delta):
             self._screen.delta(passing(run, news.effect), news.text)
             return
-        self._run = self._run or run
-        if run == self._run:
-            if _is_told_at_the_end(news.fact):
-                self._story.tell(news)
-            else:
-                show(news, self._story, self._screen, run)
+        if isinstance(news, Progress):
+            self._screen.line(told(f"{news.tool}: {clean(news.text)}", "dim", 1))
+            return
+        story = self._family.story_of(run, news)
+        if story is self._family.root and _is_told_at_the_end(news.fact):
+            story.tell(news)
+        else:
+            show(news, story, self._screen, run, self._family.root)
 
     def watch(self, event: Event) -> None:
         """The same for an event of a run in real time."""

@@ -1,4 +1,4 @@
-"""Journals in memory, and the one of the run that a user started also in a file, as it goes."""
+"""Journals in memory and in files, as they go: that of the run that a user started, and beside it its children's."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from pathlib import Path
 from agentrun.core.facts import Record
 from agentrun.engine.memory import MemoryJournals
 from agentrun.journal.file import FileJournal
+from agentrun.journal.places import child_file
 
 
 class KeptJournals(MemoryJournals):
-    """A record counts when it is in the file. What cannot be written there has not happened."""
+    """A record counts when it is in its file. What cannot be written there has not happened."""
 
     def __init__(self, run: str, path: Path) -> None:
         super().__init__()
         self._run = run
-        self._file = FileJournal(path)
+        self._path = path
+        self._files = {run: FileJournal(path)}
 
     def append(self, run: str, record: Record) -> None:
-        if run == self._run:
-            self._file.append(record)
+        if run not in self._files and run.startswith(f"{self._run}."):
+            self._files[run] = FileJournal(child_file(self._path, run.removeprefix(f"{self._run}.")))
+        if run in self._files:
+            self._files[run].append(record)
         super().append(run, record)
 
     def close(self) -> None:
-        self._file.__exit__(None, None, None)
+        for file in self._files.values():
+            file.__exit__(None, None, None)

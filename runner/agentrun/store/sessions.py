@@ -1,6 +1,6 @@
 """Sessions on disk: a folder for each, with the journals of its runs in the order in which they began.
 
-    .agentrun/sessions/<name>/0001.jsonl, 0002.jsonl, …, lock
+    .agentrun/sessions/<name>/0001.jsonl, 0001.c1.0.jsonl, 0002.jsonl, …, lock      (the second is a child's)
 
 Rule 1  One run at a time, across processes: a session that is in use is busy, and that is said at once.
 Rule 2  There is nothing beside the journals. What a run that crashed had not written to its end did not happen.
@@ -17,6 +17,7 @@ from msgspec import Struct
 from agentrun.core.facts import Record
 from agentrun.errors import RequestError, StorageError
 from agentrun.journal.lines import read
+from agentrun.journal.places import is_child
 from agentrun.store.lock import locked
 
 
@@ -35,7 +36,7 @@ def open_session(folder: Path, name: str) -> Iterator[StoredSession]:
     """A session, new or not. Raises `session.busy`, and what its journals raise."""
     home = folder / name
     with _owned(home, name):
-        files = sorted(home.glob("[0-9]*.jsonl"))
+        files = sorted(path for path in home.glob("[0-9]*.jsonl") if not is_child(path))
         runs = tuple(records for path in files if (records := _records(path)))
         last = int(files[-1].stem) if files else 0
         yield StoredSession(name, runs, home / f"{last + 1:04}.jsonl")

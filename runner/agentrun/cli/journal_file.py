@@ -1,0 +1,47 @@
+"""`--journal FILE`: the journal of a run in a file, and its children's beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from agentrun.cli.write import refuse_other, write_file
+from agentrun.core.facts import Record
+from agentrun.engine.assemble import FinishedRun
+from agentrun.journal.places import child_file, child_files
+
+JOURNAL_BEGINS = b'{"at":'
+"""A file that begins otherwise is no journal, and is not replaced by one."""
+
+
+def clear_journal(path: Path) -> None:
+    """Make room for new journals. Only other journals are removed."""
+    files = [path, *child_files(path)]
+    for file in files:
+        refuse_other(file, JOURNAL_BEGINS)
+    for file in files:
+        file.unlink(missing_ok=True)
+
+
+def write_journal(path: Path, done: FinishedRun) -> None:
+    """Write the journals of a run that is over. A pipe gets the one of the run that was started."""
+    if path.is_file():
+        clear_journal(path)
+    write_file(path, _text(done.journal), replaces=JOURNAL_BEGINS)
+    if path.is_file():
+        for run, records in done.children.items():
+            calls = run.removeprefix(f"{done.ended.run}.")
+            write_file(child_file(path, calls), _text(records), replaces=JOURNAL_BEGINS)
+
+
+def _text(records: Iterable[Record]) -> bytes:
+    from agentrun.cli.known import known
+    from agentrun.engine.clean import cleaned
+    from agentrun.journal.memory import MemoryJournal
+
+    journal = MemoryJournal()
+    for record in records:
+        journal.append(replace(record, prev=journal.head, fact=cleaned(known(), record.fact)))
+    return journal.text()
