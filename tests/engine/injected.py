@@ -17,7 +17,7 @@ from agentrun.engine.bus import Bus
 from agentrun.engine.clock import StepClock
 from agentrun.engine.hooks import HookQuestion
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals
-from agentrun.engine.ports import Approver, Delta, Executor, Journal, Provider, SinkPort
+from agentrun.engine.ports import Approver, Executor, Journal, Passing, Provider, SinkPort
 from agentrun.errors import InternalError, StorageError
 
 T = TypeVar("T")
@@ -181,7 +181,7 @@ class CountingBus(Bus):
         super().__init__()
         self._ports = ports
 
-    def tell(self, run: str, news: Record | Delta) -> None:
+    def tell(self, run: str, news: Record | Passing) -> None:
         self._ports.through("listener")
         super().tell(run, news)
 

@@ -2,7 +2,7 @@
 
 Rule 1  An event is told after its record is in the journal. Subscribers look; they never answer.
 Rule 2  A cursor says how many records of all runs were seen. It belongs to its scope, and is refused in another.
-Rule 3  A subscriber has a bounded queue. When it is full, deltas are dropped first. Then a gap takes the place of
+Rule 3  A subscriber has a bounded queue. When it is full, what passes is dropped first. Then a gap takes the place of
         what follows, until it is read; its cursor says from where to subscribe to see the lost records.
 Rule 4  The terminal record of a run is never lost, whatever else is.
 """
@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from agentrun.core.facts import Record, RunStarted, RunStopped
-from agentrun.engine.ports import Delta
+from agentrun.engine.ports import Passing
 
 QUEUE = 256
 """Events that wait for one subscriber at most, terminal records and a gap aside."""
@@ -43,7 +43,7 @@ class Event(Struct, frozen=True):
     run: str | None
     """Null: a gap is of no run."""
     agent: str | None
-    what: Record | Delta | Gap
+    what: Record | Passing | Gap
 
     @property
     def is_terminal(self) -> bool:
@@ -86,7 +86,7 @@ class Bus:
         self._agents: dict[str, str] = {}
         self._subscriptions: list[Subscription] = []
 
-    def tell(self, run: str, news: Record | Delta) -> None:
+    def tell(self, run: str, news: Record | Passing) -> None:
         """Something was committed, or passes."""
         if isinstance(news, Record):
             self.learn(run, [news])
@@ -123,7 +123,7 @@ class Bus:
             if scope.sees(event):
                 yield event
 
-    def _event(self, scope: Scope, seen: int, run: str, news: Record | Delta) -> Event:
+    def _event(self, scope: Scope, seen: int, run: str, news: Record | Passing) -> Event:
         return Event(Cursor(scope.name, seen), run, self._agents.get(run), news)
 
 
@@ -162,7 +162,7 @@ class Subscription:
 
     def _has_room(self, event: Event) -> bool:
         if len(self._waiting) >= self._limit and isinstance(event.what, Record):
-            self._waiting = deque(each for each in self._waiting if not isinstance(each.what, Delta))
+            self._waiting = deque(each for each in self._waiting if not isinstance(each.what, Passing))
         return len(self._waiting) < self._limit
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, TypeAlias
 
 from agentrun.core.facts import Fact
@@ -28,11 +29,12 @@ call ends the others is told by the recorded times, and not by the order of the 
 
 
 class _Task:
-    """Work that has begun, and when it goes on."""
+    """Work that has begun, and when it goes on. It has a context of its own, as a task of an event loop has."""
 
-    __slots__ = ("wakes", "work")
+    __slots__ = ("context", "wakes", "work")
 
     def __init__(self, work: Coroutine[Any, Any, Fact]) -> None:
+        self.context = copy_context()
         self.work = work
         self.wakes = 0
 
@@ -74,14 +76,14 @@ class StepCrew(BaseCrew[_Task]):
 
     def _stop(self, task: _Task) -> None:
         with suppress(Exception):
-            task.work.close()
+            task.context.run(task.work.close)
 
     def _advance(self, key: str) -> Fact | None:
         """Let one piece of work go on. Its fact, if that was its end."""
         tasks = self._effects if key in self._effects else self._questions
         task = tasks[key]
         try:
-            now = step(task.work)
+            now = task.context.run(step, task.work)
         except BaseException:
             del tasks[key]
             raise

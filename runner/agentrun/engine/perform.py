@@ -21,10 +21,12 @@ from agentrun.engine.children import run_child
 from agentrun.engine.hooks import ask_hook
 from agentrun.engine.models import Models
 from agentrun.engine.ports import Crew
+from agentrun.engine.progress import Heard
 from agentrun.engine.sinks import deliver
 from agentrun.engine.toolbox import run_tool, told
 from agentrun.engine.world import World
 from agentrun.errors import AgentrunError, CassetteError
+from agentrun.tools.progress import telling
 
 
 class Performer:
@@ -53,7 +55,7 @@ class Performer:
             case AskModel():
                 return await self._models.ask(effect)
             case RunTool():
-                return await run_tool(self._here, effect)
+                return await self._run_tool(effect)
             case RunChild():
                 return await run_child(self._world, effect, crew_of)
             case AskHook():
@@ -62,6 +64,14 @@ class Performer:
                 return await deliver(self._here, effect)
             case _:
                 assert_never(effect)
+
+    async def _run_tool(self, effect: RunTool) -> Fact:
+        heard = Heard(self._here, self._run, effect)
+        try:
+            with telling(heard):
+                return await run_tool(self._here, effect)
+        finally:
+            heard.close()
 
 
 def _passes(effect: Effect, error: AgentrunError) -> bool:

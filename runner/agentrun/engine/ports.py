@@ -129,3 +129,18 @@ class Delta(Struct, frozen=True):
     effect: str
     text: str | None
     """Null: what came of this effect so far is void."""
+
+
+class Progress(Struct, frozen=True):
+    """How far a call is, in passing: it is no part of what happened."""
+
+    run: str
+    effect: str
+    """The call's id."""
+    tool: str
+    text: str
+    """One line, without what must not be shown."""
+
+
+Passing: TypeAlias = Delta | Progress
+"""What passes: whoever does not look has missed it."""

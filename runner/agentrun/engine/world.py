@@ -25,10 +25,10 @@ from agentrun.engine.ports import (
     Clock,
     Consult,
     Crew,
-    Delta,
     Executor,
     Hook,
     Journal,
+    Passing,
     Provider,
     SinkPort,
     Work,
@@ -36,7 +36,7 @@ from agentrun.engine.ports import (
 from agentrun.errors import HostError
 from agentrun.redact import Redactor
 
-Listen: TypeAlias = Callable[[str, Record | Delta], None]
+Listen: TypeAlias = Callable[[str, Record | Passing], None]
 """Told the run, and what was committed to its journal or what passes."""
 
 
