@@ -69,6 +69,7 @@ BASE: dict[str, Any] = {
         "output_lines": 2000,
         "output_bytes": 51_200,
         "depth": 3,
+        "runs": 100,
     },
     "guards": {
         "repeated_call": 3,

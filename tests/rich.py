@@ -185,6 +185,7 @@ RICH: Document = {
         "output_lines": 1000,
         "output_bytes": "40KiB",
         "depth": 2,
+        "runs": 12,
     },
     "guards": {
         "repeated_call": {"limit": 4},

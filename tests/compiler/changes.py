@@ -149,6 +149,7 @@ SECTIONS: dict[str, Document] = {
         "output_lines": 1001,
         "output_bytes": "41KiB",
         "depth": 3,
+        "runs": 9,
     },
     "guards": {
         "repeated_call.limit": 5,

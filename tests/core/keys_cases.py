@@ -216,6 +216,16 @@ LIMITS = {
         tools={"ask": agent_tool()},
         agents={"ask": BASE},
     ),
+    "limits.runs": _limit(
+        "runs",
+        1,
+        2,
+        whole(called(("ask", '{"message": "Hi."}'), ("ask", '{"message": "Ho."}')), DONE),
+        refused,
+        (["tool.invalid_call"], []),
+        tools={"ask": agent_tool()},
+        agents={"ask": BASE},
+    ),
 }
 
 

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentrun.core import act
+from agentrun.core import act, budget
 from agentrun.core.budget import allowance
 from agentrun.core.effects import RunChild
 from agentrun.core.evolve import fold
 from agentrun.core.facts import CancelRequested, ModelAsked, Parent, RunResumed, WorkLost
 from agentrun.core.facts_base import Fault, Share
-from agentrun.core.facts_calls import CallSettled, ChildStarted, ChildSuspended, Spent, ToolFinished
+from agentrun.core.facts_calls import CallRefused, CallSettled, ChildStarted, ChildSuspended, Spent, ToolFinished
 from agentrun.core.messages import Text
 from agentrun.core.package import Package
 
@@ -231,3 +231,64 @@ def test_a_child_whose_result_is_supplied_is_charged_its_share() -> None:
     before = run.state.meter.tokens
     run.add(CallSettled("c1.0", "result", "Ada", (Text("done"),)))
     assert run.state.meter.tokens - before == share.tokens
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------
+
+MIDDLE: dict[str, Any] = msgspec.to_builtins(
+    package(name="middle", tools={"leaf": agent_tool()}, agents={"leaf": CHILD})
+)
+
+
+def family(runs: int, **below: int) -> Package:
+    """An agent whose children have children; `below`: how many runs each of them may start by its own limits."""
+    agents = {name: {**MIDDLE, "limits": {**MIDDLE["limits"], "runs": below.get(name, 100)}} for name in NAMES}
+    return package(
+        tools={name: agent_tool() for name in NAMES},
+        agents=agents,
+        limits={"runs": runs},
+        policy={"default": "allow", "rules": []},
+    )
+
+
+@pytest.mark.parametrize(
+    ("runs", "given"), [(1, [0]), (2, [0, 0]), (3, [0, 0, 0]), (4, [0, 0, 1]), (5, [0, 1, 1]), (9, [2, 2, 2])]
+)
+def test_runs_are_shared_out(runs: int, given: list[int]) -> None:
+    """Each child that begins is one of them; the rest is shared out. Calls that are too many are refused."""
+    run = Run(family(runs), called(*asks(*NAMES)), said("Yes."), tools=dict.fromkeys(NAMES, starts_all))
+    outcome = run.finish()
+    assert [share.runs for share in shares(run)] == given
+    assert [fact.fields["reason"] for fact in run.of(CallRefused)] == ["runs"] * (3 - len(given))
+    assert outcome.runs == min(runs, len(given) + sum(given))
+
+
+def starts_all(effect: RunChild) -> tuple[str, Spent]:
+    return "done", Spent(runs=effect.parent.share.runs or 0)
+
+
+@given(st.integers(1, 30), st.lists(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4), max_size=6))
+def test_never_more_runs_than_allowed(runs: int, turns: list[list[str]]) -> None:
+    replies = [called(*((name, f'{{"message":"{n}.{i}"}}') for i, name in enumerate(t))) for n, t in enumerate(turns)]
+    run = Run(family(runs), *replies, said("Yes."), tools=dict.fromkeys(NAMES, starts_all))
+    assert run.finish().runs <= runs
+
+
+def test_never_more_runs_than_allowed_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_runs_of_one", lambda package, state, held, among: 9)
+    run = Run(family(10), called(*asks(*NAMES)), said("Yes."), tools=dict.fromkeys(NAMES, starts_all))
+    assert run.finish().runs > 10
+
+
+@pytest.mark.parametrize(("share", "refused"), [(None, 0), (2, 0), (1, 1), (0, 2)])
+def test_a_child_keeps_to_its_share_of_runs(share: int | None, refused: int) -> None:
+    started = replace(STARTED, parent=Parent("run-0", "c1.0", 1, Share(runs=share)))
+    run = Run(family(50), called(*asks("a", "b")), said("Yes."), started=started)
+    run.finish()
+    assert len(run.of(CallRefused)) == refused
+
+
+def test_who_can_start_nobody_has_no_share_of_runs() -> None:
+    run = Run(parent(), called(*asks("a")), said("Yes."))
+    run.finish()
+    assert shares(run)[0].runs is None

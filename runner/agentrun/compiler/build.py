@@ -159,6 +159,7 @@ def _limits(agent: written.Agent) -> made.Limits:
         output_lines=limits.output_lines,
         output_bytes=size(limits.output_bytes),
         depth=limits.depth,
+        runs=limits.runs,
     )
 
 

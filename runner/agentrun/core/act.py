@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from agentrun.canon import compact, data_hash
 from agentrun.core.arguments import refused
@@ -245,6 +246,8 @@ def _effects(package: Package, state: State, ready: list[tuple[CallState, Tool]]
             share = call.share
             if share is None:
                 share = in_time(carved(package, state, held, children - len(held)), tool.timeout)
+                if not package.agents[call.call.tool].agents:
+                    share = replace(share, runs=None)  # it can start nobody
                 held.append(share)
             yield _child(package, state, call, tool, share)
         else:

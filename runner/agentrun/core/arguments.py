@@ -7,10 +7,12 @@ Rule 3  Nothing is repaired. A call that cannot be made is not made.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 from agentrun.canon import compact
+from agentrun.core.budget import TO_COUNT, run_limit
 from agentrun.core.condition import holds
 from agentrun.core.effects import OfferedTool
 from agentrun.core.facts_calls import CallRefused
@@ -51,8 +53,9 @@ def offered_tools(package: Package, hidden: tuple[str, ...]) -> tuple[OfferedToo
         if name in hidden:
             continue
         if isinstance(tool, McpTool):
-            inner = tool.pinned.items()
-            offered += (OfferedTool(f"{name}.{each}", pinned.description, pinned.args) for each, pinned in inner)
+            for inner, pinned in tool.pinned.items():
+                words = "\n\n".join(filter(None, (tool.description, pinned.description)))
+                offered.append(OfferedTool(f"{name}.{inner}", words, pinned.args))
         else:
             offered.append(OfferedTool(name, tool.description, tool.args))
     return tuple(sorted(offered, key=lambda tool: tool.name))
@@ -77,7 +80,17 @@ def refused(package: Package, state: State, call: CallState) -> CallRefused | No
         return _refusal(
             id, "tool.invalid_call", message, {"tool": name, "reason": "depth", "limit": package.limits.depth}
         )
+    if isinstance(tool, AgentTool) and _runs(package, state, call) >= (limit := run_limit(package, state)):
+        message = f"{name!r} would be one more than the {limit} agents that may be started"
+        return _refusal(id, "tool.invalid_call", message, {"tool": name, "reason": "runs", "limit": limit})
     return _invalid(id, name, tool, call.arguments)
+
+
+def _runs(package: Package, state: State, call: CallState) -> int:
+    """Runs that were started, and those that calls before this one will start."""
+    before = itertools.takewhile(lambda each: each.call.id != call.call.id, state.calls)
+    to_begin = (each.status in TO_COUNT and not each.counted and each.call.tool in package.agents for each in before)
+    return state.meter.runs + sum(to_begin)
 
 
 def _depth(state: State) -> int:

@@ -110,7 +110,26 @@ def carved(package: Package, state: State, about_to_start: list[Share], among: i
         cost=_part(limit.cost, meter.cost + sum(share.cost or 0 for share in held), among),
         time=None if limit.time is None else max(limit.time - state.elapsed, 0),
         tool_calls=_part(limit.tool_calls, calls + sum(share.tool_calls or 0 for share in held), among),
+        runs=_runs_of_one(package, state, about_to_start, among),
     )
+
+
+def run_limit(package: Package, state: State) -> int:
+    """How many runs may be started below this one, of all depths."""
+    parent = state.started.parent if state.started else None
+    own = package.limits.runs
+    return own if parent is None or parent.share.runs is None else min(own, parent.share.runs)
+
+
+def _runs_of_one(package: Package, state: State, about_to_start: list[Share], among: int) -> int:
+    """Runs below one of several children. Each child that has still to begin has its own run kept for it."""
+    held = sum(call.share.runs or 0 for call in state.calls if call.share is not None and call.status in HOLDING)
+    begun = sum((share.runs or 0) + 1 for share in about_to_start)
+    to_begin = sum(
+        call.share is None and call.status in TO_COUNT and call.call.tool in package.agents for call in state.calls
+    )
+    left = run_limit(package, state) - state.meter.runs - held - begun - (to_begin - len(about_to_start))
+    return max(left, 0) // among
 
 
 def in_time(share: Share, timeout: int) -> Share:

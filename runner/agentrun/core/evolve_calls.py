@@ -86,7 +86,10 @@ def _counted(meter: Meter, call: CallState, fact: OneCall) -> Meter:
         case ToolStarted() | ChildStarted() if not call.counted:
             tool = call.call.tool
             return replace(
-                meter, tool_calls=meter.tool_calls + 1, calls={**meter.calls, tool: meter.calls.get(tool, 0) + 1}
+                meter,
+                tool_calls=meter.tool_calls + 1,
+                runs=meter.runs + isinstance(fact, ChildStarted),
+                calls={**meter.calls, tool: meter.calls.get(tool, 0) + 1},
             )
         case ToolFinished() if fact.spent is not None:
             return replace(
@@ -94,6 +97,7 @@ def _counted(meter: Meter, call: CallState, fact: OneCall) -> Meter:
                 tokens=meter.tokens + fact.spent.tokens,
                 cost=meter.cost + fact.spent.cost,
                 tool_calls=meter.tool_calls + fact.spent.tool_calls,
+                runs=meter.runs + fact.spent.runs,
             )
         case CallCancelled() | CallSettled(how="result") if call.share is not None:
             # what it used is not known: all that it was given
@@ -102,6 +106,7 @@ def _counted(meter: Meter, call: CallState, fact: OneCall) -> Meter:
                 tokens=meter.tokens + (call.share.tokens or 0),
                 cost=meter.cost + (call.share.cost or 0),
                 tool_calls=meter.tool_calls + (call.share.tool_calls or 0),
+                runs=meter.runs + (call.share.runs or 0),
             )
     return meter
 

@@ -33,6 +33,8 @@ class Share(Struct, frozen=True, forbid_unknown_fields=True):
     time: Annotated[int | None, VOLATILE] = None
     """Milliseconds. What is left depends on the clock."""
     tool_calls: int | None = None
+    runs: int | None = None
+    """Runs that it may start below itself, of all depths."""
 
 
 class Observation(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="type"):

@@ -56,6 +56,8 @@ class Spent(Struct, frozen=True, forbid_unknown_fields=True):
     tokens: int = 0
     cost: int = 0
     tool_calls: int = 0
+    runs: int = 0
+    """Runs that were started below it."""
 
 
 class ToolFinished(Observation, frozen=True, tag="tool_finished"):

@@ -51,6 +51,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Micro-dollars, with children's. 0 also when the model has no price."""
     tool_calls: int
     """Calls that ran, with children's."""
+    runs: int = 0
+    """Sub-agents that were started, with their own."""
     fault: Fault | None
     """Why the run failed."""
     attempt: int
@@ -128,6 +130,7 @@ def outcome_of(state: State) -> Outcome:
         tokens=state.meter.tokens,
         cost=state.meter.cost,
         tool_calls=state.meter.tool_calls,
+        runs=state.meter.runs,
         fault=stopped.fault,
         attempt=state.attempt,
         seq=state.seq,

@@ -157,6 +157,8 @@ class Limits(Part, frozen=True):
     """Bytes of a tool's result that the model reads."""
     depth: int
     """How deep sub-agents may nest."""
+    runs: int
+    """How many sub-agents may be started in one run, those of sub-agents included."""
 
 
 class Guards(Part, frozen=True):

@@ -47,6 +47,7 @@ RANGES: dict[str, tuple[int, int | None]] = {
     "/limits/output_lines": (1, None),
     "/limits/output_bytes": (1, None),
     "/limits/depth": (1, 3),
+    "/limits/runs": (1, 10_000),
     "/guards/repeated_call": (1, None),
     "/guards/cycle": (1, None),
     "/guards/repeated_batch": (1, None),

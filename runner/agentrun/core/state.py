@@ -132,6 +132,8 @@ class Meter(Struct, frozen=True, gc=False):
     """Micro-dollars."""
     tool_calls: int = 0
     """Calls that ran, those of children included."""
+    runs: int = 0
+    """Runs that were started below this one, of all depths."""
     calls: Mapping[str, int] = {}
     """Calls that ran, by tool."""
 

@@ -89,7 +89,7 @@ def _begin(world: World, effect: RunChild, log: Log) -> None:
 
 
 def _finished(world: World, effect: RunChild, outcome: Outcome) -> ToolFinished:
-    spent = Spent(outcome.tokens, outcome.cost, outcome.tool_calls)
+    spent = Spent(outcome.tokens, outcome.cost, outcome.tool_calls, outcome.runs)
     fault = outcome.fault
     if fault is not None:
         fault = _readable_fault(effect, fault)

@@ -52,6 +52,8 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of a tool's result that the model reads; more is cut to head and tail, the whole is kept as a blob."""
     depth: Annotated[int, Meta(ge=1, le=3)] = 3
     """How deep sub-agents may call sub-agents."""
+    runs: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    """How many sub-agents may be started in one run, those that sub-agents start included. After that the model reads `tool.invalid_call`."""
 
 
 class Guard(Struct, frozen=True, forbid_unknown_fields=True):
