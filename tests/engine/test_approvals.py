@@ -7,10 +7,19 @@ import pytest
 
 from agentrun.core.facts_gates import ApprovalAnswered
 from agentrun.core.outcome import Question
-from agentrun.engine.approvals import ANSWERS, Nobody, answered
+from agentrun.engine.approvals import ANSWERS, Asked, FirstOf, Given, Nobody, answered, approver_of
 from agentrun.engine.clock import StepClock
 from agentrun.engine.ports import Approver
 
+from ..core.script import SINK, tool
+from ..packages import package
+
+
+def repr_of(value: object) -> str:
+    return type(value).__name__
+
+
+AGENT = package(tools={"refund": tool(), "input": tool()}, sinks={"report": SINK})
 QUESTION = Question("c1.0", "sha256:q", "refund", {"amount": 10}, ("big",), None)
 
 
@@ -29,8 +38,8 @@ class Person:
         return self.say()
 
 
-def put(approver: Approver, clock: StepClock, limit: int = 120_000) -> tuple[str, str]:
-    fact = clock.run(answered(clock, approver, limit, QUESTION))
+def put(approver: Approver, clock: StepClock) -> tuple[str, str]:
+    fact = clock.run(answered(clock, approver, AGENT, QUESTION))
     assert isinstance(fact, ApprovalAnswered)
     assert (fact.subject, fact.question) == ("c1.0", "sha256:q")
     return fact.answer, fact.by
@@ -41,7 +50,10 @@ def test_answers(answer: str) -> None:
     clock = StepClock()
     person = Person(clock, 10, lambda: (answer, "ada"))
     assert put(person, clock) == (answer, "ada")
-    assert person.asked == [QUESTION]
+    (asked,) = person.asked
+    assert isinstance(asked, Asked)
+    assert Question(**{name: getattr(asked, name) for name in QUESTION.__struct_fields__}) == QUESTION
+    assert (asked.agent, asked.tool, asked.sink, asked.limit) == ("triage", AGENT.tools["refund"], None, 120_000)
 
 
 @pytest.mark.parametrize(("wait", "answer"), [(120_000, ("approved", "ada")), (120_001, ("timed_out", "clock"))])
@@ -81,3 +93,117 @@ def test_approver_cannot_change_what_it_approves() -> None:
 
 def test_nobody() -> None:
     assert put(Nobody(), StepClock()) == ("unavailable", "nobody")
+
+
+# --- what a question is about
+
+
+@pytest.mark.parametrize(
+    ("subject", "target", "about"),
+    [("c1.0", "refund", "tool"), ("input", "input", None), ("deliver:report", "report", "sink"), ("c1.0", "no", None)],
+)
+def test_what_it_is_about(subject: str, target: str, about: str | None) -> None:
+    """A tool that is called as a stage is not shown for it."""
+    seen: list[Any] = []
+
+    class Looks:
+        async def answer(self, question: Question) -> Any:
+            seen.append(question)
+            return "denied", "me"
+
+    clock = StepClock()
+    clock.run(answered(clock, Looks(), AGENT, Question(subject, "sha256:q", target, "x", (), None)))
+    (asked,) = seen
+    assert [name for name in ("tool", "sink") if getattr(asked, name) is not None] == ([about] if about else [])
+
+
+def test_an_approver_cannot_change_a_tool() -> None:
+    clock = StepClock()
+
+    class Sly:
+        async def answer(self, question: Question) -> Any:
+            assert isinstance(question, Asked)
+            assert question.tool is not None
+            question.tool.args["properties"] = {}  # type: ignore[union-attr]  # it has arguments
+            return "approved", "sly"
+
+    before = repr(AGENT)
+    put(Sly(), clock)
+    assert repr(AGENT) == before
+
+
+# --- functions
+
+
+async def later(question: Question) -> str:
+    return "approved" if question.value["amount"] == 10 else "denied"
+
+
+@pytest.mark.parametrize(
+    ("function", "answer"),
+    [
+        (lambda question: "approved", "approved"),
+        (lambda question: "approved_for_session", "approved_for_session"),
+        (lambda question: "denied", "denied"),
+        (lambda question: True, "approved"),
+        (lambda question: False, "denied"),
+        (later, "approved"),
+    ],
+    ids=["approved", "session", "denied", "true", "false", "async"],
+)
+def test_a_function_answers(function: Any, answer: str) -> None:
+    clock = StepClock()
+    approver = approver_of(function, clock)
+    assert approver is not None
+    assert put(approver, clock) == (answer, "callback")
+
+
+@pytest.mark.parametrize("rubbish", [None, "yes", 1, 0, "", ("approved", "me"), ["approved"], object()], ids=repr_of)
+def test_a_function_that_gives_no_answer(rubbish: object) -> None:
+    """One is no True: only what says so approves."""
+    clock = StepClock()
+    approver = approver_of(lambda question: rubbish, clock)  # type: ignore[arg-type, return-value]  # wrong, that is the point
+    assert approver is not None
+    assert put(approver, clock) == ("unavailable", "approver")
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(0), TimeoutError()], ids=repr_of)
+def test_a_function_that_raises(error: BaseException) -> None:
+    clock = StepClock()
+
+    def fails(question: Question) -> bool:
+        raise error
+
+    approver = approver_of(fails, clock)
+    assert approver is not None
+    assert put(approver, clock) == ("unavailable", "approver")
+
+
+def test_a_function_gets_a_copy() -> None:
+    clock = StepClock()
+
+    def sly(question: Question) -> bool:
+        question.value["amount"] = 10_000
+        return True
+
+    approver = approver_of(sly, clock)
+    assert approver is not None
+    put(approver, clock)
+    assert QUESTION.value == {"amount": 10}
+
+
+def test_an_object_stays_as_it_is() -> None:
+    somebody = Nobody()
+    assert approver_of(somebody, StepClock()) is somebody
+    assert approver_of(None, StepClock()) is None
+
+
+# --- one after the other
+
+
+def test_who_keeps_time_is_not_hurried() -> None:
+    clock = StepClock()
+    slow = Person(clock, 500_000, lambda: ("approved", "ada"))
+    assert put(slow, StepClock()) == ("timed_out", "clock")
+    slow.keeps_time = True  # type: ignore[attr-defined]  # what an approver may say of itself
+    assert put(FirstOf(Given({}, "a file"), slow), clock) == ("approved", "ada")

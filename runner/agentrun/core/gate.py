@@ -102,7 +102,7 @@ def _after_ruling(state: State, gate: Gate, passage: Passage) -> Passed:
         case "ask" if gate.question is None:
             return Commit((question_fact(state, gate, passage),))
         case "ask":
-            return Wait(questions=(question_of(gate, passage),))
+            return Wait(questions=(question_of(state, gate, passage),))
         case "defer":
             return Wait(waits_for=(passage.subject,))
         case _:
@@ -151,8 +151,17 @@ def question_fact(state: State, gate: Gate, passage: Passage) -> Fact:
     return ApprovalAsked(passage.subject, question, grant, passage.target, gate.rules, gate.reason)
 
 
-def question_of(gate: Gate, passage: Passage) -> Question:
-    return Question(passage.subject, gate.question or "", passage.target, passage.value, gate.rules, gate.reason)
+def question_of(state: State, gate: Gate, passage: Passage) -> Question:
+    assert state.started is not None
+    return Question(
+        passage.subject,
+        gate.question or "",
+        passage.target,
+        passage.value,
+        gate.rules,
+        gate.reason,
+        state.started.params,
+    )
 
 
 def _hash(state: State, passage: Passage, rules: tuple[str, ...]) -> str:

@@ -26,6 +26,8 @@ class Question(Struct, frozen=True):
     """What would go ahead: arguments or a text."""
     rules: tuple[str, ...]
     reason: str | None
+    params: dict[str, Any] = {}
+    """The run's params, which the templates of a tool are filled in with."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

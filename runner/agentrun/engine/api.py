@@ -23,6 +23,7 @@ from agentrun.core.audit import audit as first_divergence
 from agentrun.core.facts import Record, kind_of
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
+from agentrun.engine.approvals import Callback
 from agentrun.engine.clock import StepClock
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.memory import Journals, MemoryJournals, stored_package
@@ -50,8 +51,9 @@ class World(TypedDict, total=False):
     """By the name of the tool, or by its kind."""
     hooks: Mapping[str, Hook]
     sinks: Mapping[str, SinkPort]
-    approver: Approver
-    """Whom questions are put to. Without one the run is suspended."""
+    approver: Approver | Callback
+    """Whom questions are put to: an object, or a function `question -> "approved"` (or `"denied"`, a bool, …). Without
+    one the run is suspended."""
     clock: Clock
     """A `StepClock` takes no real time, and makes ids that are the same every time."""
 

@@ -1,21 +1,48 @@
-"""Puts a question to a person. It never hangs: without an answer in time there is an answer that says so."""
+"""Puts a question to a person.
+
+Rule 1  It never hangs: without an answer in time there is an answer that says so.
+Rule 2  What is asked about is not the approver's to change: it is given a copy.
+Rule 3  Only an answer that says so approves. What is none, and what raises, is the lack of one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
-from typing import get_args
+from inspect import isawaitable
+from typing import Any, TypeAlias, get_args
 
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
 from agentrun.core.facts_gates import Answer, ApprovalAnswered
-from agentrun.core.names import matches
+from agentrun.core.names import find_tool, matches
 from agentrun.core.outcome import Question
+from agentrun.core.package import Package
+from agentrun.core.package_sinks import Sink
+from agentrun.core.package_tools import Tool
 from agentrun.engine.attempt import Late, Raised, attempt, caught
 from agentrun.engine.ports import Approver, Clock
 from agentrun.errors import CassetteError
 
 ANSWERS: tuple[str, ...] = get_args(Answer)
+STAGES = ("input", "output")
+"""Subjects of questions that are neither calls nor deliveries."""
+
+Said: TypeAlias = Answer | bool
+Callback: TypeAlias = Callable[[Question], Said | Awaitable[Said]]
+"""A function as an approver, plain or async: `approved`, `approved_for_session`, `denied`, or yes and no as a bool."""
+
+
+class Asked(Question, frozen=True, kw_only=True):
+    """A question with all that is known of what would go ahead: for an approver that shows it to somebody."""
+
+    agent: str
+    tool: Tool | None
+    """The tool that would run. Null: it is no call."""
+    sink: Sink | None
+    """The sink that would get it. Null: it is no delivery."""
+    limit: int
+    """How long an answer may take, in milliseconds."""
 
 
 class Nobody:
@@ -46,6 +73,7 @@ class FirstOf:
 
     def __init__(self, *approvers: Approver) -> None:
         self._approvers = approvers
+        self.keeps_time = any(map(keeps_time, approvers))
 
     async def answer(self, question: Question) -> tuple[Answer, str]:
         for approver in self._approvers:
@@ -55,12 +83,39 @@ class FirstOf:
         return "unavailable", "nobody"
 
 
-async def answered(clock: Clock, approver: Approver, limit: int, question: Question) -> ApprovalAnswered:
+class Called:
+    """A function that answers."""
+
+    def __init__(self, function: Callback, clock: Clock) -> None:
+        self._function = function
+        self._clock = clock
+
+    async def answer(self, question: Question) -> tuple[Any, str]:
+        said = await self._clock.aside(lambda: self._function(question))
+        if isawaitable(said):
+            said = await said
+        return ("approved" if said else "denied") if isinstance(said, bool) else said, "callback"
+
+
+def approver_of(given: Approver | Callback | None, clock: Clock) -> Approver | None:
+    """Somebody to ask: as given, or the function that answers for them."""
+    return Called(given, clock) if callable(given) and not hasattr(given, "answer") else given
+
+
+def keeps_time(approver: Approver) -> bool:
+    """Whether an approver says itself that time is over: one that puts questions one after the other must, as the time
+    of one that waits for its turn has not begun."""
+    return bool(getattr(approver, "keeps_time", False))
+
+
+async def answered(clock: Clock, approver: Approver, package: Package, question: Question) -> ApprovalAnswered:
     """What somebody says to a question, or that nobody does."""
-    copied = replace(question, value=deepcopy(question.value))  # what would go ahead is not the approver's to change
-    said = await attempt(clock, limit, lambda: said_by(approver, copied))
-    answer: Answer = "unavailable"
-    by = "approver"
+    asked = _asked(package, question)
+    if keeps_time(approver):
+        answer, by = await said_by(approver, asked)
+        return ApprovalAnswered(question.subject, question.question, answer, by)
+    said = await attempt(clock, asked.limit, lambda: said_by(approver, asked))
+    answer, by = "unavailable", "approver"
     match said:
         case Late():
             answer, by = "timed_out", "clock"
@@ -69,6 +124,18 @@ async def answered(clock: Clock, approver: Approver, limit: int, question: Quest
         case (given, who):
             answer, by = given, who
     return ApprovalAnswered(question.subject, question.question, answer, by)
+
+
+def _asked(package: Package, question: Question) -> Asked:
+    is_delivery = question.subject.startswith("deliver:")
+    is_call = not is_delivery and question.subject not in STAGES  # a tool may be called `input`
+    return Asked(
+        **deepcopy(asdict(question)),
+        agent=package.name,
+        tool=deepcopy(find_tool(package, question.target)) if is_call else None,
+        sink=deepcopy(package.sinks.get(question.target)) if is_delivery else None,
+        limit=package.policy.approval_timeout,
+    )
 
 
 async def said_by(approver: Approver, question: Question) -> tuple[Answer, str]:

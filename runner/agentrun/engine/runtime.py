@@ -23,6 +23,7 @@ from agentrun.core.messages import Content
 from agentrun.core.outcome import Question, outcome_of
 from agentrun.core.sound import refuse_unsound
 from agentrun.core.takeover import is_welcome
+from agentrun.engine.approvals import Callback, approver_of
 from agentrun.engine.bus import EVERYTHING, Bus, Cursor, Scope, Subscription, of_run
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew import WIDTH, Order, StepCrew
@@ -97,7 +98,7 @@ class Runtime:
         sinks: Mapping[str, SinkPort] | Iterable[tuple[str, SinkPort]] = (),
         packages: Iterable[PackageFile] = (),
         clock: Clock | None = None,
-        approver: Approver | None = None,
+        approver: Approver | Callback | None = None,
         width: int = WIDTH,
         order: Order = lambda ready: 0,
         ids: Callable[[], str] = lambda: f"run-{token_hex(8)}",
@@ -115,7 +116,7 @@ class Runtime:
         self.sessions = Sessions()
         self.clock = clock or _system_clock()
         self._events = events
-        self._approver = approver
+        self._approver = approver_of(approver, self.clock)
         self._width = width
         self._order = order
         self._ids = ids

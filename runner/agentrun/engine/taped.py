@@ -235,6 +235,7 @@ class _TapedApprover:
         self._path = path
         self._approver = approver
         self._instead = instead
+        self.keeps_time = approvals.keeps_time(approver)
 
     async def answer(self, question: Question) -> tuple[Answer, str]:
         said = await (self._instead or approvals.Nobody()).answer(question)
