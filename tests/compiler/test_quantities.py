@@ -170,7 +170,6 @@ IN_PACKAGE: dict[str, Any] = {
     "tools.given.timeout": 1000,
     "tools.shell.exits": (0,),
     "tools.shell.grace": 2000,
-    "tools.mcp.tools": ("*",),
     "tools.mcp.start_timeout": 10_000,
     "tools.http.max_bytes": 1_048_576,
     # Without `hosts` a call reaches the host of its address and no other; one from the environment is known later.

@@ -9,7 +9,7 @@ from agentrun.core.facts_gates import Continue
 from ..packages import BASE, ROUTE
 from .keys_parts_cases import AUTH, SINKS, TOOLS, call_of, with_sink, with_tool
 from .keys_plays_cases import DONE, Changes, Look, Play, whole
-from .script import Run, called, hook
+from .script import Run, called, hook, pins
 
 
 class Handed(NamedTuple):
@@ -154,7 +154,6 @@ TOOL_PAIRS: dict[str, dict[str, tuple[Any, Any]]] = {
         "requests": ((), ("roots",)),
         "start_timeout": (1000, 2000),
         "timeout": (1000, 2000),
-        "description": ("A.", "B."),
     },
 }
 SINK_PAIRS: dict[str, dict[str, tuple[Any, Any]]] = {
@@ -235,6 +234,13 @@ HANDED: dict[str, Handed] = {
     **_settings(),
     **_limits(),
     **{key: case for kind in TOOL_PAIRS for key, case in _tools(kind).items()},
+    "tools.mcp.pinned.digest": Handed(
+        "executor: mcp",
+        with_tool("mcp"),
+        with_tool("mcp", pinned=pins("find", description="", digest="sha256:1")),
+        whole(called(call_of("mcp")), DONE),
+        lambda run: _look(RunTool, "tool")(run).pinned["find"].digest,
+    ),
     **{key: case for kind in SINK_PAIRS for key, case in _sinks(kind).items()},
     **_hooks(),
 }

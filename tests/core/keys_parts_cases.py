@@ -12,7 +12,7 @@ from agentrun.core.package import Package
 
 from ..packages import BASE
 from .keys_plays_cases import DONE, Changes, Key, Look, Play, answer, code, refused, whole
-from .script import TOOL, Run, Stuck, agent_tool, called, hook, tool
+from .script import TOOL, Run, Stuck, agent_tool, called, hook, pins, tool
 
 OBJECT = {"type": "object", "properties": {"message": {"type": "string"}}}
 COMMON = ("effect", "parallel", "timeout", "visible", "observation", "terminal", "aborts_siblings", "on_denied")
@@ -57,7 +57,7 @@ TOOLS: dict[str, Changes] = {
         "url": None,
         "env": {},
         "headers": {},
-        "tools": ["*"],
+        "pinned": pins("find", description=""),
         "effects": {},
         "private_network": False,
         "requests": [],
@@ -146,8 +146,6 @@ def common(kind: str) -> dict[str, Key]:
         "aborts_siblings": _of(kind, "aborts_siblings", False, True, twice, cancelled, (0, 1)),
         "on_denied": _of(kind, "on_denied", "tell", "stop", once, code, (None, "tool.denied"), default="deny"),
     }
-    if kind == "mcp":
-        del found["description"]
     if kind == "agent":  # it goes on where its own journal ends
         del found["effect"]
     return {f"tools.{kind}.{key}": case for key, case in found.items()}
@@ -162,6 +160,24 @@ def _arguments(kind: str) -> dict[str, Key]:
     actions = _of(kind, "actions", {}, {"find": OBJECT}, once, refused, ([], ["tool.missing_field"]))
     found = {"args": args} if kind == "agent" else {"args": args, "actions": actions}
     return {f"tools.{kind}.{key}": case for key, case in found.items()}
+
+
+def _pinned() -> dict[str, Key]:
+    """What is pinned of the tools of a server."""
+    once = whole(called(call_of("mcp")), DONE)
+
+    def changed(key: str, one: Any, two: Any, look: Look, seen: tuple[Any, Any]) -> Key:
+        return _of("mcp", "pinned", pins("find", **{key: one}), pins("find", **{key: two}), once, look, seen)
+
+    return {
+        "tools.mcp.pinned": _of("mcp", "pinned", pins("find"), pins("fi"), once, refused, ([], ["tool.unknown"])),
+        "tools.mcp.pinned.description": changed("description", "A.", "B.", _said_last, ("A.", "B.")),
+        "tools.mcp.pinned.args": changed("args", OBJECT, NEEDY, refused, ([], ["tool.missing_field"])),
+    }
+
+
+def _said_last(run: Run) -> str:
+    return _offered(run)[0].rpartition("\n")[2]
 
 
 def _child(run: Run) -> RunChild:
@@ -186,9 +202,7 @@ PARTS = {
         (["tool.unknown"], []),
     ),
     "agents": _agents(),
-    "tools.mcp.tools": _of(
-        "mcp", "tools", ["fi*"], ["fi"], whole(called(call_of("mcp")), DONE), refused, ([], ["tool.unknown"])
-    ),
+    **_pinned(),
     "tools.mcp.effects": _of(
         "mcp", "effects", {"find": "read"}, {}, crashed("mcp"), _started, (2, 1), effect="at_most_once"
     ),

@@ -111,6 +111,12 @@ def agent_tool(**changes: Any) -> dict[str, Any]:
     return own | {"kind": "agent", "args": args, "params": {}, "parallel": True} | changes
 
 
+def pins(*tools: str, **changes: Any) -> dict[str, Any]:
+    """These tools as a server had them when the spec was locked."""
+    pinned = {"description": "A tool.", "args": {"type": "object"}, "digest": "sha256:0"} | changes
+    return dict.fromkeys(tools, pinned)
+
+
 def mcp_tool(*tools: str, **changes: Any) -> dict[str, Any]:
     """A server with these tools."""
     python = ("args", "actions", "module", "function", "source", "isolation")
@@ -123,7 +129,7 @@ def mcp_tool(*tools: str, **changes: Any) -> dict[str, Any]:
         "requests": [],
         "start_timeout": 1000,
     }
-    return own | server | {"kind": "mcp", "tools": tools, "effects": {}, "private_network": False} | changes
+    return own | server | {"kind": "mcp", "pinned": pins(*tools), "effects": {}, "private_network": False} | changes
 
 
 def hook(at: str, **changes: Any) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def agent(**tools: dict[str, Any]) -> Package:
         "weather": tool(args=ARGS),
         "ticket": tool(actions=ACTIONS),
         "any": tool(args={"type": "object"}),
-        "files": mcp_tool("read_*", "list"),
+        "files": mcp_tool("read_it", "read_a.b", "list"),
         "helper": agent_tool(),
     }
     child = msgspec.to_builtins(package(name="child"))
@@ -80,20 +80,20 @@ def test_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["files", "files.write", "files.lists", "files.list.x", "other.list", "any.list", ".list"]
+    "name", ["files", "files.write", "files.lists", "files.list.x", "files.read_", "other.list", "any.list", ".list"]
 )
 def test_unknown_at_a_server(name: str) -> None:
     assert refused(name, "{}").code == "tool.unknown"
 
 
-@pytest.mark.parametrize("name", ["files.list", "files.read_", "files.read_it", "files.read_a.b"])
+@pytest.mark.parametrize("name", ["files.list", "files.read_it", "files.read_a.b"])
 def test_known_at_a_server(name: str) -> None:
     assert refusal(name, '{"anything": [1]}') is None
     assert refused(name, "[1]").code == "tool.invalid_arguments", "an object all the same"
 
 
 def test_hidden() -> None:
-    given = agent(any=tool(visible="spend.turns > 5"), files=mcp_tool("*", visible="false"))
+    given = agent(any=tool(visible="spend.turns > 5"), files=mcp_tool("list", visible="false"))
     for name in ("any", "files.list"):
         found = refused(name, "{}", given)
         assert (found.code, found.fields) == ("tool.hidden", {"tool": name})
@@ -125,8 +125,10 @@ def test_visible_turn_by_turn() -> None:
     fine = ("weather", '{"city":"x","days":1}')
     run = Run(given, called(fine), called("any"), said("Done."))
     run.finish()
-    offers = [[each.name for each in request.request.tools] for request in run.requests]
-    assert offers == [["helper", "ticket", "weather"], *[["any", "helper", "ticket", "weather"]] * 2]
+    offers = [{each.name for each in request.request.tools} for request in run.requests]
+    others = offers[0]
+    assert offers == [others, others | {"any"}, others | {"any"}]
+    assert "any" not in others
     assert [request.hidden for request in run.requests] == [("any",), (), ()]
     assert run.ran == ["c1.0", "c2.0"]
 
@@ -141,7 +143,9 @@ def test_what_was_hidden_when_the_model_was_asked_stays_hidden() -> None:
 def test_offered() -> None:
     given = agent()
     offered = offered_tools(given, ("ticket",))
-    assert [each.name for each in offered] == ["any", "helper", "weather"], "a server's tools are not known here"
+    server = ["files.list", "files.read_a.b", "files.read_it"]
+    assert offered[1] == OfferedTool("files.list", "A tool.\n\nA tool.", {"type": "object"})
+    assert [each.name for each in offered] == ["any", *server, "helper", "weather"]
     assert offered[-1] == OfferedTool("weather", "A tool.", ARGS)
 
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.names import effect_of, find_tool, matches
+from agentrun.core.names import effect_of, find_tool, matches, schemas_of
 from agentrun.core.package import Package
 from agentrun.core.package_tools import McpTool
 
 from ..packages import package
-from .script import agent_tool, mcp_tool, tool
+from .script import agent_tool, mcp_tool, pins, tool
 
 SMALL = st.text(alphabet="ab.", max_size=8)
 
@@ -64,7 +64,7 @@ def test_sixty_stars() -> None:
 
 
 def agent(**server: Any) -> Package:
-    tools = {"search": tool(effect="idempotent"), "helper": agent_tool(), "files": mcp_tool("read_*", "list", **server)}
+    tools = {"search": tool(effect="idempotent"), "helper": agent_tool(), "files": mcp_tool("read_a", "list", **server)}
     child = msgspec.to_builtins(package(name="child"))
     return package(tools=tools, agents={"helper": child})
 
@@ -75,6 +75,14 @@ def test_find_tool() -> None:
     assert find_tool(given, "files.list") is given.tools["files"]
     for name in ("Search", "search.x", "files", "files.write", "nobody", "nobody.list", "", "."):
         assert find_tool(given, name) is None, name
+
+
+def test_schemas() -> None:
+    """What a model can call: the tools of a server one by one, not the server."""
+    assert sorted(schemas_of(agent().tools)) == ["files.list", "files.read_a", "helper", "search"]
+    own = {"type": "object", "required": ["x"]}
+    given = agent(pinned=pins("list", args=own))
+    assert schemas_of(given.tools)["files.list"] == own
 
 
 def test_effect() -> None:

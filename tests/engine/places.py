@@ -52,7 +52,7 @@ MCP: dict[str, Any] = {
     "url": None,
     "env": {},
     "headers": {},
-    "tools": ["*"],
+    "pinned": {"search": {"description": "Finds.", "args": {"type": "object"}, "digest": "sha256:0"}},
     "effects": {},
     "private_network": False,
     "requests": [],

@@ -22,6 +22,7 @@ from agentrun.providers.guidance import GUIDANCE
 from agentrun.providers.registry import codec_for
 from agentrun.wire import HttpAuth
 
+from ..core.script import mcp_tool, pins
 from ..packages import TRIAGE, package
 from . import exchange
 from .exchange import NOW, SEARCH, agrees, encoded, shown
@@ -273,6 +274,15 @@ def test_tools_that_cannot_be_offered() -> None:
     asked = request()
     found = CODEC.problems(asked.settings, asked.route, made, output=False)
     assert [problem.split(":")[0] for problem in found] == ["tools", "tools.a__b.args"]
+
+
+def test_tools_of_a_server_that_cannot_be_offered() -> None:
+    made = package(
+        tools={"a": mcp_tool("b", pinned=pins("b", args={"type": "object", "oneOf": []})), "a__b": _tool({})}
+    )
+    asked = request()
+    found = CODEC.problems(asked.settings, asked.route, made.tools, output=False)
+    assert [problem.split(":")[0] for problem in found] == ["tools", "tools.a.b.args"]
 
 
 def _tool(args: dict[str, Any]) -> dict[str, Any]:

@@ -152,7 +152,6 @@ def _mcp(spec: Spec, tool: written.McpTool) -> made.McpTool:
         url=None if tool.url is UNSET else tool.url,
         env=tool.env,
         headers=tool.headers,
-        tools=tuple(sorted(set(tool.tools))),
         pinned={},
         effects=tool.effects,
         private_network=tool.private_network,

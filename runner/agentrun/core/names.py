@@ -6,8 +6,10 @@ Rule 2  Matching is linear: a target with sixty stars is as cheap as one with no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from agentrun.core.package import Package
-from agentrun.core.package_tools import AgentTool, Effect, McpTool, ShellTool, Tool
+from agentrun.core.package_tools import AgentTool, Effect, JsonSchema, McpTool, ShellTool, Tool
 
 
 def matches(target: str, name: str) -> bool:
@@ -35,6 +37,17 @@ def find_tool(package: Package, name: str) -> Tool | None:
     server, _, inner = name.partition(".")
     tool = package.tools.get(server)
     return tool if isinstance(tool, McpTool) and inner in tool.pinned else None
+
+
+def schemas_of(tools: Mapping[str, Tool]) -> dict[str, JsonSchema]:
+    """The arguments of all that a model can call, by name."""
+    schemas: dict[str, JsonSchema] = {}
+    for name, tool in tools.items():
+        if isinstance(tool, McpTool):
+            schemas |= {f"{name}.{inner}": pinned.args for inner, pinned in tool.pinned.items()}
+        else:
+            schemas[name] = tool.args
+    return schemas
 
 
 def effect_of(tool: Tool, name: str) -> Effect:

@@ -145,10 +145,8 @@ class McpTool(ToolBase, frozen=True, tag="mcp"):
     """Environment variables the server sees."""
     headers: dict[str, str]
     """Headers sent to `url`."""
-    tools: tuple[str, ...]
-    """Which of its tools the agent may see."""
     pinned: dict[str, Pinned]
-    """The tools that it may see, by their names on the server."""
+    """The tools that the agent may see, by their names on the server."""
     effects: dict[str, Effect]
     """The effect of single tools."""
     private_network: bool

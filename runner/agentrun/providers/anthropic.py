@@ -14,8 +14,9 @@ from typing import Any
 
 from agentrun.core.effects import ModelRequest, OfferedTool
 from agentrun.core.messages import Message, ToolCall
+from agentrun.core.names import schemas_of
 from agentrun.core.package import Model, Route
-from agentrun.core.package_tools import McpTool, Tool
+from agentrun.core.package_tools import Tool
 from agentrun.providers.anthropic_messages import encode_segment
 from agentrun.providers.anthropic_models import Claude, claude
 from agentrun.providers.anthropic_reply import read_reply
@@ -52,7 +53,7 @@ class Anthropic:
         takes = claude(route.name)
         return [
             *taken_options(route, OWN),
-            *name_clashes(tools),
+            *name_clashes(schemas_of(tools)),
             *_tool_problems(tools),
             *_sampling_problems(model, route, takes),
             *_thinking_problems(model, route, takes),
@@ -143,9 +144,9 @@ def _tool_choice(request: ModelRequest) -> dict[str, Any] | None:
 
 
 def _tool_problems(tools: Mapping[str, Tool]) -> Iterable[str]:
-    for name, tool in sorted(tools.items()):
+    for name, schema in sorted(schemas_of(tools).items()):
         for key in ("oneOf", "anyOf", "allOf"):
-            if not isinstance(tool, McpTool) and key in tool.args:
+            if key in schema:
                 yield f"tools.{name}.args: Anthropic takes no {key} at the top of a schema"
 
 

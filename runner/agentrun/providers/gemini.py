@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from agentrun.core.effects import ModelRequest, OfferedTool
 from agentrun.core.messages import Message
+from agentrun.core.names import schemas_of
 from agentrun.core.package import Model, Route
 from agentrun.core.package_tools import Tool
 from agentrun.errors import PackageError
@@ -55,7 +56,7 @@ class GeminiGenerate:
     def problems(self, model: Model, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # any schema can at least be asked for
         return [
             *(f"model.options cannot set {key}: the spec has a key of its own for it" for key in _taken(route)),
-            *name_clashes(tools),
+            *name_clashes(schemas_of(tools)),
             *_problems(model, route),
         ]
 

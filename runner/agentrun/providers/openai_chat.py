@@ -26,6 +26,7 @@ from agentrun.core.messages import (
     User,
     words,
 )
+from agentrun.core.names import schemas_of
 from agentrun.core.package import Model, Route
 from agentrun.core.package_tools import Tool
 from agentrun.providers.arguments import as_object
@@ -55,7 +56,7 @@ class OpenAIChat:
     """The codec. It has no state."""
 
     def problems(self, model: Model, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # it takes any schema, as a promise or as guidance
-        problems = [*taken_options(route, OWN), *name_clashes(tools)]
+        problems = [*taken_options(route, OWN), *name_clashes(schemas_of(tools))]
         if route.base_url is None and len(model.stop) > MAX_STOPS:
             problems.append(f"model.stop: OpenAI takes at most {MAX_STOPS} texts")
         return problems

@@ -27,6 +27,7 @@ from agentrun.core.messages import (
     User,
     words,
 )
+from agentrun.core.names import schemas_of
 from agentrun.core.package import Model, Route
 from agentrun.core.package_tools import Tool
 from agentrun.providers.body import data_url, file_text, given, refuse_taken, spliced, taken_options
@@ -52,7 +53,7 @@ class OpenAIResponses:
     """The codec. It has no state."""
 
     def problems(self, model: Model, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # it takes any schema, as a promise or as guidance
-        problems = [*taken_options(route, OWN), *name_clashes(tools)]
+        problems = [*taken_options(route, OWN), *name_clashes(schemas_of(tools))]
         if model.seed is not None:
             problems.append("model.seed: OpenAI Responses takes no seed")
         if model.stop:
