@@ -1,0 +1,33 @@
+"""Folders of a project, opened so that nobody can put another one in their place.
+
+Rule 1  The way from the root is walked folder by folder, and no symbolic link is followed on it: what was checked is
+        what is used, whatever is renamed or linked meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_FOLDER = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
+
+
+@contextmanager
+def folder_inside(root: Path, path: str = ".") -> Iterator[int]:
+    """A descriptor of a folder of the project. Raises `OSError` for what is not there, or is no folder, or a link."""
+    here = os.open(root, _FOLDER)  # the root itself is the operator's: it may be reached through links
+    try:
+        for part in path.split("/"):
+            if part in ("", "."):
+                continue
+            if part == ".." or "\0" in part:
+                raise NotADirectoryError(errno.ENOTDIR, "not inside the project")
+            below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
+            os.close(here)
+            here = below
+        yield here
+    finally:
+        os.close(here)
