@@ -22,7 +22,11 @@ PORT = "8391"
 SCRIPTS = {
     "support": {"default": "default", "approval": "approval", "denial": "approval", "retry": "retry"},
     "triage": {"default": "default", "approval": "press", "denial": "press", "retry": "retry"},
+    "ops": {"default": "default", "approval": "restart", "denial": "restart", "other": "other", "retry": "retry"},
+    "researcher": {"default": "default", "approval": "note", "denial": "note", "retry": "retry"},
 }
+# The sub-agent whose model has a script of its own. It asks Anthropic, its parent asks OpenAI.
+CHILDREN = {"researcher": "reader"}
 
 
 @contextmanager
@@ -41,20 +45,25 @@ def serving(argv: list[str], ready: str) -> Iterator[str]:
 
 def record(spec: str, case: str, **environment: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        clean = {"PATH": os.environ["PATH"], "HOME": folder, "SHOP_LEDGER": str(Path(folder, "ledger.jsonl"))}
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # the servers of tools run in this Python
+        clean = {"PATH": path, "HOME": folder, "SHOP_LEDGER": str(Path(folder, "ledger.jsonl"))}
         command = [AGENTRUN, f"specs/{spec}.yaml", "--case", case, "--record", "all"]
         done = subprocess.run(command, cwd=ROOT, env=clean | environment, check=False, capture_output=True, text=True)
     if "recorded: " not in done.stderr:
         sys.exit(f"{spec}/{case} was not recorded\n{done.stderr}")
 
 
+def provider(agent: str, script: str) -> list[str]:
+    return [AGENTRUN, "provider", str(ROOT / "specs" / "scripts" / f"{agent}.{script}.provider.yaml")]
+
+
 def main() -> None:
     keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), "not-a-key")
     for spec, cases in SCRIPTS.items():
         for case, script in cases.items():
-            argv = [AGENTRUN, "provider", str(ROOT / "specs" / "scripts" / f"{spec}.{script}.provider.yaml")]
-            with serving(argv, "http://") as url:
-                record(spec, case, **keys, OPENAI_BASE_URL=f"{url}/v1", ANTHROPIC_BASE_URL=url)
+            own, below = provider(spec, script), provider(CHILDREN.get(spec, spec), script)
+            with serving(own, "http://") as url, serving(below, "http://") as child:
+                record(spec, case, **keys, OPENAI_BASE_URL=f"{url}/v1", ANTHROPIC_BASE_URL=child)
             sys.stdout.write(f"recorded {spec}/{case}\n")
     if not MODEL.exists():
         sys.stdout.write("left out local: there is no model; `make model` installs one\n")
