@@ -22,15 +22,29 @@ class HttpAuth(Struct, frozen=True):
     """The environment variable that holds it."""
 
 
+METADATA = frozenset(
+    {
+        *("169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.0.23", "100.100.100.200", "192.0.0.192"),
+        *("168.63.129.16", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254"),
+        *("metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"),
+        *("metadata.azure.com", "metadata.azure.internal", "metadata.tencentyun.com", "metadata.oraclecloud.com"),
+    }
+)
+"""Where clouds give a machine its credentials. No request goes there unless exactly that host is listed for it."""
+
+
 class Reach(Struct, frozen=True):
     """Where a request may go, whatever its address turns out to be. A tool's has one, a model's has none."""
 
     hosts: tuple[str, ...]
-    """The hosts, with a port where it is not the scheme's own, or `*.domain` for all below it."""
+    """The hosts, with a port where it is not the scheme's own, or `*.domain` for all below it. None: the origin of
+    `home` alone."""
     private_network: bool
     """Whether loopback and private addresses may be reached."""
     max_bytes: int
     """The largest reply that is read."""
+    home: str
+    """The address that was declared, with `${NAME}`. Credentials go to its origin and to no other."""
 
 
 class HttpCall(Struct, frozen=True):

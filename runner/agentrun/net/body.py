@@ -28,9 +28,13 @@ _EITHER_FORM = 32 + zlib.MAX_WBITS
 class Body:
     """Collects one body."""
 
-    def __init__(self, headers: Iterable[tuple[str, str]]) -> None:
-        """`headers` of the reply, their names in lower case. Raises `provider.decode` for an unknown encoding."""
+    def __init__(self, headers: Iterable[tuple[str, str]], most: int = MAX_BODY) -> None:
+        """`headers` of the reply, their names in lower case; `most`: the largest body.
+
+        Raises `provider.decode` for an unknown encoding.
+        """
         fields = dict(headers)
+        self._most = min(most, MAX_BODY)
         encoding = fields.get("content-encoding", "").strip().lower()
         if encoding not in (*_PLAIN, *_ZLIB):
             raise _unreadable("its encoding is not one that was asked for", 0, encoding=encoding[:40])
@@ -47,8 +51,8 @@ class Body:
         if self._inflate is not None:
             data = self._inflated(data)
         self._size += len(data)
-        if self._size > MAX_BODY:
-            raise _unreadable(f"it is larger than {MAX_BODY} bytes", MAX_BODY, limit=MAX_BODY)
+        if self._size > self._most:
+            raise _unreadable(f"it is larger than {self._most} bytes", self._most, limit=self._most)
         if self._has_lines:
             self._measure_line(data)
         self._pieces.append(data)
@@ -66,7 +70,7 @@ class Body:
     def _inflated(self, data: bytes) -> bytes:
         assert self._inflate is not None
         try:
-            plain = self._inflate.decompress(data, MAX_BODY + 1 - self._size)
+            plain = self._inflate.decompress(data, self._most + 1 - self._size)
         except zlib.error:
             raise _unreadable("it is not compressed as it says", self._size) from None
         if self._inflate.unused_data:

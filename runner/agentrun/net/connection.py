@@ -5,6 +5,7 @@ Rule 1  What arrives is kept until it is read, and only so much of it. What nobo
 Rule 2  A request leaves in one piece where it can: what is written goes out when more than a packet is there, or when
         the reply is waited for.
 Rule 3  A connection that is closed is gone at once; nothing of it is waited for.
+Rule 4  Where addresses are given, no name is looked up: these and no others are connected to.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,7 +25,12 @@ _PACKET = 64 * 1024
 
 
 class Backend(httpcore.AsyncNetworkBackend):
-    """Makes connections."""
+    """Makes connections, to one of the given addresses or else to whatever the name of a host means."""
+
+    def __init__(self, addresses: Sequence[str] = ()) -> None:
+        self._addresses = addresses
+        self.address: str | None = None
+        """Which of the given addresses it connected to."""
 
     async def connect_tcp(
         self,
@@ -34,16 +40,32 @@ class Backend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,  # noqa: ARG002  # never given
         socket_options: Iterable[Any] | None = None,  # noqa: ARG002  # never given
     ) -> httpcore.AsyncNetworkStream:
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
-                # Addresses are tried one by one: asyncio's race of several leaves tasks behind when it is stopped.
-                _, flow = await loop.create_connection(_Flow, host, port)
+                flow = await (self._to_given(port) if self._addresses else _connected(host, port))
         except TimeoutError as error:
             raise httpcore.ConnectTimeout from error
         except OSError as error:
             raise httpcore.ConnectError from error
         return Connection(flow)
+
+    async def _to_given(self, port: int) -> _Flow:
+        for address in self._addresses:
+            try:
+                flow = await _connected(address, port)
+            except OSError as error:
+                if isinstance(error, TimeoutError) or address == self._addresses[-1]:
+                    raise
+            else:
+                self.address = address
+                return flow
+        raise OSError  # there is always a last one
+
+
+async def _connected(host: str, port: int) -> _Flow:
+    # Addresses are tried one by one: asyncio's race of several leaves tasks behind when it is stopped.
+    _, flow = await asyncio.get_running_loop().create_connection(_Flow, host, port)
+    return flow
 
 
 class Connection(httpcore.AsyncNetworkStream):

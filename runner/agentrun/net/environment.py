@@ -3,6 +3,7 @@
 Rule 1  A value is put in just before sending. What a codec builds, a journal or a recording has only names.
 Rule 2  What comes of it is shown to nobody: no error says more than a name, and a server that repeats a value in its
         refusal is not quoted.
+Rule 3  What a request of a tool brings is for the origin that was declared. Anywhere else it brings nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from agentrun.secret import MASK, Secret
 from agentrun.wire import HttpCall, HttpReply
@@ -23,6 +26,8 @@ Elsewhere: TypeAlias = Mapping[str, str]
 
 SHORTEST = 8
 """A value that is shorter is no secret, and hiding it would make holes in every text."""
+
+_FOR_ANYBODY = ("accept", "accept-language", "user-agent")
 
 _NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,127})\}")
 
@@ -51,15 +56,26 @@ def address(call: HttpCall, lookup: Lookup, elsewhere: Elsewhere = MappingProxyT
     for home, variable in elsewhere.items():
         if call.url.startswith(home + "/"):
             return lookup(variable).reveal().rstrip("/") + call.url[len(home) :]
-    return _filled(call.url, lookup)
+    return filled(call.url, lookup)
+
+
+def filled(text: str, lookup: Lookup) -> str:
+    """A text with the values that it names."""
+    return _NAMED.sub(lambda found: lookup(found[1]).reveal(), text) if "${" in text else text
+
+
+def away(call: HttpCall) -> HttpCall:
+    """A request for another origin than the declared one."""
+    fields = tuple(field for field in call.headers if field[0].lower() in _FOR_ANYBODY and not named_in(field[1]))
+    return replace(call, headers=fields, auth=None)
 
 
 def headers(call: HttpCall, lookup: Lookup) -> list[tuple[str, str]]:
     """Its headers, with the credential."""
-    filled = [(name, _filled(value, lookup)) for name, value in call.headers]
+    fields = [(name, filled(value, lookup)) for name, value in call.headers]
     if call.auth is not None:
-        filled.append((call.auth.header, call.auth.prefix + lookup(call.auth.name).reveal()))
-    return filled
+        fields.append((call.auth.header, call.auth.prefix + lookup(call.auth.name).reveal()))
+    return fields
 
 
 def is_field(text: str) -> bool:
@@ -76,7 +92,3 @@ def refusal(reply: HttpReply, call: HttpCall, lookup: Lookup) -> HttpReply:
         fields = tuple((name, text.replace(value, MASK)) for name, text in fields)
         body = body.replace(value.encode(), MASK.encode())
     return HttpReply(reply.status, fields, body)
-
-
-def _filled(text: str, lookup: Lookup) -> str:
-    return _NAMED.sub(lambda found: lookup(found[1]).reveal(), text) if "${" in text else text

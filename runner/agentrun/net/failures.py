@@ -69,7 +69,7 @@ def timeout(limit: int, what: str) -> ProviderError:
 
 def _transient(kind: str) -> ProviderError:
     fields = {"status": None, "reason": kind}
-    return ProviderError("provider.transient", f"the provider gave no reply: {_WORDS[kind]}", fields=fields)
+    return ProviderError("provider.transient", f"no reply came: {_WORDS[kind]}", fields=fields)
 
 
 def _kind(error: BaseException) -> str:

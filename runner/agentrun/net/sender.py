@@ -8,23 +8,27 @@ Rule 3  A request that is stopped leaves nothing: its connection is closed, and 
 Rule 4  Values of the environment live in the frames of one exchange. An error that comes out of there brings neither
         its traceback nor its causes along, for a traceback can show every local variable.
 Rule 5  One sender serves one event loop. Connections are kept and used again.
+Rule 6  A request with a `reach` goes where `net/guard.py` lets it and nowhere else: not through a proxy, whatever the
+        environment says, for nobody can check where that leads. Its errors tell whether it may have been `sent`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
 from agentrun.errors import AgentrunError, InternalError
-from agentrun.net.body import Body
-from agentrun.net.environment import Elsewhere, Lookup, address, headers, is_field, refusal
+from agentrun.net.body import MAX_BODY, Body
+from agentrun.net.environment import Elsewhere, Lookup, address, away, filled, headers, is_field, refusal
 from agentrun.net.failures import NETWORK, TIMEOUTS, failure_of, timeout, unsendable
-from agentrun.net.transport import Transport
-from agentrun.wire import HttpCall, HttpReply
+from agentrun.net.guard import Resolve, checked_addresses, looked_up, origin_of, refuse_elsewhere, usual
+from agentrun.net.transport import ADDRESSES, Transport
+from agentrun.wire import HttpCall, HttpReply, Reach
 
 _DEFAULTS = (("accept-encoding", "identity"), ("user-agent", "agentrun"))
 _MOST_ADDRESSES = 64
@@ -34,11 +38,19 @@ class HttpxSender:
     """A `Sender` over real connections.
 
     `trust_env`: use the proxies and certificates that the environment names. `elsewhere`: addresses that a variable
-    replaces.
+    replaces. `resolve`: looks up the names of hosts for requests with a `reach`.
     """
 
-    def __init__(self, lookup: Lookup, *, trust_env: bool = False, elsewhere: Elsewhere | None = None) -> None:
+    def __init__(
+        self,
+        lookup: Lookup,
+        *,
+        trust_env: bool = False,
+        elsewhere: Elsewhere | None = None,
+        resolve: Resolve = looked_up,
+    ) -> None:
         self._lookup = lookup
+        self._resolve = resolve
         self._elsewhere = elsewhere or {}
         self._trust_env = trust_env
         self._transports: dict[tuple[bool, str | None], httpx.AsyncBaseTransport] = {}
@@ -51,10 +63,12 @@ class HttpxSender:
 
         Raises `provider.transient`, `.timeout`, `.zero_output`, `.decode`, `.fatal`, `host.missing`.
         """
-        exchange = _Exchange(gap, time, heard)
+        exchange = _Exchange(gap, time, heard, MAX_BODY if call.reach is None else call.reach.max_bytes)
         result = await self._result(call, exchange)
         if isinstance(result, HttpReply):
             return result
+        if isinstance(result, AgentrunError) and call.reach is not None:
+            result.fields.update(exchange.progress())
         raise result
 
     async def close(self) -> None:
@@ -66,8 +80,8 @@ class HttpxSender:
     async def _result(self, call: HttpCall, exchange: _Exchange) -> HttpReply | BaseException:
         """The reply, or an error that has seen nothing."""
         try:
-            request = self._request(call, exchange)
-            reply = await exchange.run(self._transport(request.url), request)
+            request, proxy = await self._ready(call, exchange)
+            reply = await exchange.run(self._transport(request.url.scheme == "https", proxy), request)
             return reply if reply.status == 200 else refusal(reply, call, self._lookup)
         except TimeoutError:
             return exchange.timeout()
@@ -81,15 +95,34 @@ class HttpxSender:
         except BaseException as error:  # noqa: BLE001  # raised by `send`, without the frames of this exchange
             return type(error)(*error.args)
 
-    def _request(self, call: HttpCall, exchange: _Exchange) -> httpx.Request:
+    async def _ready(self, call: HttpCall, exchange: _Exchange) -> tuple[httpx.Request, str | None]:
+        """The request, and the proxy that it goes through."""
+        if call.reach is None:
+            url = self._address(address(call, self._lookup, self._elsewhere))
+            return self._request(call, url, exchange), self._proxy(url)
+        async with asyncio.timeout_at(exchange.end):
+            url, is_home, addresses = await self._checked(filled(call.url, self._lookup), call.reach)
+        request = self._request(call if is_home else away(call), url, exchange)
+        request.extensions |= {ADDRESSES: addresses, "trace": exchange.trace}
+        return request, None
+
+    async def _checked(self, text: str, reach: Reach) -> tuple[httpx.URL, bool, Sequence[str]]:
+        """The address, whether it leads to the declared origin, and what it may connect to."""
+        origin, home = origin_of(text), origin_of(filled(reach.home, self._lookup))
+        refuse_elsewhere(origin, reach, home)
+        url = self._address(text)
+        if usual(url.raw_host.decode("ascii")) != origin.host or (url.port or origin.port) != origin.port:
+            raise unsendable()  # the library reads it in another way than the guard
+        return url, origin == home, await checked_addresses(origin.host, origin.port, reach, self._resolve)
+
+    def _request(self, call: HttpCall, url: httpx.URL, exchange: _Exchange) -> httpx.Request:
         fields = headers(call, self._lookup)
         if not all(is_field(value) for _, value in fields):
             raise unsendable()
         given = {name.lower() for name, _ in fields}
         fields += [field for field in _DEFAULTS if field[0] not in given]
         extensions = {"timeout": {"connect": min(exchange.gap, exchange.time) / 1000}}
-        where = self._address(address(call, self._lookup, self._elsewhere))
-        return httpx.Request(call.method, where, headers=fields, content=call.body, extensions=extensions)
+        return httpx.Request(call.method, url, headers=fields, content=call.body, extensions=extensions)
 
     def _address(self, text: str) -> httpx.URL:
         """Taken apart once for all requests that go there."""
@@ -102,8 +135,7 @@ class HttpxSender:
             self._addresses[text] = url
         return self._addresses[text]
 
-    def _transport(self, url: httpx.URL) -> httpx.AsyncBaseTransport:
-        is_https, proxy = url.scheme == "https", self._proxy(url)
+    def _transport(self, is_https: bool, proxy: str | None) -> httpx.AsyncBaseTransport:
         key = is_https, proxy
         if key not in self._transports:
             # Reading the certificates takes 27 ms; a context without any trusts nobody.
@@ -124,17 +156,21 @@ class HttpxSender:
 class _Exchange:
     """One request and its reply."""
 
-    def __init__(self, gap: int, time: int, heard: Callable[[bytes], None] | None) -> None:
+    def __init__(self, gap: int, time: int, heard: Callable[[bytes], None] | None, most: int) -> None:
         self.gap = gap
         self.time = time
         self._heard = heard
+        self._most = most
         self._loop = asyncio.get_running_loop()
-        self._end = self._loop.time() + time / 1000
+        self.end = self._loop.time() + time / 1000
+        self._sent = False
+        """Whether anything of the request may have left. Only known of one that is traced."""
+        self._status: int | None = None
         self._received: int | None = None
         """Bytes of the body; None: the reply has not begun."""
 
     async def run(self, transport: httpx.AsyncBaseTransport, request: httpx.Request) -> HttpReply:
-        async with asyncio.timeout_at(self._end if self._heard is None else self._next()) as deadline:
+        async with asyncio.timeout_at(self.end if self._heard is None else self._next()) as deadline:
             response = await transport.handle_async_request(request)
             try:
                 return await self._read(response, deadline)
@@ -142,11 +178,11 @@ class _Exchange:
                 await response.aclose()
 
     async def _read(self, response: httpx.Response, deadline: asyncio.Timeout) -> HttpReply:
-        status = response.status_code
+        status = self._status = response.status_code
         fields = tuple(
             (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.headers.raw
         )
-        body = Body(fields)
+        body = Body(fields, self._most)
         self._received = 0
         assert isinstance(response.stream, httpx.AsyncByteStream)
         deadline.reschedule(self._next())
@@ -158,8 +194,16 @@ class _Exchange:
                 self._heard(plain)
         return HttpReply(status, fields, body.end(status))
 
+    async def trace(self, event: str, _: Any) -> None:
+        """Told by the library what it does."""
+        self._sent = self._sent or event.endswith(".send_request_headers.started")
+
+    def progress(self) -> dict[str, Any]:
+        """How far it came, for an error."""
+        return {"sent": self._sent, "status": self._status}
+
     def timeout(self) -> AgentrunError:
-        if self._loop.time() >= self._end:
+        if self._loop.time() >= self.end:
             return timeout(self.time, "the reply")
         return timeout(self.gap, "a silence in the reply")
 
@@ -170,7 +214,7 @@ class _Exchange:
 
     def _next(self) -> float:
         """When the next bytes must have come."""
-        return min(self._end, self._loop.time() + self.gap / 1000)
+        return min(self.end, self._loop.time() + self.gap / 1000)
 
 
 def _trusting_nobody() -> ssl.SSLContext:

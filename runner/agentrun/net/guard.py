@@ -1,0 +1,191 @@
+"""Which hosts and addresses the requests of tools may reach.
+
+Rule 1  An address is a plain one or none: letters, digits, dots and dashes, or an IP address in its usual form. What
+        readers of addresses disagree about (a user, a fragment, `127.1`, `0x7f000001`, a dot at the end, `%41`, letters
+        that look like others) is refused, not understood.
+Rule 2  The list of hosts comes first. Without a list only the origin of the declared address may be reached. From https
+        no way leads to http.
+Rule 3  A name is looked up once. All its addresses must be allowed, and only those are connected to: what was checked
+        is what is reached, whatever the name means a moment later.
+Rule 4  Public addresses only, unless `private_network` is true. A v4 address inside a v6 address counts as itself.
+Rule 5  The services that give a machine its credentials need more: their host, literally, in the list.
+Rule 6  No error repeats a host: it may come from the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from agentrun.errors import ProviderError
+from agentrun.wire import METADATA, Reach
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
+"""The addresses of a name. Raises OSError when it has none."""
+
+_ADDRESS = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::([0-9]{1,5}))?(?:[/?][!-~]*)?")
+_NAME = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?)*")
+_ENTRY = re.compile(r"(\[[0-9a-f:.]+\]|[^:]+)(?::([0-9]+))?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_PORTS = {"http": 80, "https": 443}
+
+_MAPPED = (IPv6Network("::/96"), IPv6Network("::ffff:0:0/96"), IPv6Network("::ffff:0:0:0/96"))
+_NAT64 = IPv6Network("64:ff9b::/96")
+_LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
+_PUBLIC_V6 = IPv6Network("2000::/3")
+_NOT_PUBLIC: tuple[IPv4Network | IPv6Network, ...] = (
+    *map(IPv4Network, ("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32")),
+    *map(IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")),
+)
+"""What `is_global` of some version of Python takes for public."""
+_LINK_LOCAL = (IPv4Network("169.254.0.0/16"), IPv6Network("fe80::/10"))
+
+
+class Blocked(ProviderError):
+    """A request that is not sent, for where it would go."""
+
+
+class Origin(Struct, frozen=True):
+    """Scheme, host in its usual form, and port."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+def blocked(why: str, reason: str) -> Blocked:
+    message = f"the request is not sent: {why}"
+    return Blocked("provider.fatal", message, fields={"status": None, "reason": reason, "sent": False})
+
+
+def origin_of(address: str) -> Origin:
+    """Where an address leads. Raises `Blocked` for one that is not plain."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None or "\\" in address or "#" in address:
+        raise blocked("its address is not a plain http or https address", "address")
+    scheme, host, port = found[1], usual(found[2]), int(found[3] or _PORTS[found[1]])
+    if not 0 < port < 65536:
+        raise blocked("its address has a port that there is not", "address")
+    return Origin(scheme, host, port)
+
+
+def usual(host: str) -> str:
+    """A host in the one form that is compared. Raises `Blocked` for an odd form."""
+    host = host.lower()
+    bare = host[1:-1] if host[:1] == "[" else host
+    if ":" in bare or _NUMBER.fullmatch(bare.rpartition(".")[2]):  # as browsers tell an address from a name
+        try:
+            return str(ip_address(bare))
+        except ValueError:
+            raise blocked("its host is a number that is no usual IP address", "host") from None
+    if not _NAME.fullmatch(host):
+        raise blocked("its host is not a plain name", "host")
+    return host
+
+
+def refuse_elsewhere(origin: Origin, reach: Reach, home: Origin) -> None:
+    """Raises `Blocked` for an origin that may not be reached, whatever its addresses are."""
+    if home.scheme == "https" and origin.scheme != "https":
+        raise blocked("it would leave https", "scheme")
+    listed = any(_lists(entry, origin) for entry in reach.hosts) if reach.hosts else origin == home
+    if not listed:
+        raise blocked("its host is not one that the tool may reach", "hosts")
+
+
+async def looked_up(host: str, port: int) -> list[str]:
+    """The addresses of a name, as this machine knows them."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in found]
+
+
+async def checked_addresses(host: str, port: int, reach: Reach, resolve: Resolve = looked_up) -> list[str]:
+    """The addresses of a host, all of them allowed. Connect to these and to nothing else.
+
+    Raises `Blocked` (`provider.fatal`), or `provider.transient` when the name is not known.
+    """
+    host = usual(host)
+    listed = host in (_bare(entry) for entry in reach.hosts)
+    if host in METADATA and not (listed and reach.private_network):
+        raise blocked("its host gives machines their credentials", "metadata")
+    try:
+        answers = [host] if _is_ip(host) else list(dict.fromkeys(await resolve(host, port)))
+    except (OSError, UnicodeError):
+        answers = []
+    if not answers:
+        fields = {"status": None, "reason": "dns", "sent": False}
+        raise ProviderError("provider.transient", "no reply came: its name is not known", fields=fields)
+    for answer in answers:
+        _refuse(answer, reach, listed=listed)
+    return answers
+
+
+def is_public(address: str) -> bool:
+    """Whether an address is one of the internet's. An address with an interface (`fe80::1%eth0`) is not."""
+    return "%" not in address and all(map(_is_public, unwrapped(ip_address(address))))
+
+
+def unwrapped(address: Address) -> Iterator[Address]:
+    """The v4 addresses that a v6 address stands for, or the address itself."""
+    if isinstance(address, IPv4Address):
+        yield address
+        return
+    last = IPv4Address(int(address) & 0xFFFFFFFF)
+    if any(address in network for network in (*_MAPPED, _NAT64)):
+        yield last
+    elif address.teredo is not None:
+        yield from address.teredo
+    elif address.sixtofour is not None:
+        yield address.sixtofour
+    else:
+        yield address
+        if address in _LOCAL_NAT64 or (int(address) >> 32) & 0xFCFFFFFF == 0x5EFE:  # ISATAP: behind any prefix
+            yield last
+
+
+def _is_public(address: Address) -> bool:
+    if isinstance(address, IPv6Address) and address not in _PUBLIC_V6:
+        return False
+    if any(address in network for network in _NOT_PUBLIC if network.version == address.version):
+        return False
+    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
+
+
+def _refuse(answer: str, reach: Reach, *, listed: bool) -> None:
+    if not reach.private_network and not is_public(answer):
+        raise blocked("it would reach a private address, and `private_network` is not true", "private_network")
+    inside = list(unwrapped(ip_address(answer.partition("%")[0])))
+    if not listed and any(str(each) in METADATA or _is_link_local(each) for each in inside):
+        raise blocked("it would reach an address that gives machines their credentials", "metadata")
+
+
+def _is_link_local(address: Address) -> bool:
+    return any(address in network for network in _LINK_LOCAL if network.version == address.version)
+
+
+def _lists(entry: str, origin: Origin) -> bool:
+    found = _ENTRY.fullmatch(entry.lower())
+    if found is None or int(found[2] or _PORTS[origin.scheme]) != origin.port:
+        return False
+    if found[1].startswith("*."):
+        return origin.host.endswith(found[1][1:]) and not _is_ip(origin.host)
+    return _bare(entry) == origin.host
+
+
+def _bare(entry: str) -> str | None:
+    """The host of an entry of the list. None: it is none, or stands for many."""
+    found = _ENTRY.fullmatch(entry.lower())
+    try:
+        return None if found is None or found[1].startswith("*") else usual(found[1])
+    except Blocked:
+        return None
+
+
+def _is_ip(host: str) -> bool:
+    return ":" in host or _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
