@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from agentrun.core.credentials import credential_texts
 from agentrun.core.package import Package
-from agentrun.core.package_tools import HttpTool, McpTool
 from agentrun.engine.live import calls_of
 from agentrun.engine.world import packages_of
 from agentrun.net.credentials import Known, credentials
@@ -25,9 +25,5 @@ def _named(package: Package) -> Iterator[str]:
     for call in calls_of(package):
         yield from credentials_in(call)
     for agent in packages_of(package):
-        for tool in agent.tools.values():
-            if isinstance(tool, HttpTool):
-                yield from (name for text in tool.headers.values() for name in named_in(text))
-                yield from named_in(tool.auth.secret) if tool.auth else ()
-            elif isinstance(tool, McpTool):
-                yield from (name for text in (*tool.headers.values(), *tool.env.values()) for name in named_in(text))
+        for part in (*agent.tools.values(), *agent.sinks.values()):
+            yield from (name for text in credential_texts(part) for name in named_in(text))

@@ -14,10 +14,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from agentrun.core.credentials import credential_texts
 from agentrun.core.names import command_of
 from agentrun.core.package import Package
 from agentrun.core.package_sinks import HttpSink, Sink
-from agentrun.core.package_tools import HttpTool, McpTool, ShellTool, Tool
+from agentrun.core.package_tools import HttpTool, McpTool, Tool
 from agentrun.engine.ports import Executor, Hook, SinkPort
 from agentrun.engine.world import kind_of, packages_of
 from agentrun.net.environment import Lookup, named_in
@@ -125,12 +126,6 @@ def _programs(tools: Iterable[Tool], site: Site) -> dict[str, str]:
 def _variables(tools: Iterable[Tool], sinks: Iterable[Sink]) -> Iterator[str]:
     """The variables of the environment that tools and sinks name."""
     for part in (*tools, *sinks):
-        texts: list[str] = []
-        if isinstance(part, HttpTool | McpTool | HttpSink):
-            texts += [part.url or "", *part.headers.values()]
-        if isinstance(part, HttpTool | HttpSink) and part.auth is not None:
-            texts.append(part.auth.secret)
-        if isinstance(part, ShellTool | McpTool):
-            texts += part.env.values()
-        for text in texts:
+        address = part.url if isinstance(part, HttpTool | McpTool | HttpSink) else None
+        for text in (address or "", *credential_texts(part)):
             yield from named_in(text)
