@@ -15,19 +15,35 @@ from pathlib import Path
 _FOLDER = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
 
+class NoFolder(OSError):
+    """There is no such folder in the project, or it is reached through a link."""
+
+
 @contextmanager
 def folder_inside(root: Path, path: str = ".") -> Iterator[int]:
-    """A descriptor of a folder of the project. Raises `OSError` for what is not there, or is no folder, or a link."""
-    here = os.open(root, _FOLDER)  # the root itself is the operator's: it may be reached through links
+    """A descriptor of a folder of the project. Raises `NoFolder`."""
+    here = _walked(root, path)
+    try:
+        yield here
+    finally:
+        os.close(here)
+
+
+def _walked(root: Path, path: str) -> int:
+    try:
+        here = os.open(root, _FOLDER)  # the root itself is the operator's: it may be reached through links
+    except OSError as error:
+        raise NoFolder(error.errno, error.strerror) from None
     try:
         for part in path.split("/"):
             if part in ("", "."):
                 continue
             if part == ".." or "\0" in part:
-                raise NotADirectoryError(errno.ENOTDIR, "not inside the project")
+                raise NoFolder(errno.EINVAL, os.strerror(errno.EINVAL))
             below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
             os.close(here)
             here = below
-        yield here
-    finally:
+    except OSError as error:
         os.close(here)
+        raise NoFolder(error.errno, error.strerror) from None
+    return here

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.subprocess import SubprocessStreamProtocol
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -27,6 +28,8 @@ class Pipes(SubprocessStreamProtocol):
         super().__init__(limit, loop)
         self.outputs = outputs
         self.closed: dict[int, asyncio.Future[None]] = {each: loop.create_future() for each in outputs}
+        self.flooded: Callable[[], None] = lambda: None
+        """Called when there is too much of it."""
         self.exited: asyncio.Future[None] = loop.create_future()
         """Done when the keeper is."""
 
@@ -42,6 +45,8 @@ class Pipes(SubprocessStreamProtocol):
         else:
             assert isinstance(data, bytes)
             output.add(data)
+            if output.is_flood:
+                self.flooded()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         super().pipe_connection_lost(fd, exc)
@@ -88,6 +93,7 @@ class Control(asyncio.Protocol):
         self.transport.write(order)
 
     def stop(self) -> None:
+        """Ask it to end its program. Once is enough."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write_eof()
 

@@ -46,6 +46,7 @@ class Process:
         """The program's own; also its group."""
         self._pipes = pipes
         self._control = Control()
+        pipes.flooded = self._control.stop
         self._keeper: asyncio.SubprocessTransport | None = None
         self._names: set[str] = set()
         self._grace = grace / 1000
@@ -104,7 +105,9 @@ class Process:
 
     def _close(self) -> None:
         for transport in (self._keeper, *self._more, self._control.transport):
-            if transport is not None:
+            if isinstance(transport, asyncio.WriteTransport):
+                transport.abort()  # what was not read until now is read by nobody
+            elif transport is not None:
                 transport.close()
 
     async def _start(self, order: bytes, folder: int, *, stdin: bool, side: bool) -> None:
@@ -178,9 +181,9 @@ async def started(
 
     `program` is its file, `argv` what it sees of its command line, `folder` a descriptor of its working directory,
     `grace` the milliseconds that it has between SIGTERM and SIGKILL. With `side` it has a descriptor 3 to write to.
-    An `Output` takes what is written as it comes; else standard output is read by the block, line by line of no more
-    than `limit` bytes, and of standard error the end is kept. Raises `OSError` when the program cannot be started and
-    `ValueError` for a text that no program can be given.
+    An `Output` takes what is written as it comes, and too much of it ends the program; without one, standard output is
+    read by the block, in lines of no more than `limit` bytes, and of standard error the end is kept. Raises `OSError`
+    when the program cannot be started, and `ValueError` for a text that no program can be given.
     """
     order = _order(program, argv, env, grace)
     outputs = {2: stderr if stderr is not None else Output(head=0, tail=STDERR_BYTES)}
