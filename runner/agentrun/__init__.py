@@ -8,6 +8,9 @@
 
 Runs that go on beside others, with sessions and events: `Runtime` and `Request`.
 
+What the functions of a spec use: `ToolError` and `progress` in tools; in hooks `HookQuestion` and the answers
+`Continue`, `Deny`, `Modify` and `Inject`.
+
 Names are imported when they are first used, so that `import agentrun` costs nothing.
 """
 
@@ -18,15 +21,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agentrun.compiler.api import compile, load
     from agentrun.compiler.fingerprint import PackageFile
+    from agentrun.core.facts_gates import Continue, Deny, Inject, Modify
     from agentrun.core.outcome import Outcome, Suspended
     from agentrun.engine.api import audit, resume, run
     from agentrun.engine.handle import RunHandle
+    from agentrun.engine.hooks import HookQuestion
     from agentrun.engine.request import Request
     from agentrun.engine.runtime import Runtime
-    from agentrun.errors import AgentrunError, SpecError
+    from agentrun.errors import AgentrunError, SpecError, ToolError
+    from agentrun.tools.progress import progress
 
 __all__ = [
     "AgentrunError",
+    "Continue",
+    "Deny",
+    "HookQuestion",
+    "Inject",
+    "Modify",
     "Outcome",
     "PackageFile",
     "Request",
@@ -34,9 +45,11 @@ __all__ = [
     "Runtime",
     "SpecError",
     "Suspended",
+    "ToolError",
     "audit",
     "compile",
     "load",
+    "progress",
     "resume",
     "run",
 ]
@@ -44,6 +57,13 @@ __all__ = [
 _HOMES = {
     "AgentrunError": "agentrun.errors",
     "SpecError": "agentrun.errors",
+    "ToolError": "agentrun.errors",
+    "progress": "agentrun.tools.progress",
+    "Continue": "agentrun.core.facts_gates",
+    "Deny": "agentrun.core.facts_gates",
+    "Inject": "agentrun.core.facts_gates",
+    "Modify": "agentrun.core.facts_gates",
+    "HookQuestion": "agentrun.engine.hooks",
     "PackageFile": "agentrun.compiler.fingerprint",
     "compile": "agentrun.compiler.api",
     "load": "agentrun.compiler.api",

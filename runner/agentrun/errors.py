@@ -24,7 +24,7 @@ Rule 3  A message never shows a secret, and never more of a value than its reade
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 Retry = Literal["retryable", "not_retryable", "repair", "user", "host"]
 """What can be done about an error: send again, give up, repair the data, ask the user, fix the host."""
@@ -153,7 +153,24 @@ class ProviderError(AgentrunError):
 
 
 class ToolError(AgentrunError):
+    """What a tool raises to be taken at its word. Any other exception is an execution error too."""
+
     codes = ("tool.",)
+
+    @classmethod
+    def execution(cls, message: str, *, hint: str | None = None, **fields: Any) -> Self:
+        """The call failed: the model reads why."""
+        return cls("tool.execution", message, hint=hint, fields=fields)
+
+    @classmethod
+    def fatal(cls, message: str, *, hint: str | None = None, **fields: Any) -> Self:
+        """The run must end."""
+        return cls("tool.fatal", message, hint=hint, fields=fields)
+
+    @classmethod
+    def aborted(cls, message: str, *, hint: str | None = None, **fields: Any) -> Self:
+        """The call was given up, and the run ends with it."""
+        return cls("tool.aborted", message, hint=hint, fields=fields)
 
 
 class LimitError(AgentrunError):

@@ -15,7 +15,8 @@ from .sources import PACKAGE, ROOT, Module, Tree, imports, nothing, plant, produ
 PUBLIC = [
     *("compile", "load", "run", "resume", "audit"),
     *("Runtime", "Request", "RunHandle", "Outcome", "Suspended", "PackageFile"),
-    *("AgentrunError", "SpecError"),
+    *("AgentrunError", "SpecError", "ToolError", "progress"),
+    *("HookQuestion", "Continue", "Deny", "Modify", "Inject"),
 ]
 
 

@@ -64,7 +64,8 @@ def test_timeout(wait: int, late: bool) -> None:
         assert finished == ToolFinished("c1.0", (Text("done"),))
         return
     assert finished.fault is not None
-    assert (finished.fault.code, finished.fault.fields) == ("tool.timeout", {"tool": "refund", "limit": 1000})
+    fields = {"tool": "refund", "limit": 1000, "abandoned": True}
+    assert (finished.fault.code, finished.fault.fields) == ("tool.timeout", fields)
     assert words(finished.parts).startswith("tool.timeout: ")
 
 

@@ -15,7 +15,8 @@ from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.messages import Text, words
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.toolbox import run_tool
-from agentrun.tools.python import LONGEST_MESSAGE, PythonTools
+from agentrun.tools.python import PythonTools
+from agentrun.tools.raised import LONGEST_MESSAGE
 
 from ..engine.places import Place
 from .desks import Desk
@@ -97,14 +98,6 @@ def test_tool_that_ends_the_run(desk: Desk, code: str) -> None:
     assert fault is not None
     assert (fault.code, fault.message, fault.hint) == (code, "closed: ***", "come back")
     assert fault.fields == {"tool": "f", "reason": "closed: ***", "shop": 1}
-
-
-def test_process_isolation_is_refused(desk: Desk) -> None:
-    desk.write("desk.py", "raise SystemExit('imported')\ndef f() -> str:\n    return ''\n")
-    fault = asyncio.run(desk.tools.run(desk.call("desk:f", isolation="process"))).fault
-    assert fault is not None
-    assert (fault.code, fault.fields) == ("host.missing", {"name": "isolation: process", "tool": "f"})
-    assert "desk" not in sys.modules
 
 
 def test_where_it_runs(desk: Desk) -> None:
@@ -257,6 +250,7 @@ def test_timeout_in_the_engine(desk: Desk) -> None:
     assert isinstance(finished, ToolFinished)
     assert finished.fault is not None
     assert finished.fault.code == "tool.timeout"
+    assert finished.fault.fields == {"tool": "f", "limit": 200, "abandoned": True}
     assert desk.heard == [("f", "begun\n")]
 
 

@@ -21,6 +21,7 @@ from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.messages import Content, Text, words
 from agentrun.core.names import effect_of
+from agentrun.core.package_tools import PythonTool
 from agentrun.core.results import clipped
 from agentrun.engine.attempt import Late, Raised, attempt, caught, is_sound
 from agentrun.engine.clean import cleaned
@@ -35,7 +36,7 @@ async def run_tool(world: World, effect: RunTool) -> ToolFinished | WorkLost:
     returned = await attempt(world.clock, limit, lambda: tried(executor, effect))
     if isinstance(returned, Late):
         message = f"the call took longer than {limit} ms and was stopped"
-        fault = Fault("tool.timeout", message, {"tool": effect.name, "limit": limit})
+        fault = Fault("tool.timeout", message, {"tool": effect.name, "limit": limit, **_abandoned(effect)})
         return ToolFinished(effect.id, told(fault), fault)
     if isinstance(returned, Raised):
         returned = _of_raised(effect, returned)
@@ -45,6 +46,12 @@ async def run_tool(world: World, effect: RunTool) -> ToolFinished | WorkLost:
         returned = Returned(returned.parts, failure_of(effect, returned.fault.message, reason="no_reply"))
     cut = shortened(cleaned(world.redactor, returned), world.blobs, effect)
     return ToolFinished(effect.id, cut.parts, cut.fault, cut.whole)
+
+
+def _abandoned(effect: RunTool) -> dict[str, bool]:
+    """A thread cannot be stopped: what it still does is not known, and what it still gives is dropped."""
+    in_thread = isinstance(effect.tool, PythonTool) and effect.tool.isolation == "thread"
+    return {"abandoned": True} if in_thread else {}
 
 
 class Cuts:

@@ -1,12 +1,33 @@
-"""Python functions as hooks."""
+"""Python functions as hooks.
+
+    from agentrun import Deny, HookQuestion
+
+    def careful(question: HookQuestion) -> Deny | None:
+        return Deny("not on Sundays") if question.target == "refund" else None
+
+Rule 1  A hook's source is compared with its pin before the run starts, and again when it is imported.
+Rule 2  A plain function runs in a thread that no exit of the process waits for, an async one on the event loop.
+Rule 3  None means that the run goes on. What it raises is the hook's failure, whatever it is. What it prints is for
+        `printed` alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from inspect import isawaitable, iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
+from agentrun.core.facts_gates import Continue
 from agentrun.core.package import Hook
+from agentrun.errors import PackageError
+from agentrun.tools.modules import ImportFailed, function_of, pinned_source
+from agentrun.tools.printed import kept
+from agentrun.tools.threads import end_copies, in_thread
 
 
 def python_hooks(
@@ -16,5 +37,77 @@ def python_hooks(
     printed: Callable[[str, str], None] = lambda hook, text: None,
     clean: Callable[[str], str] = lambda text: text,
 ) -> dict[str, Callable[[Any], Any]]:
-    """The function of each hook, by its id."""
-    raise NotImplementedError
+    """The function of each hook, by its id. Raises `tool.drift`, `package.invalid`."""
+    roots = [root.resolve() for root in roots]
+    found: dict[str, Hook] = {}
+    for hook in hooks:
+        other = found.setdefault(hook.id, hook)
+        if (other.module, other.function, other.source) != (hook.module, hook.function, hook.source):
+            message = f"an agent and its sub-agents have two hooks called {hook.id!r}"
+            hint = "give one of them another id: one name, one function"
+            raise PackageError("package.invalid", message, hint=hint, fields={"pointer": "/hooks", "hook": hook.id})
+        pinned_source(roots, hook.id, hook, "hook")
+    return {name: _Function(roots, hook, printed, clean).ask for name, hook in found.items()}
+
+
+class _Raised(Struct, frozen=True):
+    error: Any
+
+
+class _Function:
+    def __init__(
+        self,
+        roots: Sequence[Path],
+        hook: Hook,
+        printed: Callable[[str, str], None],
+        clean: Callable[[str], str],
+    ) -> None:
+        self._roots = roots
+        self._hook = hook
+        self._printed = printed
+        self._clean = clean
+        self._function: Callable[[Any], Any] | None = None
+
+    async def ask(self, question: Any) -> Any:
+        with kept(self._clean) as output:
+            try:
+                answer = await in_thread(lambda: self._begin(question), f"hook {self._hook.id}")
+                answer = await _given(answer) if isawaitable(answer) else answer
+            finally:
+                if text := output.end():
+                    with suppress(Exception):  # who listens may fail; the hook did not
+                        self._printed(self._hook.id, text)
+        if isinstance(answer, _Raised):
+            raise _as_exception(answer.error)
+        return Continue() if answer is None else answer
+
+    def _begin(self, question: Any) -> Any:
+        """Ask it, in a thread. What has to be awaited is left to the event loop."""
+        try:
+            if self._function is None:
+                self._function = function_of(self._roots, self._hook.id, self._hook, "hook")
+            function = self._function
+            return _later(function, question) if iscoroutinefunction(function) else function(question)
+        except ImportFailed as failed:
+            return _Raised(failed.error)
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is the hook's
+            return _Raised(error)
+
+
+async def _later(function: Callable[[Any], Awaitable[Any]], question: Any) -> Any:
+    return await function(question)
+
+
+async def _given(answer: Awaitable[Any]) -> Any:
+    owner = os.getpid()
+    try:
+        return await answer
+    finally:
+        end_copies(owner)
+
+
+def _as_exception(error: BaseException) -> BaseException:
+    """What the hook raised, unless raising it here would stop more than the hook."""
+    if isinstance(error, Exception | SystemExit):
+        return error
+    return RuntimeError(type(error).__name__)

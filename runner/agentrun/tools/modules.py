@@ -18,16 +18,38 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from agentrun.canon import text_hash
 from agentrun.compiler.signatures import Refused, module_source
-from agentrun.core.package_tools import PythonTool
 from agentrun.errors import ToolError
 from agentrun.spec.files import Project
 from agentrun.spec.problems import Source, quoted
 
+What: TypeAlias = Literal["tool", "hook"]
 AGAIN = "compile the spec again, and read what changed"
+
+
+class Pin(Protocol):
+    """A function, and the source that it was compiled from: of a tool, or of a hook."""
+
+    @property
+    def module(self) -> str: ...
+
+    @property
+    def function(self) -> str: ...
+
+    @property
+    def source(self) -> str:
+        """Hash of the module's source."""
+
+
+class _Named(NamedTuple):
+    """Whose function it is."""
+
+    what: What
+    name: str
+    pin: Pin
 
 
 class ImportFailed(Exception):
@@ -65,26 +87,36 @@ _finder = _PinnedFinder()
 """There is one `sys.modules`, so there is one of these."""
 
 
-def function_of(roots: Sequence[Path], name: str, tool: PythonTool) -> Callable[..., Any]:
-    """The function of a tool. Raises `ToolError` when it is not the one that was pinned, `ImportFailed`."""
-    source = _found(roots, tool.module)
+def pinned_source(roots: Sequence[Path], name: str, pin: Pin, what: What = "tool") -> Source:
+    """The source of a module. Raises `tool.drift` when it is not the one that was pinned. Nothing is imported."""
+    source = _found(roots, pin.module)
     found = None if source is None else text_hash(source.text)
-    if source is None or found != tool.source:
-        what = "is not in this project any more" if source is None else "is not the one that was compiled"
-        raise _drift(name, tool, found, f"the module {quoted(tool.module)} {what}", AGAIN)
+    if source is None or found != pin.source:
+        why = "is not in this project any more" if source is None else "is not the one that was compiled"
+        by = "" if what == "tool" else f" ({what} {name})"
+        raise _drift(_Named(what, name, pin), found, f"the module {quoted(pin.module)}{by} {why}", AGAIN)
+    return source
+
+
+def function_of(roots: Sequence[Path], name: str, pin: Pin, what: What = "tool") -> Callable[..., Any]:
+    """The function of a tool. Raises `ToolError` when it is not the one that was pinned, `ImportFailed`."""
+    source = pinned_source(roots, name, pin, what)
+    tool = _Named(what, name, pin)
     _put_first(roots)
-    _refuse_other_packages(name, tool, source)
-    module = _imported(tool.module, source)
+    _refuse_other_packages(tool, source)
+    module = _imported(tool.pin.module, source)
     if os.path.realpath(getattr(module, "__file__", None) or "") != str(source.path):
-        raise _taken(name, tool, tool.module)
+        raise _taken(tool, tool.pin.module)
     loader = getattr(module, "__loader__", None)
-    if isinstance(loader, _PinnedLoader) and loader.pin != tool.source:
-        message = f"this process has imported the module {quoted(tool.module)} as it was before it changed"
-        raise _drift(name, tool, loader.pin, message, "start a new process")
-    function: Callable[..., Any] | None = getattr(module, tool.function, None)
+    if isinstance(loader, _PinnedLoader) and loader.pin != tool.pin.source:
+        message = f"this process has imported the module {quoted(tool.pin.module)} as it was before it changed"
+        raise _drift(tool, loader.pin, message, "start a new process")
+    function: Callable[..., Any] | None = getattr(module, tool.pin.function, None)
     if function is None or not callable(function):
-        message = f"the module {quoted(tool.module)} has no function {quoted(tool.function)} once it is imported"
-        raise ToolError("tool.execution", message, fields={"tool": name})
+        message = (
+            f"the module {quoted(tool.pin.module)} has no function {quoted(tool.pin.function)} once it is imported"
+        )
+        raise ToolError("tool.execution", message, fields={what: name})
     return function
 
 
@@ -106,16 +138,16 @@ def _put_first(roots: Sequence[Path]) -> None:
         sys.meta_path.insert(0, _finder)
 
 
-def _refuse_other_packages(name: str, tool: PythonTool, source: Source) -> None:
+def _refuse_other_packages(tool: _Named, source: Source) -> None:
     """Each package that the module is in must have the module's own folder."""
-    parts = tool.module.split(".")
+    parts = tool.pin.module.split(".")
     folder = source.path.parent.parent if source.path.name == "__init__.py" else source.path.parent
     folders = (folder, *folder.parents)
     invalidate_caches()  # a folder may be newer than what Python remembers of it
     for length in range(1, len(parts)):
         package = ".".join(parts[:length])
         if str(folders[len(parts) - 1 - length]) not in map(os.path.realpath, _folders(package)):
-            raise _taken(name, tool, package)
+            raise _taken(tool, package)
 
 
 def _folders(package: str) -> Iterable[str]:
@@ -139,11 +171,11 @@ def _imported(module: str, source: Source) -> ModuleType:
         raise ImportFailed(error) from None
 
 
-def _taken(name: str, tool: PythonTool, module: str) -> ToolError:
-    message = f"{quoted(module)} is another module in this process, so {quoted(tool.module)} cannot be imported"
-    return _drift(name, tool, None, message, "give the module or its folder a name that nothing else has")
+def _taken(tool: _Named, module: str) -> ToolError:
+    message = f"{quoted(module)} is another module in this process, so {quoted(tool.pin.module)} cannot be imported"
+    return _drift(tool, None, message, "give the module or its folder a name that nothing else has")
 
 
-def _drift(name: str, tool: PythonTool, found: str | None, message: str, hint: str) -> ToolError:
-    fields = {"tool": name, "pinned": tool.source, "found": found}
+def _drift(tool: _Named, found: str | None, message: str, hint: str) -> ToolError:
+    fields = {tool.what: tool.name, "pinned": tool.pin.source, "found": found}
     return ToolError("tool.drift", message, hint=hint, fields=fields)

@@ -1,0 +1,110 @@
+"""Threads for functions that may take any time, or for ever.
+
+Rule 1  No exit of the process waits for them.
+Rule 2  A thread that is done takes the next function, and ends after a while without one: starting one takes longer
+        than most functions do. One whose function nobody waits for any more does not come back.
+Rule 3  A function that forks and returns twice comes back once: the copy of this process ends on the spot. It would be
+        a second owner of the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from inspect import iscoroutine
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread, current_thread
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+MOST_IDLE = 16
+"""Threads that wait for a function."""
+PATIENCE = 5.0
+"""Seconds that they wait."""
+COPY_EXIT = 70
+
+_idle: list[_Worker] = []
+"""Who did something last is asked first."""
+_lock = Lock()
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self.jobs: SimpleQueue[tuple[str, Context, Callable[[], bool]]] = SimpleQueue()
+        self.thread = Thread(target=self._live, daemon=True)
+        self.thread.start()
+
+    def _live(self) -> None:
+        while (job := self._next()) is not None:
+            name, context, work = job
+            current_thread().name = name
+            comes_back = context.run(work)
+            del job, context, work  # what a call holds is not kept until the next one
+            if not comes_back:
+                return
+            with _lock:
+                if len(_idle) >= MOST_IDLE:
+                    return
+                _idle.append(self)
+
+    def _next(self) -> tuple[str, Context, Callable[[], bool]] | None:
+        while True:
+            try:
+                return self.jobs.get(timeout=PATIENCE)
+            except Empty:
+                with _lock:
+                    if self in _idle:  # or somebody is giving it a function right now
+                        _idle.remove(self)
+                        return None
+
+
+async def in_thread(work: Callable[[], T], name: str) -> T:
+    """What some work gives that never raises."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+    owner = os.getpid()
+
+    def end(result: T) -> None:
+        if done.done():
+            _drop(result)
+        else:
+            done.set_result(result)
+
+    def body() -> bool:
+        result = work()
+        end_copies(owner)
+        is_waited_for = not done.done()
+        try:
+            loop.call_soon_threadsafe(end, result)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            _drop(result)
+        return is_waited_for
+
+    with _lock:
+        worker = _idle.pop() if _idle else None
+    (worker or _Worker()).jobs.put((name, copy_context(), body))
+    return await done
+
+
+def end_copies(owner: int) -> None:
+    """End this process if it is not that one but a copy of it."""
+    if os.getpid() != owner:
+        os._exit(COPY_EXIT)
+
+
+def _drop(result: Any) -> None:
+    if iscoroutine(result):
+        result.close()  # or Python complains that nobody awaited it
+
+
+def _forget() -> None:
+    """In a copy of this process there are no threads but the one that made it."""
+    if _lock.locked():  # by a thread that is not in the copy
+        _lock.release()
+    _idle.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
