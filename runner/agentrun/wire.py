@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -70,9 +70,9 @@ class HttpReply(Struct, frozen=True):
 
 
 class Sender(Protocol):
-    async def send(
+    def send(
         self, call: HttpCall, *, gap: int, time: int, heard: Callable[[bytes], None] | None = None
-    ) -> HttpReply:
+    ) -> Coroutine[Any, Any, HttpReply]:
         """The whole reply to one request. `heard` gets the body of one with status 200 as it arrives.
 
         `gap` is the longest silence in the reply and `time` the longest that it may take, in milliseconds.

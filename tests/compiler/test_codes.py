@@ -13,6 +13,7 @@ from agentrun.compiler.compile import compile_spec
 from agentrun.compiler.validate import validate
 from agentrun.spec.problems import CODES, Problem
 
+from ..locks import lock_of
 from ..projects import TOOL, agent, place, put
 
 ROOT = Path(__file__).parents[2] / "runner" / "agentrun"
@@ -80,7 +81,17 @@ BROKEN: dict[str, Broken] = {
     "spec.given_twice": Broken(
         "budgets: [{tokens: 1k}, {turns: 2, tokens: 2k}]", "spec.yaml:1:36", "keep one of the two"
     ),
+    "spec.header": Broken(
+        tool("{kind: http, description: d, url: 'https://a.example/', headers: {Host: b.example}}"),
+        "spec.yaml:2:78",
+        "remove it",
+    ),
     "spec.illegal_ruling": Broken(rule('{id: r, ask: "*", on: run_start}'), "spec.yaml:4:19", "allow, deny, interrupt"),
+    "spec.jmespath": Broken(
+        tool("{kind: http, description: d, url: 'https://a.example/', result: 'a[*].lenght(@)'}"),
+        "spec.yaml:2:77",
+        'did you mean "length"?',
+    ),
     "spec.json_schema": Broken("params: {p: {tpye: string}}", "spec.yaml:1:14", 'did you mean "type"?'),
     "spec.key": Broken("? [a]\n: 1", "spec.yaml:1:3", "quote"),
     "spec.lock": Broken("", "spec.lock:1:1", "agentrun lock", {"spec.lock": "{}"}),
@@ -101,6 +112,9 @@ BROKEN: dict[str, Broken] = {
     "spec.no_price": Broken("budgets: {cost: 1}\nmodel: {name: m, provider: p}", "spec.yaml:2:15", "agentrun lock"),
     "spec.no_schema": Broken("output: {repairs: 1}", "spec.yaml:1:10", "output.schema"),
     "spec.no_spec": Broken("", "x.cases.yaml:1:1", "beside", {"x.cases.yaml": CASES}, target="x.cases.yaml"),
+    "spec.unpinned": Broken(
+        tool("{kind: mcp, command: [x]}"), "spec.yaml:2:9", "agentrun lock", {"spec.lock": lock_of({})}
+    ),
     "spec.unsupported": Broken(
         "model: {name: gpt-4.1, provider: openai-responses, seed: 1}", "spec.yaml:1:52", "another route"
     ),

@@ -29,7 +29,7 @@ def told(folder: Path, text: str) -> list[tuple[str, str, str | None]]:
     [
         "https://shop.example",
         "http://shop.example/",
-        "https://shop.example:8443/a/b?c=d#e",
+        "https://shop.example:8443/a/b?c=d",
         "https://shop.example/{{ args.a }}/x?y={{ args.a }}",
         "https://[2001:db8::1]:8080/x",
         "https://127.0.0.1/",  # whether it may be reached is decided when it is called

@@ -44,7 +44,7 @@ NO_REPLY = 599
 """The status of an interaction without a reply: to a client that knows nothing of `agentrun` it is a failure too."""
 
 REQUEST_HEADERS = frozenset({"accept", "content-type"})
-RESPONSE_HEADERS = frozenset({"content-type", "date", "retry-after"})
+RESPONSE_HEADERS = frozenset({"content-type", "date", "location", "retry-after"})
 
 
 def load(path: Path) -> Cassette:

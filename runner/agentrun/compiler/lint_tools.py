@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterator
 
 from msgspec import UNSET, UnsetType
 
+from agentrun.compiler.addresses import OWN_HEADERS, Unfit, check_address
 from agentrun.compiler.contracts import check_schema
+from agentrun.compiler.picks import Unusable, check_pick
 from agentrun.compiler.resolve import Spec
 from agentrun.compiler.signatures import Function, Refused, find_function
 from agentrun.compiler.template import is_template
@@ -40,7 +42,7 @@ class ToolLint:
                 case PythonTool():
                     yield from self._python(name, tool)
                 case HttpTool():
-                    yield from address_problems(at(self.spec.root, ["tools", name, "url"]))
+                    yield from self._http(name, tool)
                 case ShellTool():
                     yield from self._shell(name, tool)
                 case McpTool():
@@ -129,6 +131,29 @@ class ToolLint:
                 message = f"{quoted(tool.call)} needs {quoted(parameter)}, but `args` does not require it"
                 hint = f"add {parameter} to `required`, or give the parameter a default"
                 yield Problem(self._place(name, "args"), "spec.args", message, hint)
+
+    def _http(self, name: str, tool: HttpTool) -> Iterator[Problem]:
+        url = at(self.spec.root, ["tools", name, "url"])
+        found = list(address_problems(url))
+        yield from found
+        try:
+            check_address(tool.url)
+        except Unfit as unfit:
+            if not found:
+                hint = "{{ }} fills a segment of the path, or the value of a query parameter"
+                yield Problem(self._place(name, "url"), "spec.url", f"{unfit}", hint)
+        for header in tool.headers:
+            if header.lower() in OWN_HEADERS:
+                message = f"the header {quoted(header)} is for the request itself to decide"
+                yield Problem(self._place(name, "headers", header, key=True), "spec.header", message, "remove it")
+        result = at(self.spec.root, ["tools", name, "result"])
+        if isinstance(result, Scalar) and tool.result is not UNSET:
+            try:
+                check_pick(tool.result)
+            except Unusable as unusable:
+                place = result.place_at(unusable.offset, 1)
+                hint = unusable.hint or "for example items[*].name; a text of it is in single quotes"
+                yield Problem(place, "spec.jmespath", unusable.message, hint)
 
     def _shell(self, name: str, tool: ShellTool) -> Iterator[Problem]:
         if is_template(tool.argv[0]):
