@@ -1,37 +1,72 @@
-"""`--approve`: answers to approvals, given in advance."""
+"""`--approve`: who answers approvals, in advance or when they are asked."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
+    from agentrun.cli.plan import Mode
+    from agentrun.cli.teller import Teller
+    from agentrun.core.package import Package
     from agentrun.engine.ports import Approver
     from agentrun.spec.v1.documents import Case
 
 ANSWERS = ("approved", "denied")
+ASKING = ("live", "record", "live-tools")
+"""Modes in which approvals are no part of a tape that is played."""
 
 approve_option = click.option(
     "--approve",
-    metavar="all|none|FILE",
-    help="Answer approvals in advance: all, none, or a YAML file with `tool: approved|denied`.",
+    metavar="all|none|ask|FILE",
+    help="Who answers approvals: all or none of them in advance, a YAML file with `tool: approved|denied`, or ask: the "
+    "person at the terminal. A case's own answers come after these, then the person, if there is one.",
 )
 
 
-def approver_of(text: str | None, case: Case | None) -> Approver | None:
-    """Who answers approvals: the command line, then the case. None: neither says anything."""
+def approver_of(text: str | None, case: Case | None, person: Approver | None = None) -> Approver | None:
+    """Who answers approvals: the command line, then the case, then the person. None: nobody says anything."""
     from agentrun.engine.approvals import FirstOf, Given
 
     found: list[Approver] = []
     if text in ("all", "none"):
         found.append(Given({"*": "approved" if text == "all" else "denied"}, f"--approve {text}"))
-    elif text is not None:
+    elif text not in (None, "ask"):
+        assert text is not None
         found.append(Given(_read(Path(text)), f"--approve {Path(text).name}"))
     if case is not None and case.approvals:
         found.append(Given(case.approvals, f"case {case.name}"))
+    if person is not None:
+        found.append(person)
     return FirstOf(*found) if found else None
+
+
+def person_for(text: str | None, mode: Mode, package: Package, session: str | None, teller: Teller) -> Approver | None:
+    """The person at the terminal, if one is asked: in a run that is real, and not by a program that reads its output.
+
+    What a tape holds is not asked again. `--approve ask` insists: it is a mistake where nobody can be asked.
+    """
+    from agentrun.cli.keyboard import Keyboard
+    from agentrun.cli.plan import in_ci
+
+    if mode not in ASKING or text in ("all", "none"):
+        return None
+    stream = sys.stderr
+    is_there = Keyboard().is_there() and stream is not None and stream.isatty()
+    if text == "ask" and not is_there:
+        raise click.UsageError(
+            "--approve ask needs a terminal for standard input and standard error; give answers in advance instead: "
+            "--approve all, none or FILE"
+        )
+    if not is_there or (text != "ask" and (in_ci() or not teller.tells)):
+        return None
+    from agentrun.cli.ask import Terminal
+
+    lasting = "run" if session is None else "session"
+    return Terminal(package.name, lasting, stream, teller.aside, color=teller.color)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -43,7 +78,7 @@ def _read(path: Path) -> dict[str, Any]:
     from agentrun.spec.tree import Mapping, plain
 
     if not path.exists():
-        raise click.UsageError(f"--approve takes all, none or a file, and there is no file {path}")
+        raise click.UsageError(f"--approve takes all, none, ask or a file, and there is no file {path}")
     try:
         root = parse(read_source(path))
     except DocumentError as error:

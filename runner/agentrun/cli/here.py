@@ -37,7 +37,7 @@ def here_of(
 
 def _answers_itself(plan: Plan, approve: str | None) -> bool:
     """Whether approvals are answered in advance: a tape of which a part is kept keeps its own answers."""
-    return approve is not None or (plan.case is not None and bool(plan.case.approvals))
+    return approve not in (None, "ask") or (plan.case is not None and bool(plan.case.approvals))
 
 
 def _parts(node: Node | None) -> list[Node]:

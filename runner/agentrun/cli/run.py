@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentrun.cli.approve import approve_option, approver_of
+from agentrun.cli.approve import approve_option, approver_of, person_for
 from agentrun.cli.attach import attach_option, attachments_of
 from agentrun.cli.options import file_name, is_text, param_option, param_values, session_name, spec_options
 from agentrun.cli.show import json_option, show_problems
@@ -101,11 +101,15 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         session=options["session"],
     )
     plan = make_plan(compiled.spec, file.agent, asked, cases, case)
+    color = False if options["no_color"] else None
+    live = plan.mode != "replay"
+    teller = Teller(file.agent, as_json=options["as_json"], quiet=options["quiet"], color=color, live=live)
+    person = person_for(options["approve"], plan.mode, file.agent, options["session"], teller)
     errand = Errand(
         plan=plan,
         spec=compiled.spec,
         file=file,
-        approver=approver_of(options["approve"], plan.case),
+        approver=approver_of(options["approve"], plan.case, person),
         attachments=attachments_of(options["attached"]),
         journal=options["journal"],
         require=options["require_tier"],
@@ -115,9 +119,6 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         attached=options["attached"],
         session=options["session"],
     )
-    color = False if options["no_color"] else None
-    live = plan.mode != "replay"
-    teller = Teller(file.agent, as_json=options["as_json"], quiet=options["quiet"], color=color, live=live)
     if not options["quiet"] and not options["as_json"]:
         show_problems(list(compiled.problems), as_json=False)
     teller.begin(plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from agentrun.cli.known import known
 from agentrun.cli.plan import Plan
-from agentrun.cli.show import clean, seen
+from agentrun.cli.show import clean, colored, seen
 from agentrun.core.facts import Fact, Record, RunStopped
 from agentrun.core.facts_base import Fault
 from agentrun.core.outcome import Outcome, Suspended
@@ -37,7 +38,10 @@ class Teller:
         self._quiet = quiet
         self._family = Family(package)
         self._screen: Screen | None = None
-        if not as_json and not quiet:
+        self.tells = not as_json and not quiet
+        """Whether there is a story, for a person."""
+        self.color = colored(sys.stderr) if color is None else color
+        if self.tells:
             self._screen = screen_for(sys.stderr, live=live, color=color)
 
     def begin(self, plan: Plan) -> None:
@@ -82,11 +86,22 @@ class Teller:
         if event.run is not None and not isinstance(event.what, Gap):
             self.listen(event.run, event.what)
 
+    def write(self, line: str) -> None:
+        """A line of JSON that a sink prints."""
+        if self._as_json:
+            _print({"delivery": msgspec.json.decode(line)})
+        else:
+            click.echo(seen(known().text(line)))
+
     def printed(self, tool: str, text: str) -> None:
         """What a tool printed."""
         if self._screen is not None:
             for line in text.splitlines()[:20]:
                 self._screen.line(told(f"{tool} printed: {line}", "dim", 1))
+
+    def aside(self) -> AbstractContextManager[None]:
+        """The terminal is somebody else's for a while: what is told then waits."""
+        return nullcontext() if self._screen is None else self._screen.aside()
 
     def close(self) -> None:
         if self._screen is not None:

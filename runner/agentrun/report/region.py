@@ -16,7 +16,7 @@ def last_rows(text: str, width: int, most: int) -> list[str]:
     """The end of a text, made safe to show and folded at the width."""
     found: list[str] = []
     for line in reversed(mask(text).rstrip("\n").split("\n")):
-        found[:0] = _folded(visible(line.removesuffix("\r")), width)
+        found[:0] = folded(visible(line.removesuffix("\r")), width)
         if len(found) >= most:
             break
     return found[-most:] if most > 0 else []
@@ -24,11 +24,12 @@ def last_rows(text: str, width: int, most: int) -> list[str]:
 
 def fitted(text: str, width: int) -> str:
     """One row of a text, cut if it is too long."""
-    rows = list(_folded(visible(text), width))
-    return rows[0] if len(rows) == 1 else next(_folded(rows[0], max(width - 1, 1))) + "…"
+    rows = list(folded(visible(text), width))
+    return rows[0] if len(rows) == 1 else next(folded(rows[0], max(width - 1, 1))) + "…"
 
 
-def _folded(line: str, width: int) -> Iterator[str]:
+def folded(line: str, width: int) -> Iterator[str]:
+    """A line in rows of at most so many cells. It is safe to show already."""
     start, used = 0, 0
     for place, char in enumerate(line):
         cells = _cells(char)

@@ -1,0 +1,69 @@
+"""A person at a terminal: the real command with a real terminal device before it, and an emulator to look at."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..report.terminals import Terminal, terminal
+from .agent import SCRIPT
+from .project import Project
+
+
+class Person:
+    """Looks at the terminal and types."""
+
+    def __init__(self, seen: Terminal, run: subprocess.Popen[bytes]) -> None:
+        self.seen = seen
+        self.run = run
+
+    @property
+    def shown(self) -> str:
+        return self.seen.shown
+
+    def until(self, *texts: str) -> str:
+        """Wait until all of this is shown. All that is."""
+        self.seen.until(lambda shown: all(text in shown for text in texts))
+        return self.shown
+
+    def type(self, text: str) -> None:
+        os.write(self.seen.master, text.encode())
+
+    def end(self) -> tuple[int, str]:
+        """The exit code, and what is shown in the end."""
+        out, _ = self.run.communicate(timeout=60)
+        self.out = out.decode()
+        self.seen.drained()
+        return self.run.returncode, self.shown.rpartition("<")[0].rstrip()
+
+
+def _owns_terminal() -> None:
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@contextmanager
+def at_terminal(
+    shop: Project, environment: dict[str, str], *args: str, columns: int = 80, rows: int = 30, **given: Any
+) -> Iterator[Person]:
+    """The command in a terminal of its own: `term` is what the terminal is called."""
+    with terminal(columns, rows) as seen:
+        run = subprocess.Popen(
+            [SCRIPT, "shop.yaml", *args],
+            cwd=shop.root,
+            env={"PATH": os.environ["PATH"], "TERM": given.get("term", "xterm"), "LANG": "C.UTF-8", **environment},
+            stdin=seen.stream.fileno(),
+            stdout=subprocess.PIPE,
+            stderr=seen.stream.fileno(),
+            preexec_fn=_owns_terminal,  # noqa: PLW1509  # one thread only reads
+        )
+        try:
+            yield Person(seen, run)
+        finally:
+            run.kill()
+            run.communicate()

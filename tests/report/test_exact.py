@@ -1,0 +1,139 @@
+"""Foreign text shown exactly: it reads back, nothing in it acts or hides, and what deceives is named."""
+
+import ast
+import json
+import unicodedata
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from agentrun.report.exact import doubts, exact, literal, plain
+
+from .stories import HOSTILE
+from .terminals import FOREIGN
+
+TEXT = st.text(
+    alphabet=st.characters(codec=None) | st.sampled_from('\\"\n\r\t\x1b\u202e\u0301\u0338\u3000\ufe0f\u0430x ')
+)
+VALUE = st.recursive(
+    TEXT | st.integers() | st.booleans() | st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=10,
+)
+
+
+def is_safe(shown: str) -> bool:
+    return FOREIGN.search(shown) is None and shown.isprintable()
+
+
+@given(TEXT)
+@example("\\x1b")
+@example("\x1b")
+@example('" + "')
+def test_it_reads_back(text: str) -> None:
+    """So two texts are never shown alike: an escape that was typed is not one that was made."""
+    assert ast.literal_eval(exact(text)) == text
+
+
+@given(VALUE)
+def test_a_value_reads_back(value: Any) -> None:
+    shown = literal(value)
+    assert is_safe(shown)
+    if "\\x" not in shown and "\\U" not in shown:  # which JSON does not have
+        assert json.loads(shown) == value
+
+
+@given(TEXT)
+def test_nothing_acts(text: str) -> None:
+    assert is_safe(exact(text))
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_texts(text: str) -> None:
+    assert is_safe(exact(text))
+    assert ast.literal_eval(exact(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[2J", r'"a\x1b[2J"'),
+        (r"a\x1b[2J", r'"a\\x1b[2J"'),
+        ("\x9b\u202e\u200b\ufeff", r'"\x9b\u202e\u200b\ufeff"'),
+        ("a\u3000b\u00a0c", r'"a\u3000b\xa0c"'),
+        ("e\u0301", r'"e\u0301"'),
+        ("=\u0338", r'"=\u0338"'),
+        ("क\u093f", '"क\u093f"'),
+        ("क\u0902\u0902\u0902", '"क\u0902\u0902\\u0902"'),
+        ("Grüße, 漢字", '"Grüße, 漢字"'),
+        ("\U0001f468\u200d\U0001f469", '"\U0001f468\\u200d\U0001f469"'),
+        ("\U000e0041", r'"\U000e0041"'),
+    ],
+)
+def test_shown(text: str, shown: str) -> None:
+    assert exact(text) == shown
+
+
+def test_marks_do_not_pile_up() -> None:
+    """They would be drawn over the rows above."""
+    shown = exact("漢" + "\u0336" * 50)
+    assert sum(unicodedata.category(char) == "Mn" for char in shown) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("pay\u200bpal", "cannot be seen, or that act on a terminal: U+200B (zero width space)"),
+        ("\x1b[2J\x07", "act on a terminal: U+001B, U+0007"),
+        ("p\u0430ypal", "look like others: U+0430 (cyrillic small letter a)"),
+        ("\u0440\u0430\u0443", "look like others: U+0440"),
+        ("https://evil.com\u2044x", "look like others: U+2044 (fraction slash)"),
+        ("\uff52\uff4d -rf", "look like others: U+FF52"),
+        ("\U0001d42b\U0001d426", "look like others: U+1D42B"),
+        ("ls\u037e rm", "look like others: U+037E"),
+        ("שלום 123", "from right to left"),
+        ("ls" + " " * 200 + "rm", "a gap of 200 blanks"),
+        ("ls" + "\n" * 200 + "rm", "a gap of 200 blanks or empty lines"),
+        ("\x01\x02\x03\x04\x05", "U+0001, U+0002, U+0003, and 2 more"),
+    ],
+)
+def test_what_deceives_is_named(text: str, warning: str) -> None:
+    (found,) = doubts(text)
+    assert warning in found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "plain",
+        "Привет, как дела? Хорошо.",
+        "Καλημέρα κόσμε",
+        "naïve café",
+        "5 m², 10 €, 3\u20134 “quotes”…",
+        "漢字 かな",
+        "a\n\tb",
+    ],
+)
+def test_ordinary_texts_raise_no_doubts(text: str) -> None:
+    assert list(doubts(text)) == []
+
+
+@given(TEXT)
+def test_doubts_are_safe_to_show(text: str) -> None:
+    assert all(map(is_safe, doubts(text)))
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("refund", "refund"), ("desk:a.b", "desk:a.b"), ("a b", '"a b"'), ("", '""')]
+)
+def test_names(name: str, shown: str) -> None:
+    assert plain(name) == shown
+
+
+def test_long_texts_take_no_time() -> None:
+    text = "\x1b\u0430x\n" * 50_000
+    assert len(exact(text)) > len(text)
+    assert list(doubts(text))
