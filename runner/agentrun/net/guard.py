@@ -111,7 +111,8 @@ async def checked_addresses(host: str, port: int, reach: Reach, resolve: Resolve
     Raises `Blocked` (`provider.fatal`), or `provider.transient` when the name is not known.
     """
     host = usual(host)
-    listed = host in (_bare(entry) for entry in reach.hosts)
+    names_it = host in METADATA or _is_ip(host)  # any other name may turn out to mean it
+    listed = names_it and host in (_bare(entry) for entry in reach.hosts)
     if host in METADATA and not (listed and reach.private_network):
         raise blocked("its host gives machines their credentials", "metadata")
     try:
