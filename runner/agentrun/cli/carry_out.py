@@ -98,6 +98,17 @@ def _replay(errand: Errand, teller: Teller) -> FinishedRun:
 
 
 def _in_real_time(errand: Errand, teller: Teller) -> FinishedRun:
+    from agentrun.cli.own_output import keep_output
+    from agentrun.cli.show import clean
+
+    end = keep_output(lambda program, text: teller.printed(program, clean(text)))
+    try:
+        return _live(errand, teller)
+    finally:
+        end()
+
+
+def _live(errand: Errand, teller: Teller) -> FinishedRun:
     from agentrun.cli.interrupt import Interrupts
     from agentrun.engine.approvals import Nobody
     from agentrun.engine.real_time import Job, live_run
@@ -117,6 +128,7 @@ def _in_real_time(errand: Errand, teller: Teller) -> FinishedRun:
         approver=errand.approver or Nobody(),
         journal=journal,
         printed=teller.printed,
+        write=teller.write,
         hold=interrupts.hold,
         watch=teller.watch,
     )

@@ -1,0 +1,74 @@
+"""Standard output for the answer alone, while tools run in this process.
+
+A tool may write to descriptor 1 itself, or start a program that does: neither knows of `sys.stdout`. So descriptor 1 is
+a pipe while a run is live, and what comes out of it is told like everything that tools print; the answer goes to what
+descriptor 1 was before.
+
+Rule 1  Descriptor 1 never becomes standard output again: a tool that nobody waits for any more may still write.
+Rule 2  Only where standard output is descriptor 1. Where it is something else, a tool that writes there does no harm.
+Rule 3  What comes is read whatever happens, so that nobody waits for it; as much as is worth reading is told.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from threading import Thread
+
+STDOUT = 1
+LONGEST_LINE = 16 * 1024
+MOST_LINES = 1000
+PATIENCE = 0.2
+"""Seconds to wait for the end of what was written: a program that was left behind may hold it open."""
+
+
+def keep_output(told: Callable[[str, str], None]) -> Callable[[], None]:
+    """From here on descriptor 1 is not standard output. `told` hears what is written to it, line by line.
+
+    Call what this gives when the run is over: what was written until then is told, and no more.
+    """
+    stream = sys.stdout
+    try:
+        if stream.fileno() != STDOUT:
+            return _nothing
+    except (AttributeError, OSError, ValueError):  # there is none, or it is not a file
+        return _nothing
+    stream.flush()
+    ours = os.dup(STDOUT)
+    read, write = os.pipe()
+    os.dup2(write, STDOUT)
+    os.close(write)
+    file = io.FileIO(ours, "w", closefd=False)
+    encoding, errors = stream.encoding, stream.errors
+    line_buffering = getattr(stream, "line_buffering", False)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(file), encoding=encoding, errors=errors, line_buffering=line_buffering
+    )
+    listener = Thread(target=_listen, args=(read, told), name="agentrun-output", daemon=True)
+    listener.start()
+
+    def end() -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, STDOUT)
+        os.close(nowhere)
+        listener.join(PATIENCE)
+
+    return end
+
+
+def _nothing() -> None:
+    """There is nothing to end."""
+
+
+def _listen(read: int, told: Callable[[str, str], None]) -> None:
+    left, line = MOST_LINES, b""
+    while data := os.read(read, 1 << 16):
+        *lines, rest = data.split(b"\n")
+        for each in lines:
+            line, whole = b"", (line + each)[:LONGEST_LINE]
+            if left:
+                left -= 1
+                told("a program", whole.decode("utf-8", "replace"))
+        line = (line + rest)[:LONGEST_LINE]
