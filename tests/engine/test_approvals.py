@@ -39,7 +39,7 @@ class Person:
 
 
 def put(approver: Approver, clock: StepClock) -> tuple[str, str]:
-    fact = clock.run(answered(clock, approver, AGENT, QUESTION))
+    fact = clock.run(answered(clock, approver, AGENT, {}, QUESTION))
     assert isinstance(fact, ApprovalAnswered)
     assert (fact.subject, fact.question) == ("c1.0", "sha256:q")
     return fact.answer, fact.by
@@ -112,7 +112,7 @@ def test_what_it_is_about(subject: str, target: str, about: str | None) -> None:
             return "denied", "me"
 
     clock = StepClock()
-    clock.run(answered(clock, Looks(), AGENT, Question(subject, "sha256:q", target, "x", (), None)))
+    clock.run(answered(clock, Looks(), AGENT, {}, Question(subject, "sha256:q", target, "x", (), None)))
     (asked,) = seen
     assert [name for name in ("tool", "sink") if getattr(asked, name) is not None] == ([about] if about else [])
 

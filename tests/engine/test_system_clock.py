@@ -92,3 +92,28 @@ def test_aside_does_not_block() -> None:
         return await waiting
 
     assert asyncio.run(root())
+
+
+def test_aside_raises_what_the_function_raises() -> None:
+    def fails() -> None:
+        raise SystemExit(3)
+
+    async def root() -> None:
+        await SystemClock().aside(fails)
+
+    with pytest.raises(SystemExit):
+        asyncio.run(root())
+
+
+def test_no_exit_waits_for_what_is_aside() -> None:
+    """A function that never ends, given up after a moment: the event loop closes all the same."""
+    never = threading.Event()
+
+    async def root() -> None:
+        with pytest.raises(TimeoutError):
+            await SystemClock().within(20, SystemClock().aside(lambda: never.wait(60)))
+
+    before = time.monotonic()
+    asyncio.run(root())
+    assert time.monotonic() - before < 30
+    never.set()

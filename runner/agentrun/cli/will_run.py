@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, assert_never
+from collections.abc import Iterator
+from typing import assert_never
+from urllib.parse import urlsplit
 
-from agentrun.compiler.template import TemplateStopped, render
+from agentrun.compiler.addresses import Unfit
+from agentrun.core.effects import RunTool
 from agentrun.core.package_sinks import FileSink, HttpSink, JsonlSink, Sink, StdoutSink
 from agentrun.core.package_tools import AgentTool, HttpTool, McpTool, PythonTool, ShellTool, Tool
 from agentrun.engine.approvals import Asked
 from agentrun.report.exact import exact, plain
 from agentrun.report.question import Item, Sheet, item, sheet, value_item
 from agentrun.spec.problems import visible
+from agentrun.tools.command_line import Refused, arguments, standard_input
+from agentrun.tools.http_request import IDEMPOTENCY_KEY, request_of
 
 TITLES = {"input": "approval needed: the input goes to the model", "output": "approval needed: the answer is given"}
 
@@ -53,18 +57,13 @@ def _items(asked: Asked) -> Iterator[Item]:
 
 
 def _tool(asked: Asked, tool: Tool) -> Iterator[Item]:
-    values = {**asked.params, "args": asked.value}
     match tool:
         case PythonTool():
             yield item("function", plain(f"{tool.module}:{tool.function}"))
         case ShellTool():
-            yield from _rendered("command", lambda: " ".join(exact(render(part, values)) for part in tool.argv))
-            yield item("in", f"the folder {exact(tool.cwd)} of the project")
-            stdin = tool.stdin
-            if stdin is not None:
-                yield from _rendered("stdin", lambda: exact(render(stdin, values)))
+            yield from _shell(asked, tool)
         case HttpTool():
-            yield from _http(tool, values)
+            yield from _http(asked, tool)
         case McpTool():
             yield item("server", " ".join(map(exact, tool.command)) if tool.command else exact(tool.url or ""))
         case AgentTool():
@@ -73,12 +72,35 @@ def _tool(asked: Asked, tool: Tool) -> Iterator[Item]:
             assert_never(tool)
 
 
-def _http(tool: HttpTool, values: dict[str, Any]) -> Iterator[Item]:
-    yield from _rendered("request", lambda: f"{tool.method} {exact(render(tool.url, values))}")
-    for name, text in tool.query.items():
-        yield from _rendered("query", lambda name=name, text=text: f"{plain(name)} = {exact(render(text, values))}")  # type: ignore[misc]  # bound for the loop
-    if tool.body is not None:
-        yield value_item("body", tool.body)
+def _shell(asked: Asked, tool: ShellTool) -> Iterator[Item]:
+    """The command as it will be started. What cannot be filled in will not run either."""
+    values = {**asked.params, "args": asked.value}
+    try:
+        argv, given = arguments(tool, values), standard_input(tool, values)
+    except Refused as refused:
+        yield item("command", f"will not run: {visible(str(refused))}")
+        return
+    yield item("command", " ".join(map(exact, [asked.program or argv[0], *argv[1:]])))
+    yield item("in", "the project's folder" if tool.cwd == "." else f"{exact(tool.cwd)} in the project")
+    if given is not None:
+        yield value_item("stdin", given.decode())
+
+
+def _http(asked: Asked, tool: HttpTool) -> Iterator[Item]:
+    """The request as it will be sent. Variables of the environment stand there by name."""
+    call = RunTool(asked.subject, asked.target, tool, asked.value, "", 0, 0, asked.params)
+    try:
+        request = request_of(call)
+    except Unfit as unfit:
+        yield item("request", f"will not be sent: {visible(str(unfit))}")
+        return
+    yield item("request", f"{request.method} {exact(request.url)}")
+    yield item("host", exact(urlsplit(request.url).netloc))
+    for name, value in request.headers:
+        if (name, value) != (IDEMPOTENCY_KEY, ""):  # it is made when the call runs, of what is shown here
+            yield item("header", f"{plain(name)}: {exact(value)}")
+    if request.body:
+        yield value_item("body", request.body.decode())
 
 
 def _sink(sink: Sink) -> Iterator[Item]:
@@ -91,11 +113,3 @@ def _sink(sink: Sink) -> Iterator[Item]:
             yield item("to", "standard output")
         case _:
             assert_never(sink)
-
-
-def _rendered(label: str, made: Callable[[], str]) -> Iterator[Item]:
-    """What becomes of a template. One that cannot be filled in will not run either."""
-    try:
-        yield item(label, made())
-    except TemplateStopped as stop:
-        yield item(label, f"cannot be made of these arguments: {exact(stop.message)}")

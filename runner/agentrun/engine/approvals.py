@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, get_args
 from msgspec.structs import asdict
 
 from agentrun.core.facts_gates import Answer, ApprovalAnswered
-from agentrun.core.names import find_tool, matches
+from agentrun.core.names import command_of, find_tool, matches
 from agentrun.core.outcome import Question
 from agentrun.core.package import Package
 from agentrun.core.package_sinks import Sink
@@ -41,6 +41,8 @@ class Asked(Question, frozen=True, kw_only=True):
     """The tool that would run. Null: it is no call."""
     sink: Sink | None
     """The sink that would get it. Null: it is no delivery."""
+    program: str | None
+    """The file of the command that would run. Null: it is none."""
     limit: int
     """How long an answer may take, in milliseconds."""
 
@@ -108,9 +110,11 @@ def keeps_time(approver: Approver) -> bool:
     return bool(getattr(approver, "keeps_time", False))
 
 
-async def answered(clock: Clock, approver: Approver, package: Package, question: Question) -> ApprovalAnswered:
-    """What somebody says to a question, or that nobody does."""
-    asked = _asked(package, question)
+async def answered(
+    clock: Clock, approver: Approver, package: Package, programs: Mapping[str, str], question: Question
+) -> ApprovalAnswered:
+    """What somebody says to a question, or that nobody does. `programs`: the file of each command."""
+    asked = _asked(package, programs, question)
     if keeps_time(approver):
         answer, by = await said_by(approver, asked)
         return ApprovalAnswered(question.subject, question.question, answer, by)
@@ -126,13 +130,15 @@ async def answered(clock: Clock, approver: Approver, package: Package, question:
     return ApprovalAnswered(question.subject, question.question, answer, by)
 
 
-def _asked(package: Package, question: Question) -> Asked:
+def _asked(package: Package, programs: Mapping[str, str], question: Question) -> Asked:
     is_delivery = question.subject.startswith("deliver:")
     is_call = not is_delivery and question.subject not in STAGES  # a tool may be called `input`
+    tool = find_tool(package, question.target) if is_call else None
     return Asked(
         **deepcopy(asdict(question)),
         agent=package.name,
-        tool=deepcopy(find_tool(package, question.target)) if is_call else None,
+        tool=deepcopy(tool),
+        program=programs.get(command_of(tool) or "") if tool is not None else None,
         sink=deepcopy(package.sinks.get(question.target)) if is_delivery else None,
         limit=package.policy.approval_timeout,
     )

@@ -101,5 +101,5 @@ def crew_of(world: World, run: str, package: Package) -> Crew:
     here = world.scope(world, run)
     consult = None
     if here.approver is not None:
-        consult = partial(answered, here.clock, here.approver, package)
+        consult = partial(answered, here.clock, here.approver, package, here.programs)
     return world.crew(run, Performer(world, here, run).perform, consult)

@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from agentrun.engine.attempt import Raised
+from agentrun.tools.threads import in_thread
+
 T = TypeVar("T")
 
 
@@ -35,5 +38,16 @@ class SystemClock:
             raise RuntimeError("the work cancelled itself") from None
 
     async def aside(self, function: Callable[[], T]) -> T:
-        """In a thread. A function that is not waited for any more still runs to its end: threads cannot be stopped."""
-        return await asyncio.to_thread(function)
+        """In a thread. A function that is not waited for any more still runs to its end, as threads cannot be stopped;
+        but no exit of the process waits for it."""
+        result = await in_thread(lambda: _tried(function), "aside")
+        if isinstance(result, Raised):
+            raise result.error
+        return result
+
+
+def _tried(function: Callable[[], T]) -> T | Raised:
+    try:
+        return function()
+    except BaseException as error:  # noqa: BLE001  # whatever it is, it is raised where somebody waits for it
+        return Raised(error)
