@@ -23,7 +23,7 @@ def test_audit_ok(shape: Shape) -> None:
     given = {"tools": setting.tools, "hooks": setting.hooks, "sinks": setting.sinks, "clock": clock}
     if setting.approver is not None:
         given["approver"] = setting.approver
-    agentrun.run(shape.package, setting.message, model=setting.model, journals=journals, **given)  # type: ignore[arg-type]  # the test gives the right kind
+    agentrun.run(shape.package, setting.message, model=setting.model, journals=journals, **given)  # type: ignore[call-overload]  # the test gives the right kind
     laws.audit_ok(shape.package, journals.records("run-1"))
     laws.audit_ok(sealed(shape.package), journals.records("run-1"))
 

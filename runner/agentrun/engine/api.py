@@ -2,6 +2,7 @@
 
     outcome = agentrun.run("specs/triage.yaml", "The printer is on fire.")                  # the real model
     outcome = agentrun.run("specs/triage.yaml", "The printer is on fire.", model=model)
+    outcome = agentrun.run("specs/triage.yaml", "The printer is on fire.", output=Ticket)   # outcome.output: a Ticket
     outcome = agentrun.resume("run-1", journals=journals, model=model)
     agentrun.audit(journals.records("run-1"), package)
 
@@ -10,10 +11,10 @@ In an event loop of one's own: `await Runtime.in_memory(...).start(Request(...))
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -30,14 +31,15 @@ from agentrun.engine.memory import Journals, MemoryJournals, stored_package
 from agentrun.engine.ports import Approver, Clock, Executor, Hook, Provider, SinkPort
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
+from agentrun.engine.start import find_package
+from agentrun.engine.typed import Contract, TypedOutcome
 from agentrun.errors import AuditError
 from agentrun.journal.file import read_file
 
+T = TypeVar("T")
+
 AnyPackage: TypeAlias = PackageFile | Package | str | Path
 """A package, or a file: of a package when its name ends with .json, else of a spec."""
-
-
-Close: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class World(TypedDict, total=False):
@@ -46,11 +48,16 @@ class World(TypedDict, total=False):
     model: Provider | Mapping[str, Provider]
     """One for all providers, or one for each by name. Absent: the real ones, with keys from the environment."""
     env_file: Path
-    """A file with further variables of the environment, for the real models."""
+    """A file with further variables of the environment, for the real models, tools and sinks."""
+    project: Path
+    """The project in which the functions, commands and files of a package are found. Absent: the one of the spec; of a
+    package, the one of the current folder."""
     tools: Mapping[str, Executor]
-    """By the name of the tool, or by its kind."""
+    """By the name of the tool, or by its kind. For others the spec's own are run, in real time."""
     hooks: Mapping[str, Hook]
+    """By the hook's id. Others are those of the spec, as above."""
     sinks: Mapping[str, SinkPort]
+    """By the name of the sink, or by its kind. Others are those of the spec, as above."""
     approver: Approver | Callback
     """Whom questions are put to: an object, or a function `question -> "approved"` (or `"denied"`, a bool, …). Without
     one the run is suspended."""
@@ -58,6 +65,7 @@ class World(TypedDict, total=False):
     """A `StepClock` takes no real time, and makes ids that are the same every time."""
 
 
+@overload
 def run(
     package: AnyPackage,
     message: str | None = None,
@@ -66,13 +74,42 @@ def run(
     output: dict[str, Any] | None = None,
     journals: Journals | None = None,
     **world: Unpack[World],
+) -> Outcome | Suspended: ...
+
+
+@overload
+def run(
+    package: AnyPackage,
+    message: str | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    output: type[T],
+    journals: Journals | None = None,
+    **world: Unpack[World],
+) -> TypedOutcome[T] | Suspended: ...
+
+
+def run(
+    package: AnyPackage,
+    message: str | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    output: Any = None,
+    journals: Journals | None = None,
+    **world: Unpack[World],
 ) -> Outcome | Suspended:
-    """Run an agent. `output` is a JSON Schema of the answer; `journals` is where the run is written to."""
+    """Run an agent.
+
+    `output`: what the answer has to be, as a JSON Schema or as a type. A model of pydantic, or whatever else pydantic
+    can describe, gives an outcome whose `output` is a value of it. `journals`: where the run is written to.
+    """
+    contract = None if output is None or isinstance(output, dict) else Contract(output)
+    schema = output if contract is None else contract.schema
     file = package_of(package)
-    runtime = _runtime(file.agent, journals or MemoryJournals(), world)
-    request = Request(agent=file.agent.name, package=file, message=message, params=dict(params or {}), output=output)
-    close = _connected(runtime, runtime.effective_package(request).agent, world)
-    return _ended(runtime, lambda: runtime.start(request), close)
+    request = Request(agent=file.agent.name, package=file, message=message, params=dict(params or {}), output=schema)
+    agent = find_package({}, request).agent
+    ended = _ended(agent, journals or MemoryJournals(), world, _project(package, world), lambda r: r.start(request))
+    return ended if contract is None or not isinstance(ended, Outcome) else contract.read(ended)
 
 
 def resume(
@@ -80,9 +117,8 @@ def resume(
 ) -> Outcome | Suspended:
     """Go on with a run: with the package that is stored with it, or with another one."""
     file = stored_package(journals, run) if package is None else package_of(package)
-    runtime = _runtime(file.agent, journals, world)
-    close = _connected(runtime, file.agent, world)
-    return _ended(runtime, lambda: runtime.resume(run, with_package=file), close)
+    project = _project(file if package is None else package, world)
+    return _ended(file.agent, journals, world, project, lambda r: r.resume(run, with_package=file))
 
 
 def audit(journal: Iterable[Record] | str | Path, package: AnyPackage) -> None:
@@ -122,55 +158,42 @@ def _named(package: Package) -> set[str]:
     return own.union(*(_named(agent) for agent in package.agents.values()))
 
 
-def _runtime(package: Package, journals: Journals, world: World) -> Runtime:
-    clock = world.get("clock")
-    numbers = count(1)
-    derived = {"ids": lambda: f"run-{next(numbers)}"} if isinstance(clock, StepClock) else {}
-    return Runtime.in_memory(
-        journals=journals,
-        providers=providers_of(package, world.get("model")),
-        executors=world.get("tools", {}),
-        hooks=world.get("hooks", {}),
-        sinks=world.get("sinks", {}),
-        approver=world.get("approver"),
-        clock=clock,
-        **derived,
-    )
+def _project(package: AnyPackage, world: World) -> Path:
+    """A path in the project of a run."""
+    if "project" in world:
+        return world["project"] / "package.json"
+    is_spec = isinstance(package, str | Path) and Path(package).suffix != ".json"
+    return Path(package) if is_spec else Path("package.json")  # type: ignore[arg-type]  # a spec is a path
 
 
-def _connected(runtime: Runtime, package: Package, world: World) -> Close:
-    """Give the runtime the real models, unless there are others or no real time. How to hang up in the end."""
-    if "model" in world or isinstance(runtime.clock, StepClock):
-        return _nothing
-    from agentrun.engine.live import live_providers, live_sender  # late: httpx and pydantic take a second
-    from agentrun.engine.settings import Settings  # late: as above
-
-    settings = Settings(world.get("env_file"))
-    sender = live_sender(settings)
-    for name, provider in live_providers(package, settings, sender).items():
-        runtime.providers.add(name, provider)
-    return sender.close
-
-
-async def _nothing() -> None:
-    pass
-
-
-def _ended(runtime: Runtime, begin: Callable[[], RunHandle], close: Close) -> Outcome | Suspended:
+def _ended(
+    package: Package, journals: Journals, world: World, project: Path, begin: Callable[[Runtime], RunHandle]
+) -> Outcome | Suspended:
     """What comes of a run, in whatever time its clock has."""
-
-    async def ended() -> Outcome | Suspended:
-        try:
-            return await begin().wait()
-        finally:
-            await close()
-
-    if isinstance(runtime.clock, StepClock):
-        return runtime.clock.run(ended())
+    clock = world.get("clock")
+    if isinstance(clock, StepClock):
+        numbers = count(1)
+        runtime = Runtime.in_memory(**_given(package, journals, world), clock=clock, ids=lambda: f"run-{next(numbers)}")
+        return clock.run(begin(runtime).wait())
     import asyncio  # late: a clock moved by hand needs no event loop
+
+    from agentrun.engine.in_person import ended  # late: as above
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(ended())
+        given = {**_given(package, journals, world), "clock": clock, "live": "model" not in world}
+        return asyncio.run(ended(package, given, project, world.get("env_file"), begin))
     raise RuntimeError("in an event loop: await Runtime.in_memory(...).start(Request(...)).wait()")
+
+
+def _given(package: Package, journals: Journals, world: World) -> dict[str, Any]:
+    """What a runtime is made of that the caller gives."""
+    return {
+        "journals": journals,
+        "providers": providers_of(package, world.get("model")),
+        "executors": dict(world.get("tools", {})),
+        "hooks": dict(world.get("hooks", {})),
+        "sinks": dict(world.get("sinks", {})),
+        "approver": world.get("approver"),
+    }

@@ -1,8 +1,7 @@
 """Runs in real time: live, recorded, or with the model or the tools from a cassette.
 
 Rule 1  What a run needs of the environment is looked for before it starts. What comes from a tape needs nothing.
-Rule 2  A value of the environment that must not be shown is in no fact, no event and no file of the run. What says no
-        is cleaned as it comes in: its words are cut for a fault, and half of a secret is known to nobody.
+Rule 2  What was started for a run ends with it.
 
 Importing this takes a second: only what goes live does.
 """
@@ -10,7 +9,6 @@ Importing this takes a second: only what goes live does.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,9 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from agentrun.cassette.redaction import Redaction, text_without
-from agentrun.cassette.scrub import scrubbed
-from agentrun.cassette.tape import Interaction
+from agentrun.cassette.redaction import Redaction
 from agentrun.compiler.fingerprint import PackageFile
 from agentrun.core.facts import RunStarted
 from agentrun.core.messages import words
@@ -31,20 +27,16 @@ from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.bus import EVERYTHING, Event, Subscription
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.kept import KeptJournals
-from agentrun.engine.known import known_values
-from agentrun.engine.live import live_providers, live_sender
-from agentrun.engine.live_ports import LivePorts, Site, live_ports
+from agentrun.engine.live_ports import LivePorts
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Attachment, Request, contents
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.sealed import SEALED, SINK_KINDS, sealed_executors, sealed_hooks, sealed_providers
-from agentrun.engine.settings import Settings
+from agentrun.engine.surroundings import Surroundings
 from agentrun.engine.taped import Playing, Tape, Taping
-from agentrun.redact import Redactor
 from agentrun.spec.files import Project
 from agentrun.store.sessions import StoredSession
-from agentrun.wire import HttpCall, HttpReply, Sender
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -85,23 +77,18 @@ class Tapes(Struct, frozen=True):
 async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B008  # frozen
     """Run in real time. Raises before the run exists what `Runtime.start` raises, and `host.missing`."""
     package, run = job.file.agent, f"run-{token_hex(8)}"
-    known = known_values(package, os.environ)
-    redactor = Redactor(known)
+    around, blobs = Surroundings(package), MemoryBlobs()
     path = job.journal if job.session is None else job.session.next
     journals = MemoryJournals() if path is None else KeptJournals(run, path)
-    settings, blobs = Settings(), MemoryBlobs()
-    sender = live_sender(settings)
     others_play = isinstance(tapes.others, Playing)
     ports = LivePorts()
     try:
         if not others_play:
-            ports = live_ports(package, _site(job, settings, sender, redactor))
+            ports = around.ports(package, job.project, job.printed, job.write)
         runtime = Runtime.in_memory(
             journals=journals,
             content=blobs,
-            providers=sealed_providers(package)
-            if isinstance(tapes.models, Playing)
-            else live_providers(package, settings, _Refusals(sender, redactor)),
+            providers=sealed_providers(package) if isinstance(tapes.models, Playing) else around.providers(package),
             executors=sealed_executors() if others_play else ports.executors,
             hooks=sealed_hooks(package) if others_play else ports.hooks,
             sinks=dict.fromkeys(SINK_KINDS, SEALED) if others_play else ports.sinks,
@@ -110,7 +97,7 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
             scope=Taping(
                 run, models=tapes.models, others=tapes.others, approver=job.approver if others_play else None
             ).scope,
-            redactor=redactor,
+            redactor=around.redactor,
         )
         request = Request(
             agent=package.name,
@@ -124,27 +111,14 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
         )
         ended = await _ended(runtime, request, job)
     finally:
-        await ports.close()
-        await sender.close()
+        await around.close()
         if isinstance(journals, KeptJournals):
             journals.close()
     return FinishedRun(
         ended=ended,
         journal=journals.records(run),
         children={each: journals.records(each) for each in journals.runs if each.startswith(f"{run}.")},
-        redaction=Redaction(package.replay.redact, known),
-    )
-
-
-def _site(job: Job, settings: Settings, sender: Sender, redactor: Redactor) -> Site:
-    return Site(
-        root=job.project.root,
-        import_roots=tuple(job.project.root / root for root in job.project.import_roots),
-        lookup=settings.secret,
-        sender=sender,
-        clean=lambda text: text_without(text, redactor),
-        printed=job.printed,
-        write=job.write,
+        redaction=Redaction(package.replay.redact, around.known),
     )
 
 
@@ -159,20 +133,6 @@ def _restored(runtime: Runtime, journals: MemoryJournals, stored: StoredSession)
         if started.input is not None:
             session.saw(words(started.input.parts))
     return stored.name
-
-
-class _Refusals:
-    """Sends requests. A reply that is no success comes without values that must not be shown."""
-
-    def __init__(self, sender: Sender, redactor: Redactor) -> None:
-        self._sender = sender
-        self._redactor = redactor
-
-    async def send(
-        self, call: HttpCall, *, gap: int, time: int, heard: Callable[[bytes], None] | None = None
-    ) -> HttpReply:
-        reply = await self._sender.send(call, gap=gap, time=time, heard=heard)
-        return reply if reply.status == 200 else scrubbed(Interaction(call, reply), self._redactor).reply
 
 
 async def _ended(runtime: Runtime, request: Request, job: Job) -> Outcome | Suspended:

@@ -10,9 +10,11 @@ Importing this takes half a second: only what goes live does.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+from dotenv import dotenv_values
 from pydantic import BeforeValidator, Field, ValidationError, create_model
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -64,6 +66,11 @@ class Settings:
         """Whether a variable is set to something."""
         found = self._read(name, _Value)
         return isinstance(found, Secret) and bool(found.reveal())
+
+    def variables(self) -> dict[str, str]:
+        """All of them, as they are: for whoever has to know what must not be shown."""
+        values = {} if self._file is None else dotenv_values(self._file, interpolate=False)
+        return {name: value for name, value in values.items() if value} | dict(os.environ)
 
     def _read(self, name: str, kind: Any) -> Any:
         """The variable as that kind, None, or an error that has seen nothing."""

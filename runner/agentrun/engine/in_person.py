@@ -1,0 +1,95 @@
+"""Runs in real time for callers from Python: what they do not give, the spec's own do for real.
+
+Rule 1  A tool, hook or sink that is given by name or kind is the caller's: nothing is looked for on its behalf.
+Rule 2  Nothing is imported or looked at that the rest does not need: a run whose model and tools are all given finds
+        no environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from agentrun.core.outcome import Outcome, Suspended
+from agentrun.core.package import Package
+from agentrun.core.package_tools import AgentTool
+from agentrun.engine.handle import RunHandle
+from agentrun.engine.runtime import Runtime
+from agentrun.engine.world import kind_of, packages_of
+from agentrun.spec.files import find_project
+
+
+async def ended(
+    package: Package,
+    given: dict[str, Any],
+    project: Path,
+    env_file: Path | None,
+    begin: Callable[[Runtime], RunHandle],
+) -> Outcome | Suspended:
+    """What comes of a run. `given`: what a runtime is made of; `project`: a path in the project."""
+    rest, live = _rest(package, given), given.pop("live")
+    if not live and not _asks_for_something(rest):
+        return await _waited(begin(Runtime.in_memory(**given)))
+    from agentrun.engine.surroundings import Surroundings  # late: Rule 2
+
+    around = Surroundings(package, env_file)
+    try:
+        ports = around.ports(rest, find_project(project), _unheard, print)
+        for name, found in (("executors", ports.executors), ("hooks", ports.hooks), ("sinks", ports.sinks)):
+            given[name] = {**found, **given[name]}
+        given["providers"] = around.providers(package) if live else given["providers"]
+        runtime = Runtime.in_memory(**given, programs=ports.programs, redactor=around.redactor)
+        return await _waited(begin(runtime))
+    finally:
+        await around.close()
+
+
+async def _waited(handle: RunHandle) -> Outcome | Suspended:
+    try:
+        return await handle.wait()
+    except asyncio.CancelledError:  # nobody waits any more: the run ends too, while it can still be written
+        handle.cancel("host")
+        with suppress(Exception):
+            await asyncio.shield(handle.wait())
+        raise
+
+
+def _rest(package: Package, given: Mapping[str, Mapping[str, Any]]) -> Package:
+    """The package with those tools, hooks and sinks that nobody gives."""
+    executors, hooks, sinks = given["executors"], given["hooks"], given["sinks"]
+    servers = {name.partition(".")[0] for name in executors}
+    return replace(
+        package,
+        tools={
+            name: tool
+            for name, tool in package.tools.items()
+            if isinstance(tool, AgentTool) or not _is_given(executors, servers, name, kind_of(tool))
+        },
+        hooks=tuple(hook for hook in package.hooks if hook.id not in hooks),
+        sinks={
+            name: sink
+            for name, sink in package.sinks.items()
+            if sink.delivery != "disabled" and name not in sinks and kind_of(sink) not in sinks
+        },
+        agents={name: _rest(agent, given) for name, agent in package.agents.items()},
+    )
+
+
+def _is_given(executors: Iterable[str], servers: Iterable[str], name: str, kind: str) -> bool:
+    return name in executors or kind in executors or (kind == "mcp" and name in servers)
+
+
+def _asks_for_something(package: Package) -> bool:
+    return any(
+        each.hooks or each.sinks or any(not isinstance(tool, AgentTool) for tool in each.tools.values())
+        for each in packages_of(package)
+    )
+
+
+def _unheard(tool: str, text: str) -> None:
+    """What tools print is for nobody: a program's output is its own."""
