@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from agentrun.cli.known import known
 from agentrun.cli.plan import Plan
 from agentrun.cli.show import clean, colored, seen
-from agentrun.core.facts import Fact, Record, RunStopped
+from agentrun.core.facts import Fact, Record
 from agentrun.core.facts_base import Fault
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
@@ -132,9 +132,9 @@ class Teller:
 
 
 def _is_told_at_the_end(fact: Fact) -> bool:
-    """Why a run failed is said once. A tape that does not fit is no failure of a model or a tool."""
+    """A tape that does not fit is no failure of a model or a tool, and is told as the reason of the run's."""
     fault = getattr(fact, "fault", None)
-    return isinstance(fault, Fault) and (isinstance(fact, RunStopped) or fault.code.startswith("cassette."))
+    return isinstance(fault, Fault) and fault.code.startswith("cassette.")
 
 
 def _reasons(fault: Fault) -> list[str]:

@@ -12,7 +12,7 @@ class Family:
     """Which story a record belongs to. Who a child is, its parent's journal says before the child begins."""
 
     def __init__(self, package: Package) -> None:
-        self.root = Story(package)
+        self.root = Story(package, tells_failure=False)
         self._packages: dict[str, Package] = {}
         self._stories: dict[str, Story] = {}
         self._package = package

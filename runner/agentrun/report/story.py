@@ -62,8 +62,10 @@ FAMILIES: Mapping[type[Fact], Tell] = {
 class Story:
     """Told record by record, from the first on. A child has a story of its own, which stands deeper."""
 
-    def __init__(self, package: Package) -> None:
+    def __init__(self, package: Package, *, tells_failure: bool = True) -> None:
+        """`tells_failure`: whether it says why the run failed. Not where that is said after the story."""
         self._package = package
+        self._tells_failure = tells_failure
         self._state = State()
         self._depth = 0
         self._kept: tuple[Line, ...] = ()
@@ -154,7 +156,9 @@ class Story:
             return ()
         self._ended = True
         kept = self._given_back()
-        return ended(stop, is_child=self._depth > 0) if stop.status == "completed" else kept + ended(stop)
+        if stop.status == "completed":
+            return ended(stop, is_child=self._depth > 0)
+        return kept + (ended(stop) if self._tells_failure else ())
 
 
 def summary(outcome: Outcome) -> str:
