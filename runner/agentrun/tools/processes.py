@@ -105,7 +105,7 @@ class Process:
 
     def _close(self) -> None:
         for transport in (self._keeper, *self._more, self._control.transport):
-            if isinstance(transport, asyncio.WriteTransport):
+            if isinstance(transport, asyncio.WriteTransport) and transport.get_write_buffer_size():
                 transport.abort()  # what was not read until now is read by nobody
             elif transport is not None:
                 transport.close()
