@@ -55,11 +55,11 @@ class Request:
 class Server:
     """Answers by plan, each connection in a thread of its own."""
 
-    def __init__(self, *plans: Plan | HttpReply, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, *plans: Plan | HttpReply, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
         self._plans = [plain(plan) if isinstance(plan, HttpReply) else plan for plan in plans]
         self._tls = tls
         self._lock = threading.Lock()
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self._listening = socket.create_server(("127.0.0.1", port), backlog=512)
         self._threads: list[threading.Thread] = []
         self._open: set[socket.socket] = set()
         self._ended = False
@@ -80,6 +80,12 @@ class Server:
         while self.open and time.monotonic() < end:
             time.sleep(0.005)
         return not self.open
+
+    def wait(self, within: float = 10.0) -> None:
+        """Return when somebody has asked."""
+        end = time.monotonic() + within
+        while not self.requests and time.monotonic() < end:
+            time.sleep(0.005)
 
     def __enter__(self) -> Self:
         self._start(self._accept)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
+from urllib.parse import urljoin
 
 from msgspec.structs import replace
 
@@ -81,6 +82,20 @@ def headers(call: HttpCall, lookup: Lookup) -> list[tuple[str, str]]:
 def is_field(text: str) -> bool:
     """Whether a header can hold it. Libraries quote the value that they refuse, so it is not left to them."""
     return text.isascii() and text.isprintable()
+
+
+def homeward(reply: HttpReply, call: HttpCall, lookup: Lookup) -> HttpReply:
+    """A redirection to the place that a variable names, in words of that variable: no tape has where it leads today."""
+    start = _NAMED.match(call.url)
+    if start is None or call.reach is None or not 300 <= reply.status < 400:
+        return reply
+    home = lookup(start[1]).reveal()
+    fields = []
+    for name, text in reply.headers:
+        where = urljoin(filled(call.url, lookup), text) if name == "location" else ""
+        inside = where.startswith(home) and (home.endswith("/") or where[len(home) : len(home) + 1] in ("", "/", "?"))
+        fields.append((name, start[0] + where[len(home) :] if inside else text))
+    return HttpReply(reply.status, tuple(fields), reply.body)
 
 
 def refusal(reply: HttpReply, call: HttpCall, lookup: Lookup) -> HttpReply:

@@ -24,7 +24,7 @@ import httpx
 
 from agentrun.errors import AgentrunError, InternalError
 from agentrun.net.body import MAX_BODY, Body
-from agentrun.net.environment import Elsewhere, Lookup, address, away, filled, headers, is_field, refusal
+from agentrun.net.environment import Elsewhere, Lookup, address, away, filled, headers, homeward, is_field, refusal
 from agentrun.net.failures import NETWORK, TIMEOUTS, failure_of, timeout, unsendable
 from agentrun.net.guard import Resolve, checked_addresses, looked_up, origin_of, refuse_elsewhere, usual
 from agentrun.net.transport import ADDRESSES, Transport
@@ -82,7 +82,7 @@ class HttpxSender:
         try:
             request, proxy = await self._ready(call, exchange)
             reply = await exchange.run(self._transport(request.url.scheme == "https", proxy), request)
-            return reply if reply.status == 200 else refusal(reply, call, self._lookup)
+            return reply if reply.status == 200 else refusal(homeward(reply, call, self._lookup), call, self._lookup)
         except TimeoutError:
             return exchange.timeout()
         except NETWORK as error:

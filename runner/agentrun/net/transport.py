@@ -12,8 +12,9 @@ Rule 4  One of those that changes something at its server gets a new connection:
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 import httpcore
 import httpx
@@ -25,6 +26,8 @@ IDLE = 60
 ADDRESSES = "agentrun.addresses"
 """The extension of a request that says which addresses it may go to."""
 _HARMLESS = ("GET", "HEAD")
+_INSIDE = 2
+"""Generators of the library inside the one that gives a body."""
 
 
 class Transport(httpx.AsyncBaseTransport):
@@ -94,9 +97,11 @@ class _Stream(httpx.AsyncByteStream):
         self._transport = transport
         self._way = way
         self._response = response
+        self._pieces: AsyncIterator[bytes] | None = None
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._response.aiter_stream()
+        self._pieces = self._response.aiter_stream()
+        return self._pieces
 
     async def aclose(self) -> None:
         await self._response.aclose()
@@ -104,3 +109,8 @@ class _Stream(httpx.AsyncByteStream):
             await self._way.aclose()
         elif self._way.is_idle():
             self._transport.keep(self._way)
+            return
+        if isinstance(self._pieces, AsyncGenerator):
+            await self._pieces.aclose()
+            for _ in range(_INSIDE):  # the event loop ends each of those in a task of its own
+                await asyncio.sleep(0)

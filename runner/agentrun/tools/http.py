@@ -12,6 +12,7 @@ Rule 5  Nothing of this needs a network: over a tape it works as it did.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from urllib.parse import quote, urljoin
 
@@ -31,6 +32,7 @@ _MOVED = (301, 302, 303, 307, 308)
 _LOST = ("provider.transient", "provider.zero_output")
 _AS_WRITTEN = "!$&'()*+,;=:@/?%-._~[]"
 """What stays as it is in the address that a redirection names. `{` does not: no server names our variables."""
+_HOME = re.compile(r"\$\{\w+\}")
 
 
 class HttpTools:
@@ -76,9 +78,13 @@ class HttpTools:
 
 def _next(url: str, location: str) -> str:
     """Where a redirection leads. Raises `Unfit`."""
-    written = quote(location.strip().partition("#")[0].encode("latin-1", "replace"), safe=_AS_WRITTEN)
+    home = _HOME.match(url)
+    start = home[0] if home and location.startswith(home[0]) else ""
+    written = quote(location[len(start) :].strip().partition("#")[0].encode("latin-1", "replace"), safe=_AS_WRITTEN)
+    if start:
+        return start + written
     try:
-        found = urljoin("" if url.startswith("${") else url, written)
+        found = urljoin("" if home else url, written)
     except ValueError:
         found = ""
     if found.partition("://")[0].lower() not in ("http", "https"):

@@ -1,0 +1,211 @@
+"""Calls of HTTP endpoints over real connections: hops, lost replies, limits, credentials."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+
+from agentrun.core.effects import Returned
+from agentrun.net.sender import HttpxSender
+from agentrun.tools.http import MOST_HOPS, HttpTools
+from agentrun.wire import HttpReply
+
+from ..servers import CLOSE, RESET, Drip, Plan, Server, Wait, closed_port, head
+from .endpoints import AUTH, SECRET, http_call, lookup, run, text_of
+
+JSON = (("Content-Type", "application/json"),)
+GOOD = HttpReply(200, JSON, b'{"ok": true}')
+CUT: Plan = [head(200, ("Content-Length", "100")) + b"half", CLOSE]
+
+
+def moved(to: str, status: int = 302) -> HttpReply:
+    return HttpReply(status, (("Location", to),), b"")
+
+
+def fault(returned: Returned) -> Any:
+    assert returned.fault is not None, returned
+    return returned.fault
+
+
+def test_a_call() -> None:
+    with Server(GOOD) as server:
+        call = http_call({"id": "7"}, url=f"{server.url}/o/{{{{ args.id }}}}", auth=AUTH, result="ok")
+        assert text_of(run(call)) == "true"
+    (request,) = server.requests
+    assert request.line == "GET /o/7 HTTP/1.1"
+    assert request.headers["authorization"] == f"Bearer {SECRET}"
+
+
+# --- redirections -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_redirections_are_followed(status: int, method: str) -> None:
+    good = HttpReply(200, JSON, b"") if method == "HEAD" else GOOD
+    with Server(moved("b?x=1#top", status), good) as server:
+        returned = run(http_call(url=f"{server.url}/a/a", auth=AUTH, method=method))
+    assert returned.fault is None
+    assert [request.line for request in server.requests] == [f"{method} /a/a HTTP/1.1", f"{method} /a/b?x=1 HTTP/1.1"]
+    assert server.requests[1].headers["authorization"] == f"Bearer {SECRET}"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_other_methods_are_not_redirected(method: str) -> None:
+    with Server(moved("/b", 307)) as server:
+        assert "status 307" in text_of(run(http_call(url=f"{server.url}/a", method=method, effect="idempotent")))
+    assert len(server.requests) == 1
+
+
+def test_so_many_hops_and_no_more() -> None:
+    with Server(*[moved(f"/{n}") for n in range(MOST_HOPS)], GOOD) as server:
+        assert run(http_call(url=server.url)).fault is None
+    with Server(moved("/again")) as server:
+        assert fault(run(http_call(url=server.url))).fields["reason"] == "redirects"
+        assert len(server.requests) == MOST_HOPS + 1
+
+
+def test_a_redirection_leaves_credentials_behind() -> None:
+    with Server(GOOD) as other, Server(moved(f"{other.url}/b")) as server:
+        hosts = [f"127.0.0.1:{server.port}", f"127.0.0.1:{other.port}"]
+        headers = {"X-Tenant": "${SHOP_KEY}", "X-Team": "red", "Accept": "a/b"}
+        assert run(http_call(url=f"{server.url}/a", auth=AUTH, hosts=hosts, headers=headers)).fault is None
+    assert SECRET in server.requests[0].headers["x-tenant"]
+    assert not {"authorization", "x-tenant", "x-team"} & other.requests[0].headers.keys()
+    assert other.requests[0].headers["accept"] == "a/b"
+    assert SECRET not in str(other.requests)
+
+
+@pytest.mark.parametrize(
+    "to",
+    ["http://127.0.0.2:{port}/b", "http://2130706433:{port}/", "http://a@127.0.0.1:{port}/", "http://[::1]:{port}/",
+     "http://127.0.0.1:1/", "file:///etc/passwd", "http://[", "gopher://127.0.0.1:{port}/"],
+)  # fmt: skip
+def test_redirections_that_lead_astray(to: str) -> None:
+    with Server(GOOD) as other, Server(moved(to.format(port=other.port))) as server:
+        assert fault(run(http_call(url=f"{server.url}/a"))).code == "tool.execution"
+    assert (len(server.requests), other.connections) == (1, 0)
+
+
+def test_a_server_names_no_variables() -> None:
+    """`Location: /${SHOP_KEY}` would bring the server whatever it asks for."""
+    with Server(moved("/x?${SHOP_KEY}=$SHOP_KEY"), GOOD) as server:
+        run(http_call(url=f"{server.url}/a"))
+    assert server.requests[1].line == "GET /x?$%7BSHOP_KEY%7D=$SHOP_KEY HTTP/1.1"
+
+
+def test_an_address_of_the_environment() -> None:
+    port = closed_port()
+    with Server(moved(f"http://127.0.0.1:{port}/b"), GOOD, port=port) as server:
+        assert run(http_call(url="${BASE}/a", auth=AUTH), BASE=server.url).fault is None
+        assert server.requests[1].headers["authorization"] == f"Bearer {SECRET}"
+    with Server(moved("/b"), GOOD) as server:
+        assert "whole" in fault(run(http_call(url="${BASE}/a"), BASE=f"{server.url}/v1")).message
+    with Server(moved("/v1/b?c"), moved("d"), GOOD) as server:
+        assert run(http_call(url="${BASE}/a"), BASE=f"{server.url}/v1").fault is None
+        assert [request.line.split()[1] for request in server.requests] == ["/v1/a", "/v1/b?c", "/v1/d"]
+    with Server(moved("//127.0.0.1.evil.example/"), GOOD) as server:
+        assert fault(run(http_call(url="${BASE}/a"), BASE=server.url)).code == "tool.execution"
+
+
+# --- what is lost -------------------------------------------------------------------------------------------
+
+LOSSES: dict[str, Plan] = {
+    "closed": [CLOSE],
+    "reset": [RESET],
+    "cut": CUT,
+    "cut in the head": [b"HTTP/1.1 200 OK\r\nContent-", CLOSE],
+    "not HTTP": [b"garbage\r\n\r\n", CLOSE],
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_a_reply_is_lost_of_a_call_that_must_not_be_repeated(loss: Any) -> None:
+    with Server(loss) as server:
+        found = fault(run(http_call(url=server.url, method="POST", effect="at_most_once", body={"a": 1})))
+    assert (found.code, found.fields) == ("tool.indeterminate", {"tool": "shop", "call": "c1.0"})
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("effect", ["read", "idempotent"])
+@pytest.mark.parametrize("loss", ["closed", "reset", "cut"])
+def test_a_reply_is_lost_of_a_call_that_may_be_repeated(loss: str, effect: str) -> None:
+    with Server(LOSSES[loss], GOOD) as server:
+        assert run(http_call(url=server.url, method="POST", effect=effect, body={"a": 1})).fault is None
+    first, second = server.requests
+    assert (first.line, first.body) == (second.line, second.body)
+    keys = [request.headers.get("idempotency-key") for request in server.requests]
+    assert keys == [None if effect == "read" else "key-of-the-call"] * 2
+
+
+def test_it_is_repeated_once() -> None:
+    with Server([CLOSE]) as server:
+        found = fault(run(http_call(url=server.url, method="PUT", effect="idempotent")))
+    assert (found.code, found.fields["reason"], len(server.requests)) == ("tool.execution", "closed", 2)
+
+
+@pytest.mark.parametrize("effect", ["read", "idempotent", "at_most_once"])
+def test_nothing_was_sent(effect: str) -> None:
+    port = closed_port()
+    found = fault(run(http_call(url=f"http://127.0.0.1:{port}/", method="POST", effect=effect)))
+    assert (found.code, found.fields["reason"]) == ("tool.execution", "refused")
+    found = fault(run(http_call(url=f"http://127.0.0.1:{port}/", method="POST", effect=effect, private_network=False)))
+    assert (found.code, found.fields["reason"]) == ("tool.execution", "private_network")
+    found = fault(run(http_call(url="http://no-such-name.invalid/", method="POST", effect=effect)))
+    assert (found.code, found.fields["reason"]) == ("tool.execution", "dns")
+
+
+def test_a_reply_that_never_comes() -> None:
+    with Server([Wait(60)]) as server:
+        found = fault(run(http_call(url=server.url, method="POST", effect="at_most_once", timeout=500)))
+        assert server.is_quiet()
+    assert found.code == "tool.indeterminate"
+
+
+def test_an_answer_is_an_answer_whatever_its_size() -> None:
+    with Server(HttpReply(200, (), b"x" * 1001)) as server:
+        found = fault(run(http_call(url=server.url, method="POST", effect="at_most_once", max_bytes=1000)))
+    assert (found.code, found.fields["status"]) == ("tool.execution", 200)
+    assert "1000 bytes" in found.message
+
+
+def test_a_call_that_is_stopped_leaves_nothing() -> None:
+    async def stopped() -> None:
+        sender = HttpxSender(lookup)
+        task = asyncio.create_task(HttpTools(sender).run(http_call(url=server.url)))
+        await asyncio.to_thread(server.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(server.is_quiet)
+        await sender.close()
+
+    with Server([head(200), Drip(b"x", 0.01)]) as server:
+        asyncio.run(stopped())
+
+
+def test_many_calls_leave_no_connections() -> None:
+    async def many() -> None:
+        sender = HttpxSender(lookup)
+        tools = HttpTools(sender)
+        for _ in range(50):
+            await tools.run(http_call(url=server.url, method="POST", effect="at_most_once"))
+            await tools.run(http_call(url=server.url))
+        assert server.open <= 2
+        await sender.close()
+
+    with Server(GOOD) as server:
+        asyncio.run(many())
+        assert server.is_quiet()
+    assert server.connections == 51
+
+
+@pytest.mark.parametrize("status", [HTTPStatus.OK, HTTPStatus.FORBIDDEN])
+def test_a_server_that_repeats_the_credential(status: int) -> None:
+    """What is no success is masked at once; the rest is for whoever shows it."""
+    with Server(HttpReply(status, (), f"you sent {SECRET}".encode())) as server:
+        returned = run(http_call(url=server.url, auth=AUTH))
+    assert (SECRET in str(returned)) is (status == HTTPStatus.OK)
