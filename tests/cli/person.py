@@ -31,6 +31,11 @@ class Person:
         self.seen.until(lambda shown: all(text in shown for text in texts))
         return self.shown
 
+    def until_times(self, text: str, count: int) -> str:
+        """Wait until a text is shown so often. All that is."""
+        self.seen.until(lambda shown: shown.count(text) == count)
+        return self.shown
+
     def type(self, text: str) -> None:
         os.write(self.seen.master, text.encode())
 

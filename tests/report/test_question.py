@@ -63,7 +63,7 @@ approval needed: the tool t runs
             501 ""
             502 "rm -rf ~"
   argument  order = "1042"
-! it has a gap of 501 blanks or empty lines
+! a gap of 501 blanks or empty lines
 ! not all of it is shown ({size}): d shows it"""
     )
 

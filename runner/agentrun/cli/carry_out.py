@@ -174,6 +174,9 @@ def _hinted(done: FinishedRun, plan: Plan) -> FinishedRun:
             return done
         hint = "this failure is on the tape; remove the cassette and record again if it is not what you want"
         return replace(done, ended=replace(outcome, fault=replace(fault, hint=hint)))
+    if fault.code == "approval.unavailable":
+        hint = "answer in a terminal, or in advance: --approve all, none or FILE"
+        return replace(done, ended=replace(outcome, fault=replace(fault, hint=hint)))
     if fault.code != "provider.transient" or fault.fields.get("status") is not None:
         return done
     hint = fault.hint or "is the server running, and its address right?"

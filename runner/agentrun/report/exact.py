@@ -74,13 +74,13 @@ def _is_carried(found: re.Match[str]) -> bool:
 def doubts(text: str) -> Iterator[str]:
     """What a reader should know of a text before trusting what it looks like."""
     if hidden := _named(char for char in _hidden(text)):
-        yield f"it has characters that cannot be seen, or that act on a terminal: {hidden}"
+        yield f"hidden characters: {hidden}"
     if alike := _named(_alike(text)):
-        yield f"it has characters that look like others: {alike}"
+        yield f"look-alike characters: {alike}"
     if _ODD.search(text) and any(unicodedata.bidirectional(char) in ("R", "AL") for char in set(text)):
-        yield "it has text that is written from right to left: a terminal may show it in another order"
+        yield "right-to-left text: it may be shown in another order"
     if longest := max((len(gap[0]) for gap in _GAP.finditer(text)), default=0):
-        yield f"it has a gap of {longest:,} blanks or empty lines"
+        yield f"a gap of {longest:,} blanks or empty lines"
 
 
 def _hidden(text: str) -> Iterator[str]:

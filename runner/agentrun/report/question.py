@@ -73,7 +73,7 @@ def value_item(label: str, value: Any, name: str | None = None) -> Item:
 def brief(asked: Sheet, width: int, height: int, below: int) -> list[Line]:
     """The question in a terminal of this size, with so many rows `below` it."""
     title = _rows(asked.title, width, "warn")
-    warnings = [line for text in asked.warnings[:4] for line in _rows(f"! {text}", width, "bad")[:3]]
+    warnings = [line for text in asked.warnings[:4] for line in _rows(f"! {text}", width, "bad")[:4]]
     size = _rows(f"! not all of it is shown ({asked.size}): d shows it", width, "bad")
     most = max(height - 1 - below - len(title) - len(warnings) - len(size), 2 * LEAST + 1)
     shown, is_all = _fitted([list(_item_rows(each, width)) for each in asked.items], most)

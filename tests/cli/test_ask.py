@@ -1,0 +1,506 @@
+"""Approvals at a terminal: what a person sees, what each answer means, and that nothing else is one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..report.terminals import foreign
+from .agent import SCRIPT
+from .person import at_terminal
+from .project import STORY, Project
+
+ONCE = STORY.replace('    faults: [{status: 429, headers: {retry-after: "0"}}]\n', "")
+"""The story without a retry: what is shown is the same every time."""
+ASKED = """\
+  → refund {"amount":20,"order":"1042"}
+  ? refund: needs approval (by money: money)
+approval needed: the tool refund runs
+  rule      money
+  reason    money
+  function  desk:refund
+  argument  amount = 20
+  argument  order = "1042"
+y  yes, this once
+s  yes, and whenever exactly this is asked again in this run
+d  show all of it
+n  no; so is Enter, and no answer within 120 s
+Go ahead? [y/s/d/N]"""
+TWO = """\
+agentrun: "1"
+turns:
+  - calls:
+      - {tool: refund, args: {order: "1", amount: 1.0}}
+      - {tool: refund, args: {order: "2", amount: 2.0}}
+  - text: Done.
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def answers(shop: Project) -> list[tuple[str, str]]:
+    facts = [json.loads(line)["fact"] for line in (shop.root / "run.jsonl").read_text().splitlines()]
+    return [(fact["answer"], fact["by"]) for fact in facts if fact["type"] == "approval_answered"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "echo", "answer", "told"),
+    [
+        ("y\n", " y", "approved", "refund: approved by terminal"),
+        ("YES\n", " YES", "approved", "refund: approved by terminal"),
+        ("s\n", " s", "approved_for_session", "refund: approved for the session by terminal"),
+        ("n\n", " n", "denied", "refund: denied by terminal"),
+        ("\n", "", "denied", "refund: denied by terminal"),
+        ("\x04", "", "denied", "refund: denied by terminal"),
+        ("y\x04\x04", " y", "denied", "refund: denied by terminal"),
+    ],
+    ids=["y", "yes", "s", "n", "enter", "end", "half"],
+)
+def test_answers(shop: Project, typed: str, echo: str, answer: str, told: str) -> None:
+    """The whole screen before and after: the question stands between the lines of the story, and nothing is lost."""
+    with (
+        shop.provider(ONCE) as (_, environment),
+        at_terminal(shop, environment, "--journal", "run.jsonl", "--no-color") as person,
+    ):
+        before = person.until("Go ahead?")
+        assert before.endswith(ASKED), before
+        assert person.seen.cursor_visible
+        person.type(typed)
+        code, after = person.end()
+    assert (code, person.out) == (0, "Done.\n")
+    assert after.startswith(before + echo), after
+    assert told in after[len(before) :]
+    assert answers(shop) == [(answer, "terminal")]
+    assert ("refund 1042 20" in shop.traces()) == answer.startswith("approved")
+    assert foreign(person.seen.raw) == []
+    assert person.seen.cursor_visible
+
+
+def test_only_what_is_typed_after_the_question_answers_it(shop: Project) -> None:
+    """Whole lines and half a line from before are thrown away."""
+    slow = ONCE.replace("text: I look it up.", "text: I look it up.\n    faults: [{delay: 2s, times: 1}]")
+    with (
+        shop.provider(slow) as (_, environment),
+        at_terminal(shop, environment, "--journal", "run.jsonl") as person,
+    ):
+        person.until("turn 1")
+        person.type("y\ny\nyes\ny")
+        person.until("Go ahead?")
+        time.sleep(0.5)
+        assert person.run.poll() is None
+        person.type("\n")
+        assert person.end()[0] == 0
+    assert answers(shop) == [("denied", "terminal")]
+    assert "refund 1042 20" not in shop.traces()
+
+
+def test_unknown_input_is_asked_about_once(shop: Project) -> None:
+    with (
+        shop.provider(ONCE) as (_, environment),
+        at_terminal(shop, environment, "--journal", "run.jsonl") as person,
+    ):
+        person.until("Go ahead?")
+        person.type("perhaps\ny\n")  # what was pasted with it is no answer
+        person.until("Please type y, s, d or n:")
+        time.sleep(0.3)
+        assert person.run.poll() is None
+        person.type("ja\n")
+        person.end()
+    assert answers(shop) == [("denied", "terminal")]
+
+
+def test_nobody_answers_in_time(shop: Project) -> None:
+    shop.edit("shop.yaml", "  default: deny", "  default: deny\n  approval_timeout: 1s")
+    with (
+        shop.provider(ONCE) as (_, environment),
+        at_terminal(shop, environment, "--journal", "run.jsonl", "--no-color") as person,
+    ):
+        person.until("no answer within 1 s", "Go ahead?")
+        person.type("y")
+        code, shown = person.end()
+    assert code == 0
+    assert "no answer within 1 s: no\n  refund: nobody answered in time" in shown
+    assert answers(shop) == [("timed_out", "clock")]
+    assert "refund 1042 20" not in shop.traces()
+
+
+def test_ctrl_c_cancels_the_run(shop: Project) -> None:
+    with (
+        shop.provider(ONCE) as (_, environment),
+        at_terminal(shop, environment, "--journal", "run.jsonl") as person,
+    ):
+        person.until("Go ahead?")
+        person.type("\x03")
+        code, shown = person.end()
+    assert (code, answers(shop)) == (130, [])
+    assert "cancelling" in shown
+    assert "refund 1042 20" not in shop.traces()
+
+
+def test_a_terminal_that_goes_away(shop: Project) -> None:
+    with (
+        shop.provider(ONCE) as (_, environment),
+        at_terminal(shop, environment, "--journal", "run.jsonl") as person,
+    ):
+        person.until("Go ahead?")
+        person.seen.hang_up()
+        person.seen.stream.write("?")  # whoever reads at the other end finds it closed
+        person.seen.stream.flush()
+        assert person.run.wait(timeout=60) == -signal.SIGHUP
+    assert "refund 1042 20" not in shop.traces()
+
+
+# --- several questions -------------------------------------------------------------------------------------------
+
+
+def test_two_questions_are_put_one_after_the_other(shop: Project) -> None:
+    with (
+        shop.provider(TWO) as (_, environment),
+        at_terminal(shop, environment, "--journal", "run.jsonl") as person,
+    ):
+        first = person.until("Go ahead?")
+        assert first.count("approval needed") == 1
+        assert 'order = "1"' in first
+        person.type("n\n")
+        person.until('order = "2"')
+        person.until_times("Go ahead?", 2)
+        person.type("y\n")
+        assert person.end()[0] == 0
+    assert sorted(answers(shop)) == [("approved", "terminal"), ("denied", "terminal")]
+    assert shop.traces() == ["refund 2 2"]
+
+
+def test_the_time_of_a_question_begins_when_it_is_shown(shop: Project) -> None:
+    shop.edit("shop.yaml", "  default: deny", "  default: deny\n  approval_timeout: 3s")
+    with (
+        shop.provider(TWO) as (_, environment),
+        at_terminal(shop, environment, "--journal", "run.jsonl") as person,
+    ):
+        person.until("Go ahead?")
+        time.sleep(2)
+        person.type("n\n")
+        person.until('order = "2"')
+        person.until_times("Go ahead?", 2)
+        time.sleep(2)
+        person.type("y\n")
+        person.end()
+    assert shop.traces() == ["refund 2 2"]
+
+
+def test_for_the_session_is_for_exactly_that(shop: Project) -> None:
+    again = ONCE.replace("  - text: Done.", "").rstrip() + (
+        '\n  - calls: [{tool: refund, args: {order: "1042", amount: 20.0}}]'
+        '\n  - calls: [{tool: refund, args: {order: "1042", amount: 21.0}}]\n  - text: Done.\n'
+    )
+    with (
+        shop.provider(again) as (_, environment),
+        at_terminal(shop, environment, "--journal", "run.jsonl") as person,
+    ):
+        person.until("Go ahead?")
+        person.type("s\n")
+        person.until("amount = 21")
+        person.until_times("Go ahead?", 2)
+        person.type("n\n")
+        person.end()
+    assert shop.traces() == ["look 1042", "refund 1042 20", "refund 1042 20"]
+
+
+def test_a_session_is_named(shop: Project) -> None:
+    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--session", "mine") as person:
+        person.until("s  yes, and whenever exactly this is asked again in this session")
+
+
+# --- what is shown -----------------------------------------------------------------------------------------------
+
+
+def calling(order: str) -> str:
+    """A script in which the model wants a refund of this."""
+    text = json.dumps({"order": order, "amount": 1.0})
+    return f'agentrun: "1"\nturns:\n  - calls: [{{tool: refund, args: {text}}}]\n  - text: Done.\n'
+
+
+HOSTILE = "\x1b]52;c;eA==\x07\x1b[2J\x1b[1;1Hsafe\r\x9b5m\u202egnp.exe\u200bp\u0430y"
+
+
+@pytest.mark.parametrize(("columns", "rows", "term"), [(80, 24, "xterm"), (24, 60, "xterm"), (80, 24, "dumb")])
+def test_hostile_arguments(shop: Project, columns: int, rows: int, term: str) -> None:
+    with (
+        shop.provider(calling(HOSTILE)) as (_, environment),
+        at_terminal(shop, environment, columns=columns, rows=rows, term=term) as person,
+    ):
+        shown = person.until("Go ahead?")
+        person.type("n\n")
+        person.end()
+    joined = re.sub(r"\n *", "", shown)
+    for text in (r"\x1b]52;c;eA==\x07", r"\x1b[2J", r"safe\r\x9b5m\u202egnp.exe\u200bp"):
+        assert text in joined, shown
+    assert "U+001B" in joined
+    assert "U+0430" in joined
+    assert foreign(person.seen.raw) == []
+
+
+@pytest.mark.parametrize("filling", ["\n", " ", "x", "\n \t"], ids=["lines", "blanks", "letters", "mixed"])
+def test_nothing_scrolls_the_question_away(shop: Project, filling: str) -> None:
+    """200 kB: the beginning, the end, the length and the hash are on the screen, with the question."""
+    order = "harmless" + filling * (200_000 // len(filling)) + "rm -rf ~"
+    with shop.provider(calling(order)) as (_, environment), at_terminal(shop, environment, rows=24) as person:
+        person.until("Go ahead?")
+        screen = "\n".join(person.seen.screen.display)
+        person.type("n\n")
+        person.end()
+    for text in ("approval needed: the tool refund runs", "harmless", "rm -rf ~", " characters, sha256:", "Go ahead?"):
+        assert text in screen, screen
+
+
+def test_details_in_pieces(shop: Project) -> None:
+    order = "begin" + "x" * 3000 + "end"
+    with shop.provider(calling(order)) as (_, environment), at_terminal(shop, environment, rows=20) as person:
+        person.until("Go ahead?")
+        person.type("d\n")
+        for piece in (1, 2):
+            person.until_times("Enter shows more", piece)
+            person.type("\n")
+        shown = re.sub(r"\nEnter shows more, q goes back:\s*\n", "\n", person.until_times("Go ahead?", 2))
+        assert "begin" + "x" * 3000 + "end" in re.sub(r"\n +", "", shown)
+        person.type("d\n")
+        person.until_times("Enter shows more", 3)
+        person.type("q\n")
+        person.until_times("Go ahead?", 3)
+        person.type("y\n")
+        person.end()
+    assert [line for line in shop.traces() if line.startswith("refund begin")]
+
+
+SHELL = """\
+  wipe:
+    kind: shell
+    description: Removes a file.
+    argv: [ls, "--", "{{ args.path }}"]
+    args: {type: object, properties: {path: {type: string}}, required: [path]}
+  post:
+    kind: http
+    description: Sends it.
+    method: POST
+    url: "https://api.example.com/orders/{{ args.id }}"
+    query: {"q": "{{ args.id }}"}
+    body: {"id": "{{ args.id }}"}
+    args: {type: object, properties: {id: {type: string}}, required: [id]}
+policy:
+  default: ask
+"""
+
+
+def test_the_command_and_the_request_are_shown_as_they_will_be(shop: Project) -> None:
+    shop.edit("shop.yaml", "policy:\n  default: deny\n", SHELL)
+    script = """\
+agentrun: "1"
+turns:
+  - calls: [{tool: wipe, args: {path: "a b; rm -rf ~"}}]
+  - calls: [{tool: post, args: {id: "1 2?x"}}]
+  - calls: [{tool: post, args: {id: "../1"}}]
+  - text: Done.
+"""
+    with shop.provider(script) as (_, environment), at_terminal(shop, environment, columns=100) as person:
+        shown = person.until("Go ahead?")
+        assert re.search(r'  command   "/[^"]*/ls" "--" "a b; rm -rf ~"\n  in        the project\'s folder\n', shown)
+        assert "  rule      the policy's default\n" in shown
+        person.type("n\n")
+        person.until_times("Go ahead?", 2)
+        shown = person.shown
+        assert '  request   POST "https://api.example.com/orders/1%202%3Fx?q=1%202%3Fx"\n' in shown
+        assert '  host      "api.example.com"\n' in shown
+        assert '  body      "{\\"id\\":\\"1 2?x\\"}"\n' in shown
+        person.type("n\n")
+        person.until("  request   will not be sent: a value for the address's path holds a slash\n")
+        person.type("n\n")
+        person.end()
+
+
+def test_what_a_rule_rewrote_is_what_is_shown(shop: Project) -> None:
+    shop.edit(
+        "shop.yaml",
+        "    - {id: money,",
+        "    - {id: at-most-five, modify: refund, when: args.amount > 5.0, set: {amount: 5.0}}\n    - {id: money,",
+    )
+    shop.edit("shop.yaml", "ask: refund,", 'ask: refund, when: "args.amount <= 5.0",')
+    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment) as person:
+        shown = person.until("Go ahead?")
+        person.type("y\n")
+        person.end()
+    assert "argument  amount = 5\n" in shown
+    assert "amount = 20" not in shown
+    assert "refund 1042 5" in shop.traces()
+
+
+def test_other_stages(shop: Project) -> None:
+    sinks = "sinks: {report: {kind: file, path: report.txt, delivery: required}}\n"
+    rules = """\
+    - {id: in, on: input, ask: "*"}
+    - {id: out, on: output, ask: "*"}
+    - {id: send, on: delivery, ask: report}
+"""
+    shop.edit("shop.yaml", "    - {id: money,", f"{rules}    - {{id: money,")
+    shop.spec.write_text(shop.spec.read_text() + sinks)
+    script = 'agentrun: "1"\nturns: [{text: "It is \\u001b[2J late."}]\n'
+    with shop.provider(script) as (_, environment), at_terminal(shop, environment, rows=60) as person:
+        for number, title in enumerate(
+            (
+                'approval needed: the input goes to the model\n  rule      in\n  text      "Where is order 1042?"\n',
+                'approval needed: the answer is given\n  rule      out\n  text      "It is \\x1b[2J late."\n',
+                'approval needed: the answer goes to the sink report\n  rule      send\n  file      "report.txt"\n',
+            ),
+            1,
+        ):
+            person.until(title)
+            person.until_times("Go ahead?", number)
+            person.type("y\n")
+        assert person.end()[0] == 0
+
+
+# --- who is asked ------------------------------------------------------------------------------------------------
+
+
+def test_answers_in_advance_come_first(shop: Project) -> None:
+    (shop.root / "some.yaml").write_text("refund: denied\n")
+    with (
+        shop.provider(ONCE) as (_, environment),
+        at_terminal(shop, environment, "--journal", "run.jsonl", "--approve", "some.yaml") as person,
+    ):
+        assert person.end()[0] == 0
+    assert answers(shop) == [("denied", "--approve some.yaml")]
+
+
+def test_about_the_rest_a_person_is_asked(shop: Project) -> None:
+    (shop.root / "some.yaml").write_text("other: denied\n")
+    with (
+        shop.provider(ONCE) as (_, environment),
+        at_terminal(shop, environment, "--journal", "run.jsonl", "--approve", "some.yaml") as person,
+    ):
+        person.until("Go ahead?")
+        person.type("y\n")
+        assert person.end()[0] == 0
+    assert answers(shop) == [("approved", "terminal")]
+
+
+@pytest.mark.parametrize("args", [("--json",), ("-q",), ("--mode", "live")], ids=lambda args: args[0])
+def test_a_program_is_not_asked(shop: Project, args: tuple[str, ...]) -> None:
+    """Nor is anybody in CI."""
+    environment = {"CI": "1"} if args[0] == "--mode" else {}
+    with (
+        shop.provider(ONCE) as (_, given),
+        at_terminal(shop, {**given, **environment}, "--journal", "run.jsonl", *args) as person,
+    ):
+        assert person.end()[0] == 0
+    assert "Go ahead?" not in person.shown
+    assert answers(shop) == [("unavailable", "nobody")]
+
+
+@pytest.mark.parametrize("args", [("--json",), ("-q",)], ids=lambda args: args[0])
+def test_who_insists_is_asked(shop: Project, args: tuple[str, ...]) -> None:
+    with (
+        shop.provider(ONCE) as (_, environment),
+        at_terminal(shop, environment, "--journal", "run.jsonl", "--approve", "ask", *args) as person,
+    ):
+        person.until("Go ahead?")
+        person.type("y\n")
+        assert person.end()[0] == 0
+    assert answers(shop) == [("approved", "terminal")]
+
+
+def test_without_a_terminal(shop: Project) -> None:
+    """Nobody is asked, and it takes no time. Whoever insists hears of it before anything happens."""
+    with shop.provider(ONCE) as (server, environment):
+        done = shop.run("--journal", "run.jsonl", **environment)
+        assert (done.code, answers(shop)) == (0, [("unavailable", "nobody")])
+        asked = len(server.requests)
+        done = shop.run("--approve", "ask", **environment)
+        assert (done.code, done.out, len(server.requests)) == (2, "", asked)
+        assert "--approve ask needs a terminal" in done.err
+
+
+def test_a_run_that_ends_over_it_says_what_to_do(shop: Project) -> None:
+    shop.edit("shop.yaml", 'call: "desk:refund"', 'call: "desk:refund", on_denied: stop')
+    with shop.provider(ONCE) as (_, environment):
+        done = shop.run(**environment)
+    assert done.code == 4
+    assert "approval.unavailable" in done.err
+    assert "--approve" in done.err
+
+
+def test_in_the_background_nobody_is_asked(shop: Project) -> None:
+    """A process that reads from a terminal that is not its own is stopped, and would wait for ever."""
+    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--mode", "replay") as person:
+        run = subprocess.Popen(
+            [SCRIPT, "shop.yaml", "--journal", "run.jsonl"],
+            cwd=shop.root,
+            env={"PATH": os.environ["PATH"], "TERM": "xterm", **environment},
+            stdin=person.seen.stream.fileno(),
+            stdout=subprocess.PIPE,
+            stderr=person.seen.stream.fileno(),
+            process_group=0,
+        )
+        run.communicate(timeout=60)
+    assert (run.returncode, answers(shop)) == (0, [("unavailable", "nobody")])
+
+
+def test_recorded_and_replayed(shop: Project) -> None:
+    """The answer is on the tape without a name, and nobody is asked again."""
+    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--mode", "record") as person:
+        person.until("Go ahead?")
+        person.type("y\n")
+        assert person.end()[0] == 0
+    assert re.search(r'"answer": "approved",\s*"by": "terminal"', shop.cassette.read_text())
+    traces = shop.traces()
+    for args in ((), ("--approve", "ask")):
+        with at_terminal(shop, {}, *args) as person:
+            code, shown = person.end()
+        assert (code, "Go ahead?" in shown) == (0, False), shown
+        assert "refund: approved by terminal" in shown
+    assert shop.traces() == traces
+
+
+def test_a_recorded_timeout_is_replayed(shop: Project) -> None:
+    shop.edit("shop.yaml", "  default: deny", "  default: deny\n  approval_timeout: 1s")
+    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--mode", "record") as person:
+        assert person.end()[0] == 0
+    done = shop.run()
+    assert done.code == 0, done.err
+    assert "refund: nobody answered in time" in done.err
+
+
+def test_with_live_tools_a_person_is_asked_anew(shop: Project) -> None:
+    shop.record(story=ONCE)
+    with at_terminal(shop, {}, "--live-tools") as person:
+        person.until("Go ahead?")
+        person.type("y\n")
+        assert person.end()[0] == 0
+    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--live-model") as person:
+        code, shown = person.end()
+    assert (code, "Go ahead?" in shown) == (0, False), shown
+
+
+def test_a_second_signal_ends_it_at_once(shop: Project) -> None:
+    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment) as person:
+        person.until("Go ahead?")
+        for _ in range(2):
+            person.run.send_signal(signal.SIGINT)
+        assert person.run.wait(timeout=60) == 130
+        assert person.seen.cursor_visible
+
+
+def test_help(shop: Project) -> None:
+    done = shop.run("--help")
+    assert "all|none|ask|FILE" in done.out
+    shown: Any = re.sub(r"\s+", " ", done.out)
+    assert "the person at the terminal" in shown
