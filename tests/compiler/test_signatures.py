@@ -23,9 +23,9 @@ def tool(folder: Path, source: str | bytes, call: str = "tools_of_mine:f", extra
     return found(folder, f'{POLICY}tools: {{t: {{kind: python, call: "{call}"{extra}}}}}\n', files)
 
 
-def schema(folder: Path, signature: str) -> Any:
+def schema(folder: Path, signature: str, doc: str = "Does it.", before: str = "") -> Any:
     """The schema of the arguments of `def f(…)`, as the package has it; the message when there is none."""
-    problems = tool(folder, f'def f({signature}):\n    """Does it."""\n')
+    problems = tool(folder, f'{before}def f({signature}):\n    """{doc}"""\n')
     if problems:
         return problems[0].message
     package = compile_spec(folder / "spec.yaml").package
@@ -36,6 +36,44 @@ def schema(folder: Path, signature: str) -> Any:
 
 
 STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
+CLASSES = """
+Size = Literal["s", "m"]
+Sizes: TypeAlias = "list[Size]"
+class Order(TypedDict, total=False):
+    \"\"\"An order.\"\"\"
+    id: Required[str]
+    size: Size
+    lines: "list[int]"
+class Model(BaseModel):
+    a: int
+@dataclass
+class Data:
+    a: int
+class Color(Enum):
+    red = "red"
+class Tree(TypedDict):
+    children: "list[Tree]"
+class Mixed(TypedDict, Model):
+    a: int
+Loop = "Loop"
+B5 = int
+B4 = tuple[B5, B5, B5, B5, B5, B5, B5, B5]
+B3 = tuple[B4, B4, B4, B4, B4, B4, B4, B4]
+B2 = tuple[B3, B3, B3, B3, B3, B3, B3, B3]
+B1 = tuple[B2, B2, B2, B2, B2, B2, B2, B2]
+Bomb = tuple[B1, B1, B1, B1, B1, B1, B1, B1]
+Elsewhere = make()
+"""
+ORDER: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "id": STRING,
+        "size": {"enum": ["s", "m"]},
+        "lines": {"type": "array", "items": INTEGER},
+    },
+    "required": ["id"],
+    "additionalProperties": False,
+}
 
 
 @pytest.mark.parametrize(
@@ -62,10 +100,34 @@ STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"
         ('"str"', STRING),
         ('"list[int] | None"', {"anyOf": [{"type": "array", "items": INTEGER}, NULL]}),
         ("\"Literal['x']\"", {"enum": ["x"]}),
+        ("Literal[-1, 2]", {"enum": [-1, 2]}),
+        ("Union[str, int]", {"anyOf": [STRING, INTEGER]}),
+        ("typing.Union[str, None]", {"anyOf": [STRING, NULL]}),
+        ("List[str]", {"type": "array", "items": STRING}),
+        ("Sequence[str]", {"type": "array", "items": STRING}),
+        ("typing.Dict[str, int]", {"type": "object", "additionalProperties": INTEGER}),
+        ("Mapping[str, int]", {"type": "object", "additionalProperties": INTEGER}),
+        ("tuple[int, ...]", {"type": "array", "items": INTEGER}),
+        ("tuple[int, str]", {"type": "array", "prefixItems": [INTEGER, STRING], "items": False, "minItems": 2}),
+        ("Annotated[str, 1]", STRING),
+        ("Annotated[int, 'How many.']", {**INTEGER, "description": "How many."}),
+        ("Annotated[int, Doc('How many.')]", {**INTEGER, "description": "How many."}),
+        (
+            "Annotated[int, Field(description='How many.', ge=1, lt=10, title='N')]",
+            {**INTEGER, "description": "How many.", "minimum": 1, "exclusiveMaximum": 10},
+        ),
+        ("Annotated[float, Field(gt=-0.5)]", {"type": "number", "exclusiveMinimum": -0.5}),
+        ("Annotated[str, Meta(min_length=1, max_length=9)]", {**STRING, "minLength": 1, "maxLength": 9}),
+        ("Annotated[list[str], Field(min_length=1)]", {"type": "array", "items": STRING, "minItems": 1}),
+        ("Annotated[str, Field(ge=1, min_length=x)]", STRING),
+        ("Size", {"enum": ["s", "m"]}),
+        ("Sizes", {"type": "array", "items": {"enum": ["s", "m"]}}),
+        ("Order", ORDER),
+        ("list[Order]", {"type": "array", "items": ORDER}),
     ],
 )
 def test_annotations(tmp_path: Path, annotation: str, expected: Any) -> None:
-    assert schema(tmp_path, f"a: {annotation}")["properties"] == {"a": expected}
+    assert schema(tmp_path, f"a: {annotation}", before=CLASSES)["properties"] == {"a": expected}
 
 
 @pytest.mark.parametrize(
@@ -77,13 +139,23 @@ def test_annotations(tmp_path: Path, annotation: str, expected: Any) -> None:
         "datetime",
         "bytes",
         "complex",
-        "tuple[int, str]",
         "set[str]",
         "list[Path]",
         "dict[int, str]",
         "dict[str, Path]",
-        "Union[str, int]",
-        "Annotated[str, 1]",
+        "tuple[()]",
+        "tuple[Path, ...]",
+        "Annotated[Path, 'where']",
+        "Union[str, Path]",
+        "Sequence[Path]",
+        "Model",
+        "Data",
+        "Color",
+        "Tree",
+        "Mixed",
+        "Loop",
+        "Bomb",
+        "Elsewhere",
         "str | Path",
         "str & int",
         "Literal[b'x']",
@@ -108,7 +180,7 @@ def test_annotations(tmp_path: Path, annotation: str, expected: Any) -> None:
     ],
 )
 def test_annotations_that_say_nothing(tmp_path: Path, annotation: str) -> None:
-    message = schema(tmp_path, f"a: {annotation}")
+    message = schema(tmp_path, f"a: {annotation}", before=CLASSES)
     assert message == 'the arguments of "tools_of_mine:f" cannot be read from its signature: parameter "a"'
 
 
@@ -320,6 +392,89 @@ def test_a_docstring_that_begins_with_a_novel(tmp_path: Path) -> None:
     )
 
 
+GOOGLE = """Does it.
+
+    More about it.
+
+    Args:
+        a: The first one,
+            on two lines.
+        b (int, optional): The second: with a colon.
+        nobody: Is not there.
+
+    Returns:
+        a: nothing.
+    """
+NUMPY = """Does it.
+
+    Parameters
+    ----------
+    a : str
+        The first one,
+        on two lines.
+    b : int, optional
+        The second: with a colon.
+
+    Returns
+    -------
+    str
+        c : nothing
+    """
+REST = """Does it.
+
+    :param a: The first one,
+        on two lines.
+    :param int b: The second: with a colon.
+    :returns: nothing
+    """
+
+
+@pytest.mark.parametrize("doc", [GOOGLE, NUMPY, REST], ids=["google", "numpy", "rest"])
+def test_parameters_are_described_by_the_docstring(tmp_path: Path, doc: str) -> None:
+    made = schema(tmp_path, "a: str, b: int = 3, c: Annotated[str, 'Its own.'] = ''", doc)
+    assert made["properties"] == {
+        "a": {"type": "string", "description": "The first one, on two lines."},
+        "b": {"type": "integer", "description": "The second: with a colon.", "default": 3},
+        "c": {"type": "string", "description": "Its own."},
+    }
+    assert made["required"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "doc",
+    [
+        "Does it. Args: a: no section.",
+        "Args",
+        "Args:\n\n",
+        "Args:\n    : x\n    a",
+        "Parameters\n---",
+        "Parameters\n----\n",
+        ":param:",
+        ":param a:",
+        "Args:\n    a: \\ud800",
+        "Args:\n" + "    x: y\n" * 5000 + "    a: too far down",
+    ],
+)
+def test_docstrings_that_say_nothing_of_a_parameter(tmp_path: Path, doc: str) -> None:
+    assert schema(tmp_path, "a: str", f"Does it.\n\n{doc}")["properties"] == {"a": {"type": "string"}}
+
+
+@pytest.mark.parametrize("size", [1000, 100_000])
+def test_a_long_description_of_a_parameter(tmp_path: Path, size: int) -> None:
+    made = schema(tmp_path, "a: str", f"Does it.\n\nArgs:\n    a: {'x' * size}")
+    assert made["properties"]["a"]["description"] == "x" * 1000
+
+
+@pytest.mark.parametrize(
+    ("default", "said"),
+    [("1", 1), ("-1.5", -1.5), ("True", True), ("'x'", "x"), ("None", ...), ("''", ...), ("[]", ...), ("f()", ...)],
+)
+def test_defaults_that_say_something(tmp_path: Path, default: str, said: Any) -> None:
+    made = schema(tmp_path, f"a: str | int | float | bool | None = {default}")
+    assert made["properties"]["a"].get("default", ...) == said
+    assert made["required"] == []
+
+
 # --- declared arguments against the function ----------------------------------------------------------------
 
 
@@ -334,6 +489,14 @@ def test_a_docstring_that_begins_with_a_novel(tmp_path: Path) -> None:
         ("abc", "{type: object, properties: {abd: true}, required: [abc]}", ["takes no parameter"]),
         ("a", "{type: object, additionalProperties: true}", []),  # anything may come
         ("a", "{type: object, required: 5}", ["not a JSON Schema"]),
+        ("a: int", "{type: object, properties: {a: {type: integer}}, required: [a]}", []),
+        ("a: float", "{type: object, properties: {a: {type: integer}}, required: [a]}", []),
+        ("a: str", "{type: object, properties: {a: {type: integer}}, required: [a]}", ["as string, not as integer"]),
+        ("a: int", "{type: object, properties: {a: {type: number}}, required: [a]}", ["as integer, not as number"]),
+        ("a: list[str]", "{type: object, properties: {a: {type: object}}, required: [a]}", ["as array, not as object"]),
+        ("a: str | None", "{type: object, properties: {a: {type: integer}}, required: [a]}", []),
+        ("a: str", "{type: object, properties: {a: {enum: [1]}}, required: [a]}", []),
+        ("a: Path", "{type: object, properties: {a: {type: integer}}, required: [a]}", []),
     ],
 )
 def test_declared_arguments_fit_the_function(tmp_path: Path, signature: str, args: str, messages: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 
@@ -126,6 +127,10 @@ class ToolLint:
                 place = self._place(name, "args", "properties", field, key=True)
                 hint = did_you_mean(field, function.parameters)
                 yield Problem(place, "spec.args", f"{quoted(tool.call)} takes no parameter {quoted(field)}", hint)
+            elif (kind := _other_type(tool.args, field, function)) is not None:
+                place = self._place(name, "args", "properties", field)
+                message = f"{quoted(tool.call)} takes {quoted(field)} as {function.types[field]}, not as {kind}"
+                yield Problem(place, "spec.args", message, "declare the type that the function is annotated with")
         for parameter in function.required:
             if parameter not in tool.args.get("required", ()):
                 message = f"{quoted(tool.call)} needs {quoted(parameter)}, but `args` does not require it"
@@ -173,6 +178,16 @@ class ToolLint:
             if getattr(tool, key) and getattr(tool, other) is UNSET:
                 message = f"`{key}` belongs to a server with `{other}`"
                 yield Problem(self._place(name, key, key=True), "spec.mcp", message, "remove it")
+
+
+def _other_type(schema: dict[str, Any], field: str, function: Function) -> str | None:
+    """The declared type of an argument that the function's annotation does not allow, where both say one."""
+    declared = schema["properties"][field]
+    kind = declared.get("type") if isinstance(declared, dict) else None
+    takes = function.types.get(field)
+    if not isinstance(kind, str) or takes is None or kind == takes or (kind, takes) == ("integer", "number"):
+        return None
+    return kind
 
 
 def _fields(schema: dict[str, object] | UnsetType) -> Collection[str] | None:

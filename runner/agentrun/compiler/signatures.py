@@ -21,24 +21,15 @@ from typing import Any
 from msgspec import Struct
 
 from agentrun.canon import text_hash
+from agentrun.compiler.annotations import Annotations, default_of, is_text
+from agentrun.compiler.docstrings import described
 from agentrun.spec.files import FileRefused, Project, read_inside
 from agentrun.spec.problems import Source, did_you_mean, quoted
 
 MOST_WORDS = 40_000
 """Words and signs in one module: some 4,000 lines."""
 
-DEEPEST = 16
-"""How deep an annotation may be nested."""
-
 _word = re.compile(r"\w+|[^\w\s]|\n")
-_SIMPLE = {
-    "str": "string",
-    "int": "integer",
-    "float": "number",
-    "bool": "boolean",
-    "list": "array",
-    "dict": "object",
-}
 
 
 class Refused(Exception):
@@ -68,6 +59,8 @@ class Function(Struct, frozen=True):
     """The parameter whose annotation cannot be read."""
     by_position: str | None = None
     """A parameter that cannot be given by its name."""
+    types: dict[str, str] = {}
+    """The JSON type of each parameter that has exactly one."""
 
 
 def find_function(project: Project, reference: str) -> Function:
@@ -125,7 +118,8 @@ def _functions(module: str, shown: str, text: str) -> dict[str, Function] | Refu
             tree = ast.parse(text)
         nodes = {node.name: node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
         source = text_hash(text)
-        return {name: _function(module, node, source) for name, node in nodes.items()}
+        read = Annotations(tree)
+        return {name: _function(module, node, source, read) for name, node in nodes.items()}
     except SyntaxError as error:
         line = f", line {error.lineno}" if error.lineno else ""
         return Refused("spec.python", f"{shown} is not valid Python{line}")
@@ -133,20 +127,25 @@ def _functions(module: str, shown: str, text: str) -> dict[str, Function] | Refu
         return Refused("spec.python", f"{shown} cannot be read as Python")
 
 
-def _function(module: str, node: ast.FunctionDef | ast.AsyncFunctionDef, source: str) -> Function:
+def _function(
+    module: str, node: ast.FunctionDef | ast.AsyncFunctionDef, source: str, annotations: Annotations
+) -> Function:
     given = [*node.args.posonlyargs, *node.args.args]
-    optional = {arg.arg for arg in given[len(given) - len(node.args.defaults) :]}
-    optional |= {arg.arg for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if default}
+    optional = [arg.arg for arg in given[len(given) - len(node.args.defaults) :]]
+    defaults = dict(zip(optional, node.args.defaults, strict=True))
+    for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+        defaults |= {} if default is None else {arg.arg: default}
     parameters = [*given, *node.args.kwonlyargs]
+    words = described(_docstring(node), [arg.arg for arg in parameters])
     properties: dict[str, Any] = {}
     unread = None
     for arg in parameters:
         if arg.arg in properties:  # Python finds this only when it compiles
             raise SyntaxError
-        schema = _schema(arg.annotation)
+        schema = annotations.schema(arg.annotation)
         unread = unread or (arg.arg if schema is None else None)
-        properties[arg.arg] = schema
-    required = tuple(arg.arg for arg in parameters if arg.arg not in optional)
+        properties[arg.arg] = schema and _said(schema, words.get(arg.arg), default_of(defaults.get(arg.arg)))
+    required = tuple(arg.arg for arg in parameters if arg.arg not in defaults)
     schema = {
         "type": "object",
         "properties": properties,
@@ -164,84 +163,20 @@ def _function(module: str, node: ast.FunctionDef | ast.AsyncFunctionDef, source:
         schema=None if unread or node.args.kwarg or node.args.vararg else schema,
         unread=unread,
         by_position=next((arg.arg for arg in node.args.posonlyargs), None),
+        types={name: kind for name, each in properties.items() if isinstance(kind := (each or {}).get("type"), str)},
     )
 
 
+def _said(schema: dict[str, Any], words: str | None, default: object) -> dict[str, Any]:
+    """The schema of a parameter, with what is said about it in words and what it is when it is absent."""
+    said = {} if words is None or not is_text(words) else {"description": words}
+    return {**said, **schema, **({} if default is ... else {"default": default})}
+
+
 def _first_paragraph(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
-    doc = ast.get_docstring(node)
-    text = inspect.cleandoc(doc).split("\n\n")[0].replace("\n", " ").strip() if doc else ""
-    return text if text and _is_text(text) else None
+    text = _docstring(node).split("\n\n")[0].replace("\n", " ").strip()
+    return text if text and is_text(text) else None
 
 
-def _is_text(text: str) -> bool:
-    """Whether a text can be written as UTF-8: half of a surrogate pair cannot."""
-    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
-
-
-def _schema(node: ast.expr | None, depth: int = 0) -> dict[str, Any] | None:
-    """The schema of an annotation; None when it says nothing that can be checked."""
-    if depth > DEEPEST:
-        return None
-    match node:
-        case ast.Name(id=name) if name in _SIMPLE:
-            return {"type": _SIMPLE[name]}
-        case ast.Constant(value=None):
-            return {"type": "null"}
-        case ast.Constant(value=str(text)):
-            return _schema(_parsed(text), depth + 1)
-        case ast.BinOp(op=ast.BitOr()):
-            return _any_of([_schema(part, depth + 1) for part in _alternatives(node)])
-        case ast.Subscript(value=ast.Name(id="Optional") | ast.Attribute(attr="Optional"), slice=inner):
-            return _any_of([_schema(inner, depth + 1), {"type": "null"}])
-        case ast.Subscript(value=ast.Name(id="Literal") | ast.Attribute(attr="Literal"), slice=inner):
-            return _literal(inner)
-        case ast.Subscript(value=ast.Name(id="list"), slice=inner):
-            items = _schema(inner, depth + 1)
-            return items and {"type": "array", "items": items}
-        case ast.Subscript(value=ast.Name(id="dict"), slice=ast.Tuple(elts=[ast.Name(id="str"), value])):
-            values = _schema(value, depth + 1)
-            return values and {"type": "object", "additionalProperties": values}
-        case _:
-            return None
-
-
-def _alternatives(node: ast.expr) -> list[ast.expr]:
-    """`a`, `b` and `c` of `a | b | c`, however many."""
-    right: list[ast.expr] = []
-    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        right.append(node.right)
-        node = node.left
-    return [node, *reversed(right)]
-
-
-def _parsed(text: str) -> ast.expr | None:
-    try:
-        return ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, MemoryError):
-        return None
-
-
-def _any_of(schemas: list[dict[str, Any] | None]) -> dict[str, Any] | None:
-    known = [schema for schema in schemas if schema is not None]
-    if len(known) < len(schemas):
-        return None
-    flat = [inner for schema in known for inner in schema.get("anyOf", [schema])]
-    return {"anyOf": flat}
-
-
-def _literal(node: ast.expr) -> dict[str, Any] | None:
-    values = node.elts if isinstance(node, ast.Tuple) else [node]
-    plain = [value.value for value in values if isinstance(value, ast.Constant) and _is_json(value.value)]
-    return {"enum": plain} if plain and len(plain) == len(values) else None
-
-
-def _is_json(value: object) -> bool:
-    match value:
-        case None | bool():
-            return True
-        case int():
-            return abs(value) < 2**53
-        case str():
-            return _is_text(value)
-        case _:
-            return False
+def _docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    return inspect.cleandoc(ast.get_docstring(node) or "")
