@@ -186,6 +186,14 @@ def live_growth(spec: Path) -> float:
     return growth(spec.parent)
 
 
+@figure(limit=150, unit="us")
+def tool_call(spec: Path) -> float:
+    """python tool: a call over the function."""
+    from tool_call import overhead
+
+    return overhead(spec.parent)
+
+
 @figure(limit=250, unit="us")
 def replay_short(spec: Path) -> float:
     """replay, 5 steps: CPU per step."""

@@ -1,0 +1,72 @@
+"""A call of a Python tool as a live run makes it, beside the bare function."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+SPEC = """\
+agentrun: "1"
+name: call
+model: {provider: openai, name: gpt-4.1-mini}
+instructions: Call it.
+tools: {look: {kind: python, call: "measured:look", effect: read}}
+policy: {default: allow}
+budgets: {turns: 2}
+"""
+SOURCE = '''\
+def look(order: str, lines: int) -> dict[str, object]:
+    """Finds an order."""
+    return {"order": order, "state": "late", "lines": list(range(lines))}
+'''
+ARGUMENTS: dict[str, Any] = {"order": "1042", "lines": 5}
+CALLS, ROUNDS = 200, 40
+
+
+def overhead(folder: Path) -> float:
+    """Microseconds that a call takes more than the function: the least of many rounds, each of them interleaved."""
+    # late: only the process that is measured pays for these
+    import agentrun
+    from agentrun.core.effects import RunTool
+    from agentrun.engine.live_ports import Site, live_ports
+    from agentrun.engine.memory import MemoryBlobs, MemoryJournals
+    from agentrun.engine.perform import Performer
+    from agentrun.engine.sealed import SEALED
+    from agentrun.engine.system_clock import SystemClock
+    from agentrun.engine.world import World
+
+    (folder / "call.yaml").write_text(SPEC, encoding="utf-8")
+    (folder / "measured.py").write_text(SOURCE, encoding="utf-8")
+    package = agentrun.compile(folder / "call.yaml").agent
+    site = Site(root=folder, import_roots=(folder,), lookup=_nobody, sender=SEALED)
+    world = World(
+        clock=SystemClock(),
+        blobs=MemoryBlobs(),
+        journals=MemoryJournals().open,
+        crew=_nobody,
+        executors=live_ports(package, site).executors,
+    )
+    performer = Performer(world, world, "run-1")
+    call = RunTool("c1.0", "look", package.tools["look"], ARGUMENTS, "key", max_lines=2000, max_bytes=51_200)
+
+    async def measured() -> float:
+        await performer.perform(call)
+        import measured as module  # type: ignore[import-not-found]  # late: written just now
+
+        ours, bare = [], []
+        for _ in range(ROUNDS):
+            begin = time.perf_counter()
+            for _ in range(CALLS):
+                await performer.perform(call)
+            middle = time.perf_counter()
+            for _ in range(CALLS):
+                module.look(**ARGUMENTS)
+            bare.append(time.perf_counter() - middle)
+            ours.append(middle - begin)
+        return (min(ours) - min(bare)) / CALLS * 1e6
+
+    return asyncio.run(measured())
+
+
+def _nobody(*_: Any) -> Any:
+    raise AssertionError("nothing asks for it")
