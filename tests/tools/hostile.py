@@ -1,0 +1,54 @@
+"""Commands that do not want to end, and a look at what is left of them."""
+
+import os
+import time
+from pathlib import Path
+from uuid import uuid4
+
+
+def token() -> str:
+    """A word that stands in the command line of a process and of all that come from it."""
+    return f"t{uuid4().hex}"
+
+
+def left(word: str) -> list[str]:
+    """The processes with that word in their command line. Those that have just been killed get a moment to go."""
+    end = time.monotonic() + 0.2
+    while (found := _living(word)) and time.monotonic() < end:
+        time.sleep(0.01)
+    return found
+
+
+def _living(word: str) -> list[str]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            try:
+                line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            except OSError:
+                continue
+            if word in line:
+                found.append(line)
+    return found
+
+
+STAYS = "trap '' TERM INT HUP; while :; do sleep 5; done"
+"""Ignores what it can."""
+
+HOSTILE = {
+    "ends by itself": "exit 0",
+    "hears SIGTERM": "sleep 60",
+    "ignores SIGTERM": STAYS,
+    "has children": f'(exec sh -c "{STAYS}" WORD) & (exec sh -c "{STAYS}" WORD) & wait',
+    "forks twice": f'(exec sh -c "{STAYS}" WORD &) ; exit 0',
+    "takes a session": f'setsid sh -c "{STAYS}" WORD & exit 0',
+    "takes a session and lets go of the pipes": f'setsid sh -c "{STAYS}" WORD </dev/null >/dev/null 2>&1 & exit 0',
+    "forks twice, takes a session, stays": f'(setsid sh -c "{STAYS}" WORD &) ; {STAYS}',
+    "is stopped": "kill -STOP $$",
+    "goes on forking": "f() { sleep 0.01; (f &) ; }; trap '' TERM; f; f; f; sleep 60",
+}
+"""Scripts. WORD stands for the token."""
+
+
+def script(name: str, word: str) -> list[str]:
+    return ["sh", "-c", HOSTILE[name].replace("WORD", word), word]

@@ -1,0 +1,352 @@
+"""Programs under a keeper: what they get, how they end, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrun.tools.folders import NoFolder, folder_inside
+from agentrun.tools.lines import Ended
+from agentrun.tools.output import Output
+from agentrun.tools.processes import Process, started
+
+from .hostile import HOSTILE, left, script, token
+
+SH = "/bin/sh"
+GRACE = 200
+
+
+@asynccontextmanager
+async def running(folder: Path, *argv: str, program: str = SH, **given: Any) -> AsyncIterator[Process]:
+    given = {"env": {}, "grace": GRACE, **given}
+    with folder_inside(folder) as opened:
+        async with started(program, argv, folder=opened, **given) as process:
+            yield process
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(work, 30))
+
+
+def told(folder: Path, text: str, **given: Any) -> tuple[Ended, str, str]:
+    """How a script ends, and what it writes."""
+
+    async def work() -> tuple[Ended, str, str]:
+        out, err = Output(head=10**6, tail=0), Output(head=10**6, tail=0)
+        async with running(folder, "sh", "-c", text, stdout=out, stderr=err, **{"stdin": False, **given}) as process:
+            return await process.ended(), out.text(), err.text()
+
+    result: tuple[Ended, str, str] = run(work())
+    return result
+
+
+# --- what a program gets ------------------------------------------------------------------------------------
+
+
+def test_the_end_and_the_output(tmp_path: Path) -> None:
+    assert told(tmp_path, "echo out; echo err >&2; exit 3") == (Ended(code=3), "out\n", "err\n")
+    assert told(tmp_path, "kill -9 $$") == (Ended(signal=9), "", "")
+
+
+def test_the_environment_is_what_is_given(tmp_path: Path) -> None:
+    assert told(tmp_path, "exec env", env={"A": "b=c", "B": ""})[1] == "A=b=c\nB=\nPWD=" + f"{tmp_path}\n"
+    with_env = ["/usr/bin/env"]
+
+    async def work() -> str:
+        async with running(tmp_path, *with_env, program=with_env[0], env={"ONE": "ü"}) as process:
+            return (await process.stdout.read()).decode()
+
+    assert run(work()) == "ONE=ü\n"
+
+
+def test_descriptors(tmp_path: Path) -> None:
+    listing = "n=0; while [ $n -lt 99 ]; do [ -e /proc/$$/fd/$n ] && echo $n; n=$((n+1)); done"
+    assert told(tmp_path, listing)[1].split() == ["0", "1", "2"]
+
+    async def work() -> tuple[bytes, bytes]:
+        async with running(tmp_path, "sh", "-c", f"{listing}; echo aside >&3", side=True) as process:
+            return await process.stdout.read(), await process.side.read()
+
+    seen, aside = run(work())
+    assert (seen.split(), aside) == ([b"0", b"1", b"2", b"3"], b"aside\n")
+
+
+def test_signals_are_as_at_the_start_of_any_program(tmp_path: Path) -> None:
+    _, blocked, _, ignored = told(tmp_path, "grep -E 'Sig(Ign|Blk)' /proc/self/status")[1].split()
+    own = 0b11 << 31  # of the C library, which ignores them in every program that it spawns
+    assert (int(blocked, 16), int(ignored, 16) & ~own) == (0, 0)
+
+
+def test_a_conversation(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, "sh", "-c", 'while read line; do echo "got $line"; done; exit 4') as process:
+            for word in (b"one", b"two"):
+                process.stdin.write(word + b"\n")
+                assert await process.stdout.readline() == b"got " + word + b"\n"
+            process.stdin.close()
+            assert await process.ended() == Ended(code=4)
+
+    run(work())
+
+
+def test_standard_input_can_be_opened_by_name(tmp_path: Path) -> None:
+    async def work() -> bytes:
+        async with running(tmp_path, "sh", "-c", "cat /dev/stdin") as process:
+            process.stdin.write(b"x" * 300_000)
+            process.stdin.close()
+            return await process.stdout.read()
+
+    assert run(work()) == b"x" * 300_000
+
+
+def test_nobody_reads_standard_input(tmp_path: Path) -> None:
+    async def work() -> Ended:
+        async with running(tmp_path, "sh", "-c", "exit 0") as process:
+            process.stdin.write(b"x" * 10_000_000)
+            return await process.ended()
+
+    assert run(work()) == Ended(code=0)
+
+
+def test_who_reads_slowly_makes_it_wait(tmp_path: Path) -> None:
+    async def work() -> int:
+        async with running(tmp_path, "sh", "-c", "yes; true", limit=1000) as process:
+            await asyncio.sleep(0.2)
+            return len(process.stdout._buffer)  # type: ignore[attr-defined]  # the memory that it takes
+
+    assert run(work()) <= 2 * 1000 + 256 * 1024
+
+
+def test_of_standard_error_the_end_is_kept(tmp_path: Path) -> None:
+    async def work() -> bytes:
+        async with running(tmp_path, "sh", "-c", "head -c 9000000 /dev/zero >&2; echo end >&2") as process:
+            await process.ended()
+            return process.stderr_tail()
+
+    kept = run(work())
+    assert (len(kept), kept[-4:]) == (64 * 1024, b"end\n")
+
+
+@pytest.mark.parametrize(
+    ("program", "error"), [("/nowhere/x", FileNotFoundError), ("/etc/passwd", PermissionError), ("/", PermissionError)]
+)
+def test_what_cannot_be_started(tmp_path: Path, program: str, error: type[OSError]) -> None:
+    async def work() -> None:
+        async with running(tmp_path, "x", program=program):
+            pass
+
+    began = time.monotonic()
+    with pytest.raises(error):
+        run(work())
+    assert time.monotonic() - began < 1 + GRACE / 1000, "nothing is waited for"
+
+
+def test_no_program_is_given_a_nul(tmp_path: Path) -> None:
+    for argv, env in ((["sh", "a\0b"], {}), (["sh"], {"A": "\0"}), (["sh", "\ud800"], {})):
+        with pytest.raises(ValueError, match=r"NUL|surrogates"):
+            run(running(tmp_path, *argv, env=env).__aenter__())
+
+
+# --- nothing is left ----------------------------------------------------------------------------------------
+
+
+Way = Callable[[Process], Awaitable[object]]
+SOON = 0.1
+"""Seconds that a script has to do its worst."""
+
+
+async def leave(process: Process) -> None:
+    await asyncio.sleep(SOON)
+
+
+async def wait(process: Process) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.ended(), 0.3)
+
+
+async def stop_twice(process: Process) -> None:
+    await asyncio.sleep(SOON)
+    assert await process.stop() == await process.stop()
+
+
+async def cancelled(process: Process) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    for wait in (SOON, SOON + 0.05, SOON + 0.1):  # also while it is being stopped
+        asyncio.get_running_loop().call_later(wait, task.cancel)
+    await process.ended()
+    await asyncio.sleep(1)
+
+
+async def failing(process: Process) -> None:
+    await asyncio.sleep(SOON)
+    raise KeyError
+
+
+@pytest.mark.parametrize("way", [leave, wait, stop_twice, cancelled, failing], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_nothing_is_left(tmp_path: Path, name: str, way: Way) -> None:
+    word, ends = token(), []
+
+    async def work() -> None:
+        async def body() -> None:
+            async with running(tmp_path, *script(name, word), stdout=Output(head=9, tail=9)) as process:
+                try:
+                    await way(process)
+                finally:
+                    ends.append(time.monotonic())
+
+        outcome = await asyncio.gather(asyncio.create_task(body()), return_exceptions=True)
+        assert isinstance(outcome[0], asyncio.CancelledError | KeyError | None)
+
+    run(work())
+    assert time.monotonic() - ends[0] < GRACE / 1000 + 2
+    assert left(word) == []
+
+
+def test_what_looks_for_them_finds_them(tmp_path: Path) -> None:
+    """The twin: without a keeper they are left, and seen."""
+    word = token()
+    done = subprocess.run(script("takes a session and lets go of the pipes", word), cwd=tmp_path, check=False)
+    try:
+        assert done.returncode == 0
+        assert left(word) != []
+    finally:
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit() and word.encode() in _cmdline(folder):
+                os.kill(int(folder.name), signal.SIGKILL)
+
+
+def _cmdline(folder: Path) -> bytes:
+    try:
+        return (folder / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize("number", ["KILL", "STOP"])
+def test_a_keeper_that_is_killed_or_stopped(tmp_path: Path, number: str) -> None:
+    word = token()
+    text = f"sleep 0.1; kill -{number} $PPID; setsid sh -c \"trap '' TERM; sleep 60; sleep 60\" {word} & sleep 60; true"
+
+    async def work() -> Ended:
+        async with running(tmp_path, "sh", "-c", text, word, stdin=False) as process:
+            await asyncio.sleep(0.3)
+            if number == "KILL":
+                assert await process.ended() == Ended()
+        return await process.stop()
+
+    began = time.monotonic()
+    assert run(work()) == Ended()
+    assert time.monotonic() - began < 0.3 + GRACE / 1000 + 2
+    assert left(word) == []
+
+
+def test_agentrun_itself_is_killed(tmp_path: Path) -> None:
+    word = token()
+    program = f"""
+import asyncio, os, sys
+from agentrun.tools.processes import started
+async def main():
+    async with started("/bin/sh", {script("forks twice, takes a session, stays", word)!r}, env={{}},
+                       folder=os.open({str(tmp_path)!r}, 0), grace={GRACE}, stdin=False) as process:
+        print("runs", flush=True)
+        await process.ended()
+asyncio.run(main())
+"""
+    host = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert host.stdout is not None
+    assert host.stdout.readline() == b"runs\n"
+    time.sleep(SOON)
+    assert len(left(word)) >= 2
+    host.kill()
+    host.wait()
+    host.stdout.close()
+    end = time.monotonic() + GRACE / 1000 + 2
+    while left(word) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert left(word) == []
+
+
+def test_ending_by_sigterm_has_its_time(tmp_path: Path) -> None:
+    text = "trap 'sleep 0.1; echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done"
+
+    async def work() -> tuple[Ended, bytes]:
+        async with running(tmp_path, "sh", "-c", text, stdin=False, grace=5000) as process:
+            assert await process.stdout.readline() == b"up\n"
+            return await process.stop(), await process.stdout.read()
+
+    assert run(work()) == (Ended(code=7), b"bye\n")
+
+
+# --- many ---------------------------------------------------------------------------------------------------
+
+
+def held() -> tuple[int, int, list[str]]:
+    """Descriptors, threads, children."""
+    children = Path("/proc/self/task").glob("*/children")
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), [each.read_text() for each in children]
+
+
+async def soak(folder: Path, calls: int) -> tuple[Any, Any]:
+    async def one() -> None:
+        async with running(folder, "sh", "-c", "echo x; exit 1", stdin=False, stdout=Output(head=9, tail=9)) as process:
+            assert await process.ended() == Ended(code=1)
+
+    await asyncio.gather(*(one() for _ in range(8)))
+    before = held()
+    for _ in range(calls // 8):
+        await asyncio.gather(*(one() for _ in range(8)))
+    for _ in range(100):
+        if held() == before:  # the thread that waited for the last keeper may be about to end
+            break
+        await asyncio.sleep(0.02)
+    return before, held()
+
+
+@pytest.mark.parametrize("calls", [96, pytest.param(2000, marks=pytest.mark.long)])
+def test_many_leave_nothing(tmp_path: Path, calls: int) -> None:
+    before, after = asyncio.run(soak(tmp_path, calls))
+    assert after == before
+
+
+# --- folders ------------------------------------------------------------------------------------------------
+
+
+def test_folders(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    (tmp_path / "a" / "link").symlink_to("b")
+    (tmp_path / "out").symlink_to("/etc")
+    for path in ("a/b", "./a//b/.", "a/b/"):
+        with folder_inside(tmp_path, path) as opened:
+            assert os.path.samestat(os.fstat(opened), (tmp_path / "a" / "b").stat())
+    before = held()[0]
+    for path in ("..", "a/../a", "out", "a/link", "out/ssl", "file", "nowhere", "a\0b", "/etc/.."):
+        with pytest.raises(NoFolder), folder_inside(tmp_path, path):
+            pass
+    assert held()[0] == before
+
+
+def test_a_folder_that_is_replaced_is_still_the_one_that_was_opened(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+
+    async def work() -> str:
+        with folder_inside(tmp_path, "work") as opened:
+            (tmp_path / "work").rename(tmp_path / "moved")
+            (tmp_path / "work").symlink_to("/etc")
+            async with started(SH, ["sh", "-c", "pwd -P"], env={}, folder=opened, grace=GRACE) as process:
+                return (await process.stdout.read()).decode()
+
+    assert run(work()) == f"{tmp_path}/moved\n"
