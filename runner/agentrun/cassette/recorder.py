@@ -56,8 +56,9 @@ class Recorder:
         return tuple(take.made for take in self._takes if take.made is not None)
 
     def servers(self) -> dict[str, str]:
-        """The addresses that were asked now, each with what its server calls itself."""
-        return {take.call.url: take.server for take in self._takes if not take.is_kept and take.call.method != "CALL"}
+        """The addresses of models that were asked now, each with what its server calls itself."""
+        now = (take for take in self._takes if not take.is_kept and take.call.method != "CALL")
+        return {take.call.url: take.server for take in now if take.call.reach is None}
 
     def _ends(self) -> int:
         """Now, but after whatever ended before: the times tell the order."""

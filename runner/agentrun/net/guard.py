@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import TypeAlias
 
@@ -111,9 +111,8 @@ async def checked_addresses(host: str, port: int, reach: Reach, resolve: Resolve
     Raises `Blocked` (`provider.fatal`), or `provider.transient` when the name is not known.
     """
     host = usual(host)
-    names_it = host in METADATA or _is_ip(host)  # any other name may turn out to mean it
-    listed = names_it and host in (_bare(entry) for entry in reach.hosts)
-    if host in METADATA and not (listed and reach.private_network):
+    listed = {_bare(entry) for entry in reach.hosts}
+    if host in METADATA and not (host in listed and reach.private_network):
         raise blocked("its host gives machines their credentials", "metadata")
     try:
         answers = [host] if _is_ip(host) else list(dict.fromkeys(await resolve(host, port)))
@@ -123,7 +122,7 @@ async def checked_addresses(host: str, port: int, reach: Reach, resolve: Resolve
         fields = {"status": None, "reason": "dns", "sent": False}
         raise ProviderError("provider.transient", "no reply came: its name is not known", fields=fields)
     for answer in answers:
-        _refuse(answer, reach, listed=listed)
+        _refuse(answer, reach, METADATA if host in METADATA else listed)
     return answers
 
 
@@ -158,12 +157,13 @@ def _is_public(address: Address) -> bool:
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
 
 
-def _refuse(answer: str, reach: Reach, *, listed: bool) -> None:
+def _refuse(answer: str, reach: Reach, listed: Collection[str | None]) -> None:
+    """`listed`: what may be reached although it gives machines their credentials."""
     if not reach.private_network and not is_public(answer):
         raise blocked("it would reach a private address, and `private_network` is not true", "private_network")
-    inside = list(unwrapped(ip_address(answer.partition("%")[0])))
-    if not listed and any(str(each) in METADATA or _is_link_local(each) for each in inside):
-        raise blocked("it would reach an address that gives machines their credentials", "metadata")
+    for inside in unwrapped(ip_address(answer.partition("%")[0])):
+        if (str(inside) in METADATA or _is_link_local(inside)) and str(inside) not in listed:
+            raise blocked("it would reach an address that gives machines their credentials", "metadata")
 
 
 def _is_link_local(address: Address) -> bool:

@@ -1,0 +1,307 @@
+"""HTTP tools under attack (THREATS 37, 46 to 51, 80; fault 29), each through a whole run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrun.cassette.file import load
+from agentrun.compiler.compile import compiled_or_raise
+from agentrun.core.facts_calls import ToolFinished
+from agentrun.engine.memory import MemoryJournals
+from agentrun.engine.request import Request
+from agentrun.engine.runtime import Runtime
+from agentrun.journal.canonical import canonical
+from agentrun.journal.file import read_file
+from agentrun.net.sender import HttpxSender
+from agentrun.secret import Secret
+from agentrun.testing import calls, scripted, text
+from agentrun.tools.http import HttpTools
+from agentrun.wire import HttpReply
+
+from ..net.test_guard import ODD, PRIVATE_V4, PRIVATE_V6, Names, wrapped
+from ..servers import CLOSE, Server
+from ..servers import Request as Asked
+from .http_desk import HttpDesk, http_tool
+
+JSON = (("Content-Type", "application/json"),)
+GOOD = HttpReply(200, JSON, b'{"id": 7, "state": "late", "lines": [1, 2]}')
+SECRET = "Zq7-the-secret-of-the-shop/+=="  # planted
+AUTH = {"secret": "${SHOP_TOKEN}"}
+
+
+# --- 46 and 47: forms of hosts, ranges of addresses ---------------------------------------------------------
+
+LOOPBACK = (
+    "http://2130706433:{port}/", "http://0x7f000001:{port}/", "http://127.1:{port}/", "http://0:{port}/",
+    "http://0177.0.0.1:{port}/", "http://a@127.0.0.1:{port}/", "http://127.0.0.1.:{port}/", "http://localhost.:{port}/",
+    "http://a.example#@127.0.0.1:{port}/", "http://127.0.0.1:{port}/#x", "http://%31%32%37.0.0.1:{port}/",
+    "http://①②⑦.0.0.1:{port}/", "http://127。0。0。1:{port}/", "http://loc\u0430lhost:{port}/",
+    "http://a.example\\@127.0.0.1:{port}/",
+)  # fmt: skip
+"""Forms that may reach the loopback interface."""
+PLAIN = ("http://127.0.0.1:{port}/", "http://localhost:{port}/", "http://[::1]:{port}/", "http://[::ffff:127.0.0.1]:{port}/",
+         "http://0.0.0.0:{port}/", "http://127.0.0.2:{port}/")  # fmt: skip
+
+
+def test_no_form_of_a_host_leads_inside(tmp_path: Path) -> None:
+    """Odd forms are refused even where the private network is allowed, plain ones where it is not."""
+    with Server(GOOD) as server:
+        odd = [each.format(port=server.port) for each in (*LOOPBACK, *ODD) if "\0" not in each and each == each.strip()]
+        plain = [each.format(port=server.port) for each in PLAIN]
+        names = [f"t{n}" for n in range(len(odd) + len(plain))]
+        tools = {name: http_tool(f"${{{name.upper()}}}", private_network=n < len(odd)) for n, name in enumerate(names)}
+        desk = HttpDesk(tmp_path, tools, budgets={"turns": 99, "time": "5m"})
+        env = {name.upper(): url for name, url in zip(names, [*odd, *plain], strict=True)}
+        done = desk.live(*[(name, {}) for name in names], **env)
+    assert (done.code, done.out) == (0, "Done.\n"), done.err
+    assert server.connections == 0
+    assert set(desk.reasons()[: len(odd)]) <= {"address", "host", "fatal"}
+    assert desk.reasons()[len(odd) :] == ["private_network"] * len(plain)
+
+
+def test_no_address_inside_is_reached(tmp_path: Path) -> None:
+    private = [*PRIVATE_V4, *wrapped("169.254.169.254"), *wrapped("127.0.0.1"), *wrapped("10.0.0.1")]
+    private += [each for each in PRIVATE_V6 if "%" not in each]
+    hosts = [f"[{each}]" if ":" in each else each for each in private]
+    metadata = ["169.254.169.254", "[fd00:ec2::254]", "metadata.google.internal", "[::ffff:169.254.169.254]"]
+    tools = {f"t{n}": http_tool(f"http://{host}:9/") for n, host in enumerate(hosts)}
+    tools |= {f"m{n}": http_tool(f"http://{host}:9/", private_network=True) for n, host in enumerate(metadata)}
+    desk = HttpDesk(tmp_path, tools, budgets={"turns": 99, "time": "5m"})
+    done = desk.live(*[(name, {}) for name in tools])
+    assert done.code == 0, done.err
+    assert set(desk.reasons()[: len(hosts)]) == {"private_network", "metadata"}
+    assert desk.reasons()[len(hosts) :] == ["metadata"] * len(metadata)
+
+
+# --- 48: names that change their meaning --------------------------------------------------------------------
+
+
+def in_process(folder: Path, names: Names, tools: dict[str, Any], *made: tuple[str, dict[str, Any]]) -> list[Any]:
+    """A whole run whose names of hosts mean what a test says."""
+    desk = HttpDesk(folder, tools)
+    _, file = compiled_or_raise(desk.spec)
+    journals = MemoryJournals()
+
+    async def whole() -> None:
+        sender = HttpxSender(Secret, resolve=names)
+        runtime = Runtime.in_memory(
+            journals=journals,
+            providers={"openai": scripted(*[calls(tool, **given) for tool, given in made], text("Done."))},
+            executors={"http": HttpTools(sender)},
+        )
+        await runtime.start(Request(agent="shop", package=file, run="r1")).wait()
+        await sender.close()
+
+    asyncio.run(whole())
+    found = [record.fact for record in journals.records("r1")]
+    return [fact.fault and fact.fault.fields.get("reason") for fact in found if isinstance(fact, ToolFinished)]
+
+
+def test_a_name_is_looked_up_once_for_each_request(tmp_path: Path) -> None:
+    """Public when it is checked, ours when it is connected to: the second meaning is never asked for."""
+    names = Names(["10.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["127.0.0.1"])
+    with Server(GOOD) as server:
+        tools = {"get": http_tool(f"http://shop.example:{server.port}/")}
+        assert in_process(tmp_path, names, tools, *[("get", {})] * 3) == ["private_network"] * 3
+    assert (names.asked, server.connections) == (3, 0)
+
+
+def test_a_name_that_changes_between_two_hops_and_two_tries(tmp_path: Path) -> None:
+    """Every hop and every try is checked anew, and a kept connection is none of the next meaning."""
+    with Server(HttpReply(302, (("Location", "/again"),), b"")) as server:
+        tools = {"get": http_tool(f"http://shop.example:{server.port}/", private_network=True)}
+        assert in_process(tmp_path, Names(["127.0.0.1"], ["169.254.169.254"]), tools, ("get", {})) == ["metadata"]
+    assert len(server.requests) == 1
+    with Server([CLOSE]) as server:
+        tools = {"get": http_tool(f"http://shop.example:{server.port}/", private_network=True)}
+        assert in_process(tmp_path, Names(["127.0.0.1"], ["169.254.169.254"]), tools, ("get", {})) == ["metadata"]
+    assert len(server.requests) == 1
+
+
+# --- 37 and 50: redirections, proxies, files of passwords ---------------------------------------------------
+
+
+def test_a_redirection_takes_nothing_along_and_goes_nowhere_else(tmp_path: Path) -> None:
+    with Server(GOOD) as other:
+        away = HttpReply(302, (("Location", f"{other.url}/take"),), b"")
+        with Server(away) as server:
+            desk = HttpDesk(
+                tmp_path,
+                {
+                    "own": http_tool(f"{server.url}/", private_network=True, auth=AUTH | {"header": "X-Api-Key"}),
+                    "listed": http_tool(
+                        f"{server.url}/",
+                        private_network=True,
+                        auth=AUTH,
+                        headers={"X-Token": "${SHOP_TOKEN}"},
+                        hosts=[f"127.0.0.1:{server.port}", f"127.0.0.1:{other.port}"],
+                    ),
+                },
+            )
+            done = desk.live(("own", {}), ("listed", {}), SHOP_TOKEN=SECRET)
+    assert done.code == 0, done.err
+    assert desk.reasons() == ["hosts", None]
+    assert len(server.requests) == 2
+    assert [request.line for request in other.requests] == ["GET /take HTTP/1.1"]
+    assert SECRET not in str(other.requests)
+    assert "x-token" not in other.requests[0].headers
+
+
+def test_nothing_of_the_environment_stands_between(tmp_path: Path) -> None:
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password netrc-canary\n", encoding="utf-8")
+    with Server(GOOD) as server, Server(GOOD) as proxy:
+        desk = HttpDesk(tmp_path, {"get": http_tool(f"{server.url}/", private_network=True)})
+        proxies = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), proxy.url)
+        done = desk.live(("get", {}), NETRC=str(tmp_path / ".netrc"), **proxies)
+    assert done.code == 0, done.err
+    assert proxy.connections == 0
+    assert "authorization" not in server.requests[0].headers
+
+
+# --- 51: what arguments put into requests -------------------------------------------------------------------
+
+INJECTED = ("a/../../admin", "..", ".", "", "a?admin=1", "a#x", "a&admin=1", "a\r\nX-Admin: 1", "a\nb", "a\\b",
+            "%2e%2e", "${SHOP_TOKEN}", "a b", "é", "{{ args.y }}")  # fmt: skip
+
+
+def test_arguments_stay_where_they_are_put(tmp_path: Path) -> None:
+    with Server(GOOD) as server:
+        tools = {
+            "path": http_tool(f"{server.url}/o/{{{{ args.x }}}}/items", private_network=True),
+            "query": http_tool(f"{server.url}/s?q={{{{ args.x }}}}&z=1", private_network=True),
+            "extra": http_tool(f"{server.url}/s", private_network=True, query={"q": "{{ args.x }}"}),
+            "head": http_tool(f"{server.url}/h", private_network=True, headers={"X-Word": "{{ args.x }}"}),
+            "body": http_tool(
+                f"{server.url}/b",
+                private_network=True,
+                method="POST",
+                effect="read",
+                body={"x": "{{ args.x }}", "y": "fixed"},
+            ),
+        }
+        desk = HttpDesk(tmp_path, tools, budgets={"turns": 99, "time": "5m"})
+        done = desk.live(*[(tool, {"x": value}) for tool in tools for value in INJECTED], SHOP_TOKEN=SECRET)
+    assert done.code == 0, done.err
+    by_path: dict[str, list[Asked]] = {}
+    for request in server.requests:
+        by_path.setdefault(request.line.split()[1][:2], []).append(request)
+        assert not {"x-admin"} & request.headers.keys()
+        assert SECRET not in str(request)
+        assert "admin=1" not in request.line.replace("%26admin%3D1", "").replace("%3Fadmin%3D1", "")
+    assert [each.line.split()[1] for each in by_path["/o"]] == [
+        "/o/a%3Fadmin%3D1/items", "/o/a%23x/items", "/o/a%26admin%3D1/items", "/o/%252e%252e/items",
+        "/o/%24%7BSHOP_TOKEN%7D/items", "/o/a%20b/items", "/o/%C3%A9/items", "/o/%7B%7B%20args.y%20%7D%7D/items",
+    ]  # fmt: skip
+    assert len(by_path["/s"]) == 2 * len(INJECTED)
+    assert all(each.line.count("&") + each.line.count("?") <= 2 for each in by_path["/s"])
+    sent = [each.headers["x-word"] for each in by_path["/h"]]
+    assert sent == [each for each in INJECTED if each.isascii() and each.isprintable() and "${" not in each]
+    assert [json.loads(each.body)["x"] for each in by_path["/b"]] == list(INJECTED)
+
+
+# --- 80: the credential -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [200, 403, 302])
+def test_the_credential_is_nowhere(tmp_path: Path, status: int) -> None:
+    """A server that says it again in every way: in no journal, no recording, no terminal."""
+    ways = [SECRET, json.dumps({"a": SECRET}), b64encode(SECRET.encode()).decode(), SECRET.encode().hex()]
+    reply = HttpReply(status, (("X-Again", SECRET), ("Location", f"/?x={SECRET}")), "\n".join(ways).encode())
+    with Server(reply) as server:
+        tool = http_tool(f"{server.url}/a", private_network=True, auth=AUTH, headers={"X-Token": "${SHOP_TOKEN}"})
+        desk = HttpDesk(tmp_path, {"get": tool, "post": tool | {"method": "POST"}})
+        done = desk.live(("get", {}), ("post", {}), mode="record", SHOP_TOKEN=SECRET)
+        again = desk.run("--json")
+    assert server.requests[0].headers["authorization"] == f"Bearer {SECRET}"
+    assert (done.code, again.code) == (0, 0), done.err + again.err
+    said = desk.written() + "".join([done.out, done.err, again.out, again.err]).encode()
+    for way in (SECRET, b64encode(SECRET.encode()).decode().rstrip("="), SECRET.encode().hex()):
+        assert way.encode() not in said
+    assert b"Bearer" not in said
+
+
+def test_a_variable_that_is_not_set(tmp_path: Path) -> None:
+    with Server(GOOD) as server:
+        desk = HttpDesk(tmp_path, {"get": http_tool(f"{server.url}/a", private_network=True, auth=AUTH)})
+        done = desk.live(("get", {}))
+    assert (done.code, "SHOP_TOKEN" in done.err, server.connections) == (2, True, 0)
+
+
+# --- fault 29: the effect is done, the reply is lost --------------------------------------------------------
+
+
+def effects(server: Server) -> set[str]:
+    """What a server that knows about keys has done."""
+    return {request.headers["idempotency-key"] for request in server.requests}
+
+
+@pytest.mark.parametrize(("effect", "code", "asked"), [("at_most_once", 8, 1), ("idempotent", 0, 2)])
+def test_the_server_commits_and_closes(tmp_path: Path, effect: str, code: int, asked: int) -> None:
+    with Server([CLOSE], GOOD) as server:
+        tool = http_tool(f"{server.url}/pay", private_network=True, method="POST", effect=effect, body={"sum": 20})
+        desk = HttpDesk(tmp_path, {"pay": tool})
+        done = desk.live(("pay", {}))
+    assert done.code == code, done.err
+    assert (len(server.requests), len(effects(server))) == (asked, 1)
+    assert len({request.body for request in server.requests}) == 1
+    kinds = [type(record.fact).__name__ for record in read_file(desk.root / "run.jsonl")]
+    assert ("WorkLost" in kinds) is (effect == "at_most_once")
+
+
+# --- a tape -------------------------------------------------------------------------------------------------
+
+
+def told(desk: HttpDesk) -> str:
+    return canonical(read_file(desk.root / "run.jsonl"))
+
+
+def test_record_then_replay_without_a_server(tmp_path: Path) -> None:
+    with Server(HttpReply(302, (("Location", "/b"),), b""), GOOD, [CLOSE], GOOD, HttpReply(404, (), b"no")) as server:
+        tool = http_tool(f"{server.url}/a/{{{{ args.id }}}}", private_network=True, result="state", auth=AUTH)
+        desk = HttpDesk(tmp_path, {"get": tool})
+        made = [("get", {"id": 7}), ("get", {"id": 8}), ("get", {"id": 9})]
+        done = desk.live(*made, mode="record", SHOP_TOKEN=SECRET)
+    assert (done.code, done.out) == (0, "Done.\n"), done.err
+    assert desk.texts() == ["late", "late", "tool.execution: status 404\nno"]
+    live = told(desk)
+    tape = load(desk.cassette)
+    asked = [each.call.url.removeprefix(server.url) for each in tape.interactions if "openai" not in each.call.url]
+    assert asked == ["/a/7", "/b", "/a/8", "/a/8", "/a/9"]
+    assert all("openai" in each for each in tape.metadata["where"])
+
+    (desk.root / "run.jsonl").unlink()
+    replayed = desk.run("--journal", "run.jsonl")
+    assert (replayed.code, replayed.out) == (0, "Done.\n"), replayed.err
+    assert told(desk) == live
+    assert len(server.requests) == 5
+
+
+def test_another_mapping_needs_no_new_recording(tmp_path: Path) -> None:
+    """The tape has the reply and not what was made of it: what the model reads changes, what is asked does not."""
+    with Server(GOOD) as server:
+        tool = http_tool(f"{server.url}/a", private_network=True, result="state", terminal=True)
+        desk = HttpDesk(tmp_path, {"get": tool})
+        assert desk.live(("get", {}), mode="record").code == 0
+    desk.edit("shop.yaml", "result: state", "result: lines")
+    done = desk.run()
+    assert (done.code, done.out) == (0, "[1,2]\n"), done.err
+
+
+def test_another_request_is_a_miss_that_says_what_changed(tmp_path: Path) -> None:
+    with Server(GOOD) as server:
+        tool = http_tool(f"{server.url}/a", private_network=True, method="POST", effect="read", body={"sum": 20})
+        desk = HttpDesk(tmp_path, {"get": tool})
+        assert desk.live(("get", {}), mode="record").code == 0
+    desk.edit("shop.yaml", "sum: 20", "sum: 21")
+    done = desk.run()
+    assert done.code == 3
+    assert "cassette.miss" in done.err
+    assert "20" in done.err
+    assert "21" in done.err
+    assert len(server.requests) == 1
