@@ -1,0 +1,200 @@
+"""Python functions as hooks, through whole runs: live, recorded, and replayed without being asked."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrun.core.facts_calls import CallRefused, ToolFinished
+from agentrun.core.facts_gates import Continue, Deny, Failed, HookAnswered, Inject, Modify
+from agentrun.core.messages import words
+from agentrun.core.package import Hook
+from agentrun.engine.assemble import FinishedRun
+from agentrun.engine.hooks import HookQuestion
+from agentrun.errors import PackageError, ToolError
+from agentrun.tools.hooks import python_hooks
+
+from .desks import Desk
+from .runs import Runs, facts
+
+POINTS = ("on_input", "before_model", "after_model", "before_tool", "after_tool", "on_output", "on_stop")
+VALUES: dict[str, Any] = {
+    "on_input": "Where is it?",
+    "before_model": "Where is it?",
+    "after_model": "",
+    "before_tool": {"order": "7"},
+    "after_tool": "order 7 is late",
+    "on_output": "It is late.",
+    "on_stop": {"code": None, "status": "completed"},
+}
+HOOK = """
+from agentrun import Continue, Deny, HookQuestion, Inject, Modify
+{form} watch(question: HookQuestion):
+    trace(f"{{question.point}} {{question.target}}")
+    {body}
+"""
+
+
+def runs(desk: Desk, point: str, body: str = "return None", *, form: str = "def", **keys: Any) -> Runs:
+    more = "".join(f", {key}: {value}" for key, value in keys.items())
+    spec = f'hooks: [{{id: watch, at: {point}, call: "desk:watch"{more}}}]\n'
+    return Runs(desk.root, spec, HOOK.format(form=form, body=body))
+
+
+def answers(done: FinishedRun) -> list[Any]:
+    return [fact.answer for fact in facts(done, HookAnswered)]
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("form", ["def", "async def"])
+def test_asked_at_every_point(desk: Desk, point: str, form: str) -> None:
+    here = runs(desk, point, "assert question.value == " + repr(VALUES[point]), form=form)
+    if point == "after_model":
+        here = runs(desk, point, "assert question.value in ('', 'It is late.')", form=form)
+    if point == "before_model":
+        here = runs(desk, point, "assert isinstance(question.value, str)", form=form)
+    done = here.recorded_and_replayed()
+    assert done.outcome.answer == "It is late."
+    assert set(map(repr, answers(done))) == {"Continue()"}
+    asked = [line for line in here.traces if line.startswith(point)]
+    assert len(asked) == (2 if point in ("before_model", "after_model") else 1)
+
+
+@pytest.mark.parametrize(
+    ("point", "body", "answer"),
+    [
+        ("on_input", "return Modify('Where is 8?')", Modify("Where is 8?")),
+        ("on_input", "return Inject('Be kind.')", Inject("Be kind.")),
+        ("before_model", "return Inject('Be kind.')", Inject("Be kind.")),
+        ("after_model", "return Modify('One moment.')", Modify("One moment.")),
+        ("before_tool", "return Modify({'order': '8'})", Modify({"order": "8"})),
+        ("after_tool", "return Modify('nothing')", Modify("nothing")),
+        ("on_output", "return Modify('It is here.')", Modify("It is here.")),
+        ("on_stop", "return Continue()", Continue()),
+    ],
+)
+def test_what_they_change(desk: Desk, point: str, body: str, answer: Any) -> None:
+    here = runs(desk, point, body)
+    done = here.recorded_and_replayed()
+    assert done.outcome.status == "completed", done.outcome
+    assert answers(done)[0] == answer
+    match point:
+        case "before_tool":
+            assert "look 8" in here.traces
+            assert words(facts(done, ToolFinished)[0].parts) == "order 8 is late"
+        case "on_output":
+            assert done.outcome.answer == "It is here."
+        case _:
+            assert "look 7" in here.traces
+
+
+@pytest.mark.parametrize("point", POINTS[:-1])
+def test_denied(desk: Desk, point: str) -> None:
+    here = runs(desk, point, "return Deny('not today')")
+    done = here.recorded_and_replayed()
+    if point in ("before_tool", "after_tool"):
+        assert done.outcome.status == "completed"
+        assert facts(done, CallRefused)[0].told == "tool.denied: the hook watch denies look: not today"
+        assert ("look 7" in here.traces) == (point == "after_tool")
+    else:
+        assert (done.outcome.code, done.exit_code) == ("policy.denied", 4)
+    assert answers(done)[0] == Deny("not today")
+
+
+FAILURES = [
+    ("raise ValueError('with a secret')", "exception", "ValueError"),
+    ("raise SystemExit(1)", "exception", "SystemExit"),
+    ("raise KeyboardInterrupt", "exception", "RuntimeError"),
+    ("import time; time.sleep(5)", "timeout", None),
+    ("return 'yes'", None, None),
+    ("return Failed", "exception", "NameError"),
+    ("return Modify('a text')", None, None),
+    ("return Modify({'order': object()})", "answer", None),
+]
+
+
+@pytest.mark.parametrize("on_failure", ["deny", "continue"])
+@pytest.mark.parametrize(("body", "reason", "error"), FAILURES, ids=range(len(FAILURES)))
+def test_failed(desk: Desk, on_failure: str, body: str, reason: str | None, error: str | None) -> None:
+    here = runs(desk, "before_tool", body, on_failure=on_failure, timeout="200ms")
+    done = here.recorded_and_replayed()
+    assert ("look 7" in here.traces) == (on_failure == "continue")
+    (answer,) = answers(done)
+    assert isinstance(answer, Failed)
+    assert answer.fault.fields["hook"] == "watch"
+    assert (answer.fault.fields.get("reason"), answer.fault.fields.get("error")) == (reason, error)
+    assert "secret" not in done.canonical()
+
+
+def test_async_hook_that_takes_too_long(desk: Desk) -> None:
+    body = "import asyncio; await asyncio.sleep(5)"
+    done = runs(desk, "before_tool", body, form="async def", timeout="100ms").recorded_and_replayed()
+    assert answers(done)[0].fault.fields["reason"] == "timeout"
+
+
+def test_order(desk: Desk) -> None:
+    """By point, order and id: not by the order of the file."""
+    hooks = [("c", 1), ("b", 0), ("a", 1)]
+    spec = "hooks:\n" + "".join(
+        f'  - {{id: {name}, at: before_tool, order: {order}, call: "desk:{name}"}}\n' for name, order in hooks
+    )
+    code = "".join(f"\ndef {name}(question):\n    trace({name!r})\n" for name, _ in hooks)
+    here = Runs(desk.root, spec, code)
+    here.recorded_and_replayed()
+    assert here.traces == ["b", "a", "c", "look 7"]
+
+
+def test_what_a_hook_prints_is_told(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
+    here = runs(desk, "before_tool", "print('looking at', question.target)")
+    here.live()
+    assert ("watch", "looking at look\n") in here.printed
+    assert capfd.readouterr().out == ""
+
+
+def test_a_hook_that_changed_is_refused_before_the_run(desk: Desk) -> None:
+    here = runs(desk, "on_input")
+    compiled = here.compiled()
+    (here.root / "desk.py").write_text("raise SystemExit('imported')\n")
+    with pytest.raises(ToolError) as caught:
+        here.live(compiled=compiled)
+    assert (caught.value.code, caught.value.fields["hook"]) == ("tool.drift", "watch")
+    assert "hook watch" in caught.value.message
+    assert here.events == [], "there was no run"
+
+
+def test_a_hook_that_changes_under_a_run_fails_closed(desk: Desk) -> None:
+    """Between the start and the first question."""
+    here = runs(desk, "on_output")
+    (here.root / "shop.py").write_text("")
+    package = here.package
+    found = python_hooks([here.root], package.hooks)
+    (here.root / "desk.py").write_text("def watch(question):\n    return None\n")
+    with pytest.raises(ToolError, match=r"tool\.drift"):
+        asyncio.run(found["watch"](HookQuestion("r", "on_output", "output", "output", "x")))
+
+
+def hook(**changes: Any) -> Hook:
+    base: dict[str, Any] = {
+        "id": "watch",
+        "at": "on_input",
+        "module": "desk",
+        "function": "watch",
+        "source": "",
+        "order": 0,
+        "timeout": 1000,
+        "on_failure": "deny",
+    }
+    return Hook(**{**base, **changes})
+
+
+def test_one_name_for_two_functions(desk: Desk, tmp_path: Path) -> None:
+    """An agent and its sub-agent: the function of one must not answer for the other."""
+    desk.write("desk.py", "def watch(question):\n    return None\ndef other(question):\n    return None\n")
+    source = desk.call("desk:watch").tool.source  # type: ignore[union-attr]  # it is a Python tool
+    same = [hook(source=source), hook(source=source, at="on_stop")]
+    assert list(python_hooks([desk.root], same)) == ["watch"]
+    with pytest.raises(PackageError, match="two hooks called 'watch'"):
+        python_hooks([desk.root], [*same, hook(source=source, function="other")])
