@@ -1,0 +1,322 @@
+"""Running commands."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.core.effects import Returned, RunTool
+from agentrun.core.facts_base import Fault
+from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.messages import words
+from agentrun.core.package_tools import ShellTool
+from agentrun.engine.system_clock import SystemClock
+from agentrun.engine.toolbox import run_tool
+from agentrun.errors import HostError
+from agentrun.secret import Secret
+from agentrun.tools import shell
+from agentrun.tools.command_line import Refused, arguments
+from agentrun.tools.output import Output
+from agentrun.tools.programs import found_programs
+from agentrun.tools.shell import ShellTools
+
+from ..engine.places import COMMON, Place
+from .hostile import left, script, token
+
+SHOW = [sys.executable, "-c", "import sys; [print(ascii(each)) for each in sys.argv[1:]]"]
+"""Prints its arguments, each on a line."""
+ENVIRONMENT = {"TOKEN": "correct horse battery", "SHORT": "x", "PLAIN": "a${TOKEN}b"}
+
+
+def lookup(name: str) -> Secret:
+    if name not in ENVIRONMENT:
+        raise HostError("host.missing", f"{name} is not set", fields={"name": name})
+    return Secret(ENVIRONMENT[name])
+
+
+def tool(*argv: str, **more: Any) -> ShellTool:
+    fixed = {each: value for each, value in COMMON.items() if each != "kind"}
+    made: dict[str, Any] = {
+        **fixed,
+        "effect": "at_most_once",
+        "args": {"type": "object"},
+        "actions": {},
+        "argv": argv,
+        "env": {},
+        "cwd": ".",
+        "stdin": None,
+        "exits": (0,),
+        "dash_args": False,
+        "grace": 200,
+        "timeout": 20_000,
+    }
+    return ShellTool(**{**made, **more})
+
+
+def call(each: ShellTool, params: dict[str, Any] | None = None, **args: Any) -> RunTool:
+    return RunTool("c1.0", "look", each, args, "k", 2000, 50_000, params or {})
+
+
+def ran(root: Path, each: ShellTool, params: dict[str, Any] | None = None, **args: Any) -> Returned:
+    tools = ShellTools(root, found_programs([each.argv[0]], root), lookup)
+    return asyncio.run(tools.run(call(each, params, **args)))
+
+
+def text(root: Path, each: ShellTool, **args: Any) -> str:
+    returned = ran(root, each, **args)
+    assert returned.fault is None, returned
+    return words(returned.parts)
+
+
+def failure(root: Path, each: ShellTool, **args: Any) -> Fault:
+    returned = ran(root, each, **args)
+    assert returned.fault is not None, returned
+    assert (returned.fault.code, returned.fault.fields["tool"]) == ("tool.execution", "look")
+    return returned.fault
+
+
+# --- arguments ----------------------------------------------------------------------------------------------
+
+SOURCES = ["{{ args.x }}", "-n{{ args.x }}", "--name={{ args.x }}", "a {{ args.x }} b"]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@given(value=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30))
+def test_an_element_stays_one_element(source: str, value: str) -> None:
+    try:
+        found = arguments(tool("x", "before", source, "after"), {"args": {"x": value}})
+    except Refused:
+        assert source == "{{ args.x }}"
+        assert value.startswith("-")
+    else:
+        assert found == ["x", "before", source.replace("{{ args.x }}", value), "after"]
+
+
+def test_what_the_command_gets(tmp_path: Path) -> None:
+    hostile = "a; touch pwned $(touch pwned) `touch pwned` | & > pwned\n'\"\\ *"
+    assert text(tmp_path, tool(*SHOW, "{{ args.x }}", "{{ args.x }}!"), x=hostile) == (
+        f"{hostile!a}\n{hostile + '!'!a}\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+    assert text(tmp_path, tool(*SHOW, "{{ args.x }}"), x="") == "''\n", "an empty one is one too"
+
+
+@pytest.mark.parametrize(
+    ("value", "written"), [(5, "5"), (0.5, "0.5"), (True, "true"), (None, "null"), ("5", "5"), ("ü\n", "ü\n")]
+)
+def test_values(value: object, written: str) -> None:
+    assert arguments(tool("x", "{{ args.x }}"), {"args": {"x": value}}) == ["x", written]
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "why"),
+    [
+        ("{{ args.x }}", ["a"], "argv element 2 cannot be filled in: a list cannot be written as text"),
+        ("{{ args.x }}", {"a": 1}, "a mapping cannot be written"),
+        ("{{ args.y }}", "a", "argv element 2 cannot be filled in"),
+        ("{{ args.x }}", "a\0b", "a NUL"),
+        ("{{ args.x }}", "a\ud800", "half of a surrogate pair"),
+        ("{{ args.x }}", "\udcff", "half of a surrogate pair"),
+        ("{{ args.x }}", "-rf", "begin with a dash"),
+        ("{{ args.x }}", "-", "begin with a dash"),
+        ("{{ args.x }}", -5, "begin with a dash"),
+        ("{{ args.x }}", "--", "begin with a dash"),
+        ("{{ args.x|trim }}", "  -x", "begin with a dash"),
+        ("{{ args.x }}-e", "", "begin with a dash"),
+        ("{% if args.x %}{{ args.x }}{% endif %}-e", "", "begin with a dash"),
+        ("-{{ args.x }}", "exec", "begin with a dash"),
+        ("--{{ args.x }}=1", "exec", "begin with a dash"),
+        ("{{- args.x }}", "-x", "begin with a dash"),
+    ],
+)
+def test_arguments_that_are_refused(source: str, value: object, why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        arguments(tool("x", source), {"args": {"x": value}})
+    if "dash" in why:
+        arguments(tool("x", source, dash_args=True), {"args": {"x": value}})
+
+
+def test_a_refused_argument_runs_nothing(tmp_path: Path) -> None:
+    fault = failure(tmp_path, tool("touch", "ran", "{{ args.x }}"), x="-x")
+    assert fault.fields == {"tool": "look", "reason": "arguments"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_params_are_seen_and_do_not_hide_arguments(tmp_path: Path) -> None:
+    returned = ran(tmp_path, tool(*SHOW, "{{ p }}{{ args.x }}"), {"p": 1, "args": {"x": "no"}}, x="yes")
+    assert words(returned.parts) == "'1yes'\n"
+
+
+def test_more_than_the_system_allows(tmp_path: Path) -> None:
+    fault = failure(tmp_path, tool("true", "{{ args.x }}"), x="x" * 500_000)
+    assert "longer than this system allows" in fault.message
+
+
+# --- what it sees -------------------------------------------------------------------------------------------
+
+
+def test_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTRUN_NOT_FOR_COMMANDS", "1")
+    assert text(tmp_path, tool("env")) == ""
+    env = {"A": "fixed", "B": "${SHORT}", "C": "<${PLAIN}>"}
+    assert text(tmp_path, tool("env", env=env)) == "A=fixed\nB=x\nC=<a${TOKEN}b>\n", "a value is not read again"
+
+
+def test_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    assert text(tmp_path, tool("pwd", "-P")) == f"{tmp_path}\n"
+    assert text(tmp_path, tool("pwd", "-P", cwd="a/b")) == f"{tmp_path}/a/b\n"
+
+
+@pytest.mark.parametrize("cwd", ["out", "out/ssl", "nowhere", "..", "/etc", "file"])
+def test_folders_that_are_refused(tmp_path: Path, cwd: str) -> None:
+    (tmp_path / "out").symlink_to("/etc")
+    (tmp_path / "file").touch()
+    fault = failure(tmp_path, tool("pwd", "-P", cwd=cwd))
+    assert "is not a folder of the project" in fault.message
+    assert str(tmp_path) not in fault.message
+
+
+def test_standard_input(tmp_path: Path) -> None:
+    assert text(tmp_path, tool("cat", stdin="<{{ args.x }}>"), x="ü\n-\0") == "<ü\n-\0>"
+    assert text(tmp_path, tool("cat")) == ""
+    large = "x" * 1_000_000
+    assert text(tmp_path, tool("wc", "-c", stdin="{{ args.x }}"), x=large).strip() == "1000000"
+    assert text(tmp_path, tool("true", stdin="{{ args.x }}"), x=large) == "", "nobody has to read it"
+
+
+def test_the_file_that_was_found_runs(tmp_path: Path) -> None:
+    (tmp_path / "tool").write_text("#!/bin/sh\necho first $0\n")
+    (tmp_path / "tool").chmod(0o755)
+    each = tool("./tool", cwd="sub")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "tool").write_text("#!/bin/sh\necho second\n")
+    (tmp_path / "sub" / "tool").chmod(0o755)
+    assert text(tmp_path, each) == f"first {tmp_path}/tool\n"
+
+
+def test_a_file_that_is_gone_or_is_no_program(tmp_path: Path) -> None:
+    file = tmp_path / "tool"
+    file.write_text("\x00\x01 no program")
+    file.chmod(0o755)
+    programs = found_programs(["./tool"], tmp_path)
+    tools = ShellTools(tmp_path, programs, lookup)
+    first = asyncio.run(tools.run(call(tool("./tool"))))
+    file.unlink()
+    second = asyncio.run(tools.run(call(tool("./tool"))))
+    assert [each.fault and each.fault.message for each in (first, second)] == [
+        'the command "./tool" was not run: Exec format error',
+        'the command "./tool" was not run: No such file or directory',
+    ]
+
+
+# --- what it says -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "exits", "read", "fields"),
+    [
+        ("echo a", (0,), "a\n", None),
+        ("printf a", (0,), "a", None),
+        ("true", (0,), "", None),
+        ("echo a; echo b >&2", (0,), "a\n[stderr]\nb\n", None),
+        ("printf a; printf b >&2", (0,), "a\n[stderr]\nb", None),
+        ("echo b >&2", (0,), "[stderr]\nb\n", None),
+        ("echo a; exit 1", (0, 1), "[exit code 1]\na\n", None),
+        ("echo a; exit 1", (0,), "[exit code 1]\na\n", {"exit": 1}),
+        ("exit 0", (3,), "", {"exit": 0}),
+        ("exit 255", (0,), "[exit code 255]\n", {"exit": 255}),
+        ("echo a; kill -9 $$", (0,), "[killed by SIGKILL]\na\n", {"signal": "SIGKILL"}),
+        ("kill -SEGV $$", (0, 139), "[killed by SIGSEGV]\n", {"signal": "SIGSEGV"}),
+        ("kill -40 $$", (0,), "[killed by signal 40]\n", {"signal": "signal 40"}),
+        (r"printf '\377a\302'", (0,), "\ufffda\ufffd", None),
+    ],
+)
+def test_what_the_model_reads(
+    tmp_path: Path, line: str, exits: tuple[int, ...], read: str, fields: dict[str, object] | None
+) -> None:
+    returned = ran(tmp_path, tool("sh", "-c", line, exits=exits))
+    assert words(returned.parts) == read
+    assert (returned.fault and returned.fault.fields) == (fields and {"tool": "look", **fields})
+    assert returned.fault is None or returned.fault.code == "tool.execution"
+
+
+def test_a_command_that_kills_its_keeper(tmp_path: Path) -> None:
+    word = token()
+    fault = failure(tmp_path, tool("sh", "-c", "sleep 0.1; kill -9 $PPID; sleep 60; true", word))
+    assert fault.fields["reason"] == "keeper"
+    assert left(word) == []
+
+
+def test_both_streams_are_read(tmp_path: Path) -> None:
+    line = "head -c 9000000 /dev/zero >&2; echo out; head -c 9000000 /dev/zero >&2; echo end >&2"
+    read = text(tmp_path, tool("sh", "-c", line))
+    assert read.startswith("out\n[stderr]\n")
+    assert read.endswith("\0end\n")
+    assert "bytes left out …]" in read
+    assert len(read) < 3 * shell.KEPT
+
+
+@pytest.mark.parametrize("where", ["", ">&2"])
+def test_endless_output(tmp_path: Path, where: str) -> None:
+    word = token()
+    returned = ran(tmp_path, tool("sh", "-c", f"yes 'again and again' {where}; true", word))
+    assert returned.fault is not None
+    assert returned.fault.fields["reason"] == "output"
+    assert "wrote more than 67,108,864 bytes and was stopped" in returned.fault.message
+    assert len(words(returned.parts)) < 3 * shell.KEPT
+    assert left(word) == []
+
+
+@given(
+    data=st.lists(st.binary(max_size=20), max_size=20),
+    head=st.integers(0, 30),
+    tail=st.integers(0, 30),
+)
+def test_the_beginning_and_the_end_are_kept(data: list[bytes], head: int, tail: int) -> None:
+    output, whole = Output(head=head, tail=tail), b"".join(data)
+    for each in data:
+        output.add(each)
+    assert (output.total, output.beginning) == (len(whole), whole[:head])
+    rest = whole[head:]
+    assert output.end == (rest[-tail:] if tail else b"")
+    assert output.left_out == len(whole) - len(output.beginning) - len(output.end)
+    if not output.left_out:
+        assert output.text() == whole.decode("utf-8", "replace")
+
+
+@given(before=st.integers(0, 60), between=st.integers(0, 60), after=st.integers(0, 60))
+def test_no_half_of_a_secret_at_the_gap(before: int, between: int, after: int) -> None:
+    secret = b"correct horse battery"
+    output = Output(head=40, tail=40)
+    output.add(b"a " * before + secret + b" b" * between + b" " + secret + b"c " * after)
+    kept = output.text([secret]).replace(secret.decode(), "")
+    for size in range(4, len(secret)):
+        assert secret[:size].decode() not in kept
+        assert secret[-size:].decode() not in kept
+
+
+# --- when it is stopped -------------------------------------------------------------------------------------
+
+
+def test_a_timeout_leaves_nothing(tmp_path: Path) -> None:
+    word = token()
+    argv = script("forks twice, takes a session, stays", word)
+    each = tool(*argv, timeout=300)
+    place = Place(
+        clock=SystemClock(), executors={"shell": ShellTools(tmp_path, found_programs(["sh"], tmp_path), lookup)}
+    )
+    began = time.monotonic()
+    finished = asyncio.run(run_tool(place.world, call(each)))
+    assert isinstance(finished, ToolFinished)
+    assert finished.fault is not None
+    assert finished.fault.code == "tool.timeout"
+    assert time.monotonic() - began < 0.3 + 0.2 + 2
+    assert left(word) == []
