@@ -11,6 +11,8 @@ from agentrun.compiler.compile import compile_spec
 from agentrun.compiler.validate import validate
 from agentrun.spec.problems import Problem, arrange
 
+from .locks import lock_for
+
 REST = {
     "agentrun": 'agentrun: "1"',
     "name": "name: a",
@@ -41,7 +43,10 @@ def agent(text: str = "") -> str:
 
 
 def put(folder: Path, files: dict[str, str | bytes]) -> Path:
-    """Writes the files of a project; gives the path of its spec."""
+    """Writes the files of a project; gives the path of its spec. Without a lock the tools of its servers are pinned."""
+    spec = files.get("spec.yaml")
+    if isinstance(spec, str) and "kind: mcp" in spec and "spec.lock" not in files and (lock := lock_for(spec)):
+        files = {**files, "spec.lock": lock}
     (folder / ".git").mkdir(exist_ok=True)  # the root of the project
     for name, content in files.items():
         path = folder / name

@@ -3,10 +3,12 @@
 What one tool cannot have at once (`args` or `actions`) stands in two tools.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
 from .documents import Document, write, yaml_text
+from .locks import pin
 
 ARGS: Document = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
 FIND: Document = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -275,6 +277,26 @@ BILLING: Document = {
     "profiles": {"short": {"model": {"max_output_tokens": 100}}, "long": {"model": {"max_output_tokens": 900}}},
 }
 
+ROUTES: Document = {
+    "own/claude-haiku-4-5": {
+        "price": {"input": 1000000, "output": 5000000, "cached_input": 100000},
+        "context_window": 200000,
+    },
+    "own/claude-sonnet-4-5": {
+        "price": {"input": 3000000, "output": 15000000, "cached_input": 300000},
+        "context_window": None,
+    },
+}
+SERVERS: Document = {
+    "docs": {
+        "read": pin(description="Reads a document."),
+        "search_all": pin(args=ARGS),
+        "write": pin(),
+    },
+    "wiki": {"find": pin()},
+}
+"""What is pinned of the tools of servers; one of them may not be seen."""
+
 FILES: dict[str, str] = {
     "pyproject.toml": '[tool.agentrun]\nimport_roots = ["code"]\n',
     "code/shop/__init__.py": "",
@@ -284,12 +306,7 @@ FILES: dict[str, str] = {
         'def ledger(action: str, **fields: object) -> str:\n    """Reads the ledger."""\n    return action\n'
     ),
     "code/shop/hooks.py": "def check(event: dict) -> None: ...\ndef greet(event: dict) -> None: ...\n",
-    "specs/rich.lock": (
-        '{"agentrun_lock": "1", "origin": "a test", "routes": {"own/claude-haiku-4-5":'
-        ' {"price": {"input": 1000000, "output": 5000000, "cached_input": 100000}, "context_window": 200000},'
-        ' "own/claude-sonnet-4-5": {"price": {"input": 3000000, "output": 15000000, "cached_input": 300000},'
-        ' "context_window": null}}}\n'
-    ),
+    "specs/rich.lock": json.dumps({"agentrun_lock": "1", "origin": "a test", "routes": ROUTES, "servers": SERVERS}),
 }
 
 

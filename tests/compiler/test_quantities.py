@@ -13,6 +13,7 @@ from agentrun.compiler.api import compile
 from agentrun.compiler.quantities import count, micro_dollars, milliseconds, size
 
 from ..documents import Document
+from ..locks import lock_of
 from ..rich import project
 
 LARGEST = 2**53 - 1
@@ -184,7 +185,8 @@ IN_PACKAGE: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return compile(project(tmp_path_factory.mktemp("small"), SMALL)).agent
+    lock = lock_of({"mcp": ["find"]})
+    return compile(project(tmp_path_factory.mktemp("small"), SMALL, **{"specs/rich.lock": lock})).agent
 
 
 @pytest.mark.parametrize("key", IN_PACKAGE)

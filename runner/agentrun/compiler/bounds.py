@@ -9,7 +9,7 @@ Rule 2  What is counted is what costs: the words of templates and Python modules
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from agentrun.compiler.conditions import patterns_in
@@ -43,7 +43,7 @@ def beyond_bounds(spec: Spec) -> Iterator[Problem]:
         yield from _globs(spec)
         yield from _templates(spec)
         yield from _conditions(spec)
-        yield from _patterns(spec)
+        yield from too_heavy(_all_patterns(spec))
         yield from _modules(spec)
 
 
@@ -99,10 +99,11 @@ def _conditions(spec: Spec) -> Iterator[Problem]:
             return
 
 
-def _patterns(spec: Spec) -> Iterator[Problem]:
+def too_heavy(patterns: Iterable[tuple[str, Place]]) -> Iterator[Problem]:
+    """Patterns that together cost too much."""
     seen: set[str] = set()
     weight = 0
-    for pattern, place in _all_patterns(spec):
+    for pattern, place in patterns:
         if pattern not in seen:
             seen.add(pattern)
             weight += max(judged(pattern).weight, _LIGHTEST)
@@ -113,7 +114,15 @@ def _patterns(spec: Spec) -> Iterator[Problem]:
 
 
 def _all_patterns(spec: Spec) -> Iterator[tuple[str, Place]]:
-    pending: list[tuple[str, Node]] = [("", spec.root)]
+    yield from patterns_of(spec.root)
+    for condition in conditions(spec):
+        if "matches" in condition.text:
+            yield from ((pattern, condition.place) for pattern, _, _ in patterns_in(condition.text) if pattern)
+
+
+def patterns_of(root: Node) -> Iterator[tuple[str, Place]]:
+    """All that may be a pattern in a document."""
+    pending: list[tuple[str, Node]] = [("", root)]
     while pending:
         key, node = pending.pop()
         match node:
@@ -125,9 +134,6 @@ def _all_patterns(spec: Spec) -> Iterator[tuple[str, Place]]:
                 if key == "patternProperties":
                     yield from ((pattern, entry.key_place) for pattern, entry in node.entries.items())
                 pending += [(inner, entry.node) for inner, entry in node.entries.items()]
-    for condition in conditions(spec):
-        if "matches" in condition.text:
-            yield from ((pattern, condition.place) for pattern, _, _ in patterns_in(condition.text) if pattern)
 
 
 def _modules(spec: Spec) -> Iterator[Problem]:

@@ -31,7 +31,7 @@ def build(spec: Spec, lock: Lock | None, agents: MappingOf[str, Child]) -> made.
         model=_model(agent.model, lock),
         instructions=_instructions(agent),
         input=None if agent.input is UNSET else text_of(agent.input),
-        tools={name: build_tool(spec, name, agents) for name in agent.tools},
+        tools={name: build_tool(spec, name, agents, lock) for name in agent.tools},
         agents={name: child.package for name, child in agents.items()},
         policy=_policy(agent),
         budgets=_budgets(agent),

@@ -9,6 +9,8 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from agentrun.compiler.contracts import resolved
+from agentrun.compiler.lock import Lock
+from agentrun.compiler.pins import chosen
 from agentrun.compiler.quantities import milliseconds, size
 from agentrun.compiler.resolve import Spec
 from agentrun.compiler.signatures import find_function
@@ -16,6 +18,7 @@ from agentrun.core import package_tools as made
 from agentrun.core.package import Package
 from agentrun.spec.tree import at
 from agentrun.spec.v1 import tools as written
+from agentrun.wire import METADATA
 
 
 class Child(Struct, frozen=True):
@@ -25,7 +28,7 @@ class Child(Struct, frozen=True):
     description: str | None
 
 
-_HOST = re.compile(r"https?://([^/?#$]+)")
+_HOST = re.compile(r"https?://((\[[^]/?#$]+\]|[^:/?#$]+)(?::\d+)?)(?=[/?#]|$)")
 
 
 def schema_at(spec: Spec, *path: str | int) -> dict[str, Any]:
@@ -40,7 +43,7 @@ def build_auth(auth: written.Auth | UnsetType) -> made.Auth | None:
     return made.Auth(secret=auth.secret, header=auth.header, scheme=auth.scheme)
 
 
-def build_tool(spec: Spec, name: str, agents: MappingOf[str, Child]) -> made.Tool:
+def build_tool(spec: Spec, name: str, agents: MappingOf[str, Child], lock: Lock | None) -> made.Tool:
     """One tool of a spec that was found to be right."""
     tool = spec.agent.tools[name]
     match tool:
@@ -51,7 +54,7 @@ def build_tool(spec: Spec, name: str, agents: MappingOf[str, Child]) -> made.Too
         case written.ShellTool():
             return _shell(spec, name, tool)
         case written.McpTool():
-            return _mcp(spec, tool)
+            return _mcp(spec, name, tool, lock)
         case written.AgentTool():
             return _agent(spec, tool, agents[name])
 
@@ -115,7 +118,7 @@ def _python(spec: Spec, name: str, tool: written.PythonTool) -> made.PythonTool:
 
 def _http(spec: Spec, name: str, tool: written.HttpTool) -> made.HttpTool:
     host = _HOST.match(tool.url)
-    own = (host[1],) if host else ()
+    own = (host[1],) if host and host[2].strip("[]").lower() not in METADATA else ()  # those have to be listed
     return made.HttpTool(
         url=tool.url,
         method=tool.method,
@@ -146,13 +149,14 @@ def _shell(spec: Spec, name: str, tool: written.ShellTool) -> made.ShellTool:
     )
 
 
-def _mcp(spec: Spec, tool: written.McpTool) -> made.McpTool:
+def _mcp(spec: Spec, name: str, tool: written.McpTool, lock: Lock | None) -> made.McpTool:
+    assert lock is not None, "what is not pinned is a problem"
     return made.McpTool(
         command=() if tool.command is UNSET else tuple(tool.command),
         url=None if tool.url is UNSET else tool.url,
         env=tool.env,
         headers=tool.headers,
-        pinned={},
+        pinned=chosen(tool, lock.servers[name]),
         effects=tool.effects,
         private_network=tool.private_network,
         requests=tuple(sorted(set(tool.requests))),

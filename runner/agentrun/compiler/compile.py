@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from agentrun.compiler.fingerprint import PackageFile, sealed
 from agentrun.compiler.lint import lint
 from agentrun.compiler.lint_texts import MOST_SECRETS, secret_problems
 from agentrun.compiler.lock import Lock, lock_path, read_lock, route_name
+from agentrun.compiler.pins import unpinned
 from agentrun.compiler.resolve import Read, Spec, read_spec
 from agentrun.compiler.salvage import follows
 from agentrun.core.package import Package
@@ -124,7 +125,8 @@ class _Compiler:
         lock, damaged = _lock(spec)
         problems += below
         prices = _prices(spec, lock) if paid else ()
-        problems += damaged or [problem for problem in prices if not follows(problem, read.doubtful)]
+        missing = chain(prices, unpinned(spec, lock.servers if lock else {}))
+        problems += damaged or [problem for problem in missing if not follows(problem, read.doubtful)]
         foremost = _foremost(problems)
         if read.spec is None or any(problem.severity == "error" for problem in foremost):
             return Compiled(read.spec, None, foremost)

@@ -11,7 +11,7 @@ Rule 5  Only what stands where a schema stands is a schema: the values of `enum`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote
@@ -158,6 +158,19 @@ def _children(node: Mapping) -> Iterator[Node]:
         elif key in _MAPS and isinstance(entry.node, Mapping):
             for inner in entry.node.entries.values():
                 yield inner.node
+
+
+def with_inner(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """A schema as plain data, with the schemas that stand in it changed."""
+    changed = dict(schema)
+    for key, value in schema.items():
+        if key in _ONE:
+            changed[key] = change(value)
+        elif key in _LISTS and isinstance(value, list):
+            changed[key] = [change(each) for each in value]
+        elif key in _MAPS and isinstance(value, dict):
+            changed[key] = {name: change(each) for name, each in value.items()}
+    return changed
 
 
 class _Writer:

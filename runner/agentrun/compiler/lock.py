@@ -1,7 +1,10 @@
 """The lock of a spec: what lives elsewhere and must not change under a package.
 
-`<spec>.lock` stands beside the spec. It pins the price and the context window of each route, taken from the data that
-genai-prices carries (nothing is fetched). A price or window written in the spec wins over the lock.
+`<spec>.lock` stands beside the spec. It pins
+
+- the price and the context window of each route, taken from the data that genai-prices carries (nothing is fetched). A
+  price or window written in the spec wins over the lock;
+- the tools of each MCP server: what the model reads about them is what stands here, for a person to read as well.
 """
 
 from __future__ import annotations
@@ -12,9 +15,12 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentrun.canon import pretty
+from agentrun.compiler.pins import pin_problems, plainly, written_pins
 from agentrun.core.package import Price
+from agentrun.core.package_tools import Pinned
 from agentrun.spec.document import parse
 from agentrun.spec.files import read_source
 from agentrun.spec.problems import DocumentError, Place, Problem, Source, quoted
@@ -37,6 +43,8 @@ class Lock(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where the rows come from; not part of any package."""
     routes: dict[str, Row]
     """The pinned row of each route, by provider/model. Null: the data knows nothing of it."""
+    servers: dict[str, dict[str, Pinned]] = {}
+    """The pinned tools of each MCP server, by the name that the spec gives to it and their own."""
 
 
 def lock_path(spec: Path) -> Path:
@@ -66,9 +74,11 @@ def read_lock(spec: Path) -> Lock | None:
         raise DocumentError([_damaged(source, f"not a lock: {error}")]) from None
     if lock.agentrun_lock != "1":
         raise DocumentError([_damaged(source, "the lock is of another version")])
+    if problems := list(pin_problems(root)):
+        raise DocumentError(problems)
     if wrong := [route for route, row in lock.routes.items() if _is_impossible(row)]:
         raise DocumentError([_damaged(source, f"{quoted(route)} has an impossible number") for route in wrong])
-    return lock
+    return replace(lock, servers=written_pins(root))
 
 
 def _is_impossible(row: Row) -> bool:
@@ -80,16 +90,19 @@ def _damaged(source: Source, message: str) -> Problem:
     return Problem(Place(source, 1, 1), "spec.lock", message, "write it anew with `agentrun lock SPEC`")
 
 
-def make_lock(*agents: Agent) -> Lock:
+def make_lock(*agents: Agent, servers: dict[str, dict[str, Pinned]] | None = None) -> Lock:
     """The lock as today's data gives it, for an agent and what its profiles make of it."""
     import genai_prices  # late: 0.45 s of start-up that only `lock` needs
 
     origin = f"genai-prices {genai_prices.__version__}"
-    return Lock(origin=origin, routes={route: _row(route) for agent in agents for route in routes_of(agent)})
+    routes = {route: _row(route) for agent in agents for route in routes_of(agent)}
+    return Lock(origin=origin, routes=routes, servers=servers or {})
 
 
 def lock_text(lock: Lock) -> str:
-    return pretty(lock)
+    """The lock as a file. Nothing in it is invisible: a person has to read what the model will."""
+    parts = msgspec.to_builtins(lock)
+    return plainly(pretty(parts if lock.servers else {key: parts[key] for key in parts if key != "servers"}))
 
 
 def _row(route: str) -> Row:

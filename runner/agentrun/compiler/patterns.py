@@ -66,6 +66,11 @@ def _runs_in_schemas(pattern: str) -> bool:
     return True
 
 
+def usable_in_schemas(pattern: str) -> bool:
+    """Whether a JSON Schema may have a pattern."""
+    return judged(pattern).reason is None and _runs_in_schemas(pattern)
+
+
 def pattern_problems(node: Scalar) -> Iterator[Problem]:
     """What RE2 refuses about a pattern."""
     yield from problems_of(node.text, node.place)
