@@ -1,0 +1,267 @@
+"""Attacks on commands as tools (THREATS 52 to 58, faults 9 and 47), each through a whole run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agentrun.cassette.file import load
+from agentrun.core.facts import RunStarted
+from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.messages import words
+from agentrun.journal.canonical import canonical
+from agentrun.journal.file import read_file
+
+from ..cli.agent import SCRIPT, Done
+from ..cli.project import Project
+from ..tools.hostile import HOSTILE, left, script, token
+
+GRACE = 0.3
+TEXT = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
+
+
+class Shop(Project):
+    """A project whose only tool is a command called `tool`."""
+
+    def __init__(self, root: Path, argv: list[str], **more: Any) -> None:
+        super().__init__(root)
+        self.journal = root / "run.jsonl"
+        tool = {"kind": "shell", "description": "Runs.", "argv": argv, "args": TEXT, "grace": "300ms", **more}
+        spec = {
+            "agentrun": "1",
+            "name": "shop",
+            "model": {"provider": "openai", "name": "gpt-4.1-mini"},
+            "instructions": "Do it.",
+            "input": "Go.",
+            "tools": {"tool": tool},
+            "policy": {"default": "allow"},
+            "budgets": {"turns": 600, "tokens": "9M"},
+            "guards": {"repeated_call": 1000, "repeated_batch": 1000},
+        }
+        self.spec.write_text(yaml.safe_dump(spec), encoding="utf-8")
+
+    def live(self, *values: str, mode: str = "live") -> Done:
+        """A run in which the model calls the tool with each of the values."""
+        with self.provider(story(*values)) as (_, environment):
+            return self.run("--mode", mode, "--journal", self.journal.name, **environment)
+
+    def results(self) -> list[ToolFinished]:
+        return [each.fact for each in read_file(self.journal) if isinstance(each.fact, ToolFinished)]
+
+    def read(self) -> list[str]:
+        """What the model read."""
+        return [words(each.parts) for each in self.results()]
+
+    def faults(self) -> list[tuple[str, dict[str, Any]]]:
+        found = [each.fault for each in self.results()]
+        return [(each.code, {**each.fields}) for each in found if each is not None]
+
+
+def story(*values: str) -> str:
+    calls = [{"calls": [{"tool": "tool", "args": {"x": value}}]} for value in values]
+    return yaml.safe_dump({"agentrun": "1", "turns": [*calls, {"text": "Done."}]})
+
+
+PLANTS = [
+    "x; touch pwned",
+    "$(touch pwned)",
+    "`touch pwned`",
+    "x\ntouch pwned\n",
+    "x && touch pwned",
+    "| touch pwned",
+    "> pwned",
+    "'; touch pwned; '",
+    "${IFS}touch${IFS}pwned",
+    "*",
+    "~",
+    "{{ args.x }}",
+]
+
+
+def test_52_what_the_model_writes_is_one_argument(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, ["printf", "<%s>", "{{ args.x }}"])
+    done = shop.live(*PLANTS)
+    assert (done.code, done.out) == (0, "Done.\n"), done.err
+    assert shop.read() == [f"<{plant}>" for plant in PLANTS]
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_52_twin_a_shell_would_have_run_it(tmp_path: Path) -> None:
+    for plant in PLANTS[:4]:
+        subprocess.run(f"printf '<%s>' {plant}", shell=True, cwd=tmp_path, check=False, capture_output=True)  # noqa: S602  # the mistake that is not made
+        assert (tmp_path / "pwned").exists()
+        (tmp_path / "pwned").unlink()
+
+
+@pytest.mark.parametrize(
+    ("argv", "value"),
+    [
+        (["git", "{{ args.x }}", "log"], "-ccore.pager=touch pwned"),
+        (["git", "grep", "{{ args.x }}"], "--open-files-in-pager=touch pwned;"),
+        (["find", ".", "{{ args.x }}", "touch", "pwned", ";"], "-exec"),
+        (["tar", "cf", "/dev/null", "{{ args.x }}", "shop.yaml"], "--checkpoint-action=exec=touch pwned"),
+        (["sort", "{{ args.x }}", "shop.yaml"], "--output=pwned"),
+        (["sh", "{{ args.x }}", "touch pwned"], "-c"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_54_an_argument_does_not_become_an_option(tmp_path: Path, argv: list[str], value: str) -> None:
+    shop = Shop(tmp_path, argv)
+    done = shop.live(value)
+    assert done.code == 0, done.err
+    assert shop.faults() == [("tool.execution", {"tool": "tool", "reason": "arguments"})]
+    assert "begin with a dash" in shop.read()[0]
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_54_twin_with_dash_args_it_would(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, ["sort", "{{ args.x }}", "shop.yaml"], dash_args=True)
+    shop.live("--output=pwned")
+    assert (tmp_path / "pwned").exists()
+
+
+def test_54_policy_sees_the_arguments_as_they_are(tmp_path: Path) -> None:
+    """A rule looks at a parsed argument: nothing can be hidden from it by writing a line differently."""
+    shop = Shop(tmp_path, ["printf", "%s", "{{ args.x }}"])
+    rules = [{"id": "no-push", "deny": "tool", "when": "args.x == 'push'"}]
+    spec = yaml.safe_load(shop.spec.read_text())
+    shop.spec.write_text(yaml.safe_dump({**spec, "policy": {"default": "allow", "rules": rules}}))
+    shop.live("push", "pu''sh", "push ")
+    assert shop.read() == ["pu''sh", "push "], "only what is the word itself is denied, and the others are no push"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_55_nothing_is_left(tmp_path: Path, name: str) -> None:
+    word = token()
+    shop = Shop(tmp_path, [*script(name, word), "{{ args.x }}"], timeout="500ms")
+    began = time.monotonic()
+    done = shop.live("a")
+    assert (done.code, done.out) == (0, "Done.\n"), done.err
+    assert left(word) == []
+    assert time.monotonic() - began < 10
+    (finished,) = shop.results()
+    ends = {"ends by itself", "forks twice", "takes a session", "takes a session and lets go of the pipes"}
+    assert (finished.fault and finished.fault.code) == (None if name in ends else "tool.timeout")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_55_when_agentrun_is_stopped(tmp_path: Path, number: int) -> None:
+    word = token()
+    shop = Shop(tmp_path, [*script("forks twice, takes a session, stays", word), "{{ args.x }}"])
+    with shop.provider(story("a")) as (_, environment):
+        run = subprocess.Popen(
+            [SCRIPT, "shop.yaml", "--mode", "live"],
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **environment},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        end = time.monotonic() + 20
+        while len(left(word)) < 2 and time.monotonic() < end:
+            time.sleep(0.02)
+        assert len(left(word)) >= 2, "it runs"
+        run.send_signal(number)
+        began = time.monotonic()
+        run.wait(timeout=10)
+    while left(word) and time.monotonic() - began < GRACE + 2:
+        time.sleep(0.02)
+    assert left(word) == []
+
+
+@pytest.mark.parametrize("line", ["yes", "yes >&2", "cat /dev/zero & yes >&2"])
+def test_56_endless_output(tmp_path: Path, line: str) -> None:
+    word = token()
+    shop = Shop(tmp_path, ["sh", "-c", f"{line}; true", word, "{{ args.x }}"])
+    done = shop.live("a")
+    assert (done.code, done.out) == (0, "Done.\n"), done.err
+    assert shop.faults() == [("tool.execution", {"tool": "tool", "reason": "output"})]
+    assert len(shop.read()[0]) < 60_000
+    assert left(word) == []
+
+
+def test_58_a_working_directory_that_becomes_a_link(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    outside.mkdir()
+    swap = tmp_path / "swap"
+    swap.write_text(f'#!/bin/sh\npwd -P\ncd ..\nmv out was\nln -s "{outside}" out\ntouch was/$1\n')
+    swap.chmod(0o755)
+    shop = Shop(tmp_path, ["./swap", "{{ args.x }}"], cwd="out")
+    done = shop.live("one", "two")
+    assert done.code == 0, done.err
+    first, second = shop.read()
+    assert first == f"{tmp_path}/out\n"
+    assert "is not a folder of the project, or is reached through a link" in second
+    assert list(outside.iterdir()) == []
+
+
+def test_only_the_variables_that_are_named(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, ["env"], env={"A": "1"})
+    done = shop.live("a")
+    assert done.code == 0, done.err
+    assert shop.read() == ["A=1\n"]
+
+
+def test_a_secret_that_a_command_prints_is_nowhere(tmp_path: Path) -> None:
+    secret = "Zx81-correct-horse-battery"  # made up
+    shop = Shop(tmp_path, ["sh", "-c", "echo $A; echo $A >&2; exit 3"], env={"A": "${SHOP_TOKEN}"})
+    with shop.provider(story("a")) as (server, environment):
+        done = shop.run(
+            "--mode", "record", "--approve", "all", "--journal", "run.jsonl", "--json", SHOP_TOKEN=secret, **environment
+        )
+        asked = json.dumps([each.body.decode() for each in server.requests])
+    kept = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
+    assert secret not in "".join([done.out, done.err, asked, *kept])
+    assert "[exit code 3]" in asked
+
+
+def test_a_command_that_is_not_there(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, ["no-such-command-here", "{{ args.x }}"])
+    with shop.provider(story("a")) as (server, environment):
+        done = shop.run("--mode", "live", **environment)
+        assert server.requests == [], "found out before anything is asked"
+    assert (done.code, "no-such-command-here" in done.err, "install it" in done.err) == (2, True, True), done.err
+
+
+def test_the_file_of_a_command_is_journaled_and_stays(tmp_path: Path) -> None:
+    """A command that puts another program before its own on the way changes nothing."""
+    shop = Shop(tmp_path, ["sh", "-c", "echo $0; printf '#!/bin/sh\\necho other' > sh; chmod +x sh", "{{ args.x }}"])
+    done = shop.live("a", "b")
+    assert done.code == 0, done.err
+    started = next(iter(read_file(shop.journal))).fact
+    assert isinstance(started, RunStarted)
+    programs = started.programs
+    assert isinstance(programs, dict)
+    assert list(programs) == ["sh"]
+    assert os.path.isabs(programs["sh"])
+    assert shop.read() == ["a\n", "b\n"]
+
+
+def test_fault_9_a_command_that_is_killed(tmp_path: Path) -> None:
+    word = token()
+    shop = Shop(tmp_path, ["sh", "-c", "echo begun; kill -KILL $$", word, "{{ args.x }}"])
+    done = shop.live("a", "b")
+    assert (done.code, done.out) == (0, "Done.\n"), done.err
+    assert shop.faults() == [("tool.execution", {"tool": "tool", "signal": "SIGKILL"})] * 2
+    assert shop.read() == ["[killed by SIGKILL]\nbegun\n"] * 2
+
+
+def test_a_recording_is_replayed_without_running_anything(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, ["sh", "-c", 'echo "did $0" | tee -a trace.txt; exit 2', "{{ args.x }}"])
+    recorded = shop.live("one", "two", mode="record")
+    assert (recorded.code, shop.traces()) == (0, ["did one", "did two"]), recorded.err
+    told = canonical(read_file(shop.journal))
+    assert [each.call.url for each in load(shop.cassette).interactions].count("tool://tool") == 2
+    replayed = shop.run("--journal", shop.journal.name, PATH="/nowhere")
+    assert (replayed.code, replayed.out) == (0, "Done.\n"), replayed.err
+    assert shop.traces() == ["did one", "did two"], "nothing ran again, nor was the command looked for"
+    assert canonical(read_file(shop.journal)) == told
+    assert "[exit code 2]" in shop.read()[0]
