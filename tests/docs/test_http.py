@@ -1,0 +1,34 @@
+"""The page about HTTP tools cannot drift: its specs are validated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentrun.compiler.validate import validate
+from agentrun.tools.http import MOST_HOPS
+
+from .terminal import ROOT, blocks
+
+PAGE = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
+BLOCKS = [block for kind, block in blocks(PAGE) if kind == "yaml"]
+REST = """\
+agentrun: "1"
+name: shown
+model: {provider: openai, name: gpt-4.1-mini}
+instructions: Be brief.
+budgets: {tokens: 5k}
+"""
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
+def test_specs(tmp_path: Path, block: str) -> None:
+    path = tmp_path / "shown.yaml"
+    path.write_text(REST + block, encoding="utf-8")
+    assert [problem.message for problem in validate(path)] == []
+
+
+def test_numbers() -> None:
+    assert (len(BLOCKS), MOST_HOPS) == (2, 5)
+    assert "five at most" in PAGE
