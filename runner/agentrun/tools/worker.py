@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -27,7 +28,7 @@ from agentrun.core.effects import Returned
 from agentrun.tools.calling import called, finished, found_function
 from agentrun.tools.progress import telling
 from agentrun.tools.raised import fault_of
-from agentrun.tools.threads import end_copies
+from agentrun.tools.threads import COPY_EXIT, end_copies
 
 SIDE = 3
 GAP = 0.05
@@ -68,8 +69,10 @@ def main() -> None:
             stream.flush()
         except (OSError, ValueError, AttributeError):
             continue  # the function closed it, or took it away
-    side.write(Line(returned=returned))
-    os._exit(0)
+    with suppress(OSError):  # the function closed it: there is no result
+        side.write(Line(returned=returned))
+        os._exit(0)
+    os._exit(COPY_EXIT)
 
 
 def _returned(order: Order) -> Returned:

@@ -1,0 +1,220 @@
+"""How far a call is: heard in passing, by whoever listens, and by nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any
+
+import pytest
+
+import agentrun
+from agentrun.core.effects import Returned, RunTool
+from agentrun.core.messages import Text
+from agentrun.engine.bus import Bus, of_run
+from agentrun.engine.perform import Performer
+from agentrun.engine.ports import Progress
+from agentrun.engine.progress import GAP, LONGEST, MOST, Heard
+from agentrun.engine.system_clock import SystemClock
+from agentrun.redact import Redactor
+from agentrun.secret import Secret
+from agentrun.tools.progress import MOST_CHARACTERS, hearing, progress, tell, telling
+
+from ..engine.places import Place
+from ..engine.places import run as called
+from .desks import Desk
+from .runs import Runs
+
+KEY = "sk-ant-" + "a1B2c3D4" * 4  # made up
+
+
+def told(place: Place) -> list[str]:
+    return [news.text for _, news in place.heard if isinstance(news, Progress)]
+
+
+def test_outside_of_a_call() -> None:
+    agentrun.progress("to nobody")
+    assert hearing() is None
+
+
+def test_who_hears_it() -> None:
+    heard: list[str] = []
+
+    def inside() -> None:
+        tell(3)
+        copy_context().run(progress, "context")
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(progress, "another thread: nobody").result()
+            pool.submit(copy_context().run, progress, "its context").result()
+
+    with telling(heard.append):
+        inside()
+        with telling(lambda text: heard.append(f"inner {text}")):
+            progress("x")
+        progress("y" * (MOST_CHARACTERS + 1))
+    progress("over")
+    assert heard == ["3", "context", "its context", "inner x", "y" * MOST_CHARACTERS]
+
+
+class Odd:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_it_never_fails() -> None:
+    def hear(text: str) -> None:
+        raise BrokenPipeError
+
+    with telling(hear):
+        progress("x")
+        progress(Odd())
+
+
+class Tool:
+    """Says something in its calls, at moments of a clock that is moved by hand."""
+
+    def __init__(self, place: Place, *said: tuple[int, str]) -> None:
+        self.place = place
+        self.said = said
+
+    async def run(self, call: RunTool) -> Returned:
+        for at, text in self.said:
+            await self.place.clock.sleep_until(1_000_000 + at)
+            progress(f"{call.id} {text}" if call.id != "c1.0" else text)
+        return Returned((Text("done"),))
+
+
+def perform(*said: tuple[int, str], **parts: Any) -> Place:
+    place = Place(**parts)
+    world = Place(clock=place.clock, executors={"python": Tool(place, *said)}, listen=place.world.listen, **parts).world
+    place.clock.run(Performer(world, world, "run-1").perform(called()))
+    return place
+
+
+def test_told_with_its_place() -> None:
+    place = perform((0, "1 of 2"), (GAP, "2 of 2"))
+    assert place.heard == [("run-1", Progress("run-1", "c1.0", "refund", f"{n} of 2")) for n in (1, 2)]
+
+
+def test_not_too_often() -> None:
+    assert told(perform((0, "a"), (1, "b"), (GAP - 1, "c"), (GAP, "d"), (GAP + 1, "e"), (2 * GAP, "f"))) == [
+        "a",
+        "d",
+        "f",
+    ]
+
+
+def test_not_too_much() -> None:
+    place = Place()
+    heard = Heard(place.world, "run-1", called())
+    for n in range(MOST + 10):
+        place.clock.move_to(1_000_000 + n * GAP)
+        heard(str(n))
+    assert len(told(place)) == MOST
+    heard.close()
+    place.clock.move_to(9_000_000)
+    heard("over")
+    assert len(told(place)) == MOST
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("x" * 1000, "x" * LONGEST),
+        (f"key {KEY}", "key ***"),
+        ("x" * (LONGEST - 10) + f" {KEY}", "x" * (LONGEST - 10) + " ***"),
+        ("value hunter2hunter2 here", "value {{PASSWORD}} here"),
+        ("\x1b]52;c;x\x07 two\nlines\r\u202e", r"\x1b]52;c;x\x07 two\x0alines\x0d\u202e"),
+        ("half \ud800", "half ?"),
+    ],
+)
+def test_what_is_shown(said: str, shown: str) -> None:
+    (text,) = told(perform((0, said), redactor=Redactor([("PASSWORD", Secret("hunter2hunter2"))])))
+    assert "hunter2" not in text
+    assert text.isprintable()
+    assert KEY[:12] not in text
+    if "PASSWORD" not in shown and "\x1b" not in said:
+        assert text == shown
+
+
+def test_two_calls_at_once_keep_their_own() -> None:
+    """Under a clock that is moved by hand too, where no task has a context by itself."""
+    place = Place()
+    tool = Tool(place, (0, "begins"), (GAP, "ends"))
+    world = Place(clock=place.clock, executors={"python": tool}, listen=place.world.listen).world
+    performer = Performer(world, world, "run-1")
+    crew = place.crew("run-1", performer.perform, None)
+    first = called()
+    crew.start(first)
+    crew.start(RunTool("c1.1", "refund", first.tool, {}, "key", max_lines=10, max_bytes=100))
+
+    async def both() -> None:
+        await crew.settled(None)
+        await crew.settled(None)
+
+    place.clock.run(both())
+    seen = [(news.effect, news.text) for _, news in place.heard]
+    assert sorted(seen) == [("c1.0", "begins"), ("c1.0", "ends"), ("c1.1", "c1.1 begins"), ("c1.1", "c1.1 ends")]
+
+
+@pytest.mark.parametrize("form", ["def", "async def"])
+def test_from_python_functions(desk: Desk, form: str) -> None:
+    """In a thread, in threads that it starts with its context, and on the event loop; in order with the result."""
+    text = f"""
+        from agentrun import progress
+        {form} f() -> str:
+            progress("half")
+            return "done"
+    """
+    desk.write("desk.py", text)
+    place = Place(clock=SystemClock(), executors={"python": desk.tools})
+
+    async def main() -> None:
+        await Performer(place.world, place.world, "run-1").perform(desk.call("desk:f"))
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert told(place) == ["half"]
+
+
+def test_late_progress_is_not_heard(desk: Desk) -> None:
+    text = """
+        import time
+        from agentrun import progress
+        def f() -> str:
+            time.sleep(0.3)
+            progress("late")
+            (open(__file__ + ".done", "w")).close()
+            return "done"
+    """
+    path = desk.write("desk.py", text)
+    place = Place(clock=SystemClock(), executors={"python": desk.tools})
+
+    async def main() -> None:
+        await Performer(place.world, place.world, "run-1").perform(desk.call("desk:f", timeout=50))
+        while not path.with_name("desk.py.done").exists():  # noqa: ASYNC110  # a thread's doing
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
+
+    asyncio.run(main())
+    assert told(place) == []
+
+
+def test_a_full_queue_drops_it_first() -> None:
+    bus = Bus(queue=2)
+    subscription = bus.subscribe(of_run("r"), lambda run: [])
+    for n in range(5):
+        bus.tell("r", Progress("r", "c1.0", "look", str(n)))
+    assert [event.what.text for event in subscription if isinstance(event.what, Progress)] == ["0", "1"]
+
+
+def test_in_a_whole_run_it_is_an_event_and_no_record(desk: Desk) -> None:
+    code = "\nfrom agentrun import progress\ndef count(order: str) -> str:\n    'Counts.'\n    progress('1 of 1')\n"
+    here = Runs(desk.root, "", code)
+    here.spec.write_text(here.spec.read_text().replace("desk:look", "desk:count"))
+    done = here.recorded_and_replayed()
+    heard = [event.what for event in here.events if isinstance(event.what, Progress)]
+    assert [(news.tool, news.text) for news in heard] == [("look", "1 of 1")]
+    assert "1 of 1" not in done.canonical()
+    assert "1 of 1" not in here.tape.read_text()
