@@ -75,6 +75,11 @@ BROKEN: dict[str, Broken] = {
     "spec.env_name": Broken(
         'model: {provider: openai, name: m, base_url: "https://${1}/"}', "spec.yaml:1:55", "write ${NAME}"
     ),
+    "spec.exec_argv": Broken(
+        tool('{kind: shell, description: d, argv: [env, "{{ args.a }}"], args: {type: object, properties: {a: true}}}'),
+        "spec.yaml:2:54",
+        "approve each call",
+    ),
     "spec.file_missing": Broken("instructions: {file: p.md}", "spec.yaml:1:22", "p2.md", {"p2.md": "x"}),
     "spec.file_outside": Broken("instructions: {file: ../p.md}", "spec.yaml:1:22", "below the project root"),
     "spec.file_unreadable": Broken("instructions: {file: sub}", "spec.yaml:1:22", None, {"sub/x": ""}),
@@ -132,6 +137,13 @@ BROKEN: dict[str, Broken] = {
     "spec.schema_ref": Broken('params: {p: {$ref: "x.json"}}', "spec.yaml:1:20", "$defs"),
     "spec.secret": Broken("description: sk-ant-abcdefghijklmnop12345678", "spec.yaml:1:14", "${NAME}"),
     "spec.setting": Broken("", "--set:1:1", "budgets.turns=3", settings=("budgets",)),
+    "spec.shell_line": Broken(
+        tool(
+            '{kind: shell, description: d, argv: [sh, -c, "{{ args.a }}"], args: {type: object, properties: {a: {}}}}'
+        ),
+        "spec.yaml:2:57",
+        "as an argument",
+    ),
     "spec.tag": Broken("name: !!str a", "spec.yaml:1:7", "remove the tag"),
     "spec.template_forbidden": Broken('instructions: "{{ 1.__class__ }}"', "spec.yaml:1:21"),
     "spec.template_syntax": Broken('instructions: "{{ }}"', "spec.yaml:1:19", "put a value here"),

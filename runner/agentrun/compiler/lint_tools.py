@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from agentrun.compiler.addresses import OWN_HEADERS, Unfit, check_address
 from agentrun.compiler.contracts import check_schema
+from agentrun.compiler.exec_argv import dangers
 from agentrun.compiler.picks import Unusable, check_pick
 from agentrun.compiler.resolve import Spec
 from agentrun.compiler.signatures import Function, Refused, find_function
@@ -161,10 +162,21 @@ class ToolLint:
                 yield Problem(place, "spec.jmespath", unusable.message, hint)
 
     def _shell(self, name: str, tool: ShellTool) -> Iterator[Problem]:
+        yield from path_problems(tool.cwd, self._place(name, "cwd"))
         if is_template(tool.argv[0]):
             message = "the command itself is fixed; only its arguments may be templates"
             yield Problem(self._place(name, "argv", 0), "spec.argv", message, "begin `argv` with the command's name")
-        yield from path_problems(tool.cwd, self._place(name, "cwd"))
+            return
+        for index, danger in dangers(tool.argv):
+            place = self._place(name, "argv", index)
+            if danger == "line":
+                message = "what is filled in here becomes a part of a shell line, and is run"
+                hint = """give it to the line as an argument: [sh, -c, 'ls "$1"', sh, "{{ args.x }}"]"""
+                yield Problem(place, "spec.shell_line", message, hint)
+            else:
+                message = "what is filled in here is run, as code or as a program"
+                hint = "write it out, and let only its arguments be filled in; or let a person approve each call"
+                yield Problem(place, "spec.exec_argv", message, hint, "warning")
 
     def _mcp(self, name: str, tool: McpTool) -> Iterator[Problem]:
         if (tool.command is UNSET) == (tool.url is UNSET):
