@@ -1,0 +1,164 @@
+"""Threads that wait for the next function, and what thousands of calls leave behind: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from contextvars import ContextVar
+from pathlib import Path
+
+import pytest
+
+from agentrun.core.effects import Returned
+from agentrun.core.messages import words
+from agentrun.tools import threads
+from agentrun.tools.threads import MOST_IDLE, in_thread
+
+from .desks import Desk
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    """No threads of earlier tests."""
+    with threads._lock:
+        threads._idle.clear()
+
+
+def test_a_thread_is_used_again() -> None:
+    async def main() -> set[int]:
+        return {await in_thread(threading.get_ident, f"call {n}") for n in range(50)}
+
+    assert len(asyncio.run(main())) == 1
+
+
+def test_each_call_has_its_own_context_and_name() -> None:
+    here: ContextVar[str] = ContextVar("here", default="nothing")
+
+    def work() -> tuple[str, str]:
+        before = here.get()
+        here.set("left over")
+        return before, threading.current_thread().name
+
+    async def main() -> list[tuple[str, str]]:
+        found = [await in_thread(work, "first")]
+        here.set("given")
+        return [*found, await in_thread(work, "second")]
+
+    assert asyncio.run(main()) == [("nothing", "first"), ("given", "second")]
+
+
+def test_a_thread_that_nobody_waits_for_does_not_come_back() -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def stuck() -> int:
+        entered.set()
+        go_on.wait(30)
+        return threading.get_ident()
+
+    async def main() -> tuple[int, int]:
+        task = asyncio.create_task(in_thread(stuck, "stuck"))
+        await asyncio.to_thread(entered.wait, 30)
+        task.cancel()
+        await asyncio.wait([task])
+        (lost,) = (each.ident for each in threading.enumerate() if each.name == "stuck")
+        assert lost is not None
+        other = await in_thread(threading.get_ident, "other")
+        go_on.set()
+        while any(each.ident == lost and each.name == "stuck" for each in threading.enumerate()):  # noqa: ASYNC110  # a thread's doing
+            await asyncio.sleep(0.01)
+        return lost, other
+
+    lost, other = asyncio.run(main())
+    assert lost != other
+    assert [each.thread.ident for each in threads._idle] == [other]
+
+
+def test_not_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "PATIENCE", 0.1)
+    barrier = threading.Barrier(MOST_IDLE + 5)
+
+    async def main() -> None:
+        await asyncio.gather(*(in_thread(barrier.wait, "many") for _ in range(MOST_IDLE + 5)))
+        while len(threads._idle) < MOST_IDLE:  # noqa: ASYNC110  # a thread's doing
+            await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert len(threads._idle) <= MOST_IDLE
+    for worker in [*threads._idle]:
+        worker.thread.join(30)
+    assert threads._idle == [], "without work they end"
+
+
+def test_an_exit_does_not_wait() -> None:
+    """Nor does the end of a loop: see `test_python.py` for a whole process."""
+
+    async def main() -> None:
+        task = asyncio.create_task(in_thread(threading.Event().wait, "for ever"))
+        await asyncio.sleep(0.05)
+        task.cancel()
+
+    asyncio.run(main())
+
+
+# --- many calls -----------------------------------------------------------------------------------------------
+
+
+class Counted:
+    """What this process holds."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self.files = len(os.listdir("/proc/self/fd"))
+        self.threads = threading.active_count()
+        self.children = sum(
+            len(path.read_text().split()) for path in Path("/proc/self/task").glob("*/children") if path.exists()
+        )
+        self.memory = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def refuse_growth(self, before: Counted, memory: int) -> None:
+        assert (self.files, self.children) == (before.files, before.children)
+        assert self.threads <= before.threads
+        assert self.memory - before.memory < memory
+
+
+async def many(desk: Desk, isolation: str, count: int, memory: int) -> None:
+    call = desk.call("desk:f", {"n": 7}, isolation=isolation)
+
+    async def some(count: int) -> None:
+        for _ in range(0, count, 5):
+            returned: list[Returned] = await asyncio.gather(*(desk.tools.run(call) for _ in range(5)))
+            assert [words(each.parts) for each in returned] == ["7" * 1000] * 5
+        desk.heard.clear()
+
+    await some(max(count // 5, 10))
+    before = Counted()
+    await some(count)
+    Counted().refuse_growth(before, memory)
+
+
+CODE = "def f(n: int) -> str:\n    print('x' * 1000)\n    return str(n) * 1000\n"
+
+
+@pytest.mark.parametrize(
+    ("isolation", "count"),
+    [
+        ("thread", 1_000),
+        ("process", 30),
+        pytest.param("thread", 10_000, marks=pytest.mark.long),
+        pytest.param("process", 1_000, marks=pytest.mark.long),
+    ],
+)
+def test_many_calls_leave_nothing(desk: Desk, isolation: str, count: int) -> None:
+    desk.write("desk.py", CODE)
+    asyncio.run(many(desk, isolation, count, 8 * 1024 * 1024))
+
+
+def test_the_counting_finds_what_is_left(desk: Desk) -> None:
+    desk.write("desk.py", "import os\ndef leaks() -> int:\n    return os.open(__file__, os.O_RDONLY)\n")
+    before = Counted()
+    file = int(desk.text("desk:leaks"))
+    with pytest.raises(AssertionError):
+        Counted().refuse_growth(before, 1 << 30)
+    os.close(file)
