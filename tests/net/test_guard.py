@@ -242,10 +242,11 @@ def test_the_checked_address_is_connected_to_with_the_name_of_the_host() -> None
     assert server.requests[0].headers["host"] == f"shop.example:{server.port}"
 
 
-def test_the_first_address_that_answers_is_taken() -> None:
+@pytest.mark.parametrize("answers", [["127.0.0.3", "127.0.0.1"], ["127.0.0.1", "127.0.0.3"]], ids=["last", "first"])
+def test_the_first_address_that_answers_is_taken(answers: list[str]) -> None:
     with Server(GOOD) as server:
         url = f"http://shop.example:{server.port}/x"
-        (reply,) = sent(Names(["127.0.0.3", "127.0.0.1"]), get(url, reach(private=True, home=url)))
+        (reply,) = sent(Names(answers), get(url, reach(private=True, home=url)))
     assert isinstance(reply, HttpReply)
 
 
