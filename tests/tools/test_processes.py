@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
@@ -21,7 +20,7 @@ from agentrun.tools.lines import Ended
 from agentrun.tools.output import Output
 from agentrun.tools.processes import Process, started
 
-from .hostile import HOSTILE, left, script, token
+from .hostile import HOSTILE, held, left, script, token
 
 SH = "/bin/sh"
 GRACE = 200
@@ -288,37 +287,6 @@ def test_ending_by_sigterm_has_its_time(tmp_path: Path) -> None:
             return await process.stop(), await process.stdout.read()
 
     assert run(work()) == (Ended(code=7), b"bye\n")
-
-
-# --- many ---------------------------------------------------------------------------------------------------
-
-
-def held() -> tuple[int, int, list[str]]:
-    """Descriptors, threads, children."""
-    children = Path("/proc/self/task").glob("*/children")
-    return len(os.listdir("/proc/self/fd")), threading.active_count(), [each.read_text() for each in children]
-
-
-async def soak(folder: Path, calls: int) -> tuple[Any, Any]:
-    async def one() -> None:
-        async with running(folder, "sh", "-c", "echo x; exit 1", stdin=False, stdout=Output(head=9, tail=9)) as process:
-            assert await process.ended() == Ended(code=1)
-
-    await asyncio.gather(*(one() for _ in range(8)))
-    before = held()
-    for _ in range(calls // 8):
-        await asyncio.gather(*(one() for _ in range(8)))
-    for _ in range(100):
-        if held() == before:  # the thread that waited for the last keeper may be about to end
-            break
-        await asyncio.sleep(0.02)
-    return before, held()
-
-
-@pytest.mark.parametrize("calls", [96, pytest.param(2000, marks=pytest.mark.long)])
-def test_many_leave_nothing(tmp_path: Path, calls: int) -> None:
-    before, after = asyncio.run(soak(tmp_path, calls))
-    assert after == before
 
 
 # --- folders ------------------------------------------------------------------------------------------------

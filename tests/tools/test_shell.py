@@ -28,7 +28,7 @@ from agentrun.tools.programs import found_programs
 from agentrun.tools.shell import ShellTools
 
 from ..engine.places import COMMON, Place
-from .hostile import left, script, token
+from .hostile import held, left, script, token
 
 SHOW = [sys.executable, "-c", "import sys; [print(ascii(each)) for each in sys.argv[1:]]"]
 """Prints its arguments, each on a line."""
@@ -320,3 +320,30 @@ def test_a_timeout_leaves_nothing(tmp_path: Path) -> None:
     assert finished.fault.code == "tool.timeout"
     assert time.monotonic() - began < 0.3 + 0.2 + 2
     assert left(word) == []
+
+
+# --- many ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("calls", [200, pytest.param(2000, marks=pytest.mark.long)])
+def test_many_calls_leave_nothing(tmp_path: Path, calls: int) -> None:
+    each = tool("sh", "-c", "cat; echo x >&2; exit 1", stdin="{{ args.x }}", exits=(1,))
+    tools = ShellTools(tmp_path, found_programs(["sh"], tmp_path), lookup)
+
+    async def batch() -> None:
+        for returned in await asyncio.gather(*(tools.run(call(each, x=f"{n}")) for n in range(8))):
+            assert returned.fault is None
+
+    async def work() -> tuple[object, object]:
+        await batch()
+        before = held()
+        for _ in range(calls // 8):
+            await batch()
+        for _ in range(100):
+            if held() == before:  # the thread that waited for the last keeper may be about to end
+                break
+            await asyncio.sleep(0.02)
+        return before, held()
+
+    before, after = asyncio.run(work())
+    assert after == before
