@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from agentrun.cli.options import spec_argument
 from agentrun.cli.show import say
+
+if TYPE_CHECKING:
+    from agentrun.compiler.lock import Lock
+    from agentrun.compiler.resolve import Spec
+    from agentrun.core.package_tools import Pinned
+    from agentrun.spec.problems import Problem
 
 
 @click.command("lock")
@@ -17,7 +25,9 @@ def command(spec: Path, check: bool) -> int:
     """Pin what lives outside SPEC, in SPEC's .lock file beside it.
 
     Pinned are the price and the context window of each route, those of profiles included, from the data that comes
-    with genai-prices; nothing is fetched. Commit the lock: the same spec and lock give the same package everywhere.
+    with genai-prices; nothing is fetched. And the tools of each MCP server: it is started, or connected to, and asked.
+    What it says of its tools is what the model will read: read it first. A server that says something else later ends
+    the run. Commit the lock: the same spec and lock give the same package everywhere.
 
     \b
     Examples:
@@ -25,31 +35,112 @@ def command(spec: Path, check: bool) -> int:
       agentrun lock specs/support.yaml --check
     """
     from agentrun.cli.write import write_file
-    from agentrun.compiler.lock import lock_path, lock_text, make_lock, read_lock
-    from agentrun.compiler.resolve import read_spec
-    from agentrun.errors import SpecError
-    from agentrun.spec.problems import DocumentError, arrange
+    from agentrun.compiler.lock import lock_path, lock_text, make_lock
 
-    read = read_spec(spec)
-    overlaid = [read_spec(spec, profile) for profile in read.profiles]
-    agents = [one.spec.agent for one in (read, *overlaid) if one.spec is not None]
-    if len(agents) < 1 + len(overlaid):
-        raise SpecError(arrange(problem for one in (read, *overlaid) for problem in one.problems))
-    wanted, path = make_lock(*agents), lock_path(spec)
-    unknown = [route for route, row in wanted.routes.items() if row.price is None]
-    for route in unknown:
+    specs = _specs(spec)
+    wanted, path = make_lock(*(one.agent for one in specs), servers=_servers(spec, specs)), lock_path(spec)
+    for route in (route for route, row in wanted.routes.items() if row.price is None):
         say(f"no price is known for {route}: give it a `price:` in the spec if it has one")
+    held = _held(spec, damaged_is_wrong=check)
     if not check:
-        write_file(path, lock_text(wanted).encode(), replaces=b'{\n  "agentrun_lock"')
-        say(f"{len(wanted.routes)} route{'' if len(wanted.routes) == 1 else 's'} pinned in {path}")
+        text = lock_text(wanted)
+        _known_again(path, text)
+        _tell(held, wanted)
+        write_file(path, text.encode(), replaces=b'{\n  "agentrun_lock"')
+        count = len(wanted.routes)
+        tools = sum(map(len, wanted.servers.values()))
+        more = f" and {tools} tool{'' if tools == 1 else 's'}" if wanted.servers else ""
+        say(f"{count} route{'' if count == 1 else 's'}{more} pinned in {path}")
         return 0
-    try:
-        held = read_lock(spec)
-    except DocumentError as error:
-        raise SpecError(error.problems) from None
-    if held is None or held.routes != wanted.routes:
+    if held is None or (held.routes, held.servers) != (wanted.routes, wanted.servers):
         state = "missing" if held is None else "out of date"
+        if held is not None:
+            _tell_drift(held, wanted)
         say(f"{path} is {state}: run `agentrun lock {spec}`")
         return 2
     say(f"{path} is up to date")
     return 0
+
+
+def _specs(path: Path) -> list[Spec]:
+    """The spec, and what its profiles make of it."""
+    from agentrun.compiler.resolve import read_spec
+    from agentrun.errors import SpecError
+    from agentrun.spec.problems import arrange
+
+    read = read_spec(path)
+    overlaid = [read_spec(path, profile) for profile in read.profiles]
+    specs = [one.spec for one in (read, *overlaid) if one.spec is not None]
+    if len(specs) < 1 + len(overlaid):
+        raise SpecError(arrange(problem for one in (read, *overlaid) for problem in one.problems))
+    return specs
+
+
+def _servers(path: Path, specs: Sequence[Spec]) -> dict[str, dict[str, Pinned]]:
+    """What is pinned of the tools of servers; nothing is started when there are none."""
+    from agentrun.spec.v1.tools import McpTool
+
+    if not any(isinstance(tool, McpTool) for spec in specs for tool in spec.agent.tools.values()):
+        return {}
+    from agentrun.engine.pinning import pinned
+    from agentrun.errors import SpecError
+
+    wrong = _mistakes(path)
+    pins, problems = ({}, wrong) if wrong else pinned(specs)
+    if problems:
+        raise SpecError(problems)
+    return pins
+
+
+def _mistakes(path: Path) -> list[Problem]:
+    """What is wrong with a spec besides what a lock is for. Nothing of such a spec is started."""
+    from agentrun.compiler.compile import compile_spec
+    from agentrun.compiler.resolve import read_spec
+    from agentrun.spec.problems import arrange
+
+    repaired = ("spec.unpinned", "spec.no_price", "spec.lock")
+    profiles = (None, *read_spec(path).profiles)
+    found = [each for profile in profiles for each in compile_spec(path, profile).errors]
+    return [each for each in arrange(found) if each.code not in repaired]
+
+
+def _held(spec: Path, *, damaged_is_wrong: bool) -> Lock | None:
+    from agentrun.compiler.lock import read_lock
+    from agentrun.errors import SpecError
+    from agentrun.spec.problems import DocumentError
+
+    try:
+        return read_lock(spec)
+    except DocumentError as error:
+        if damaged_is_wrong:
+            raise SpecError(error.problems) from None
+        return None
+
+
+def _known_again(path: Path, text: str) -> None:
+    """A lock that could not be read is not written."""
+    from agentrun.compiler.lock import lock_in
+    from agentrun.errors import SpecError
+    from agentrun.spec.problems import DocumentError, Source
+
+    try:
+        lock_in(Source(path.absolute(), str(path), text))
+    except DocumentError as error:
+        raise SpecError(error.problems) from None
+
+
+def _tell(held: Lock | None, wanted: Lock) -> None:
+    """What is pinned, for a person to read."""
+    for server, tools in sorted(wanted.servers.items()):
+        for name, pin in sorted(tools.items()):
+            said = next(filter(None, map(str.strip, pin.description.splitlines())), "says nothing of itself")
+            say(f"  {server}.{name}: {said[:160]}")
+    if held is not None:
+        _tell_drift(held, wanted)
+
+
+def _tell_drift(held: Lock, wanted: Lock) -> None:
+    from agentrun.compiler.drift import drift
+
+    for line in drift(held.servers, wanted.servers):
+        say(f"changed: {line}")

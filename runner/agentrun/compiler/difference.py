@@ -67,7 +67,7 @@ def differences(before: PackageFile, after: PackageFile) -> list[Difference]:
     found: list[Difference] = []
     for section in old:
         if before.sections[section] != after.sections[section]:
-            inside = list(_compare(section, "", old_keyed[section], new_keyed[section]))
+            inside = list(compared(section, "", old_keyed[section], new_keyed[section]))
             # Two things of one name are one in a mapping. The compiler makes no such package, but a file may hold it.
             found += inside or [Difference(section, "", "changed", before=old[section], after=new[section])]
     return found
@@ -97,7 +97,8 @@ def _routes(routes: list[dict[str, Any]]) -> dict[str, Any]:
     return named
 
 
-def _compare(section: str, path: str, old: Any, new: Any) -> Iterator[Difference]:
+def compared(section: str, path: str, old: Any, new: Any) -> Iterator[Difference]:
+    """What differs between two values, field by field."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             inner = f"{path}.{key}" if path else key
@@ -106,7 +107,7 @@ def _compare(section: str, path: str, old: Any, new: Any) -> Iterator[Difference
             elif key not in old:
                 yield Difference(section, inner, "added", after=new[key])
             else:
-                yield from _compare(section, inner, old[key], new[key])
+                yield from compared(section, inner, old[key], new[key])
     elif canonical(old) != canonical(new):  # not `==`, to which 1 and true are the same
         yield _of_texts(Difference(section, path, "changed", before=old, after=new))
 

@@ -64,9 +64,11 @@ def route_name(model: FallbackModel) -> str:
 def read_lock(spec: Path) -> Lock | None:
     """The lock beside a spec, if there is one. A damaged one is a problem, never ignored."""
     path = lock_path(spec)
-    if not path.exists():
-        return None
-    source = read_source(path)
+    return lock_in(read_source(path)) if path.exists() else None
+
+
+def lock_in(source: Source) -> Lock:
+    """The lock that a text is. Raises `DocumentError`."""
     root = parse(source)  # JSON is YAML: a key that stands twice and a number that is not exact are refused here too
     try:
         lock = msgspec.convert(plain(root), Lock)

@@ -112,17 +112,17 @@ def _schema_problems(args: Node, whose: str) -> Iterator[Problem]:
 
 def too_large(schema: Any) -> str | None:
     """Why a schema is more than a tool may have."""
-    if _deeper_than(schema, DEEPEST_SCHEMA):
+    if too_deep(schema):
         return f"is nested deeper than {DEEPEST_SCHEMA} levels"
     if len(compact(schema)) > LARGEST_SCHEMA:
         return f"is larger than {LARGEST_SCHEMA:,} bytes"
     return None
 
 
-def _deeper_than(value: Any, most: int) -> bool:
-    """Without recursion: it may be as deep as a server likes."""
-    level = [value]
-    for _ in range(most + 1):
+def too_deep(schema: Any) -> bool:
+    """Found without recursion: it may be as deep as a server likes."""
+    level = [schema]
+    for _ in range(DEEPEST_SCHEMA + 1):
         level = [inner for each in level for inner in _inside(each)]
         if not level:
             return False

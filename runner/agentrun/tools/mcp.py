@@ -1,12 +1,26 @@
-"""Calls the tools of MCP servers."""
+"""Calls the tools of MCP servers.
+
+Rule 1  A server is started when it is first needed and serves all calls of a run after that, also those of sub-agents
+        that declare the same one. It ends with the run.
+Rule 2  The SDK is an extra. Without it no run with such tools starts; with it, it is imported for the first call.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from agentrun.canon import compact
 from agentrun.core.effects import Returned, RunTool
+from agentrun.core.package_tools import McpTool
+from agentrun.errors import HostError
 from agentrun.net.environment import Lookup
+
+if TYPE_CHECKING:
+    from agentrun.tools.mcp_call import Server
 
 
 class McpServers:
@@ -20,13 +34,38 @@ class McpServers:
         *,
         clean: Callable[[str], str] = lambda text: text,
     ) -> None:
+        """Raises `host.missing` when the SDK is not installed."""
+        refuse_without_sdk()
         self._root = root
         self._programs = programs
         self._lookup = lookup
         self._clean = clean
+        self._servers: dict[bytes, Server] = {}
 
     async def run(self, call: RunTool) -> Returned:
-        raise NotImplementedError
+        from agentrun.tools.mcp_call import Server, Site  # late: Rule 2
+
+        assert isinstance(call.tool, McpTool)
+        key = _identity(call.tool)
+        if key not in self._servers:
+            self._servers[key] = Server(Site(self._root, self._programs, self._lookup), self._clean)
+        return await self._servers[key].run(call, call.tool)
 
     async def close(self) -> None:
         """End all servers."""
+        servers, self._servers = self._servers, {}
+        await asyncio.gather(*(server.close() for server in servers.values()))
+
+
+def refuse_without_sdk() -> None:
+    """Raises `host.missing`."""
+    if find_spec("mcp") is None:
+        fields = {"name": "mcp", "what": "package"}
+        hint = "install it with pip install 'agentrun[mcp]'"
+        raise HostError("host.missing", "MCP servers need the package mcp", hint=hint, fields=fields)
+
+
+def _identity(tool: McpTool) -> bytes:
+    """What makes two declarations mean one server."""
+    env, headers = sorted(tool.env.items()), sorted(tool.headers.items())
+    return compact((tool.command, tool.url, env, headers, tool.private_network, tool.requests))
