@@ -105,6 +105,9 @@ def test_an_exit_does_not_wait() -> None:
 # --- many calls -----------------------------------------------------------------------------------------------
 
 
+AT_ONCE = 5
+
+
 class Counted:
     """What this process holds."""
 
@@ -119,7 +122,7 @@ class Counted:
 
     def refuse_growth(self, before: Counted, memory: int) -> None:
         assert (self.files, self.children) == (before.files, before.children)
-        assert self.threads <= before.threads
+        assert self.threads <= before.threads + AT_ONCE, "who is just done may not be back yet"
         assert self.memory - before.memory < memory
 
 
@@ -127,9 +130,9 @@ async def many(desk: Desk, isolation: str, count: int, memory: int) -> None:
     call = desk.call("desk:f", {"n": 7}, isolation=isolation)
 
     async def some(count: int) -> None:
-        for _ in range(0, count, 5):
-            returned: list[Returned] = await asyncio.gather(*(desk.tools.run(call) for _ in range(5)))
-            assert [words(each.parts) for each in returned] == ["7" * 1000] * 5
+        for _ in range(0, count, AT_ONCE):
+            returned: list[Returned] = await asyncio.gather(*(desk.tools.run(call) for _ in range(AT_ONCE)))
+            assert [words(each.parts) for each in returned] == ["7" * 1000] * AT_ONCE
         desk.heard.clear()
 
     await some(max(count // 5, 10))
@@ -147,7 +150,7 @@ CODE = "def f(n: int) -> str:\n    print('x' * 1000)\n    return str(n) * 1000\n
         ("thread", 1_000),
         ("process", 30),
         pytest.param("thread", 10_000, marks=pytest.mark.long),
-        pytest.param("process", 1_000, marks=pytest.mark.long),
+        pytest.param("process", 300, marks=pytest.mark.long),
     ],
 )
 def test_many_calls_leave_nothing(desk: Desk, isolation: str, count: int) -> None:

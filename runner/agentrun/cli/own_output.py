@@ -17,6 +17,8 @@ import sys
 from collections.abc import Callable
 from threading import Thread
 
+from agentrun.tools.printed import switched
+
 STDOUT = 1
 LONGEST_LINE = 16 * 1024
 MOST_LINES = 1000
@@ -46,6 +48,7 @@ def keep_output(told: Callable[[str, str], None]) -> Callable[[], None]:
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(file), encoding=encoding, errors=errors, line_buffering=line_buffering
     )
+    streams = switched(sys.stdout), switched(sys.stderr)
     listener = Thread(target=_listen, args=(read, told), name="agentrun-output", daemon=True)
     listener.start()
 
@@ -54,6 +57,7 @@ def keep_output(told: Callable[[str, str], None]) -> Callable[[], None]:
         os.dup2(nowhere, STDOUT)
         os.close(nowhere)
         listener.join(PATIENCE)
+        sys.stdout, sys.stderr = streams  # a tool may have put others there
 
     return end
 

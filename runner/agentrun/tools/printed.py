@@ -4,6 +4,7 @@ Rule 1  What is written inside `kept()`, to standard output or standard error, i
         its context, is kept there: no more than 64 KiB of it, and no half of a word that may be a credential.
 Rule 2  Everybody else writes where they always did, also at the same moment.
 Rule 3  What is written after the end, by a function that nobody waits for any more, is dropped.
+Rule 4  A function that puts another stream in the place of one has it there until its call ends, and no longer.
 """
 
 from __future__ import annotations
@@ -88,12 +89,16 @@ class _Switch:
 @contextmanager
 def kept(clean: Callable[[str], str] = lambda text: text) -> Iterator[Printed]:
     """Keep what is written from here on. `clean` takes out of it what must not be shown."""
-    for name in ("stdout", "stderr"):
-        if not isinstance(getattr(sys, name), _Switch):  # again when somebody put another stream there
-            setattr(sys, name, _Switch(getattr(sys, name)))
+    sys.stdout, sys.stderr = streams = switched(sys.stdout), switched(sys.stderr)
     printed = Printed(clean=clean)
     token = _here.set(printed)
     try:
         yield printed
     finally:
         _here.reset(token)
+        sys.stdout, sys.stderr = streams
+
+
+def switched(stream: Any) -> Any:
+    """The stream, for everybody who is not inside `kept()`."""
+    return stream if isinstance(stream, _Switch) else _Switch(stream)

@@ -16,7 +16,7 @@ from contextvars import Context, copy_context
 from inspect import iscoroutine
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -26,6 +26,9 @@ PATIENCE = 5.0
 """Seconds that they wait."""
 COPY_EXIT = 70
 
+Work: TypeAlias = Callable[[], tuple[Callable[[], None], bool]]
+"""Gives how to deliver what came of it, and whether anybody waits."""
+
 _idle: list[_Worker] = []
 """Who did something last is asked first."""
 _lock = Lock()
@@ -33,7 +36,7 @@ _lock = Lock()
 
 class _Worker:
     def __init__(self) -> None:
-        self.jobs: SimpleQueue[tuple[str, Context, Callable[[], bool]]] = SimpleQueue()
+        self.jobs: SimpleQueue[tuple[str, Context, Work]] = SimpleQueue()
         self.thread = Thread(target=self._live, daemon=True)
         self.thread.start()
 
@@ -41,16 +44,17 @@ class _Worker:
         while (job := self._next()) is not None:
             name, context, work = job
             current_thread().name = name
-            comes_back = context.run(work)
-            del job, context, work  # what a call holds is not kept until the next one
+            deliver, comes_back = context.run(work)
+            with _lock:
+                comes_back = comes_back and len(_idle) < MOST_IDLE
+                if comes_back:
+                    _idle.append(self)
+            deliver()  # who gets it may ask for the next call at once, and finds this thread
+            del job, context, work, deliver  # what a call holds is not kept until the next one
             if not comes_back:
                 return
-            with _lock:
-                if len(_idle) >= MOST_IDLE:
-                    return
-                _idle.append(self)
 
-    def _next(self) -> tuple[str, Context, Callable[[], bool]] | None:
+    def _next(self) -> tuple[str, Context, Work] | None:
         while True:
             try:
                 return self.jobs.get(timeout=PATIENCE)
@@ -73,15 +77,16 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
         else:
             done.set_result(result)
 
-    def body() -> bool:
+    def body() -> tuple[Callable[[], None], bool]:
         result = work()
         end_copies(owner)
-        is_waited_for = not done.done()
+        return lambda: deliver(result), not done.done()
+
+    def deliver(result: T) -> None:
         try:
             loop.call_soon_threadsafe(end, result)
         except RuntimeError:  # the loop is closed: nobody waits any more
             _drop(result)
-        return is_waited_for
 
     with _lock:
         worker = _idle.pop() if _idle else None
