@@ -1,0 +1,289 @@
+"""`agentrun.run` in real time: the spec's own tools, hooks and sinks, and answers as values of a type."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+from unittest.mock import patch
+
+import pytest
+from msgspec import UNSET
+from pydantic import BaseModel, Field, field_validator
+
+import agentrun
+from agentrun.compiler.fingerprint import package_bytes
+from agentrun.core.facts import DeliveryFinished, OutputRefused
+from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.messages import words
+from agentrun.core.outcome import Outcome, Suspended
+from agentrun.engine.memory import MemoryJournals
+from agentrun.engine.typed import TypedOutcome
+from agentrun.errors import HostError, OutputError, PackageError, ToolError
+from agentrun.testing import Script, StepClock, calls, scripted, stub, text
+from agentrun.testing.provider import ScriptedProvider
+
+from ..packages import package
+from ..tools.desks import unchanged
+from ..tools.runs import Runs
+
+SPEC = """
+hooks: [{id: watch, at: before_tool, call: "desk:watch"}]
+sinks: {page: {kind: file, path: page.txt}, out: {kind: stdout}}
+"""
+CODE = """
+def watch(question):
+    trace(f"hook {question.target}")
+    print("printed by a hook")
+def pay(order: str) -> str:
+    "Pays."
+    print("printed by a tool")
+    return __import__("os").environ.get("SHOP_TOKEN", "nothing")
+"""
+LOOK = calls("look", order="7")
+SECRET = "Zq8-hunter2-Zq8-hunter2"  # made up
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Runs]:
+    with unchanged():
+        yield Runs(tmp_path, SPEC, CODE)
+
+
+def run(what: Any, *said: Any, **given: Any) -> Outcome:
+    outcome = agentrun.run(what, "Go.", model=scripted(*(said or (LOOK, text("Done.")))), **given)
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+def test_tools_hooks_and_sinks_of_the_spec(here: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    journals = MemoryJournals()
+    outcome = run(here.spec, journals=journals)
+    assert outcome.answer == "Done."
+    assert here.traces == ["hook look", "look 7"]
+    assert (here.root / "page.txt").read_text() == "Done.\n"
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["text"] == "Done."
+    delivered = [each.fact for each in journals.records(outcome.run) if isinstance(each.fact, DeliveryFinished)]
+    assert [fact.fault for fact in delivered] == [None, None]
+
+
+def test_what_is_given_is_used_instead(here: Runs) -> None:
+    look, asked = stub("from a stub"), []
+
+    class Box:
+        async def deliver(self, delivery: Any) -> None:
+            asked.append(delivery.text)
+
+    box = Box()
+    given: dict[str, Any] = {"hooks": {"watch": lambda question: agentrun.Continue()}}
+    run(here.spec, tools={"look": look}, sinks={"page": box, "stdout": box}, **given)
+    assert (look.count, asked, here.traces) == (1, ["Done.", "Done."], [])
+    assert not (here.root / "page.txt").exists()
+
+
+@pytest.mark.parametrize("key", ["look", "python"])
+def test_nothing_is_looked_for_on_behalf_of_what_is_given(here: Runs, key: str) -> None:
+    """A variable that is not set, a function that is gone: not ours to find."""
+    here.spec.write_text(here.spec.read_text().partition("hooks:")[0])
+    file = agentrun.compile(here.spec)
+    (here.root / "desk.py").unlink()
+    assert run(file, tools={key: stub("given")}).answer == "Done."
+
+
+def test_variables_are_looked_for_before_the_run(here: Runs) -> None:
+    tools = 'tools: {shop: {kind: http, description: d, url: "${SHOP_URL}/x"}, look: '
+    here.spec.write_text(here.spec.read_text().replace("tools: {look: ", tools))
+    with pytest.raises(HostError, match="SHOP_URL"):
+        run(here.spec)
+    assert here.traces == []
+    assert run(here.spec, tools={"shop": stub("")}).answer == "Done."
+
+
+@pytest.mark.parametrize("form", ["file", "object"])
+def test_a_package_in_its_project(here: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    file = agentrun.compile(here.spec)
+    path = tmp_path / "elsewhere" / "desk.json"
+    path.parent.mkdir()
+    path.write_bytes(package_bytes(file))
+    what = path if form == "file" else file
+    assert run(what, project=here.root).answer == "Done."
+    monkeypatch.chdir(here.root)
+    assert run(what).answer == "Done."
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "pyproject.toml").write_text("[tool.agentrun]\n")
+    monkeypatch.chdir(other)
+    with pytest.raises(ToolError, match="hook watch"):
+        run(what)
+
+
+def test_secrets_of_the_environment(here: Runs) -> None:
+    here.spec.write_text(here.spec.read_text().replace("look: {", 'pay: {kind: python, call: "desk:pay"}, look: {'))
+    journals, model = MemoryJournals(), scripted(calls("pay", order="7"), text("Done."))
+    with patch.dict(os.environ, SHOP_TOKEN=SECRET):
+        outcome = agentrun.run(here.spec, "Go.", model=model, journals=journals)
+    (paid,) = [each.fact for each in journals.records(outcome.run) if isinstance(each.fact, ToolFinished)]
+    assert words(paid.parts) == "[redacted:SHOP_TOKEN]"
+    assert SECRET not in repr(journals.records(outcome.run))
+    assert SECRET not in repr(model.requests)
+
+
+def test_secrets_of_a_file(here: Runs, tmp_path: Path) -> None:
+    (tmp_path / "shop.env").write_text(f"SHOP_TOKEN={SECRET}\n")
+    code = f"def tell(order: str) -> str:\n    'Tells.'\n    return {SECRET!r}\n"
+    (here.root / "desk.py").write_text((here.root / "desk.py").read_text() + code)
+    here.spec.write_text(here.spec.read_text().replace("desk:look", "desk:tell"))
+    journals = MemoryJournals()
+    outcome = run(here.spec, journals=journals, env_file=tmp_path / "shop.env")
+    assert SECRET not in repr(journals.records(outcome.run))
+
+
+def test_without_real_time_nothing_is_real(here: Runs) -> None:
+    with pytest.raises(HostError, match="'watch'"):
+        run(here.spec, clock=StepClock())
+
+
+def test_resume_runs_the_rest_for_real(here: Runs) -> None:
+    rules = "policy: {default: allow, rules: [{id: ask, ask: look}]}"
+    here.spec.write_text(here.spec.read_text().replace("policy: {default: allow}", rules))
+    journals = MemoryJournals()
+    waiting = agentrun.run(here.spec, "Go.", model=scripted(LOOK, text("Done.")), journals=journals)
+    assert isinstance(waiting, Suspended)
+    assert "look 7" not in here.traces
+    world: dict[str, Any] = {"model": scripted("Done."), "approver": lambda question: True}
+    outcome = agentrun.resume(waiting.run, journals=journals, project=here.root, **world)
+    assert isinstance(outcome, Outcome)
+    assert (outcome.answer, here.traces[-1]) == ("Done.", "look 7")
+
+
+def test_nothing_heavy_for_what_is_all_given() -> None:
+    code = (
+        "import sys, agentrun\n"
+        "from agentrun.testing import scripted\n"
+        "agentrun.run('specs/triage.yaml', 'Hi.', model=scripted('x'))\n"
+        "sys.exit(sum(name in sys.modules for name in ('httpx', 'vcr', 'pydantic', 'mcp')))"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# --- answers as values of a type ------------------------------------------------------------------------------
+
+
+class Line(BaseModel):
+    name: str
+    count: int = Field(ge=1)
+
+
+class Ticket(BaseModel):
+    """A ticket."""
+
+    queue: Literal["billing", "hardware"]
+    urgent: bool = False
+    lines: list[Line] = []
+
+    @field_validator("queue")
+    @classmethod
+    def _no_billing(cls, value: str) -> str:
+        if value == "billing":
+            raise ValueError("billing is closed")
+        return value
+
+
+GOOD = '{"queue": "hardware", "lines": [{"name": "printer", "count": 2}]}'
+
+
+def typed(*said: str, kind: Any = Ticket, **given: Any) -> tuple[Any, Script]:
+    model = scripted(*said)
+    return agentrun.run(package(), "Hi.", model=model, output=kind, clock=StepClock(), **given), model
+
+
+def test_a_model_of_pydantic() -> None:
+    outcome = agentrun.run(package(), "Hi.", model=scripted(GOOD), output=Ticket, clock=StepClock())
+    assert isinstance(outcome, TypedOutcome)
+    ticket = outcome.output
+    assert isinstance(ticket, Ticket)
+    assert (ticket.queue, ticket.urgent, ticket.lines) == ("hardware", False, [Line(name="printer", count=2)])
+    assert outcome.answer == GOOD
+
+
+def test_the_provider_gets_the_schema() -> None:
+    _, model = typed(GOOD)
+    schema = model.requests[0].output
+    assert schema is not None
+    assert "$ref" not in json.dumps(schema)
+    assert schema["properties"]["lines"]["items"]["properties"]["count"] == {
+        "minimum": 1,
+        "title": "Count",
+        "type": "integer",
+    }
+
+
+def test_native_structured_output_over_the_wire(tmp_path: Path) -> None:
+    """The request of a real provider holds the model's schema."""
+    spec = tmp_path / "a.yaml"
+    spec.write_text('agentrun: "1"\nname: a\nmodel: {provider: openai, name: gpt-4.1-mini}\ninstructions: Sort.\n')
+    with ScriptedProvider(json.dumps({"agentrun": "1", "turns": [{"text": GOOD}]})) as server:
+        environment = {"OPENAI_API_KEY": "not-a-real-key", "OPENAI_BASE_URL": f"{server.url}/v1"}
+        with patch.dict(os.environ, environment):
+            outcome = agentrun.run(spec, "It burns.", output=Ticket)
+    assert isinstance(outcome, TypedOutcome)
+    assert isinstance(outcome.output, Ticket)
+    (seen,) = server.requests
+    wanted = json.loads(seen.body)["response_format"]
+    assert wanted["type"] == "json_schema"
+    assert set(wanted["json_schema"]["schema"]["properties"]) == {"queue", "urgent", "lines"}
+
+
+def test_repairs() -> None:
+    journals = MemoryJournals()
+    outcome, model = typed('{"queue": "garden"}', "no JSON", GOOD, journals=journals)
+    assert isinstance(outcome.output, Ticket)
+    assert len(model.requests) == 3
+    refused = [each.fact for each in journals.records(outcome.run) if isinstance(each.fact, OutputRefused)]
+    assert len(refused) == 2
+    failed, _ = typed(*["no JSON"] * 3)
+    assert (failed.code, failed.output) == ("output.invalid", UNSET)
+
+
+def test_what_only_the_type_knows() -> None:
+    with pytest.raises(OutputError, match="billing is closed") as caught:
+        typed('{"queue": "billing"}')
+    assert caught.value.code == "output.invalid"
+    assert caught.value.fields["errors"] == ["/queue: Value error, billing is closed"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "value"),
+    [
+        (list[Line], '[{"name": "a", "count": 1}]', [Line(name="a", count=1)]),
+        (dict[str, int], '{"a": 1}', {"a": 1}),
+        (int, "7", 7),
+        (bool | None, "null", None),
+    ],
+)
+def test_other_types(kind: Any, said: str, value: Any) -> None:
+    outcome, _ = typed(said, kind=kind)
+    assert outcome.output == value
+
+
+class Tree(BaseModel):
+    children: list[Tree] = []
+
+
+@pytest.mark.parametrize("kind", [Tree, object()])
+def test_types_that_cannot_be_an_output(kind: Any) -> None:
+    with pytest.raises(PackageError, match="cannot be an output"):
+        typed(kind=kind)
+
+
+def test_suspended_runs_stay_suspended(here: Runs) -> None:
+    rules = "policy: {default: allow, rules: [{id: ask, ask: look}]}"
+    here.spec.write_text(here.spec.read_text().replace("policy: {default: allow}", rules))
+    assert isinstance(agentrun.run(here.spec, "Go.", model=scripted(LOOK), output=Ticket), Suspended)
