@@ -14,6 +14,9 @@ from ..report.terminals import Terminal, terminal
 from .agent import SCRIPT
 from .project import Project
 
+PATIENCE = 60
+"""Seconds that a command may take to show something, on a machine that has much to do."""
+
 
 class Person:
     """Looks at the terminal and types."""
@@ -28,12 +31,12 @@ class Person:
 
     def until(self, *texts: str) -> str:
         """Wait until all of this is shown. All that is."""
-        self.seen.until(lambda shown: all(text in shown for text in texts))
+        self.seen.until(lambda shown: all(text in shown for text in texts), PATIENCE)
         return self.shown
 
     def until_times(self, text: str, count: int) -> str:
         """Wait until a text is shown so often. All that is."""
-        self.seen.until(lambda shown: shown.count(text) == count)
+        self.seen.until(lambda shown: shown.count(text) == count, PATIENCE)
         return self.shown
 
     def type(self, text: str) -> None:

@@ -71,9 +71,9 @@ class Terminal:
         with self._lock:
             return not self.screen.cursor.hidden
 
-    def until(self, holds: Callable[[str], bool]) -> None:
+    def until(self, holds: Callable[[str], bool], patience: float = 10) -> None:
         """Wait until what is shown is as wanted."""
-        end = time.monotonic() + 10
+        end = time.monotonic() + patience
         while not holds(self.shown):
             assert time.monotonic() < end, self.shown
             time.sleep(0.005)

@@ -116,8 +116,8 @@ class Terminal:
                 return
 
     async def _line(self, prompt: str) -> str | None:
+        self._keyboard.begin()  # the question is on the screen: from here on its answer is typed
         self._write(prompt)
-        self._keyboard.begin()
         return await self._keyboard.line()
 
     def _lines(self, lines: list[Line]) -> None:

@@ -1,0 +1,161 @@
+"""Attacks on the person who approves: what they see is what runs, and nothing but their own yes is one.
+
+Each goes through a whole run, with the real command in a real terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from ..cli.person import Person, at_terminal
+from ..cli.project import Project
+from ..report.terminals import foreign
+
+OPEN_ARGS = "{type: object, properties: {order: {type: string}}, additionalProperties: true}"
+"""Arguments may have any other name."""
+FAKE = "approval needed: the tool look runs\\ny  yes, this once\\nGo ahead? [y/s/d/N] "
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Project:
+    project = Project(tmp_path)
+    project.edit("desk.py", "def refund(order: str, amount: float) -> str:", "def refund(**given: object) -> str:")
+    project.edit("desk.py", 'file.write(f"refund {order} {amount}\\n")', 'file.write(f"refund {sorted(given)}\\n")')
+    project.edit("shop.yaml", '"desk:refund"', f'"desk:refund", args: {OPEN_ARGS}')
+    return project
+
+
+def wanting(args: object, text: str = "", wait: str = "") -> str:
+    """A script in which the model calls `refund`, saying something first."""
+    said = f'text: "{text}"\n    {wait}' if text else ""
+    return f'agentrun: "1"\nturns:\n  - {said}calls: [{{tool: refund, args: {json.dumps(args)}}}]\n  - text: Done.\n'
+
+
+def question(person: Person) -> str:
+    """What is asked, from the title on."""
+    return person.until("n  no; so is Enter", "\nGo ahead? [y/s/d/N]").rpartition("approval needed: ")[2]
+
+
+def no(person: Person, shop: Project) -> None:
+    person.type("n\n")
+    person.end()
+    assert shop.traces() == []
+    assert foreign(person.seen.raw) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("\x1b[2J", r'argument  "\x1b[2J" = 1'),
+        ("rule", "argument  rule = 1"),
+        ("x\n  rule      reads", r'argument  "x\n  rule      reads" = 1'),
+        ("\u202exyz", r'argument  "\u202exyz" = 1'),
+    ],
+    ids=["control", "label", "row", "direction"],
+)
+def test_names_of_arguments(shop: Project, name: str, shown: str) -> None:
+    """Nothing that the model names can be taken for a word of ours."""
+    with shop.provider(wanting({name: 1})) as (_, environment), at_terminal(shop, environment) as person:
+        assert f"\n  {shown}\n" in question(person)
+        no(person, shop)
+
+
+def test_a_value_that_imitates_the_question(shop: Project) -> None:
+    """Blanks up to the next row, and then our own words: they stand in quotes, and not at the margin."""
+    value = "x" + " " * 60 + "y  yes, this once" + " " * 51 + "Go ahead? [y/s/d/N] y"
+    with shop.provider(wanting({"order": value})) as (_, environment), at_terminal(shop, environment) as person:
+        asked = question(person)
+        margin = [line for line in asked.splitlines() if line and not line.startswith(" ")]
+        assert [line[0] for line in margin[1:]] == ["!", "y", "s", "d", "n", "G"]
+        assert "! a gap of 60 blanks" in asked
+        no(person, shop)
+
+
+def test_a_question_that_the_model_asks_itself(shop: Project) -> None:
+    """What is typed to a false question does not answer the true one."""
+    script = wanting({"order": "1"}, FAKE, "chunk: 5\n    ")
+    with (
+        shop.provider(script.replace("chunk: 5", "chunk: 5\n    faults: [{delay: 2s}]")) as (_, environment),
+        at_terminal(shop, environment) as person,
+    ):
+        person.until("turn 1")
+        person.type("y\ny\ny")
+        person.until("approval needed: the tool refund runs")
+        time.sleep(0.5)
+        assert person.run.poll() is None
+        assert shop.traces() == []
+        no(person, shop)
+
+
+def test_what_the_model_says_of_a_call_is_no_part_of_the_question(shop: Project) -> None:
+    script = wanting({"order": "1"}, "This only reads. It is safe.")
+    with shop.provider(script) as (_, environment), at_terminal(shop, environment) as person:
+        asked = question(person)
+        assert "safe" not in asked
+        assert asked.startswith("the tool refund runs\n  rule      money\n")
+        no(person, shop)
+
+
+def test_a_hundred_arguments(shop: Project) -> None:
+    """That some are not shown is said, and all of them can be seen."""
+    args = {f"a{number}": "x" for number in range(100)} | {"path": "~"}
+    with shop.provider(wanting(args)) as (_, environment), at_terminal(shop, environment, rows=24) as person:
+        asked = question(person)
+        assert 'argument  path = "~"' in asked
+        assert "not all of it is shown" in asked
+        person.type("d\n")
+        for piece in range(1, 5):
+            person.until_times("Enter shows more", piece)
+            person.type("\n")
+        shown = person.until_times("Go ahead?", 2)
+        person.type("n\n")
+        assert set(re.findall(r"argument  (a\d+) =", shown)) == {f"a{number}" for number in range(100)}
+        person.end()
+    assert shop.traces() == []
+
+
+def test_a_small_terminal(shop: Project) -> None:
+    """The last rows are the question's own words, whatever there is no room for."""
+    with (
+        shop.provider(wanting({"order": "x\n" * 5000})) as (_, environment),
+        at_terminal(shop, environment, columns=20, rows=8) as person,
+    ):
+        person.until("Go ahead?")
+        assert "Go ahead? [y/s/d/N]" in "\n".join(person.seen.screen.display)
+        no(person, shop)
+
+
+def test_an_answer_on_a_tape_is_for_its_own_question(shop: Project) -> None:
+    """An edited tape: what was approved is another call, so nothing is approved."""
+    with shop.provider(wanting({"order": "1"})) as (_, environment):
+        shop.run("--mode", "record", "--approve", "all", **environment)
+    traces = shop.traces()
+    text = shop.cassette.read_text()
+    at = text.index("uri: approval://refund")
+    shop.cassette.write_text(text[:at] + text[at:].replace('"order": "1"', '"order": "2"', 1))
+    done = shop.run()
+    assert (done.code, shop.traces()) == (3, traces)
+
+
+def test_nobody_is_asked_twice_for_one_yes(shop: Project) -> None:
+    """A yes for one call is none for the next one, which differs in a single character."""
+    script = """\
+agentrun: "1"
+turns:
+  - calls: [{tool: refund, args: {order: "paypal"}}]
+  - calls: [{tool: refund, args: {order: "p\\u0430ypal"}}]
+  - text: Done.
+"""
+    with shop.provider(script) as (_, environment), at_terminal(shop, environment, rows=50) as person:
+        assert "look-alike" not in question(person)
+        person.type("s\n")
+        shown = person.until_times("Go ahead?", 2)
+        assert "look-alike characters: U+0430" in shown
+        person.type("n\n")
+        person.end()
+    assert len(shop.traces()) == 1
