@@ -12,7 +12,7 @@ import pytest
 
 from .sources import ROOT
 
-HEAVY = {"genai_prices", "httpx", "mcp", "pydantic", "pytest", "syrupy", "vcr"}
+HEAVY = {"genai_prices", "httpx", "jmespath", "mcp", "pydantic", "pytest", "syrupy", "vcr"}
 
 # Runs the code and then writes the names of all imported modules to a file.
 SPY = """

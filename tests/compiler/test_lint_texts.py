@@ -79,7 +79,7 @@ def test_places_inside_yaml(tmp_path: Path, style: str) -> None:
         shell("argv: [x], stdin: '{{ args.«q }}'"),
         # not templates: text that a model or a person reads
         "description: '{{ q }}'\n",
-        http("effect: read, result: 'a[?b==`{{ q }}`]'"),
+        http("effect: read, result: \"a[?b=='{{ q }}']\""),
         shell("argv: [x], env: {A: '{{ q }}'}"),
     ],
 )
