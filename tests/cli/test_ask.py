@@ -9,12 +9,20 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
 
+from agentrun.cli.ask import PROMPT
+from agentrun.cli.will_run import sheet_of
+from agentrun.engine.approvals import Asked
+from agentrun.report.question import brief, choices
+
+from ..core.script import tool as tool_of
+from ..packages import package
 from ..report.terminals import foreign
-from .agent import SCRIPT
+from .agent import ROOT, SCRIPT
 from .person import at_terminal
 from .project import STORY, Project
 
@@ -504,3 +512,21 @@ def test_help(shop: Project) -> None:
     assert "all|none|ask|FILE" in done.out
     shown: Any = re.sub(r"\s+", " ", done.out)
     assert "the person at the terminal" in shown
+
+
+def test_the_guide_shows_what_is_shown() -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"(?:^    .*\n)+", guide[guide.index("### Approvals") :].partition("\n## ")[0], re.MULTILINE)[
+        :1
+    ]
+    tool = package(tools={"refund": tool_of(module="desk.refunds", function="refund")}).tools["refund"]
+    asked = Asked(
+        *("c1.0", "sha256:q", "refund", {"amount": 900.0, "order_id": "1042"}, ("big-refunds",), None),
+        agent="desk",
+        tool=tool,
+        sink=None,
+        program=None,
+        limit=120_000,
+    )
+    lines = [*brief(sheet_of(asked, "desk"), 79, 24, 5), *choices("run", 120, 79)]
+    assert dedent(block) == "".join(f"{line.text}\n" for line in lines) + PROMPT.rstrip() + "\n"

@@ -77,6 +77,8 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
       agentrun specs/support.yaml --record from:3             keep what was recorded before interaction 3
       agentrun specs/support.yaml --case approval --json      one JSON object per line
       agentrun specs/support.yaml --approve all --mode live   answer every approval with yes
+      agentrun specs/support.yaml --approve answers.yaml      answer some in advance, be asked about the rest
+      agentrun specs/support.yaml --approve ask --mode live   be asked, or do not start
     """
     from agentrun.cli.carry_out import Errand, carry_out
     from agentrun.cli.plan import Asked, make_plan
