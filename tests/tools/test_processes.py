@@ -237,7 +237,9 @@ def _cmdline(folder: Path) -> bytes:
 @pytest.mark.parametrize("number", ["KILL", "STOP"])
 def test_a_keeper_that_is_killed_or_stopped(tmp_path: Path, number: str) -> None:
     word = token()
-    text = f"sleep 0.1; kill -{number} $PPID; setsid sh -c \"trap '' TERM; sleep 60; sleep 60\" {word} & sleep 60; true"
+    text = (
+        f"sleep 0.1; kill -{number} $PPID; (setsid sh -c \"trap '' TERM; sleep 60; sleep 60\" {word} &); sleep 60; true"
+    )
 
     async def work() -> Ended:
         async with running(tmp_path, "sh", "-c", text, word, stdin=False) as process:
@@ -287,6 +289,24 @@ def test_ending_by_sigterm_has_its_time(tmp_path: Path) -> None:
             return await process.stop(), await process.stdout.read()
 
     assert run(work()) == (Ended(code=7), b"bye\n")
+
+
+def test_also_when_it_is_stopped_or_its_task_is_cancelled_again_and_again(tmp_path: Path) -> None:
+    text = "trap 'sleep 0.2 && touch tidy; exit' TERM; echo up; kill -STOP $$; sleep 60"
+
+    async def body() -> None:
+        async with running(tmp_path, "sh", "-c", text, stdin=False, grace=5000) as process:
+            await process.stdout.readline()
+            await asyncio.sleep(SOON)
+            await cancelled(process)
+
+    async def work() -> None:
+        await asyncio.gather(asyncio.create_task(body()), return_exceptions=True)
+
+    began = time.monotonic()
+    run(work())
+    assert (tmp_path / "tidy").exists()
+    assert time.monotonic() - began < 4, "and then it is over"
 
 
 # --- folders ------------------------------------------------------------------------------------------------

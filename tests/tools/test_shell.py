@@ -66,7 +66,7 @@ def call(each: ShellTool, params: dict[str, Any] | None = None, **args: Any) -> 
 
 def ran(root: Path, each: ShellTool, params: dict[str, Any] | None = None, **args: Any) -> Returned:
     tools = ShellTools(root, found_programs([each.argv[0]], root), lookup)
-    return asyncio.run(tools.run(call(each, params, **args)))
+    return asyncio.run(asyncio.wait_for(tools.run(call(each, params, **args)), 30))
 
 
 def text(root: Path, each: ShellTool, **args: Any) -> str:
