@@ -280,6 +280,35 @@ asyncio.run(main())
     assert left(word) == []
 
 
+def test_cancelled_at_every_moment_of_the_start(tmp_path: Path) -> None:
+    word = token()
+
+    async def one(delay: float) -> None:
+        async def body() -> None:
+            async with running(tmp_path, *script("forks twice", word), side=True) as process:
+                await process.ended()
+
+        task = asyncio.create_task(body())
+        await asyncio.sleep(delay)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def work() -> tuple[object, object]:
+        await one(0.1)
+        before = held()
+        for delay in range(0, 40, 2):
+            await one(delay / 1000)
+        for _ in range(100):
+            if held() == before:
+                break
+            await asyncio.sleep(0.02)
+        return before, held()
+
+    before, after = run(work())
+    assert after == before
+    assert left(word) == []
+
+
 def test_ending_by_sigterm_has_its_time(tmp_path: Path) -> None:
     text = "trap 'sleep 0.1; echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done"
 

@@ -36,7 +36,7 @@ class Pipes(SubprocessStreamProtocol):
     def names(self, keeper: asyncio.SubprocessTransport) -> set[str]:
         """What /proc calls them."""
         pipes: list[Any] = [keeper.get_pipe_transport(each) for each in (1, 2)]
-        return {pipe_name(pipe.get_extra_info("pipe").fileno()) for pipe in pipes}
+        return {pipe_name(pipe.get_extra_info("pipe").fileno()) for pipe in pipes if not pipe.is_closing()}
 
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
         output = self.outputs.get(fd)

@@ -87,9 +87,10 @@ class Process:
         cancelled = await _to_the_end(over, self._grace + MARGIN)
         for _ in range(MOST_KILLS):
             is_over = all(each.done() for each in over)
-            if is_over and (self._control.is_clean or not self._kill()):
+            if is_over and self._control.is_clean:
                 break
-            self._kill()
+            if self._kill() == 0 and is_over:
+                break
             cancelled = await _to_the_end([asyncio.get_running_loop().create_future()], 0.05) or cancelled
         if cancelled is not None:
             raise cancelled
