@@ -126,7 +126,7 @@ main()
 def test_planted(tmp_path: Path) -> None:
     """Without the redactor it is all over the place."""
     trap = Trap(tmp_path)
-    blind = (sys.executable, "-c", BLIND.format(module="real_time"))
+    blind = (sys.executable, "-c", BLIND.format(module="surroundings"))
     with asked() as given:
         args = ("canary.yaml", *EVERYTHING, "--case", "all", "--mode", "record", "--journal", "record.jsonl")
         trap.run("record", *args, environment=given, prefix=blind)
