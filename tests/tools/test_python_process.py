@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from agentrun.core.messages import words
 from agentrun.engine.perform import Performer
 from agentrun.engine.ports import Progress
 from agentrun.engine.system_clock import SystemClock
+from agentrun.tools.python import PythonTools
+from agentrun.tools.raised import LONGEST_MESSAGE
 from agentrun.tools.values import MOST_BYTES
 
 from ..engine.places import Place
@@ -111,6 +114,22 @@ def test_arguments(desk: Desk) -> None:
     assert printed == [("plain", "imported\nout 7\nwrong ***\nbytes ")]
 
 
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+@pytest.mark.parametrize("shift", range(0, 24, 4))
+def test_half_of_a_secret_is_never_said(desk: Desk, isolation: str, shift: int) -> None:
+    """What is known is taken out of the whole text, and only then is it cut: message, hint and fields."""
+    secret = "hunter2-hunter2-hunter2"  # made up
+    text = "x" * (LONGEST_MESSAGE - 24 + shift) + secret
+    desk.write(
+        "desk.py", "from agentrun import ToolError\ndef f(t: str):\n    raise ToolError.fatal(t, hint=t, a=[t])\n"
+    )
+    tools = PythonTools([desk.root], clean=lambda text: text.replace(secret, "[hidden]"))
+    returned = asyncio.run(tools.run(desk.call("desk:f", {"t": text}, isolation=isolation)))
+    assert returned.fault is not None
+    assert "hunter" not in repr(returned)
+    assert len(returned.fault.message) <= LONGEST_MESSAGE
+
+
 def test_drift(desk: Desk) -> None:
     path = desk.write("desk.py", "def f() -> str:\n    return 'one'\n")
     call = desk.call("desk:f", isolation="process")
@@ -150,7 +169,9 @@ def test_neighbours_and_import_errors(desk: Desk) -> None:
 )
 def test_crashes(desk: Desk, body: str, said: str, field: dict[str, Any]) -> None:
     desk.write("desk.py", f"import os, signal\ndef f() -> str:\n    print('begun', flush=True)\n    {body}\n")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     returned, printed = run(desk, "f", "process")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 * 1024, "kibibytes: no more is read"
     assert returned.fault is not None
     assert returned.fault.code == "tool.execution"
     assert returned.fault.message.startswith("its process ")
