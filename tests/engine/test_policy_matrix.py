@@ -407,7 +407,7 @@ def test_a_ruling_is_a_fact() -> None:
     assert (asked.target, asked.rules, asked.reason) == ("pay", ("ask",), "so it is")
 
 
-def test_a_run_without_anybody_to_ask_is_suspended_and_can_be_resumed() -> None:
+def test_what_is_put_off_has_no_end() -> None:
     came = come(ruled(one("defer")))
     assert (came.code, came.exit, terminal(came)) == ("suspended", 8, [])
 

@@ -65,7 +65,8 @@ def _tool(asked: Asked, tool: Tool) -> Iterator[Item]:
         case HttpTool():
             yield from _http(asked, tool)
         case McpTool():
-            yield item("server", " ".join(map(exact, tool.command)) if tool.command else exact(tool.url or ""))
+            started = [asked.program or tool.command[0], *tool.command[1:]] if tool.command else [tool.url or ""]
+            yield item("server", " ".join(map(exact, started)))
         case AgentTool():
             yield item("runs", "a sub-agent, under its own policy")
         case _:
@@ -101,6 +102,8 @@ def _http(asked: Asked, tool: HttpTool) -> Iterator[Item]:
             yield item("header", f"{plain(name)}: {exact(value)}")
     if request.body:
         yield value_item("body", request.body.decode())
+    if request.auth is not None:
+        yield item("secret", f"${{{request.auth.name}}} as {exact(request.auth.header)}")
 
 
 def _sink(sink: Sink) -> Iterator[Item]:

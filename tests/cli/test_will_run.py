@@ -1,0 +1,121 @@
+"""What a question shows of tools and sinks of every kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentrun.cli.will_run import sheet_of
+from agentrun.core.package import Package
+from agentrun.engine.approvals import Asked
+from agentrun.report.question import whole
+
+from ..core.script import SINK, agent_tool, mcp_tool, tool
+from ..engine.policy_runs import ARGS, HTTP, OWN, SHELL
+from ..packages import package
+
+AUTH = {"secret": "${TOKEN}", "header": "Authorization", "scheme": "Bearer"}
+TOOLS: dict[str, dict[str, Any]] = {
+    "python": tool(args=ARGS),
+    "shell": OWN | SHELL | {"args": ARGS, "cwd": "build", "stdin": "{{ args.q }} {{ team }}"},
+    "http": OWN
+    | HTTP
+    | {
+        "args": ARGS,
+        "headers": {"X-Key": "${KEY}"},
+        "body": {"q": "{{ args.q }}"},
+        "auth": AUTH,
+        "effect": "idempotent",
+    },
+    "srv": mcp_tool("pay", command=["uvx", "pay-server"]),
+    "web": mcp_tool("pay", command=[], url="https://mcp.example.com/x"),
+    "helper": agent_tool(),
+}
+SINKS: dict[str, dict[str, Any]] = {
+    "paper": SINK,
+    "lines": SINK | {"kind": "jsonl", "path": "out.jsonl"},
+    "hook": {
+        "kind": "http",
+        "delivery": "required",
+        "timeout": 1,
+        "url": "https://hooks.example.com/${TEAM}",
+        "headers": {},
+        "auth": None,
+        "private_network": False,
+    },
+    "screen": {"kind": "stdout", "delivery": "required", "timeout": 1},
+}
+AGENT: Package = package(tools=TOOLS, sinks=SINKS)
+
+SHOWN: dict[str, list[str]] = {
+    "python": ["function  shop:search", "argument  n = 1", 'argument  q = "a b"'],
+    "shell": [
+        'command   "/usr/bin/pay" "1"',
+        'in        "build" in the project',
+        'stdin     "a b support"',
+        "argument  n = 1",
+        'argument  q = "a b"',
+    ],
+    "http": [
+        'request   POST "https://api.example.com/1"',
+        'host      "api.example.com"',
+        'header    X-Key: "${KEY}"',
+        'header    Content-Type: "application/json"',
+        'body      "{\\"q\\":\\"a b\\"}"',
+        'secret    ${TOKEN} as "Authorization"',
+        "argument  n = 1",
+        'argument  q = "a b"',
+    ],
+    "srv.pay": ['server    "/usr/bin/uvx" "pay-server"', "argument  n = 1", 'argument  q = "a b"'],
+    "web.pay": ['server    "https://mcp.example.com/x"', "argument  n = 1", 'argument  q = "a b"'],
+    "helper": ["runs      a sub-agent, under its own policy", "argument  n = 1", 'argument  q = "a b"'],
+    "deliver:paper": ['file      "out.txt"', 'text      "Done."'],
+    "deliver:lines": ['file      "out.jsonl"', 'text      "Done."'],
+    "deliver:hook": ['request   POST "https://hooks.example.com/${TEAM}"', 'text      "Done."'],
+    "deliver:screen": ["to        standard output", 'text      "Done."'],
+}
+
+
+def shown(subject: str, value: Any = None, agent: str = "triage") -> list[str]:
+    is_sink = subject.startswith("deliver:")
+    target = subject.removeprefix("deliver:")
+    asked = Asked(
+        *(subject if is_sink else "c1.0", "sha256:q", target),
+        "Done." if is_sink else value or {"n": 1, "q": "a b"},
+        *(("r1",), None, {"team": "support"}),
+        agent=agent,
+        tool=None if is_sink else AGENT.tools[target.partition(".")[0]],
+        sink=AGENT.sinks[target] if is_sink else None,
+        program={"shell": "/usr/bin/pay", "srv.pay": "/usr/bin/uvx"}.get(subject),
+        limit=1000,
+    )
+    return [line.text.strip() for line in whole(sheet_of(asked, "triage"), 100)]
+
+
+@pytest.mark.parametrize("subject", SHOWN)
+def test_shown(subject: str) -> None:
+    title, rule, *rest, size = shown(subject)
+    assert title.startswith("approval needed: the answer goes to" if ":" in subject else "approval needed: the tool")
+    assert rule == "rule      r1"
+    assert rest == SHOWN[subject]
+    assert "sha256:" in size
+
+
+def test_whose_question_it_is() -> None:
+    """Of a sub-agent it is said which."""
+    assert "agent     helper" in shown("python", agent="helper")
+    assert not [line for line in shown("python") if line.startswith("agent")]
+
+
+@pytest.mark.parametrize(
+    ("subject", "value", "line"),
+    [
+        ("shell", {"n": "-rf", "q": ""}, "command   will not run: argv element 2 would begin with a dash"),
+        ("shell", {"n": "a\0b", "q": ""}, "command   will not run: argv element 2 would hold a NUL"),
+        ("shell", {"q": ""}, "command   will not run: argv element 2 cannot be filled in"),
+        ("http", {"n": "../x", "q": ""}, "request   will not be sent: a value for the address's path holds a slash"),
+    ],
+)
+def test_what_will_not_run(subject: str, value: dict[str, Any], line: str) -> None:
+    assert any(each.startswith(line) for each in shown(subject, value)), shown(subject, value)
