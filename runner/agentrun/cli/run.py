@@ -14,6 +14,9 @@ from agentrun.cli.options import file_name, is_text, param_option, param_values,
 from agentrun.cli.show import json_option, show_problems
 
 if TYPE_CHECKING:
+    from agentrun.cli.plan import Plan
+    from agentrun.cli.teller import Teller
+    from agentrun.core.package import Package
     from agentrun.spec.v1.documents import Case
 
 LONGEST_MESSAGE = 1024 * 1024
@@ -83,7 +86,6 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     from agentrun.cli.carry_out import Errand, carry_out
     from agentrun.cli.plan import Asked, make_plan
     from agentrun.cli.recorded import cases_of
-    from agentrun.cli.teller import Teller
 
     message = _message(message)
     cases = cases_of(spec)
@@ -103,9 +105,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         session=options["session"],
     )
     plan = make_plan(compiled.spec, file.agent, asked, cases, case)
-    color = False if options["no_color"] else None
-    live = plan.mode != "replay"
-    teller = Teller(file.agent, as_json=options["as_json"], quiet=options["quiet"], color=color, live=live)
+    teller = _teller(file.agent, plan, options)
     person = person_for(options["approve"], plan.mode, file.agent, options["session"], teller)
     errand = Errand(
         plan=plan,
@@ -125,6 +125,14 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         show_problems(list(compiled.problems), as_json=False)
     teller.begin(plan)
     return carry_out(errand, teller)
+
+
+def _teller(package: Package, plan: Plan, options: dict[str, Any]) -> Teller:
+    from agentrun.cli.teller import Teller
+
+    color = False if options["no_color"] else None
+    live = plan.mode != "replay"
+    return Teller(package, as_json=options["as_json"], quiet=options["quiet"], color=color, live=live)
 
 
 def _message(text: str | None) -> str | None:
