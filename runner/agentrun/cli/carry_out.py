@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agentrun.cli.interrupt import Interrupts
     from agentrun.engine.real_time import Job
 
+
 class Errand(Struct, frozen=True, kw_only=True):
     """A plan, and all that the command line says about carrying it out."""
 
