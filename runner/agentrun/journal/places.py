@@ -1,6 +1,6 @@
 """Where the journals of a run's children stand: beside its own, named after the calls that lead to them.
 
-    run.jsonl    run.c1.0.jsonl    run.c1.0.c2.1.jsonl
+run.jsonl    run.c1.0.jsonl    run.c1.0.c2.1.jsonl
 """
 
 from __future__ import annotations
