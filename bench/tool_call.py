@@ -20,7 +20,7 @@ def look(order: str, lines: int) -> dict[str, object]:
     return {"order": order, "state": "late", "lines": list(range(lines))}
 '''
 ARGUMENTS: dict[str, Any] = {"order": "1042", "lines": 5}
-CALLS, ROUNDS = 200, 40
+CALLS, ROUNDS = 20, 400
 
 
 def overhead(folder: Path) -> float:

@@ -78,6 +78,17 @@ CALLS: dict[str, tuple[str, str | None, str]] = {
     "closes": ("sys.stdout.close()\n    return 'closed'", None, "closed"),
     "takes_the_stream": ("sys.stdout = None\n    return 'taken'", None, "taken"),
     "says": ("progress(f'half \\x1b[2J {SHOP_TOKEN}')\n    return 'told'", None, "told"),
+    "async_exits": ("sys.exit(3)", "tool.execution", "tool.execution: SystemExit: 3"),
+    "async_interrupts": ("raise KeyboardInterrupt", "tool.execution", "tool.execution: KeyboardInterrupt"),
+    "async_cancels": ("raise asyncio.CancelledError", "tool.execution", "tool.execution: CancelledError"),
+    "async_ends": (
+        "class End(BaseException): ...\n    raise End('of the world')",
+        "tool.execution",
+        "tool.execution: End: of the world",
+    ),
+    "async_forks": ("pid = os.fork()\n    if pid:\n        os.waitpid(pid, 0)\n    return 'one'", None, "one"),
+    "async_leaves": ("asyncio.get_running_loop().create_task(asyncio.sleep(600))\n    return 'left'", None, "left"),
+    "async_never": ("await asyncio.sleep(600)", "tool.timeout", "tool.timeout: "),
     "never": ("time.sleep(600)", "tool.timeout", "tool.timeout: the call took longer than 1500 ms"),
 }
 CRASHES: dict[str, tuple[str, str | None, str]] = {
@@ -98,13 +109,17 @@ def project(folder: Path, calls: dict[str, tuple[str, str | None, str]], isolati
         for name in calls
     ]
     shop.spec.write_text(SPEC.format(tools="\n".join(lines)), encoding="utf-8")
-    functions = [f'def {name}():\n    "Does it."\n    {body}\n' for name, (body, _, _) in calls.items()]
+    functions = [f'{_form(name)} {name}():\n    "Does it."\n    {body}\n' for name, (body, _, _) in calls.items()]
     (folder / "desk.py").write_text(HEAD + "\n".join(functions), encoding="utf-8")
     return shop
 
 
 def _time(name: str) -> str:
-    return "1500ms" if name == "never" else "30s"
+    return "1500ms" if name.endswith("never") else "30s"
+
+
+def _form(name: str) -> str:
+    return "async def" if name.startswith("async_") else "def"
 
 
 def story(calls: list[tuple[str, dict[str, Any]]]) -> str:
@@ -146,8 +161,6 @@ def test_42_every_attack_in_one_run(tmp_path: Path, isolation: str) -> None:
     assert b"\x1b" not in done.err.encode()
 
     before = (shop.root / "run.jsonl").read_bytes()
-    (shop.root / "desk.py").rename(shop.root / "away.py")  # nothing of it is needed
-    (shop.root / "away.py").rename(shop.root / "desk.py")
     replayed = shop.run()
     assert (replayed.code, replayed.out) == (0, "All survived.\n"), replayed.err
     assert (shop.root / "run.jsonl").read_bytes() == before

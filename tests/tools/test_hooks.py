@@ -116,6 +116,16 @@ FAILURES = [
 ]
 
 
+@pytest.mark.parametrize("raised", ["ValueError", "SystemExit", "KeyboardInterrupt", "End", "asyncio.CancelledError"])
+def test_async_hook_that_raises(desk: Desk, raised: str) -> None:
+    body = f"import asyncio\n    class End(BaseException): ...\n    raise {raised}"
+    here = runs(desk, "before_tool", body, form="async def")
+    done = here.recorded_and_replayed()
+    (answer,) = answers(done)
+    assert isinstance(answer, Failed)
+    assert (done.outcome.status, "look 7" in here.traces) == ("completed", False)
+
+
 @pytest.mark.parametrize("on_failure", ["deny", "continue"])
 @pytest.mark.parametrize(("body", "reason", "error"), FAILURES, ids=range(len(FAILURES)))
 def test_failed(desk: Desk, on_failure: str, body: str, reason: str | None, error: str | None) -> None:

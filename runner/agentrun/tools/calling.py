@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from asyncio import CancelledError, current_task
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from inspect import isawaitable, iscoroutinefunction
 from pathlib import Path
@@ -44,10 +45,19 @@ async def finished(name: str, answer: Awaitable[object]) -> Returned:
     owner = os.getpid()
     try:
         return _given(name, await answer)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # an interrupt is the user's, a cancellation the run's
+    except BaseException as error:  # whatever it is, it is the function's: a signal raises nothing here
+        if is_stopped(error):
+            raise
         return Returned(fault=fault_of(name, error))
     finally:
         end_copies(owner)
+
+
+def is_stopped(error: BaseException) -> bool:
+    """Whether something that is awaited ends because nobody waits any more. It may raise the same by itself."""
+    task = current_task()
+    is_cancelled = task is not None and bool(task.cancelling())
+    return isinstance(error, GeneratorExit) or (isinstance(error, CancelledError) and is_cancelled)
 
 
 class _Later:

@@ -25,6 +25,7 @@ from msgspec import Struct
 from agentrun.core.facts_gates import Continue
 from agentrun.core.package import Hook
 from agentrun.errors import PackageError
+from agentrun.tools.calling import is_stopped
 from agentrun.tools.modules import ImportFailed, function_of, pinned_source
 from agentrun.tools.printed import kept
 from agentrun.tools.threads import end_copies, in_thread
@@ -102,6 +103,10 @@ async def _given(answer: Awaitable[Any]) -> Any:
     owner = os.getpid()
     try:
         return await answer
+    except BaseException as error:  # whatever it is, it is the hook's
+        if is_stopped(error):
+            raise
+        return _Raised(error)
     finally:
         end_copies(owner)
 
