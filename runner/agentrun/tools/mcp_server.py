@@ -108,6 +108,8 @@ class Connection:
     async def close(self) -> None:
         """End it. When this returns, its process is gone."""
         self.over("it was ended")
+        if not self.opened.done():
+            self._task.cancel()
         await asyncio.wait([self._task], timeout=LONGEST_CLOSE)
         if not self._task.done():
             self._task.cancel()

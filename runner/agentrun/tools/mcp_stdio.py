@@ -10,6 +10,7 @@ Rule 4  It is asked to end by the end of its input, then by signal; nothing of i
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -19,9 +20,8 @@ import anyio
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp.types import jsonrpc_message_adapter
+from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 from msgspec import Struct
-from pydantic import ValidationError
 
 from agentrun.tools.folders import folder_inside
 from agentrun.tools.lines import Ended
@@ -44,6 +44,7 @@ WAITING = 256
 class _Head(Struct):
     """What tells one message from another."""
 
+    jsonrpc: str
     method: str | None = None
     id: Any = None
 
@@ -64,11 +65,11 @@ async def stdio(
 
     Raises OSError when it cannot be started, ValueError for a text that no program can be given.
     """
-    to_session, read = anyio.create_memory_object_stream[SessionMessage | Exception](WAITING)
-    write, from_session = anyio.create_memory_object_stream[SessionMessage](WAITING)
     with folder_inside(root) as folder:
         running = started(program, argv, env=env, folder=folder, grace=GRACE, limit=LONGEST_LINE)
         process = await running.__aenter__()
+    to_session, read = anyio.create_memory_object_stream[SessionMessage | Exception](WAITING)
+    write, from_session = anyio.create_memory_object_stream[SessionMessage](WAITING)
     try:
         tasks = (
             asyncio.create_task(_reads(process, to_session, traffic, over), name=f"reads {process.pid}"),
@@ -110,18 +111,33 @@ async def _messages(
         count += 1
         if count % AT_ONCE == 0:
             await asyncio.sleep(0)  # a flood does not keep everybody else waiting
+        message = _message(line, traffic) if line.strip() else None
+        if message is not None:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody listens any more
+                await to_session.send(SessionMessage(message))
+
+
+def _message(line: bytes, traffic: Traffic) -> JSONRPCMessage | None:
+    """The message that a line is; None for one that is dropped. Raises `Broken`."""
+    try:
         try:
             head = _heads.decode(line)
-            if head.method is not None and not traffic.lets(head.method, asks=head.id is not None):
-                continue
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except (msgspec.DecodeError, ValidationError, RecursionError):
-            if line.strip():
-                start = line[:200].decode("utf-8", "replace").strip()
-                raise Broken(f"it wrote something that is no message: {start}") from None
-            continue
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody listens any more
-            await to_session.send(SessionMessage(message))
+        except msgspec.DecodeError:
+            line = _mended(line)
+            head = _heads.decode(line)
+        if head.method is None and head.id is None:
+            return None  # a reply to nothing
+        if head.method is not None and not traffic.lets(head.method, asks=head.id is not None):
+            return None
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except (ValueError, RecursionError):  # those of msgspec and pydantic are
+        start = line[:200].decode("utf-8", "replace").strip()
+        raise Broken(f"it wrote something that is no message: {start}") from None
+
+
+def _mended(line: bytes) -> bytes:
+    """A line without halves of surrogate pairs: a text that was cut in the middle of a sign is all the same a text."""
+    return json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
 
 
 async def _line(process: Process) -> bytes:

@@ -1,0 +1,121 @@
+"""An agent whose only tools are those of an MCP server that may do everything wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from agentrun.compiler.foreign import adopted, visible_lines
+from agentrun.core.effects import Returned, RunTool
+from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.messages import words
+from agentrun.core.package_tools import McpTool, Pinned
+from agentrun.engine.assemble import FinishedRun
+from agentrun.secret import Secret
+from agentrun.tools.mcp import McpServers
+from agentrun.tools.mcp_listing import Listed
+
+from .runs import Runs, facts
+
+T = TypeVar("T")
+
+FAKE = Path(__file__).with_name("fake_mcp.py")
+OPEN = {"type": "object"}
+
+
+def tool(name: str, description: str = "Does it.", schema: Any = OPEN) -> dict[str, Any]:
+    """A tool as a server lists it."""
+    return {"name": name, "description": description, "inputSchema": {**schema}}
+
+
+def pinned(listed: dict[str, Any]) -> Pinned:
+    found = Listed(listed["name"], listed.get("description") or "", listed["inputSchema"])
+    assert found.digest is not None
+    return Pinned(description=visible_lines(found.description), args=adopted(found.schema), digest=found.digest)
+
+
+def turns(*names: str, together: bool = False) -> str:
+    """A story in which the model calls these tools of the server, one after the other or all at once."""
+    calls = [{"tool": f"srv.{name}", "args": {"n": index}} for index, name in enumerate(names)]
+    replies = [{"calls": calls}] if together else [{"calls": [call]} for call in calls]
+    return yaml.safe_dump({"agentrun": "1", "turns": [*replies, {"text": "Done."}]})
+
+
+class McpDesk(Runs):
+    """A server `srv` with these tools, all of them pinned."""
+
+    def __init__(self, root: Path, *names: str, plan: dict[str, Any] | None = None, **server: Any) -> None:
+        super().__init__(root, head="")
+        self.plan: dict[str, Any] = {"tools": [tool(name) for name in names], **(plan or {})}
+        self.server = {"kind": "mcp", "command": [sys.executable, str(FAKE), "plan.json"], "timeout": "5s", **server}
+        self.write()
+        self.lock()
+
+    def write(self) -> None:
+        """The spec, and what the server is to do."""
+        (self.root / "plan.json").write_text(json.dumps(self.plan), encoding="utf-8")
+        spec = {
+            "agentrun": "1",
+            "name": "desk",
+            "model": {"provider": "openai", "name": "gpt-4.1-mini", "temperature": 0},
+            "instructions": "Be brief.",
+            "input": "Go.",
+            "tools": {"srv": self.server},
+            "policy": {"default": "allow"},
+            "budgets": {"turns": 40, "tokens": "900k"},
+            "guards": {"repeated_call": 50, "repeated_batch": 50},
+        }
+        self.spec.write_text(yaml.safe_dump(spec), encoding="utf-8")
+
+    def lock(self) -> None:
+        """Pin all tools as they are now."""
+        pins = {each["name"]: msgspec.to_builtins(pinned(each)) for each in self.plan["tools"]}
+        text = {"agentrun_lock": "1", "origin": "a test", "routes": {}, "servers": {"srv": pins}}
+        (self.root / "desk.lock").write_text(json.dumps(text), encoding="utf-8")
+
+    def asked(self, method: str = "tools/call") -> list[dict[str, Any]]:
+        """What the server was asked."""
+        path = self.root / "asked.jsonl"
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+        return [found for found in map(json.loads, lines) if found.get("method") == method]
+
+    def call(self, name: str, **arguments: Any) -> RunTool:
+        made = self.package.tools["srv"]
+        assert isinstance(made, McpTool)
+        return RunTool("c1.0", f"srv.{name}", made, arguments, "key", 2000, 50_000)
+
+    def servers(self, **values: str) -> McpServers:
+        return McpServers(self.root, {sys.executable: sys.executable}, lambda name: Secret(values[name]))
+
+    def tried(self, work: Callable[[McpServers], Coroutine[Any, Any, T]], **values: str) -> T:
+        """Some work with the servers of a run, which are closed then."""
+
+        async def whole() -> T:
+            servers = self.servers(**values)
+            try:
+                return await work(servers)
+            finally:
+                await servers.close()
+
+        return asyncio.run(whole())
+
+    def returned(self, name: str, **arguments: Any) -> Returned:
+        return self.tried(lambda servers: servers.run(self.call(name, **arguments)))
+
+
+def text(returned: Returned) -> str:
+    assert returned.fault is None, returned.fault
+    return words(returned.parts)
+
+
+def results(done: FinishedRun) -> list[tuple[str | None, str]]:
+    """The code of each result's fault, and what the model read."""
+    found = facts(done, ToolFinished)
+    return [(None if each.fault is None else each.fault.code, words(each.parts)) for each in found]
