@@ -88,6 +88,7 @@ def test_every_kind_of_block_is_looked_at() -> None:
         "export",
         "sed",
         "git",
+        "agentrun",
         *["agentrun"] * 2,
     ]
 
