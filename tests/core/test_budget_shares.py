@@ -15,8 +15,9 @@ from agentrun.core.evolve import fold
 from agentrun.core.facts import CancelRequested, ModelAsked, Parent, RunResumed, WorkLost
 from agentrun.core.facts_base import Fault, Share
 from agentrun.core.facts_calls import CallRefused, CallSettled, ChildStarted, ChildSuspended, Spent, ToolFinished
+from agentrun.core.facts_gates import Continue
 from agentrun.core.messages import Text
-from agentrun.core.package import Package
+from agentrun.core.package import Hook, Package
 
 from ..packages import ROUTE, package
 from .script import STARTED, Run, Stuck, agent_tool, called, records, rule, said, tool
@@ -103,6 +104,30 @@ def test_children_that_start_together_share() -> None:
     assert [share.tokens for share in shares(run)] == [333, 333, 334]
     assert [share.cost for share in shares(run)] == [333, 333, 334]
     assert [share.tool_calls for share in shares(run)] == [3, 3, 4]
+
+
+@pytest.mark.parametrize("pick", [0, 1, 2])
+def test_a_hook_that_answers_later_does_not_cost_a_child_its_share(pick: int) -> None:
+    """Whichever is let in first, it does not have what the others need."""
+    hook = Hook("careful", "before_tool", "m", "f", "sha256:0", 0, 1000, "deny")
+    run = Run(
+        replace(parent(tokens=1025), hooks=(hook,)),
+        called(*asks("a", "b", "c")),
+        said("Yes."),
+        tools=dict.fromkeys(NAMES, spends_all),
+        hooks={"careful": Continue()},
+        pick=lambda count: min(pick, count - 1),
+    )
+    run.finish()
+    assert sorted(share.tokens or 0 for share in shares(run)) == [333, 333, 334]
+
+
+def test_a_child_that_a_person_decides_about_keeps_its_share() -> None:
+    given = parent((rule("ask", "b"),), tokens=1025, tool_calls=12)
+    run = Run(given, called(*asks("a", "b")), said("Yes."), people={"b": "approved"}, tools={"a": spends_all})
+    run.finish()
+    assert [share.tokens for share in shares(run)] == [500, 500]
+    assert [share.tool_calls for share in shares(run)] == [5, 5]
 
 
 def test_children_that_start_together_planted(monkeypatch: pytest.MonkeyPatch) -> None:

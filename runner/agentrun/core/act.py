@@ -240,6 +240,7 @@ def _needs_somebody(package: Package, call: CallState) -> bool:
 
 def _effects(package: Package, state: State, ready: list[tuple[CallState, Tool]]) -> Iterator[Effect]:
     children = sum(isinstance(tool, AgentTool) and call.share is None for call, tool in ready)
+    children += _to_come(package, state) if children else 0
     held: list[Share] = []
     for call, tool in ready:
         if isinstance(tool, AgentTool):
@@ -252,6 +253,12 @@ def _effects(package: Package, state: State, ready: list[tuple[CallState, Tool]]
             yield _child(package, state, call, tool, share)
         else:
             yield _run(package, state, call, tool)
+
+
+def _to_come(package: Package, state: State) -> int:
+    """Children that may run together with those that are ready, once a hook or a person has let them in."""
+    tools = (package.tools.get(call.call.tool) for call in state.calls if call.status in ("new", "asking"))
+    return sum(isinstance(tool, AgentTool) and tool.parallel for tool in tools)
 
 
 def _run(package: Package, state: State, call: CallState, tool: Tool) -> RunTool:
