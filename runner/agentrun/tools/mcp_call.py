@@ -81,8 +81,10 @@ class Server:
         try:
             result = await connection.call(call.name.partition(".")[2], call.arguments, hearing())
         except MCPError as error:
-            if under_way.trouble is None and connection.why is None:
-                return self._failed(call, error.message, "error")
+            if under_way.is_forgotten:
+                connection.over("its session is over")
+            if under_way.refusal is not None or (under_way.trouble is None and connection.why is None):
+                return self._failed(call, ": ".join(filter(None, (under_way.refusal, error.message))), "error")
             return self._lost(call, connection, under_way)
         except ValidationError:
             return self._failed(call, "the reply is not what the protocol says", "reply")

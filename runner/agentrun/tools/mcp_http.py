@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any
+from urllib.parse import urljoin
 
 import anyio
 import httpx
@@ -27,7 +28,7 @@ from mcp.types import JSONRPCNotification, JSONRPCRequest
 
 from agentrun.errors import AgentrunError
 from agentrun.net.failures import NETWORK, failure_of
-from agentrun.net.guard import checked_addresses, origin_of, refuse_elsewhere
+from agentrun.net.guard import Origin, checked_addresses, origin_of, refuse_elsewhere
 from agentrun.net.transport import ADDRESSES, Transport
 from agentrun.tools.mcp_stdio import Streams
 from agentrun.tools.mcp_traffic import Broken, Traffic
@@ -46,7 +47,11 @@ class Exchange:
         self.sent = False
         """Whether anything of it may have left."""
         self.trouble: str | None = None
-        """What went wrong on the way."""
+        """What went wrong on the way: whether it was carried out is not known."""
+        self.refusal: str | None = None
+        """Why it was not carried out, if the server said so."""
+        self.is_forgotten = False
+        """Whether the server knows nothing of the session any more."""
 
 
 exchange: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
@@ -65,7 +70,8 @@ class Guarded(httpx2.AsyncBaseTransport):
         self._streams = 0
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        under_way = exchange.get() or Exchange()
+        found = exchange.get()
+        under_way = found if found is not None and request.method == "POST" else Exchange()
         try:
             return await self._sent(request, under_way)
         except AgentrunError as error:
@@ -91,8 +97,12 @@ class Guarded(httpx2.AsyncBaseTransport):
             await response.aclose()
             under_way.trouble = "its reply is compressed, which was not asked for"
             return httpx2.Response(502, request=request)
-        if response.status_code >= 500:
-            under_way.trouble = f"it answered with status {response.status_code}"
+        refusal = _refusal(response, str(request.url), self._home)
+        under_way.refusal, under_way.is_forgotten = refusal, response.status_code == 404
+        if response.status_code >= 500 or (refusal is not None and response.status_code < 400):
+            await response.aclose()
+            under_way.trouble = None if refusal else f"it answered with status {response.status_code}"
+            return httpx2.Response(400 if refusal else 502, request=request)
         assert isinstance(response.stream, httpx.AsyncByteStream)
         body = _Body(response.stream, under_way, None if request.method == "GET" else self._silence)
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
@@ -120,6 +130,19 @@ class Guarded(httpx2.AsyncBaseTransport):
             return await self._transport.handle_async_request(asked)
 
 
+def _refusal(response: httpx.Response, url: str, home: Origin) -> str | None:
+    """Why a server did not do what it was asked."""
+    if 400 <= response.status_code < 500:
+        return f"it answered with status {response.status_code}"
+    if not 300 <= response.status_code < 400:
+        return None
+    try:
+        at_home = origin_of(urljoin(url, response.headers.get("location", ""))) == home
+    except (AgentrunError, ValueError):
+        at_home = False
+    return None if at_home else "it redirects to another place"
+
+
 def _trace(under_way: Exchange) -> Callable[[str, object], object]:
     async def told(event: str, _: object) -> None:
         under_way.sent = under_way.sent or event.endswith(".send_request_headers.started")
@@ -142,8 +165,10 @@ class _Body(httpx2.AsyncByteStream):
                 async with asyncio.timeout(self._silence):
                     data = await anext(pieces, b"")
                 if not data:
-                    return
+                    break
                 yield data
+            self._under_way.trouble = "its reply ended too early"  # whoever has a whole one asks for no more
+            return
         except TimeoutError:
             self._under_way.trouble = "its reply stopped in the middle"
         except NETWORK as error:
@@ -163,6 +188,7 @@ class _Body(httpx2.AsyncByteStream):
             return b""
         finally:
             await self.aclose()
+        self._under_way.trouble = None
         return bytes(data)
 
     async def aclose(self) -> None:

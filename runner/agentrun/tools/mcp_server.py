@@ -38,7 +38,7 @@ from pydantic import FileUrl, ValidationError
 from agentrun.core.package_tools import McpTool
 from agentrun.errors import AgentrunError
 from agentrun.net.environment import Lookup, filled, is_field
-from agentrun.tools.mcp_http import streamable_http
+from agentrun.tools.mcp_http import Exchange, exchange, streamable_http
 from agentrun.tools.mcp_listing import Listed, listed_tools
 from agentrun.tools.mcp_stdio import Streams, stdio
 from agentrun.tools.mcp_traffic import Broken, Traffic
@@ -131,7 +131,10 @@ class Connection:
                 await self._begin(session)
                 self._session = session
                 self.opened.set_result(None)
-                await self._ends.wait()
+                try:
+                    await self._ends.wait()
+                finally:
+                    self.over("it was ended")  # before the session tells those who wait
         except asyncio.CancelledError:
             self._end("it was ended")
             raise
@@ -148,14 +151,20 @@ class Connection:
 
     async def _begin(self, session: ClientSession) -> None:
         limit = self._tool.start_timeout
+        first = Exchange()
+        exchange.set(first)
         try:
             with anyio.fail_after(limit / 1000):
                 await session.initialize()
                 self.tools = await listed_tools(session)
         except TimeoutError:
-            raise Broken(f"it did not answer within {limit} ms") from None
+            self.over(first.trouble or f"it did not answer within {limit} ms")
+        except Broken as broken:
+            self.over(str(broken))
         except (MCPError, ValidationError, RuntimeError) as error:
-            raise Broken(self.why or f"it did not begin as it should: {_first(error)}") from None
+            self.over(first.trouble or first.refusal or f"it did not begin as it should: {_first(error)}")
+        if self.why is not None:
+            raise Broken(self.why)
 
     def _streams(self) -> AbstractAsyncContextManager[Streams]:
         tool, lookup = self._tool, self._site.lookup

@@ -1,0 +1,166 @@
+"""MCP servers over streamable HTTP: the SDK's own, and one that does things wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.server import MCPServer
+
+from agentrun.core.effects import Returned
+from agentrun.tools.mcp import McpServers
+
+from .hostile import held
+from .mcp_desk import McpDesk, text
+from .mcp_over_http import Odd, real
+
+
+def desk_at(root: Path, url: str, *names: str, **changes: Any) -> McpDesk:
+    desk = McpDesk(root, *names)
+    desk.server = {"kind": "mcp", "url": url, "private_network": True, "timeout": "3s", **changes}
+    desk.write()
+    return desk
+
+
+@pytest.mark.parametrize("json_response", [False, True])
+@pytest.mark.parametrize("stateless", [False, True])
+def test_a_server_of_the_sdk(tmp_path: Path, json_response: bool, stateless: bool) -> None:
+    made = MCPServer("shop")
+
+    @made.tool(structured_output=False)
+    def say(word: str) -> str:
+        """Says it."""
+        return f"{word}!"
+
+    (listed,) = asyncio.run(made.list_tools())
+    with real(made, json_response=json_response, stateless_http=stateless) as url:
+        desk = desk_at(tmp_path, url)
+        desk.plan["tools"] = [{"name": "say", "description": listed.description, "inputSchema": listed.input_schema}]
+        desk.lock()
+
+        async def work(servers: McpServers) -> list[Returned]:
+            return await asyncio.gather(*(servers.run(desk.call("say", word=str(each))) for each in range(20)))
+
+        assert sorted(map(text, desk.tried(work))) == sorted(f"{each}!" for each in range(20))
+
+
+@pytest.mark.parametrize(("name", "read"), [("json", "json"), ("sse", "sse"), ("flood", "after the flood")])
+def test_replies(tmp_path: Path, name: str, read: str) -> None:
+    with Odd(name) as server:
+        assert text(desk_at(tmp_path, server.url, name).returned(name)) == read
+        assert server.calls() == [name]
+        assert server.asked[-1][0] == "DELETE", "the session is ended"
+
+
+LOST = {
+    "cut": "its reply ended too early",
+    "drops": "no reply came: the connection was closed before a reply came",
+    "broken": "it answered with status 500",
+    "busy": "it answered with status 503",
+    "zipped": "its reply is compressed, which was not asked for",
+    "large": "its reply is larger than 10,485,760 bytes",
+}
+
+
+@pytest.mark.parametrize("effect", ["at_most_once", "read"])
+@pytest.mark.parametrize("name", LOST)
+def test_lost(tmp_path: Path, name: str, effect: str) -> None:
+    """Whether the call took effect is not known. Nobody sends it again."""
+    with Odd(name) as server:
+        fault = desk_at(tmp_path, server.url, name, effect=effect).returned(name).fault
+        assert fault is not None
+        assert fault.code == ("tool.indeterminate" if effect == "at_most_once" else "tool.execution")
+        assert fault.message == f"the server was lost during the call: {LOST[name]}"
+        assert server.calls() == [name]
+
+
+REFUSED = {
+    "login": "it answered with status 401",
+    "away": "it redirects to another place",
+    "script": "it redirects to another place",
+    "html": "Unexpected content type: text/html",
+    "garbage": "Failed to parse JSON response: ",
+    "wrong": "it answered with status 400: no such paper",
+    "forgotten": "it answered with status 404",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(tmp_path: Path, name: str) -> None:
+    """Nobody logs in anywhere, and no redirect leads away. The next call is made in a new session."""
+    with Odd(name, "json") as server, Odd() as other:
+        server.elsewhere = other.url
+        desk = desk_at(tmp_path, server.url, name, "json")
+
+        async def work(servers: McpServers) -> list[Returned]:
+            return [await servers.run(desk.call(each)) for each in (name, "json")]
+
+        returned, after = desk.tried(work)
+        assert returned.fault is not None
+        assert returned.fault.code == "tool.execution"
+        assert returned.fault.message.startswith(REFUSED[name])
+        assert text(after) == "json"
+        assert other.asked == []
+
+
+def test_a_reply_without_end(tmp_path: Path) -> None:
+    """The call is stopped by its own limit; nothing of it is left."""
+    with Odd("drips", "json") as server:
+        desk = desk_at(tmp_path, server.url, "drips", "json")
+        desk.returned("json")
+        before = held()
+
+        async def work(servers: McpServers) -> None:
+            begun = time.monotonic()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(servers.run(desk.call("drips")), 0.5)
+            assert time.monotonic() - begun < 3
+            assert text(await servers.run(desk.call("json"))) == "json"
+
+        desk.tried(work)
+        time.sleep(0.1)
+    assert held()[0] <= before[0] + 1
+
+
+def test_headers_and_their_values(tmp_path: Path) -> None:
+    with Odd("echo") as server:
+        desk = desk_at(tmp_path, server.url, "echo", headers={"X-Key": "key ${KEY}", "X-Plain": "p"})
+        returned = desk.tried(lambda servers: servers.run(desk.call("echo")), KEY="value-of-the-key")
+        assert text(returned) == "key value-of-the-key"
+        assert {headers["X-Plain"] for _, headers, _ in server.asked} == {"p"}
+        assert {headers["accept-encoding"] for _, headers, _ in server.asked} == {"identity"}
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("http://127.0.0.1:9/mcp", "it would reach a private address, and `private_network` is not true"),
+        ("http://localhost:9/mcp", "it would reach a private address, and `private_network` is not true"),
+        ("http://169.254.169.254/mcp", "its host gives machines their credentials"),
+        ("http://2130706433/mcp", "its host is a number that is no usual IP address"),
+    ],
+)
+def test_addresses_that_are_not_reached(tmp_path: Path, url: str, message: str) -> None:
+    fault = desk_at(tmp_path, url, "say", private_network=False).returned("say").fault
+    assert fault is not None
+    assert fault.code == "tool.execution"
+    assert message in fault.message
+
+
+def test_nobody_is_there(tmp_path: Path) -> None:
+    with Odd() as server:
+        url = server.url
+    fault = desk_at(tmp_path, url, "say").returned("say").fault
+    assert fault is not None
+    assert fault.message == "the server did not start: no reply came: the connection was refused"
+
+
+def test_no_proxy_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Odd("json") as server, Odd() as proxy:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        assert text(desk_at(tmp_path, server.url, "json").returned("json")) == "json"
+        assert proxy.asked == []
