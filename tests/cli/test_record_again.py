@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from agentrun.journal.canonical import canonical
+from agentrun.journal.file import read_file
+
 from .project import STORY, Project
 
 KEPT = "https://api.openai.com/v1/chat/completions"
@@ -50,3 +53,18 @@ def test_who_answered_before_stays_named(shop: Project) -> None:
     about = yaml.safe_load(shop.cassette.read_text(encoding="utf-8"))["metadata"]
     assert about["where"][0] == KEPT
     assert "a scripted provider" in about["where"][1]
+
+
+def test_a_call_that_took_too_long_is_kept_as_one(shop: Project) -> None:
+    """It takes as long again: that is what it did."""
+    shop.edit("shop.yaml", '"desk:look", effect: read}', '"desk:look", effect: read, timeout: 200ms}')
+    shop.edit("desk.py", '    return {"order"', '    __import__("time").sleep(0.6)\n    return {"order"')
+    story = STORY.replace('    faults: [{status: 429, headers: {retry-after: "0"}}]\n', "")
+    shop.record("--record", "all", "--journal", "first.jsonl", story=story)
+    ran = len(shop.traces())
+    done = shop.record("--record", "from:4", "--journal", "second.jsonl", story=story)
+    assert done.code == 0, done.err
+    assert [line.partition(" ")[0] for line in shop.traces()[ran:]] == ["refund"]
+    told = [canonical(read_file(shop.root / f"{name}.jsonl")) for name in ("first", "second")]
+    assert "tool.timeout" in told[0]
+    assert told[0] == told[1]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import os
 import threading
+import time
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +50,26 @@ def test_each_call_has_its_own_context_and_name() -> None:
         return [*found, await in_thread(work, "second")]
 
     assert asyncio.run(main()) == [("nothing", "first"), ("given", "second")]
+
+
+def test_a_coroutine_that_comes_when_nobody_waits_is_closed() -> None:
+    async def never() -> None: ...
+
+    async def main() -> str:
+        given = never()
+
+        def work() -> Any:
+            return given
+
+        task = asyncio.create_task(in_thread(work, "call"))
+        await asyncio.sleep(0)
+        time.sleep(0.2)  # noqa: ASYNC251  # the thread is done before the loop goes on
+        asyncio.get_running_loop().call_soon(task.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return inspect.getcoroutinestate(given)
+
+    assert asyncio.run(main()) == inspect.CORO_CLOSED
 
 
 def test_a_thread_that_nobody_waits_for_does_not_come_back() -> None:

@@ -77,6 +77,8 @@ class Recording:
         kept = self._look(call, path)
         if kept is not None:
             self._recorder.keep(kept)
+            if kept.stopped:
+                await _never()
             return given(kept, heard)
         take = self._recorder.begin(call, path)
         try:

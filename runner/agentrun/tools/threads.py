@@ -91,7 +91,12 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
     with _lock:
         worker = _idle.pop() if _idle else None
     (worker or _Worker()).jobs.put((name, copy_context(), body))
-    return await done
+    try:
+        return await done
+    except asyncio.CancelledError:
+        if done.done() and not done.cancelled():  # there was a result, and in the same moment nobody waited any more
+            _drop(done.result())
+        raise
 
 
 def end_copies(owner: int) -> None:
