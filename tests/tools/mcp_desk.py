@@ -51,12 +51,15 @@ def turns(*names: str, together: bool = False) -> str:
 class McpDesk(Runs):
     """A server `srv` with these tools, all of them pinned."""
 
-    def __init__(self, root: Path, *names: str, plan: dict[str, Any] | None = None, **server: Any) -> None:
+    def __init__(
+        self, root: Path, *names: str, plan: dict[str, Any] | None = None, locked: bool = True, **server: Any
+    ) -> None:
         super().__init__(root, head="")
         self.plan: dict[str, Any] = {"tools": [tool(name) for name in names], **(plan or {})}
         self.server = {"kind": "mcp", "command": [sys.executable, str(FAKE), "plan.json"], "timeout": "5s", **server}
         self.write()
-        self.lock()
+        if locked:
+            self.lock()
 
     def write(self) -> None:
         """The spec, and what the server is to do."""

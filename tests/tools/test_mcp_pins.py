@@ -1,0 +1,190 @@
+"""What is pinned of the tools of MCP servers, and what cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.canon import compact
+from agentrun.compiler.foreign import Unusable, adopted, visible_lines
+from agentrun.compiler.lock import Lock, lock_in, lock_text
+from agentrun.compiler.resolve import read_spec
+from agentrun.core.package_tools import Pinned
+from agentrun.core.schemas import validator
+from agentrun.engine.pinning import pinned
+from agentrun.spec.problems import DocumentError, Source, visible
+
+from ..locks import DIGEST
+from .mcp_desk import McpDesk, tool
+
+
+def pins(desk: McpDesk) -> dict[str, dict[str, Pinned]]:
+    """What `lock` would write. Raises DocumentError."""
+    spec = read_spec(desk.spec).spec
+    assert spec is not None
+    found, problems = pinned([spec])
+    if problems:
+        raise DocumentError(problems)
+    return read_again(found)
+
+
+def read_again(found: dict[str, dict[str, Pinned]]) -> dict[str, dict[str, Pinned]]:
+    text = lock_text(Lock(origin="a test", routes={}, servers=found))
+    return lock_in(Source(Path("/desk.lock"), "desk.lock", text)).servers
+
+
+def of(**schema: Any) -> dict[str, Any]:
+    return tool("t", schema={"type": "object", **schema})
+
+
+def nested(levels: int) -> Any:
+    schema: Any = {"type": "string"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"x": schema}}
+    return schema
+
+
+HEAVY = [
+    tool(f"t{index}", schema={"type": "object", "properties": {"p": {"pattern": f"(a|b){{900}}{index}"}}})
+    for index in range(200)
+]
+REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
+    "recursive": ([of(properties={"x": {"$ref": "#"}})], {}, "leads back to itself"),
+    "remote": ([of(properties={"x": {"$ref": "http://a.example/"}})], {}, "only to itself"),
+    "file": ([of(properties={"x": {"$ref": "file:///etc/passwd"}})], {}, "only to itself"),
+    "deep": ([tool("t", schema=nested(13))], {}, "is nested deeper than 24 levels"),
+    "very deep": ([tool("t", schema=nested(60))], {}, "is nested deeper than 24 levels"),
+    "huge": ([of(enum=["x" * 70_000])], {}, "is larger than 65,536 bytes"),
+    "doubling": (
+        [
+            of(
+                properties={"x": {"$ref": "#/$defs/d0"}},
+                **{"$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(20)} | {"d20": {}}},
+            )
+        ],
+        {},
+        "the schema has more than",
+    ),
+    "no object": ([tool("t", schema={"type": "string"})], {}, "its reply is not what the protocol says"),
+    "no schema": ([of(properties={"x": {"type": "sting"}})], {}, '"sting" is not a type'),
+    "long": ([tool("t", "x" * 20_000)], {}, "longer than 16,384 bytes"),
+    "name": ([tool("a b")], {}, "is not a name that can be used"),
+    "no name": ([tool("")], {}, "is not a name that can be used"),
+    "one on the wire": ([tool("a.b"), tool("a__b")], {}, "srv.a.b and srv.a__b would both be called srv__a__b"),
+    "twice": ([tool("a"), tool("a")], {}, "it lists the tool 'a' twice"),
+    "too many": (
+        [tool(f"t{n}") for n in range(10_000)],
+        {},
+        "10,000 of its tools may be seen; at most 256 can be",
+    ),
+    "far too many": ([tool(f"t{n}") for n in range(20_001)], {}, "it lists more than 20,000 tools"),
+    "none": ([tool("a")], {"tools": ["b*"]}, "it has no tool that `tools` names"),
+    "missing": ([tool("search")], {"tools": ["serch"]}, 'it has no tool "serch"'),
+    "heavy": (HEAVY, {}, "all patterns together are too large"),
+    "large": ([tool(f"t{n}", "x" * 16_000) for n in range(80)], {}, "1 MiB"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_pinned(tmp_path: Path, name: str) -> None:
+    tools, server, message = REFUSED[name]
+    desk = McpDesk(tmp_path, plan={"tools": tools}, locked=False, **server)
+    with pytest.raises(DocumentError) as caught:
+        pins(desk)
+    assert message in caught.value.problems[0].message, caught.value.problems
+    assert caught.value.problems[0].place.source.path.name in ("desk.yaml", "desk.lock")
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ("hangs", "it did not answer within 300 ms"),
+        ("exits", "it ended with code 2: no licence"),
+        ("garbage", "it wrote something that is no message: Welcome!"),
+    ],
+)
+def test_a_server_that_does_not_start(tmp_path: Path, start: str, message: str) -> None:
+    limit = "300ms" if start == "hangs" else "10s"
+    desk = McpDesk(tmp_path, "t", plan={"start": start}, locked=False, start_timeout=limit)
+    with pytest.raises(DocumentError) as caught:
+        pins(desk)
+    (problem,) = caught.value.problems
+    assert problem.message == f'the tools of "srv" cannot be pinned: the server did not start: {message}'
+
+
+def test_pages(tmp_path: Path) -> None:
+    desk = McpDesk(tmp_path, *(f"t{index:03}" for index in range(95)), plan={"page": 10}, locked=False)
+    assert list(pins(desk)["srv"]) == [f"t{index:03}" for index in range(95)]
+    assert len(desk.asked("tools/list")) == 10
+
+
+def test_schemas_of_the_world(tmp_path: Path) -> None:
+    """Dialects, keywords and patterns that are not ours are no reason to refuse a server."""
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": "https://a.example/x",
+        "x-vendor": {"a": 1},
+        "type": "object",
+        "properties": {
+            "day": {"type": "string", "format": "date", "nullable": True, "pattern": "^(?=a)b$", "title": "a\u200bb"},
+            "size": {"type": "integer", "maximum": 9223372036854775807, "exclusiveMinimum": 0},
+            "pair": {"type": "array", "items": [{"type": "string"}, {"type": "number"}]},
+            "more": {"type": "object", "patternProperties": {"(?!x)": {}}, "additionalProperties": False},
+            "sign": {"enum": ["\t", "\u2028", "é"]},
+            "it": {"$ref": "#/definitions/It"},
+        },
+        "definitions": {"It": {"const": 1}},
+    }
+    desk = McpDesk(tmp_path, plan={"tools": [tool("t", schema=schema) | {"inputSchema": schema}]}, locked=False)
+    args = pins(desk)["srv"]["t"].args
+    assert args == {
+        "type": "object",
+        "properties": {
+            "day": {"type": "string", "format": "date", "title": "a\\u200bb"},
+            "size": {"type": "integer", "maximum": 9223372036854775807.0, "exclusiveMinimum": 0},
+            "pair": {"type": "array", "prefixItems": [{"type": "string"}, {"type": "number"}]},
+            "more": {"type": "object"},
+            "sign": {"enum": ["\t", "\u2028", "é"]},
+            "it": {"const": 1},
+        },
+    }
+
+
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(WORDS)
+def test_a_lock_says_what_the_model_reads(text: str) -> None:
+    """And a person can see all of it."""
+    shown = visible_lines(text)
+    assert all(visible(line.replace("\t", "")) == line.replace("\t", "") for line in shown.split("\n"))
+    pin = Pinned(description=shown, args={"type": "object"}, digest=DIGEST)
+    assert read_again({"srv": {"t": pin}})["srv"]["t"] == pin
+
+
+@given(st.dictionaries(st.sampled_from(["properties", "enum", "const", "default", "description", "x", "not"]), VALUES))
+def test_any_schema_is_refused_or_can_be_used(schema: dict[str, Any]) -> None:
+    try:
+        args = adopted(schema)
+    except Unusable:
+        return
+    validator(compact(args))
+    pin = Pinned(description="", args=args, digest=DIGEST)
+    assert read_again({"srv": {"t": pin}})["srv"]["t"] == pin
+
+
+@given(VALUES)
+def test_anything_at_all(value: Any) -> None:
+    try:
+        adopted(value)
+    except Unusable:
+        return
