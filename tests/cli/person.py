@@ -59,10 +59,10 @@ def _owns_terminal() -> None:
 def at_terminal(
     shop: Project, environment: dict[str, str], *args: str, columns: int = 80, rows: int = 30, **given: Any
 ) -> Iterator[Person]:
-    """The command in a terminal of its own: `term` is what the terminal is called."""
+    """The command, or the one that is given, in a terminal of its own: `term` is what the terminal is called."""
     with terminal(columns, rows) as seen:
         run = subprocess.Popen(
-            [SCRIPT, "shop.yaml", *args],
+            given.get("command", [SCRIPT, "shop.yaml", *args]),
             cwd=shop.root,
             env={"PATH": os.environ["PATH"], "TERM": given.get("term", "xterm"), "LANG": "C.UTF-8", **environment},
             stdin=seen.stream.fileno(),

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from textwrap import dedent
@@ -460,6 +461,31 @@ def test_in_the_background_nobody_is_asked(shop: Project) -> None:
         )
         run.communicate(timeout=60)
     assert (run.returncode, answers(shop)) == (0, [("unavailable", "nobody")])
+
+
+SHELL_THAT_TAKES_IT_BACK = """\
+import os, pathlib, signal, subprocess, sys, time
+run = subprocess.Popen(sys.argv[1:], process_group=0)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+os.tcsetpgrp(0, run.pid)
+while not pathlib.Path("taken").exists():
+    time.sleep(0.01)
+os.tcsetpgrp(0, os.getpgrp())
+sys.exit(run.wait())
+"""
+"""What a shell does for Ctrl-Z and `bg`: a command begins in the foreground and goes on in the background."""
+
+
+def test_a_question_that_goes_to_the_background_is_over_in_time(shop: Project) -> None:
+    """Who sets a terminal from the background is stopped too, and would wait for ever."""
+    shop.edit("shop.yaml", "  default: deny\n", "  default: deny\n  approval_timeout: 2s\n")
+    command = [sys.executable, "-c", SHELL_THAT_TAKES_IT_BACK, SCRIPT, "shop.yaml", "--journal", "run.jsonl"]
+    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, command=command) as person:
+        person.until("Go ahead?")
+        (shop.root / "taken").touch()
+        assert person.run.wait(30) == 0
+        assert "no answer within 2 s: no" in person.shown
+    assert answers(shop) == [("timed_out", "clock")]
 
 
 def test_recorded_and_replayed(shop: Project) -> None:

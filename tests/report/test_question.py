@@ -1,5 +1,6 @@
 """A question in rows: it fits, leaves nothing out without a word, and nothing foreign stands at the margin."""
 
+import time
 from typing import Any
 
 import pytest
@@ -82,6 +83,14 @@ def test_many_arguments() -> None:
     assert "  argument  n499 = 499" in shown
     assert any("more …" in row for row in shown)
     assert any("not all of it is shown" in row for row in shown)
+
+
+def test_very_many_arguments() -> None:
+    """As many as a call may have: the time that their question takes grows as they do, and no faster."""
+    given = asked({f"n{number}": 1 for number in range(100_000)})
+    start = time.process_time()
+    assert len(brief(given, 80, 24, 6)) <= 24
+    assert time.process_time() - start < 10  # it took 30 s
 
 
 WORDS = st.text(alphabet='ab \n\t\x1b漢\u0430\u202e"\\', max_size=300)

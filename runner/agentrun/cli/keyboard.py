@@ -2,7 +2,8 @@
 
 Rule 1  What was typed before a question was there does not answer it: it is thrown away when the question is shown.
 Rule 2  Nothing here blocks, and nothing is left that reads: whoever stops waiting for a line gets the terminal back.
-Rule 3  A process that does not have the terminal to itself is not stopped by trying to read from it.
+Rule 3  A process that does not have the terminal to itself is not stopped by trying to read from it or to set it, also
+        when it had it as the question was shown.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Keyboard:
 
     def begin(self) -> None:
         """Let lines be typed, whatever else was set before, and throw away what was typed so far."""
-        if termios is None:
+        if termios is None or not self.is_there():
             return
         with suppress(termios.error):
             now = termios.tcgetattr(self._file)
@@ -61,7 +62,7 @@ class Keyboard:
 
     def end(self) -> None:
         """Give the terminal back. What is half typed is for nobody."""
-        if termios is None:
+        if termios is None or not self.is_there():  # in the background it is the shell's again, as it set it
             return
         with suppress(termios.error):
             termios.tcflush(self._file, termios.TCIFLUSH)

@@ -9,6 +9,7 @@ Rule 3  Only our own words stand at the margin. What is foreign is indented, and
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import Any
 
 from msgspec import Struct
@@ -119,7 +120,7 @@ def _fitted(items: list[list[str]], most: int) -> tuple[list[str], bool]:
     if sum(map(len, items)) <= most:
         return [row for rows in items for row in rows], True
     least = [min(len(rows), LEAST) for rows in items]
-    first = sum(sum(least[: count + 1]) + 1 + least[-1] <= most for count in range(len(items) - 1))
+    first = sum(rows + 1 + least[-1] <= most for rows in accumulate(least[:-1]))
     left_out = len(items) - 1 - max(first, 1)
     if sum(least) > most and left_out > 0:
         items = [*items[: max(first, 1)], [f"  … {left_out:,} more …"], items[-1]]
