@@ -1,6 +1,7 @@
 """The values that a live run knows and must not show: credentials of the environment.
 
-Rule 1  Every variable that the package names for a credential or a header counts, and the usual one of each provider.
+Rule 1  Every variable that the package names for a credential, a header or a command counts, and the usual one of each
+        provider. What every machine has does not: a command's results are full of its HOME, and mean something.
 Rule 2  So does whatever else in the environment is a credential (`net/credentials.py`).
 """
 
@@ -15,10 +16,16 @@ from agentrun.engine.world import packages_of
 from agentrun.net.credentials import Known, credentials
 from agentrun.net.environment import credentials_in, named_in
 
+PLAIN = ("HOME", "HOSTNAME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+"""Variables that are no secrets, whoever names them."""
+_PLAIN = ("LC_", "XDG_")
+"""How others of these begin."""
+
 
 def known_values(package: Package, environment: Mapping[str, str]) -> Known:
     """The name of each value, and the value."""
-    return credentials(environment, set(_named(package)))
+    named = {name for name in _named(package) if name not in PLAIN and not name.startswith(_PLAIN)}
+    return credentials(environment, named)
 
 
 def _named(package: Package) -> Iterator[str]:
