@@ -55,3 +55,7 @@ def test_parts(value: str, parts: set[str]) -> None:
 
 def test_passwords_of_addresses() -> None:
     assert values(DATABASE_URL="postgres://svc:p%40ss-word9@host/db") == {"p%40ss-word9", "p@ss-word9"}
+
+
+def test_the_folder_of_a_shell_is_no_password() -> None:
+    assert values(PWD="/home/somebody/project", SHOP_PWD="plain-words-here") == {"plain-words-here"}

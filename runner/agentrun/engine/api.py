@@ -26,6 +26,7 @@ from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.engine.approvals import Callback
 from agentrun.engine.clock import StepClock
+from agentrun.engine.given import refuse_unknown_names, refuse_unknown_words
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.memory import Journals, MemoryJournals, stored_package
 from agentrun.engine.ports import Approver, Clock, Executor, Hook, Provider, SinkPort
@@ -98,11 +99,12 @@ def run(
     journals: Journals | None = None,
     **world: Unpack[World],
 ) -> Outcome | Suspended:
-    """Run an agent.
+    """Run an agent. Further keywords are those of `World`: `model=`, `tools=`, `approver=` and others say who does what.
 
     `output`: what the answer has to be, as a JSON Schema or as a type. A model of pydantic, or whatever else pydantic
     can describe, gives an outcome whose `output` is a value of it. `journals`: where the run is written to.
     """
+    refuse_unknown_words(world, World.__annotations__)
     contract = None if output is None or isinstance(output, dict) else Contract(output)
     schema = output if contract is None else contract.schema
     file = package_of(package)
@@ -116,6 +118,7 @@ def resume(
     run: str, *, journals: Journals, package: AnyPackage | None = None, **world: Unpack[World]
 ) -> Outcome | Suspended:
     """Go on with a run: with the package that is stored with it, or with another one."""
+    refuse_unknown_words(world, World.__annotations__)
     file = stored_package(journals, run) if package is None else package_of(package)
     project = _project(file if package is None else package, world)
     return _ended(file.agent, journals, world, project, lambda r: r.resume(run, with_package=file))
@@ -170,6 +173,7 @@ def _ended(
     package: Package, journals: Journals, world: World, project: Path, begin: Callable[[Runtime], RunHandle]
 ) -> Outcome | Suspended:
     """What comes of a run, in whatever time its clock has."""
+    refuse_unknown_names(package, world)
     clock = world.get("clock")
     if isinstance(clock, StepClock):
         numbers = count(1)

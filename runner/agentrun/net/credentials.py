@@ -26,10 +26,14 @@ _LINE = 24
 _SCHEMES = ("basic", "bearer", "token", "apikey")
 
 
+_FOLDERS = {"PWD"}
+"""Where a shell stands. It is called as a password would be, and half of all paths begin with it."""
+
+
 def credentials(environment: Mapping[str, str], named: Container[str] = ()) -> Known:
     """The name of each value, and the value. `named`: variables that are credentials, whatever they are called."""
     found: dict[str, str] = {}
-    for name in sorted(environment):
+    for name in sorted(environment.keys() - _FOLDERS):
         text = environment[name].strip()
         if name in named or names_credential(name):
             for value in (text, *_parts(text)):
