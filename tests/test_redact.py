@@ -8,6 +8,7 @@ import random
 import string
 import time
 from collections.abc import Callable
+from html import escape
 from itertools import pairwise
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -25,6 +26,17 @@ KEY = "sk-Planted0Key/with+all=of&them"
 HERE = placeholder("KEY")
 
 GO = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+
+
+def _net(value: str) -> str:
+    """As System.Text.Json writes it: everything that might mean something anywhere is an escape, in capitals."""
+    short = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\b": "\\b", "\f": "\\f", "\\": "\\\\"}
+    units = [value.encode("utf-16-le")[at : at + 2] for at in range(0, len(value.encode("utf-16-le")), 2)]
+    chars = [int.from_bytes(unit, "little") for unit in units]
+    plain = [chr(code) if 32 <= code < 127 and chr(code) not in "\"&'+<>`\\" else "" for code in chars]
+    return "".join(as_is or short.get(chr(code), f"\\u{code:04X}") for as_is, code in zip(plain, chars, strict=True))
+
+
 FORMS: dict[str, Callable[[str], str]] = {
     "raw": str,
     "json": json.dumps,
@@ -33,6 +45,14 @@ FORMS: dict[str, Callable[[str], str]] = {
     "json in json with characters": lambda value: json.dumps(json.dumps(value, ensure_ascii=False), ensure_ascii=False),
     "json of PHP": lambda value: json.dumps(value).replace("/", "\\/"),
     "json of Go": lambda value: json.dumps(value, ensure_ascii=False).translate(GO),
+    "json of .NET": _net,
+    "html": escape,
+    "html of PHP": lambda value: escape(value, quote=False).replace('"', "&quot;").replace("'", "&#039;"),
+    "html of Go": lambda value: (
+        escape(value).replace("&quot;", "&#34;").replace("&#x27;", "&#39;").replace("+", "&#43;")
+    ),
+    "xml": lambda value: escape(value).replace("&#x27;", "&apos;"),
+    "html, quotes as they are": lambda value: escape(value, quote=False),
     "python": repr,
     "query": lambda value: quote(value, safe=""),
     "query in small letters": lambda value: _small(quote(value, safe="")),

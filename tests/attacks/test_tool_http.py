@@ -212,6 +212,7 @@ def test_arguments_stay_where_they_are_put(tmp_path: Path) -> None:
 def test_the_credential_is_nowhere(tmp_path: Path, status: int) -> None:
     """A server that says it again in every way: in no journal, no recording, no terminal."""
     ways = [SECRET, json.dumps({"a": SECRET}), b64encode(SECRET.encode()).decode(), SECRET.encode().hex()]
+    ways += [SECRET.replace("+", "\\u002B"), SECRET.replace("+", "&#43;"), SECRET.replace("/", "\\/")]
     reply = HttpReply(status, (("X-Again", SECRET), ("Location", f"/?x={SECRET}")), "\n".join(ways).encode())
     with Server(reply) as server:
         tool = http_tool(f"{server.url}/a", private_network=True, auth=AUTH, headers={"X-Token": "${SHOP_TOKEN}"})
@@ -221,7 +222,7 @@ def test_the_credential_is_nowhere(tmp_path: Path, status: int) -> None:
     assert server.requests[0].headers["authorization"] == f"Bearer {SECRET}"
     assert (done.code, again.code) == (0, 0), done.err + again.err
     said = desk.written() + "".join([done.out, done.err, again.out, again.err]).encode()
-    for way in (SECRET, b64encode(SECRET.encode()).decode().rstrip("="), SECRET.encode().hex()):
+    for way in (SECRET[:26], b64encode(SECRET.encode()).decode().rstrip("="), SECRET.encode().hex()):
         assert way.encode() not in said
     assert b"Bearer" not in said
 
