@@ -283,6 +283,18 @@ def test_record_then_replay_without_a_server(tmp_path: Path) -> None:
     assert len(server.requests) == 5
 
 
+def test_a_status_that_nobody_knows_is_replayed_too(tmp_path: Path) -> None:
+    """Some servers say 999. What was recorded can be read again."""
+    with Server(HttpReply(999, (), b"go away"), HttpReply(600, (), b"")) as server:
+        desk = HttpDesk(tmp_path, {"get": http_tool(f"{server.url}/a", private_network=True)})
+        done = desk.live(("get", {}), ("get", {}), mode="record")
+    assert (done.code, desk.texts()[0]) == (0, "tool.execution: status 999\ngo away"), done.err
+    live = told(desk)
+    (desk.root / "run.jsonl").unlink()
+    replayed = desk.run("--journal", "run.jsonl")
+    assert (replayed.code, told(desk)) == (0, live), replayed.err
+
+
 def test_another_mapping_needs_no_new_recording(tmp_path: Path) -> None:
     """The tape has the reply and not what was made of it: what the model reads changes, what is asked does not."""
     with Server(GOOD) as server:
