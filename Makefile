@@ -15,6 +15,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # only repeats the editable install.
 PINNED := .venv/pinned
 READY := .venv/ready
+# A server that is no Python, for the tests that use one: where npm is. Without it those tests are skipped.
+NODE_SERVERS := $(if $(shell command -v npm 2>/dev/null),.node/ready)
 
 .PHONY: menu
 menu: ## print this menu
@@ -28,7 +30,7 @@ demo: $(READY) ## run an example agent offline, from its cassette
 test: lint types check coverage ## all that CI runs: lint, types, tests and the core's coverage
 
 .PHONY: test-long
-test-long: $(READY) ## every test, the long ones too, with more random examples
+test-long: $(READY) $(NODE_SERVERS) ## every test, the long ones too, with more random examples
 	@AGENTRUN_TESTS=long $(BIN)/pytest -q -n auto -m "long or not long" $(TESTS)
 
 .PHONY: bench
@@ -45,7 +47,7 @@ types: $(READY) ## mypy, strict
 	@$(BIN)/mypy --no-error-summary
 
 .PHONY: check
-check: $(READY) ## the tests alone, on all cores; TESTS="tests/core -x" picks some
+check: $(READY) $(NODE_SERVERS) ## the tests alone, on all cores; TESTS="tests/core -x" picks some
 	@$(BIN)/pytest -q -n auto $(TESTS)
 
 .PHONY: coverage
@@ -100,7 +102,7 @@ pins: ## resolve requirements/dev.txt anew to the newest versions
 
 .PHONY: clean
 clean: ## remove everything that these targets made
-	@rm -rf .venv .venv-sdk .venv-model dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	@rm -rf .venv .venv-sdk .venv-model .node dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the virtual environment --------------------------------------------------------------------------------
@@ -149,3 +151,9 @@ $(READY): $(PINNED) pyproject.toml
 	@$(FIND_PYTHON); "$$python" -m venv $(@D)
 	@$(@D)/bin/python -m pip --disable-pip-version-check install -qq --no-deps -r $<
 	@touch $@
+
+.node/ready: requirements/node/package.json requirements/node/package-lock.json
+	@echo "installing a server for the tests, in .node"
+	@rm -rf .node && mkdir .node && cp $^ .node/
+	@if (cd .node && npm ci --silent --ignore-scripts --no-audit --no-fund); then touch $@; \
+	else echo "npm cannot install it: the tests that need it are skipped" >&2; fi
