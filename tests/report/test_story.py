@@ -76,7 +76,7 @@ def test_typical() -> None:
     nested = typical()
     outcome = nested.run.finish()
     assert nested.told() == TYPICAL
-    assert summary(outcome) == "completed in 5 turns, 100 tokens in, 25 out, 5 tool calls, $0.00008"
+    assert summary(outcome) == "completed in 5 turns, 100 tokens in, 25 out, 50 more in 1 sub-agent, 5 tool calls, $0.00008"
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -19,6 +19,7 @@ from agentrun.cli.recorded import asked_cases, cassette_of, nothing_recorded
 from agentrun.compiler.prompts import complete_params
 from agentrun.compiler.resolve import Spec
 from agentrun.core.package import Package
+from agentrun.engine.world import packages_of
 from agentrun.errors import RequestError
 from agentrun.spec.files import shown_path
 from agentrun.spec.problems import quoted
@@ -140,7 +141,7 @@ def _new_case(package: Package, asked: Asked, cases: list[Case]) -> Case:
 
 
 def _why(mode: str, spec: Spec, package: Package, case: Case | None, path: Path | None, asked: Asked) -> str:
-    to = " and ".join(sorted({route.provider for route in package.model.routes}))
+    to = " and ".join(sorted({route.provider for each in packages_of(package) for route in each.model.routes}))
     name = "" if case is None else f"case {case.name}"
     shown = "" if path is None else shown_path(path, spec.project.root)
     match mode:

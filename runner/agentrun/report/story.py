@@ -168,6 +168,9 @@ def summary(outcome: Outcome) -> str:
     read = "an unknown number of" if usage.input is None else usage.input
     written = "an unknown number" if usage.output is None else usage.output
     said = [f"{outcome.status}{label} in {plural(outcome.turns, 'turn')}", f"{read} tokens in", f"{written} out"]
+    below = outcome.tokens - (usage.input or 0) - (usage.output or 0)
+    if outcome.runs and None not in (usage.input, usage.output):
+        said.append(f"{below} more in {plural(outcome.runs, 'sub-agent')}")
     if outcome.tool_calls:
         said.append(plural(outcome.tool_calls, "tool call"))
     if outcome.cost:

@@ -143,11 +143,20 @@ def _child(package: Package, state: State, fact: ChildStarted) -> Line:
     agent = package.agents.get(fact.tool)
     name = name_of(state, fact.call)
     who = f"the agent {short(agent.name, NAME)}" if agent else "an agent"
-    return told(f"{name}: {who} {'goes on' if _ran(state, fact.call) else 'begins'}{_share(fact.share)}", "plain", 1)
+    return told(
+        f"{name}: {who} {'goes on' if _ran(state, fact.call) else 'begins'}{_share(fact.share, agent)}", "plain", 1
+    )
 
 
-def _share(share: Share) -> str:
+def _share(share: Share, agent: Package | None) -> str:
+    """What a child may spend: its part of its parent's budget, or its own if that is less."""
     found = []
+    own = agent.budgets if agent else share
+    share = Share(
+        tokens=_least(share.tokens, own.tokens),
+        cost=_least(share.cost, own.cost),
+        tool_calls=_least(share.tool_calls, own.tool_calls),
+    )
     if share.tokens is not None:
         found.append(f"{magnitude(share.tokens)} tokens")
     if share.cost is not None:
@@ -155,6 +164,10 @@ def _share(share: Share) -> str:
     if share.tool_calls is not None:
         found.append(plural(share.tool_calls, "call"))
     return f", with at most {', '.join(found)}" if found else ""
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _spent(spent: Spent) -> str:
