@@ -68,3 +68,33 @@ def test_a_call_that_took_too_long_is_kept_as_one(shop: Project) -> None:
     told = [canonical(read_file(shop.root / f"{name}.jsonl")) for name in ("first", "second")]
     assert "tool.timeout" in told[0]
     assert told[0] == told[1]
+
+
+def test_nobody_to_ask_costs_no_recording(shop: Project) -> None:
+    """A new recording is written and says so; one that is there stays, and the command fails."""
+    shop.cassette.unlink()
+    with shop.provider() as (_, environment):
+        first = shop.run("--mode", "record", **environment)
+    assert first.code == 0, first.err
+    assert "there was nobody to ask about refund: answer at a terminal, or in advance: --approve" in first.err
+    with shop.provider() as (_, environment):
+        lived = shop.run("--mode", "live", **environment)
+        assert lived.err.count("--approve") == 1, "a run that goes on says it too, once"
+    assert "--approve" not in shop.run().err, "what is on a tape is not asked"
+    shop.record()
+    good = shop.cassette.read_bytes()
+    with shop.provider() as (_, environment):
+        again = shop.run("--record", "all", "-q", **environment)
+    assert (again.code, again.out, shop.cassette.read_bytes() == good) == (4, "Done.\n", True)
+    assert again.err.count("nobody to ask about refund") == 1
+    assert "--approve all, none or FILE" in again.err
+
+
+def test_nobody_to_ask_is_kept_where_it_was_recorded(shop: Project) -> None:
+    shop.cassette.unlink()
+    with shop.provider() as (_, environment):
+        shop.run("--mode", "record", **environment)
+    with shop.provider(STORY.replace("Done.", "All done.")) as (_, environment):
+        again = shop.run("--record", "new", **environment)
+    assert again.code == 0, again.err
+    assert "nobody to ask about" not in again.err

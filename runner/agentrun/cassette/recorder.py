@@ -55,6 +55,10 @@ class Recorder:
                 take.stop()
         return tuple(take.made for take in self._takes if take.made is not None)
 
+    def fresh(self) -> tuple[Interaction, ...]:
+        """Those that are of no earlier recording."""
+        return tuple(take.made for take in self._takes if take.made is not None and not take.is_kept)
+
     def servers(self) -> dict[str, str]:
         """The addresses of models that were asked now, each with what its server calls itself."""
         now = (take for take in self._takes if not take.is_kept and take.call.method != "CALL")

@@ -15,6 +15,7 @@ from agentrun.cli.teller import Teller
 from agentrun.compiler.fingerprint import PackageFile
 from agentrun.compiler.resolve import Spec
 from agentrun.core.outcome import Outcome
+from agentrun.engine.approvals import TO_ANSWER, Nobody, unasked
 from agentrun.engine.assemble import FinishedRun, replay_run
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Attachment
@@ -111,7 +112,6 @@ def _in_real_time(errand: Errand, teller: Teller) -> FinishedRun:
 
 def _live(errand: Errand, teller: Teller) -> FinishedRun:
     from agentrun.cli.interrupt import Interrupts
-    from agentrun.engine.approvals import Nobody
     from agentrun.engine.real_time import Job, live_run
 
     interrupts = Interrupts(teller)
@@ -133,19 +133,28 @@ def _live(errand: Errand, teller: Teller) -> FinishedRun:
         hold=interrupts.hold,
         watch=teller.watch,
     )
-    match errand.plan.mode:
-        case "record":
-            from agentrun.cli.record import record
+    if errand.plan.mode == "record":
+        from agentrun.cli.record import record
 
-            return record(errand, job, interrupts, teller)
-        case "live-tools" | "live-model":
-            return _mixed(errand, job, interrupts)
-    if errand.session is None:
-        return interrupts.run(live_run(job))
-    from agentrun.store.sessions import open_session
+        return record(errand, job, interrupts, teller)
+    if errand.plan.mode != "live":
+        done = _mixed(errand, job, interrupts)
+    elif errand.session is None:
+        done = interrupts.run(live_run(job))
+    else:
+        from agentrun.store.sessions import open_session
 
-    with open_session(project.root / project.data / "sessions", errand.session) as session:
-        return interrupts.run(live_run(replace(job, session=session)))
+        with open_session(project.root / project.data / "sessions", errand.session) as session:
+            done = interrupts.run(live_run(replace(job, session=session)))
+    if errand.plan.mode != "live-model":
+        _say_unasked(done, teller)
+    return done
+
+
+def _say_unasked(done: FinishedRun, teller: Teller) -> None:
+    """A run that went on without an answer does not say how to give one; one that ended over it does."""
+    if not done.ended.exit_code and (names := unasked(done.journal, *done.children.values())):
+        teller.say(f"there was nobody to ask about {', '.join(names)}: {TO_ANSWER}", "warn")
 
 
 def _mixed(errand: Errand, job: Job, interrupts: Interrupts) -> FinishedRun:
@@ -176,7 +185,7 @@ def _hinted(done: FinishedRun, plan: Plan) -> FinishedRun:
         hint = "this failure is on the tape; remove the cassette and record again if it is not what you want"
         return replace(done, ended=replace(outcome, fault=replace(fault, hint=hint)))
     if fault.code == "approval.unavailable":
-        hint = "answer in a terminal, or in advance: --approve all, none or FILE"
+        hint = TO_ANSWER
         return replace(done, ended=replace(outcome, fault=replace(fault, hint=hint)))
     if fault.code != "provider.transient" or fault.fields.get("status") is not None:
         return done

@@ -13,10 +13,11 @@ from agentrun.cli.recorded import lock_of
 from agentrun.compiler.cases import cases_path
 from agentrun.compiler.prompts import complete_params
 from agentrun.core.facts_calls import ToolFinished
+from agentrun.engine.approvals import TO_ANSWER
 from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.clean import cleaned
 from agentrun.engine.known import known_values
-from agentrun.engine.recording import Target, record_run
+from agentrun.engine.recording import Recorded, Target, record_run
 from agentrun.errors import RequestError
 from agentrun.redact import Redactor
 from agentrun.report.line import plural
@@ -35,11 +36,11 @@ def record(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> 
     plan, root = errand.plan, errand.spec.project.root
     recorded = interrupts.run(record_run(job, target))
     if not recorded.is_saved:
-        if recorded.refused is not None:
+        if recorded.refused is not None and recorded.run.complaint is None:
             teller.say(f"not recorded: {recorded.refused}", "warn")
         return recorded.run
     kept = f", {recorded.kept} of them kept" if recorded.kept else ""
-    doubts = _doubts(recorded.run)
+    doubts = _doubts(recorded)
     teller.say(
         f"recorded: {shown_path(target.path, root)} ({plural(recorded.interactions, 'interaction')}{kept}){doubts}",
         "warn" if doubts else "good",
@@ -49,10 +50,14 @@ def record(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> 
     return recorded.run
 
 
-def _doubts(run: FinishedRun) -> str:
+def _doubts(recorded: Recorded) -> str:
     """What the user may not have meant to record."""
+    run = recorded.run
+    nobody = f"; there was nobody to ask about {', '.join(recorded.unasked)}" if recorded.unasked else ""
     if run.ended.exit_code:
-        return "; the run failed, and will in every replay"
+        return f"{nobody}; the run failed, and will in every replay"
+    if nobody:
+        return f"{nobody}: {TO_ANSWER}, and record again"
     faults = [fact.fault for record in run.journal if isinstance(fact := record.fact, ToolFinished) and fact.fault]
     names = sorted({str(fault.fields.get("tool", "a tool")) for fault in faults})
     return f"; {plural(len(faults), 'tool call')} failed: {', '.join(names)}" if faults else ""

@@ -7,14 +7,15 @@ Rule 3  Only an answer that says so approves. What is none, and what raises, is 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from copy import deepcopy
 from inspect import isawaitable
 from typing import Any, TypeAlias, get_args
 
 from msgspec.structs import asdict
 
-from agentrun.core.facts_gates import Answer, ApprovalAnswered
+from agentrun.core.facts import Record
+from agentrun.core.facts_gates import Answer, ApprovalAnswered, ApprovalAsked
 from agentrun.core.names import command_of, find_tool, matches
 from agentrun.core.outcome import Question
 from agentrun.core.package import Package
@@ -25,6 +26,8 @@ from agentrun.engine.ports import Approver, Clock
 from agentrun.errors import CassetteError
 
 ANSWERS: tuple[str, ...] = get_args(Answer)
+TO_ANSWER = "answer at a terminal, or in advance: --approve all, none or FILE"
+"""What can be done where there is nobody to ask."""
 STAGES = ("input", "output")
 """Subjects of questions that are neither calls nor deliveries."""
 
@@ -97,6 +100,14 @@ class Called:
         if isawaitable(said):
             said = await said
         return ("approved" if said else "denied") if isinstance(said, bool) else said, "callback"
+
+
+def unasked(*journals: Iterable[Record]) -> tuple[str, ...]:
+    """The tools, sinks and stages about which there was nobody to ask."""
+    facts = [record.fact for journal in journals for record in journal]
+    targets = {fact.question: fact.target for fact in facts if isinstance(fact, ApprovalAsked)}
+    open_ = [fact.question for fact in facts if isinstance(fact, ApprovalAnswered) and fact.answer == "unavailable"]
+    return tuple(sorted({targets[question] for question in open_ if question in targets}))
 
 
 def approver_of(given: Approver | Callback | None, clock: Clock) -> Approver | None:

@@ -27,7 +27,7 @@ from agentrun.engine.ports import Approver
 from agentrun.engine.request import Attachment, contents
 from agentrun.engine.sealed import SEALED, SINK_KINDS, sealed_executors, sealed_hooks, sealed_providers
 from agentrun.engine.world import Listen, World, open_log
-from agentrun.errors import AgentrunError, CassetteError, StorageError
+from agentrun.errors import AgentrunError, CassetteError
 from agentrun.journal.canonical import canonical
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class FinishedRun(Struct, frozen=True):
     unused: CassetteError | None = None
     """Interactions of the cassette that nobody asked for. After a failed run they are its consequence."""
 
-    unsaved: StorageError | None = None
+    unsaved: AgentrunError | None = None
     """Why what was to be recorded is not."""
 
     @property

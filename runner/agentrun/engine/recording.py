@@ -3,7 +3,8 @@
 Rule 1  One process records a cassette at a time; another is refused before it spends anything.
 Rule 2  Whether it can be written is found out first. It is written when the run is over, whole or not at all.
 Rule 3  A run that was cancelled, or that failed in us, is not recorded. One that failed at its provider does not take
-        the place of a recording that is there: a wrong key must not cost a good one.
+        the place of a recording that is there: a wrong key must not cost a good one. The same holds for one that
+        found nobody to ask.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
 from agentrun.cassette.tape import Interaction, may_fail
 from agentrun.core.outcome import Outcome
+from agentrun.engine import tape_forms as form
 from agentrun.engine.admission import admit, tape_seed
+from agentrun.engine.approvals import TO_ANSWER
 from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.live import elsewhere
 from agentrun.engine.real_time import Job, Tapes, live_run
 from agentrun.engine.settings import Settings
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.taped import Recording
-from agentrun.errors import StorageError
+from agentrun.errors import PolicyError, StorageError
 from agentrun.store.lock import locked
 from agentrun.wire import SCRIPTED
 
@@ -59,6 +62,8 @@ class Recorded(Struct, frozen=True):
     """How many of them are from the recording before."""
     refused: str | None = None
     """Why nothing was written."""
+    unasked: tuple[str, ...] = ()
+    """What nobody could be asked about."""
 
     @property
     def is_saved(self) -> bool:
@@ -76,7 +81,11 @@ async def record_run(job: Job, target: Target) -> Recorded:
         done = await live_run(replace(job, seed=seed), Tapes(models=tape, others=tape))
         interactions = recorder.interactions()
         kept = recorder.kept
+        unasked = _unasked(recorder)
         refused = _refusal(done, target, interactions)
+        if refused is None and unasked and target.path.exists():
+            error = _nobody(unasked)
+            refused, done = error.message, replace(done, unsaved=error)
         if refused is None:
             try:
                 written = done.redaction.clean(interactions)
@@ -84,7 +93,7 @@ async def record_run(job: Job, target: Target) -> Recorded:
                 save(target.path, dump(written, about))
             except StorageError as error:
                 done = replace(done, unsaved=error)
-    return Recorded(done, len(interactions), kept, refused)
+    return Recorded(done, len(interactions), kept, refused, unasked)
 
 
 def _refusal(done: FinishedRun, target: Target, interactions: tuple[Interaction, ...]) -> str | None:
@@ -98,6 +107,23 @@ def _refusal(done: FinishedRun, target: Target, interactions: tuple[Interaction,
     if code.startswith("provider.") and target.path.exists():
         return f"the run failed with {code}, and there is a recording; remove it if the failure is what you want"
     return None
+
+
+def _unasked(recorder: Recorder) -> tuple[str, ...]:
+    """What nobody could be asked about in this run. What an earlier one found out is not asked again."""
+    whole = [each for each in recorder.fresh() if each.failure is None and not each.stopped]
+    asked = [each for each in whole if each.call.url.startswith("approval://")]
+    lost = [each.call.url for each in asked if form.approval_answer(each.reply)[0] == "unavailable"]
+    return tuple(sorted({url.removeprefix("approval://") for url in lost}))
+
+
+def _nobody(unasked: tuple[str, ...]) -> PolicyError:
+    return PolicyError(
+        "approval.unavailable",
+        f"there was nobody to ask about {', '.join(unasked)}: the recording that is there stays as it is",
+        hint=f"{TO_ANSWER}; if nobody shall answer, remove the recording first",
+        fields={"targets": list(unasked)},
+    )
 
 
 def _metadata(job: Job, target: Target, recorder: Recorder, began: datetime, total: int) -> dict[str, Any]:
