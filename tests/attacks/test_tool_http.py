@@ -25,7 +25,7 @@ from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpReply
 
 from ..net.test_guard import ODD, PRIVATE_V4, PRIVATE_V6, Names, wrapped
-from ..servers import CLOSE, Server
+from ..servers import CLOSE, Server, plain
 from ..servers import Request as Asked
 from .http_desk import HttpDesk, http_tool
 
@@ -153,6 +153,41 @@ def test_a_redirection_takes_nothing_along_and_goes_nowhere_else(tmp_path: Path)
     assert "x-token" not in other.requests[0].headers
 
 
+WAYS = {"/next": "/next", "next?z=1": "/api/x/next?z=1", "../up": "/api/up", "{url}/abs": "/abs",
+        "{url}/api/abs": "/api/abs", "//{host}/short": "/short", "http://[::1/": None}  # fmt: skip
+"""Where a server redirects to, and what it is asked for then."""
+
+
+def test_a_redirection_on_the_host_that_a_variable_names(tmp_path: Path) -> None:
+    """Wherever on that host it leads: no tape has the host, and it is replayed. One that is no address is a failure."""
+    forms = {"${BASE}/x/y": "{url}/api", "${BASE_SLASH}/x/y": "{url}/api/", "http://${HOST}/x/y": "{host}/api"}
+    tools = {f"t{n}": http_tool(url, private_network=True) for n, url in enumerate(forms)}
+    for number, (way, then) in enumerate(WAYS.items()):
+        with Server() as server:
+            names = {"url": server.url, "host": server.url.removeprefix("http://")}
+            moved = plain(HttpReply(302, (("Location", way.format(**names)),), b""))
+            server.plans = [moved, plain(GOOD)] * 3 if then else [moved]
+            (folder := tmp_path / str(number)).mkdir()
+            desk = HttpDesk(folder, tools)
+            env = {url[url.index("{") + 1 : url.index("}")]: value.format(**names) for url, value in forms.items()}
+            done = desk.live(*[(tool, {}) for tool in tools], mode="record", **env)
+        assert done.code == 0, done.err
+        asked = [request.line.split()[1] for request in server.requests]
+        assert asked == (["/api/x/y", then] if then else ["/api/x/y"]) * 3
+        assert desk.reasons() == ([None] if then else ["address"]) * 3
+        assert str(server.port).encode() not in desk.cassette.read_bytes()
+        assert desk.run().code == 0
+
+
+def test_a_redirection_takes_no_body_along(tmp_path: Path) -> None:
+    with Server(GOOD) as other, Server(HttpReply(302, (("Location", f"{other.url}/take"),), b"")) as server:
+        hosts = [f"127.0.0.1:{each.port}" for each in (server, other)]
+        tool = http_tool(f"{server.url}/", private_network=True, hosts=hosts, body={"note": "{{ args.x }}"})
+        done = HttpDesk(tmp_path, {"get": tool}).live(("get", {"x": "for the shop only"}))
+    assert done.code == 0, done.err
+    assert (server.requests[0].body, other.requests[0].body) == (b'{"note":"for the shop only"}', b"")
+
+
 def test_nothing_of_the_environment_stands_between(tmp_path: Path) -> None:
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password netrc-canary\n", encoding="utf-8")
     with Server(GOOD) as server, Server(GOOD) as proxy:
@@ -203,6 +238,27 @@ def test_arguments_stay_where_they_are_put(tmp_path: Path) -> None:
     sent = [each.headers["x-word"] for each in by_path["/h"]]
     assert sent == [each for each in INJECTED if each.isascii() and each.isprintable() and "${" not in each]
     assert [json.loads(each.body)["x"] for each in by_path["/b"]] == list(INJECTED)
+
+
+def test_a_host_of_the_environment_and_a_path_of_the_model(tmp_path: Path) -> None:
+    """The address may begin with a variable; no argument can name another one."""
+    with Server(GOOD) as server:
+        tools = {
+            "base": http_tool("${SHOP_URL}/o/{{ args.x }}", private_network=True),
+            "host": http_tool("http://${SHOP_HOST}/o?q={{ args.x }}", private_network=True),
+        }
+        desk = HttpDesk(tmp_path, tools)
+        values = ("7", "${SHOP_TOKEN}")
+        host = server.url.removeprefix("http://")
+        done = desk.live(
+            *((tool, {"x": value}) for tool in tools for value in values),
+            SHOP_URL=server.url,
+            SHOP_HOST=host,
+            SHOP_TOKEN=SECRET,
+        )
+    assert done.code == 0, done.err
+    lines = [request.line.split()[1] for request in server.requests]
+    assert lines == ["/o/7", "/o/%24%7BSHOP_TOKEN%7D", "/o?q=7", "/o?q=%24%7BSHOP_TOKEN%7D"]
 
 
 # --- 80: the credential -------------------------------------------------------------------------------------

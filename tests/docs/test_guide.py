@@ -112,7 +112,7 @@ def test_every_block_is_looked_at() -> None:
     assert {kind for kind, _ in BLOCKS} == {"console", "jinja", "python", "toml", "yaml"}
     assert all(block in FILES.values() for kind, block in BLOCKS if kind not in ("console", "yaml"))
     assert len(PARTS) == 3
-    assert len(re.findall(r"^## \d+\. ", GUIDE, re.MULTILINE)) == 10
+    assert re.findall(r"^## (\d+)\. ", GUIDE, re.MULTILINE) == [str(number) for number in range(1, 12)]
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".yaml")])
@@ -120,7 +120,7 @@ def test_file(name: str, made: Path) -> None:
     assert validate(made / name) == []
 
 
-@pytest.mark.parametrize("name", ["specs/letters.yaml", "specs/desk.yaml", "specs/hello.yaml"])
+@pytest.mark.parametrize("name", ["specs/letters.yaml", "specs/desk.yaml", "specs/clerk.yaml", "specs/hello.yaml"])
 @pytest.mark.parametrize("profile", [None, "ci"])
 def test_agent_compiles(name: str, profile: str | None, made: Path) -> None:
     if profile and "desk" not in name:
@@ -338,7 +338,10 @@ def _turned(policy: str) -> str:
         ("input: {file: ../../outside.md}", "spec.file_outside"),
         ("budgets: [{tokens: 1k}, {tokens: 2k}]", "spec.given_twice"),
         ("budgets: {tokens: }", "spec.wrong_type"),
-        ("tools: {t: {kind: http, description: d, url: 'https://${HOST}/{{ args.x }}'}}", "spec.mixed"),
+        (
+            "tools: {t: {kind: http, description: d, url: 'https://a.example', headers: {X: '${A} {{ 1 }}'}}}",
+            "spec.mixed",
+        ),
         ("output: {schema: {type: object, propertys: {}}}", "spec.json_schema"),
         ("output: {schema: {$ref: '#'}}", "spec.schema_ref"),
         ("input: 'Mine is ghp_" + "a1B2c3D4" * 4 + "a1B2'", "spec.secret"),

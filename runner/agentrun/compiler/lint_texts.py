@@ -1,6 +1,7 @@
 """What stands in texts: templates, references to the environment, literal secrets.
 
-Rule 1  Jinja `{{ }}` stands in texts; `${NAME}` stands where a credential or an endpoint is named; never both in one.
+Rule 1  Jinja `{{ }}` stands in texts; `${NAME}` stands where a credential or an endpoint is named; never both in one,
+        but for the address of an HTTP tool: it may begin with `${NAME}`, and what is filled in behind that is encoded.
 Rule 2  Templates see the params and, in tools, `args`.
 Rule 3  A literal secret is one wherever it stands: in a value, a key, a prompt, a comment.
 """
@@ -18,6 +19,7 @@ from agentrun.secret import find_secrets, hidden
 from agentrun.spec.problems import Place, Problem, Source, quoted
 from agentrun.spec.syntax import place_at
 from agentrun.spec.tree import Mapping, Node, Scalar, Sequence, at
+from agentrun.spec.v1.tools import HttpTool
 
 Names = MappingOf[str, Collection[str] | None]
 Path = tuple[str, ...]
@@ -106,9 +108,12 @@ def _scalars(node: Node | None) -> Iterator[Scalar]:
 
 
 def _env_problems(spec: Spec) -> Iterator[Problem]:
+    addresses = [
+        at(spec.root, ["tools", name, "url"]) for name, tool in spec.agent.tools.items() if isinstance(tool, HttpTool)
+    ]
     for path in ENV_TEXTS:
         for node in _matching(spec.root, path):
-            yield from _env_field(node)
+            yield from _env_field(node, may_mix=any(node is each for each in addresses))
     for path in NO_ENV_TEXTS:
         for node in _matching(spec.root, path):
             for match in _ENV.finditer(node.text):
@@ -126,7 +131,7 @@ def _not_filled_in(node: Scalar, match: re.Match[str], hint: str) -> Problem:
     return Problem(place, "spec.env_here", f"{quoted(match[0])} is not filled in here", hint)
 
 
-def _env_field(node: Scalar) -> Iterator[Problem]:
+def _env_field(node: Scalar, *, may_mix: bool) -> Iterator[Problem]:
     for match in _ENV.finditer(node.text):
         if not _NAME.fullmatch(match[1]):
             place = node.place_at(match.start(), len(match[0]))
@@ -136,7 +141,7 @@ def _env_field(node: Scalar) -> Iterator[Problem]:
     if "${" in left:
         place = node.place_at(left.index("${"), 2)
         yield Problem(place, "spec.env_name", "${ is not closed", "write ${NAME}")
-    if left != node.text and is_template(left):
+    if left != node.text and is_template(left) and not may_mix:
         message = "a text has either ${NAME} or {{ }}, never both"
         yield Problem(node.place, "spec.mixed", message, "put the part from the environment into a field of its own")
 
