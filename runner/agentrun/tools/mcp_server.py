@@ -78,7 +78,7 @@ class Connection:
         self.tools: dict[str, Listed] = {}
         """What the server listed last."""
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._hold(), name=f"mcp {tool.url or tool.command[0]}")
+        self._task = asyncio.create_task(self._hold(), name="mcp server")
 
     async def ready(self) -> None:
         """Wait until it is open, and its list of tools is what it is now. Raises `NotStarted`, `Broken`, MCPError."""

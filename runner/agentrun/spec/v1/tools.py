@@ -38,7 +38,7 @@ class ToolBase(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"
     """What tools of every kind have in common."""
 
     description: Annotated[str, Meta(min_length=1, max_length=4096)] | UnsetType = UNSET
-    """What the model reads about the tool. Absent: the docstring of a python tool or the sub-agent's own description."""
+    """What the model reads about the tool; about those of an MCP server before what each says itself. Absent: the docstring of a python tool or the sub-agent's own description."""
     parallel: bool | UnsetType = UNSET
     """Whether calls may run together with other calls of the same reply. Absent: yes if `effect` is `read`."""
     timeout: Duration | UnsetType = UNSET
@@ -158,13 +158,13 @@ class McpTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, t
     tools: Annotated[list[Annotated[str, Meta(pattern=MCP_NAME)]], Meta(min_length=1, max_length=256)] = field(
         default_factory=lambda: ["*"]
     )
-    """Which of the server's tools the agent may see: names or globs."""
+    """Which of the server's tools the agent may see: names or globs. `agentrun lock` pins them."""
     effects: dict[Annotated[str, Meta(pattern=MCP_NAME)], Effect] = {}
     """The effect of single tools, by name or glob; hints of the server are never trusted."""
     private_network: bool = False
     """Whether `url` may be a loopback or private address."""
     requests: list[Literal["sampling", "elicitation", "roots"]] = []
-    """Requests the server may make of its client; all others are refused."""
+    """Requests the server may make of its client: `roots` is answered with the project's folder, `elicitation` and `sampling` as by a person who says no. All others are refused."""
     start_timeout: Duration = "10s"
     """How long the server may take to answer `initialize`."""
 

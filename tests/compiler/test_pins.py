@@ -1,0 +1,139 @@
+"""The tools of MCP servers in a lock: which are taken, which are missing, and what no lock may say."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrun.compiler.api import compile
+from agentrun.compiler.compile import compile_spec
+from agentrun.compiler.drift import drift
+from agentrun.compiler.lock import lock_in
+from agentrun.compiler.pins import plainly
+from agentrun.core.package_tools import McpTool, Pinned
+from agentrun.spec.problems import DocumentError, Source
+
+from ..locks import DIGEST, lock_of, pin
+from ..projects import agent, found, marked, put
+
+HEAD = "policy: {default: allow}\ntools:\n  "
+
+
+@pytest.mark.parametrize(
+    ("server", "messages"),
+    [
+        ("srv: {kind: mcp, command: [x]}", []),
+        ("srv: {kind: mcp, command: [x], tools: [find, 'd*']}", []),
+        ("srv: {kind: mcp, command: [x], tools: [find, «fnid]}", ['"srv" had no tool "fnid" when the spec was locked']),
+        ("«srv: {kind: mcp, command: [x], tools: ['z*']}", ['no tool in the lock is one that "srv" may use']),
+        ("«other: {kind: mcp, command: [x]}", ['the tools of "other" are not in the lock']),
+        ("srv: {kind: mcp, command: [x], tools: [«a, «b]}", ['"srv" had no tool "a"', '"srv" had no tool "b"']),
+        ("«srv: {kind: mcp}", ["a server is reached by either `command` or `url`"]),
+    ],
+)
+def test_what_is_not_pinned(tmp_path: Path, server: str, messages: list[str]) -> None:
+    text, places = marked(HEAD + server)
+    told = found(tmp_path, text, {"spec.lock": lock_of({"srv": ["find", "drop"]})})
+    assert [problem.at for problem in told] == [f"spec.yaml:{place}" for place in places]
+    for problem, message in zip(told, messages, strict=True):
+        assert problem.message.startswith(message)
+        assert problem.hint is not None
+
+
+def test_the_nearest_name_is_told(tmp_path: Path) -> None:
+    text = HEAD + "srv: {kind: mcp, command: [x], tools: [fnid]}"
+    (problem,) = found(tmp_path, text, {"spec.lock": lock_of({"srv": ["find", "drop"]})})
+    assert problem.hint == 'did you mean "find"?'
+
+
+def test_without_a_lock(tmp_path: Path) -> None:
+    path = put(tmp_path, {"spec.yaml": agent(HEAD + "srv: {kind: mcp, command: [x]}")})
+    (tmp_path / "spec.lock").unlink()
+    assert [problem.code for problem in compile_spec(path).problems] == ["spec.unpinned"]
+
+
+def test_what_no_longer_may_be_seen_is_left_out(tmp_path: Path) -> None:
+    text = HEAD + "srv: {kind: mcp, command: [x], tools: [find]}"
+    path = put(tmp_path, {"spec.yaml": agent(text), "spec.lock": lock_of({"srv": ["find", "drop"], "gone": ["x"]})})
+    package = compile_spec(path).package
+    assert package is not None
+    server = package.tools["srv"]
+    assert isinstance(server, McpTool)
+    assert server.pinned == {"find": Pinned(**pin())}
+
+
+def test_a_server_s_tools_count_for_the_fingerprint(tmp_path: Path) -> None:
+    """Each thing that is pinned is part of the package."""
+    changes: list[dict[str, Any]] = [
+        {},
+        {"description": "Other."},
+        {"args": {"type": "object", "title": "t"}},
+        {"digest": DIGEST[:-1] + "1"},
+    ]
+    seen = set()
+    for change in changes:
+        lock = {"agentrun_lock": "1", "origin": "o", "routes": {}, "servers": {"srv": {"find": pin(**change)}}}
+        text = agent(HEAD + "srv: {kind: mcp, command: [x]}")
+        seen.add(compile(put(tmp_path, {"spec.yaml": text, "spec.lock": json.dumps(lock)})).fingerprint)
+    assert len(seen) == len(changes)
+
+
+DEEP: Any = {"type": "object"}
+for _ in range(13):
+    DEEP = {"type": "object", "properties": {"x": DEEP}}
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "name": ({"a b": pin()}, "is not the name of a tool"),
+    "long name": ({"a" * 129: pin()}, "is not the name of a tool"),
+    "many": ({f"t{index}": pin() for index in range(257)}, "has more than 256 tools"),
+    "description": ({"t": pin(description="x" * 16_385)}, "is longer than 16,384 bytes"),
+    "digest": ({"t": pin(digest="sha256:0")}, "is not one"),
+    "deep": ({"t": pin(args=DEEP)}, "is nested deeper than 24 levels"),
+    "large": ({"t": pin(args={"type": "object", "title": "x" * 65_536})}, "is larger than 65,536 bytes"),
+    "no object": ({"t": pin(args={"type": "string"})}, "is not that of an object"),
+    "reference": ({"t": pin(args={"$ref": "http://a.example/"})}, "may refer only to itself"),
+    "cycle": ({"t": pin(args={"type": "object", "not": {"$ref": "#"}})}, "leads back to itself"),
+    "keyword": ({"t": pin(args={"type": "object", "x": 1})}, "is not a keyword"),
+    "pattern": ({"t": pin(args={"type": "object", "properties": {"x": {"pattern": "(?=a)"}}})}, "cannot be used"),
+    "unknown": ({"t": pin(more=1)}, "not a lock"),
+    "missing": ({"t": {"description": "x"}}, "not a lock"),
+    "no mapping": ({"t": []}, "not a lock"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_lock_that_says_what_it_may_not(name: str) -> None:
+    tools, message = WRONG[name]
+    text = json.dumps({"agentrun_lock": "1", "origin": "o", "routes": {}, "servers": {"srv": tools}})
+    with pytest.raises(DocumentError) as caught:
+        lock_in(Source(Path("/a.lock"), "a.lock", text))
+    assert message in caught.value.problems[0].message
+
+
+def test_nothing_in_a_lock_is_invisible() -> None:
+    text = 'a\n "é 漢 \u202e\u200b\x7f\u2028\U000e0041 👋"'
+    assert plainly(text) == 'a\n "é 漢 \\u202e\\u200b\\u007f\\u2028\\udb40\\udc41 👋"'
+
+
+def test_drift() -> None:
+    """Every change in words, and none where there is none."""
+    old = Pinned(
+        description="Finds.", args={"type": "object", "properties": {"a": {}, "b": {"type": "string"}}}, digest="1"
+    )
+    new = Pinned(
+        description="Finds\nmore.", args={"type": "object", "properties": {"b": {"type": "number"}}}, digest="2"
+    )
+    other = Pinned(description="Finds.", args=old.args, digest="3")
+    assert list(drift({"srv": {"t": old}}, {"srv": {"t": old}})) == []
+    assert list(drift({"srv": {"t": old}}, {"srv": {"t": new}})) == [
+        "srv.t.args.properties.a: removed",
+        'srv.t.args.properties.b.type: "string" → "number"',
+        "srv.t.description: changed\n    @@ -1 +1,2 @@\n    -Finds.\n    +Finds\n    +more.",
+    ]
+    assert list(drift({"srv": {"t": old}}, {"srv": {"t": other}})) == ["srv.t: changed in what no model reads"]
+    assert list(drift({"a": {}, "srv": {"t": old}}, {"b": {}, "srv": {"u": old}})) == [
+        "a: removed",
+        "b: added",
+        "srv.t: removed",
+        "srv.u: added",
+    ]
