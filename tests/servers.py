@@ -56,7 +56,7 @@ class Server:
     """Answers by plan, each connection in a thread of its own."""
 
     def __init__(self, *plans: Plan | HttpReply, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
-        self._plans = [plain(plan) if isinstance(plan, HttpReply) else plan for plan in plans]
+        self.plans = [plain(plan) if isinstance(plan, HttpReply) else plan for plan in plans]
         self._tls = tls
         self._lock = threading.Lock()
         self._listening = socket.create_server(("127.0.0.1", port), backlog=512)
@@ -126,7 +126,7 @@ class Server:
                 connection = self._tls.wrap_socket(connection, server_side=True)
             for request in requests_on(connection, number):
                 with self._lock:
-                    plan = self._plans[min(len(self.requests), len(self._plans) - 1)]
+                    plan = self.plans[min(len(self.requests), len(self.plans) - 1)]
                     self.requests.append(request)
                 if not self._play(plan, connection):
                     return

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 from msgspec.structs import replace
 
@@ -31,6 +31,8 @@ SHORTEST = 8
 _FOR_ANYBODY = ("accept", "accept-language", "user-agent")
 
 _NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,127})\}")
+PLACE = re.compile(rf"(?:https?://)?{_NAMED.pattern}")
+"""The beginning of an address whose host a variable names."""
 
 
 def named_in(text: str) -> list[str]:
@@ -65,10 +67,18 @@ def filled(text: str, lookup: Lookup) -> str:
     return _NAMED.sub(lambda found: lookup(found[1]).reveal(), text) if "${" in text else text
 
 
+def whole(url: str, lookup: Lookup) -> str:
+    """An address with the values that it names. The slash after the first is one slash, also if the value has it."""
+    place = PLACE.match(url)
+    if place is None or url[place.end() : place.end() + 1] != "/":
+        return filled(url, lookup)
+    return filled(place[0], lookup).rstrip("/") + filled(url[place.end() :], lookup)
+
+
 def away(call: HttpCall) -> HttpCall:
     """A request for another origin than the declared one."""
     fields = tuple(field for field in call.headers if field[0].lower() in _FOR_ANYBODY and not named_in(field[1]))
-    return replace(call, headers=fields, auth=None)
+    return replace(call, headers=fields, body=b"", auth=None)
 
 
 def headers(call: HttpCall, lookup: Lookup) -> list[tuple[str, str]]:
@@ -86,16 +96,31 @@ def is_field(text: str) -> bool:
 
 def homeward(reply: HttpReply, call: HttpCall, lookup: Lookup) -> HttpReply:
     """A redirection to the place that a variable names, in words of that variable: no tape has where it leads today."""
-    start = _NAMED.match(call.url)
-    if start is None or call.reach is None or not 300 <= reply.status < 400:
+    place = PLACE.match(call.url)
+    if place is None or call.reach is None or not 300 <= reply.status < 400:
         return reply
-    home = lookup(start[1]).reveal()
-    fields = []
-    for name, text in reply.headers:
-        where = urljoin(filled(call.url, lookup), text) if name == "location" else ""
-        inside = where.startswith(home) and (home.endswith("/") or where[len(home) : len(home) + 1] in ("", "/", "?"))
-        fields.append((name, start[0] + where[len(home) :] if inside else text))
+    base, home = whole(call.url, lookup), filled(place[0], lookup)
+    fields = (
+        (name, _in_words(place[0], home, base, text) if name == "location" else text) for name, text in reply.headers
+    )
     return HttpReply(reply.status, tuple(fields), reply.body)
+
+
+def _in_words(place: str, home: str, base: str, location: str) -> str:
+    """A `location`, which may be relative to the `base`. `home`: what the `place` is today."""
+    try:
+        where, parts = urljoin(base, location), urlsplit(home)
+    except ValueError:
+        return location
+    inside = home.rstrip("/")
+    if where.startswith(inside) and where[len(inside) : len(inside) + 1] in (
+        ("/",) if home != inside else ("", "/", "?")
+    ):
+        return place + where[len(inside) :]
+    root = f"{parts.scheme}://{parts.netloc}"
+    if where.startswith(f"{root}/") and not parts.query:
+        return place + "/.." * parts.path.rstrip("/").count("/") + where[len(root) :]
+    return where if where.startswith(("http://", "https://")) else location
 
 
 def refusal(reply: HttpReply, call: HttpCall, lookup: Lookup) -> HttpReply:

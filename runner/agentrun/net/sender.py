@@ -24,7 +24,7 @@ import httpx
 
 from agentrun.errors import AgentrunError, InternalError
 from agentrun.net.body import MAX_BODY, Body
-from agentrun.net.environment import Elsewhere, Lookup, address, away, filled, headers, homeward, is_field, refusal
+from agentrun.net.environment import Elsewhere, Lookup, address, away, headers, homeward, is_field, refusal, whole
 from agentrun.net.failures import NETWORK, TIMEOUTS, failure_of, timeout, unsendable
 from agentrun.net.guard import Resolve, checked_addresses, looked_up, origin_of, refuse_elsewhere, usual
 from agentrun.net.transport import ADDRESSES, Transport
@@ -101,14 +101,14 @@ class HttpxSender:
             url = self._address(address(call, self._lookup, self._elsewhere))
             return self._request(call, url, exchange), self._proxy(url)
         async with asyncio.timeout_at(exchange.end):
-            url, is_home, addresses = await self._checked(filled(call.url, self._lookup), call.reach)
+            url, is_home, addresses = await self._checked(whole(call.url, self._lookup), call.reach)
         request = self._request(call if is_home else away(call), url, exchange)
         request.extensions |= {ADDRESSES: addresses, "trace": exchange.trace}
         return request, None
 
     async def _checked(self, text: str, reach: Reach) -> tuple[httpx.URL, bool, Sequence[str]]:
         """The address, whether it leads to the declared origin, and what it may connect to."""
-        origin, home = origin_of(text), origin_of(filled(reach.home, self._lookup))
+        origin, home = origin_of(text), origin_of(whole(reach.home, self._lookup))
         refuse_elsewhere(origin, reach, home)
         url = self._address(text)
         if usual(url.raw_host.decode("ascii")) != origin.host or (url.port or origin.port) != origin.port:

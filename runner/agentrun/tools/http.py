@@ -12,7 +12,6 @@ Rule 5  Nothing of this needs a network: over a tape it works as it did.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from urllib.parse import quote, urljoin
 
@@ -23,6 +22,7 @@ from agentrun.core.effects import Returned, RunTool
 from agentrun.core.facts_base import Fault
 from agentrun.core.package_tools import HttpTool
 from agentrun.errors import ProviderError
+from agentrun.net.environment import PLACE
 from agentrun.tools.http_request import HARMLESS, request_of
 from agentrun.tools.http_result import field, result_of
 from agentrun.wire import HttpCall, HttpReply, Sender
@@ -32,7 +32,6 @@ _MOVED = (301, 302, 303, 307, 308)
 _LOST = ("provider.transient", "provider.zero_output")
 _AS_WRITTEN = "!$&'()*+,;=:@/?%-._~[]"
 """What stays as it is in the address that a redirection names. `{` does not: no server names our variables."""
-_HOME = re.compile(r"\$\{\w+\}")
 
 
 class HttpTools:
@@ -78,7 +77,7 @@ class HttpTools:
 
 def _next(url: str, location: str) -> str:
     """Where a redirection leads. Raises `Unfit`."""
-    home = _HOME.match(url)
+    home = PLACE.match(url)
     start = home[0] if home and location.startswith(home[0]) else ""
     written = quote(location[len(start) :].strip().partition("#")[0].encode("latin-1", "replace"), safe=_AS_WRITTEN)
     if start:
