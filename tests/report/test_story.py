@@ -14,7 +14,7 @@ from agentrun.core.outcome import outcome_of
 from agentrun.report.line import LINES, LONGEST, Line
 from agentrun.report.story import FAMILIES, Story, summary
 
-from ..core.script import STARTED, Run, called, hook, said, tool
+from ..core.script import SINK, STARTED, Run, called, hook, said, tool
 from ..core.shapes import SHAPES
 from ..journal.journals import ANY_FACT, KINDS
 from ..journal.shapes import SHAPES as JOURNALS
@@ -76,7 +76,10 @@ def test_typical() -> None:
     nested = typical()
     outcome = nested.run.finish()
     assert nested.told() == TYPICAL
-    assert summary(outcome) == "completed in 5 turns, 100 tokens in, 25 out, 50 more in 1 sub-agent, 5 tool calls, $0.00008"
+    assert (
+        summary(outcome)
+        == "completed in 5 turns, 100 tokens in, 25 out, 50 more in 1 sub-agent, 5 tool calls, $0.00008"
+    )
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -223,6 +226,16 @@ def test_long_texts() -> None:
     assert told[2:4] == ["  line 0", "  line 1"]
     assert told[1 + LINES : 3 + LINES] == [f"  line {LINES - 1}", f"  … and {1000 - LINES} more lines"]
     assert told[-2] == "  ← a: line 0 (1000 lines, 8.8kB)"
+
+
+def test_what_a_replay_does_not_deliver() -> None:
+    agent = package(sinks={"out": SINK})
+    for replayed, line in (
+        (False, "delivered to out"),
+        (True, "delivered to out when it was recorded; nothing is delivered now"),
+    ):
+        run = finished(Run(agent, said("Yes."), started=replace(STARTED, replayed=replayed)))
+        assert line in [each.text for each in lines_of(agent, run.records)]
 
 
 def test_summary() -> None:

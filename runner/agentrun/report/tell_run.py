@@ -115,7 +115,7 @@ def tell_run(package: Package, state: State, fact: RunFact) -> tuple[Line, ...]:
         case AnswerReached():
             return () if fact.label is None else (told(LABELS[fact.label], "warn", 1),)
         case DeliveryFinished():
-            return (_delivered(fact),)
+            return (_delivered(state, fact),)
         case DeliveryStarted() | DeliverySkipped() | TimePassed():
             return ()  # who kept the answer from a sink, and why, was told already
         case RunEnding():
@@ -144,9 +144,11 @@ def _refused(package: Package, state: State, fact: OutputRefused) -> tuple[Line,
     )
 
 
-def _delivered(fact: DeliveryFinished) -> Line:
+def _delivered(state: State, fact: DeliveryFinished) -> Line:
     sink = short(fact.sink, NAME)
     if fact.fault is None:
+        if state.started is not None and state.started.replayed:
+            return told(f"delivered to {sink} when it was recorded; nothing is delivered now", "dim", 1)
         return told(f"delivered to {sink}", "good", 1)
     return told(f"not delivered to {sink}: {_fault(fact.fault)}", "bad", 1)
 
