@@ -54,7 +54,7 @@ def test_json(full: Path) -> None:
         "file": TAPE,
         "state": "stale",
         "why": "budgets of specs/desk.yaml changed since it was recorded",
-        "interactions": {"model": 4, "tool": 2, "other": 1},
+        "interactions": {"model": 4, "tool": 2, "http": 0, "other": 1},
         "recorded_at": 1_769_860_800_000,
         "days": 10,
         "models": ["gpt-4.1-mini → gpt-4o"],

@@ -28,6 +28,7 @@ from agentrun.spec.problems import visible
 Kind: TypeAlias = Literal["model", "tool", "approval", "hook", "sink", "http"]
 
 _FORMS: tuple[Kind, ...] = ("tool", "approval", "hook", "sink")
+_COUNTED: tuple[Kind, ...] = ("model", "tool", "http")
 _NAME = 60
 _ARGUMENTS = 160
 
@@ -48,9 +49,9 @@ def kind_of(interaction: Interaction) -> Kind:
 
 
 def counted(kinds: list[Kind]) -> dict[str, int]:
-    """How many of them are questions to models, tool calls, and others."""
-    model, tool = kinds.count("model"), kinds.count("tool")
-    return {"model": model, "tool": tool, "other": len(kinds) - model - tool}
+    """How many of them are questions to models, tool calls, requests that HTTP tools sent, and others."""
+    found = {kind: kinds.count(kind) for kind in _COUNTED}
+    return {**found, "other": len(kinds) - sum(found.values())}
 
 
 def words_of(interaction: Interaction) -> Words:
