@@ -233,7 +233,8 @@ def test_everything_that_can_stand_on_a_tape(tmp_path: Path) -> None:
     done = cassette(tmp_path, "show", "all.yaml")
     assert done.code == 0
     head, _, body = done.out.partition("\n\n")
-    assert head == "all.yaml: 23 interactions (9 model, 6 tool, 1 http, 7 other)\n  recorded at a time that it does not say"
+    counts = "23 interactions (9 model, 6 tool, 1 http, 7 other)"
+    assert head == f"all.yaml: {counts}\n  recorded at a time that it does not say"
     lines = body.splitlines()
     assert len(lines) == 2 * len(KINDS)
     told = [
