@@ -248,6 +248,9 @@ def test_init_makes_a_project_that_validates_compiles_and_replays(tmp_path: Path
     assert run.out.strip()
     assert "replay:" in run.err
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    audited = agentrun("cassette", "audit", cwd=tmp_path / "p")
+    assert (audited.code, audited.out) == (0, ""), audited.out
+    assert agentrun("cassette", cwd=tmp_path / "p").out.split()[-1] == "fresh"
     again = agentrun("init", "p", cwd=tmp_path)
     assert again.code == 2
     assert "nothing was written" in again.err

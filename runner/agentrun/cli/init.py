@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -12,6 +14,7 @@ import click
 from agentrun.cli.show import say
 
 STARTER = Path(__file__).parent / "starter"
+TAPE = "cassettes/hello/default.yaml"
 
 
 @click.command("init")
@@ -57,6 +60,21 @@ def _files() -> Iterator[tuple[str, bytes]]:
     for path in sorted(STARTER.rglob("*")):
         if path.is_file() and path.suffix != ".pyc":
             name = path.relative_to(STARTER).as_posix()
-            yield ".gitignore" if name == "gitignore" else name, path.read_bytes()
+            content = path.read_bytes()
+            yield ".gitignore" if name == "gitignore" else name, _of_today(content) if name == TAPE else content
     for schema in NAMES:
         yield f"schemas/{schema}.schema.json", schema_text(schema).encode()
+
+
+def _of_today(tape: bytes) -> bytes:
+    """The recording, which was written by hand and says so, as one of the spec beside it, made now."""
+    from agentrun.compiler.compile import compile_spec
+    from agentrun.compiler.fingerprint import sealed
+
+    package = compile_spec(STARTER / "specs" / "hello.yaml").package
+    assert package is not None
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    text = tape.decode()
+    for key, value in (("fingerprint", sealed(package).fingerprint), ("recorded_at", f"'{now}'")):
+        text = re.sub(f"(?m)^  {key}: .*$", f"  {key}: {value}", text, count=1)
+    return text.encode()
