@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -436,3 +437,25 @@ def test_without_the_sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_sdk_is_not_imported_for_nothing() -> None:
     code = "import sys; import agentrun.tools.mcp; sys.exit('mcp' in sys.modules or 'pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.long
+def test_ten_thousand_calls_leave_everything_as_it_was(tmp_path: Path) -> None:
+    desk = McpDesk(tmp_path, "say")
+    call = desk.call("say")
+
+    async def whole() -> tuple[tuple[int, int, list[str]], tuple[int, int, list[str]], int]:
+        servers = desk.servers()
+        try:
+            for _ in range(500):
+                await servers.run(call)
+            before, memory = held(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            for _ in range(10_000):
+                assert (await servers.run(call)).fault is None
+            return before, held(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
+        finally:
+            await servers.close()
+
+    before, after, grown = asyncio.run(whole())
+    assert (before, len(desk.asked("initialize"))) == (after, 1)
+    assert grown < 16 * 1024, "kilobytes"
