@@ -212,9 +212,14 @@ def test_a_file_that_is_gone_or_is_no_program(tmp_path: Path) -> None:
     file.unlink()
     second = asyncio.run(tools.run(call(tool("./tool"))))
     assert [each.fault and each.fault.message for each in (first, second)] == [
-        'the command "./tool" was not run: Exec format error',
+        'the command "./tool" was not run: it is neither a program for this machine nor a script that begins with #!',
         'the command "./tool" was not run: No such file or directory',
     ]
+    file.write_text("#!/nowhere/perl\n")
+    file.chmod(0o755)
+    third = asyncio.run(tools.run(call(tool("./tool")))).fault
+    assert third is not None
+    assert third.message.endswith("the program that is to run it, named in its first line, is not there")
 
 
 # --- what it says -------------------------------------------------------------------------------------------
@@ -253,6 +258,15 @@ def test_a_command_that_kills_its_keeper(tmp_path: Path) -> None:
     fault = failure(tmp_path, tool("sh", "-c", "sleep 0.1; kill -9 $PPID; sleep 60; true", word))
     assert fault.fields["reason"] == "keeper"
     assert left(word) == []
+
+
+def test_a_command_that_kills_its_keeper_at_once(tmp_path: Path) -> None:
+    """Even before the keeper could say that it had begun: nobody is told that it was not run."""
+    for _ in range(10):
+        word = token()
+        fault = failure(tmp_path, tool("sh", "-c", "kill -9 $PPID; sleep 60; true", word))
+        assert (fault.fields["reason"], "not run" in fault.message) == ("keeper", False)
+        assert left(word) == []
 
 
 def test_both_streams_are_read(tmp_path: Path) -> None:

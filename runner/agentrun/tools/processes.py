@@ -34,6 +34,7 @@ KEEPER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("keeper.py"))
 MARGIN = 1.2
 """Seconds after `grace` in which a keeper must be done. Then we do its work."""
 MOST_KILLS = 10
+KEEPER_KILLED = "its keeper was killed"
 LONGEST_LINE = 1024 * 1024
 STDERR_BYTES = 64 * 1024
 
@@ -139,7 +140,7 @@ class Process:
             case ["failed", number]:
                 raise OSError(int(number), os.strerror(int(number)))
             case _:
-                raise ChildProcessError("its keeper was killed")  # perhaps by the program itself
+                raise ChildProcessError(KEEPER_KILLED)  # perhaps by the program itself
 
     async def _read_from_side(self, its: ExitStack) -> int:
         """The end of a pipe that the program gets."""

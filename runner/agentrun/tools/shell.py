@@ -28,7 +28,7 @@ from agentrun.tools.command_line import Refused, arguments, secrets, standard_in
 from agentrun.tools.folders import NoFolder, folder_inside
 from agentrun.tools.lines import Ended
 from agentrun.tools.output import Output
-from agentrun.tools.processes import started
+from agentrun.tools.processes import KEEPER_KILLED, started
 
 KEPT = 1024 * 1024
 """Bytes kept of the beginning and of the end of each stream."""
@@ -57,7 +57,9 @@ class ShellTools:
         try:
             ended = await self._ended(tool, argv, given, out, err)
         except (OSError, ValueError) as error:
-            return _failed(call, _why_not(tool, error), reason="start")
+            if error.args == (KEEPER_KILLED,):  # so early that nobody knows whether it had begun
+                return _failed(call, _sentence(Ended()), **_evidence(Ended()))
+            return _failed(call, self._why_not(tool, error), reason="start")
         known = tuple(secrets(tool, self._lookup))
         text = _text(ended, out.text(known), err.text(known))
         if out.is_flood or err.is_flood:
@@ -83,6 +85,22 @@ class ShellTools:
                     process.stdin.write(given)
                     process.stdin.close()
                 return await process.ended()
+
+    def _why_not(self, tool: ShellTool, error: OSError | ValueError) -> str:
+        """Why a command did not run: no path of this machine is in it."""
+        if not isinstance(error, OSError):
+            return "the command was not run: no program can be given a NUL"
+        if isinstance(error, NoFolder):
+            where = f"{quoted(tool.cwd)} is not a folder of the project, or is reached through a link"
+            return f"the command was not run: {where}"
+        if error.errno == errno.E2BIG:
+            return "the command was not run: its arguments are longer than this system allows"
+        why = error.strerror or str(error)
+        if error.errno == errno.ENOEXEC:
+            why = "it is neither a program for this machine nor a script that begins with #!"
+        elif error.errno == errno.ENOENT and Path(self._programs[tool.argv[0]]).exists():
+            why = "the program that is to run it, named in its first line, is not there"
+        return f"the command {quoted(tool.argv[0])} was not run: {why}"
 
 
 def _text(ended: Ended, out: str, err: str) -> str:
@@ -115,19 +133,6 @@ def _name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
-
-
-def _why_not(tool: ShellTool, error: OSError | ValueError) -> str:
-    """Why a command did not run: no path of this machine is in it."""
-    if not isinstance(error, OSError):
-        return "the command was not run: no program can be given a NUL"
-    if isinstance(error, NoFolder):
-        return (
-            f"the command was not run: {quoted(tool.cwd)} is not a folder of the project, or is reached through a link"
-        )
-    if error.errno == errno.E2BIG:
-        return "the command was not run: its arguments are longer than this system allows"
-    return f"the command {quoted(tool.argv[0])} was not run: {error.strerror or error}"
 
 
 def _failed(call: RunTool, message: str, text: str = "", **fields: Any) -> Returned:
