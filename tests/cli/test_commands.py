@@ -119,6 +119,14 @@ def test_a_tampered_package_is_refused(tmp_path: Path) -> None:
     assert agentrun("diff", "specs/triage.yaml", tmp_path / "p.json").code == 2
 
 
+def test_a_package_is_no_spec(tmp_path: Path) -> None:
+    agentrun("compile", "specs/triage.yaml", "-o", tmp_path / "p.package.json")
+    done = agentrun("p.package.json", cwd=tmp_path)
+    assert (done.code, done.err.count("spec.")) == (2, 1), done.err
+    assert "this is a package, not a spec" in done.err
+    assert "run the spec that it was compiled from, or use agentrun.run(" in done.err
+
+
 def test_compile_of_a_broken_spec_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("agentrun: '1'\n")
     done = agentrun("compile", "a.yaml", "-o", "p.json", cwd=tmp_path)

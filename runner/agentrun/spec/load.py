@@ -31,6 +31,10 @@ def load(source: Source, kind: str) -> Document:
     if not isinstance(root, Mapping):
         message = f"{_KINDS[kind]} must be a mapping of keys"
         return Document(source, None, (Problem(root.place, "spec.wrong_type", message),))
+    if kind == "agent" and "agentrun" not in root.entries and _PACKAGE <= root.entries.keys():
+        message = "this is a package, not a spec"
+        hint = "run the spec that it was compiled from, or use agentrun.run(package) from Python"
+        return Document(source, None, (Problem(root.place, "spec.wrong_type", message, hint),))
     current = upgraded(root)
     wrong = (current,) if isinstance(current, Problem) else ()
     meant = _with_version(root) if isinstance(current, Problem) else current
@@ -49,6 +53,8 @@ def _with_version(root: Mapping) -> Mapping | None:
     return Mapping({**root.entries, "agentrun": Entry(entry.key_place, version)}, root.place)
 
 
+_PACKAGE = {"agent", "fingerprint", "sections"}
+"""Keys that only a compiled agent has at its top."""
 _KINDS = {
     "agent": "an agent",
     "tools": "a file of tools",
