@@ -61,6 +61,29 @@ def test_a_missing_key_says_what_to_set_and_what_can_be_replayed(shop: Project) 
     assert "--case default" in done.err
 
 
+LACKING = """
+  stock: {kind: http, url: "${STOCK_URL}/items", auth: {secret: "${STOCK_TOKEN}"}, description: Counts.}
+  days: {kind: shell, argv: [no-such-datex], description: Counts., effect: read}
+  hours: {kind: shell, argv: [no-such-datex, -h], description: Counts., effect: read}
+"""
+
+
+@pytest.mark.parametrize("mode", ["live", "record"])
+def test_all_that_tools_lack_is_said_at_once(shop: Project, mode: str) -> None:
+    shop.edit("shop.yaml", "\ntools:", f"\ntools:{LACKING.rstrip()}")
+    shop.edit("shop.yaml", "default: deny", "default: allow")
+    done = shop.run("--mode", mode, OPENAI_API_KEY=KEY)
+    said = (
+        "STOCK_URL is not set (tool stock); STOCK_TOKEN is not set (tool stock); "
+        'the command "no-such-datex" is not on PATH (tool days, tool hours)'
+    )
+    assert (done.code, f"host.missing: {said}\n" in done.err) == (2, True), done.err
+    assert "script play the model" not in done.err
+    error = json.loads(shop.run("--mode", mode, "--json", OPENAI_API_KEY=KEY).out.splitlines()[-1])["error"]
+    assert error["fields"]["name"] == "STOCK_URL"
+    assert error["fields"]["names"] == ["STOCK_URL", "STOCK_TOKEN", "no-such-datex"]
+
+
 def test_a_missing_server_says_so(shop: Project) -> None:
     shop.record()
     shop.edit("shop.yaml", "budgets:", "retry: {attempts: 1}\nbudgets:")

@@ -170,6 +170,8 @@ def _mixed(errand: Errand, job: Job, interrupts: Interrupts) -> FinishedRun:
 
 def _with_way_out(error: HostError, plan: Plan) -> HostError:
     """The error of a run that could not start, with what can be done without what it lacks."""
+    if plan.mode == "record" and "names" in error.fields:
+        return error  # what tools lack is not what a script gives
     return HostError(error.code, error.message, hint=_way_out(error.hint, plan), fields=error.fields)
 
 

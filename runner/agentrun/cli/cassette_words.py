@@ -50,7 +50,7 @@ def kind_of(interaction: Interaction) -> Kind:
 
 def counted(kinds: list[Kind]) -> dict[str, int]:
     """How many of them are questions to models, tool calls, requests that HTTP tools sent, and others."""
-    found = {kind: kinds.count(kind) for kind in _COUNTED}
+    found: dict[str, int] = {kind: kinds.count(kind) for kind in _COUNTED}
     return {**found, "other": len(kinds) - sum(found.values())}
 
 

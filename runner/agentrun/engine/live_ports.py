@@ -1,27 +1,24 @@
 """Who does for real what the tools, hooks and sinks of a package ask for.
 
-Rule 1  What a package needs and this machine lacks is found before the run starts: a command that is not installed, a
-        variable that is not set.
+Rule 1  What a package needs and this machine lacks is found before the run starts, all of it: commands that are not
+        installed, variables that are not set.
 Rule 2  Only what a package names is made, and imported.
 Rule 3  Close them at the end: what was started for the run ends with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from agentrun.core.credentials import credential_texts
-from agentrun.core.names import command_of
 from agentrun.core.package import Package
-from agentrun.core.package_sinks import HttpSink, Sink
-from agentrun.core.package_tools import HttpTool, McpTool, Tool
+from agentrun.engine.lacks import programs_of
 from agentrun.engine.ports import Executor, Hook, SinkPort
 from agentrun.engine.world import kind_of, packages_of
-from agentrun.net.environment import Lookup, named_in
+from agentrun.net.environment import Lookup
 from agentrun.wire import Sender
 
 
@@ -64,9 +61,7 @@ def live_ports(package: Package, site: Site) -> LivePorts:
     packages = tuple(packages_of(package))
     tools = [tool for each in packages for tool in each.tools.values()]
     sinks = [sink for each in packages for sink in each.sinks.values() if sink.delivery != "disabled"]
-    for name in _variables(tools, sinks):
-        site.lookup(name)
-    ports = LivePorts(programs=_programs(tools, site))
+    ports = LivePorts(programs=programs_of(packages, site.root, site.lookup))
     for kind in sorted({kind_of(tool) for tool in tools} - {"agent"}):
         ports.executors[kind] = _executor(kind, site, ports.programs)
     if hooks := [hook for each in packages for hook in each.hooks]:
@@ -112,20 +107,3 @@ def _sink(kind: str, site: Site) -> SinkPort:
     }
     sink: SinkPort = made[kind]()
     return sink
-
-
-def _programs(tools: Iterable[Tool], site: Site) -> dict[str, str]:
-    commands = sorted({command for tool in tools if (command := command_of(tool)) is not None})
-    if not commands:
-        return {}
-    from agentrun.tools.programs import found_programs  # late: Rule 2
-
-    return found_programs(commands, site.root)
-
-
-def _variables(tools: Iterable[Tool], sinks: Iterable[Sink]) -> Iterator[str]:
-    """The variables of the environment that tools and sinks name."""
-    for part in (*tools, *sinks):
-        address = part.url if isinstance(part, HttpTool | McpTool | HttpSink) else None
-        for text in (address or "", *credential_texts(part)):
-            yield from named_in(text)
