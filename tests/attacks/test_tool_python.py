@@ -64,6 +64,15 @@ CALLS: dict[str, tuple[str, str | None, str]] = {
         None,
         "threads",
     ),
+    "threads_that_print": (
+        (
+            "def body():\n        print('in a thread', SHOP_TOKEN)\n        sys.stderr.write(SHOP_TOKEN)\n"
+            "    thread = threading.Thread(target=body)\n    thread.start()\n    thread.join()"
+        ),
+        None,
+        "",
+    ),
+    "prints_at_exit": ("import atexit\n    atexit.register(print, SHOP_TOKEN)", None, ""),
     "forks": ("pid = os.fork()\n    if pid:\n        os.waitpid(pid, 0)\n    return 'one'", None, "one"),
     "forks_and_exits": ("if os.fork() == 0: os._exit(0)\n    os.wait()\n    return 'parent'", None, "parent"),
     "cycle": ("a = []; a.append(a); return a", "tool.execution", "tool.execution: the result cannot be written"),
@@ -81,6 +90,11 @@ CALLS: dict[str, tuple[str, str | None, str]] = {
     "async_exits": ("sys.exit(3)", "tool.execution", "tool.execution: SystemExit: 3"),
     "async_interrupts": ("raise KeyboardInterrupt", "tool.execution", "tool.execution: KeyboardInterrupt"),
     "async_cancels": ("raise asyncio.CancelledError", "tool.execution", "tool.execution: CancelledError"),
+    "async_cancels_itself": (
+        "asyncio.current_task().cancel()\n    await asyncio.sleep(0)",
+        "tool.execution",
+        "tool.execution: CancelledError",
+    ),
     "async_ends": (
         "class End(BaseException): ...\n    raise End('of the world')",
         "tool.execution",
@@ -155,6 +169,7 @@ def test_42_every_attack_in_one_run(tmp_path: Path, isolation: str) -> None:
     assert "a program wrote this" in done.err
     assert "written to 1" in done.err
     assert "prints printed: to stdout" in done.err
+    assert "printed: in a thread" in done.err
     assert "says: half \\x1b[2J" in done.err
     everything = [done.out.encode(), done.err.encode(), *_files(tmp_path)]
     assert not any(secret.encode() in data for secret in (SECRET, KEY) for data in everything)

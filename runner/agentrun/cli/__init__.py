@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 from agentrun.errors import code_of
 
@@ -20,6 +21,7 @@ def main() -> None:
 
         code = run_command(sys.argv[1:])
         _flush()
+        _close_output()
     except BrokenPipeError:
         code = 0  # the reader of our output has gone (`| head`): that is not an error, and nothing more can be said
         _silence()
@@ -41,6 +43,13 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
+
+
+def _close_output() -> None:
+    """Nothing comes after the answer, whatever a tool has registered to be done at the exit of the process."""
+    with suppress(AttributeError, OSError, ValueError):  # there is none, or it is not a file
+        output = sys.stdout.fileno()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
 
 
 def _silence(last_words: str = "") -> None:

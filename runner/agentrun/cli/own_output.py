@@ -7,6 +7,8 @@ descriptor 1 was before.
 Rule 1  Descriptor 1 never becomes standard output again: a tool that nobody waits for any more may still write.
 Rule 2  Only where standard output is descriptor 1. Where it is something else, a tool that writes there does no harm.
 Rule 3  What comes is read whatever happens, so that nobody waits for it; as much as is worth reading is told.
+Rule 4  What a thread prints that is none of ours is told as well, whichever stream it takes: a tool may start one, and
+        that does not know which call it was started in.
 """
 
 from __future__ import annotations
@@ -15,13 +17,16 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from threading import Thread
+from threading import Thread, current_thread
+from typing import Any
 
 from agentrun.tools.printed import switched
 
 STDOUT = 1
 LONGEST_LINE = 16 * 1024
 MOST_LINES = 1000
+OURS = "agentrun-"
+"""How the names of our threads begin."""
 PATIENCE = 0.2
 """Seconds to wait for the end of what was written: a program that was left behind may hold it open."""
 
@@ -48,6 +53,8 @@ def keep_output(told: Callable[[str, str], None]) -> Callable[[], None]:
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(file), encoding=encoding, errors=errors, line_buffering=line_buffering
     )
+    others = open(STDOUT, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115  # theirs until the end
+    sys.stdout, sys.stderr = _Ours(sys.stdout, others), _Ours(sys.stderr, others)
     streams = switched(sys.stdout), switched(sys.stderr)
     listener = Thread(target=_listen, args=(read, told), name="agentrun-output", daemon=True)
     listener.start()
@@ -60,6 +67,20 @@ def keep_output(told: Callable[[str, str], None]) -> Callable[[], None]:
         sys.stdout, sys.stderr = streams  # a tool may have put others there
 
     return end
+
+
+class _Ours:
+    """A stream for this thread and the others of agentrun's."""
+
+    def __init__(self, ours: Any, others: Any) -> None:
+        self._ours = ours
+        self._others = others
+        self._owner = current_thread()
+
+    def __getattr__(self, name: str) -> Any:
+        thread = current_thread()
+        is_ours = thread is self._owner or thread.name.startswith(OURS)
+        return getattr(self._ours if is_ours else self._others, name)
 
 
 def _nothing() -> None:

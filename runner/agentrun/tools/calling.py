@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from asyncio import CancelledError, current_task
+from asyncio import CancelledError, create_task, current_task
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from inspect import isawaitable, iscoroutinefunction
+from inspect import isawaitable, iscoroutine, iscoroutinefunction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentrun.core.effects import Returned
 from agentrun.core.facts_base import Fault
@@ -42,22 +42,45 @@ def called(name: str, function: Callable[..., Any], arguments: dict[str, Any]) -
 
 async def finished(name: str, answer: Awaitable[object]) -> Returned:
     """What is given by what has to be awaited."""
+    came = await in_task(answer, lambda result: _given(name, result))
+    return came.value if came.error is None else Returned(fault=fault_of(name, came.error))
+
+
+class Came(NamedTuple):
+    """What comes of something that has to be awaited."""
+
+    value: Any = None
+    error: BaseException | None = None
+    """What it raised, whatever it is: a signal raises nothing here."""
+
+
+async def in_task(answer: Awaitable[object], read: Callable[[Any], Any] = lambda value: value) -> Came:
+    """Await something in a task of its own: it may cancel the one that it is in. Raises when nobody waits any more.
+
+    `read` makes the value of what it gives.
+    """
     owner = os.getpid()
-    try:
-        return _given(name, await answer)
-    except BaseException as error:  # whatever it is, it is the function's: a signal raises nothing here
-        if is_stopped(error):
+
+    async def tried() -> Came:
+        try:
+            return Came(read(await answer))
+        except (CancelledError, GeneratorExit):
             raise
-        return Returned(fault=fault_of(name, error))
+        except BaseException as error:  # noqa: BLE001  # it is the function's
+            return Came(error=error)
+        finally:
+            end_copies(owner)
+
+    here = current_task()
+    try:
+        return await create_task(tried())
+    except CancelledError as error:
+        if here is None or here.cancelling():
+            raise
+        return Came(error=error)
     finally:
-        end_copies(owner)
-
-
-def is_stopped(error: BaseException) -> bool:
-    """Whether something that is awaited ends because nobody waits any more. It may raise the same by itself."""
-    task = current_task()
-    is_cancelled = task is not None and bool(task.cancelling())
-    return isinstance(error, GeneratorExit) or (isinstance(error, CancelledError) and is_cancelled)
+        if iscoroutine(answer):
+            answer.close()  # nobody may have come to it
 
 
 class _Later:

@@ -13,7 +13,6 @@ Rule 3  None means that the run goes on. What it raises is the hook's failure, w
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from inspect import isawaitable, iscoroutinefunction
@@ -25,10 +24,10 @@ from msgspec import Struct
 from agentrun.core.facts_gates import Continue
 from agentrun.core.package import Hook
 from agentrun.errors import PackageError
-from agentrun.tools.calling import is_stopped
+from agentrun.tools.calling import in_task
 from agentrun.tools.modules import ImportFailed, function_of, pinned_source
 from agentrun.tools.printed import kept
-from agentrun.tools.threads import end_copies, in_thread
+from agentrun.tools.threads import in_thread
 
 
 def python_hooks(
@@ -100,15 +99,8 @@ async def _later(function: Callable[[Any], Awaitable[Any]], question: Any) -> An
 
 
 async def _given(answer: Awaitable[Any]) -> Any:
-    owner = os.getpid()
-    try:
-        return await answer
-    except BaseException as error:  # whatever it is, it is the hook's
-        if is_stopped(error):
-            raise
-        return _Raised(error)
-    finally:
-        end_copies(owner)
+    came = await in_task(answer)
+    return came.value if came.error is None else _Raised(came.error)
 
 
 def _as_exception(error: BaseException) -> BaseException:
