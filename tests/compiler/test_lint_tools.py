@@ -157,6 +157,8 @@ def test_a_tool_without_arguments_has_none(tmp_path: Path) -> None:
         (f"argv: [ls, '{{{{ args.a }}}}'], args: {ARGS}, cwd: sub/folder", []),
         (f"argv: [«'{{{{ args.a }}}}'], args: {ARGS}", ["argv"]),
         (f"argv: [«'x{{{{ args.a }}}}', y], args: {ARGS}", ["argv"]),
+        ("argv: [«'git log', x]", ["argv"]),
+        ("argv: ['/opt/my tools/x']", []),
         ("argv: [x], cwd: «/tmp", ["path"]),
         ("argv: [x], cwd: «../up", ["path"]),
         ("argv: [x], cwd: «a/../../b", ["path"]),
@@ -199,3 +201,78 @@ def test_servers(tmp_path: Path, tool: str, messages: list[str]) -> None:
 )
 def test_descriptions(tmp_path: Path, tool: str, warned: bool) -> None:
     assert [code for code, *_ in told(tmp_path, tool)] == (["no_description"] if warned else [])
+
+
+# --- headers and hosts --------------------------------------------------------------------------------------
+
+HTTP = "kind: http, description: d, url: 'https://shop.example:8443/a'"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "headers: {X-A: plain, X-B: '{{ args.a }}', X-C: '${NAME}'}, auth: {secret: '${T}'}",
+        "auth: {secret: '${T}', header: X-Key, scheme: ''}",
+        "hosts: ['shop.example:8443', other.example]",
+        "hosts: ['SHOP.example:8443']",
+        "hosts: ['*.example:8443']",
+    ],
+)
+def test_headers_and_hosts(tmp_path: Path, more: str) -> None:
+    assert codes(tmp_path, tools(f"t: {{{HTTP}, args: {ARGS}, {more}}}")) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "message"),
+    [
+        ("headers: {«Host: b}", "header", 'the header "Host" is for the request itself to decide'),
+        ("auth: {secret: '${T}', header: «Host}", "header", 'the header "Host" is for the request itself to decide'),
+        ("headers: {X-A: b, «x-a: c}", "header", 'the header "x-a" is there twice'),
+        (
+            "headers: {authorization: b}, auth: «{secret: '${T}'}",
+            "header",
+            'the header "Authorization" is set by `auth` and by `headers`',
+        ),
+        ('headers: {«X-A: "a\\r\\nX-B: c"}', "header", 'the header "X-A" holds what no header can: '),
+        ("headers: {«X-A: é}", "header", 'the header "X-A" holds what no header can: '),
+        (
+            "auth: {secret: '${T}', scheme: \"a\\nb\", header: «X-K}",
+            "header",
+            'the header "X-K" holds what no header can: ',
+        ),
+        ("hosts: «[other.example]", "url", "`hosts` does not list the host of `url`, "),
+        ("hosts: «[shop.example]", "url", "`hosts` does not list the host of `url`, "),
+        ("hosts: «['*.shop.example:8443']", "url", "`hosts` does not list the host of `url`, "),
+    ],
+)
+def test_headers_and_hosts_that_cannot_be(tmp_path: Path, more: str, code: str, message: str) -> None:
+    ((found_code, found_message, hint),) = told(tmp_path, f"t: {{{HTTP}, {more}}}")
+    assert (found_code, found_message[: len(message)], hint is None) == (code, message, False)
+
+
+def test_headers_of_sinks(tmp_path: Path) -> None:
+    sink = "sinks: {inbox: {kind: http, url: 'https://shop.example/', headers: {Content-Length: '2'}}}\n"
+    assert codes(tmp_path, sink) == ["spec.header"]
+
+
+LINES = {
+    "kind: shell, description: d, argv: «python3 'a b.py' -v": ("wrong_type", '["python3", "a b.py", "-v"]'),
+    "kind: shell, description: d, argv: «it's one": ("wrong_type", """["it's one"]"""),
+    "kind: mcp, tools: [x], command: «python3 parcels.py": ("wrong_type", '["python3", "parcels.py"]'),
+    "kind: mcp, tools: [x], command: [«'python3 parcels.py', -v]": ("argv", '["python3", "parcels.py", "-v"]'),
+}
+
+
+@pytest.mark.parametrize("fields", LINES)
+def test_a_command_written_as_a_line(tmp_path: Path, fields: str) -> None:
+    code, words = LINES[fields]
+    (problem,) = told(tmp_path, f"t: {{{fields}}}")
+    assert (problem[0], words in (problem[2] or "")) == (code, True), problem
+
+
+def test_a_command_with_a_space_in_its_name(tmp_path: Path) -> None:
+    fields = "kind: shell, description: d, argv: ['my tools/x y', z]"
+    assert codes(tmp_path, tools(f"t: {{{fields}}}")) == ["argv"]
+    (tmp_path / "my tools").mkdir()
+    (tmp_path / "my tools" / "x y").touch()
+    assert codes(tmp_path, tools(f"t: {{{fields}}}")) == []

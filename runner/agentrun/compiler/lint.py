@@ -13,6 +13,7 @@ from agentrun.compiler.bounds import conditions
 from agentrun.compiler.conditions import check_condition
 from agentrun.compiler.contracts import check_schema, resolved
 from agentrun.compiler.lint_policy import PolicyLint
+from agentrun.compiler.lint_requests import header_problems
 from agentrun.compiler.lint_texts import lint_texts, templates
 from agentrun.compiler.lint_tools import ToolLint, address_problems, path_problems
 from agentrun.compiler.patterns import pattern_problems
@@ -179,6 +180,7 @@ def _sinks(spec: Spec) -> Iterator[Problem]:
             yield from path_problems(sink.path, _place(spec, "sinks", name, "path"))
         elif isinstance(sink, HttpSink):
             yield from address_problems(at(spec.root, ["sinks", name, "url"]))
+            yield from header_problems(spec, ["sinks", name], sink.headers, sink.auth)
 
 
 def _replay(spec: Spec) -> Iterator[Problem]:

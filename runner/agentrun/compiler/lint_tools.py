@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from os.path import isabs, isfile, join
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from agentrun.compiler.addresses import OWN_HEADERS, Unfit, check_address
+from agentrun.compiler.addresses import Unfit, check_address
 from agentrun.compiler.contracts import check_schema
 from agentrun.compiler.exec_argv import dangers
+from agentrun.compiler.lint_requests import header_problems, host_problems
 from agentrun.compiler.picks import Unusable, check_pick
 from agentrun.compiler.resolve import Spec
 from agentrun.compiler.signatures import Function, Refused, find_function
@@ -148,10 +151,8 @@ class ToolLint:
             if not found:
                 hint = "{{ }} fills a segment of the path, or the value of a query parameter"
                 yield Problem(self._place(name, "url"), "spec.url", f"{unfit}", hint)
-        for header in tool.headers:
-            if header.lower() in OWN_HEADERS:
-                message = f"the header {quoted(header)} is for the request itself to decide"
-                yield Problem(self._place(name, "headers", header, key=True), "spec.header", message, "remove it")
+        yield from header_problems(self.spec, ["tools", name], tool.headers, tool.auth)
+        yield from host_problems(self.spec, name, tool.url, tool.hosts)
         result = at(self.spec.root, ["tools", name, "result"])
         if isinstance(result, Scalar) and tool.result is not UNSET:
             try:
@@ -167,6 +168,7 @@ class ToolLint:
             message = "the command itself is fixed; only its arguments may be templates"
             yield Problem(self._place(name, "argv", 0), "spec.argv", message, "begin `argv` with the command's name")
             return
+        yield from self._command(name, "argv", tool.argv)
         for index, danger in dangers(tool.argv):
             place = self._place(name, "argv", index)
             if danger == "line":
@@ -178,7 +180,26 @@ class ToolLint:
                 hint = "write it out, and let only its arguments be filled in; or let a person approve each call"
                 yield Problem(place, "spec.exec_argv", message, hint, "warning")
 
+    def _command(self, name: str, key: str, words: Sequence[str]) -> Iterator[Problem]:
+        """A whole line in the place of a command, which may have a space in its name only if it is a file."""
+        command = words[0]
+        if (
+            " " not in command
+            or is_template(command)
+            or isabs(command)
+            or isfile(join(self.spec.project.root, command))
+        ):
+            return
+        try:
+            meant = ", ".join(map(quoted, [*shlex.split(command), *words[1:]]))
+        except ValueError:  # a quote that does not end
+            meant = "git, log"
+        message = f"{quoted(command)} is looked for as one command, with the space in its name"
+        yield Problem(self._place(name, key, 0), "spec.argv", message, f"write each word by itself: [{meant}]")
+
     def _mcp(self, name: str, tool: McpTool) -> Iterator[Problem]:
+        if tool.command is not UNSET:
+            yield from self._command(name, "command", tool.command)
         if (tool.command is UNSET) == (tool.url is UNSET):
             message = "a server is reached by either `command` or `url`"
             hint = "for example command: [npx, some-server]" if tool.url is UNSET else "remove one of the two"
