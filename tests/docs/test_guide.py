@@ -33,45 +33,8 @@ from agentrun.spec.v1.values import SecretRef
 from agentrun.testing.provider import ScriptedProvider
 
 from ..cli.agent import agentrun
-from .terminal import BIN, ROOT, Terminal, blocks, steps
-
-GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
-BLOCKS = blocks(GUIDE)
-PATH = re.compile(r"(?:#|\{#) ([\w./-]+\.\w+)(?: #\})?")
-FILES = {found[1]: block for _, block in BLOCKS if (found := PATH.fullmatch(block.split("\n", 1)[0]))}
-PARTS = [block for kind, block in BLOCKS if kind == "yaml" and block not in FILES.values()]
-BASE = {
-    "agentrun": 'agentrun: "1"',
-    "name": "name: shown",
-    "model": "model: {provider: openai, name: gpt-4.1-mini}",
-    "instructions": "instructions: Be brief.",
-    "budgets": "budgets: {tokens: 5k}",
-}
-"""What a part of a spec needs to be a spec."""
-
-
-STEPS = [step for kind, block in BLOCKS if kind == "console" for step in steps(block)]
-
-
-def whole(part: str) -> str:
-    """A part of a spec with the keys that it lacks."""
-    return part + "\n".join(line for key, line in BASE.items() if not re.search(rf"^{key}:", part, re.MULTILINE))
-
-
-def table(first: str) -> list[list[str]]:
-    """The rows of the table whose first column has this title."""
-    found = re.search(rf"^\| {first} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", GUIDE, re.MULTILINE)
-    assert found, first
-    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in found[1].splitlines()]
-
-
-def code(text: str) -> list[str]:
-    return re.findall(r"`([^`]+)`", text)
-
-
-def said(start: str, end: str) -> list[str]:
-    """What stands in backticks between two texts."""
-    return code(GUIDE[GUIDE.index(start) + len(start) :].partition(end)[0])
+from .guide import BLOCKS, FILES, GUIDE, PARTS, STEPS, code, said, table, whole
+from .terminal import BIN, ROOT, Terminal
 
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -339,7 +302,7 @@ def _turned(policy: str) -> str:
         ("budgets: [{tokens: 1k}, {tokens: 2k}]", "spec.given_twice"),
         ("budgets: {tokens: }", "spec.wrong_type"),
         (
-            "tools: {t: {kind: http, description: d, url: 'https://a.example', headers: {X: '${A} {{ 1 }}'}}}",
+            "tools: {t: {kind: http, description: d, url: 'https://a.example', headers: {X: '${A}{{1}}'}}}",
             "spec.mixed",
         ),
         ("output: {schema: {type: object, propertys: {}}}", "spec.json_schema"),

@@ -99,7 +99,7 @@ def run(
     journals: Journals | None = None,
     **world: Unpack[World],
 ) -> Outcome | Suspended:
-    """Run an agent. Further keywords are those of `World`: `model=`, `tools=`, `approver=` and others say who does what.
+    """Run an agent. Further keywords are those of `World`: `model=`, `tools=`, `approver=` and others say who does it.
 
     `output`: what the answer has to be, as a JSON Schema or as a type. A model of pydantic, or whatever else pydantic
     can describe, gives an outcome whose `output` is a value of it. `journals`: where the run is written to.
