@@ -272,7 +272,7 @@ def test_a_command_written_as_a_line(tmp_path: Path, fields: str) -> None:
 
 def test_a_command_with_a_space_in_its_name(tmp_path: Path) -> None:
     fields = "kind: shell, description: d, argv: ['my tools/x y', z]"
-    assert codes(tmp_path, tools(f"t: {{{fields}}}")) == ["argv"]
+    assert codes(tmp_path, tools(f"t: {{{fields}}}")) == ["spec.argv"]
     (tmp_path / "my tools").mkdir()
     (tmp_path / "my tools" / "x y").touch()
     assert codes(tmp_path, tools(f"t: {{{fields}}}")) == []

@@ -31,7 +31,7 @@ def load(source: Source, kind: str) -> Document:
     if not isinstance(root, Mapping):
         message = f"{_KINDS[kind]} must be a mapping of keys"
         return Document(source, None, (Problem(root.place, "spec.wrong_type", message),))
-    if kind == "agent" and "agentrun" not in root.entries and _PACKAGE <= root.entries.keys():
+    if kind == "agent" and "agentrun" not in root.entries and root.entries.keys() >= _PACKAGE:
         message = "this is a package, not a spec"
         hint = "run the spec that it was compiled from, or use agentrun.run(package) from Python"
         return Document(source, None, (Problem(root.place, "spec.wrong_type", message, hint),))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import Any
 
 from msgspec import Struct
@@ -36,6 +37,9 @@ PATTERNS: dict[str, str] = {
     agent.FIELD_PATH: "a dotted path such as body.user.email; * stands for any key",
 }
 """What a pattern asks for, in words."""
+
+COMMANDS = (quoted("argv"), quoted("command"))
+"""Keys whose value is a command and its arguments."""
 
 _TYPES = {
     "string": "text",
@@ -114,8 +118,16 @@ class Told(Struct, frozen=True):
             provider, _, name = value.partition("/")
             return message, f"write {{provider: {provider}, name: {name}}}"
         if "array" in types and isinstance(value, str):
-            return message, f"write it as a list: [{shorten(value)}]"
+            return message, f"write it as a list: [{', '.join(map(shorten, self._pieces(value)))}]"
         return message, None
+
+    def _pieces(self, line: str) -> list[str]:
+        """The elements of a list that was written as one text: of a command its words."""
+        try:
+            words = shlex.split(line) if self.key in COMMANDS else []
+        except ValueError:  # a quote that does not end
+            words = []
+        return words or [line]
 
     def wrong_value(self, options: list[Any], types: list[str]) -> tuple[str, str | None]:
         """`types`: what the value may be besides one of the options."""
