@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,12 @@ def test_specs(tmp_path: Path, block: str) -> None:
     path = tmp_path / "shown.yaml"
     path.write_text(REST + block, encoding="utf-8")
     assert [problem.message for problem in validate(path)] == []
+
+
+def test_links_and_lines() -> None:
+    for link in re.findall(r"\]\(((?!https:)[^)#]+)", PAGE):
+        assert (ROOT / "docs" / link).exists()
+    assert [line for line in PAGE.splitlines() if len(line) > 120] == []
 
 
 def test_numbers() -> None:

@@ -20,7 +20,7 @@ from .terminal import Terminal, blocks
 
 PAGE = (Path(__file__).parents[2] / "docs" / "provider.md").read_text(encoding="utf-8")
 BLOCKS = blocks(PAGE)
-NAMES = ["orders.provider.yaml", "orders.yaml", "shop.py", "faults.provider.yaml"]
+NAMES = ["orders.provider.yaml", "orders.yaml", "shop.py", "family.provider.yaml", "faults.provider.yaml"]
 FILES = {block.split("\n")[0].removeprefix("# "): block for _, block in BLOCKS if block.startswith("# ")}
 SCRIPTS = [name for name in FILES if name.endswith(".provider.yaml")]
 
@@ -54,14 +54,29 @@ def test_a_script_is_read_once_and_has_an_end() -> None:
         assert [send(server, asked("openai")).status for _ in range(2)] == [200, 500]
 
 
+@pytest.mark.parametrize("order", ["arrival", "conversation"])
+def test_a_family_and_one_script(order: str, folder: Path) -> None:
+    """In the usual order both begin at the first turn, so that the last is never reached."""
+    rest = "agentrun: '1'\nmodel: {provider: openai, name: gpt-4.1-mini}\nbudgets: {turns: 2, tokens: 9k}\n"
+    tool = "tools: {reader: {kind: agent, spec: reader.yaml}}\npolicy: {default: allow}\n"
+    (folder / "lead.yaml").write_text(f"{rest}{tool}name: lead\ninstructions: You lead.\ninput: Is all well?\n")
+    (folder / "reader.yaml").write_text(f"{rest}name: reader\ndescription: Reads.\ninstructions: You read.\n")
+    script = FILES["family.provider.yaml"].replace("order: arrival", f"order: {order}")
+    with ScriptedProvider(script) as server:
+        keys = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "any"}
+        out = agentrun("lead.yaml", cwd=folder, **keys).out
+    assert (out == "The report says: all is well.\n") is (order == "arrival")
+    assert [seen.turn for seen in server.requests[:2]] == ([1, 2] if order == "arrival" else [1, 1])
+
+
 def test_program() -> None:
     (program,) = [block for kind, block in BLOCKS if kind == "python" and block not in FILES.values()]
     exec(compile(program, "docs/provider.md", "exec"), {})  # noqa: S102  # our own page
 
 
 def test_every_block_is_looked_at() -> None:
-    assert [kind for kind, _ in BLOCKS] == ["yaml", "console", "yaml", "python", "console", "yaml", "python"]
-    assert (SCRIPTS, list(FILES)) == (["orders.provider.yaml", "faults.provider.yaml"], NAMES)
+    assert [kind for kind, _ in BLOCKS] == ["yaml", "console", "yaml", "python", "console", "yaml", "yaml", "python"]
+    assert (SCRIPTS, list(FILES)) == ([name for name in NAMES if name.endswith(".provider.yaml")], NAMES)
 
 
 def test_commands(folder: Path) -> None:

@@ -1,14 +1,18 @@
 """The pages with Python in them are programs: their blocks are run in order, in the project's root."""
 
+import inspect
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentrun.engine.api import World, run
+
 ROOT = Path(__file__).parents[2]
-PAGES = {"README.md": 2, "docs/python.md": 11}
+PAGES = {"README.md": 2, "docs/python.md": 14}
 """Pages with so many blocks."""
+PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -21,3 +25,16 @@ def test_page(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for block in blocks:
         line = page[: page.index(block)].count("\n")
         exec(compile("\n" * line + block, name, "exec"), names)  # noqa: S102  # our own page
+
+
+def test_every_keyword_is_in_the_table() -> None:
+    parameters = inspect.signature(run).parameters.values()
+    own = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    shown = re.findall(r"^\| `(\w+)` \| ", PAGE, re.MULTILINE)
+    assert sorted(shown) == sorted([*own, *World.__annotations__])
+
+
+def test_links_and_lines() -> None:
+    for link in re.findall(r"\]\(([^)#]+)", PAGE):
+        assert (ROOT / "docs" / link).exists()
+    assert [line for line in PAGE.splitlines() if len(line) > 120 and not line.startswith("|")] == []

@@ -109,3 +109,19 @@ def test_link(link: str) -> None:
 def test_generated_page_is_in_step(page: str) -> None:
     pages = runpy.run_path(str(ROOT / "docs" / "build.py"))["PAGES"]
     assert (ROOT / "docs" / page).read_text(encoding="utf-8") == pages[page](), "run `make docs`"
+
+
+def test_form_comes_before_meaning(tmp_path: Path) -> None:
+    """As the README says: a file whose form is wrong has only these mistakes, until they are mended."""
+    (tmp_path / "broken.yaml").write_text(f"{BROKEN}nmae: x\n")
+    (tmp_path / "other.yaml").write_text(BROKEN)
+    told = agentrun("validate", ".", "--json", cwd=tmp_path).lines()
+    assert [(line["file"], line["code"]) for line in told] == [
+        ("broken.yaml", "spec.unknown_key"),
+        ("other.yaml", "spec.template_unknown_name"),
+    ]
+
+
+@pytest.mark.parametrize("spec", sorted(path.stem for path in ROOT.glob("specs/*.yaml") if "." not in path.stem))
+def test_every_example_is_in_the_list(spec: str) -> None:
+    assert f"- [`specs/{spec}.yaml`](specs/{spec}.yaml): " in README

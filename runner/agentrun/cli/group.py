@@ -16,10 +16,10 @@ from agentrun.errors import AgentrunError, SpecError, code_of
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("Run an agent. `agentrun SPEC` is short for it.", "run"),
     "init": ("Make a small project that validates, compiles and replays.", "init"),
-    "validate": ("Point out every mistake in specs, shared parts, cases and packages.", "validate"),
+    "validate": ("Point out mistakes in specs, shared parts, cases and packages.", "validate"),
     "render": ("Print the exact prompts a spec gives.", "render"),
     "compile": ("Compile a spec into a fingerprinted package.", "compile"),
-    "lock": ("Pin prices and context windows beside a spec.", "lock"),
+    "lock": ("Pin prices, context windows and the tools of MCP servers beside a spec.", "lock"),
     "diff": ("Say in words how two specs or packages differ.", "diff"),
     "schema": ("Print or write the JSON Schemas, for editors.", "schema"),
     "doctor": ("Say what is installed and set, and what would not work.", "doctor"),

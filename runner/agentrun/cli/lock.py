@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 @spec_argument
 @click.option("--check", is_flag=True, help="Change nothing; exit 2 if the lock is missing or out of date.")
 def command(spec: Path, check: bool) -> int:
-    """Pin what lives outside SPEC, in SPEC's .lock file beside it.
+    """Pin prices, context windows and the tools of MCP servers, in SPEC's .lock file beside it.
 
-    Pinned are the price and the context window of each route, those of profiles included, from the data that comes
-    with genai-prices; nothing is fetched. And the tools of each MCP server: it is started, or connected to, and asked.
-    What it says of its tools is what the model will read: read it first. A server that says something else later ends
-    the run. Commit the lock: the same spec and lock give the same package everywhere.
+    The price and the context window of each route, those of profiles included, come from the data of genai-prices;
+    nothing is fetched. Each MCP server is started, or connected to, and asked for its tools: the names, descriptions
+    and schemas of those that the agent may see. What it says is what the model will read: read it first. A server
+    that says something else later ends the run. Commit the lock: the same spec and lock give the same package
+    everywhere.
 
     \b
     Examples:
       agentrun lock specs/support.yaml
-      agentrun lock specs/support.yaml --check
+      agentrun lock specs/researcher.yaml            starts its server and pins its tools
+      agentrun lock specs/researcher.yaml --check    changes nothing, says what has changed
     """
     from agentrun.cli.write import write_file
     from agentrun.compiler.lock import lock_path, lock_text, make_lock

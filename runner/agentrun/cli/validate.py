@@ -15,10 +15,11 @@ from agentrun.spec.problems import arrange
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
 @json_option
 def command(paths: tuple[Path, ...], strict: bool, as_json: bool) -> int:
-    """Point out every mistake in specs, shared parts, cases and packages.
+    """Point out mistakes in specs, shared parts, cases and packages.
 
-    PATH is a file, or a directory in which every agentrun document is checked. All problems of all files are
-    shown at once, each with its line, column and a fix. Nothing is imported, started or fetched.
+    PATH is a file, or a directory in which every agentrun document is checked. The problems of all files are shown
+    together, each with its line, column and a fix; what a document means is checked once its form is right. Nothing
+    is imported, started or fetched.
 
     \b
     Examples:
