@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agentrun.canon import text_hash
 from agentrun.core.facts_calls import CallRefused, ToolFinished
 from agentrun.core.facts_gates import Continue, Deny, Failed, HookAnswered, Inject, Modify
 from agentrun.core.messages import words
@@ -162,6 +163,32 @@ def test_what_a_hook_prints_is_told(desk: Desk, capfd: pytest.CaptureFixture[str
     here.live()
     assert ("watch", "looking at look\n") in here.printed
     assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("def watch(question):\n    return question.value['amount']\n", "KeyError: 'amount'"),
+        ("async def watch(question):\n    raise OSError('a' * 288 + 'Zq8-hunter2')\n", f"OSError: {'a' * 288}*"),
+        ("def watch():\n    return None\n", "TypeError: watch() takes 0 positional arguments but 1 was given"),
+        ("import nowhere\ndef watch(question): ...\n", "desk cannot be imported: ModuleNotFoundError: No module named"),
+    ],
+    ids=["raises", "has a secret", "takes nothing", "cannot be imported"],
+)
+def test_why_a_hook_failed_is_told(desk: Desk, source: str, told: str) -> None:
+    desk.write("desk.py", source)
+    found: list[tuple[str, str]] = []
+    asked = python_hooks(
+        [desk.root],
+        [hook(source=text_hash(source))],
+        printed=lambda name, text: found.append((name, text)),
+        clean=lambda text: text.replace("Zq8-hunter2", "*"),
+    )
+    with pytest.raises((KeyError, OSError, TypeError, ImportError)):
+        asyncio.run(asked["watch"](HookQuestion("r", "before_tool", "c1.0", "look", {"order": "7"})))
+    ((name, text),) = found
+    assert (name, text[: len(told)]) == ("watch", told)
+    assert len(text) <= 300
 
 
 def test_a_hook_that_changed_is_refused_before_the_run(desk: Desk) -> None:

@@ -7,8 +7,8 @@
 
 Rule 1  A hook's source is compared with its pin before the run starts, and again when it is imported.
 Rule 2  A plain function runs in a thread that no exit of the process waits for, an async one on the event loop.
-Rule 3  None means that the run goes on. What it raises is the hook's failure, whatever it is. What it prints is for
-        `printed` alone.
+Rule 3  None means that the run goes on. What it raises is the hook's failure, whatever it is. What it prints, and what
+        its error says, is for `printed` alone.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from agentrun.errors import PackageError
 from agentrun.tools.calling import in_task
 from agentrun.tools.modules import ImportFailed, function_of, pinned_source
 from agentrun.tools.printed import kept
+from agentrun.tools.raised import fault_of, fitted
 from agentrun.tools.threads import in_thread
 
 
@@ -52,6 +53,7 @@ def python_hooks(
 
 class _Raised(Struct, frozen=True):
     error: Any
+    is_import: bool = False
 
 
 class _Function:
@@ -78,8 +80,16 @@ class _Function:
                     with suppress(Exception):  # who listens may fail; the hook did not
                         self._printed(self._hook.id, text)
         if isinstance(answer, _Raised):
+            self._tell(answer)
             raise _as_exception(answer.error)
         return Continue() if answer is None else answer
+
+    def _tell(self, raised: _Raised) -> None:
+        """What it raised is told like what it prints: it is in no journal, but somebody has to mend the hook."""
+        where = f"{self._hook.module} cannot be imported: " if raised.is_import else ""
+        fault = fitted(fault_of(self._hook.id, raised.error, where), self._clean)
+        with suppress(Exception):  # as above
+            self._printed(self._hook.id, fault.message)
 
     def _begin(self, question: Any) -> Any:
         """Ask it, in a thread. What has to be awaited is left to the event loop."""
@@ -89,7 +99,7 @@ class _Function:
             function = self._function
             return _later(function, question) if iscoroutinefunction(function) else function(question)
         except ImportFailed as failed:
-            return _Raised(failed.error)
+            return _Raised(failed.error, is_import=True)
         except BaseException as error:  # noqa: BLE001  # whatever it is, it is the hook's
             return _Raised(error)
 
