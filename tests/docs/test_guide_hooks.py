@@ -13,6 +13,7 @@ import agentrun as library
 from agentrun.compiler.compile import compiled_or_raise
 from agentrun.core.facts_gates import Deny, Inject, Modify
 from agentrun.core.hooks import LEGAL
+from agentrun.core.outcome import Outcome
 from agentrun.core.package_tools import ShellTool
 from agentrun.engine.sealed import SINK_KINDS
 from agentrun.errors import CODES
@@ -44,7 +45,7 @@ def clerk(project: Path, amount: float, expected: str, *options: str) -> Done:
     script = f'agentrun: "1"\nturns: [{{calls: [{call}]}}, {{expect: {{results: ["{expected}"]}}, text: Done.}}]\n'
     with ScriptedProvider(script) as server:
         keys = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "not-a-key"}
-        return agentrun("specs/clerk.yaml", "--record", "all", *options, cwd=project, **keys)
+        return agentrun("specs/clerk.yaml", "--record", "all", *options, cwd=project, stdin=b"", **keys)
 
 
 # --- hooks
@@ -76,6 +77,7 @@ def test_what_hooks_are_asked_about(tmp_path: Path) -> None:
         hooks=hooks,
         clock=StepClock(),
     )
+    assert isinstance(outcome, Outcome)
     assert outcome.status == "completed"
     asked = {point: [(each.target, each.value) for each in double.questions] for point, double in hooks.items()}
     targets = {point: (code(row[0]) or ["refund"])[0] for point, row in POINTS.items()}
