@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -14,8 +15,9 @@ from msgspec.structs import replace
 from agentrun.cli.known import known
 from agentrun.cli.plan import Plan
 from agentrun.cli.show import clean, colored, seen
-from agentrun.core.facts import Fact, Record
+from agentrun.core.facts import Fact, Record, WorkLost
 from agentrun.core.facts_base import Fault
+from agentrun.core.facts_calls import ChildStarted, ToolStarted
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.engine.assemble import FinishedRun
@@ -116,7 +118,8 @@ class Teller:
             _print({kind: {**msgspec.to_builtins(outcome), "tier": done.tier, "exit": done.exit_code}})
             return
         if isinstance(outcome, Suspended):
-            self._complain(f"suspended: the run waits for {', '.join(_waits_for(outcome))}")
+            for line in _waits(outcome, done):
+                self._complain(line)
             return
         if outcome.answer is not None:
             click.echo("\n".join(map(_readable, outcome.answer.split("\n"))))
@@ -159,8 +162,15 @@ def _readable(line: str) -> str:
     return shown[0] + "".join(sign + piece for sign, piece in zip(kept, shown[1:], strict=True))
 
 
-def _waits_for(outcome: Suspended) -> list[str]:
-    return [*(f"an approval of {question.target}" for question in outcome.questions), *outcome.waits_for]
+def _waits(outcome: Suspended, done: FinishedRun) -> Iterator[str]:
+    """What the run waits for, and what to do about a call of which nobody knows whether it took place."""
+    facts = [record.fact for record in done.journal]
+    names = {fact.call: f"{fact.tool} ({fact.call})" for fact in facts if isinstance(fact, ToolStarted | ChildStarted)}
+    approvals = [f"an approval of {question.target}" for question in outcome.questions]
+    yield f"suspended: the run waits for {', '.join([*approvals, *(names.get(id, id) for id in outcome.waits_for)])}"
+    everybody = (record.fact for records in (done.journal, *done.children.values()) for record in records)
+    if outcome.waits_for and any(isinstance(fact, WorkLost) for fact in everybody):
+        yield "  → nobody knows whether the call took place: find out before you run it again"
 
 
 def _print(data: dict[str, Any]) -> None:

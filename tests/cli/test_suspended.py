@@ -1,0 +1,23 @@
+"""What a command says of a run that waits for somebody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ..attacks.http_desk import HttpDesk, http_tool
+from ..servers import CLOSE, Server
+
+
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+def test_a_call_of_which_nobody_knows(tmp_path: Path, quiet: tuple[str, ...]) -> None:
+    with Server([CLOSE]) as server:
+        desk = HttpDesk(tmp_path, {"pay": http_tool(f"{server.url}/pay", private_network=True, method="POST")})
+        with desk.provider('agentrun: "1"\nturns:\n  - calls: [{tool: pay, args: {}}]\n') as (_, environment):
+            done = desk.run("--mode", "live", *quiet, **environment)
+    assert (done.code, done.out) == (8, ""), done.err
+    assert done.err.endswith(
+        "suspended: the run waits for pay (c1.0)\n"
+        "  → nobody knows whether the call took place: find out before you run it again\n"
+    )
