@@ -58,4 +58,4 @@ def test_passwords_of_addresses() -> None:
 
 
 def test_the_folder_of_a_shell_is_no_password() -> None:
-    assert values(PWD="/home/somebody/project", SHOP_PWD="plain-words-here") == {"plain-words-here"}
+    assert values(PWD="/srv/somebody/project", SHOP_PWD="plain-words-here") == {"plain-words-here"}
