@@ -352,6 +352,41 @@ def test_what_a_rule_rewrote_is_what_is_shown(shop: Project) -> None:
     assert "refund 1042 5" in shop.traces()
 
 
+CHILD = """\
+agentrun: "1"
+name: cleaner
+description: Cleans up.
+model: {provider: openai, name: gpt-4.1-mini}
+instructions: You clean up.
+params: {place: {type: string}}
+tools:
+  wipe: {kind: shell, description: Lists it., argv: [ls, "{{ place }}/x"]}
+policy: {default: ask}
+budgets: {turns: 3, tokens: 2k}
+"""
+
+
+def test_what_a_parent_wrote_into_a_command_is_doubted_too(shop: Project) -> None:
+    """The params of a sub-agent come from its parent's model: a look-alike among them is as bad as in an argument."""
+    (shop.root / "cleaner.yaml").write_text(CHILD, encoding="utf-8")
+    shop.edit("shop.yaml", "tools:\n", "tools:\n  clean: {kind: agent, spec: cleaner.yaml}\n")
+    shop.edit("shop.yaml", "allow: look}", "allow: [look, clean]}")
+    script = """\
+agentrun: "1"
+turns:
+  - calls: [{tool: clean, args: {message: "Go.", place: "d\u0430ta"}}]
+  - calls: [{tool: wipe, args: {}}]
+  - text: Cleaned.
+  - text: Done.
+"""
+    with shop.provider(script) as (_, environment), at_terminal(shop, environment, columns=100) as person:
+        shown = person.until("Go ahead?")
+        assert '"d\u0430ta/x"\n' in shown
+        assert "! look-alike characters: U+0430 (cyrillic small letter a)\n" in shown
+        person.type("n\n")
+        person.end()
+
+
 def test_other_stages(shop: Project) -> None:
     sinks = "sinks: {report: {kind: file, path: report.txt, delivery: required}}\n"
     rules = """\

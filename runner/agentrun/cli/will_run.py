@@ -22,7 +22,9 @@ TITLES = {"input": "approval needed: the input goes to the model", "output": "ap
 
 def sheet_of(asked: Asked, root: str) -> Sheet:
     """What is asked. `root`: the agent that the user started; of any other one the question says which it is."""
-    return sheet(_title(asked), _notes(asked, root), _items(asked), asked.value)
+    # The params of a sub-agent are written by its parent's model, and templates fill them in.
+    params = asked.params if isinstance(asked.tool, HttpTool | ShellTool) else None
+    return sheet(_title(asked), _notes(asked, root), _items(asked), asked.value, params)
 
 
 def _title(asked: Asked) -> str:

@@ -47,11 +47,12 @@ class Sheet(Struct, frozen=True):
     """How much it is about, and its hash."""
 
 
-def sheet(title: str, notes: Iterable[Item], items: Iterable[Item], value: Any) -> Sheet:
-    """`notes`: who asks, and why. `items`: what will happen, with all of the `value` in it."""
+def sheet(title: str, notes: Iterable[Item], items: Iterable[Item], value: Any, also: Any = None) -> Sheet:
+    """`notes`: who asks, and why. `items`: what will happen, with all of the `value` in it. `also`: what else may be in
+    them that somebody foreign wrote."""
     text = value if isinstance(value, str) else compact(value).decode()
     given = (*notes, *items)
-    warnings = dict.fromkeys(doubt for part in _texts(value) for doubt in doubts(part))
+    warnings = dict.fromkeys(doubt for part in (*_texts(value), *_texts(also)) for doubt in doubts(part))
     return Sheet(title, given, tuple(warnings), f"{len(text):,} characters, {text_hash(text)[:HASH]}")
 
 
