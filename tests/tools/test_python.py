@@ -75,7 +75,28 @@ def test_exceptions(desk: Desk, raised: str, said: str, form: str) -> None:
     returned = desk.run("desk:f")
     assert returned.fault is not None
     assert (returned.fault.code, returned.fault.message) == ("tool.execution", said)
-    assert returned.fault.fields == {"tool": "f", "error": said.partition(":")[0]}
+    at = {} if said.endswith("raised StopIteration") else {"at": "desk.py:3"}  # Python raises that one itself
+    assert returned.fault.fields == {"tool": "f", "error": said.partition(":")[0], **at}
+
+
+def test_the_place_is_the_last_line_of_the_project(desk: Desk) -> None:
+    """Not of Python or of a venv, although that is in the folder too; and none where nothing of the project ran."""
+    desk.write("shop/deep.py", "import json\ndef load(text):\n    return json.loads(text)\n")
+    desk.write("site-packages/other.py", "def fail(function):\n    return function() + 1 / 0\n")
+    desk.write(
+        "desk.py",
+        "import shop.deep\n"
+        "def f() -> str:\n    return shop.deep.load('{')\n"
+        "def g() -> str:\n    import sys\n    sys.path.append(__file__.replace('desk.py', 'site-packages'))\n"
+        "    import other\n    return other.fail(int)\n"
+        "def h(order: str) -> str:\n    return order\n",
+    )
+    assert [fields_of(desk.run(f"desk:{name}")).get("at") for name in "fgh"] == ["shop/deep.py:3", "desk.py:8", None]
+
+
+def fields_of(returned: Returned) -> dict[str, object]:
+    assert returned.fault is not None
+    return returned.fault.fields
 
 
 @pytest.mark.parametrize("raised", ["KeyboardInterrupt", "GeneratorExit", "CancelledError", "Odd"])

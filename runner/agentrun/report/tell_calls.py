@@ -7,7 +7,7 @@ from typing import assert_never
 
 from agentrun.canon import compact
 from agentrun.core.arguments import parsed
-from agentrun.core.facts_base import Share
+from agentrun.core.facts_base import Fault, Share
 from agentrun.core.facts_calls import (
     CallCancelled,
     CallFact,
@@ -115,8 +115,14 @@ def _contents(parts: Iterable[Content]) -> str:
 def _finished(state: State, fact: ToolFinished) -> Line:
     if fact.fault is None:
         return gave(state, fact.call, fact.parts, fact.spent)
-    fault = f"{short(fact.fault.code)}: {gist(fact.fault.message)}"
+    fault = f"{short(fact.fault.code)}: {gist(fact.fault.message)}{place_of(fact.fault)}"
     return told(f"← {name_of(state, fact.call)} failed: {fault}", "bad", 1)
+
+
+def place_of(fault: Fault) -> str:
+    """Where in the project's code something was raised."""
+    at = fault.fields.get("at")
+    return f" ({short(at, NAME)})" if isinstance(at, str) else ""
 
 
 def _refused(name: str, fact: CallRefused) -> tuple[Line, ...]:

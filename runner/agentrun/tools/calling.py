@@ -26,24 +26,26 @@ def found_function(roots: Sequence[Path], name: str, pin: Pin) -> Callable[..., 
     except ToolError as error:
         return Returned(fault=Fault(error.code, error.message, error.fields, error.hint))
     except ImportFailed as failed:
-        return Returned(fault=fault_of(name, failed.error, f"{pin.module} cannot be imported: "))
+        return Returned(fault=fault_of(name, failed.error, f"{pin.module} cannot be imported: ", roots=roots))
 
 
-def called(name: str, function: Callable[..., Any], arguments: dict[str, Any]) -> Returned | Awaitable[object]:
-    """What a function gives, or what has to be awaited for it."""
+def called(
+    name: str, function: Callable[..., Any], arguments: dict[str, Any], roots: Sequence[Path] = ()
+) -> Returned | Awaitable[object]:
+    """What a function gives, or what has to be awaited for it. `roots`: where its code is."""
     try:
         if iscoroutinefunction(function):
             return _Later(function, arguments)
         result = function(**arguments)
         return result if isawaitable(result) else _given(name, result)
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is the function's
-        return Returned(fault=fault_of(name, error))
+        return Returned(fault=fault_of(name, error, roots=roots))
 
 
-async def finished(name: str, answer: Awaitable[object]) -> Returned:
+async def finished(name: str, answer: Awaitable[object], roots: Sequence[Path] = ()) -> Returned:
     """What is given by what has to be awaited."""
     came = await in_task(answer, lambda result: _given(name, result))
-    return came.value if came.error is None else Returned(fault=fault_of(name, came.error))
+    return came.value if came.error is None else Returned(fault=fault_of(name, came.error, roots=roots))
 
 
 class Came(NamedTuple):

@@ -87,9 +87,10 @@ class _Function:
     def _tell(self, raised: _Raised) -> None:
         """What it raised is told like what it prints: it is in no journal, but somebody has to mend the hook."""
         where = f"{self._hook.module} cannot be imported: " if raised.is_import else ""
-        fault = fitted(fault_of(self._hook.id, raised.error, where), self._clean)
+        fault = fitted(fault_of(self._hook.id, raised.error, where, roots=self._roots), self._clean)
         with suppress(Exception):  # as above
-            self._printed(self._hook.id, fault.message)
+            at = f" ({fault.fields['at']})" if "at" in fault.fields else ""
+            self._printed(self._hook.id, f"{fault.message}{at}")
 
     def _begin(self, question: Any) -> Any:
         """Ask it, in a thread. What has to be awaited is left to the event loop."""

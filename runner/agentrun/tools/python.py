@@ -67,12 +67,12 @@ class PythonTools:
 
     async def _in_thread(self, call: RunTool, tool: PythonTool) -> Returned:
         answer = await in_thread(lambda: self._begin(call, tool), f"tool {call.name} {call.id}")
-        return answer if isinstance(answer, Returned) else await finished(call.name, answer)
+        return answer if isinstance(answer, Returned) else await finished(call.name, answer, self._roots)
 
     def _begin(self, call: RunTool, tool: PythonTool) -> Returned | Awaitable[object]:
         """Call the function, in a thread. What has to be awaited is left to the event loop."""
         found = self._function(call.name, tool)
-        return found if isinstance(found, Returned) else called(call.name, found, call.arguments)
+        return found if isinstance(found, Returned) else called(call.name, found, call.arguments, self._roots)
 
     def _function(self, name: str, tool: PythonTool) -> Callable[..., Any] | Returned:
         key = tool.module, tool.function, tool.source

@@ -1,6 +1,7 @@
 """What a function raises, as a fault.
 
-Rule 1  One line, no traceback: that shows source, and with it whatever stands there. No secret.
+Rule 1  One line, no traceback: that shows source, and with it whatever stands there. No secret. The place in the
+        project is a field of its own, for people.
 Rule 2  Only a `ToolError` with a code of `SAYS` is taken at its word: that is how a function ends the run. What it has
         to say beside its message must be plain data of a sensible size.
 Rule 3  What it says is cleaned whole, before any of it is cut: half of a secret is known to nobody.
@@ -8,7 +9,11 @@ Rule 3  What it says is cleaned whole, before any of it is cut: half of a secret
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import msgspec
@@ -22,11 +27,14 @@ SAYS = ("tool.execution", "tool.fatal", "tool.aborted")
 LONGEST_MESSAGE = 300
 MOST_FIELDS = 16 * 1024
 """Bytes of the fields of an error."""
+_OURS = os.path.realpath(Path(__file__).parents[1]) + os.sep
+_FOREIGN = re.compile(r"(?:^|/)(?:\.|site-packages/)")
+"""What others wrote, although it is in the project: a venv, say."""
 NO_RESULT = "the tool gave something that is not a result"
 
 
-def fault_of(tool: str, error: BaseException, where: str = "") -> Fault:
-    """The fault of an error, in the function's own words."""
+def fault_of(tool: str, error: BaseException, where: str = "", *, roots: Sequence[Path] = ()) -> Fault:
+    """The fault of an error, in the function's own words. `roots`: where its code is."""
     if isinstance(error, ToolError) and error.code in SAYS and not where:
         return _said(tool, error)
     kind = type(error).__name__
@@ -35,7 +43,24 @@ def fault_of(tool: str, error: BaseException, where: str = "") -> Fault:
     except BaseException:  # noqa: BLE001  # its __str__ is the function's code too
         words = "it cannot say what happened"
     message = _whole(f"{where}{kind}: {words}" if words else f"{where}{kind}")
-    return Fault("tool.execution", message, {"tool": tool, "error": kind})
+    at = _place(error, roots)
+    return Fault("tool.execution", message, {"tool": tool, "error": kind, **({"at": at} if at else {})})
+
+
+def _place(error: BaseException, roots: Sequence[Path]) -> str | None:
+    """`desk.py:14`: the last line of the project's own code that it came through. For people, not for the model, and
+    without a path of this machine."""
+    found = None
+    for frame, line in walk_tb(error.__traceback__):
+        file = os.path.realpath(frame.f_code.co_filename)
+        if file.startswith(_OURS):
+            continue
+        for root in map(os.path.realpath, roots):
+            inside = os.path.relpath(file, root)
+            if file.startswith(root + os.sep) and not _FOREIGN.search(inside):
+                found = f"{inside}:{line}"
+                break
+    return found and _whole(found)
 
 
 def _said(tool: str, error: ToolError) -> Fault:

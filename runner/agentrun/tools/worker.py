@@ -76,16 +76,17 @@ def main() -> None:
 
 
 def _returned(order: Order) -> Returned:
+    roots = [Path(root) for root in order.roots]
     try:
-        found = found_function([Path(root) for root in order.roots], order.name, order)
-        answer = found if isinstance(found, Returned) else called(order.name, found, order.arguments)
-        return answer if isinstance(answer, Returned) else asyncio.run(_awaited(order.name, answer))
+        found = found_function(roots, order.name, order)
+        answer = found if isinstance(found, Returned) else called(order.name, found, order.arguments, roots)
+        return answer if isinstance(answer, Returned) else asyncio.run(_awaited(order.name, answer, roots))
     except BaseException as error:  # noqa: BLE001  # an interrupt or an exit in a task
-        return Returned(fault=fault_of(order.name, error))
+        return Returned(fault=fault_of(order.name, error, roots=roots))
 
 
-async def _awaited(name: str, answer: Awaitable[object]) -> Returned:
-    return await finished(name, answer)
+async def _awaited(name: str, answer: Awaitable[object], roots: list[Path]) -> Returned:
+    return await finished(name, answer, roots)
 
 
 def _take_streams() -> None:
