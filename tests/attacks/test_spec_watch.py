@@ -50,7 +50,7 @@ sinks: {s: {kind: http, url: "http://127.0.0.1:1/"}}
             "p.md": "Hello {{ p }}",
             "trap/__init__.py": TRAP,
             "trap/inner.py": TRAP + "def f(a: int):\n    'd'\n",
-            "hooked.py": TRAP + "def h(): pass\n",
+            "hooked.py": TRAP + "def h(question): pass\n",
         },
     )
 

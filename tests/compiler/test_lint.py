@@ -105,7 +105,21 @@ def test_names_that_do_not(tmp_path: Path) -> None:
 )
 def test_names_that_are_used_twice(tmp_path: Path, text: str) -> None:
     shared = 'agentrun: "1"\npolicy: {rules: [{id: a, on: output, deny: "*"}]}\n'
-    assert told(tmp_path, text, {"m.py": "def f(): pass\n", "p.yaml": shared}) == ["duplicate_name"]
+    assert told(tmp_path, text, {"m.py": "def f(question): pass\n", "p.yaml": shared}) == ["duplicate_name"]
+
+
+HOOKS = """\
+import functools
+def f(question): pass
+async def later(question): pass
+def many(*questions): pass
+def more(question, limit=5, *, deep=False): pass
+@functools.partial
+def odd(): pass
+def none(): pass
+def two(question, run): pass
+def key(question, *, deep): pass
+"""
 
 
 @pytest.mark.parametrize(
@@ -117,6 +131,8 @@ def test_names_that_are_used_twice(tmp_path: Path, text: str) -> None:
         ("hooks: [{id: h, at: on_stop, call: 'm:f'}]\n", []),
         ("hooks: [{id: h, at: on_stop, call: «'m:g'}]\n", ["python"]),
         ("hooks: [{id: h, at: on_stop, call: «'os:system'}]\n", ["python"]),
+        *((f"hooks: [{{id: h, at: on_stop, call: 'm:{name}'}}]\n", []) for name in ("later", "many", "more", "odd")),
+        *((f"hooks: [{{id: h, at: on_stop, call: «'m:{name}'}}]\n", ["python"]) for name in ("none", "two", "key")),
         ("sinks: {s: {kind: file, path: out/a.json}}\n", []),
         ("sinks: {s: {kind: file, path: «../a.json}}\n", ["path"]),
         ("sinks: {s: {kind: jsonl, path: «/tmp/a}}\n", ["path"]),
@@ -144,7 +160,7 @@ def test_names_that_are_used_twice(tmp_path: Path, text: str) -> None:
     ],
 )  # fmt: skip
 def test_sections(tmp_path: Path, text: str, expected: list[str]) -> None:
-    assert told(tmp_path, text, {"m.py": "def f(): pass\n"}) == expected
+    assert told(tmp_path, text, {"m.py": HOOKS}) == expected
 
 
 @pytest.mark.parametrize(

@@ -515,7 +515,7 @@ def test_nothing_is_imported(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
         "trap/__init__.py": trap,
         "trap/inner.py": trap + "def f(a: int = print('x')):\n    'd'\n",
-        "hooked.py": trap + "def h(): pass\n",
+        "hooked.py": trap + "def h(question): pass\n",
         "conftest.py": trap,
         "sitecustomize.py": trap,
     }

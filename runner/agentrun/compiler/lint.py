@@ -169,9 +169,14 @@ def _output(spec: Spec) -> Iterator[Problem]:
 def _hooks(spec: Spec) -> Iterator[Problem]:
     for index, hook in enumerate(spec.agent.hooks):
         try:
-            find_function(spec.project, hook.call)
+            function = find_function(spec.project, hook.call)
         except Refused as refused:
             yield Problem(_place(spec, "hooks", index, "call"), refused.code, refused.message, refused.hint)
+            continue
+        if not function.takes_one:
+            message = f"{quoted(hook.call)} cannot be called with one argument, as hooks are"
+            hint = f"write it as def {function.name}(question)"
+            yield Problem(_place(spec, "hooks", index, "call"), "spec.python", message, hint)
 
 
 def _sinks(spec: Spec) -> Iterator[Problem]:

@@ -61,6 +61,8 @@ class Function(Struct, frozen=True):
     """A parameter that cannot be given by its name."""
     types: dict[str, str] = {}
     """The JSON type of each parameter that has exactly one."""
+    takes_one: bool = True
+    """Whether it can be called with one value, as a hook is."""
 
 
 def find_function(project: Project, reference: str) -> Function:
@@ -163,8 +165,15 @@ def _function(
         schema=None if unread or node.args.kwarg or node.args.vararg else schema,
         unread=unread,
         by_position=next((arg.arg for arg in node.args.posonlyargs), None),
+        takes_one=bool(node.decorator_list) or _takes_one(node.args),
         types={name: kind for name, each in properties.items() if isinstance(kind := (each or {}).get("type"), str)},
     )
+
+
+def _takes_one(args: ast.arguments) -> bool:
+    given = len(args.posonlyargs) + len(args.args)
+    needed = given - len(args.defaults)
+    return (given > 0 or args.vararg is not None) and needed <= 1 and None not in args.kw_defaults
 
 
 def _said(schema: dict[str, Any], words: str | None, default: object) -> dict[str, Any]:
