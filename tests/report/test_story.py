@@ -14,6 +14,7 @@ from agentrun.core.outcome import outcome_of
 from agentrun.report.line import LINES, LONGEST, Line
 from agentrun.report.story import FAMILIES, Story, summary
 
+from ..core.keys_parts_cases import TOOLS
 from ..core.script import SINK, STARTED, Run, called, hook, said, tool
 from ..core.shapes import SHAPES
 from ..journal.journals import ANY_FACT, KINDS
@@ -226,6 +227,15 @@ def test_long_texts() -> None:
     assert told[2:4] == ["  line 0", "  line 1"]
     assert told[1 + LINES : 3 + LINES] == [f"  line {LINES - 1}", f"  … and {1000 - LINES} more lines"]
     assert told[-2] == "  ← a: line 0 (1000 lines, 8.8kB)"
+
+
+@pytest.mark.parametrize(("result", "given", "told"), [("a.b", "null", 1), (None, "null", 0), ("a.b", "[]", 0)])
+def test_a_result_that_found_nothing(result: str | None, given: str, told: int) -> None:
+    agent = package(tools={"a": TOOLS["http"] | {"result": result}}, policy={"default": "allow"})
+    run = finished(Run(agent, called("a"), said("Done."), tools={"a": given}))
+    lines = [each.text for each in lines_of(agent, run.records)]
+    assert lines.count("`result` of a found nothing in the reply") == told
+    assert f"← a: {given}" in lines
 
 
 def test_what_a_replay_does_not_deliver() -> None:

@@ -40,7 +40,7 @@ from agentrun.errors import StorageError
 from agentrun.report.amounts import dollars
 from agentrun.report.line import Line, Tone, paragraph, plural
 from agentrun.report.spend import used
-from agentrun.report.tell_calls import called, gave, tell_call, tool_of
+from agentrun.report.tell_calls import called, gave, missed, tell_call, tool_of
 from agentrun.report.tell_gates import tell_gate
 from agentrun.report.tell_run import ended, tell_model, tell_run
 
@@ -119,15 +119,16 @@ class Story:
 
     def _gave(self, fact: ToolFinished) -> tuple[Line, ...]:
         """The result of a call. That of a terminal tool is the answer, if nothing stands against it."""
+        doubts = missed(self._package, self._state, fact.call, fact.parts)
         if is_guarded(self._package, "after_tool", "tool_result"):
             self._looked_at += (fact.call,)
-            return ()
+            return doubts
         line = gave(self._state, fact.call, fact.parts, fact.spent)
         tool = find_tool(self._package, tool_of(self._state, fact.call))
         if tool is None or not tool.terminal:
-            return (line,)
+            return (line, *doubts)
         self._keep((line,))
-        return ()
+        return doubts
 
     def _passed(self) -> tuple[Line, ...]:
         """The results as the model reads them, where hooks and rules have looked at them."""

@@ -22,7 +22,9 @@ from agentrun.core.facts_calls import (
 )
 from agentrun.core.legal import find_call
 from agentrun.core.messages import Content, File, Image, Text, ToolCall
+from agentrun.core.names import find_tool
 from agentrun.core.package import Package
+from agentrun.core.package_tools import HttpTool
 from agentrun.core.state import State
 from agentrun.report.amounts import dollars, magnitude
 from agentrun.report.line import Line, gist, plural, short, told
@@ -74,6 +76,14 @@ def gave(state: State, call: str, parts: Iterable[Content], spent: Spent | None 
     """A result."""
     cost = "" if spent is None else f" [{_spent(spent)}]"
     return told(f"← {name_of(state, call)}: {_contents(parts)}{cost}", "dim", 1)
+
+
+def missed(package: Package, state: State, call: str, parts: Iterable[Content]) -> tuple[Line, ...]:
+    """That `result` of an HTTP tool picked nothing out of its reply: a null is a result, but seldom what is meant."""
+    tool = find_tool(package, tool_of(state, call))
+    if not isinstance(tool, HttpTool) or tool.result is None or tuple(parts) != (Text("null"),):
+        return ()
+    return (told(f"`result` of {name_of(state, call)} found nothing in the reply", "warn", 1),)
 
 
 def name_of(state: State, call: str) -> str:
