@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentrun.core.arguments import MAX_BYTES, MAX_DEPTH, hidden_tools, offered_tools, parsed
+from agentrun.core.arguments import MAX_BYTES, MAX_DEPTH, MAX_NAMES, hidden_tools, offered_tools, parsed
 from agentrun.core.effects import OfferedTool
 from agentrun.core.facts import Parent
 from agentrun.core.facts_base import Share
@@ -74,7 +74,12 @@ def refused(name: str, arguments: str, given: Package | None = None, **changes: 
 def test_unknown() -> None:
     found = refused("wether", "{}")
     assert (found.code, found.fields) == ("tool.unknown", {"tool": "wether"})
-    assert found.told.endswith("there is no tool 'wether'; tools: any, files, helper, ticket, weather")
+    names = "any, files.list, files.read_a.b, files.read_it, helper, ticket, weather"
+    assert found.told.endswith(f"there is no tool 'wether'; tools: {names}"), "all that the model can call"
+    many = agent(many=mcp_tool(*(f"t{n}" for n in range(200))), secret=tool(visible="1 == 2"))
+    told = refused("wether", "{}", many).told
+    assert told.endswith(f" and {200 + 7 - MAX_NAMES} more")
+    assert "secret" not in told
     found = refused("x", "{}", package(policy={"default": "allow"}))
     assert found.told.endswith("tools: none")
 

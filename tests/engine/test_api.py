@@ -13,7 +13,7 @@ import agentrun
 from agentrun.compiler.fingerprint import package_bytes, sealed
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.memory import MemoryJournals
-from agentrun.errors import AgentrunError, AuditError, RequestError
+from agentrun.errors import AgentrunError, AuditError, HostError, RequestError
 from agentrun.journal.canonical import canonical
 from agentrun.testing import Crash, CrashingJournals, StepClock, approving, calls, scripted, stub, text
 
@@ -190,3 +190,11 @@ def test_no_event_loop_for_moved_time() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_is_given_must_be_able_to_do_it() -> None:
+    """A plain function is no tool: every call of it would fail, and only the model would read why."""
+    tools: Any = {"lookup_order": lambda **_: "late"}
+    with pytest.raises(HostError, match="has no method `run`") as caught:
+        ran(ROOT / "specs" / "support.yaml", tools=tools, clock=StepClock())
+    assert caught.value.fields == {"name": "lookup_order", "what": "tool"}

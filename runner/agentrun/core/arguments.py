@@ -27,6 +27,8 @@ from agentrun.core.state import CallState, State
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
 MAX_MESSAGE = 300
+MAX_NAMES = 100
+"""Of tools that the model is reminded of."""
 
 
 def parsed(arguments: str) -> dict[str, Any] | None:
@@ -66,8 +68,10 @@ def refused(package: Package, state: State, call: CallState) -> CallRefused | No
     name, id = call.call.tool, call.call.id
     tool = find_tool(package, name)
     if tool is None:
-        known = ", ".join(sorted(package.tools)) or "none"
-        return _refusal(id, "tool.unknown", f"there is no tool {name!r}; tools: {known}", {"tool": name})
+        known = [each.name for each in offered_tools(package, state.hidden)]
+        more = f" and {len(known) - MAX_NAMES} more" if len(known) > MAX_NAMES else ""
+        message = f"there is no tool {name!r}; tools: {', '.join(known[:MAX_NAMES]) or 'none'}{more}"
+        return _refusal(id, "tool.unknown", message, {"tool": name})
     if name in state.hidden or name.partition(".")[0] in state.hidden:
         return _refusal(id, "tool.hidden", f"the tool {name!r} is not available now", {"tool": name})
     if call.arguments is None:

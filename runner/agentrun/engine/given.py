@@ -25,7 +25,7 @@ def refuse_unknown_words(given: Collection[str], known: Collection[str]) -> None
 
 
 def refuse_unknown_names(package: Package, given: Mapping[str, Any]) -> None:
-    """Raises `host.missing` for a tool, hook or sink that neither the package nor a sub-agent has."""
+    """Raises `host.missing` for a tool, hook or sink that neither the package nor a sub-agent has, or that is none."""
     packages = tuple(packages_of(package))
     known = {
         "tools": {*TOOL_KINDS, *(name for each in packages for name in _tools(each))},
@@ -39,6 +39,18 @@ def refuse_unknown_names(package: Package, given: Mapping[str, Any]) -> None:
                 hint = did_you_mean(name, names) or f"give only what the spec names under `{key}`"
                 message = f"the agent has no {what} {quoted(name)}"
                 raise HostError("host.missing", message, hint=hint, fields={"name": name, "what": what})
+    _refuse_useless(given)
+
+
+def _refuse_useless(given: Mapping[str, Any]) -> None:
+    """Raises `host.missing` for what cannot do what it is given for: a plain function as a tool, say."""
+    needed = {"tools": ("run", "call -> Returned"), "sinks": ("deliver", "delivery -> Fault | None")}
+    for key, (method, form) in needed.items():
+        for name, part in given.get(key, {}).items():
+            if not callable(getattr(part, method, None)):
+                what = key.removesuffix("s")
+                message = f"what is given as the {what} {quoted(name)} has no method `{method}`: {form}"
+                raise HostError("host.missing", message, fields={"name": name, "what": what})
 
 
 def _tools(package: Package) -> Iterator[str]:
