@@ -7,11 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from mcp.server import MCPServer
 
 from agentrun.core.effects import Returned
 from agentrun.tools.mcp import McpServers
+from agentrun.tools.mcp_http import Exchange, Guarded, exchange
 
 from .hostile import held
 from .mcp_desk import McpDesk, text
@@ -164,3 +166,37 @@ def test_no_proxy_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyP
             monkeypatch.setenv(name, proxy.url)
         assert text(desk_at(tmp_path, server.url, "json").returned("json")) == "json"
         assert proxy.asked == []
+
+
+def test_no_request_goes_to_another_origin(tmp_path: Path) -> None:
+    """Whatever the SDK asks for."""
+
+    async def answered(url: str, home: str) -> tuple[int, str | None]:
+        under_way = Exchange()
+        exchange.set(under_way)
+        async with Guarded(home, {"X-Key": "secret"}, private_network=True, silence=5) as transport:
+            response = await transport.handle_async_request(httpx2.Request("POST", url, content=b"{}"))
+        return response.status_code, under_way.trouble
+
+    with Odd() as server, Odd() as other:
+        status, trouble = asyncio.run(answered(other.url, server.url))
+        assert (status, other.asked) == (502, [])
+        assert trouble == "the request is not sent: its host is not one that the tool may reach"
+
+
+@pytest.mark.parametrize("effect", ["at_most_once", "read"])
+def test_a_session_that_ends_all_at_once(tmp_path: Path, effect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the SDK does it when something raises in its midst: that is no answer of the server."""
+    sends = Guarded.handle_async_request
+
+    async def raises(self: Guarded, request: httpx2.Request) -> httpx2.Response:
+        if b"tools/call" in await request.aread():
+            raise RuntimeError("planted")
+        return await sends(self, request)
+
+    monkeypatch.setattr(Guarded, "handle_async_request", raises)
+    with Odd("json") as server:
+        fault = desk_at(tmp_path, server.url, "json", effect=effect).returned("json").fault
+    assert fault is not None
+    assert fault.code == ("tool.indeterminate" if effect == "at_most_once" else "tool.execution")
+    assert fault.message.startswith("the server was lost during the call: ")
