@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from agentrun.core import act, budget
@@ -289,7 +290,7 @@ def test_runs_are_shared_out(runs: int, given: list[int]) -> None:
 
 
 def starts_all(effect: RunChild) -> tuple[str, Spent]:
-    return "done", Spent(runs=effect.parent.share.runs or 0)
+    return "done", Spent(runs=effect.parent.share.runs or UNSET)
 
 
 @given(st.integers(1, 30), st.lists(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4), max_size=6))
@@ -305,8 +306,8 @@ def test_never_more_runs_than_allowed_planted(monkeypatch: pytest.MonkeyPatch) -
     assert run.finish().runs > 10
 
 
-@pytest.mark.parametrize(("share", "refused"), [(None, 0), (2, 0), (1, 1), (0, 2)])
-def test_a_child_keeps_to_its_share_of_runs(share: int | None, refused: int) -> None:
+@pytest.mark.parametrize(("share", "refused"), [(UNSET, 0), (2, 0), (1, 1), (0, 2)])
+def test_a_child_keeps_to_its_share_of_runs(share: int | UnsetType, refused: int) -> None:
     started = replace(STARTED, parent=Parent("run-0", "c1.0", 1, Share(runs=share)))
     run = Run(family(50), called(*asks("a", "b")), said("Yes."), started=started)
     run.finish()
@@ -316,4 +317,4 @@ def test_a_child_keeps_to_its_share_of_runs(share: int | None, refused: int) -> 
 def test_who_can_start_nobody_has_no_share_of_runs() -> None:
     run = Run(parent(), called(*asks("a")), said("Yes."))
     run.finish()
-    assert shares(run)[0].runs is None
+    assert shares(run)[0].runs is UNSET

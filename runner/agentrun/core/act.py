@@ -248,7 +248,7 @@ def _effects(package: Package, state: State, ready: list[tuple[CallState, Tool]]
             if share is None:
                 share = in_time(carved(package, state, held, children - len(held)), tool.timeout)
                 if not package.agents[call.call.tool].agents:
-                    share = replace(share, runs=None)  # it can start nobody
+                    share = replace(share, runs=UNSET)  # it can start nobody
                 held.append(share)
             yield _child(package, state, call, tool, share)
         else:

@@ -16,11 +16,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import assert_never
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.canon import compact
 from agentrun.core.effects import ModelRequest
-from agentrun.core.facts_base import Fault, Share
+from agentrun.core.facts_base import Fault, Share, counted
 from agentrun.core.messages import File, Image, Message, Reasoning, Refusal, Text, ToolCall, Usage
 from agentrun.core.package import Budgets, Package, Price
 from agentrun.core.state import State
@@ -118,13 +119,13 @@ def run_limit(package: Package, state: State) -> int:
     """How many runs may be started below this one, of all depths."""
     parent = state.started.parent if state.started else None
     own = package.limits.runs
-    return own if parent is None or parent.share.runs is None else min(own, parent.share.runs)
+    return own if parent is None or parent.share.runs is UNSET else min(own, parent.share.runs)
 
 
 def _runs_of_one(package: Package, state: State, about_to_start: list[Share], among: int) -> int:
     """Runs below one of several children. Each child that has still to begin has its own run kept for it."""
-    held = sum(call.share.runs or 0 for call in state.calls if call.share is not None and call.status in HOLDING)
-    begun = sum((share.runs or 0) + 1 for share in about_to_start)
+    held = sum(counted(call.share.runs) for call in state.calls if call.share is not None and call.status in HOLDING)
+    begun = sum(counted(share.runs) + 1 for share in about_to_start)
     to_begin = sum(
         call.share is None and call.status in TO_COUNT and call.call.tool in package.agents for call in state.calls
     )

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from agentrun.core.arguments import parsed
 from agentrun.core.evolve_gates import added
-from agentrun.core.facts_base import Fault
+from agentrun.core.facts_base import Fault, counted
 from agentrun.core.facts_calls import (
     CallCancelled,
     CallFact,
@@ -97,7 +97,7 @@ def _counted(meter: Meter, call: CallState, fact: OneCall) -> Meter:
                 tokens=meter.tokens + fact.spent.tokens,
                 cost=meter.cost + fact.spent.cost,
                 tool_calls=meter.tool_calls + fact.spent.tool_calls,
-                runs=meter.runs + fact.spent.runs,
+                runs=meter.runs + counted(fact.spent.runs),
             )
         case CallCancelled() | CallSettled(how="result") if call.share is not None:
             # what it used is not known: all that it was given
@@ -106,7 +106,7 @@ def _counted(meter: Meter, call: CallState, fact: OneCall) -> Meter:
                 tokens=meter.tokens + (call.share.tokens or 0),
                 cost=meter.cost + (call.share.cost or 0),
                 tool_calls=meter.tool_calls + (call.share.tool_calls or 0),
-                runs=meter.runs + (call.share.runs or 0),
+                runs=meter.runs + counted(call.share.runs),
             )
     return meter
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from agentrun.core.messages import VOLATILE
 
@@ -33,8 +33,13 @@ class Share(Struct, frozen=True, forbid_unknown_fields=True):
     time: Annotated[int | None, VOLATILE] = None
     """Milliseconds. What is left depends on the clock."""
     tool_calls: int | None = None
-    runs: int | None = None
-    """Runs that it may start below itself, of all depths."""
+    runs: int | UnsetType = UNSET
+    """Runs that it may start below itself, of all depths. Absent: none, or as many as its own limit allows."""
+
+
+def counted(runs: int | UnsetType) -> int:
+    """The number of runs that is written down, or left out because there are none."""
+    return 0 if runs is UNSET else runs
 
 
 class Observation(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="type"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from agentrun.core.facts_base import Decision, Fault, Observation, Share
 from agentrun.core.messages import VOLATILE, Content
@@ -56,8 +56,8 @@ class Spent(Struct, frozen=True, forbid_unknown_fields=True):
     tokens: int = 0
     cost: int = 0
     tool_calls: int = 0
-    runs: int = 0
-    """Runs that were started below it."""
+    runs: int | UnsetType = UNSET
+    """Runs that were started below it. Absent: none."""
 
 
 class ToolFinished(Observation, frozen=True, tag="tool_finished"):

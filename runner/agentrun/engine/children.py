@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias
 
+from msgspec import UNSET
+
 from agentrun.canon import fingerprint
 from agentrun.core.effects import RunChild
 from agentrun.core.facts import CancelRequested
@@ -89,7 +91,7 @@ def _begin(world: World, effect: RunChild, log: Log) -> None:
 
 
 def _finished(world: World, effect: RunChild, outcome: Outcome) -> ToolFinished:
-    spent = Spent(outcome.tokens, outcome.cost, outcome.tool_calls, outcome.runs)
+    spent = Spent(outcome.tokens, outcome.cost, outcome.tool_calls, outcome.runs or UNSET)
     fault = outcome.fault
     if fault is not None:
         fault = _readable_fault(effect, fault)
