@@ -75,6 +75,17 @@ def test_nobody_there() -> None:
     assert (error.code, error.fields) == ("provider.transient", {"status": None, "reason": "dns"})
 
 
+def test_who_did_not_answer_is_said_as_it_was_declared() -> None:
+    port = closed_port()
+    for url, host in (
+        (f"http://127.0.0.1:{port}/a?key=hunter2", f"127.0.0.1:{port}"),
+        (f"http://ada:hunter2@127.0.0.1:{port}/a", f"127.0.0.1:{port}"),
+        ("${KEY}/a?key=hunter2", "${KEY}"),
+    ):
+        error = failing(url, KEY=f"http://127.0.0.1:{port}/hunter2")
+        assert error.message == f"no reply came from {host}: the connection was refused"
+
+
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "127.0.0.1", "http://[::1", "http://a:b/", "http://a\nb/"])
 def test_no_address(url: str) -> None:
     assert failing(url).code == "provider.fatal"

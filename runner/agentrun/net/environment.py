@@ -62,6 +62,19 @@ def address(call: HttpCall, lookup: Lookup, elsewhere: Elsewhere = MappingProxyT
     return filled(call.url, lookup)
 
 
+def declared_host(call: HttpCall, elsewhere: Elsewhere = MappingProxyType({})) -> str:
+    """The host of a request in the words of a spec: a variable by its name, and nothing of the path or a credential."""
+    place = PLACE.match(call.url)
+    if place is not None:
+        return place[0]
+    try:
+        host = urlsplit(call.url).netloc.rpartition("@")[2]
+    except ValueError:
+        host = ""
+    variable = next((name for home, name in elsewhere.items() if call.url.startswith(home + "/")), None)
+    return f"{host or 'its host'}, in whose place is {variable}" if variable else host or "its host"
+
+
 def filled(text: str, lookup: Lookup) -> str:
     """A text with the values that it names."""
     return _NAMED.sub(lambda found: lookup(found[1]).reveal(), text) if "${" in text else text

@@ -36,6 +36,7 @@ _KINDS: tuple[tuple[type[BaseException], str], ...] = (
     (ConnectionRefusedError, "refused"),
     (ConnectionError, "reset"),
 )
+_NO_REPLY = "no reply came"
 _WORDS = {
     "tls": "no secure connection could be made",
     "dns": "its name is not known",
@@ -69,7 +70,15 @@ def timeout(limit: int, what: str) -> ProviderError:
 
 def _transient(kind: str) -> ProviderError:
     fields = {"status": None, "reason": kind}
-    return ProviderError("provider.transient", f"no reply came: {_WORDS[kind]}", fields=fields)
+    return ProviderError("provider.transient", f"{_NO_REPLY}: {_WORDS[kind]}", fields=fields)
+
+
+def placed(error: BaseException, host: str) -> BaseException:
+    """The error with the host that did not answer, as it was declared."""
+    if not isinstance(error, ProviderError) or not error.message.startswith(f"{_NO_REPLY}: "):
+        return error
+    message = error.message.replace(_NO_REPLY, f"{_NO_REPLY} from {host}", 1)
+    return ProviderError(error.code, message, hint=error.hint, fields=error.fields)
 
 
 def _kind(error: BaseException) -> str:

@@ -24,8 +24,19 @@ import httpx
 
 from agentrun.errors import AgentrunError, InternalError
 from agentrun.net.body import MAX_BODY, Body
-from agentrun.net.environment import Elsewhere, Lookup, address, away, headers, homeward, is_field, refusal, whole
-from agentrun.net.failures import NETWORK, TIMEOUTS, failure_of, timeout, unsendable
+from agentrun.net.environment import (
+    Elsewhere,
+    Lookup,
+    address,
+    away,
+    declared_host,
+    headers,
+    homeward,
+    is_field,
+    refusal,
+    whole,
+)
+from agentrun.net.failures import NETWORK, TIMEOUTS, failure_of, placed, timeout, unsendable
 from agentrun.net.guard import Resolve, checked_addresses, looked_up, origin_of, refuse_elsewhere, usual
 from agentrun.net.transport import ADDRESSES, Transport
 from agentrun.wire import HttpCall, HttpReply, Reach
@@ -67,6 +78,7 @@ class HttpxSender:
         result = await self._result(call, exchange)
         if isinstance(result, HttpReply):
             return result
+        result = placed(result, declared_host(call, self._elsewhere))
         if isinstance(result, AgentrunError) and call.reach is not None:
             result.fields.update(exchange.progress())
         raise result
