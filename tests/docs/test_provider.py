@@ -51,7 +51,7 @@ def test_a_script_is_read_once_and_has_an_end() -> None:
         script.write_text(script.read_text().replace("I look it up.", "I do not."))
         assert b"I look it up." in send(server, asked("openai")).body
     with ScriptedProvider('agentrun: "1"\norder: arrival\nturns: [{text: Hello.}]\n') as server:
-        assert [send(server, asked("openai")).status for _ in range(2)] == [200, 500]
+        assert [send(server, asked("openai")).status for _ in range(2)] == [200, 400]
 
 
 @pytest.mark.parametrize("order", ["arrival", "conversation"])

@@ -77,4 +77,5 @@ def _summary(requests: list[Seen], length: int) -> str:
     answered = {seen.turn for seen in requests if seen.is_turn}
     never = [str(turn) for turn in range(1, length + 1) if turn not in answered]
     rest = f"; never asked for: turn {', '.join(never[:10])}{' …' if len(never) > 10 else ''}" if never else ""
-    return f"{len(requests)} request{'' if len(requests) == 1 else 's'}, {length - len(never)} of {length} turns{rest}"
+    turns = f"{length - len(never)} of {length} turn{'' if length == 1 else 's'}"
+    return f"{len(requests)} request{'' if len(requests) == 1 else 's'}, {turns}{rest}"

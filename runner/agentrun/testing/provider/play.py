@@ -3,7 +3,8 @@
 Rule 1  A turn answers a request that holds as many turns of the model as the script has before it. So retries and
         several runs at once need nothing to be remembered. In the order of arrival it is the next turn instead.
 Rule 2  Faults of a turn come first, each as many times as it says, counted over all requests.
-Rule 3  A request that was not expected is answered with 400 and the reason; one beyond the script with 500.
+Rule 3  A request that was not expected is answered with 400 and the reason, also one beyond the script: sending it
+        again would not help.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ class Play:
         with self._lock:
             number = self._arrived if self._script.order == "arrival" else asked.turns
             if number >= len(self._turns):
-                message = f"the script is over: it has {len(self._turns)} turns, and this request asks for another"
-                return error(format, 500, message)
+                turns = f"{len(self._turns)} turn{'' if len(self._turns) == 1 else 's'}"
+                return error(format, 400, f"the script is over: it has {turns}, and this request asks for another")
             turn = self._turns[number]
             if problem := next(self._unexpected(turn.expect, number, asked, format), None):
                 return error(format, 400, f"turn {number + 1} of the script expects {problem}", number + 1)
