@@ -426,7 +426,7 @@ def test_answers_in_advance_come_first(shop: Project) -> None:
 
 
 def test_about_the_rest_a_person_is_asked(shop: Project) -> None:
-    (shop.root / "some.yaml").write_text("other: denied\n")
+    (shop.root / "some.yaml").write_text("look: denied\n")
     with (
         shop.provider(ONCE) as (_, environment),
         at_terminal(shop, environment, "--journal", "run.jsonl", "--approve", "some.yaml") as person,

@@ -116,6 +116,16 @@ def test_answers_that_are_none(shop: Project, text: str) -> None:
     assert shop.run("--approve", "nowhere.yaml").code == 2
 
 
+def test_answers_to_questions_that_are_none(shop: Project) -> None:
+    """In a file of answers a name that is wrong would leave a question without its answer."""
+    (shop.root / "answers.yaml").write_text("refnd: denied\nlook: approved\ninput: denied\n'*': denied\n'x*': denied\n")
+    done = shop.run("--approve", "answers.yaml")
+    assert (done.code, done.err.count("spec.unknown_tool")) == (2, 2)
+    assert 'answers.yaml:1:1  spec.unknown_tool  nothing is called "refnd" here' in done.err
+    assert 'did you mean "refund"?' in done.err
+    assert "there are input, look, output, refund" in done.err
+
+
 def test_json_lines(shop: Project) -> None:
     with shop.provider() as (_, environment):
         done = shop.run("--json", "--approve", "all", **environment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from agentrun.spec.v1.documents import Case
 
 ANSWERS = ("approved", "denied")
+MANY = 20
+"""Names that are listed."""
 ASKING = ("live", "record", "live-tools")
 """Modes in which approvals are no part of a tape that is played."""
 
@@ -27,7 +30,9 @@ approve_option = click.option(
 )
 
 
-def approver_of(text: str | None, case: Case | None, person: Approver | None = None) -> Approver | None:
+def approver_of(
+    text: str | None, case: Case | None, package: Package, person: Approver | None = None
+) -> Approver | None:
     """Who answers approvals: the command line, then the case, then the person. None: nobody says anything."""
     from agentrun.engine.approvals import FirstOf, Given
 
@@ -36,7 +41,7 @@ def approver_of(text: str | None, case: Case | None, person: Approver | None = N
         found.append(Given({"*": "approved" if text == "all" else "denied"}, f"--approve {text}"))
     elif text not in (None, "ask"):
         assert text is not None
-        found.append(Given(_read(Path(text)), f"--approve {Path(text).name}"))
+        found.append(Given(_read(Path(text), package), f"--approve {Path(text).name}"))
     if case is not None and case.approvals:
         found.append(Given(case.approvals, f"case {case.name}"))
     if person is not None:
@@ -69,12 +74,12 @@ def person_for(text: str | None, mode: Mode, package: Package, session: str | No
     return Terminal(package.name, lasting, stream, teller.aside, color=teller.color)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """The answers in a file, by tool."""
+def _read(path: Path, package: Package) -> dict[str, Any]:
+    """The answers in a file, by tool, sink or stage."""
     from agentrun.errors import SpecError
     from agentrun.spec.document import parse
     from agentrun.spec.files import read_source
-    from agentrun.spec.problems import DocumentError, Problem
+    from agentrun.spec.problems import DocumentError, Problem, quoted
     from agentrun.spec.tree import Mapping, plain
 
     if not path.exists():
@@ -90,7 +95,26 @@ def _read(path: Path) -> dict[str, Any]:
         for entry in root.entries.values()
         if plain(entry.node) not in ANSWERS
     ]
+    wrong += [
+        Problem(root.entries[name].key_place, "spec.unknown_tool", f"nothing is called {quoted(name)} here", hint)
+        for name, hint in _unknown(root.entries, package)
+    ]
     if wrong:
         raise SpecError(wrong)
     answers: dict[str, Any] = plain(root)
     return answers
+
+
+def _unknown(names: Iterable[str], package: Package) -> Iterator[tuple[str, str]]:
+    """Names that no question can be about, and what may be meant: an answer to nothing is a question without one."""
+    from agentrun.core.names import matches, schemas_of
+    from agentrun.engine.approvals import STAGES
+    from agentrun.engine.world import packages_of
+    from agentrun.spec.problems import did_you_mean
+
+    known = [*STAGES]
+    for each in packages_of(package):
+        known += [*schemas_of(each.tools), *each.sinks]
+    for name in names:
+        if not any(matches(name, each) for each in known):
+            yield name, did_you_mean(name, known) or f"there are {', '.join(sorted(set(known))[:MANY])}"

@@ -121,7 +121,7 @@ def played(packages: Packages, filed: Filed, owner: Owner, tape: Cassette) -> Pl
             message=message,
             params=case.params,
             cassette=player,
-            approver=approver_of(None, case),
+            approver=approver_of(None, case, file.agent),
         )
     except AgentrunError as error:
         return Played("not_started", f"{error.code}: {error.message}")

@@ -111,7 +111,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         plan=plan,
         spec=compiled.spec,
         file=file,
-        approver=approver_of(options["approve"], plan.case, person),
+        approver=approver_of(options["approve"], plan.case, file.agent, person),
         attachments=attachments_of(options["attached"]),
         journal=options["journal"],
         require=options["require_tier"],
