@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from agentrun import redact as module
 from agentrun.forms import forms
-from agentrun.redact import Redactor, placeholder
+from agentrun.redact import Redactor, masked, placeholder
 from agentrun.secret import Secret
 
 KEY = "sk-Planted0Key/with+all=of&them"
@@ -358,3 +358,19 @@ def test_planted_form_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(module, "forms", lambda value: (one for one in every(value) if "%" not in one))
     with pytest.raises(AssertionError):
         test_every_form_is_found("query", KEY)
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ('{"token": "[redacted:STOCK_TOKEN]"}', None),
+        ("api_key=[redacted:a.b-c]", None),
+        ("https://ada:[redacted:PASSWORD]@shop.example/", None),
+        ('{"token": "[redacted:A]", "password": "hunter2hunter2"}', '{"token": "[redacted:A]", "password": "***"}'),
+        ("token: [redacted:not a name9] x", "token: *** a name9] x"),
+        ("token: x[redacted:A1]", "token: ***]"),
+        ("token: [redacted:sk-ant-" + "a1B2c3D4" * 4 + "]", "token: ***]"),
+    ],
+)
+def test_placeholders_stay_whole_where_secrets_are_masked(text: str, seen: str | None) -> None:
+    assert masked(text) == (text if seen is None else seen)

@@ -13,6 +13,7 @@ Rule 7  No value is in a repr or in an error.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -21,7 +22,7 @@ from typing import Any
 import re2
 
 from agentrun.forms import SHORTEST, forms
-from agentrun.secret import Secret
+from agentrun.secret import MASK, Secret, find_secrets, hidden
 
 _ANCHOR = 24
 """How much of a form RE2 looks for: a private key of kilobytes would make a program of megabytes."""
@@ -50,6 +51,7 @@ def _any_of(texts: Iterable[bytes]) -> Any:
 
 _space = rb"(?:[ \t\r\n]|\\+[nrt])*"
 _any_placeholder = _compiled(rb"\[redacted:[^\[\]]*\]")
+_placeholder = re.compile(r"\[redacted:[A-Za-z0-9_.-]{1,128}\]")
 _number = _compiled(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _before_value = _compiled(rb"[:\[,]" + _space + rb"\z")
 _after_value = _compiled(_space + rb"[,\]}]")
@@ -59,6 +61,26 @@ _to_the_end = _compiled(_space + rb"\\*\z")
 def placeholder(name: str) -> str:
     """What stands in the place of a value. A name has no brackets in it."""
     return f"[redacted:{name}]"
+
+
+def masked(text: str) -> str:
+    """The text with everything that may be a credential replaced by `***`, but for placeholders."""
+    pieces, end = [], 0
+    for start, stop in concealed(text):
+        pieces += [text[end:start], MASK]
+        end = stop
+    return "".join(pieces) + text[end:]
+
+
+def concealed(text: str) -> list[tuple[int, int]]:
+    """What is hidden of a text. A placeholder after `token: ` is no secret, and stays whole: it says which one."""
+    return [(start, stop) for start, stop in hidden(text) if not _is_placeholder(text[start : stop + 1])]
+
+
+def _is_placeholder(text: str) -> bool:
+    """A placeholder, and perhaps a sign after it. What has the shape of a key is no name, also in brackets."""
+    found = _placeholder.match(text)
+    return found is not None and found.end() >= len(text) - 1 and not find_secrets(text)
 
 
 class _Finder:

@@ -213,6 +213,11 @@ KINDS: dict[str, tuple[Interaction, str, str]] = {
         'tool login(note="***", password="***")',
         "ok *** (31B)",
     ),
+    "placeholder": (
+        called("tool://login", {"note": "token: [redacted:STOCK_TOKEN]"}, b'{"token": "[redacted:STOCK_TOKEN]"}'),
+        'tool login(note="token: [redacted:STOCK_TOKEN]")',
+        '{"token": "[redacted:STOCK_TOKEN]"}',
+    ),
     "terminal": (
         called("tool://f\x1b[2J", {"a\u202e": "\x07"}, b"\x1b]52;c;eA==\x07"),
         'tool f\\x1b[2J(a\\u202e="\\u0007")',
@@ -233,7 +238,7 @@ def test_everything_that_can_stand_on_a_tape(tmp_path: Path) -> None:
     done = cassette(tmp_path, "show", "all.yaml")
     assert done.code == 0
     head, _, body = done.out.partition("\n\n")
-    counts = "23 interactions (9 model, 6 tool, 1 http, 7 other)"
+    counts = "24 interactions (9 model, 7 tool, 1 http, 7 other)"
     assert head == f"all.yaml: {counts}\n  recorded at a time that it does not say"
     lines = body.splitlines()
     assert len(lines) == 2 * len(KINDS)
@@ -244,7 +249,7 @@ def test_everything_that_can_stand_on_a_tape(tmp_path: Path) -> None:
     for (name, (_, question, answer)), (shown, replied) in zip(KINDS.items(), told, strict=True):
         start, dots, _ = answer.partition("…")
         assert (shown, replied.startswith(start) if dots else replied) == (question, True if dots else answer), name
-    assert lines[-2].startswith("    23  line ")
+    assert lines[-2].startswith("    24  line ")
     assert ", at 0.005s: in c2.0.c1.1" in lines[-2]
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from agentrun.secret import MASK, hidden, mask, names_credential
+from agentrun.redact import concealed, masked
+from agentrun.secret import MASK, names_credential
 
 MAX_SHOWN = 60
 MAX_LINE = 100
@@ -30,7 +31,7 @@ def shown(value: Any, place: str = "", lead: str = "") -> str:
     if isinstance(value, str) and names_credential(place):
         value = MASK
     try:
-        text = mask(msgspec.json.encode(value).decode())
+        text = masked(msgspec.json.encode(value).decode())
     except (TypeError, ValueError, OverflowError, RecursionError):  # YAML has values that JSON has not
         return "something that is no JSON"
     text = text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
@@ -58,7 +59,7 @@ def common(one: str, two: str) -> int:
 def masked_lines(text: str) -> list[str]:
     """The lines of a text, masked; as many as it has."""
     pieces, end = [], 0
-    for start, stop in hidden(text):
+    for start, stop in concealed(text):
         pieces += [text[end:start], MASK, f"\n{MASK}" * text.count("\n", start, stop)]
         end = stop
     return "".join([*pieces, text[end:]]).split("\n")
@@ -72,7 +73,7 @@ def listed(names: Sequence[str]) -> str:
 def _texts(place: str, was: Any, now: Any) -> tuple[str, str]:
     if not (isinstance(was, str) and isinstance(now, str)) or names_credential(place):
         return shown(was, place), shown(now, place)
-    was, now = mask(was), mask(now)
+    was, now = masked(was), masked(now)
     start = max(0, common(was, now) - _BEFORE)
     lead = "…" if start else ""
     return shown(was[start:], "", lead), shown(now[start:], "", lead)

@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from agentrun.redact import masked
 from agentrun.report.amounts import magnitude
-from agentrun.secret import mask
 from agentrun.spec.problems import visible
 
 Tone: TypeAlias = Literal["plain", "dim", "good", "warn", "bad"]
@@ -43,7 +43,7 @@ def told(text: str, tone: Tone = "plain", indent: int = 0) -> Line:
 
 def short(text: str, most: int = SHORT) -> str:
     """Foreign text as part of a line."""
-    return _shown(mask(text[:_LOOKED_AT]), most)
+    return _shown(masked(text[:_LOOKED_AT]), most)
 
 
 def _shown(text: str, most: int) -> str:
@@ -57,7 +57,7 @@ def paragraph(text: str, tone: Tone = "plain", indent: int = 0) -> tuple[Line, .
     text = text.strip("\n")
     if not text.strip():
         return ()
-    shown = mask(text[:_LOOKED_AT]).replace("\r\n", "\n").split("\n")
+    shown = masked(text[:_LOOKED_AT]).replace("\r\n", "\n").split("\n")
     lines = tuple(told(line, tone, indent) for line in shown[:LINES])
     left_out = text.count("\n") + 1 - LINES
     return lines if left_out <= 0 else (*lines, told(f"… and {plural(left_out, 'more line')}", "dim", indent))
@@ -69,7 +69,7 @@ def gist(text: str) -> str:
     text = text.strip()
     if not text:
         return "nothing"
-    first = mask(text[:_LOOKED_AT]).partition("\n")[0].rstrip("\r")
+    first = masked(text[:_LOOKED_AT]).partition("\n")[0].rstrip("\r")
     if first == text and len(first) <= SHORT:
         return visible(first)
     lines = text.count("\n") + 1
