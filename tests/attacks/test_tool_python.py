@@ -95,6 +95,7 @@ CALLS: dict[str, tuple[str, str | None, str]] = {
         "tool.execution",
         "tool.execution: CancelledError",
     ),
+    "async_closes": ("raise GeneratorExit", "tool.execution", "tool.execution: GeneratorExit"),
     "async_ends": (
         "class End(BaseException): ...\n    raise End('of the world')",
         "tool.execution",

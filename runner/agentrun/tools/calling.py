@@ -66,9 +66,9 @@ async def in_task(answer: Awaitable[object], read: Callable[[Any], Any] = lambda
     async def tried() -> Came:
         try:
             return Came(read(await answer))
-        except (CancelledError, GeneratorExit):
+        except CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001  # it is the function's
+        except BaseException as error:  # noqa: BLE001  # it is the function's; one that is closed may end so too
             return Came(error=error)
         finally:
             end_copies(owner)
