@@ -13,7 +13,6 @@ Rule 7  No value is in a repr or in an error.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -51,7 +50,7 @@ def _any_of(texts: Iterable[bytes]) -> Any:
 
 _space = rb"(?:[ \t\r\n]|\\+[nrt])*"
 _any_placeholder = _compiled(rb"\[redacted:[^\[\]]*\]")
-_placeholder = re.compile(r"\[redacted:[A-Za-z0-9_.-]{1,128}\]")
+_placeholder = _compiled(rb"\[redacted:[A-Za-z0-9_.-]{1,128}\]")
 _number = _compiled(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _before_value = _compiled(rb"[:\[,]" + _space + rb"\z")
 _after_value = _compiled(_space + rb"[,\]}]")
@@ -79,7 +78,7 @@ def concealed(text: str) -> list[tuple[int, int]]:
 
 def _is_placeholder(text: str) -> bool:
     """A placeholder, and perhaps a sign after it. What has the shape of a key is no name, also in brackets."""
-    found = _placeholder.match(text)
+    found = _placeholder.match(_bytes(text))
     return found is not None and found.end() >= len(text) - 1 and not find_secrets(text)
 
 
