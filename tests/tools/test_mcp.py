@@ -343,6 +343,7 @@ def test_drift(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     assert fault.message.startswith("the tool srv.quiet ")
     assert message in fault.message
     assert fault.fields["tool"] == "srv.quiet"
+    assert "agentrun lock SPEC --check" in (fault.hint or "")
     assert fault.fields["pinned"] != fault.fields["found"]
     assert (fault.fields["found"] is None) == (message == "is gone")
     assert fault.hint is not None

@@ -35,7 +35,7 @@ __all__ = ["Server", "Site"]
 
 MOST_STARTS = 3
 LONGEST_MESSAGE = 300
-AGAIN = "run `agentrun lock SPEC`, and read what changed"
+AGAIN = "see what changed: agentrun lock SPEC --check; without --check it is accepted"
 
 
 class Server:
