@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,15 +14,20 @@ import msgspec
 import yaml
 
 from agentrun.compiler.foreign import adopted, visible_lines
+from agentrun.compiler.lock import Lock, lock_in, lock_text
+from agentrun.compiler.resolve import read_spec
 from agentrun.core.effects import Returned, RunTool
 from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.messages import words
 from agentrun.core.package_tools import McpTool, Pinned
 from agentrun.engine.assemble import FinishedRun
+from agentrun.engine.pinning import pinned as asked_for
 from agentrun.secret import Secret
+from agentrun.spec.problems import DocumentError, Source
 from agentrun.tools.mcp import McpServers
 from agentrun.tools.mcp_listing import Listed
 
+from .hostile import held
 from .runs import Runs, facts
 
 T = TypeVar("T")
@@ -122,3 +128,28 @@ def results(done: FinishedRun) -> list[tuple[str | None, str]]:
     """The code of each result's fault, and what the model read."""
     found = facts(done, ToolFinished)
     return [(None if each.fault is None else each.fault.code, words(each.parts)) for each in found]
+
+
+def back_to(before: tuple[int, int, list[str]]) -> bool:
+    """Whether no more is held than before. The thread that waits for a keeper gets a moment to end."""
+    end = time.monotonic() + 3
+    while (now := held())[2] or now[0] > before[0] or now[1] > before[1]:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def pins(desk: McpDesk) -> dict[str, dict[str, Pinned]]:
+    """What `lock` would write. Raises DocumentError."""
+    spec = read_spec(desk.spec).spec
+    assert spec is not None
+    found, problems = asked_for([spec])
+    if problems:
+        raise DocumentError(problems)
+    return read_again(found)
+
+
+def read_again(found: dict[str, dict[str, Pinned]]) -> dict[str, dict[str, Pinned]]:
+    text = lock_text(Lock(origin="a test", routes={}, servers=found))
+    return lock_in(Source(Path("/desk.lock"), "desk.lock", text)).servers

@@ -27,7 +27,7 @@ from agentrun.tools.mcp_traffic import MOST_QUESTIONS, Broken, Traffic
 from agentrun.tools.progress import telling
 
 from .hostile import held, left, token
-from .mcp_desk import McpDesk, text, tool
+from .mcp_desk import McpDesk, back_to, text, tool
 
 NOBODY: Lookup = pytest.fail
 """No variable is asked for."""
@@ -425,7 +425,7 @@ def test_nothing_is_left(tmp_path: Path) -> None:
 
     asyncio.run(whole())
     assert left(word) == []
-    assert held() == before
+    assert back_to(before)
 
 
 def test_without_the_sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +12,12 @@ from hypothesis import strategies as st
 
 from agentrun.canon import compact
 from agentrun.compiler.foreign import Unusable, adopted, visible_lines
-from agentrun.compiler.lock import Lock, lock_in, lock_text
-from agentrun.compiler.resolve import read_spec
 from agentrun.core.package_tools import Pinned
 from agentrun.core.schemas import validator
-from agentrun.engine.pinning import pinned
-from agentrun.spec.problems import DocumentError, Source, visible
+from agentrun.spec.problems import DocumentError, visible
 
 from ..locks import DIGEST
-from .mcp_desk import McpDesk, tool
-
-
-def pins(desk: McpDesk) -> dict[str, dict[str, Pinned]]:
-    """What `lock` would write. Raises DocumentError."""
-    spec = read_spec(desk.spec).spec
-    assert spec is not None
-    found, problems = pinned([spec])
-    if problems:
-        raise DocumentError(problems)
-    return read_again(found)
-
-
-def read_again(found: dict[str, dict[str, Pinned]]) -> dict[str, dict[str, Pinned]]:
-    text = lock_text(Lock(origin="a test", routes={}, servers=found))
-    return lock_in(Source(Path("/desk.lock"), "desk.lock", text)).servers
+from .mcp_desk import McpDesk, pins, read_again, tool
 
 
 def of(**schema: Any) -> dict[str, Any]:
@@ -188,3 +171,23 @@ def test_anything_at_all(value: Any) -> None:
         adopted(value)
     except Unusable:
         return
+
+
+def test_a_value_of_the_environment_is_never_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in a description nor in a schema, however it is written there."""
+    value = "Zq8-hunter2-Zq8-hunter2"
+    monkeypatch.setenv("SHOP_TOKEN", value)
+    tools = [
+        tool("a", f"Logs in with {value}."),
+        of(default={"key": value}) | {"name": "b"},
+        tool("c", f"Logs in with {b64encode(value.encode()).decode()}."),
+        tool("d"),
+    ]
+    desk = McpDesk(tmp_path, plan={"tools": tools}, locked=False, env={"TOKEN": "${SHOP_TOKEN}"})
+    with pytest.raises(DocumentError) as caught:
+        pins(desk)
+    messages = [problem.message for problem in caught.value.problems]
+    assert len(messages) == 3
+    for name, message in zip("abc", messages, strict=True):
+        assert message.endswith(f'what is said of "{name}" holds a value of the environment')
+    assert value not in str(messages)

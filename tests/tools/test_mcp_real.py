@@ -30,10 +30,9 @@ from agentrun.tools.mcp import McpServers
 from agentrun.tools.programs import found_programs
 
 from .hostile import left
-from .mcp_desk import McpDesk, results
+from .mcp_desk import McpDesk, pins, results
 from .mcp_over_http import real
 from .runs import facts
-from .test_mcp_pins import pins
 
 BIN = Path(sys.executable).parent
 NODE = Path(__file__).parents[2] / ".node"
