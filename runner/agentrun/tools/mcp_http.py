@@ -58,6 +58,9 @@ exchange: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 """The request that is under way in this context. The SDK carries contexts along."""
 
 
+ENDED = "the connection ended"
+
+
 class Guarded(httpx2.AsyncBaseTransport):
     """Sends the requests of the SDK, where they may go."""
 
@@ -68,18 +71,23 @@ class Guarded(httpx2.AsyncBaseTransport):
         self._silence = silence
         self._transport = Transport(httpx.create_ssl_context(trust_env=False))
         self._streams = 0
+        self.trouble: str | None = None
+        """What went wrong last: why a server did not start is told by whoever asked it last."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         found = exchange.get()
         under_way = found if found is not None and request.method == "POST" else Exchange()
         try:
-            return await self._sent(request, under_way)
+            response = await self._sent(request, under_way)
+            self.trouble = under_way.trouble or under_way.refusal
+            return response
         except AgentrunError as error:
             under_way.trouble = error.message
         except TimeoutError:
             under_way.trouble = "no reply came in time"
         except NETWORK as error:
             under_way.trouble = failure_of(error, None).message
+        self.trouble = under_way.trouble
         return httpx2.Response(502, request=request)
 
     async def aclose(self) -> None:
@@ -219,7 +227,7 @@ async def streamable_http(
         to_session,
         read,
     ):
-        tasks.start_soon(_passes, incoming, to_session, traffic, over)
+        tasks.start_soon(_passes, incoming, to_session, traffic, lambda why: over(why or transport.trouble or ENDED))
         try:
             yield read, write
         finally:
@@ -230,9 +238,9 @@ async def _passes(
     incoming: Any,
     to_session: MemoryObjectSendStream[SessionMessage | Exception],
     traffic: Traffic,
-    over: Callable[[str], None],
+    over: Callable[[str | None], None],
 ) -> None:
-    why = "the connection ended"
+    why = None
     try:
         async for item in incoming:
             if not isinstance(item, SessionMessage):
