@@ -1,12 +1,18 @@
-"""How much randomness the tests see.
+"""How much randomness the tests see, and what none leaves to the next.
 
 `AGENTRUN_TESTS=normal`, the default: the same examples in every run: what is red is red for everybody.
 `AGENTRUN_TESTS=long`: many more examples, different in each run; a failure prints how to repeat it.
 """
 
 import os
+import sys
+import tempfile
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+_TEMPORARY = os.path.realpath(tempfile.gettempdir()) + os.sep
 
 settings.register_profile(
     "normal",
@@ -23,3 +29,19 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],  # slow examples are what the long run is for
 )
 settings.load_profile(os.environ.get("AGENTRUN_TESTS", "normal"))
+
+
+@pytest.fixture(autouse=True)
+def _projects_are_forgotten() -> Iterator[None]:
+    """What a test imported from a folder of its own is not there for the next one, under whatever name."""
+    modules, path = set(sys.modules), [*sys.path]
+    yield
+    if "agentrun.tools.modules" in sys.modules:
+        sys.modules["agentrun.tools.modules"]._finder.loaders.clear()
+    for name in sys.modules.keys() - modules:
+        module = sys.modules[name]
+        places = (getattr(module, "__file__", None) or "", *getattr(module, "__path__", ()))
+        if any(str(place).startswith(_TEMPORARY) for place in places):
+            del sys.modules[name]
+    if sys.path != path:
+        sys.path[:] = path

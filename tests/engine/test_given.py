@@ -7,7 +7,7 @@ import pytest
 
 import agentrun
 from agentrun.errors import HostError
-from agentrun.testing import StepClock, calls, scripted, stub, text
+from agentrun.testing import StepClock, calls, scripted, sink, stub, text
 
 from ..core.script import agent_tool, hook, mcp_tool, tool
 from ..packages import package
@@ -57,7 +57,7 @@ def test_names(key: str, name: str, hint: str) -> None:
 def test_all_that_is_meant_is_taken() -> None:
     names = ("pay", "files", "files.read", "find", "python", "http", "shell", "mcp")
     tools = {name: stub(name) for name in names}
-    sinks: dict[str, Any] = {"out": None, "file": None}
+    sinks = {"out": sink(), "file": sink()}
     model = scripted(calls("pay"), text("Done."))
     done = agentrun.run(
         GIVEN,

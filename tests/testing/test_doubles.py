@@ -42,7 +42,8 @@ TOOLS = package(tools={"search": tool(), "pay": writing()}, policy={"default": "
 
 
 def run(agent: Any = TOOLS, **world: Any) -> Outcome:
-    tools = {"search": stub("3 results"), "pay": stub()} | dict(world.pop("tools", {}))
+    own = {"search": stub("3 results"), "pay": stub()} | dict(world.pop("tools", {}))
+    tools = {name: each for name, each in own.items() if name in agent.tools}
     outcome = agentrun.run(agent, "Hi.", tools=tools, **{"clock": StepClock(), **world})
     assert isinstance(outcome, Outcome)
     return outcome
