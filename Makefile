@@ -31,7 +31,7 @@ test: lint types check coverage ## all that CI runs: lint, types, tests and the 
 
 .PHONY: test-long
 test-long: $(READY) $(NODE_SERVERS) ## every test, the long ones too, with more random examples
-	@AGENTRUN_TESTS=long $(BIN)/pytest -q -n auto -m "long or not long" $(TESTS)
+	@AGENTRUN_TESTS=long $(BIN)/pytest -q -n auto --dist worksteal -m "long or not long" $(TESTS)
 
 .PHONY: bench
 bench: $(READY) ## measure speed against a baseline of the same run
@@ -48,7 +48,7 @@ types: $(READY) ## mypy, strict
 
 .PHONY: check
 check: $(READY) $(NODE_SERVERS) ## the tests alone, on all cores; TESTS="tests/core -x" picks some
-	@$(BIN)/pytest -q -n auto $(TESTS)
+	@$(BIN)/pytest -q -n auto --dist worksteal $(TESTS)
 
 .PHONY: coverage
 coverage: $(READY) ## branch coverage of the core by its own tests: all of it
