@@ -565,6 +565,7 @@ def test_a_second_signal_ends_it_at_once(shop: Project) -> None:
         for _ in range(2):
             person.run.send_signal(signal.SIGINT)
         assert person.run.wait(timeout=60) in (130, -signal.SIGINT)
+        person.seen.drained()
         assert person.seen.cursor_visible
 
 
