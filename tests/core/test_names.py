@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.names import effect_of, find_tool, matches, schemas_of
+from agentrun.core.names import command_of, effect_of, find_tool, matches, schemas_of
 from agentrun.core.package import Package
 from agentrun.core.package_tools import McpTool
 
 from ..packages import package
 from .script import agent_tool, mcp_tool, pins, tool
+from .test_sound import SHELL
 
 SMALL = st.text(alphabet="ab.", max_size=8)
 
@@ -108,3 +109,17 @@ def test_effect_at_a_server(effects: dict[str, str], found: str) -> None:
     server = agent(effect="at_most_once", effects=effects).tools["files"]
     assert isinstance(server, McpTool)
     assert effect_of(server, "files.read_a") == found
+
+
+def test_command() -> None:
+    """The program that a tool starts, if it starts one."""
+    made = package(
+        tools={
+            "shell": {**SHELL, "argv": ["df", "-h"]},
+            "started": mcp_tool("x", command=["server", "--stdio"], url=None),
+            "reached": mcp_tool("x", command=[], url="https://a.example/mcp"),
+            "plain": tool(),
+        }
+    ).tools
+    found = {name: command_of(each) for name, each in made.items()}
+    assert found == {"shell": "df", "started": "server", "reached": None, "plain": None}
