@@ -141,22 +141,31 @@ def test_everything_there_is(tmp_path: Path) -> None:
     assert {"echo", "get-sum"} <= desk.offers()
 
 
-@contextmanager
-def listening(root: Path) -> Iterator[str]:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return int(free.getsockname()[1])
+
+
+def wait_for(port: int) -> None:
+    """Until somebody listens there."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        with socket.socket() as trial:
+            if trial.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+
+
+@contextmanager
+def listening(root: Path) -> Iterator[str]:
+    port = free_port()
     command = ["node", str(EVERYTHING), "streamableHttp"]
     environment = {"PORT": str(port), "PATH": os.environ["PATH"]}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     running = subprocess.Popen(command, cwd=root, env=environment, **quiet)  # type: ignore[call-overload]  # of a dict
     try:
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
-            with socket.socket() as trial:
-                if trial.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
+        wait_for(port)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         running.kill()
@@ -260,3 +269,77 @@ def test_what_a_tool_of_the_package_is(tmp_path: Path) -> None:
     """A pin is data: it can be written and read, and is the same package everywhere."""
     package = time_server(tmp_path).package
     assert msgspec.convert(msgspec.to_builtins(package), type(package)) == package
+
+
+OURS = """
+import os, sys, time
+import uvicorn
+from mcp.server import MCPServer
+
+server = MCPServer("ours")
+
+@server.tool(structured_output=False)
+def slow(wait: float) -> str:
+    \"\"\"Takes its time.\"\"\"
+    open("begun", "a").close()
+    time.sleep(wait)
+    return "done"
+
+uvicorn.run(server.streamable_http_app(), host="127.0.0.1", port=int(sys.argv[1]), log_level="critical")
+"""
+
+
+@contextmanager
+def ours(root: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Our own server over HTTP, as a process that can be killed."""
+    port = free_port()
+    (root / "ours.py").write_text(OURS)
+    with subprocess.Popen([sys.executable, "ours.py", str(port)], cwd=root) as running:
+        try:
+            wait_for(port)
+            yield f"http://127.0.0.1:{port}/mcp", running
+        finally:
+            running.kill()
+
+
+@pytest.mark.parametrize(("effect", "code"), [("read", "tool.execution"), ("at_most_once", "tool.indeterminate")])
+def test_one_of_our_own_over_http_is_killed_in_the_middle_of_a_call(tmp_path: Path, effect: str, code: str) -> None:
+    with ours(tmp_path) as (url, running):
+        desk = Real(tmp_path, url=url, private_network=True, effect=effect)
+        call = RunTool("c1.0", "srv.slow", desk.package.tools["srv"], {"wait": 30}, "key", 2000, 50_000)
+
+        async def work() -> Returned:
+            servers = McpServers(tmp_path, {}, Secret)
+            try:
+                pending = asyncio.create_task(servers.run(call))
+                while not (tmp_path / "begun").exists():  # noqa: ASYNC110  # it is another process that begins
+                    await asyncio.sleep(0.02)
+                running.kill()
+                return await asyncio.wait_for(pending, 15)
+            finally:
+                await servers.close()
+
+        fault = asyncio.run(work()).fault
+    assert fault is not None
+    assert fault.code == code
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "args"),
+    [
+        pytest.param(git_server, "git_status", {"repo_path": "."}, id="git", marks=with_git),
+        pytest.param(node_server, "echo", {"message": "x"}, id="everything", marks=with_node),
+    ],
+)
+def test_a_real_server_that_is_not_the_one_that_was_pinned(
+    tmp_path: Path, make: Any, name: str, args: dict[str, Any]
+) -> None:
+    """These cannot be made to change, so the lock is of another one: the same tool with other words."""
+    desk = make(tmp_path)
+    path = tmp_path / "desk.lock"
+    lock = msgspec.json.decode(path.read_bytes())
+    lock["servers"]["srv"][name]["digest"] = "sha256:" + "0" * 64
+    path.write_bytes(msgspec.json.encode(lock))
+    (stopped,) = facts(desk.live(story((name, args))), RunStopped)
+    assert stopped.fault is not None
+    assert stopped.fault.code == "tool.drift"
