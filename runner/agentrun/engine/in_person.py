@@ -34,7 +34,7 @@ async def ended(
     """What comes of a run. `given`: what a runtime is made of; `project`: a path in the project."""
     rest, live = _rest(package, given), given.pop("live")
     if not live and not _asks_for_something(rest):
-        return await _waited(begin(Runtime.in_memory(**given)))
+        return await waited(begin(Runtime.in_memory(**given)))
     from agentrun.engine.surroundings import Surroundings  # late: Rule 2
 
     around = Surroundings(package, env_file)
@@ -44,12 +44,13 @@ async def ended(
             given[name] = {**found, **given[name]}
         given["providers"] = around.providers(package) if live else given["providers"]
         runtime = Runtime.in_memory(**given, programs=ports.programs, redactor=around.redactor)
-        return await _waited(begin(runtime))
+        return await waited(begin(runtime))
     finally:
         await around.close()
 
 
-async def _waited(handle: RunHandle) -> Outcome | Suspended:
+async def waited(handle: RunHandle) -> Outcome | Suspended:
+    """What comes of a run. Who does not wait to its end ends it."""
     try:
         return await handle.wait()
     except asyncio.CancelledError:  # nobody waits any more: the run ends too, while it can still be written

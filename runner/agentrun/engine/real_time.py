@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -26,6 +25,7 @@ from agentrun.engine.approvals import Nobody
 from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.bus import EVERYTHING, Event, Subscription
 from agentrun.engine.handle import RunHandle
+from agentrun.engine.in_person import waited
 from agentrun.engine.kept import KeptJournals
 from agentrun.engine.live_ports import LivePorts
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals
@@ -141,13 +141,7 @@ async def _ended(runtime: Runtime, request: Request, job: Job) -> Outcome | Susp
     try:
         handle = runtime.start(request)
         job.hold(handle)
-        try:
-            return await handle.wait()
-        except asyncio.CancelledError:  # nobody waits any more: the run ends too, while it can still be written
-            handle.cancel("host")
-            with suppress(Exception):
-                await asyncio.shield(handle.wait())
-            raise
+        return await waited(handle)
     finally:
         events.close()
         await watching
