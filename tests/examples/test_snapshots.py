@@ -12,7 +12,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from agentrun.compiler.cases import cases_path, read_cases
 from agentrun.compiler.compile import compiled_or_raise
 from agentrun.engine.assemble import replay_run
-from agentrun.spec.v1.documents import Case
+from agentrun.spec.v1.cases import Case
 
 ROOT = Path(__file__).parents[2]
 SPECS = ROOT / "specs"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agentrun.cli.teller import Teller
     from agentrun.core.package import Package
     from agentrun.engine.ports import Approver
-    from agentrun.spec.v1.documents import Case
+    from agentrun.spec.v1.cases import Case
 
 ANSWERS = ("approved", "denied")
 MANY = 20

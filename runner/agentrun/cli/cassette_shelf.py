@@ -22,7 +22,7 @@ from agentrun.compiler.resolve import read_spec
 from agentrun.errors import SpecError
 from agentrun.spec.files import Project, find_project, project_root, shown_path
 from agentrun.spec.problems import DocumentError
-from agentrun.spec.v1.documents import Case
+from agentrun.spec.v1.cases import Case
 
 LEFT_OVER = re.compile(r"\.(.+\.yaml)\.new")
 """What a write that did not end leaves behind."""
@@ -114,7 +114,7 @@ class Shelf:
             self._doubts.append((folder, named))
             return
         for case in found:
-            self._owners.setdefault(folder / f"{case.name}.yaml", []).append(Owner(spec, shown, case))
+            self._owners.setdefault(folder / f"{case.recording}.yaml", []).append(Owner(spec, shown, case))
 
 
 def shelved(paths: Sequence[Path], *, left_over: bool = False) -> list[Filed]:

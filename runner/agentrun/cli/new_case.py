@@ -17,7 +17,7 @@ from agentrun.compiler.cases import cases_path, read_cases
 from agentrun.errors import StorageError
 from agentrun.spec.files import shown_path
 from agentrun.spec.problems import DocumentError
-from agentrun.spec.v1.documents import Case
+from agentrun.spec.v1.cases import Case
 
 _HEAD = 'agentrun: "1"\ncases:\n'
 

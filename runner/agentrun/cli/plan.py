@@ -23,7 +23,7 @@ from agentrun.engine.world import packages_of
 from agentrun.errors import RequestError
 from agentrun.spec.files import shown_path
 from agentrun.spec.problems import quoted
-from agentrun.spec.v1.documents import Case
+from agentrun.spec.v1.cases import Case
 
 Mode: TypeAlias = Literal["replay", "live", "record", "live-tools", "live-model"]
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from agentrun.cli.interrupt import Interrupts
     from agentrun.cli.teller import Teller
     from agentrun.engine.real_time import Job
-    from agentrun.spec.v1.documents import Case
+    from agentrun.spec.v1.cases import Case
 
 
 def record(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> FinishedRun:

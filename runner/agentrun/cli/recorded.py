@@ -17,7 +17,7 @@ from agentrun.core.package import Package
 from agentrun.errors import CassetteError, RequestError, SpecError
 from agentrun.spec.files import Project, shown_path
 from agentrun.spec.problems import DocumentError, did_you_mean, quoted
-from agentrun.spec.v1.documents import Case
+from agentrun.spec.v1.cases import Case
 
 
 def named_case(cases: list[Case], name: str, *, may_be_new: bool) -> Case | None:
@@ -39,7 +39,8 @@ def asked_cases(
     values = complete_params(package, params)
     wanted = (message if message is not None else rendered_input(package, values), values)
     hidden = cast(tuple[Any, ...], known().data(wanted))
-    own = [case for case in cases if (None if case.profile is UNSET else case.profile) == profile]
+    plain = [case for case in cases if case.is_plain]
+    own = [case for case in plain if (None if case.profile is UNSET else case.profile) == profile]
     return [case for case in own if _asked_by(case, package) in (wanted, hidden)]
 
 
@@ -54,7 +55,7 @@ def _asked_by(case: Case, package: Package) -> tuple[Any, ...] | None:
 
 def cassette_of(spec: Spec, package: Package, case: Case) -> Path:
     """Where the recording of a case is, or would be."""
-    return spec.project.root / spec.project.cassettes / package.name / f"{case.name}.yaml"
+    return spec.project.root / spec.project.cassettes / package.name / f"{case.recording}.yaml"
 
 
 def lock_of(project: Project, cassette: Path) -> Path:
@@ -80,11 +81,11 @@ def nothing_recorded(
     spec: Spec, cases: list[Case], folder: Path, case: Case | None, *, in_ci: bool = False
 ) -> CassetteError:
     """The error for a run that cannot be replayed. It says which ones can."""
-    recorded = [one.name for one in cases if (folder / f"{one.name}.yaml").is_file()]
+    recorded = [one.name for one in cases if (folder / f"{one.recording}.yaml").is_file()]
     shown = shown_path(folder, spec.project.root)
     listed = shown_path(cases_path(spec.path), spec.project.root)
     if case is not None:
-        what = f"case {quoted(case.name)} has no cassette {shown}/{case.name}.yaml"
+        what = f"case {quoted(case.name)} has no cassette {shown}/{case.recording}.yaml"
     elif cases:
         what = f"no case in {listed} has this message, params and profile"
     else:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from agentrun.cli.plan import Plan
     from agentrun.cli.teller import Teller
     from agentrun.core.package import Package
-    from agentrun.spec.v1.documents import Case
+    from agentrun.spec.v1.cases import Case
 
 LONGEST_MESSAGE = 1024 * 1024
 

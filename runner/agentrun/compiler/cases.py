@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from agentrun.compiler.conditions import known_names
 from agentrun.compiler.resolve import Spec
@@ -15,7 +17,7 @@ from agentrun.spec.files import project_root, read_source
 from agentrun.spec.load import load
 from agentrun.spec.problems import DocumentError, Problem, did_you_mean, quoted
 from agentrun.spec.tree import Mapping, place_of, plain
-from agentrun.spec.v1.documents import Case, CasesFile
+from agentrun.spec.v1.cases import Case, CasesFile, ClockSetting, Defaults
 
 ENDING = ".cases.yaml"
 ASKING_STAGES = ("input", "output")
@@ -35,7 +37,51 @@ def read_cases(path: Path) -> tuple[Mapping, list[Case]]:
     document = load(read_source(path, root=project_root(path)), "cases")
     if document.root is None or document.problems:
         raise DocumentError(document.problems)
-    return document.root, msgspec.convert(plain(document.root), CasesFile).cases
+    file = msgspec.convert(_told_apart(plain(document.root)), CasesFile)
+    return document.root, [_completed(case, file.defaults) for case in file.cases]
+
+
+def _told_apart(data: Any) -> Any:
+    """The document with `not-` taken off the types of its assertions."""
+    data = {
+        **data,
+        "defaults": _positive(data.get("defaults", {})),
+        "cases": [_positive(each) for each in data["cases"]],
+    }
+    for case in data["cases"]:
+        if "turns" in case:
+            case["turns"] = [_positive(turn) if isinstance(turn, dict) else turn for turn in case["turns"]]
+    return data
+
+
+def _positive(part: dict[str, Any]) -> dict[str, Any]:
+    if "assert" not in part:
+        return dict(part)
+    return {**part, "assert": [_claim(each) for each in part["assert"]]}
+
+
+def _claim(written: dict[str, Any]) -> dict[str, Any]:
+    kind: str = written["type"]
+    return {**written, "type": kind.removeprefix("not-"), "negated": kind.startswith("not-")}
+
+
+def _completed(case: Case, defaults: Defaults) -> Case:
+    """The case with what all cases of its file have."""
+    return replace(
+        case,
+        params=defaults.params | case.params,
+        profile=defaults.profile if case.profile is UNSET else case.profile,
+        approvals=defaults.approvals | case.approvals,
+        stubs=defaults.stubs | case.stubs,
+        clock=ClockSetting(
+            start=defaults.clock.start if case.clock.start is UNSET else case.clock.start,
+            step=defaults.clock.step if case.clock.step is UNSET else case.clock.step,
+        ),
+        faults=defaults.faults + case.faults,
+        tags=list(dict.fromkeys(defaults.tags + case.tags)),
+        skip=defaults.skip if case.skip is UNSET else case.skip,
+        claims=defaults.claims + case.claims,
+    )
 
 
 def check_cases(root: Mapping, cases: list[Case], spec: Spec | None) -> Iterator[Problem]:

@@ -19,7 +19,8 @@ import msgspec
 
 from agentrun.spec.schema_keys import SHARED_KEYS
 from agentrun.spec.v1.agent import Agent
-from agentrun.spec.v1.documents import BudgetsFile, CasesFile, PolicyFile, ToolsFile
+from agentrun.spec.v1.cases import CasesFile
+from agentrun.spec.v1.documents import BudgetsFile, PolicyFile, ToolsFile
 from agentrun.spec.v1.provider import ProviderFile
 from agentrun.spec.v1.values import FileRef
 
@@ -51,6 +52,8 @@ def document_schema(name: str) -> Schema:
     if name == "agent":
         _allow_sharing(defs)
         _describe_profiles(defs)
+    if name == "cases":
+        _allow_not(defs)
     defs["FileRef"] = struct_schemas((FileRef,))["FileRef"]
     defs["JsonSchema"] = _either_file({"type": "object"})
     return assemble(f"agentrun {name}", model.__name__, defs)
@@ -72,13 +75,14 @@ def struct_schemas(models: Iterable[type], words: Mapping[str, str] | None = Non
     known = {struct.__name__: struct for struct in _structs(models)}
     for name, component in components.items():
         texts = {**_shared_texts(known[name], words or {}), **field_texts(known[name])}
+        keys = {field.encode_name: field.name for field in msgspec.structs.fields(known[name])}
         tag = known[name].__struct_config__.tag_field
         component.pop("title", None)
         if not component.get("required"):
             component.pop("required", None)
         _add_made_defaults(known[name], component["properties"])
         for key, schema in component["properties"].items():
-            text = component["description"] if key == tag else texts[key]
+            text = component["description"] if key == tag else texts[keys[key]]
             component["properties"][key] = {"description": text, **_readable(schema)}
     return components
 
@@ -208,6 +212,25 @@ def _describe_profiles(defs: Schema) -> None:
     }
     defs["Profile"] = {"type": "object", "properties": keys, "additionalProperties": False}
     properties["profiles"]["additionalProperties"] = {"$ref": "#/$defs/Profile"}
+
+
+def _allow_not(defs: Schema) -> None:
+    """Each type of an assertion may have `not-` before it. What the prefix becomes is no key that people write."""
+    for component in defs.values():
+        properties = component["properties"]
+        if properties.pop("negated", None) is not None:
+            properties["type"]["enum"] += [f"not-{kind}" for kind in properties["type"]["enum"]]
+        if "assert" in properties:
+            _either_kind(properties["assert"]["items"])
+
+
+def _either_kind(alternatives: Schema) -> None:
+    kind = alternatives["properties"]["type"]
+    kind["enum"] += [f"not-{each}" for each in kind["enum"]]
+    kind["description"] = "What is claimed; with not- before it, that it does not hold."
+    for choice in alternatives["allOf"]:
+        word = choice["if"]["properties"]["type"].pop("const")
+        choice["if"]["properties"]["type"]["enum"] = [word, f"not-{word}"]
 
 
 def _reachable(top: Schema, defs: Schema) -> Schema:
