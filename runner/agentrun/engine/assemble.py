@@ -6,14 +6,14 @@ live_run      in real time: live, recorded, or with the model or the tools from 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from agentrun.canon import compact, text_hash
-from agentrun.core.facts import Record
+from agentrun.core.facts import Earlier, Record, RunStarted
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.core.sound import refuse_unsound
@@ -26,7 +26,8 @@ from agentrun.engine.perform import crew_of
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Attachment, contents
 from agentrun.engine.sealed import SEALED, SINK_KINDS, sealed_executors, sealed_hooks, sealed_providers
-from agentrun.engine.world import Listen, World, open_log
+from agentrun.engine.sessions import earlier
+from agentrun.engine.world import Listen, Scope, World, open_log
 from agentrun.errors import AgentrunError, CassetteError
 from agentrun.journal.canonical import canonical
 
@@ -35,6 +36,20 @@ if TYPE_CHECKING:
     from agentrun.cassette.player import Player
     from agentrun.cassette.redaction import Redaction
     from agentrun.cassette.tape import Cassette
+
+
+class Overlay(Struct, frozen=True, kw_only=True):
+    """What is laid over a recording."""
+
+    start: int | None = None
+    """When the clock begins, in milliseconds since 1970. None: when the recording was made."""
+    step: int | None = None
+    """How long each recorded exchange takes, in milliseconds. None: as long as it took."""
+    scope: Scope = lambda world, run, path: world
+    """What stands before the tapes of a run: stubs and faults."""
+
+
+NOTHING = Overlay()
 
 
 class FinishedRun(Struct, frozen=True):
@@ -84,10 +99,13 @@ def replay_run(
     attachments: tuple[Attachment, ...] = (),
     approver: Approver | None = None,
     listen: Listen | None = None,
+    after: Sequence[FinishedRun] = (),
+    overlay: Overlay = NOTHING,
 ) -> FinishedRun:
     """Run a package against a recording: no network, no real time, the same bytes every time.
 
-    `approver`: answers that count instead of the recorded ones.
+    `approver`: answers that count instead of the recorded ones. `after`: the runs of the same conversation before it;
+    they share its player.
 
     Raises before the run exists: `host.missing`, `package.invalid`, `provider.not_found`, `input.rejected`, `policy.*`,
     `cassette.miss` without a file, `cassette.damaged`. What goes wrong in the run is in its outcome.
@@ -99,10 +117,13 @@ def replay_run(
     player = _player(package, cassette)
     tape = player.cassette
 
-    clock, blobs, journals = StepClock(tape.recorded_at), MemoryBlobs(), MemoryJournals()
-    names = [each.part.blob for each in attachments]
+    clock = StepClock(tape.recorded_at if overlay.start is None else overlay.start)
+    clock.move_to(after[-1].journal[-1].at if after else clock.start)
+    blobs, journals = MemoryBlobs(), MemoryJournals()
+    names = [each.part.blob for each in attachments] + [run_of(each.journal) for each in after]
     run = "replay-" + text_hash(compact([fingerprint, admitted.params, admitted.message, tape.hash, *names]))[7:31]
-    playing = Playing(player, clock)
+    playing = Playing(player, clock, overlay.step)
+    taping = Taping(run, models=playing, others=playing, approver=approver, over=overlay.scope)
     world = World(
         clock=clock,
         blobs=blobs,
@@ -111,7 +132,7 @@ def replay_run(
         **_nobody(package),
         listen=listen or (lambda run, news: None),
         replayed=True,
-        scope=Taping(run, models=playing, others=playing, approver=approver).scope,
+        scope=taping.scope,
     )
     started = run_started(
         package,
@@ -120,6 +141,7 @@ def replay_run(
         fingerprint=fingerprint,
         replayed=True,
         attachments=contents(blobs, attachments),
+        earlier=_earlier(package, after),
         seed=tape_seed(package, admitted),
     )
     refuse_unruly(start_ruling(package, started), started)
@@ -127,6 +149,11 @@ def replay_run(
     log.commit(started)
     ended = clock.run(drive_all(world, package, log, crew_of))
     return _finished(ended, run, journals, player)
+
+
+def _earlier(package: Package, after: Sequence[FinishedRun]) -> Earlier:
+    journals = {run_of(each.journal): each.journal for each in after}
+    return earlier(tuple(journals), package.session, journals.__getitem__)
 
 
 def _finished(ended: Outcome | Suspended, run: str, journals: MemoryJournals, player: Player) -> FinishedRun:
@@ -141,6 +168,13 @@ def _finished(ended: Outcome | Suspended, run: str, journals: MemoryJournals, pl
         tier=player.tier,
         unused=unused_error(unused, player.cassette.interactions) if unused else None,
     )
+
+
+def run_of(journal: Sequence[Record]) -> str:
+    """The run that a journal is of."""
+    started = journal[0].fact
+    assert isinstance(started, RunStarted), "a journal begins with it"
+    return started.run
 
 
 def _nobody(package: Package) -> dict[str, Any]:

@@ -9,7 +9,7 @@ Importing this takes a second: only what goes live does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from agentrun.cassette.redaction import Redaction
 from agentrun.compiler.fingerprint import PackageFile
-from agentrun.core.facts import RunStarted
+from agentrun.core.facts import Record, RunStarted
 from agentrun.core.messages import words
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.approvals import Nobody
@@ -35,6 +35,7 @@ from agentrun.engine.runtime import Runtime
 from agentrun.engine.sealed import SEALED, SINK_KINDS, sealed_executors, sealed_hooks, sealed_providers
 from agentrun.engine.surroundings import Surroundings
 from agentrun.engine.taped import Playing, Tape, Taping
+from agentrun.engine.world import Scope
 from agentrun.spec.files import Project
 from agentrun.store.sessions import StoredSession
 
@@ -64,6 +65,10 @@ class Job(Struct, frozen=True, kw_only=True):
     """Given the run as soon as there is one: whoever may want to cancel it."""
     watch: Callable[[Event], None] = lambda event: None
     """Told what happens in the run and its children."""
+    over: Scope = lambda world, run, path: world
+    """What stands before the ports: stubs and faults."""
+    after: tuple[FinishedRun, ...] = ()
+    """The runs of the same conversation before it."""
 
 
 class Tapes(Struct, frozen=True):
@@ -95,7 +100,11 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
             programs=ports.programs,
             approver=SEALED if others_play else job.approver,
             scope=Taping(
-                run, models=tapes.models, others=tapes.others, approver=job.approver if others_play else None
+                run,
+                models=tapes.models,
+                others=tapes.others,
+                approver=job.approver if others_play else None,
+                over=job.over,
             ).scope,
             redactor=around.redactor,
         )
@@ -107,7 +116,7 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
             attachments=contents(blobs, job.attachments),
             run=run,
             seed=job.seed,
-            session=None if job.session is None else _restored(runtime, journals, job.session),
+            session=_session(runtime, journals, job),
         )
         ended = await _ended(runtime, request, job)
     finally:
@@ -122,17 +131,25 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
     )
 
 
-def _restored(runtime: Runtime, journals: MemoryJournals, stored: StoredSession) -> str:
-    """Give a runtime a session with the runs that it had in other processes."""
-    session = runtime.sessions.create(stored.name)
-    for records in stored.runs:
+def _session(runtime: Runtime, journals: MemoryJournals, job: Job) -> str | None:
+    if job.session is not None:
+        return _restored(runtime, journals, job.session.name, job.session.runs)
+    if job.after:
+        return _restored(runtime, journals, "conversation", [each.journal for each in job.after])
+    return None
+
+
+def _restored(runtime: Runtime, journals: MemoryJournals, name: str, runs: Iterable[Sequence[Record]]) -> str:
+    """Give a runtime a session with runs that it had before, maybe in other processes."""
+    session = runtime.sessions.create(name)
+    for records in runs:
         started = records[0].fact
         assert isinstance(started, RunStarted), "a journal begins with it"
-        journals.restore(started.run, records)
+        journals.restore(started.run, tuple(records))
         session.runs.append(started.run)
         if started.input is not None:
             session.saw(words(started.input.parts))
-    return stored.name
+    return name
 
 
 async def _ended(runtime: Runtime, request: Request, job: Job) -> Outcome | Suspended:

@@ -31,7 +31,7 @@ from agentrun.engine.models import WireProvider
 from agentrun.engine.ports import Approver, Clock, Executor, Hook, Provider, SinkPort
 from agentrun.engine.sinks import handed
 from agentrun.engine.toolbox import Cuts, shortened, tried
-from agentrun.engine.world import World
+from agentrun.engine.world import Scope, World
 from agentrun.errors import AgentrunError, CassetteError, ProviderError
 from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpCall, HttpReply, Sender
@@ -51,14 +51,16 @@ class Tape(Protocol):
 class Playing:
     """Everything comes from the tape. Without a clock of ours real time goes on beside it."""
 
-    def __init__(self, player: Player, clock: StepClock | None) -> None:
+    def __init__(self, player: Player, clock: StepClock | None, step: int | None = None) -> None:
+        """`step`: how long each exchange takes, in milliseconds. None: as long as it took."""
         self._player = player
         self._clock = clock
+        self._step = step
 
     async def through(self, call: HttpCall, path: str, live: Live, heard: Heard | None = None) -> HttpReply:  # noqa: ARG002  # nothing is done
         interaction = self._player.play(call, path)
         if self._clock is not None:
-            await _pass(self._clock, interaction)
+            await _pass(self._clock, interaction, self._step)
         elif interaction.stopped:
             await _never()
         return given(interaction, heard)
@@ -116,10 +118,12 @@ def given(interaction: Interaction, heard: Heard | None) -> HttpReply:
     raise kind(failure.code, failure.message, fields=failure.fields)
 
 
-async def _pass(clock: StepClock, interaction: Interaction) -> None:
+async def _pass(clock: StepClock, interaction: Interaction, step: int | None) -> None:
     if interaction.stopped:
         await clock.sleep_until(FOREVER)
-    if interaction.end is not None:
+    if step is not None:
+        await clock.sleep_until(clock.now() + step)
+    elif interaction.end is not None:
         end = clock.start + interaction.end
         took = interaction.end - (interaction.start if interaction.start is not None else interaction.end)
         await clock.rest(end, min(clock.now() + took, end))
@@ -138,17 +142,27 @@ class Taping:
     """Puts tapes before the ports of a run and of its children. `root` is the run that a user started."""
 
     def __init__(
-        self, root: str, *, models: Tape | None, others: Tape | None, approver: Approver | None = None
+        self,
+        root: str,
+        *,
+        models: Tape | None,
+        others: Tape | None,
+        approver: Approver | None = None,
+        over: Scope = lambda world, run, path: world,
     ) -> None:
-        """`approver`: who answers instead of the tape, if it has anything to say."""
+        """`approver`: who answers instead of the tape, if it has anything to say. `over`: what stands before it."""
         self._root = root
         self._models = models
         self._others = others
         self._approver = approver
+        self._over = over
 
     def scope(self, world: World, run: str) -> World:
         """The world as one run sees it."""
         path = run.removeprefix(self._root).removeprefix(".")
+        return self._over(self._taped(world, path), run, path)
+
+    def _taped(self, world: World, path: str) -> World:
         if self._models is not None:
             providers = {name: _taped_model(each, self._models, path) for name, each in world.providers.items()}
             world = replace(world, providers=providers)

@@ -40,6 +40,10 @@ Listen: TypeAlias = Callable[[str, Record | Passing], None]
 """Told the run, and what was committed to its journal or what passes."""
 
 
+Scope: TypeAlias = Callable[["World", str, str], "World"]
+"""The world as one run of a family sees it: the world, the run, and its path (the calls that led to it)."""
+
+
 class World(Struct, frozen=True, kw_only=True):
     """The ports of a run and of its children."""
 
