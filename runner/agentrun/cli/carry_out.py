@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from agentrun.engine.assemble import FinishedRun, replay_run
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Attachment
 from agentrun.errors import HostError
+from agentrun.spec.files import shown_path
 
 if TYPE_CHECKING:
     from agentrun.cassette.player import Player
@@ -57,7 +59,7 @@ class Errand(Struct, frozen=True, kw_only=True):
         from agentrun.cassette.file import load
         from agentrun.cassette.player import Player
         from agentrun.cassette.redaction import Redaction
-        from agentrun.cli.here import here_of
+        from agentrun.engine.here import here_of
 
         assert self.plan.cassette is not None
         rules = self.file.agent.replay
@@ -66,8 +68,33 @@ class Errand(Struct, frozen=True, kw_only=True):
             volatile=rules.volatile,
             redaction=Redaction(rules.redact),
             require=self.require,
-            here=lambda: here_of(self.spec, self.file, self.plan, self.settings, self.approve, self.attached),
+            here=lambda: here_of(
+                self.spec,
+                self.file,
+                message=self.plan.message,
+                params=self.plan.params,
+                accept=self._command(),
+                whole=self.plan.mode in ("live-tools", "live-model") or self._answers_itself,
+            ),
         )
+
+    @property
+    def _answers_itself(self) -> bool:
+        """Whether approvals are answered in advance: a tape of which a part is kept keeps its own answers."""
+        return self.approve not in (None, "ask") or (self.plan.case is not None and bool(self.plan.case.approvals))
+
+    def _command(self) -> str:
+        """The command that this is."""
+        words = ["agentrun", shown_path(self.spec.path, self.spec.project.root)]
+        if self.plan.case is not None:
+            words += ["--case", self.plan.case.name]
+        for setting in self.settings:
+            words += ["--set", setting]
+        for path in self.attached:
+            words += ["--attach", str(path)]
+        if self.approve is not None:
+            words += ["--approve", self.approve]
+        return " ".join(map(quote, words))
 
 
 def carry_out(errand: Errand, teller: Teller) -> int:

@@ -89,7 +89,7 @@ def _secrets(filed: Filed, tape: Cassette, look: Look) -> Iterator[Finding]:
 def _replayed(filed: Filed, owner: Owner, tape: Cassette, look: Look) -> Iterator[Finding]:
     again = f"agentrun {quote(owner.shown)} --case {quote(owner.case.name)}"
     changed = None if "fingerprint" not in tape.metadata else look.packages.changed(owner, tape.metadata)
-    came = played(look.packages, filed, owner, tape)
+    came = played(look.packages, owner, tape)
     if came.is_miss:
         yield _miss(filed, came, again)
     elif came.code == "cassette.damaged":

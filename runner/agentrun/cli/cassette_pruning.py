@@ -61,7 +61,7 @@ def _step(found: Loaded, packages: Packages) -> Step | None:
         reason = _why_kept(found)
         action: Literal["keep", "remove"] = "keep" if reason else "remove"
         return Step(filed, action, f"no case plays it{f', but {reason}' if reason else ''}", tape)
-    came = played(packages, filed, owner, tape)
+    came = played(packages, owner, tape)
     if came.code is not None:
         if not came.unused and not came.is_miss:
             return None
@@ -76,7 +76,7 @@ def _step(found: Loaded, packages: Packages) -> Step | None:
     if len(filed.owners) > 1:
         others = listed([one.shown for one in filed.owners])
         return Step(filed, "keep", f"{which}; but {others} have one name, and each may play it", tape)
-    if not _stays_equal(packages, filed, owner, tape, came.unused, came.answer):
+    if not _stays_equal(packages, owner, tape, came.unused, came.answer):
         return Step(filed, "keep", f"{which}; but the rest would not stay as it is", tape)
     return Step(filed, "rewrite", f"without {which}", tape, came.unused)
 
@@ -92,14 +92,12 @@ def _why_kept(found: Loaded) -> str | None:
     return None
 
 
-def _stays_equal(
-    packages: Packages, filed: Filed, owner: Owner, tape: Cassette, unused: tuple[int, ...], answer: str | None
-) -> bool:
+def _stays_equal(packages: Packages, owner: Owner, tape: Cassette, unused: tuple[int, ...], answer: str | None) -> bool:
     text = pruned(tape, unused, "")
     again = cassette(read(text), text_hash(text.encode()))
     if _bare(again.interactions) != _bare(_left(tape, unused)) or _but_history(again) != _but_history(tape):
         return False
-    came = played(packages, filed, owner, again)
+    came = played(packages, owner, again)
     return came.code is None and not came.unused and came.answer == answer
 
 

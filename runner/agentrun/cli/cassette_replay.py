@@ -6,23 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from agentrun.cassette.file import load
-from agentrun.cassette.player import Player
-from agentrun.cassette.redaction import Redaction
 from agentrun.cassette.shown import listed
 from agentrun.cassette.tape import Cassette
-from agentrun.cli.approve import approver_of
 from agentrun.cli.cassette_shelf import Filed, Owner
-from agentrun.cli.here import here_of
-from agentrun.cli.plan import Plan
+from agentrun.compiler.cases import cases_path
 from agentrun.compiler.compile import compiled_or_raise
 from agentrun.compiler.fingerprint import PackageFile
 from agentrun.compiler.resolve import Spec
 from agentrun.core.outcome import Outcome
-from agentrun.engine.assemble import replay_run
 from agentrun.errors import AgentrunError, CassetteError, StorageError
+from agentrun.testing.suite.found import Found
+from agentrun.testing.suite.played import play, player_of
+from agentrun.testing.suite.prepared import Prepared
 
 
 class Loaded(Struct, frozen=True):
@@ -101,31 +99,19 @@ def loaded(filed: Filed) -> Loaded:
         return Loaded(filed, error=error)
 
 
-def played(packages: Packages, filed: Filed, owner: Owner, tape: Cassette) -> Played:
+def played(packages: Packages, owner: Owner, tape: Cassette) -> Played:
     """Replay the case of a recording."""
     case = owner.case
     try:
-        spec, file = packages.of(owner)
-        message = None if case.input is UNSET else case.input
-        plan = Plan(mode="replay", why="", case=case, cassette=filed.path, message=message, params=case.params)
-        rules = file.agent.replay
-        player = Player(
-            tape,
-            volatile=rules.volatile,
-            redaction=Redaction(rules.redact),
-            here=lambda: here_of(spec, file, plan, ()),
-        )
-        done = replay_run(
-            file.agent,
-            fingerprint=file.fingerprint,
-            message=message,
-            params=case.params,
-            cassette=player,
-            approver=approver_of(None, case, file.agent),
-        )
+        prepared = Prepared(*packages.of(owner))
+        found = Found(file=cases_path(owner.spec), spec=owner.spec, case=case, line=1)
+        player = player_of(found, prepared, tape)
     except AgentrunError as error:
         return Played("not_started", f"{error.code}: {error.message}")
-    outcome = done.ended
+    all_ = play(found, prepared, player)
+    if all_.error is not None:
+        return Played("not_started", f"{all_.error.code}: {all_.error.message}")
+    outcome = all_.runs[-1].ended
     unused = player.unused()
     if not isinstance(outcome, Outcome):
         return Played("suspended", "it waits for an answer that is not on the tape", unused=unused)

@@ -24,7 +24,8 @@ _HEAD = 'agentrun: "1"\ncases:\n'
 
 def lines_of(case: Case) -> str:
     """The case as it is written in a file."""
-    given = {key: value for key, value in msgspec.to_builtins(case).items() if value != {}}
+    given = {key: value for key, value in msgspec.to_builtins(case).items() if value not in ({}, [])}
+    given = {"name": given.pop("name"), **({"input": given.pop("input")} if "input" in given else {}), **given}
     text: str = yaml.safe_dump([given], sort_keys=False, allow_unicode=True, default_flow_style=False, width=100)
     return "".join(f"  {line}\n" for line in text.splitlines())
 

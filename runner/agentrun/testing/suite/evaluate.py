@@ -1,0 +1,119 @@
+"""One case, from its file to a verdict.
+
+Rule 1  A case that says nothing of its outcome must complete.
+Rule 2  Where the recording does not fit, nothing is claimed of a run that did not happen: only the miss is told.
+Rule 3  Interactions that nobody asked for are a miss too, but of a run that can be judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import TypeAlias
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from agentrun.core.outcome import Outcome
+from agentrun.errors import AgentrunError, CassetteError, SpecError
+from agentrun.spec.files import shown_path
+from agentrun.spec.v1.assertions import Assertion, JournalSnapshot, OutcomeIs
+from agentrun.spec.v1.cases import Turn
+from agentrun.testing.suite.claims import judged
+from agentrun.testing.suite.evidence import Evidence, evidence_of
+from agentrun.testing.suite.found import Found
+from agentrun.testing.suite.played import Played, play
+from agentrun.testing.suite.prepared import Preparations, Prepared
+from agentrun.testing.suite.snapshots import Compare, compared
+from agentrun.testing.suite.told import causes_of, story_of
+from agentrun.testing.suite.verdict import Complaint, Status, Verdict
+
+Play: TypeAlias = Callable[[Found, Prepared], Played]
+
+COMPLETES = OutcomeIs(value="completed")
+
+
+def evaluate(found: Found, preparations: Preparations, compare: Compare, carry_out: Play = play) -> Verdict:
+    """Run a case and judge it. `carry_out`: how it is run, by default from its recording."""
+    began = perf_counter()
+    case = found.case
+    verdict = Verdict(id=found.id, file=shown_path(found.file), line=found.line, status="passed")
+    if case.skip is not UNSET:
+        return replace(verdict, status="skipped", reason=case.skip)
+    try:
+        prepared = preparations.of(found)
+    except SpecError as error:
+        wrong = Complaint(claim=error.code, message=error.message)
+        return replace(verdict, status="unreadable", complaints=(wrong,))
+    verdict = _judged(verdict, found, prepared, carry_out(found, prepared), compare)
+    verdict = replace(verdict, seconds=perf_counter() - began)
+    return verdict if case.xfail is UNSET else _expected(verdict, case.xfail)
+
+
+def _judged(verdict: Verdict, found: Found, prepared: Prepared, played: Played, compare: Compare) -> Verdict:
+    evidence = evidence_of(played)
+    miss = _miss(played)
+    complaints: list[Complaint] = []
+    changes: tuple[str, ...] = ()
+    if miss is None or miss.code == "cassette.unused":
+        complaints += _claims(found, prepared, played, evidence)
+        snapshots = [claim for claim in found.case.claims if isinstance(claim, JournalSnapshot)]
+        if snapshots and played.runs:
+            wrong, changes = compared(found, played.runs, compare, negated=snapshots[0].negated)
+            complaints += wrong
+    status: Status = "failed" if complaints else "passed"
+    if miss is not None:
+        status = "failed" if complaints else "missed"
+        complaints.append(_told(miss))
+        changes += causes_of(miss)
+    return replace(
+        verdict,
+        status=status,
+        complaints=tuple(complaints),
+        changes=changes,
+        story=story_of(prepared, played) if complaints else "",
+        tier=played.runs[-1].tier if played.runs else None,
+        spent={each: getattr(evidence, each) for each in ("tokens", "cost", "turns", "time")},
+    )
+
+
+def _claims(found: Found, prepared: Prepared, played: Played, evidence: Evidence) -> Iterator[Complaint]:
+    """What does not hold of the whole, then of each turn of a conversation."""
+    for claim in _with_outcome(found.case.claims):
+        if not isinstance(claim, JournalSnapshot) and (wrong := judged(claim, evidence, prepared)) is not None:
+            yield wrong
+    if found.case.turns is UNSET:
+        return
+    for number, turn in enumerate(found.case.turns):
+        if isinstance(turn, Turn) and turn.claims and number < len(played.runs):
+            own = evidence_of(Played(played.runs[number : number + 1]))
+            for claim in turn.claims:
+                if (wrong := judged(claim, own, prepared)) is not None:
+                    yield replace(wrong, message=f"turn {number + 1}: {wrong.message}")
+
+
+def _with_outcome(claims: list[Assertion]) -> list[Assertion]:
+    return claims if any(isinstance(claim, OutcomeIs) for claim in claims) else [COMPLETES, *claims]
+
+
+def _miss(played: Played) -> AgentrunError | None:
+    """Why the recording does not fit. None: it does."""
+    if isinstance(played.problem, CassetteError):
+        return played.problem
+    end = played.runs[-1].ended if played.runs else None
+    if isinstance(end, Outcome) and end.fault is not None and end.fault.code.startswith("cassette."):
+        return CassetteError(end.fault.code, end.fault.message, hint=end.fault.hint, fields=end.fault.fields)
+    return None
+
+
+def _told(miss: AgentrunError) -> Complaint:
+    lines = miss.fields.get("story", ())
+    return Complaint(claim=miss.code, message=miss.message, detail="\n".join(map(str, lines)), hint=miss.hint)
+
+
+def _expected(verdict: Verdict, reason: str) -> Verdict:
+    """The verdict on a case that is known to fail."""
+    if verdict.status in ("failed", "missed"):
+        return replace(verdict, status="xfailed", reason=reason, story="")
+    wrong = Complaint(claim="xfail", message=f"it passes, although it is said to fail: {reason}", hint="remove `xfail`")
+    return replace(verdict, status="failed", reason=reason, complaints=(wrong,))

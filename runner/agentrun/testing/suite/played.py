@@ -1,0 +1,97 @@
+"""A case, replayed: one run, or the runs of a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shlex import quote
+
+from msgspec import UNSET, Struct
+
+from agentrun.cassette.file import load
+from agentrun.cassette.match import Tier
+from agentrun.cassette.player import Player
+from agentrun.cassette.redaction import Redaction
+from agentrun.cassette.tape import Cassette
+from agentrun.engine.approvals import Given
+from agentrun.engine.assemble import FinishedRun, replay_run
+from agentrun.engine.here import here_of
+from agentrun.errors import AgentrunError
+from agentrun.spec.files import shown_path
+from agentrun.spec.v1.cases import Case, Turn
+from agentrun.testing.suite.found import Found
+from agentrun.testing.suite.laid_over import overlay_of
+from agentrun.testing.suite.prepared import Prepared
+
+
+class Played(Struct, frozen=True):
+    """The runs of a case, as far as they came."""
+
+    runs: tuple[FinishedRun, ...]
+    error: AgentrunError | None = None
+    """Why the next run did not start."""
+
+    @property
+    def problem(self) -> AgentrunError | None:
+        """Why a run did not start, or what is wrong with a recording although the run is well."""
+        return self.error or (self.runs[-1].complaint if self.runs else None)
+
+
+def messages(case: Case) -> Iterator[str | None]:
+    """What the agent is told, run by run. None: its own input."""
+    if case.turns is UNSET:
+        yield None if case.input is UNSET else case.input
+        return
+    for turn in case.turns:
+        yield turn.input if isinstance(turn, Turn) else turn
+
+
+def play(found: Found, prepared: Prepared, player: Player | None = None) -> Played:
+    """Replay a case. A conversation ends with the first run that fails."""
+    case, package = found.case, prepared.file.agent
+    runs: list[FinishedRun] = []
+    try:
+        player = player or player_of(found, prepared)
+        for message in messages(case):
+            done = replay_run(
+                package,
+                fingerprint=prepared.file.fingerprint,
+                message=message,
+                params=case.params,
+                cassette=player,
+                approver=Given(case.approvals, f"case {case.name}") if case.approvals else None,
+                after=runs,
+                overlay=overlay_of(case),
+            )
+            runs.append(done)
+            if done.ended.exit_code:
+                break
+    except AgentrunError as error:
+        return Played(tuple(runs), error)
+    return Played(tuple(runs))
+
+
+def player_of(found: Found, prepared: Prepared, tape: Cassette | None = None, require: Tier = "normalised") -> Player:
+    """Plays the recording of a case, or another. Raises `cassette.miss`, `cassette.damaged`."""
+    rules = prepared.file.agent.replay
+    return Player(
+        load(prepared.cassette(found)) if tape is None else tape,
+        volatile=rules.volatile,
+        redaction=Redaction(rules.redact),
+        require=require,
+        here=lambda: here_of(
+            prepared.spec,
+            prepared.file,
+            message=next(messages(found.case)),
+            params=found.case.params,
+            accept=command_of(found, prepared),
+            whole=bool(found.case.approvals) or found.case.turns is not UNSET,
+        ),
+    )
+
+
+def command_of(found: Found, prepared: Prepared) -> str:
+    """The command that runs one case, and with `--record` records it."""
+    root = prepared.spec.project.root
+    if found.case.turns is UNSET:
+        return f"agentrun {quote(shown_path(found.spec, root))} --case {quote(found.case.name)}"
+    return f"agentrun test {quote(f'{shown_path(found.file, root)}::{found.case.name}')}"

@@ -1,0 +1,44 @@
+"""Agents, compiled once however many cases they have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import UNSET, Struct
+
+from agentrun.compiler.compile import compiled_or_raise
+from agentrun.compiler.fingerprint import PackageFile
+from agentrun.compiler.resolve import Spec
+from agentrun.errors import SpecError
+from agentrun.testing.suite.found import Found
+
+
+class Prepared(Struct, frozen=True):
+    """An agent under a profile."""
+
+    spec: Spec
+    file: PackageFile
+
+    def cassette(self, found: Found) -> Path:
+        """Where the recording of a case is, or would be."""
+        project = self.spec.project
+        return project.root / project.cassettes / self.file.agent.name / f"{found.case.recording}.yaml"
+
+
+class Preparations:
+    def __init__(self) -> None:
+        self._known: dict[tuple[Path, str | None], Prepared | SpecError] = {}
+
+    def of(self, found: Found) -> Prepared:
+        """The agent of a case. Raises SpecError, for each of its cases the same."""
+        profile = None if found.case.profile is UNSET else found.case.profile
+        key = (found.spec, profile)
+        if key not in self._known:
+            try:
+                self._known[key] = Prepared(*compiled_or_raise(found.spec, profile))
+            except SpecError as error:
+                self._known[key] = error
+        known = self._known[key]
+        if isinstance(known, SpecError):
+            raise known
+        return known

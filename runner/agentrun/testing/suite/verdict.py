@@ -1,0 +1,59 @@
+"""What came of a case."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+Status: TypeAlias = Literal["passed", "failed", "missed", "unreadable", "skipped", "xfailed"]
+"""failed: an assertion does not hold. missed: the recording does not fit, or there is none. unreadable: the spec or the
+case is wrong. xfailed: it failed, as it says."""
+
+BAD: tuple[Status, ...] = ("failed", "missed", "unreadable")
+
+
+class Complaint(Struct, frozen=True, kw_only=True):
+    """Something that does not hold."""
+
+    claim: str
+    """The type of the assertion, such as `not-contains`; `outcome` where the case says nothing of it; or a code."""
+    message: str
+    """What was wanted and what was found, in a line."""
+    detail: str = ""
+    """More of it, in lines: a difference, the explanation of a miss."""
+    hint: str | None = None
+    """What can be done."""
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """The verdict on a case."""
+
+    id: str
+    """`specs/support.cases.yaml::default`"""
+    file: str
+    line: int
+    status: Status
+    reason: str | None = None
+    """Why it was skipped, or was to fail."""
+    complaints: tuple[Complaint, ...] = ()
+    changes: tuple[str, ...] = ()
+    """What the agent now does differently, in words: found by comparing with what was accepted or recorded."""
+    story: str = ""
+    """The run as it went, for a case that did not pass."""
+    tier: str | None = None
+    """How well the requests fit the tape at worst."""
+    seconds: float = 0
+    """Real time that it took."""
+    spent: dict[str, Any] = {}
+    """tokens, cost (micro-dollars), turns, time (milliseconds by the clock of the recording)."""
+
+    @property
+    def is_bad(self) -> bool:
+        return self.status in BAD
+
+
+def suite_exit(verdicts: list[Verdict]) -> int:
+    """1 if an assertion failed, else 3 if there were misses, else 2 if a case could not be read."""
+    found = {verdict.status for verdict in verdicts}
+    return 1 if "failed" in found else 3 if "missed" in found else 2 if "unreadable" in found else 0
