@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 from agentrun.core.facts import Record
 from agentrun.core.facts_calls import ChildStarted
 from agentrun.engine.assemble import FinishedRun, run_of
 from agentrun.errors import AgentrunError
+from agentrun.net.credentials import credentials
+from agentrun.redact import Redactor, masked
 from agentrun.report.family import Family
 from agentrun.report.line import Line
+from agentrun.spec.problems import visible
 from agentrun.testing.suite.played import Played
 from agentrun.testing.suite.prepared import Prepared
+from agentrun.testing.suite.verdict import Verdict
 
 
 def story_of(prepared: Prepared, played: Played) -> str:
@@ -33,3 +39,41 @@ def _lines(family: Family, whole: FinishedRun, run: str, records: Sequence[Recor
 def causes_of(miss: AgentrunError) -> tuple[str, ...]:
     """What changed since the recording was made, in words."""
     return (miss.message,)
+
+
+def failure_text(verdict: Verdict) -> str:
+    """A case that did not pass, in plain text: what does not hold, the run as it went, and what differs.
+
+    Nothing that acts on a terminal is in it, and no credential of the environment.
+    """
+    parts = ["\n".join(_heads(verdict))]
+    if verdict.story:
+        parts.append("\n".join(["The run:", *_indented(verdict.story)]))
+    for wrong in verdict.complaints:
+        if wrong.detail:
+            parts.append("\n".join([f"{wrong.claim}:", *_indented(wrong.detail)]))
+    return "\n\n".join(parts)
+
+
+def _heads(verdict: Verdict) -> Iterator[str]:
+    for wrong in verdict.complaints:
+        first, *rest = _shown(wrong.message)
+        yield f"{wrong.claim}: {first}"
+        yield from (f"  {line}" for line in rest)
+        if wrong.hint:
+            yield from (f"  → {line}" for line in _shown(wrong.hint))
+
+
+def _indented(text: str) -> Iterator[str]:
+    return (f"  {line}".rstrip() for line in _shown(text))
+
+
+def _shown(text: str) -> list[str]:
+    """A text as it may be shown, line by line."""
+    return [visible(line) for line in masked(_known().text(text)).split("\n")]
+
+
+@cache
+def _known() -> Redactor:
+    """Knows the credentials of the environment by value."""
+    return Redactor(credentials(os.environ))
