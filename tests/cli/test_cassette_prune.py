@@ -13,9 +13,8 @@ from agentrun.cassette.file import load
 from agentrun.cassette.tape import Interaction
 from agentrun.cli.cassette_pruning import carry_out, plans
 from agentrun.cli.cassette_replay import Packages
-from agentrun.cli.recorded import lock_of
 from agentrun.spec.files import find_project
-from agentrun.store.lock import locked
+from agentrun.store.lock import lock_of, locked
 from agentrun.wire import HttpCall, HttpReply
 
 from .agent import Done, agentrun

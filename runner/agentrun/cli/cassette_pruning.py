@@ -25,10 +25,9 @@ from agentrun.cassette.tape import Cassette, Interaction
 from agentrun.cli.cassette_findings import numbers
 from agentrun.cli.cassette_replay import Loaded, Packages, loaded, played
 from agentrun.cli.cassette_shelf import LEFT_OVER, Filed, Owner, shelved
-from agentrun.cli.recorded import lock_of
 from agentrun.errors import StorageError
 from agentrun.report.line import plural, short
-from agentrun.store.lock import locked
+from agentrun.store.lock import lock_of, locked
 
 
 class Step(Struct, frozen=True):

@@ -9,7 +9,6 @@ import click
 from msgspec import UNSET
 
 from agentrun.cli.new_case import add_case
-from agentrun.cli.recorded import lock_of
 from agentrun.compiler.cases import cases_path
 from agentrun.compiler.prompts import complete_params
 from agentrun.core.facts_calls import ToolFinished
@@ -22,6 +21,7 @@ from agentrun.errors import RequestError
 from agentrun.redact import Redactor
 from agentrun.report.line import plural
 from agentrun.spec.files import shown_path
+from agentrun.store.lock import lock_of
 
 if TYPE_CHECKING:
     from agentrun.cli.carry_out import Errand

@@ -8,14 +8,13 @@ from typing import Any, cast
 
 from msgspec import UNSET
 
-from agentrun.canon import text_hash
 from agentrun.cli.known import known
 from agentrun.compiler.cases import cases_path, check_cases, read_cases
 from agentrun.compiler.prompts import complete_params, rendered_input
 from agentrun.compiler.resolve import Spec
 from agentrun.core.package import Package
 from agentrun.errors import CassetteError, RequestError, SpecError
-from agentrun.spec.files import Project, shown_path
+from agentrun.spec.files import shown_path
 from agentrun.spec.problems import DocumentError, did_you_mean, quoted
 from agentrun.spec.v1.cases import Case
 
@@ -56,11 +55,6 @@ def _asked_by(case: Case, package: Package) -> tuple[Any, ...] | None:
 def cassette_of(spec: Spec, package: Package, case: Case) -> Path:
     """Where the recording of a case is, or would be."""
     return spec.project.root / spec.project.cassettes / package.name / f"{case.recording}.yaml"
-
-
-def lock_of(project: Project, cassette: Path) -> Path:
-    """The lock that whoever writes a recording holds."""
-    return project.root / project.data / "locks" / f"{text_hash(cassette.as_posix())[7:23]}.lock"
 
 
 def cases_of(spec: Path) -> list[Case]:

@@ -1,15 +1,16 @@
-"""Records a run on a cassette.
+"""Records a run, or the runs of a conversation, on a cassette.
 
 Rule 1  One process records a cassette at a time; another is refused before it spends anything.
-Rule 2  Whether it can be written is found out first. It is written when the run is over, whole or not at all.
+Rule 2  Whether it can be written is found out first. It is written when the last run is over, whole or not at all.
 Rule 3  A run that was cancelled, or that failed in us, is not recorded. One that failed at its provider does not take
         the place of a recording that is there: a wrong key must not cost a good one. The same holds for one that
         found nobody to ask.
+Rule 4  A conversation is recorded as a whole: its runs share one recorder, and it ends with the first that fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -56,7 +57,7 @@ class Target(Struct, frozen=True, kw_only=True):
 class Recorded(Struct, frozen=True):
     """What came of it."""
 
-    run: FinishedRun
+    runs: tuple[FinishedRun, ...]
     interactions: int
     kept: int
     """How many of them are from the recording before."""
@@ -66,19 +67,29 @@ class Recorded(Struct, frozen=True):
     """What nobody could be asked about."""
 
     @property
+    def run(self) -> FinishedRun:
+        """The last one."""
+        return self.runs[-1]
+
+    @property
     def is_saved(self) -> bool:
         return self.refused is None and self.run.unsaved is None
 
 
 async def record_run(job: Job, target: Target) -> Recorded:
     """Run for real, and write what the run saw of the world to a cassette."""
+    return await record_runs(job, (job.message,), target)
+
+
+async def record_runs(job: Job, messages: Sequence[str | None], target: Target) -> Recorded:
+    """The same for a conversation: one run for each message, each after the ones before. One at least."""
     with locked(target.lock, f"another process is recording {target.path.name}"):
         prepare(target.path)
         recorder = Recorder(SystemClock().now)
         began = datetime.now(UTC)
         tape = Recording(recorder, target.kept, target.until)
-        seed = tape_seed(job.file.agent, admit(job.file.agent, job.message, job.params))
-        done = await live_run(replace(job, seed=seed), Tapes(models=tape, others=tape))
+        runs = await _runs(job, messages, Tapes(models=tape, others=tape))
+        done = runs[-1]
         interactions = recorder.interactions()
         kept = recorder.kept
         unasked = _unasked(recorder)
@@ -93,7 +104,18 @@ async def record_run(job: Job, target: Target) -> Recorded:
                 save(target.path, dump(written, about))
             except StorageError as error:
                 done = replace(done, unsaved=error)
-    return Recorded(done, len(interactions), kept, refused, unasked)
+    return Recorded((*runs[:-1], done), len(interactions), kept, refused, unasked)
+
+
+async def _runs(job: Job, messages: Sequence[str | None], tapes: Tapes) -> list[FinishedRun]:
+    runs: list[FinishedRun] = []
+    for message in messages:
+        seed = tape_seed(job.file.agent, admit(job.file.agent, message, job.params))
+        done = await live_run(replace(job, message=message, seed=seed, after=tuple(runs)), tapes)
+        runs.append(done)
+        if done.ended.exit_code:
+            break
+    return runs
 
 
 def _refusal(done: FinishedRun, target: Target, interactions: tuple[Interaction, ...]) -> str | None:

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from agentrun.canon import text_hash
 from agentrun.errors import StorageError
+from agentrun.spec.files import Project
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -36,6 +38,11 @@ def locked(path: Path, busy: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def lock_of(project: Project, cassette: Path) -> Path:
+    """The lock that whoever writes a recording holds."""
+    return project.root / project.data / "locks" / f"{text_hash(cassette.as_posix())[7:23]}.lock"
 
 
 def data_folder(folder: Path) -> None:

@@ -45,7 +45,10 @@ def evaluate(found: Found, preparations: Preparations, compare: Compare, carry_o
     except SpecError as error:
         wrong = Complaint(claim=error.code, message=error.message)
         return replace(verdict, status="unreadable", complaints=(wrong,))
-    verdict = _judged(verdict, found, prepared, carry_out(found, prepared), compare)
+    played = carry_out(found, prepared)
+    if played.unrecorded is not None:
+        return replace(_unrecorded(verdict, prepared, played, played.unrecorded), seconds=perf_counter() - began)
+    verdict = _judged(verdict, found, prepared, played, compare)
     verdict = replace(verdict, seconds=perf_counter() - began)
     return verdict if case.xfail is UNSET else _expected(verdict, case.xfail)
 
@@ -104,6 +107,12 @@ def _miss(played: Played) -> AgentrunError | None:
     if isinstance(end, Outcome) and end.fault is not None and end.fault.code.startswith("cassette."):
         return CassetteError(end.fault.code, end.fault.message, hint=end.fault.hint, fields=end.fault.fields)
     return None
+
+
+def _unrecorded(verdict: Verdict, prepared: Prepared, played: Played, why: AgentrunError) -> Verdict:
+    """The verdict on a case that was to be recorded and is not: nothing else is said of it."""
+    wrong = Complaint(claim="record", message=f"not recorded: {why.message}", hint=why.hint)
+    return replace(verdict, status="missed", complaints=(wrong,), story=story_of(prepared, played))
 
 
 def _told(miss: AgentrunError) -> Complaint:

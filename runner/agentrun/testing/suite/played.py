@@ -29,6 +29,8 @@ class Played(Struct, frozen=True):
     runs: tuple[FinishedRun, ...]
     error: AgentrunError | None = None
     """Why the next run did not start."""
+    unrecorded: AgentrunError | None = None
+    """Why it was not recorded, although it was to be."""
 
     @property
     def problem(self) -> AgentrunError | None:

@@ -1,0 +1,203 @@
+"""Cases that are run for real: to record them, or with the model or the tools live. Each gives what `evaluate` takes.
+
+Rule 1  A case that is recorded is judged by the replay of its new recording.
+Rule 2  A case that was to be recorded and is not is not judged: only why is told.
+Rule 3  A recording that several cases play is made by the case that has its name, else by the first of its file that
+        plays it. The others replay it.
+Rule 4  Stubs and faults of a case are in force; what they give never gets onto a tape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from agentrun.cassette.match import Tier
+from agentrun.compiler.cases import read_cases
+from agentrun.compiler.prompts import complete_params
+from agentrun.core.outcome import Outcome
+from agentrun.core.package import Package
+from agentrun.engine.approvals import FirstOf, Given, Nobody
+from agentrun.engine.assemble import FinishedRun
+from agentrun.engine.ports import Approver
+from agentrun.errors import AgentrunError, CassetteError, RequestError
+from agentrun.report.line import plural
+from agentrun.spec.files import shown_path
+from agentrun.spec.problems import quoted
+from agentrun.store.lock import lock_of
+from agentrun.testing.suite.found import Found
+from agentrun.testing.suite.laid_over import overlay_of
+from agentrun.testing.suite.played import Played, messages, play, player_of
+from agentrun.testing.suite.prepared import Prepared
+
+if TYPE_CHECKING:
+    from agentrun.engine.handle import RunHandle
+    from agentrun.engine.real_time import Job
+    from agentrun.engine.recording import Recorded, Target
+
+Play: TypeAlias = Callable[[Found, Prepared], Played]
+Axis: TypeAlias = Literal["tools", "model"]
+"""What is live while the rest is replayed."""
+
+
+def _in_a_loop(work: Coroutine[Any, Any, Any]) -> Any:
+    import asyncio  # late: a replay needs no event loop
+
+    return asyncio.run(work)
+
+
+class Live(Struct, frozen=True, kw_only=True):
+    """What surrounds runs that are real."""
+
+    approver: Callable[[Package], Approver | None] = lambda package: None
+    """Who answers approvals that the case itself does not."""
+    said: Callable[[Found, str], None] = lambda found, text: None
+    """Told in a line what was recorded, or why not."""
+    printed: Callable[[str, str], None] = lambda tool, text: None
+    """Told what a Python tool printed."""
+    write: Callable[[str], None] = lambda line: None
+    """Given what a sink prints."""
+    hold: Callable[[RunHandle], None] = lambda handle: None
+    """Given each run as soon as there is one: whoever may want to cancel it."""
+    run: Callable[[Coroutine[Any, Any, Any]], Any] = _in_a_loop
+
+
+ALONE = Live()
+
+
+def replaying(require: Tier = "normalised") -> Play:
+    """From the recording, where requests must fit at least so well."""
+
+    def carry_out(found: Found, prepared: Prepared) -> Played:
+        try:
+            return play(found, prepared, player_of(found, prepared, require=require))
+        except AgentrunError as error:
+            return Played((), error)
+
+    return carry_out
+
+
+def recording(how: str, live: Live = ALONE) -> Play:
+    """Record, then replay. `how`: new (what the tape lacks), all, or from:N (what comes before it is kept)."""
+
+    def carry_out(found: Found, prepared: Prepared) -> Played:
+        maker = _maker(found.file, found.case.recording)
+        if maker != found.case.name:
+            live.said(found, f"not recorded: it plays the recording of {maker}")
+            return play(found, prepared)
+        try:
+            recorded = live.run(_recorded(found, prepared, how, live))
+        except AgentrunError as error:
+            return Played((), unrecorded=error)
+        if not recorded.is_saved:
+            return Played(recorded.runs, unrecorded=_why_not(recorded))
+        live.said(found, _what(recorded, prepared.cassette(found), prepared))
+        return play(found, prepared)
+
+    return carry_out
+
+
+def one_axis_live(axis: Axis, live: Live = ALONE, require: Tier = "normalised") -> Play:
+    """The tools, or the model, for real; the rest from the recording. No time is played: it passes."""
+
+    def carry_out(found: Found, prepared: Prepared) -> Played:
+        try:
+            runs: tuple[FinishedRun, ...] = live.run(_half(found, prepared, axis, live, require))
+        except AgentrunError as error:
+            return Played((), error)
+        return Played(runs)
+
+    return carry_out
+
+
+async def _half(found: Found, prepared: Prepared, axis: Axis, live: Live, require: Tier) -> tuple[FinishedRun, ...]:
+    from agentrun.engine.real_time import Tapes, live_run  # late: it takes a second
+    from agentrun.engine.taped import Playing  # late: with it
+
+    player = player_of(found, prepared, require=require)
+    playing = Playing(player, None)
+    tapes = Tapes(models=playing) if axis == "tools" else Tapes(others=playing)
+    runs: list[FinishedRun] = []
+    for message in messages(found.case):
+        job = replace(_job(found, prepared, live), message=message, after=tuple(runs))
+        runs.append(replace(await live_run(job, tapes), tier=player.tier))
+        if runs[-1].ended.exit_code:
+            break
+    return tuple(runs)
+
+
+async def _recorded(found: Found, prepared: Prepared, how: str, live: Live) -> Recorded:
+    from agentrun.engine.recording import record_runs  # late: it takes a second
+
+    target = _target(found, prepared, how)
+    return await record_runs(_job(found, prepared, live), tuple(messages(found.case)), target)
+
+
+def _job(found: Found, prepared: Prepared, live: Live) -> Job:
+    from agentrun.engine.real_time import Job  # late: it takes a second
+
+    case, given = found.case, live.approver(prepared.file.agent)
+    approvers: list[Approver] = [Given(case.approvals, f"case {case.name}")] if case.approvals else []
+    return Job(
+        file=prepared.file,
+        project=prepared.spec.project,
+        params=case.params,
+        approver=FirstOf(*approvers, given or Nobody()),
+        printed=live.printed,
+        write=live.write,
+        hold=live.hold,
+        over=overlay_of(case).scope,
+    )
+
+
+def _target(found: Found, prepared: Prepared, how: str) -> Target:
+    from agentrun.engine.recording import Target  # late: it takes a second
+
+    case, project, path = found.case, prepared.spec.project, prepared.cassette(found)
+    until = int(how.removeprefix("from:")) - 1 if how.startswith("from:") else None
+    kept = player_of(found, prepared) if path.exists() and (how == "new" or until) else None
+    if until and (kept is None or until > len(kept.cassette.interactions)):
+        there = (
+            f"the recording has {plural(len(kept.cassette.interactions), 'interaction')}" if kept else "there is none"
+        )
+        raise RequestError("input.rejected", f"nothing to keep before {how}: {there}", fields={"reason": "record"})
+    return Target(
+        path=path,
+        lock=lock_of(project, path),
+        about={
+            "spec": found.spec.relative_to(project.root).as_posix(),
+            "case": case.name,
+            **({} if case.profile is UNSET else {"profile": case.profile}),
+            "params": complete_params(prepared.file.agent, case.params),
+        },
+        kept=kept,
+        until=until,
+    )
+
+
+def _maker(file: Path, recording: str) -> str:
+    """The case that makes a recording."""
+    playing = [case.name for case in read_cases(file)[1] if case.recording == recording]
+    return recording if recording in playing else playing[0]
+
+
+def _why_not(recorded: Recorded) -> AgentrunError:
+    """Why nothing was written."""
+    run = recorded.run
+    if run.unsaved is not None:
+        return run.unsaved
+    fault = run.ended.fault if isinstance(run.ended, Outcome) else None
+    more = f" ({fault.message})" if fault is not None else ""
+    hint = None if fault is None else fault.hint
+    return CassetteError("cassette.miss", f"{recorded.refused}{more}", hint=hint)
+
+
+def _what(recorded: Recorded, path: Path, prepared: Prepared) -> str:
+    kept = f", {recorded.kept} of them kept" if recorded.kept else ""
+    nobody = f"; there was nobody to ask about {', '.join(map(quoted, recorded.unasked))}" if recorded.unasked else ""
+    shown = shown_path(path, prepared.spec.project.root)
+    return f"recorded: {shown} ({plural(recorded.interactions, 'interaction')}{kept}){nobody}"
