@@ -55,7 +55,7 @@ def evaluate(found: Found, preparations: Preparations, compare: Compare, carry_o
 
 def _judged(verdict: Verdict, found: Found, prepared: Prepared, played: Played, compare: Compare) -> Verdict:
     evidence = evidence_of(played)
-    miss = _miss(played)
+    miss = miss_of(played)
     complaints: list[Complaint] = []
     changes: tuple[str, ...] = ()
     if miss is None or miss.code == "cassette.unused":
@@ -99,7 +99,7 @@ def _with_outcome(claims: list[Assertion]) -> list[Assertion]:
     return claims if any(isinstance(claim, OutcomeIs) for claim in claims) else [COMPLETES, *claims]
 
 
-def _miss(played: Played) -> AgentrunError | None:
+def miss_of(played: Played) -> AgentrunError | None:
     """Why the recording does not fit. None: it does."""
     if isinstance(played.problem, CassetteError):
         return played.problem

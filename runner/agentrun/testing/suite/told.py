@@ -57,18 +57,18 @@ def failure_text(verdict: Verdict) -> str:
 
 def _heads(verdict: Verdict) -> Iterator[str]:
     for wrong in verdict.complaints:
-        first, *rest = _shown(wrong.message)
+        first, *rest = shown(wrong.message)
         yield f"{wrong.claim}: {first}"
         yield from (f"  {line}" for line in rest)
         if wrong.hint:
-            yield from (f"  → {line}" for line in _shown(wrong.hint))
+            yield from (f"  → {line}" for line in shown(wrong.hint))
 
 
 def _indented(text: str) -> Iterator[str]:
-    return (f"  {line}".rstrip() for line in _shown(text))
+    return (f"  {line}".rstrip() for line in shown(text))
 
 
-def _shown(text: str) -> list[str]:
+def shown(text: str) -> list[str]:
     """A text as it may be shown, line by line."""
     return [visible(line) for line in masked(_known().text(text)).split("\n")]
 

@@ -1,0 +1,109 @@
+"""Canonical journals as snapshots of syrupy, one file each.
+
+Rule 1  The files of cases are those of `agentrun test`, byte for byte and in the same place.
+Rule 2  A file is unused when no case of its name asks for it. A case that was skipped, left out or could not be run
+        still has its file.
+Rule 3  Only what is a journal is ours: other files beside it are nobody's business here.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from difflib import unified_diff
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syrupy.assertion import SnapshotAssertion
+from syrupy.data import Snapshot, SnapshotCollection, SnapshotCollections
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+from syrupy.location import PyTestLocation
+
+from agentrun.report.changes import changes_between
+from agentrun.testing.suite.snapshots import folder_of
+
+if TYPE_CHECKING:
+    import pytest
+    from syrupy.types import SerializedData, SnapshotIndex
+
+    from agentrun.testing.plugin.items import CaseItem
+    from agentrun.testing.suite.found import Found
+
+
+def assertion(item: pytest.Item, extension: type[SingleFileSnapshotExtension]) -> SnapshotAssertion:
+    """What a journal is compared with. Not made by the fixture `snapshot`: that one also looks for files of its own
+    form, and takes all others in the folder for remains."""
+    option = item.config.option
+    return SnapshotAssertion(
+        session=item.config._syrupy,  # type: ignore[attr-defined]  # noqa: SLF001  # where syrupy keeps its session
+        extension_class=extension,
+        test_location=PyTestLocation(item),
+        update_snapshots=option.update_snapshots,
+        update_new_snapshots_only=option.update_new_snapshots_only,
+    )
+
+
+class JournalFile(SingleFileSnapshotExtension):
+    """The journal of a run in a Python test: `__snapshots__/<module>/<test>.journal`."""
+
+    _write_mode = WriteMode.TEXT
+    file_extension = "journal"
+
+    def serialize(self, data: Any, **_: Any) -> str:
+        """A text as it is; of a run, its canonical journal."""
+        return data if isinstance(data, str) else str(data.canonical)
+
+    def diff_lines(self, serialized_data: SerializedData, snapshot_data: SerializedData) -> Any:
+        before, now = str(snapshot_data), str(serialized_data)
+        yield from (change.text for change in changes_between(before, now))
+        yield ""
+        yield from unified_diff(before.splitlines(), now.splitlines(), "accepted", "now", lineterm="")
+
+
+class CaseFile(JournalFile):
+    """The journal of a case: `__snapshots__/<spec>/<case>.journal` beside the spec."""
+
+    @classmethod
+    def get_snapshot_name(cls, *, test_location: PyTestLocation, index: SnapshotIndex = 0) -> str:  # noqa: ARG003
+        """One for each case, however often it is compared."""
+        return test_location.testname
+
+    @classmethod
+    def dirname(cls, *, test_location: PyTestLocation) -> str:
+        return str(folder_of(_item(test_location).found.file))
+
+    def discover_snapshots(
+        self, *, test_location: PyTestLocation, ignore_extensions: list[str] | None = None
+    ) -> SnapshotCollections:
+        """The files that no case asks for."""
+        found = SnapshotCollections()
+        for path in sorted(Path(self.dirname(test_location=test_location)).glob("*.journal")):
+            if path.stem not in _item(test_location).cases.with_snapshot and "journal" not in (ignore_extensions or ()):
+                collection = SnapshotCollection(location=str(path))
+                collection.add(Snapshot(name=path.stem))
+                found.add(collection)
+        return found
+
+    def delete_snapshots(self, *, snapshot_location: str, snapshot_names: set[str]) -> None:
+        super().delete_snapshots(snapshot_location=snapshot_location, snapshot_names=snapshot_names)
+        with suppress(OSError):  # there are others in it
+            Path(snapshot_location).parent.rmdir()
+
+
+def _item(location: PyTestLocation) -> CaseItem:
+    item: Any = location.item
+    return item  # type: ignore[no-any-return]  # none but cases have files of cases
+
+
+class Accepted:
+    """The snapshot of a case: compares, and accepts what is new where that is asked for."""
+
+    def __init__(self, item: CaseItem) -> None:
+        self._assertion = assertion(item, CaseFile)
+        """Also of a case without one: it is how files are found that are not used any more."""
+
+    def compare(self, found: Found, now: str) -> str | None:  # noqa: ARG002  # there is one case
+        self._assertion == now  # noqa: B015  # syrupy compares, writes and counts when it is asked
+        result = self._assertion.executions[self._assertion.num_executions - 1]
+        if result.exception is not None:
+            raise result.exception
+        return None if result.final_data is None else str(result.final_data)

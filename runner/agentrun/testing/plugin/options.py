@@ -1,0 +1,63 @@
+"""What the command line of pytest asks of cases.
+
+Rule 1  Contradictions are refused before anything is collected.
+Rule 2  Nothing is recorded where CI is set: there a case that lacks its recording is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+RECORDED = "agentrun_recorded"
+"""The property of a report that says in words what was recorded."""
+
+
+def refuse_contradictions(config: pytest.Config) -> None:
+    option = config.option
+    if option.agentrun_repeat < 1:
+        raise pytest.UsageError(f"--agentrun-repeat {option.agentrun_repeat}: a case is run once at least")
+    if option.agentrun_live_tools and option.agentrun_live_model:
+        raise pytest.UsageError("--agentrun-live-tools and --agentrun-live-model together leave nothing to replay")
+    if option.agentrun_record is not None:
+        _refuse_recording(config)
+
+
+def _refuse_recording(config: pytest.Config) -> None:
+    option, how = config.option, config.option.agentrun_record
+    number = how.removeprefix("from:")
+    if how not in ("new", "all") and not (how != number and number.isascii() and number.isdigit() and int(number)):
+        raise pytest.UsageError(f"--agentrun-record {how}: it is new, all, or from:N with N from 1")
+    if option.agentrun_live_tools or option.agentrun_live_model:
+        raise pytest.UsageError("--agentrun-record records all of a run: it does not go with --agentrun-live-…")
+    if option.agentrun_repeat > 1:
+        raise pytest.UsageError("--agentrun-record records each case once: it does not go with --agentrun-repeat")
+    if os.environ.get("CI", "").lower() not in ("", "0", "false"):
+        raise pytest.UsageError("--agentrun-record: CI is set, and nothing is recorded there; record where you write")
+
+
+def tell_recordings(reporter: pytest.TerminalReporter) -> None:
+    """What was recorded, at the end: also what other processes did."""
+    reports = [report for reports in reporter.stats.values() for report in reports]
+    lines = [
+        f"{report.nodeid}: {text}"
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for name, text in report.user_properties
+        if name == RECORDED
+    ]
+    if lines:
+        reporter.write_sep("-", "agentrun recordings")
+        for line in sorted(lines):
+            reporter.write_line(line)
+
+
+def has_syrupy(config: pytest.Config) -> bool:
+    """Whether syrupy takes part. It may not be installed, or be switched off."""
+    return hasattr(config, "_syrupy")
+
+
+def need_syrupy(config: pytest.Config) -> None:
+    if not has_syrupy(config):
+        pytest.fail("journal_snapshot needs syrupy: pip install 'agentrun[test]'", pytrace=False)
