@@ -26,7 +26,7 @@ from agentrun.errors import ToolError
 from agentrun.spec.files import Project
 from agentrun.spec.problems import Source, quoted
 
-What: TypeAlias = Literal["tool", "hook"]
+What: TypeAlias = Literal["tool", "hook", "assertion"]
 AGAIN = "compile the spec again, and read what changed"
 
 

@@ -1,0 +1,104 @@
+"""Claims that are functions of the project.
+
+    def is_polite(run: Evidence) -> str | None:
+        return None if "please" in (run.output or "") else "it does not say please"
+
+Rule 1  A function is found and imported as Python tools are, and given a copy: it can change nothing for others.
+Rule 2  None and True: the claim holds. False, a text, or an AssertionError: it does not, and that is why. Anything else
+        that it returns or raises is a mistake in the function, which is told with its place, with `not-` too.
+Rule 3  What it prints is shown only with a complaint: the output of the process is for others.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import lru_cache
+from inspect import isawaitable, iscoroutine
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from agentrun.compiler.signatures import Refused, find_function
+from agentrun.errors import ToolError
+from agentrun.spec.files import Project
+from agentrun.spec.v1 import assertions as types
+from agentrun.testing.suite.claims.finding import CannotTell, Finding
+from agentrun.testing.suite.evidence import Evidence
+from agentrun.tools.modules import ImportFailed, function_of
+from agentrun.tools.printed import kept
+from agentrun.tools.raised import fault_of
+
+LONG = 300
+
+
+class _Pin(NamedTuple):
+    module: str
+    function: str
+    source: str
+
+
+def judged(claim: types.Python, evidence: Evidence, project: Project) -> Finding:
+    function, name = _function(project, claim.value), claim.value
+    seen = replace(evidence, params=deepcopy(evidence.params), calls=deepcopy(evidence.calls))
+    raised: BaseException | None = None
+    said: Any = None
+    with kept() as output:
+        try:
+            said = function(seen)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is the function's
+            raised = error
+        printed = output.end()
+    if raised is not None and not isinstance(raised, AssertionError):
+        raise CannotTell(_with(f"{name} fails: {_told(evidence, project, name, raised)}", evidence, printed))
+    if isawaitable(said):
+        if iscoroutine(said):
+            said.close()
+        raise CannotTell(f"{name} is async", "write it as a plain function")
+    if raised is None and not (said is None or isinstance(said, bool | str)):
+        message = f"{name} returns {type(said).__name__}"
+        raise CannotTell(message, "return None or True when all is well, else False or a text that says what is wrong")
+    holds = raised is None and (said is None or said is True)
+
+    def says() -> str:
+        if holds:
+            return f"{name} has no complaint"
+        why = _told(evidence, project, name, raised) if raised else evidence.quoted(said or "", LONG)
+        return _with(f"{name}: {why or 'it does not hold'}", evidence, printed)
+
+    return Finding(holds, says)
+
+
+def _with(line: str, evidence: Evidence, printed: str) -> str:
+    shown = [evidence.quoted(f"  {each}", LONG) for each in printed.splitlines()[:20]]
+    return "\n".join([line, *(["it printed:"] if shown else []), *shown])
+
+
+def _told(evidence: Evidence, project: Project, name: str, error: BaseException) -> str:
+    """What it raised, and where in the project."""
+    fault = fault_of(name, error, roots=_roots(project))
+    message = fault.message.removeprefix("AssertionError: ") if isinstance(error, AssertionError) else fault.message
+    place = f" ({fault.fields['at']})" if "at" in fault.fields else ""
+    return evidence.quoted(message + place, LONG)
+
+
+def _roots(project: Project) -> list[Path]:
+    return [project.root / root for root in project.import_roots]
+
+
+@lru_cache(maxsize=256)
+def _function(project: Project, reference: str) -> Any:
+    """The function, imported once."""
+    try:
+        found = find_function(project, reference)
+        return function_of(_roots(project), reference, _Pin(found.module, found.name, found.source), "assertion")
+    except Refused as refused:
+        raise CannotTell(refused.message, refused.hint) from None
+    except ToolError as error:
+        raise CannotTell(error.message, error.hint) from None
+    except ImportFailed as failed:
+        fault = fault_of(reference, failed.error, roots=_roots(project))
+        place = f" ({fault.fields['at']})" if "at" in fault.fields else ""
+        raise CannotTell(f"{reference.partition(':')[0]} cannot be imported: {fault.message}{place}") from None
