@@ -47,13 +47,26 @@ class Player:
         self._played: set[int] = set()
         self._spellings = _index(cassette.keys or self._keys(spelling_of))
         self._indexes: dict[str, Index] = {}
+        self._put_back: Index = {}
+        """What was looked at and not played, by the request that it answers."""
 
     def find(self, call: HttpCall, path: str = "") -> tuple[int, Interaction] | None:
         """The interaction that answers a request, with its number from 1. It is not played again."""
-        index = self._take(self._spellings, as_sent(call, path))
+        index = self._take(self._put_back, as_sent(call, path)) if self._put_back else None
+        if index is None:
+            index = self._take(self._spellings, as_sent(call, path))
         if index is None:
             index = self._look(call, path)
         return None if index is None else (index + 1, self._interactions[index])
+
+    def peek(self, call: HttpCall, path: str = "") -> Interaction | None:
+        """The interaction that answers a request. It can still be played."""
+        found = self.find(call, path)
+        if found is None:
+            return None
+        self._played.discard(found[0] - 1)
+        self._put_back.setdefault(as_sent(call, path), deque()).appendleft(found[0] - 1)
+        return found[1]
 
     def play(self, call: HttpCall, path: str = "") -> Interaction:
         """The same, or `cassette.miss`."""

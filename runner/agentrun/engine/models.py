@@ -142,22 +142,34 @@ class Attachments:
 class WireProvider:
     """A model behind HTTP. A run has one of its own: it remembers how the run's messages are written."""
 
-    def __init__(self, codec: Codec, sender: Sender, blobs: Blobs | None = None) -> None:
+    def __init__(
+        self,
+        codec: Codec,
+        sender: Sender,
+        blobs: Blobs | None = None,
+        read: Callable[[Reply | Fault], None] = lambda answer: None,
+    ) -> None:
+        """`read`: told what the codec made of each reply."""
         self._codec = codec
         self._sender = sender
+        self._read = read
         self._conversation = Conversation(codec, blobs.get if blobs is not None else _no_blob)
 
     def for_run(self, blobs: Blobs) -> WireProvider:
         """The same for a new run, with the pictures and files that its messages name."""
-        return WireProvider(self._codec, self._sender, blobs)
+        return WireProvider(self._codec, self._sender, blobs, self._read)
 
-    def over(self, wrap: Callable[[Sender], Sender]) -> WireProvider:
+    def over(
+        self, wrap: Callable[[Sender], Sender], read: Callable[[Reply | Fault], None] | None = None
+    ) -> WireProvider:
         """The same through another sender, made of this one's."""
-        return WireProvider(self._codec, wrap(self._sender))
+        return WireProvider(self._codec, wrap(self._sender), None, read or self._read)
 
     async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply | Fault:
         call = self._conversation.encode(effect.request)
-        return await exchange(self._codec, self._sender, effect, call, delta)
+        answer = await exchange(self._codec, self._sender, effect, call, delta)
+        self._read(answer)
+        return answer
 
 
 def _no_blob(blob: str) -> bytes:

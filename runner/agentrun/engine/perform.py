@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from agentrun.core.effects import AskHook, AskModel, Deliver, Effect, RunChild, RunTool
 from agentrun.core.facts import DeliveryFinished, Fact, ModelFailed
 from agentrun.core.facts_base import Fault
@@ -57,7 +59,8 @@ class Performer:
             case RunTool():
                 return await self._run_tool(effect)
             case RunChild():
-                return await run_child(self._world, effect, crew_of)
+                below = replace(self._world, above=(*self._world.above, effect.name))
+                return await run_child(below, effect, crew_of)
             case AskHook():
                 return await ask_hook(self._here, self._run, effect)
             case Deliver():

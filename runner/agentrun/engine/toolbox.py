@@ -35,8 +35,7 @@ async def run_tool(world: World, effect: RunTool) -> ToolFinished | WorkLost:
     limit = effect.tool.timeout
     returned = await attempt(world.clock, limit, lambda: tried(executor, effect))
     if isinstance(returned, Late):
-        message = f"the call took longer than {limit} ms and was stopped"
-        fault = Fault("tool.timeout", message, {"tool": effect.name, "limit": limit, **_abandoned(effect)})
+        fault = late(effect)
         return ToolFinished(effect.id, told(fault), fault)
     if isinstance(returned, Raised):
         returned = _of_raised(effect, returned)
@@ -46,6 +45,13 @@ async def run_tool(world: World, effect: RunTool) -> ToolFinished | WorkLost:
         returned = Returned(returned.parts, failure_of(effect, returned.fault.message, reason="no_reply"))
     cut = shortened(cleaned(world.redactor, returned), world.blobs, effect)
     return ToolFinished(effect.id, cut.parts, cut.fault, cut.whole)
+
+
+def late(effect: RunTool) -> Fault:
+    """That a call took too long."""
+    limit = effect.tool.timeout
+    message = f"the call took longer than {limit} ms and was stopped"
+    return Fault("tool.timeout", message, {"tool": effect.name, "limit": limit, **_abandoned(effect)})
 
 
 def _abandoned(effect: RunTool) -> dict[str, bool]:

@@ -68,6 +68,8 @@ class World(Struct, frozen=True, kw_only=True):
     """Whether it is a cassette."""
     scope: Callable[[World, str], World] = lambda world, run: world
     """The world as one run of a family sees it."""
+    above: tuple[str, ...] = ()
+    """The tools that led to this run. None: a user started it."""
     programs: Mapping[str, str] = {}
     """The file of each command that tools may start, as it was found before the run."""
     redactor: Redactor = Redactor(())

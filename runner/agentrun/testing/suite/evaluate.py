@@ -85,6 +85,9 @@ def _claims(found: Found, prepared: Prepared, played: Played, evidence: Evidence
     for claim in _with_outcome(found.case.claims):
         if not isinstance(claim, JournalSnapshot) and (wrong := judged(claim, evidence, prepared)) is not None:
             yield wrong
+    for place in played.unmet:
+        hint = "a place is counted from 1 in each run: see the story"
+        yield Complaint(claim="faults", message=f"the fault at {place} never happened", hint=hint)
     if found.case.turns is UNSET:
         return
     for number, turn in enumerate(found.case.turns):

@@ -1,10 +1,100 @@
-"""What a case lays over its recording: stubs, faults, and the clock."""
+"""What a case lays over its recording: stubs, faults, and the clock.
+
+    laid = LaidOver(case, player)
+    replay_run(…, cassette=player, overlay=laid.overlay)      # every run of the case
+    laid.unmet()                                              # the faults that never happened
+
+Rule 1  It stands before the tape, in a replay and while a recording is made: none of it gets onto one.
+Rule 2  One for a case, also for a conversation: counting goes on from run to run.
+Rule 3  The clock is set for replays alone. A recording is made in real time.
+"""
 
 from __future__ import annotations
 
-from agentrun.engine.assemble import Overlay
-from agentrun.spec.v1.cases import Case
+from collections.abc import Iterable
+from datetime import datetime
+from functools import cache
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from agentrun.cassette.player import Player
+from agentrun.compiler.quantities import milliseconds
+from agentrun.engine.assemble import NOTHING, Overlay
+from agentrun.engine.models import WireProvider
+from agentrun.engine.ports import Executor, Provider
+from agentrun.engine.toolbox import Cuts
+from agentrun.engine.world import World
+from agentrun.spec.v1.cases import Case, FaultAt
+from agentrun.testing.suite.laid_models import LaidModels
+from agentrun.testing.suite.laid_ports import LaidApprover, LaidCuts, LaidSink, LaidTool, laid_hook
+from agentrun.testing.suite.layer import Layer
+from agentrun.testing.suite.places import Faults, Member, Place
+from agentrun.testing.suite.stubs import Stubs
 
 
-def overlay_of(case: Case) -> Overlay:  # noqa: ARG001
-    return Overlay()
+class LaidOver:
+    """What is laid over the runs of one case."""
+
+    def __init__(
+        self, case: Case, player: Player | None = None, more: Iterable[FaultAt] = (), *, watched: bool = False
+    ) -> None:
+        """`player`: plays the recording; None: it is being made. `more`: further faults. `watched`: `places` is
+        wanted, also of a case that lays nothing over its recording."""
+        self._by = f"case {case.name}"
+        self._player = player
+        self._stubs = Stubs(case.stubs)
+        self._faults = Faults([*case.faults, *more])
+        self._is_laid = bool(case.stubs or case.faults or more or watched)
+        self.overlay = self._overlay(case)
+
+    def unmet(self) -> tuple[str, ...]:
+        """The places of faults that never happened."""
+        return self._faults.unmet()
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where somebody was asked, in order. Nothing if nothing is laid over and nobody watches."""
+        return tuple(self._faults.places)
+
+    def scope(self, world: World, run: str, path: str) -> World:  # noqa: ARG002  # its path says all
+        """The world of one run with all of it before the ports."""
+        member = Member(path, world.above)
+        layer = Layer(member, self._faults, self._stubs, world.clock, self._player, self._by)
+        models = LaidModels(layer)
+        return replace(
+            world,
+            providers={name: _laid_model(each, models) for name, each in world.providers.items()},
+            executors={name: _laid_tool(layer, each) for name, each in world.executors.items()},
+            hooks={name: laid_hook(layer, name, each) for name, each in world.hooks.items()},
+            sinks={name: LaidSink(layer, each) for name, each in world.sinks.items()},
+            approver=None if world.approver is None else LaidApprover(layer, world.approver),
+        )
+
+    def _overlay(self, case: Case) -> Overlay:
+        if not self._is_laid and case.is_plain:
+            return NOTHING
+        return Overlay(
+            start=None if case.clock.start is UNSET else _moment(case.clock.start),
+            step=None if case.clock.step is UNSET else milliseconds(case.clock.step),
+            scope=self.scope if self._is_laid else NOTHING.scope,
+        )
+
+
+def _laid_model(provider: Provider, models: LaidModels) -> Provider:
+    return provider.over(models.over, models.read) if isinstance(provider, WireProvider) else provider
+
+
+def _laid_tool(layer: Layer, executor: Executor) -> Executor:
+    return LaidCuts(layer, executor) if isinstance(executor, Cuts) else LaidTool(layer, executor)
+
+
+@cache
+def _moment(text: str) -> int:
+    """Milliseconds since 1970. That it is a date was checked with the file."""
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def overlay_of(case: Case, player: Player | None = None) -> Overlay:
+    """What a case lays over its runs, for who does not ask afterwards which faults happened."""
+    return LaidOver(case, player).overlay

@@ -19,7 +19,7 @@ from agentrun.errors import AgentrunError
 from agentrun.spec.files import shown_path
 from agentrun.spec.v1.cases import Case, Turn
 from agentrun.testing.suite.found import Found
-from agentrun.testing.suite.laid_over import overlay_of
+from agentrun.testing.suite.laid_over import LaidOver
 from agentrun.testing.suite.prepared import Prepared
 
 
@@ -29,6 +29,8 @@ class Played(Struct, frozen=True):
     runs: tuple[FinishedRun, ...]
     error: AgentrunError | None = None
     """Why the next run did not start."""
+    unmet: tuple[str, ...] = ()
+    """The places of faults that never happened."""
     unrecorded: AgentrunError | None = None
     """Why it was not recorded, although it was to be."""
 
@@ -47,12 +49,14 @@ def messages(case: Case) -> Iterator[str | None]:
         yield turn.input if isinstance(turn, Turn) else turn
 
 
-def play(found: Found, prepared: Prepared, player: Player | None = None) -> Played:
-    """Replay a case. A conversation ends with the first run that fails."""
+def play(found: Found, prepared: Prepared, player: Player | None = None, laid: LaidOver | None = None) -> Played:
+    """Replay a case. A conversation ends with the first run that fails. `laid`: what is laid over the recording, if it
+    is more than the case says."""
     case, package = found.case, prepared.file.agent
     runs: list[FinishedRun] = []
     try:
         player = player or player_of(found, prepared)
+        laid = laid or LaidOver(case, player)
         for message in messages(case):
             done = replay_run(
                 package,
@@ -62,14 +66,14 @@ def play(found: Found, prepared: Prepared, player: Player | None = None) -> Play
                 cassette=player,
                 approver=Given(case.approvals, f"case {case.name}") if case.approvals else None,
                 after=runs,
-                overlay=overlay_of(case),
+                overlay=laid.overlay,
             )
             runs.append(done)
             if done.ended.exit_code:
                 break
     except AgentrunError as error:
         return Played(tuple(runs), error)
-    return Played(tuple(runs))
+    return Played(tuple(runs), unmet=laid.unmet())
 
 
 def player_of(found: Found, prepared: Prepared, tape: Cassette | None = None, require: Tier = "normalised") -> Player:
