@@ -30,7 +30,7 @@ from agentrun.spec.files import shown_path
 from agentrun.spec.problems import quoted
 from agentrun.store.lock import lock_of
 from agentrun.testing.suite.found import Found
-from agentrun.testing.suite.laid_over import overlay_of
+from agentrun.testing.suite.laid_over import LaidOver
 from agentrun.testing.suite.played import Played, messages, play, player_of
 from agentrun.testing.suite.prepared import Prepared
 
@@ -121,9 +121,10 @@ async def _half(found: Found, prepared: Prepared, axis: Axis, live: Live, requir
     player = player_of(found, prepared, require=require)
     playing = Playing(player, None)
     tapes = Tapes(models=playing) if axis == "tools" else Tapes(others=playing)
+    job = _job(found, prepared, live, LaidOver(found.case, player))
     runs: list[FinishedRun] = []
     for message in messages(found.case):
-        job = replace(_job(found, prepared, live), message=message, after=tuple(runs))
+        job = replace(job, message=message, after=tuple(runs))
         runs.append(replace(await live_run(job, tapes), tier=player.tier))
         if runs[-1].ended.exit_code:
             break
@@ -134,10 +135,11 @@ async def _recorded(found: Found, prepared: Prepared, how: str, live: Live) -> R
     from agentrun.engine.recording import record_runs  # late: it takes a second
 
     target = _target(found, prepared, how)
-    return await record_runs(_job(found, prepared, live), tuple(messages(found.case)), target)
+    job = _job(found, prepared, live, LaidOver(found.case))
+    return await record_runs(job, tuple(messages(found.case)), target)
 
 
-def _job(found: Found, prepared: Prepared, live: Live) -> Job:
+def _job(found: Found, prepared: Prepared, live: Live, laid: LaidOver) -> Job:
     from agentrun.engine.real_time import Job  # late: it takes a second
 
     case, given = found.case, live.approver(prepared.file.agent)
@@ -150,7 +152,7 @@ def _job(found: Found, prepared: Prepared, live: Live) -> Job:
         printed=live.printed,
         write=live.write,
         hold=live.hold,
-        over=overlay_of(case).scope,
+        over=laid.overlay.scope,
     )
 
 
