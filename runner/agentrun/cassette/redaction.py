@@ -49,6 +49,11 @@ class Redaction:
         self._stretches: dict[str, str] = {}
         """Texts that are known only as a whole."""
 
+    @property
+    def hides(self) -> bool:
+        """Whether a text could be shown otherwise than it is: a value is known by now, or looked for by a pattern."""
+        return bool(self._patterns or self._stretches or self._redactor)
+
     def request(self, call: HttpCall) -> HttpCall:
         """A request as it would stand on a tape."""
         asked = Interaction(call, _NOTHING)
@@ -66,6 +71,8 @@ class Redaction:
 
     def text(self, text: str) -> str:
         """A text as it may be shown."""
+        if not self.hides:
+            return text
         if self._patterns:
             said = Interaction(_NOBODY, HttpReply(0, (), text.encode("utf-8", "surrogatepass")))
             self._learn(values_in([said], self._patterns))

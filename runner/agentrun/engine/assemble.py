@@ -86,7 +86,7 @@ class FinishedRun(Struct, frozen=True):
 
     def canonical(self) -> str:
         """The journal as people compare it: without values that must not be shown."""
-        return canonical(self.journal, self.children, self.redaction.text)
+        return canonical(self.journal, self.children, self.redaction.text if self.redaction.hides else None)
 
 
 def replay_run(

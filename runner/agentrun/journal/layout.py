@@ -7,6 +7,7 @@ Rule 2  The text says everything: reading it as YAML 1.2 gives the data back.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from agentrun.canon import compact
@@ -21,7 +22,7 @@ def _lines(value: dict[str, Any] | list[Any], indent: str) -> Iterator[str]:
     """The items of a mapping or a list, one below the other."""
     items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
     for key, item in items:
-        head = f"{indent}-" if key is None else f"{indent}{_scalar(key)}:"
+        head = f"{indent}-" if key is None else f"{indent}{_key(key)}:"
         if isinstance(item, dict | list) and item:
             below = _lines(item, indent + "  ")
             if key is None and isinstance(item, dict):  # `- first: …` on one line, the rest below it
@@ -64,6 +65,12 @@ def _scalar(value: Any) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+@lru_cache(maxsize=1024)
+def _key(key: str) -> str:
+    """A name in a mapping. Nearly all are names of fields, again and again."""
+    return _scalar(key)
 
 
 def _escaped(char: str) -> str:

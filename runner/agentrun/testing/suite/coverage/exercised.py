@@ -36,7 +36,7 @@ from agentrun.engine.admission import start_ruling
 from agentrun.testing.suite.coverage.kin import Agent
 
 Mark: TypeAlias = tuple[str, str]
-"""What was exercised: the kind of part, and its name. Two kinds are no parts: `asked` (a tool that the model called) and
+"""What was exercised: a kind of part, and its name. Two kinds are no parts: `asked` (a tool that the model called) and
 `answered` (a hook that said more than continue)."""
 
 
