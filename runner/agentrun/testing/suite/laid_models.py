@@ -3,8 +3,8 @@
 Rule 1  What comes is read by the model's own codec, as if it had come over the wire.
 Rule 2  A reply that is cut is the recorded one: so many of its pieces are heard, then the connection breaks. Where
         there is no recording of it (while one is made) nothing is heard. A reply that did not stream is one piece.
-Rule 3  Cut after its last piece a reply is whole, and is kept. One that has fewer pieces is not cut: the fault has not
-        struck.
+Rule 3  Cut after its last piece a reply is whole, and is kept. One that has fewer pieces is not cut, and not counted
+        as an attempt that met the fault.
 Rule 4  A recorded reply stays on the tape for the attempt that gets through. When another route answers in the end, it
         counts as played.
 """
@@ -83,6 +83,7 @@ class _LaidSender:
             raise cut(b"" if kept is None else kept.reply.body, pieces, after, heard)
         reply = await self._through(call, gap, time, heard)
         if after > len(pieces):
+            fault.passes(layer.member)
             return reply
         fault.has_struck = True
         if heard is None or reply.status != STREAMED:

@@ -111,6 +111,10 @@ class Fault:
         self._left[member] -= 1
         return True
 
+    def passes(self, member: Member) -> None:
+        """There was nothing to strike this time: the next attempt may meet it."""
+        self._left[member] += 1
+
 
 class Faults:
     """The faults of a case, and the places that its runs came to."""

@@ -1,22 +1,42 @@
 """Every fault at every place of a case, and what must hold all the same.
 
     for result in swept(found, prepared):
-        print(result.fault, result.ending, result.violations)
+        print(result.yaml, result.ending, result.violations)
 
-Raises what keeps the case from being replayed as it is: `cassette.miss`, `cassette.damaged` and whatever else a run may
-not start for. What goes wrong under a fault is in the result.
+Rule 1  The places are those that the case itself comes to. It is replayed as it is first, and must fit its recording.
+Rule 2  After a fault a run may ask what is not on the tape. A model then gives the recorded reply that is next in line;
+        anything else ends the run with `cassette.miss`. Nothing is executed, and there is no network.
+Rule 3  How a run ends under a fault is not judged: only what `upheld.py` says of every run.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
-from agentrun.spec.v1.cases import FaultAt
+from agentrun.canon import compact
+from agentrun.cassette.file import load
+from agentrun.cassette.loose import LoosePlayer
+from agentrun.cassette.redaction import Redaction
+from agentrun.cassette.tape import Cassette
+from agentrun.core.facts import Record, RunStopped
+from agentrun.core.facts_calls import ChildStarted
+from agentrun.core.outcome import Outcome
+from agentrun.core.package import Package
+from agentrun.engine.assemble import FinishedRun, run_of
+from agentrun.errors import CassetteError
+from agentrun.spec.v1.cases import FaultAt, Inject
 from agentrun.testing.suite.found import Found
+from agentrun.testing.suite.laid_over import LaidOver
+from agentrun.testing.suite.places import Place
+from agentrun.testing.suite.played import Played, play, player_of
 from agentrun.testing.suite.prepared import Prepared
+from agentrun.testing.suite.told import story_of
+from agentrun.testing.suite.upheld import broken
+
+INJECTED = "injected by the sweep"
 
 
 class SweepResult(Struct, frozen=True, kw_only=True):
@@ -26,7 +46,7 @@ class SweepResult(Struct, frozen=True, kw_only=True):
     """`specs/support.cases.yaml::default`"""
     fault: FaultAt
     yaml: str
-    """The fault as a line of `faults:`, to be put into the case."""
+    """The fault as an item of `faults:`, to be put into the case."""
     ending: str
     """`completed`, `suspended`, or the code that it stopped with."""
     violations: tuple[str, ...] = ()
@@ -45,15 +65,10 @@ class SweepReport(Struct, frozen=True, kw_only=True):
     """How often it ended in which way, the most frequent first."""
 
 
-def swept(found: Found, prepared: Prepared) -> Iterator[SweepResult]:  # noqa: ARG001
-    """Try every fault at every place of a case."""
-    yield from ()
-
-
 def sweep(
     found: Found, prepared: Prepared, on_result: Callable[[SweepResult], None] = lambda result: None
 ) -> SweepReport:
-    """Try all, and sum it up. `on_result`: told of each as it is there."""
+    """Try all, and sum it up. `on_result`: told of each as it is there. Raises as `swept` does."""
     results = []
     for result in swept(found, prepared):
         on_result(result)
@@ -65,3 +80,110 @@ def sweep(
         violations=tuple(result for result in results if result.violations),
         endings=dict(sorted(counts.items(), key=lambda each: (-each[1], each[0]))),
     )
+
+
+def swept(found: Found, prepared: Prepared) -> Iterator[SweepResult]:
+    """Try every fault at every place of a case.
+
+    Raises what keeps the case from being replayed as it is: `cassette.miss`, `cassette.damaged`, `cassette.unused`, and
+    whatever a run may not start for. What goes wrong under a fault is in its result.
+    """
+    tape = load(prepared.cassette(found))
+    clean, places = _clean(found, prepared, tape)
+    agents = {path: agent for run in clean for path, agent, _ in _family(prepared.file.agent, run)}
+    for place in places:
+        for inject in variants(place, agents[place.member.path]):
+            yield _under(FaultAt(at=place.at, inject=inject), found, prepared, tape)
+
+
+def variants(place: Place, package: Package) -> Iterator[Inject]:
+    """What can go wrong at a place. `package`: of the agent that comes to it."""
+    match place.kind:
+        case "model":
+            yield Inject(status=429)
+            if package.retry.attempts > 1:
+                yield Inject(status=429, times=min(package.retry.attempts, 1000))
+            yield Inject(status=500)
+            yield Inject(refused=True)
+            yield Inject(timeout=True)
+            for after in sorted({0, place.pieces // 2, place.pieces}):
+                yield Inject(cut_after_chunk=after)
+            yield Inject(empty=True)
+        case "tool":
+            yield from (Inject(timeout=True), Inject(error=INJECTED), Inject(fatal=INJECTED))
+        case "approval":
+            yield from (Inject(answer="denied"), Inject(answer="timed_out"), Inject(answer="unavailable"))
+        case "hook" | "sink":
+            yield from (Inject(error=INJECTED), Inject(timeout=True))
+
+
+def _clean(found: Found, prepared: Prepared, tape: Cassette) -> tuple[tuple[FinishedRun, ...], tuple[Place, ...]]:
+    """The runs of a case without any further fault, and where they came to."""
+    player = player_of(found, prepared, tape)
+    laid = LaidOver(found.case, player, watched=True)
+    played = play(found, prepared, player, laid)
+    if played.problem is not None:
+        raise played.problem
+    end = played.runs[-1].ended
+    if isinstance(end, Outcome) and end.fault is not None and end.fault.code.startswith("cassette."):
+        raise CassetteError(end.fault.code, end.fault.message, hint=end.fault.hint, fields=end.fault.fields)
+    return played.runs, laid.places
+
+
+def _under(fault: FaultAt, found: Found, prepared: Prepared, tape: Cassette) -> SweepResult:
+    rules = prepared.file.agent.replay
+    player = LoosePlayer(tape, volatile=rules.volatile, redaction=Redaction(rules.redact))
+    laid = LaidOver(found.case, player, (fault,))
+    played = play(found, prepared, player, laid)
+    violations = tuple(_broken(prepared.file.agent, played))
+    if fault.at in laid.unmet():
+        violations = (*violations, f"the run no longer comes to {fault.at}")
+    return SweepResult(
+        case=found.id,
+        fault=fault,
+        yaml=as_yaml(fault),
+        ending=_ending(played),
+        violations=violations,
+        story=story_of(prepared, played) if violations else "",
+    )
+
+
+def as_yaml(fault: FaultAt) -> str:
+    """The fault as an item of `faults:`."""
+    inject = to_builtins(fault.inject)
+    if inject.get("times") == 1:
+        del inject["times"]
+    return "- " + compact({"at": fault.at, "inject": inject}).decode()
+
+
+def _ending(played: Played) -> str:
+    if played.error is not None:
+        return played.error.code
+    end = played.runs[-1].ended
+    return "suspended" if not isinstance(end, Outcome) else end.code or "completed"
+
+
+def _broken(package: Package, played: Played) -> Iterator[str]:
+    for run in played.runs:
+        waits = not isinstance(run.ended, Outcome)
+        if not isinstance(run.ended, Outcome) and not (run.ended.questions or run.ended.waits_for):
+            yield "the run waits, and for nobody"
+        for path, agent, records in _family(package, run):
+            asleep = waits and not (path and isinstance(records[-1].fact, RunStopped))
+            yield from (f"{path}: {each}" if path else each for each in broken(agent, records, waits=asleep))
+
+
+def _family(package: Package, run: FinishedRun) -> Iterator[tuple[str, Package, Sequence[Record]]]:
+    """A run and the sub-agents below it that began: their paths, agents and journals."""
+    root = run_of(run.journal)
+
+    def below(agent: Package, records: Sequence[Record]) -> Iterator[tuple[str, Package, Sequence[Record]]]:
+        for name, tool in {
+            each.fact.run: each.fact.tool for each in records if isinstance(each.fact, ChildStarted)
+        }.items():
+            if children := run.children.get(name):
+                yield name.removeprefix(f"{root}."), agent.agents[tool], children
+                yield from below(agent.agents[tool], children)
+
+    yield "", package, run.journal
+    yield from below(package, run.journal)

@@ -1,0 +1,150 @@
+"""What must hold of every run, whatever goes wrong in it, read from its journal.
+
+    ends         a finished run has one terminal record, and it is the last; a run that waits has none
+    budgets      nothing is started beyond a limit; a reply that overshoots one is kept
+    gates        no call is run, and no sink served, that was refused, denied, or not approved
+    once         no call that must not be repeated is started twice, unless somebody decided so
+    closed       every call that was started has its end before the run has
+    audit        the journal folds, and today's code makes its decisions
+
+Each is a function of a journal that gives in words what does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+from agentrun.core.audit import audit
+from agentrun.core.budget import allowance
+from agentrun.core.evolve import evolve
+from agentrun.core.evolve_gates import APPROVED
+from agentrun.core.facts import DeliveryStarted, Fact, ModelAsked, Record, RunStopped, kind_of
+from agentrun.core.facts_calls import CallCancelled, CallRefused, CallSettled, ChildStarted, ToolFinished, ToolStarted
+from agentrun.core.facts_gates import ApprovalAnswered, HookAnswered, Ruled
+from agentrun.core.names import effect_of, find_tool
+from agentrun.core.package import Package
+from agentrun.core.state import State
+from agentrun.errors import AgentrunError
+
+Law: TypeAlias = Callable[[Package, Sequence[Record]], Iterator[str]]
+
+
+def ends(records: Sequence[Record], *, waits: bool) -> Iterator[str]:
+    """`waits`: whether it is for somebody outside that the run stands still."""
+    stops = [record.seq for record in records if isinstance(record.fact, RunStopped)]
+    if not stops and not waits:
+        yield "the run is over, and has no terminal record"
+    elif stops and waits:
+        yield f"the run waits for somebody, and record {stops[0]} is a terminal one"
+    elif len(stops) > 1:
+        yield f"there are {len(stops)} terminal records: {', '.join(map(str, stops))}"
+    elif stops and stops[0] != records[-1].seq:
+        yield f"record {stops[0]} is the terminal one, and {len(records) - stops[0]} come after it"
+
+
+def budgets(package: Package, records: Sequence[Record]) -> Iterator[str]:
+    state = State()
+    for record in records:
+        before, state = state, evolve(state, record)
+        match record.fact:
+            case ModelAsked() as fact:
+                yield from _model_budget(package, before, fact, record)
+            case ToolStarted() | ChildStarted():
+                limit = allowance(package, state).tool_calls
+                if limit is not None and state.meter.tool_calls > limit:
+                    yield f"record {record.seq} starts call {state.meter.tool_calls} of {limit}"
+            case DeliveryStarted():
+                pass
+            case _:
+                continue
+        time = allowance(package, state).time
+        if time is not None and state.elapsed > time:
+            yield f"record {record.seq} starts something after {state.elapsed} of {time} ms"
+
+
+def _model_budget(package: Package, before: State, fact: ModelAsked, record: Record) -> Iterator[str]:
+    limit, used = allowance(package, before), before.meter
+    if fact.turn > package.budgets.turns:
+        yield f"record {record.seq} begins turn {fact.turn} of {package.budgets.turns}"
+    if limit.tokens is not None and used.tokens + fact.reserved > limit.tokens:
+        yield f"record {record.seq} may take {fact.reserved} tokens, after {used.tokens} of {limit.tokens}"
+    if limit.cost is not None and used.cost + fact.cost > limit.cost:
+        yield f"record {record.seq} may cost {fact.cost} micro-dollars, after {used.cost} of {limit.cost}"
+
+
+def gates(package: Package, records: Sequence[Record]) -> Iterator[str]:  # noqa: ARG001  # the same for every agent
+    """Read from what was said last about each call: not from the state, which decided over it."""
+    stands: dict[str, str | None] = {}
+    """By call or delivery: what stands against it. None: nothing. Absent: nobody was asked."""
+    for record in records:
+        match record.fact:
+            case CallRefused() as fact:
+                stands[fact.call] = f"it was refused with {fact.code}"
+            case Ruled(stage="tool_call" | "delivery") as fact:
+                is_open = (
+                    fact.ruling == "allow" or fact.granted or (fact.stage == "delivery" and fact.ruling == "modify")
+                )
+                stands[fact.subject] = None if is_open else f"the policy says {fact.ruling}"
+            case HookAnswered(point="before_tool", closes=True) as fact:
+                stands[fact.subject] = f"the hook {fact.hook} said no"
+            case ApprovalAnswered() as fact:
+                is_open = fact.answer in APPROVED
+                stands[fact.subject] = None if is_open else f"the answer was {fact.answer}"
+            case ToolStarted() | ChildStarted() as fact:
+                if (against := stands.get(fact.call, "nobody ruled on it")) is not None:
+                    yield f"record {record.seq} runs {fact.tool} ({fact.call}), although {against}"
+            case DeliveryStarted() as fact:
+                if (against := stands.get(f"deliver:{fact.sink}")) is not None:
+                    yield f"record {record.seq} gives the answer to {fact.sink}, although {against}"
+
+
+def once(package: Package, records: Sequence[Record]) -> Iterator[str]:
+    started: dict[str, int] = {}
+    for record in records:
+        match record.fact:
+            case CallSettled(how="retry") as fact:
+                started.pop(fact.call, None)
+            case ToolStarted() as fact:
+                tool = find_tool(package, fact.tool)
+                if tool is None or effect_of(tool, fact.tool) != "at_most_once":
+                    continue
+                if fact.call in started:
+                    yield f"record {record.seq} starts {fact.tool} ({fact.call}) again: record {started[fact.call]} did"
+                started.setdefault(fact.call, record.seq)
+
+
+def closed(package: Package, records: Sequence[Record]) -> Iterator[str]:  # noqa: ARG001  # the same for every agent
+    if not records or not isinstance(records[-1].fact, RunStopped):
+        return
+    open_: dict[str, str] = {}
+    for record in records:
+        match record.fact:
+            case ToolStarted() | ChildStarted() as fact:
+                open_[fact.call] = fact.tool
+            case ToolFinished() | CallCancelled() | CallSettled() as fact:
+                open_.pop(fact.call, None)
+    for call, tool in open_.items():
+        yield f"{tool} ({call}) was started and never ended"
+
+
+def audits(package: Package, records: Sequence[Record]) -> Iterator[str]:
+    found = audit(package, records)
+    if found is not None:
+        instead: list[Fact] = list(found.instead)
+        now = kind_of(instead[0]) if instead else "nothing"
+        yield f"record {found.seq} is {kind_of(found.was)}, and {now} would be written today"
+
+
+LAWS: tuple[Law, ...] = (budgets, gates, once, closed, audits)
+
+
+def broken(package: Package, records: Sequence[Record], *, waits: bool) -> tuple[str, ...]:
+    """All that does not hold of one run."""
+    found = list(ends(records, waits=waits))
+    for law in LAWS:
+        try:
+            found += law(package, records)
+        except AgentrunError as error:
+            found.append(f"the journal cannot be folded: {error.message}")
+    return tuple(dict.fromkeys(found))
