@@ -17,7 +17,7 @@ from agentrun.compiler.fingerprint import PackageFile
 from agentrun.compiler.resolve import Spec
 from agentrun.core.outcome import Outcome
 from agentrun.engine.approvals import TO_ANSWER, Nobody, unasked
-from agentrun.engine.assemble import FinishedRun, replay_run
+from agentrun.engine.assemble import NOTHING, FinishedRun, replay_run
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Attachment
 from agentrun.errors import HostError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agentrun.cassette.player import Player
     from agentrun.cli.interrupt import Interrupts
     from agentrun.engine.real_time import Job
+    from agentrun.testing.suite.laid_over import LaidOver
 
 
 class Errand(Struct, frozen=True, kw_only=True):
@@ -53,6 +54,15 @@ class Errand(Struct, frozen=True, kw_only=True):
         path = self.journal
         is_file = path is not None and str(path) != "-" and (path.is_file() or not path.exists())
         return is_file and self.plan.mode != "replay" and self.session is None
+
+    def laid_over(self, player: Player | None = None) -> LaidOver | None:
+        """What the case lays over its runs. `player`: plays all of the recording. None: nothing."""
+        case = self.plan.case
+        if case is None or case.is_plain:
+            return None
+        from agentrun.testing.suite.laid_over import LaidOver
+
+        return LaidOver(case, player)
 
     def player(self) -> Player:
         """Plays the recording of the case."""
@@ -114,16 +124,26 @@ def carry_out(errand: Errand, teller: Teller) -> int:
 
 
 def _replay(errand: Errand, teller: Teller) -> FinishedRun:
-    return replay_run(
+    player = errand.player()
+    laid = errand.laid_over(player)
+    done = replay_run(
         errand.file.agent,
         fingerprint=errand.file.fingerprint,
         message=errand.plan.message,
         params=errand.plan.params,
-        cassette=errand.player(),
+        cassette=player,
         attachments=errand.attachments,
         approver=errand.approver,
         listen=teller.listen,
+        overlay=NOTHING if laid is None else laid.overlay,
     )
+    _say_unmet(laid, teller)
+    return done
+
+
+def _say_unmet(laid: LaidOver | None, teller: Teller) -> None:
+    for place in () if laid is None else laid.unmet():
+        teller.say(f"the fault at {place} never happened", "warn")
 
 
 def _in_real_time(errand: Errand, teller: Teller) -> FinishedRun:
@@ -139,14 +159,14 @@ def _in_real_time(errand: Errand, teller: Teller) -> FinishedRun:
 
 def _live(errand: Errand, teller: Teller) -> FinishedRun:
     from agentrun.cli.interrupt import Interrupts
-    from agentrun.engine.real_time import Job, live_run
+    from agentrun.engine.real_time import Job
 
     interrupts = Interrupts(teller)
     journal = None
     if errand.journal is not None and errand.writes_journal_as_it_goes:
         journal = errand.journal.resolve()
         clear_journal(journal)
-    project = errand.spec.project
+    project, laid = errand.spec.project, errand.laid_over()
     job = Job(
         file=errand.file,
         project=project,
@@ -159,7 +179,17 @@ def _live(errand: Errand, teller: Teller) -> FinishedRun:
         write=teller.write,
         hold=interrupts.hold,
         watch=teller.watch,
+        over=NOTHING.scope if laid is None else laid.overlay.scope,
     )
+    done = _carried_out(errand, job, interrupts, teller)
+    _say_unmet(laid, teller)
+    return done
+
+
+def _carried_out(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> FinishedRun:
+    from agentrun.engine.real_time import live_run
+
+    project = errand.spec.project
     if errand.plan.mode == "record":
         from agentrun.cli.record import record
 
@@ -209,7 +239,7 @@ def _hinted(done: FinishedRun, plan: Plan) -> FinishedRun:
         return done
     fault = outcome.fault
     if plan.mode == "replay":
-        if not fault.code.startswith("provider."):
+        if not fault.code.startswith("provider.") or (plan.case is not None and plan.case.faults):
             return done
         hint = "this failure is on the tape; remove the cassette and record again if it is not what you want"
         return replace(done, ended=replace(outcome, fault=replace(fault, hint=hint)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any, cast
 
 from msgspec import UNSET
@@ -29,6 +30,14 @@ def named_case(cases: list[Case], name: str, *, may_be_new: bool) -> Case | None
     names = [case.name for case in cases]
     hint = did_you_mean(name, names) or f"cases: {', '.join(names) or 'none'}"
     raise RequestError("input.rejected", f"there is no case {quoted(name)}", hint=hint, fields={"reason": "case"})
+
+
+def refuse_conversation(spec: Path, case: Case) -> None:
+    """A conversation is several runs, and this is about one."""
+    if case.turns is not UNSET:
+        named = quote(f"{shown_path(cases_path(spec))}::{case.name}")
+        message = f"case {quoted(case.name)} is a conversation of {len(case.turns)} messages, and this runs one"
+        raise RequestError("input.rejected", message, hint=f"agentrun test {named}", fields={"reason": "case"})
 
 
 def asked_cases(

@@ -89,7 +89,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
 
     message = _message(message)
     cases = cases_of(spec)
-    case, profile = _case(cases, message, profile, options)
+    case, profile = _case(spec, cases, message, profile, options)
     compiled, file = _compiled(spec, profile, settings)
     assert compiled.spec is not None
     params = param_values(options["params"], file.agent.params)
@@ -144,12 +144,12 @@ def _message(text: str | None) -> str | None:
 
 
 def _case(
-    cases: list[Case], message: str | None, profile: str | None, options: dict[str, Any]
+    spec: Path, cases: list[Case], message: str | None, profile: str | None, options: dict[str, Any]
 ) -> tuple[Case | None, str | None]:
     """The case that is named, and the profile to compile with."""
     from msgspec import UNSET
 
-    from agentrun.cli.recorded import named_case
+    from agentrun.cli.recorded import named_case, refuse_conversation
     from agentrun.errors import RequestError
 
     if options["case_name"] is None:
@@ -158,6 +158,7 @@ def _case(
     case = named_case(cases, options["case_name"], may_be_new=may_be_new)
     if case is None:
         return None, profile
+    refuse_conversation(spec, case)
     if message is not None or options["params"] or profile is not None:
         reason = {"reason": "case"}
         raise RequestError("input.rejected", "a case has its own message, params and profile", fields=reason)

@@ -81,11 +81,11 @@ class _LaidSender:
             fault.has_struck = True
             self._models.went_wrong(call)
             raise cut(b"" if kept is None else kept.reply.body, pieces, after, heard)
-        reply = await self._through(call, gap, time, heard)
         if after > len(pieces):
             fault.passes(layer.member)
-            return reply
+            return await self._through(call, gap, time, heard)
         fault.has_struck = True
+        reply = await self._through(call, gap, time, heard)
         if heard is None or reply.status != STREAMED:
             return reply
         raise cut(reply.body, pieces, after, None)
