@@ -10,11 +10,11 @@ from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from agentrun.cassette.asked import Asked, Part, Said
-from agentrun.cassette.shown import listed, shown, told
-from agentrun.cassette.values import Change, changes, same
+from agentrun.cassette.shown import arrow, listed, shown, told
+from agentrun.cassette.values import Change, changes, parsed, same
 from agentrun.spec.problems import visible
 
 Kind: TypeAlias = Literal[
@@ -43,6 +43,8 @@ class Difference(Struct, frozen=True):
     template_line: int | None = None
     because: str | None = None
     """What changed that line, if that can be told."""
+    brief: str | None = None
+    """Of what was said or done before: the change itself, as `the result of refund changed: refunded 20 → 25`."""
 
     def sentence(self) -> str:
         """All of it in one line, fit for a terminal."""
@@ -98,7 +100,8 @@ def of_history(was: Asked, now: Asked, start: int = 0) -> Iterator[Difference]:
     number = next((n for n, (one, two) in enumerate(pairs[start:], start + 1) if not _equal(one, two)), None)
     if number is not None:
         one, two = pairs[number - 1]
-        yield from (Difference("history", f"message {number}", words) for words in _said(number, one, two))
+        for words, brief in _said(number, one, two):
+            yield Difference("history", f"message {number}", words, brief=brief)
     elif len(was.messages) != len(now.messages):
         words = f"the conversation has {len(now.messages)} messages, recorded were {len(was.messages)}"
         yield Difference("history", "messages", words)
@@ -132,17 +135,28 @@ def _field(change: Change) -> str:
     return change.words()
 
 
-def _said(number: int, was: Said, now: Said) -> Iterator[str]:
+def _said(number: int, was: Said, now: Said) -> Iterator[tuple[str, str | None]]:
+    """A sentence, and the change in brief."""
     place = f"message {number}"
     if was.role != now.role:
-        yield f"{place} is from the {now.role}, recorded was one from the {was.role}"
+        yield f"{place} is from the {now.role}, recorded was one from the {was.role}", None
         return
     place = f"{place} ({now.role})"
     for one, two in zip(was.parts, now.parts, strict=False):
         if not _equal_parts(one, two):
-            yield f"{place}: {_part(one, two)}"
+            one, two = _read(one, two)
+            yield f"{place}: {_part(one, two)}", _brief(now.role, one, two)
             return
-    yield f"{place} has {len(now.parts)} parts, recorded were {len(was.parts)}"
+    yield f"{place} has {len(now.parts)} parts, recorded were {len(was.parts)}", None
+
+
+def _read(was: Part, now: Part) -> tuple[Part, Part]:
+    """Two results that are JSON in a text, as what the texts say."""
+    if was.kind == now.kind == "result" and isinstance(was.value, str) and isinstance(now.value, str):
+        one, two = parsed(was.value), parsed(now.value)
+        if type(one) is type(two) and isinstance(one, dict | list) and not same(one, two):
+            return replace(was, value=one), replace(now, value=two)
+    return was, now
 
 
 def _part(was: Part, now: Part) -> str:
@@ -157,6 +171,17 @@ def _part(was: Part, now: Part) -> str:
             label = f"the {now.kind} of {now.name}" if now.name else f"the {now.kind}"
             change = next(changes(was.value, now.value))
             return f"{label}: {change.words()}" if change.path else change.words(label)
+
+
+def _brief(role: str, was: Part, now: Part) -> str | None:
+    if (was.kind, was.name) != (now.kind, now.name) or now.kind == "other":
+        return None
+    if now.kind == "text":
+        who = "the model's reply" if role == "assistant" else "what was said"
+        return f"{who} changed: {arrow('', was.value, now.value)}"
+    found = list(islice(changes(was.value, now.value), MAX_LISTED))
+    fields = ", ".join(change.brief() for change in found)
+    return f"the {now.kind} of {now.name or 'a tool'} changed: {fields}"
 
 
 def _named(part: Part) -> str:

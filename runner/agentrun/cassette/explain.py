@@ -140,7 +140,9 @@ def _explained(
 def _tidy(difference: Difference) -> Difference:
     """Names and keys are data too: one may be a secret, or a megabyte long."""
     place, words = mask(difference.place)[:_MAX_WORDS], mask(difference.words)
-    return replace(difference, place=place, words=words if len(words) <= _MAX_WORDS else words[:_MAX_WORDS] + "…")
+    brief = None if difference.brief is None else mask(difference.brief)[:_MAX_WORDS]
+    words = words if len(words) <= _MAX_WORDS else words[:_MAX_WORDS] + "…"
+    return replace(difference, place=place, words=words, brief=brief)
 
 
 def _nearest(
@@ -226,7 +228,12 @@ def _of_form(recorded: HttpCall, call: HttpCall) -> Iterator[Difference]:
     kind, label, _ = _FORMS[scheme]
     try:
         found = changes(json_of(recorded.body), json_of(call.body))
-        told = (Difference(kind, change.path, label.format(name) + change.words("it")) for change in found)
+        told = (
+            Difference(
+                kind, change.path, label.format(name) + change.words("it"), brief=label.format(name) + change.brief()
+            )
+            for change in found
+        )
         yield from capped(kind, told, "differences")
     except NO_JSON:
         return

@@ -26,6 +26,11 @@ def told(place: str, was: Any, now: Any) -> str:
     return f"{place} is {two}, recorded was {one}"
 
 
+def arrow(place: str, was: Any, now: Any) -> str:
+    """What a value was and what it is: `20 → 25`."""
+    return " → ".join(_texts(place, was, now))
+
+
 def shown(value: Any, place: str = "", lead: str = "") -> str:
     """A value as JSON."""
     if isinstance(value, str) and names_credential(place):

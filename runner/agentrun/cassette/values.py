@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from agentrun.cassette.match import json_of
-from agentrun.cassette.shown import shown, told
+from agentrun.cassette.shown import arrow, shown, told
 from agentrun.wire import HttpCall
 
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -36,6 +36,20 @@ class Change(Struct, frozen=True):
             case "length":
                 return f"{path} has {self.now} items, recorded were {self.was}"
         return told(path, self.was, self.now)
+
+    def brief(self) -> str:
+        """`amount 20 → 25`."""
+        if self.change in ("added", "removed"):
+            return f"{self.path} is {'new' if self.change == 'added' else 'gone'}"
+        return f"{self.path} {'has items: ' * (self.change == 'length')}{arrow(self.path, self.was, self.now)}".lstrip()
+
+
+def parsed(text: str) -> Any:
+    """What a text says, if it is JSON; else the text."""
+    try:
+        return json_of(text.encode())
+    except (*NO_JSON, UnicodeEncodeError):
+        return text
 
 
 def changes(was: Any, now: Any, path: str = "", *, whole_lists: bool = False) -> Iterator[Change]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from agentrun.canon import compact
-from agentrun.report.change import Change, Place
+from agentrun.report.change import Change, How, Place
 from agentrun.report.changes_facts import compared, of_reply
 from agentrun.report.fields import fields, listed, same, shown
 from agentrun.report.line import gist, short
@@ -22,6 +22,7 @@ from agentrun.report.steps import Call, Fact, look, text_of
 _ENDS = frozenset(
     {"tool_started", "child_started", "tool_finished", "call_refused", "call_cancelled", "child_suspended"}
 )
+_NONE = frozenset({"cancelled", "no result yet", "it does not run"})
 ARGUMENTS = 160
 
 
@@ -151,7 +152,8 @@ def _ends(place: Place, name: str, was: End, now: End) -> Iterator[Change]:
         one, two = (
             f"{end.status} ({gist(end.text)})" if end.status == "a result" else end.status for end in (was, now)
         )
-        yield place.told("result", f"{name} ends otherwise: {one} → {two}", before=_data(was), after=_data(now))
+        how: How = "gone" if now.status in _NONE else "new" if was.status in _NONE else "changed"
+        yield place.told("result", f"{name} ends otherwise: {one} → {two}", how, before=_data(was), after=_data(now))
         return
     if was.text != now.text:
         yield from of_reply(place, "result", f"the result of {name} changed", was.text, now.text)

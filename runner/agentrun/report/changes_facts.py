@@ -27,7 +27,7 @@ _FOLLOWS: Mapping[str, frozenset[str]] = {
     "model_asked": frozenset({"model_failed", "reply_discarded", "route_switched", "context_compacted"}),
     "model_replied": frozenset({"reply_discarded", "context_compacted", "compaction_failed"}),
     "hook_asked": frozenset({"hook_answered"}),
-    "approval_asked": frozenset({"approval_answered"}),
+    "approval_asked": frozenset({"approval_answered", "ruled"}),
     "delivery_started": frozenset({"delivery_finished"}),
     "answer_reached": frozenset({"run_stopped"}),
     "run_ending": frozenset({"run_stopped"}),
@@ -47,11 +47,11 @@ def compared(
         if not same(_own(fact), _own(other)) and not (_FOLLOWS.get(fact.kind, frozenset()) & differ):
             yield from _pair(place, fact, other, name(other))
     for fact in gone:
-        if not _follows(fact, gone):
+        if not _follows(fact, {each.kind for each in gone} | differ):
             noun = noun_of(fact, name(fact))
             yield place.told(noun.kind, f"{noun.whole()} is gone", "gone", before=fact.data)
     for fact in new:
-        if not _follows(fact, new):
+        if not _follows(fact, {each.kind for each in new} | differ):
             noun = noun_of(fact, name(fact))
             yield place.told(noun.kind, f"{noun.whole()} is new", "new", after=fact.data)
 
@@ -88,8 +88,8 @@ def _keyed(facts: Iterable[Fact]) -> dict[tuple[str, ...], Fact]:
     return found
 
 
-def _follows(fact: Fact, others: list[Fact]) -> bool:
-    return fact.kind == "results_given" or bool(_FOLLOWS.get(fact.kind, frozenset()) & {other.kind for other in others})
+def _follows(fact: Fact, told: set[str]) -> bool:
+    return fact.kind == "results_given" or bool(_FOLLOWS.get(fact.kind, frozenset()) & told)
 
 
 def _own(fact: Fact) -> dict[str, Any]:

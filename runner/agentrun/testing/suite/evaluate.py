@@ -19,13 +19,14 @@ from agentrun.errors import AgentrunError, CassetteError, SpecError
 from agentrun.spec.files import shown_path
 from agentrun.spec.v1.assertions import Assertion, JournalSnapshot, OutcomeIs
 from agentrun.spec.v1.cases import Turn
+from agentrun.testing.suite.causes import causes_of
 from agentrun.testing.suite.claims import judged
 from agentrun.testing.suite.evidence import Evidence, evidence_of
 from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.played import Played, play
 from agentrun.testing.suite.prepared import Preparations, Prepared
-from agentrun.testing.suite.snapshots import Compare, compared
-from agentrun.testing.suite.told import causes_of, story_of
+from agentrun.testing.suite.snapshots import Compare, accepted, compared
+from agentrun.testing.suite.told import story_of
 from agentrun.testing.suite.verdict import Complaint, Status, Verdict
 
 Play: TypeAlias = Callable[[Found, Prepared], Played]
@@ -58,17 +59,18 @@ def _judged(verdict: Verdict, found: Found, prepared: Prepared, played: Played, 
     miss = miss_of(played)
     complaints: list[Complaint] = []
     changes: tuple[str, ...] = ()
+    snapshots = [claim for claim in found.case.claims if isinstance(claim, JournalSnapshot)]
     if miss is None or miss.code == "cassette.unused":
         complaints += _claims(found, prepared, played, evidence)
-        snapshots = [claim for claim in found.case.claims if isinstance(claim, JournalSnapshot)]
         if snapshots and played.runs:
             wrong, changes = compared(found, played.runs, compare, negated=snapshots[0].negated)
             complaints += wrong
     status: Status = "failed" if complaints else "passed"
     if miss is not None:
         status = "failed" if complaints else "missed"
-        complaints.append(_told(miss))
-        changes += causes_of(miss)
+        causes = causes_of(miss, played, accepted(found, "") if snapshots else None)
+        complaints.append(_told(miss, causes))
+        changes += tuple(cause for cause in causes if cause not in changes)
     return replace(
         verdict,
         status=status,
@@ -118,9 +120,12 @@ def _unrecorded(verdict: Verdict, prepared: Prepared, played: Played, why: Agent
     return replace(verdict, status="missed", complaints=(wrong,), story=story_of(prepared, played))
 
 
-def _told(miss: AgentrunError) -> Complaint:
-    lines = miss.fields.get("story", ())
-    return Complaint(claim=miss.code, message=miss.message, detail="\n".join(map(str, lines)), hint=miss.hint)
+def _told(miss: AgentrunError, causes: tuple[str, ...]) -> Complaint:
+    """The miss, and above its explanation what of its causes is not in it."""
+    lines = list(map(str, miss.fields.get("story", ())))
+    known = "\n".join([miss.message, *lines])
+    lines = [*(cause for cause in causes if cause not in known), *lines]
+    return Complaint(claim=miss.code, message=miss.message, detail="\n".join(lines), hint=miss.hint)
 
 
 def _expected(verdict: Verdict, reason: str) -> Verdict:

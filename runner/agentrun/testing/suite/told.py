@@ -9,7 +9,6 @@ from functools import cache
 from agentrun.core.facts import Record
 from agentrun.core.facts_calls import ChildStarted
 from agentrun.engine.assemble import FinishedRun, run_of
-from agentrun.errors import AgentrunError
 from agentrun.net.credentials import credentials
 from agentrun.redact import Redactor, masked
 from agentrun.report.family import Family
@@ -34,11 +33,6 @@ def _lines(family: Family, whole: FinishedRun, run: str, records: Sequence[Recor
         yield from family.story_of(run, record).tell(record)
         if isinstance(record.fact, ChildStarted):
             yield from _lines(family, whole, record.fact.run, whole.children.get(record.fact.run, ()))
-
-
-def causes_of(miss: AgentrunError) -> tuple[str, ...]:
-    """What changed since the recording was made, in words."""
-    return (miss.message,)
 
 
 def failure_text(verdict: Verdict) -> str:

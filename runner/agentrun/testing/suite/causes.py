@@ -1,0 +1,78 @@
+"""Why a recording does not fit any more: what the agent does differently, in words.
+
+Rule 1  Where a snapshot was accepted, the run is compared with it as far as it came. What it lacks says nothing.
+Rule 2  A difference that both the journal and the tape show is told once: a prompt by the tape, which knows its
+        template, anything else by the journal, which knows its turn.
+Rule 3  A ruling that kept a call from what is recorded of it is told as a ruling, not as a result or a missing answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from agentrun.cassette.difference import Difference
+from agentrun.errors import AgentrunError
+from agentrun.report.changes import Change, changes_between
+from agentrun.report.line import short
+from agentrun.report.nouns import by_rules
+from agentrun.report.steps import look
+from agentrun.testing.suite.played import Played
+from agentrun.testing.suite.snapshots import snapshot_of
+from agentrun.testing.suite.trail import Trail
+
+_BY_THE_TAPE = frozenset({"instructions", "input", "params", "prompt"})
+_BY_THE_JOURNAL = frozenset({"history", "argument"})
+_STRICT = frozenset({"ask", "deny", "defer", "interrupt"})
+
+
+def causes_of(miss: AgentrunError, played: Played, accepted: str | None = None) -> tuple[str, ...]:
+    """What changed since the recording was made. `accepted`: the journal as it was accepted, if it was."""
+    found = _differences(miss)
+    if not found:
+        return (short(miss.message, 400),)
+    known = _since(accepted, played)
+    told = [change.text for change in known]
+    if not any(change.kind == "ruling" for change in known):
+        told += _rulings(found, played)
+    if not known:
+        told += [each.brief or each.sentence() for each in found if not (told and each.kind in ("absent", "history"))]
+    else:
+        told += [each.sentence() for each in found if each.kind not in _BY_THE_JOURNAL and each.kind != "absent"]
+    cause = miss.fields.get("cause")
+    if isinstance(cause, str) and cause.startswith("the spec's section"):
+        told.append(short(cause, 400))
+    return tuple(told) or tuple(each.sentence() for each in found)
+
+
+def _differences(miss: AgentrunError) -> list[Difference]:
+    try:
+        return msgspec.convert(miss.fields.get("differences", []), list[Difference])
+    except msgspec.ValidationError:
+        return []
+
+
+def _since(accepted: str | None, played: Played) -> tuple[Change, ...]:
+    """What the runs did differently as far as they came, but for what the tape tells better."""
+    if accepted is None or not played.runs:
+        return ()
+    found = changes_between(accepted, snapshot_of(played.runs), cut=True)
+    return tuple(each for each in found if each.kind not in _BY_THE_TAPE and not _is_miss(each.after))
+
+
+def _is_miss(value: Any) -> bool:
+    """Whether something new in a journal is the miss itself."""
+    code = look(value, "fault", "code") or look(value, "status")
+    return isinstance(code, str) and code.startswith("cassette.")
+
+
+def _rulings(found: list[Difference], played: Played) -> Iterator[str]:
+    """The rulings on calls that are not recorded as they went: the last of each that holds a call back."""
+    about = " ".join(each.words for each in found if each.kind in ("absent", "history", "question"))
+    seen = {ruling.target: ruling for run in played.runs for ruling in Trail(run).rulings}
+    for target, ruling in seen.items():
+        if ruling.ruling in _STRICT and target.rpartition("/")[2] in about.split():
+            rules = by_rules(list(ruling.rules), ruling.reason)
+            yield f"the ruling on {short(target)} is now {ruling.ruling} ({rules}), which the recording does not know"
