@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ("pytester",)
+
 _TEMPORARY = os.path.realpath(tempfile.gettempdir()) + os.sep
 
 settings.register_profile(

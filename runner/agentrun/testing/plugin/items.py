@@ -21,15 +21,32 @@ from agentrun.spec.v1.assertions import JournalSnapshot
 from agentrun.testing.plugin.failure import FailedAsExpected, NotPassed, problems_text, shown_failure
 from agentrun.testing.plugin.options import RECORDED, has_syrupy
 from agentrun.testing.plugin.ways import record, replay
+from agentrun.testing.suite.carried import Orders, Suite
 from agentrun.testing.suite.found import Found, read
-from agentrun.testing.suite.prepared import Preparations
-from agentrun.testing.suite.repeated import evaluate_repeatedly
 from agentrun.testing.suite.snapshots import Compare, accepted
 from agentrun.testing.suite.verdict import Verdict
 
-PREPARED = pytest.StashKey[Preparations]()
 NO_MARKS = frozenset({"skip", "skipif", "xfail"})
 """Tags that would be orders to pytest."""
+
+
+class CaseSession:
+    """What all cases have in common."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._said: dict[str, str] = {}
+        """What was recorded, in words, by the id of the case."""
+        play = replay(config) if config.option.agentrun_record is None else record(config, self._said)
+        self._suite = Suite(Orders(repeat=config.option.agentrun_repeat), play)
+
+    def verdict(self, item: CaseItem, compare: Compare) -> Verdict:
+        verdict = self._suite.result(item.found, compare).verdict
+        if item.found.id in self._said:
+            item.user_properties.append((RECORDED, self._said.pop(item.found.id)))
+        return verdict
+
+
+SESSION = pytest.StashKey[CaseSession]()
 
 
 class Cases(pytest.File):
@@ -92,24 +109,15 @@ class CaseItem(pytest.Function):
             raise NotPassed(verdict)
 
     def _verdict(self) -> Verdict:
-        prepared = self.config.stash.setdefault(PREPARED, Preparations())
-        option = self.config.option
-        if option.agentrun_record is None:
-            play = replay(self.config)
-            return evaluate_repeatedly(option.agentrun_repeat, self.found, prepared, self._compare(), play)
-        said: dict[str, str] = {}
-        verdict = evaluate_repeatedly(1, self.found, prepared, self._compare(), record(self.config, said))
-        self.user_properties += [(RECORDED, text) for text in said.values()]
-        return verdict
-
-    def _compare(self) -> Compare:
+        session = self.config.stash.setdefault(SESSION, CaseSession(self.config))
         if not has_syrupy(self.config):
-            return accepted
+            return session.verdict(self, accepted)
         from agentrun.testing.plugin.journals import Accepted  # late: syrupy may not be there
 
-        snapshot = Accepted(self)
-        is_negated = any(claim.negated for claim in _snapshots(self.found))
-        return accepted if is_negated else snapshot.compare  # what must not come back is not accepted either
+        snapshot = Accepted(self, is_kept=self.name in self.cases.with_snapshot)
+        verdict = session.verdict(self, snapshot.compare)
+        snapshot.settle(passed=verdict.status == "passed")
+        return verdict
 
     def reportinfo(self) -> tuple[os.PathLike[str], int, str]:
         return self.found.file, self.found.line - 1, f"{self.cases.name}::{self.name}"

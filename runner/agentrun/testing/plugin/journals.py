@@ -3,7 +3,8 @@
 Rule 1  The files of cases are those of `agentrun test`, byte for byte and in the same place.
 Rule 2  A file is unused when no case of its name asks for it. A case that was skipped, left out or could not be run
         still has its file.
-Rule 3  Only what is a journal is ours: other files beside it are nobody's business here.
+Rule 3  Only the journal of a case that holds otherwise is accepted, as by `agentrun test --update`.
+Rule 4  Only what is a journal is ours: other files beside it are nobody's business here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from syrupy.location import PyTestLocation
 
 from agentrun.report.changes import changes_between
-from agentrun.testing.suite.snapshots import folder_of
+from agentrun.testing.suite.accepting import may_accept
+from agentrun.testing.suite.snapshots import accepted, folder_of
 
 if TYPE_CHECKING:
     import pytest
@@ -97,11 +99,36 @@ def _item(location: PyTestLocation) -> CaseItem:
 class Accepted:
     """The snapshot of a case: compares, and accepts what is new where that is asked for."""
 
-    def __init__(self, item: CaseItem) -> None:
+    def __init__(self, item: CaseItem, *, is_kept: bool) -> None:
         self._assertion = assertion(item, CaseFile)
-        """Also of a case without one: it is how files are found that are not used any more."""
+        """Also of a case without a snapshot: it is how files are found that are not used any more."""
+        self._found = item.found
+        self._is_kept = is_kept
+        self._new: str | None = None
+        """What is accepted if all else holds."""
 
-    def compare(self, found: Found, now: str) -> str | None:  # noqa: ARG002  # there is one case
+    def compare(self, found: Found, now: str) -> str | None:
+        if not may_accept(found):
+            return accepted(found, now)
+        if self._accepts(found):
+            self._new = now
+            return now
+        return self._asked(now)
+
+    def settle(self, *, passed: bool) -> None:
+        """The case is over: what is new is written, or what was accepted stays."""
+        if self._new is not None and passed:
+            self._asked(self._new)
+        elif self._is_kept and not self._assertion.num_executions:
+            before = accepted(self._found, "")
+            if before is not None:
+                self._asked(before)  # not compared, but used: syrupy removes what nobody asks for
+
+    def _accepts(self, found: Found) -> bool:
+        assertion = self._assertion
+        return assertion.update_snapshots or (assertion.update_new_snapshots_only and accepted(found, "") is None)
+
+    def _asked(self, now: str) -> str | None:
         self._assertion == now  # noqa: B015  # syrupy compares, writes and counts when it is asked
         result = self._assertion.executions[self._assertion.num_executions - 1]
         if result.exception is not None:

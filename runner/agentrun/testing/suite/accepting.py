@@ -42,7 +42,7 @@ class Accepting:
 
     def __call__(self, found: Found, now: str) -> str | None:
         self._before = accepted(found, now)
-        if not _takes(found):
+        if not may_accept(found):
             return self._before
         self._now = now
         return now
@@ -59,7 +59,7 @@ class Accepting:
         return Written(path=shown_path(path), how="changed", changes=changes)
 
 
-def _takes(found: Found) -> bool:
+def may_accept(found: Found) -> bool:
     claims = _claims(found)
     return bool(claims) and not claims[0].negated and found.case.xfail is UNSET
 

@@ -63,9 +63,10 @@ class Suite:
         """What was carried out last."""
         self.covering = Covering()
 
-    def result(self, found: Found) -> Result:
+    def result(self, found: Found, compare: Compare = accepted) -> Result:
+        """`compare`: who knows what was accepted, where nothing new is accepted here."""
         try:
-            return self._result(found)
+            return self._result(found, compare)
         except AgentrunError as error:
             wrong = Complaint(claim=error.code, message=error.message, hint=error.hint)
         except Exception as error:  # our bug must not cost the verdicts on all other cases
@@ -74,9 +75,9 @@ class Suite:
             wrong = _internal(error)
         return Result(verdict=replace(_empty(found), status="failed", complaints=(wrong,)))
 
-    def _result(self, found: Found) -> Result:
+    def _result(self, found: Found, compare: Compare) -> Result:
         accepting = Accepting() if self._orders.update else None
-        verdict = self._verdict(found, accepting or accepted)
+        verdict = self._verdict(found, accepting or compare)
         swept = None
         if self._orders.coverage:
             self._cover(found)

@@ -1,0 +1,143 @@
+"""A project with one agent and its recording, and pytest run in it, in this process or as a whole."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+import pytest
+import syrupy
+
+from agentrun.cassette.file import dump
+from agentrun.compiler.compile import compiled_or_raise
+from agentrun.testing import stub
+from agentrun.testing.plugin import journals, runs
+from agentrun.testing.suite.evaluate import evaluate
+from agentrun.testing.suite.found import Found, read
+from agentrun.testing.suite.prepared import Preparations
+from agentrun.testing.suite.snapshots import accepted
+from agentrun.testing.suite.verdict import Verdict
+
+from ...engine.tapes import asks, recorded
+from ...worlds import completion
+
+IMPORTED = (journals, runs)
+"""Once for all tests: pytest in a process that is not its own forgets what it imported."""
+
+SPEC = """\
+agentrun: "1"
+name: desk
+model: {provider: openai, name: gpt-4.1-mini, temperature: 0}
+instructions: You help with orders.
+input: Where is order 1042?
+tools:
+  look: {kind: python, call: "orders:look", effect: read}
+policy:
+  default: deny
+  rules: [{id: reads, allow: look}]
+budgets: {turns: 4, tokens: 20k}
+"""
+ORDERS = '''\
+"""Tools that leave a trace."""
+from pathlib import Path
+
+def look(order: str) -> str:
+    """Finds an order."""
+    with Path(__file__).with_name("trace.txt").open("a") as file:
+        file.write(f"look {order}\\n")
+    return "late"
+'''
+ANSWER = "Order 1042 is late."
+STORY = f"""\
+agentrun: "1"
+turns:
+  - calls: [{{tool: look, args: {{order: "1042"}}}}]
+  - text: {ANSWER}
+"""
+"""What a scripted provider says when the case is recorded."""
+CASES = 'agentrun: "1"\ncases:\n'
+KEPT = "assert: [{type: journal-snapshot}]"
+
+
+class Project:
+    """A folder with the agent in it, in which pytest runs."""
+
+    def __init__(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pytester = pytester
+        self.root = pytester.path
+        self.cases_file = self.root / "specs" / "desk.cases.yaml"
+        self.snapshots = self.root / "specs" / "__snapshots__" / "desk"
+        self.cassette = self.root / "cassettes" / "desk" / "default.yaml"
+        self._monkeypatch = monkeypatch
+        files = {
+            "pyproject.toml": '[tool.agentrun]\nimport_roots = ["specs"]\n',
+            "pytest.ini": "[pytest]\naddopts = --strict-markers --strict-config\nfilterwarnings = error\n",
+            "specs/desk.yaml": SPEC,
+            "specs/orders.py": ORDERS,
+            "cassettes/desk/default.yaml": recording(),
+        }
+        for name, text in files.items():
+            self.write(name, text)
+        for name in ("CI", "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
+            monkeypatch.delenv(name, raising=False)
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        text = (self.root / name).read_text(encoding="utf-8")
+        assert old in text
+        self.write(name, text.replace(old, new))
+
+    def cases(self, *cases: str) -> None:
+        """The cases: what stands between the braces of each. All play one recording."""
+        lines = [f"  - {{{case}{'' if 'cassette' in case else ', cassette: default'}}}\n" for case in cases]
+        self.cases_file.write_text(CASES + "".join(lines), encoding="utf-8")
+
+    def run(self, *args: str) -> pytest.RunResult:
+        """pytest, in this process."""
+        outer = syrupy._syrupy
+        try:
+            return self.pytester.runpytest_inprocess(*args)
+        finally:
+            syrupy._syrupy = outer
+
+    def process(self, *args: str) -> pytest.RunResult:
+        """pytest as people start it."""
+        return self.pytester.runpytest_subprocess(*args, timeout=120)
+
+    def verdicts(self) -> dict[str, Verdict]:
+        """What `agentrun test` says of each case."""
+        preparations = Preparations()
+        return {found.case.name: evaluate(found, preparations, accepted) for found in self.found()}
+
+    def found(self) -> list[Found]:
+        return read(self.cases_file)
+
+    def kept(self) -> list[str]:
+        """The names of the snapshots that are there."""
+        return sorted(os.listdir(self.snapshots)) if self.snapshots.exists() else []
+
+    def traces(self) -> list[str]:
+        """What the tool did."""
+        path = self.root / "specs" / "trace.txt"
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+@cache
+def recording() -> str:
+    """The recording of the agent, made once."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "desk.yaml").write_text(SPEC, encoding="utf-8")
+        (Path(folder) / "orders.py").write_text(ORDERS, encoding="utf-8")
+        (Path(folder) / "pyproject.toml").write_text("[tool.agentrun]\n", encoding="utf-8")
+        agent = compiled_or_raise(Path(folder) / "desk.yaml")[1].agent
+    world = {"executors": {"look": stub("late")}}
+    taken = recorded(agent, lambda clock: world, asks(("look", {"order": "1042"})), completion(ANSWER))
+    return dump(taken.interactions, {"recorded_at": "2026-01-31T12:00:00Z"})

@@ -1,0 +1,154 @@
+"""What comes of a case is what `agentrun test` says, shown as pytest shows such things."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from .projects import Project
+
+BAD = "assert: [{type: contains, value: absent}]"
+
+
+def outcomes(result: pytest.RunResult) -> dict[str, str]:
+    """What `-rA` says of each case."""
+    said = re.findall(r"^(PASSED|FAILED|SKIPPED|XFAIL|XPASS|ERROR) .*::(\S+)", result.stdout.str(), re.MULTILINE)
+    return {name: word for word, name in said}
+
+
+def test_verdicts_are_those_of_the_suite(project: Project) -> None:
+    project.cases(
+        "name: good",
+        f"name: bad, {BAD}",
+        "name: missing, cassette: other",
+        "name: misfit, input: Where is order 7?",
+        f"name: known, xfail: later, {BAD}",
+        "name: known-miss, xfail: later, cassette: other",
+        "name: better, xfail: later",
+    )
+    words = {"passed": "PASSED", "failed": "FAILED", "missed": "FAILED", "xfailed": "XFAIL"}
+    expected = {name: words[verdict.status] for name, verdict in project.verdicts().items()}
+    assert set(expected.values()) == set(words.values())
+    assert outcomes(project.run("-rA")) == expected
+
+
+def test_skipped(project: Project) -> None:
+    project.cases("name: default, skip: the shop is closed", "name: other")
+    result = project.run("-rs")
+    result.assert_outcomes(skipped=1, passed=1)
+    result.stdout.fnmatch_lines(["SKIPPED * specs/desk.cases.yaml: the shop is closed"])
+
+
+def test_known_to_fail(project: Project) -> None:
+    project.cases(f"name: default, xfail: the shop moves, {BAD}")
+    result = project.run("-rx")
+    assert result.ret == 0
+    result.assert_outcomes(xfailed=1)
+    result.stdout.fnmatch_lines(["XFAIL specs/desk.cases.yaml::default - the shop moves*"])
+
+
+def test_known_to_fail_and_passes(project: Project) -> None:
+    project.cases("name: default, xfail: the shop moves")
+    result = project.run()
+    assert result.ret == 1
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*XPASS(strict)*the shop moves*"])
+
+
+def test_a_spec_that_is_wrong_is_no_failure_to_expect(project: Project) -> None:
+    project.cases("name: default, xfail: the shop moves")
+    project.edit("specs/desk.yaml", "orders:look", "orders:lokk")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["spec.python: specs/desk.yaml:7:*lokk*", "specs/desk.cases.yaml:3: unreadable"])
+
+
+def test_as_if_it_were_not_known_to_fail(project: Project) -> None:
+    project.cases(f"name: bad, xfail: later, {BAD}", "name: good, xfail: later")
+    result = project.run("--runxfail")
+    result.assert_outcomes(failed=1, passed=1)
+    assert "The run:" in result.stdout.str()
+
+
+def test_a_failure_tells_the_assertion_the_run_and_the_difference(project: Project) -> None:
+    project.cases("name: default, assert: [{type: contains, value: absent}, {type: journal-snapshot}]")
+    project.run("--snapshot-update").assert_outcomes(failed=1)
+    project.cases("name: default, assert: [{type: journal-snapshot}]")
+    project.run("--snapshot-update").assert_outcomes(passed=1)
+    project.edit("specs/__snapshots__/desk/default.journal", "late", "here")
+    project.cases("name: default, assert: [{type: contains, value: absent}, {type: journal-snapshot}]")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*_ desk.cases.yaml::default _*",
+            "contains: *absent*",
+            "journal-snapshot: the journal is not the one that was accepted",
+            "  → *",
+            "The run:",
+            "  desk: Where is order 1042?",
+            "  turn 1",
+            "    → look *1042*",
+            "journal-snapshot:",
+            "  --- accepted",
+            "  +++ now",
+            "  -*here*",
+            "  +*late*",
+            "specs/desk.cases.yaml:3: failed",
+            "FAILED specs/desk.cases.yaml::default - contains: *",
+        ]
+    )
+
+
+@pytest.mark.parametrize("style", ["auto", "long", "short", "native", "line"])
+def test_nothing_of_ours_is_shown(project: Project, style: str) -> None:
+    project.cases(f"name: default, {BAD}", "name: other, cassette: other")
+    said = project.run(f"--tb={style}", "-l").stdout.str()
+    assert "Traceback" not in said
+    assert "agentrun/testing" not in said
+    assert "runner/agentrun" not in said
+    assert "verdict" not in said
+
+
+def test_a_miss_says_what_changed_and_what_to_do(project: Project) -> None:
+    project.cases("name: default")
+    project.edit("specs/desk.yaml", "You help with orders.", "You help with late orders.")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    said = result.stdout.str()
+    assert "cassette.miss" in said
+    assert "late orders" in said
+    assert "--record" in said
+
+
+def test_no_credential_and_nothing_that_acts_is_shown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from agentrun.testing.suite.told import _known
+
+    monkeypatch.setenv("SHOP_TOKEN", "tulip-garden-9917")
+    _known.cache_clear()
+    project.cases(r'name: default, assert: [{type: contains, value: "tulip-garden-9917 \e[31m"}]')
+    try:
+        said = project.run().stdout.str()
+    finally:
+        _known.cache_clear()
+    assert "contains: " in said
+    assert "tulip-garden-9917" not in said.split("FAILURES")[1]
+    assert "\x1b" not in said
+
+
+def test_output_of_a_report_names_what_failed(project: Project) -> None:
+    project.cases(f"name: default, {BAD}")
+    project.run("--junit-xml=report.xml")
+    report = (project.root / "report.xml").read_text(encoding="utf-8")
+    assert 'classname="specs.desk.cases.yaml" name="default"' in report or 'name="default"' in report
+    assert re.search(r'<failure message="contains: ', report)
+
+
+def test_order_and_processes_do_not_matter(project: Project) -> None:
+    project.cases("name: good", f"name: bad, {BAD}", f"name: known, xfail: later, {BAD}", "name: off, skip: closed")
+    whole = project.process("-n", "2", "-rA")
+    assert outcomes(whole) == outcomes(project.run("-rA"))
+    whole.stdout.fnmatch_lines(["contains: *absent*", "The run:", "specs/desk.cases.yaml:4: failed"])
+    whole.stdout.fnmatch_lines(["FAILED specs/desk.cases.yaml::bad - contains: *"])
+    assert "agentrun/testing" not in whole.stdout.str()
