@@ -21,6 +21,7 @@ from agentrun.compiler.template_language.meter import Bounds, Json, Missing, Sto
 from agentrun.compiler.template_language.renderer import Renderer
 
 _LONGEST: Final = 60
+_ELSE: Final = re.compile(r"\{%[-+]?\s*(else)\b")
 _UNSEEN: Final = re.compile(r"\s+|[^\x20-\x7e]")
 
 
@@ -117,7 +118,8 @@ def _is_elif(source: str, offset: int) -> bool:
 def _else(source: str, node: nodes.If, tag: str) -> tuple[int, str, str]:
     """Where an else stands, and what it is called. An else with nothing in it is as good as none."""
     if node.else_:
-        at = source.rfind("else", 0, min(each.lineno for each in node.else_))
+        first = min(each.lineno for each in node.else_)
+        at = max((found.start(1) for found in _ELSE.finditer(source, 0, first)), default=node.lineno)
         return at, "false", f"{{% else %}} of {tag}"
     return node.lineno, "false", f"{tag} false" if not node.elif_ else f"{tag} false, and every elif"
 

@@ -1,0 +1,78 @@
+"""A project whose agent is run with doubles, and what of it is then covered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from agentrun.cassette.redaction import Redaction
+from agentrun.compiler.compile import compiled_or_raise
+from agentrun.engine.assemble import FinishedRun
+from agentrun.engine.clock import StepClock
+from agentrun.engine.memory import MemoryJournals
+from agentrun.engine.request import Request
+from agentrun.engine.runtime import Runtime
+from agentrun.errors import AgentrunError
+from agentrun.spec.v1.cases import Case
+from agentrun.testing.models import scripted
+from agentrun.testing.suite.coverage import Covering
+from agentrun.testing.suite.coverage.report import Counted, SpecCoverage
+from agentrun.testing.suite.found import Found
+from agentrun.testing.suite.played import Played
+from agentrun.testing.suite.prepared import Prepared
+from agentrun.testing.tools import stub
+
+from ...projects import agent, put
+
+KINDS = ("python", "http", "shell", "mcp")
+RUN = "run-1"
+
+
+class Covered:
+    """What is covered by the runs that were made."""
+
+    def __init__(self, folder: Path, text: str, **files: str) -> None:
+        named = {name.replace("__", "/").replace("_yaml", ".yaml"): body for name, body in files.items()}
+        self.spec = put(folder, {"spec.yaml": agent(text), **named})
+        self.covering = Covering()
+        self.covering.under_test(self._found(None))
+
+    def run(self, *script: Any, profile: str | None = None, **given: Any) -> Covered:
+        """One run, in which the model follows a script."""
+        prepared = Prepared(*compiled_or_raise(self.spec, profile))
+        self.covering.add(self._found(profile), prepared, _played(prepared, script, given))
+        return self
+
+    def _found(self, profile: str | None) -> Found:
+        case = Case(name="c") if profile is None else Case(name="c", profile=profile)
+        return Found(file=self.spec.with_name("spec.cases.yaml"), spec=self.spec, case=case, line=1)
+
+    def of(self, name: str = "spec.yaml") -> SpecCoverage:
+        return next(each for each in self.covering.report().specs if each.spec.endswith(name))
+
+    def parts(self, kind: str, name: str = "spec.yaml") -> dict[str, bool]:
+        """The parts of a kind, and whether each is covered."""
+        return {part.name: part.covered for part in self.of(name).parts if part.kind == kind}
+
+    def part(self, kind: str, name: str) -> Counted:
+        return next(part for part in self.of().parts if (part.kind, part.name) == (kind, name))
+
+
+def _played(prepared: Prepared, script: tuple[Any, ...], given: dict[str, Any]) -> Played:
+    clock, journals = StepClock(1_769_860_800_000), MemoryJournals()
+    asked = {key: given.pop(key) for key in ("message", "params") if key in given}
+    runtime = Runtime.in_memory(
+        clock=clock,
+        journals=journals,
+        width=1,
+        providers={"openai": scripted(*script)},
+        executors=given.pop("executors", None) or dict.fromkeys(KINDS, given.pop("tool", None) or stub("fine")),
+        **given,
+    )
+    request = Request(agent=prepared.file.agent.name, package=prepared.file, run=RUN, **asked)
+    try:
+        ended = clock.run(runtime.start(request).wait())
+    except AgentrunError as error:
+        return Played((), error)
+    children = {run: journals.records(run) for run in journals.runs if run != RUN}
+    return Played((FinishedRun(ended, journals.records(RUN), children, Redaction()),))

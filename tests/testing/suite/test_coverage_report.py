@@ -1,0 +1,104 @@
+"""Spec coverage in numbers and words, and over several processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.testing.models import calls
+from agentrun.testing.people import approving
+from agentrun.testing.suite.coverage import Coverage, Covering
+from agentrun.testing.suite.coverage.report import Counted, SpecCoverage
+
+from .covered import Covered
+from .test_coverage import TOOLS
+
+RUNS: tuple[tuple[Any, ...], ...] = (
+    ("Done.",),
+    (calls("look"), "Done."),
+    (calls("pay", sum=1), "Done."),
+    (calls("pay", sum=50), "Done."),
+    (calls("what"), "Done."),
+)
+
+
+def test_what_is_not_covered_is_told_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    covered = Covered(tmp_path, TOOLS).run(calls("look"), "Done.")
+    covered.run(calls("pay", sum=50), "Done.", approver=approving("denied"))
+    lines = covered.covering.report().text().splitlines()
+    assert lines[0] == "spec.yaml: 25.0 % (5 of 20)"
+    assert lines[1] == "  spec.yaml:4  not covered: tool pay: the model called it, but it never ran"
+    assert lines[2] == "  spec.yaml:9  not covered: rule little"
+    assert "  spec.yaml:15  not covered: budget tokens" in lines
+    assert lines[-1] == "in all                 5 of 20      25.0 %"
+    assert "tools                  1 of 2       50.0 %" in lines
+
+
+def test_as_json_it_has_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    report = Covered(tmp_path, TOOLS).run(calls("look"), "Done.").covering.report().as_json()
+    assert json.loads(json.dumps(report)) == report
+    assert report["kinds"]["tools"] == {"covered": 1, "total": 2, "percent": 50.0}
+    (spec,) = report["specs"]
+    assert (spec["spec"], spec["covered"], spec["total"]) == ("spec.yaml", report["covered"], report["total"])
+    assert {"kind": "tool", "name": "pay", "place": "spec.yaml:4"} in spec["missing"]
+    assert len(spec["missing"]) == spec["total"] - spec["covered"]
+
+
+def _coverage(covered: int, total: int) -> Coverage:
+    parts = [
+        Counted(kind="tool", name=str(n), file="f", line=1, profile=None, covered=n < covered) for n in range(total)
+    ]
+    return Coverage(specs=(SpecCoverage(spec="f", parts=tuple(parts)),))
+
+
+@pytest.mark.parametrize(
+    ("covered", "total", "percent"), [(0, 0, 100.0), (0, 3, 0.0), (2, 3, 66.6), (3, 3, 100.0), (1999, 2000, 99.9)]
+)
+def test_percents_are_rounded_down(covered: int, total: int, percent: float) -> None:
+    assert _coverage(covered, total).percent == percent
+
+
+def test_a_threshold_is_reached_from_its_number_on() -> None:
+    assert _coverage(2, 4).reaches(50)
+    assert not _coverage(2, 4).reaches(50.1)
+    assert _coverage(2, 3).reaches(66.6)
+    assert not _coverage(2, 3).reaches(66.7)
+    assert _coverage(3, 3).reaches(100)
+    assert not _coverage(1999, 2000).reaches(100)
+    assert _coverage(0, 0).reaches(100)
+
+
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], ...]:
+    """What each run alone gives."""
+    folder = tmp_path_factory.mktemp("halves")
+    return tuple(Covered(folder, TOOLS).run(*run, approver=approving("denied")).covering.to_dict() for run in RUNS)
+
+
+def _merged(parts: tuple[dict[str, Any], ...]) -> Coverage:
+    covering = Covering()
+    for part in parts:
+        covering.merge(json.loads(json.dumps(part)))
+    return covering.report()
+
+
+@given(order=st.permutations(range(len(RUNS))), again=st.lists(st.integers(0, len(RUNS) - 1), max_size=3))
+def test_merged_in_any_order_and_more_than_once_it_is_the_same(
+    halves: tuple[dict[str, Any], ...], order: list[int], again: list[int]
+) -> None:
+    assert _merged(tuple(halves[index] for index in [*order, *again])) == _merged(halves)
+
+
+def test_merging_loses_nothing_and_adds_nothing(halves: tuple[dict[str, Any], ...]) -> None:
+    covered = Covered(Path(halves[0]["specs"][0][0]).parent, TOOLS)
+    for run in RUNS:
+        covered.run(*run, approver=approving("denied"))
+    assert covered.covering.report() == _merged(halves)
+    assert _merged(halves[:1]) != _merged(halves)
