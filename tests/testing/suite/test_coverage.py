@@ -152,10 +152,11 @@ def test_the_agent_of_a_skipped_case_is_under_test(tmp_path: Path) -> None:
 
 # --- codes ------------------------------------------------------------------------------------------------------
 
-ALWAYS = {
-    f"provider.{name}"
-    for name in ["rate_limited", "overloaded", "transient", "timeout", "zero_output", "empty", "fatal"]
-}
+PROVIDER = ("rate_limited", "overloaded", "transient", "timeout", "zero_output", "empty", "fatal")
+ALWAYS = {f"provider.{name}" for name in PROVIDER}
+LOOK = "tools: {look: {kind: shell, description: d, argv: [x]}}\npolicy: {default: allow}"
+SOME = "tools: {look: {kind: shell, description: d, argv: [x]}}\npolicy: {default: deny, rules: [{id: a, allow: look}]}"
+STRICT = "args: {type: object, properties: {a: {type: string}}, required: [a]}"
 
 
 def test_an_agent_without_anything_can_only_meet_what_its_provider_does(tmp_path: Path) -> None:
@@ -165,32 +166,27 @@ def test_an_agent_without_anything_can_only_meet_what_its_provider_does(tmp_path
 @pytest.mark.parametrize(
     ("text", "codes"),
     [
+        (LOOK, "tool.unknown tool.execution tool.timeout"),
+        (LOOK.replace("[x]", "[x], visible: spend.turns > 1"), "tool.unknown tool.execution tool.timeout tool.hidden"),
         (
-            "tools: {look: {kind: shell, description: d, argv: [x]}}\npolicy: {default: allow}",
-            "tool.unknown tool.execution tool.timeout",
+            LOOK.replace("[x]", f"[x], {STRICT}"),
+            "tool.unknown tool.execution tool.timeout tool.invalid_arguments tool.missing_field",
         ),
         (
-            "tools: {look: {kind: shell, description: d, argv: [x], visible: 'spend.turns > 1', "
-            "args: {type: object, properties: {a: {type: string}}, required: [a]}}}\npolicy: {default: allow}",
-            "tool.unknown tool.execution tool.timeout tool.hidden tool.invalid_arguments tool.missing_field",
+            LOOK.replace("[x]", f"[x], {STRICT.replace(', required: [a]', '')}"),
+            "tool.unknown tool.execution tool.timeout tool.invalid_arguments",
         ),
+        (SOME, "tool.unknown tool.execution tool.timeout"),
         (
-            "tools: {look: {kind: shell, description: d, argv: [x]}}\n"
-            "policy: {default: deny, rules: [{id: a, allow: look}]}",
-            "tool.unknown tool.execution tool.timeout",
-        ),
-        (
-            "tools: {look: {kind: shell, description: d, argv: [x]}}\n"
-            "policy: {default: deny, rules: [{id: a, allow: look, when: 'spend.turns > 1'}]}",
+            SOME.replace("allow: look", "allow: look, when: spend.turns > 1"),
             "tool.unknown tool.execution tool.timeout tool.denied",
         ),
         (
-            "tools: {look: {kind: shell, description: d, argv: [x]}}\npolicy: {default: ask}",
+            LOOK.replace("default: allow", "default: ask"),
             "tool.unknown tool.execution tool.timeout tool.denied approval.denied approval.timed_out",
         ),
         (
-            "tools: {look: {kind: shell, description: d, argv: [x]}}\npolicy: {default: allow}\n"
-            "limits: {on_oversize_batch: run_first}",
+            f"{LOOK}\nlimits: {{on_oversize_batch: run_first}}",
             "tool.unknown tool.execution tool.timeout tool.invalid_call",
         ),
         ("policy: {rules: [{id: a, on: output, interrupt: '*'}]}", "policy.interrupted"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from agentrun.testing.models import calls
 from agentrun.testing.people import approving
@@ -52,10 +53,9 @@ def test_as_json_it_has_the_same_numbers(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def _coverage(covered: int, total: int) -> Coverage:
-    parts = [
-        Counted(kind="tool", name=str(n), file="f", line=1, profile=None, covered=n < covered) for n in range(total)
-    ]
-    return Coverage(specs=(SpecCoverage(spec="f", parts=tuple(parts)),))
+    one = Counted(kind="tool", name="t", file="f", line=1, profile=None, covered=True)
+    parts = (*[one] * covered, *[replace(one, covered=False)] * (total - covered))
+    return Coverage(specs=(SpecCoverage(spec="f", parts=parts),))
 
 
 @pytest.mark.parametrize(
