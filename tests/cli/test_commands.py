@@ -26,6 +26,7 @@ def test_help_names_every_command_and_shows_examples() -> None:
         "schema",
         "doctor",
         "provider",
+        "test",
         "cassette",
         "completion",
     ):

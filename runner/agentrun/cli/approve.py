@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 if TYPE_CHECKING:
     from agentrun.cli.plan import Mode
-    from agentrun.cli.teller import Teller
     from agentrun.core.package import Package
     from agentrun.engine.ports import Approver
     from agentrun.spec.v1.cases import Case
@@ -28,6 +28,15 @@ approve_option = click.option(
     help="Who answers approvals: all or none of them in advance, a YAML file with `tool: approved|denied`, or ask: the "
     "person at the terminal. A case's own answers come after these, then the person, if there is one.",
 )
+
+
+class Shows(Protocol):
+    """Whoever has the terminal while nobody is asked."""
+
+    tells: bool
+    color: bool
+
+    def aside(self) -> AbstractContextManager[None]: ...
 
 
 def approver_of(
@@ -49,7 +58,7 @@ def approver_of(
     return FirstOf(*found) if found else None
 
 
-def person_for(text: str | None, mode: Mode, package: Package, session: str | None, teller: Teller) -> Approver | None:
+def person_for(text: str | None, mode: Mode, package: Package, session: str | None, teller: Shows) -> Approver | None:
     """The person at the terminal, if one is asked: in a run that is real, and not by a program that reads its output.
 
     What a tape holds is not asked again. `--approve ask` insists: it is a mistake where nobody can be asked.

@@ -20,10 +20,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "render": ("Print the exact prompts a spec gives.", "render"),
     "compile": ("Compile a spec into a fingerprinted package.", "compile"),
     "lock": ("Pin prices, context windows and the tools of MCP servers beside a spec.", "lock"),
-    "diff": ("Say in words how two specs or packages differ.", "diff"),
+    "diff": ("Say in words how two agents, runs or recordings differ.", "diff"),
     "schema": ("Print or write the JSON Schemas, for editors.", "schema"),
     "doctor": ("Say what is installed and set, and what would not work.", "doctor"),
     "provider": ("Play a script as a model's provider, to test against.", "provider"),
+    "test": ("Run the cases of agents, and say what they now do differently.", "test"),
     "cassette": ("List, tell, check and prune recordings.", "cassette"),
     "completion": ("Print the completion script for a shell.", "completion"),
 }
@@ -34,6 +35,7 @@ Examples:
   agentrun specs/triage.yaml                   replay the agent offline
   agentrun validate specs/                     find mistakes, with line and fix
   agentrun compile specs/triage.yaml           print the fingerprint
+  agentrun test specs/                         run the cases, offline
   agentrun init my-agent                       start a project
 
 Exit codes: 0 done, 1 differs, 2 spec or usage, 3 cassette, 4 policy, 5 limit, 6 provider or tool, 7 storage,

@@ -7,23 +7,35 @@ import os
 import signal
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from agentrun.cli.teller import Teller
 from agentrun.engine.handle import RunHandle
 from agentrun.errors import code_of
 
 T = TypeVar("T")
 
 
+class Tells(Protocol):
+    """Whoever tells what happens."""
+
+    def say(self, text: str, tone: Any = "plain") -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Interrupts:
     """Listens to signals while a run is prepared and worked on."""
 
-    def __init__(self, teller: Teller) -> None:
+    def __init__(self, teller: Tells) -> None:
         self._teller = teller
         self._handle: RunHandle | None = None
         self._by: str | None = None
         """Who wants the run to end."""
+
+    @property
+    def came(self) -> bool:
+        """Whether somebody wanted it to end."""
+        return self._by is not None
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(self._heard(work))

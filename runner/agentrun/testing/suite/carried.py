@@ -55,13 +55,13 @@ class Result(Struct, frozen=True, kw_only=True):
 class Suite:
     """Carries cases out, one after the other. Each agent is compiled once."""
 
-    def __init__(self, orders: Orders, carry_out: Play | None = None) -> None:
+    def __init__(self, orders: Orders, carry_out: Play | None = None, covering: Covering | None = None) -> None:
         self._orders = orders
         self._carry_out = carry_out or replaying(orders.require)
         self._preparations = Preparations()
         self._last: tuple[Prepared, Played] | None = None
         """What was carried out last."""
-        self.covering = Covering()
+        self._covering = covering or Covering()
 
     def result(self, found: Found, compare: Compare = accepted) -> Result:
         """`compare`: who knows what was accepted, where nothing new is accepted here."""
@@ -96,9 +96,9 @@ class Suite:
 
     def _cover(self, found: Found) -> None:
         if self._last is None:
-            self.covering.under_test(found)
+            self._covering.under_test(found)
         else:
-            self.covering.add(found, *self._last)
+            self._covering.add(found, *self._last)
 
     def _carried_out(self, found: Found, prepared: Prepared) -> Played:
         played = self._carry_out(found, prepared)

@@ -106,29 +106,30 @@ def one_axis_live(axis: Axis, live: Live = ALONE, require: Tier = "normalised") 
 
     def carry_out(found: Found, prepared: Prepared) -> Played:
         try:
-            runs: tuple[FinishedRun, ...] = live.run(_half(found, prepared, axis, live, require))
+            played: Played = live.run(_half(found, prepared, axis, live, require))
         except AgentrunError as error:
             return Played((), error)
-        return Played(runs)
+        return played
 
     return carry_out
 
 
-async def _half(found: Found, prepared: Prepared, axis: Axis, live: Live, require: Tier) -> tuple[FinishedRun, ...]:
+async def _half(found: Found, prepared: Prepared, axis: Axis, live: Live, require: Tier) -> Played:
     from agentrun.engine.real_time import Tapes, live_run  # late: it takes a second
     from agentrun.engine.taped import Playing  # late: with it
 
     player = player_of(found, prepared, require=require)
     playing = Playing(player, None)
     tapes = Tapes(models=playing) if axis == "tools" else Tapes(others=playing)
-    job = _job(found, prepared, live, LaidOver(found.case, player))
+    laid = LaidOver(found.case, player)
+    job = _job(found, prepared, live, laid)
     runs: list[FinishedRun] = []
     for message in messages(found.case):
         job = replace(job, message=message, after=tuple(runs))
         runs.append(replace(await live_run(job, tapes), tier=player.tier))
         if runs[-1].ended.exit_code:
             break
-    return tuple(runs)
+    return Played(tuple(runs), unmet=laid.unmet())
 
 
 async def _recorded(found: Found, prepared: Prepared, how: str, live: Live) -> Recorded:

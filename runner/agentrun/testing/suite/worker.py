@@ -18,6 +18,7 @@ from threading import Thread
 import msgspec
 
 from agentrun.testing.suite.carried import Orders, Suite
+from agentrun.testing.suite.coverage import Covering
 from agentrun.testing.suite.found import Found, read
 
 
@@ -34,7 +35,8 @@ def main() -> None:
     os.dup2(2, 1)
     lines: SimpleQueue[bytes] = SimpleQueue()
     Thread(target=_listen, args=(lines,), name="agentrun-portions", daemon=True).start()
-    suite = Suite(msgspec.json.decode(lines.get(), type=Orders))
+    covering = Covering()
+    suite = Suite(msgspec.json.decode(lines.get(), type=Orders), covering=covering)
     known: dict[str, dict[str, Found]] = {}
     while not (portion := msgspec.json.decode(lines.get(), type=Portion)).end:
         if portion.file not in known:
@@ -42,7 +44,7 @@ def main() -> None:
         for name in portion.names:
             results.write(msgspec.json.encode(suite.result(known[portion.file][name])) + b"\n")
             results.flush()
-    results.write(msgspec.json.encode(suite.covering.to_dict()) + b"\n")
+    results.write(msgspec.json.encode(covering.to_dict()) + b"\n")
     results.close()
     os._exit(0)  # nothing is left to do, and nobody waits for what a case may have left running
 

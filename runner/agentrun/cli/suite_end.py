@@ -1,0 +1,130 @@
+"""What came of a suite."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, get_args
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from agentrun.cli.known import known
+from agentrun.errors import code_of
+from agentrun.redact import masked
+from agentrun.testing.suite.carried import Result
+from agentrun.testing.suite.coverage import Coverage
+from agentrun.testing.suite.verdict import Complaint, Status, Verdict, suite_exit
+
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+class Ended(Struct, kw_only=True):
+    """A suite that is over, or was ended."""
+
+    paths: tuple[str, ...]
+    """As they were given."""
+    results: list[Result]
+    """In order; files that could not be read first."""
+    cases: int
+    """How many were to be run."""
+    unclaimed: list[str] = []
+    """Snapshots that no case claims."""
+    removed: list[str] = []
+    """Those that were removed."""
+    coverage: Coverage | None = None
+    least: float | None = None
+    """How many percent must be covered."""
+    seconds: float = 0
+    was_interrupted: bool = False
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        return [result.verdict for result in self.results]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """By status, those that there are."""
+        found = Counter(verdict.status for verdict in self.verdicts)
+        return {status: found[status] for status in STATUSES if found[status]}
+
+    @property
+    def changes(self) -> dict[str, list[str]]:
+        """What is done differently, in words, and the cases in which it is."""
+        found: dict[str, list[str]] = {}
+        for verdict in self.verdicts:
+            for change in dict.fromkeys(verdict.changes):
+                found.setdefault(change, []).append(verdict.id)
+        return found
+
+    @property
+    def swept(self) -> tuple[int, dict[str, int]]:
+        """How many faults were tried, and how the runs ended under them."""
+        endings: Counter[str] = Counter()
+        for result in self.results:
+            endings.update({} if result.swept is None else result.swept.endings)
+        tried = sum(result.swept.tried for result in self.results if result.swept is not None)
+        return tried, dict(sorted(endings.items(), key=lambda each: (-each[1], each[0])))
+
+    @property
+    def is_short(self) -> bool:
+        """Whether too little is covered."""
+        return self.coverage is not None and self.least is not None and not self.coverage.reaches(self.least)
+
+    @property
+    def exit_code(self) -> int:
+        if self.was_interrupted:
+            return code_of("cancelled").exit
+        code = suite_exit(self.verdicts)
+        return 1 if self.unclaimed or self.is_short else code
+
+    def as_json(self) -> dict[str, Any]:
+        tried, endings = self.swept
+        data: dict[str, Any] = {
+            "exit": self.exit_code,
+            "cases": self.cases,
+            **{status: self.counts.get(status, 0) for status in STATUSES},
+            "interrupted": self.was_interrupted,
+            "seconds": round(self.seconds, 3),
+            "changes": [{"text": text, "cases": ids} for text, ids in self.changes.items()],
+            "written": [to_builtins(each.written) for each in self.results if each.written is not None],
+            "removed": self.removed,
+            "unclaimed": self.unclaimed,
+        }
+        if tried:
+            data["sweep"] = {"tried": tried, "endings": endings}
+        if self.coverage is not None:
+            data["coverage"] = {**self.coverage.as_json(), "least": self.least, "short": self.is_short}
+        return data
+
+
+def cleaned(result: Result) -> Result:
+    """The result without what nobody may see. What passed and changed nothing has nothing foreign in it."""
+    verdict = result.verdict
+    if not verdict.complaints and not verdict.changes:
+        return result
+    verdict = replace(
+        verdict,
+        complaints=tuple(_complaint(each) for each in verdict.complaints),
+        changes=_texts(verdict.changes),
+        story=_text(verdict.story),
+    )
+    written = result.written
+    return replace(
+        result,
+        verdict=verdict,
+        written=written if written is None else replace(written, changes=_texts(written.changes)),
+    )
+
+
+def _complaint(wrong: Complaint) -> Complaint:
+    hint = None if wrong.hint is None else _text(wrong.hint)
+    return replace(wrong, message=_text(wrong.message), detail=_text(wrong.detail), hint=hint)
+
+
+def _texts(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(_text, texts))
+
+
+def _text(text: str) -> str:
+    return masked(known().text(text)) if text else text

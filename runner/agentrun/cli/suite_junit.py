@@ -1,0 +1,85 @@
+"""`--junit FILE`: verdicts as CI systems read them.
+
+Rule 1  The form is the one that Jenkins checks (junit-10) and that GitHub, GitLab and others read.
+Rule 2  An assertion that does not hold is a failure; a case that could not be judged is an error.
+Rule 3  What XML cannot hold is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from agentrun.cli.suite_end import Ended
+from agentrun.testing.suite.told import failure_text
+from agentrun.testing.suite.verdict import Verdict
+
+_NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+NAME = "agentrun"
+
+
+def junit(ended: Ended, version: str) -> bytes:
+    """The whole file."""
+    suites = Element("testsuites", name=NAME)
+    for file, found in groupby(sorted(ended.verdicts, key=lambda each: each.file), key=lambda each: each.file):
+        _suite(suites, file, list(found), version)
+    if ended.unclaimed:
+        suite = _begun(suites, "snapshots", [], version)
+        suite.attrib |= {"tests": str(len(ended.unclaimed)), "failures": str(len(ended.unclaimed))}
+        for path in ended.unclaimed:
+            case = SubElement(suite, "testcase", classname="snapshots", name=_fit(path), time="0.000")
+            SubElement(case, "failure", type="snapshot", message="no case claims this snapshot")
+    total = [suite.attrib for suite in suites]
+    for key in ("tests", "failures", "errors"):
+        suites.set(key, str(sum(int(each[key]) for each in total)))
+    suites.set("time", f"{sum(float(each['time']) for each in total):.3f}")
+    indent(suites)
+    text: str = tostring(suites, encoding="unicode")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'.encode()
+
+
+def _begun(suites: Element, name: str, verdicts: list[Verdict], version: str) -> Element:
+    statuses = [verdict.status for verdict in verdicts]
+    suite = SubElement(
+        suites,
+        "testsuite",
+        name=_fit(name),
+        tests=str(len(verdicts)),
+        failures=str(statuses.count("failed")),
+        errors=str(statuses.count("missed") + statuses.count("unreadable")),
+        skipped=str(statuses.count("skipped") + statuses.count("xfailed")),
+        time=f"{sum(verdict.seconds for verdict in verdicts):.3f}",
+    )
+    properties = SubElement(suite, "properties")
+    SubElement(properties, "property", name="agentrun", value=version)
+    return suite
+
+
+def _suite(suites: Element, file: str, verdicts: list[Verdict], version: str) -> None:
+    suite = _begun(suites, file, verdicts, version)
+    for verdict in verdicts:
+        name = verdict.id.partition("::")[2] or verdict.id
+        case = SubElement(suite, "testcase", classname=_fit(file), name=_fit(name), time=f"{verdict.seconds:.3f}")
+        _ended(case, verdict)
+
+
+def _ended(case: Element, verdict: Verdict) -> None:
+    if verdict.status in ("skipped", "xfailed"):
+        SubElement(case, "skipped", type=verdict.status, message=_fit(verdict.reason or ""))
+    elif verdict.is_bad:
+        kind = "failure" if verdict.status == "failed" else "error"
+        wrong = verdict.complaints[0]
+        found = SubElement(case, kind, type=_fit(wrong.claim), message=_fit(wrong.message))
+        found.text = _fit(f"{verdict.file}:{verdict.line}\n{failure_text(verdict)}")
+    lines = [*verdict.changes]
+    if verdict.spent:
+        lines.append(", ".join(f"{name} {value}" for name, value in verdict.spent.items()))
+    if verdict.tier is not None:
+        lines.append(f"matched {verdict.tier}")
+    if lines:
+        SubElement(case, "system-out").text = _fit("\n".join(lines))
+
+
+def _fit(text: str) -> str:
+    return _NO_XML.sub("", text)

@@ -1,0 +1,85 @@
+"""`agentrun test --record`, `--live-tools`, `--live-model`: cases that are run for real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from agentrun.cli.approve import approver_of, person_for
+from agentrun.cli.interrupt import Interrupts
+from agentrun.cli.own_output import keep_output
+from agentrun.cli.plan import Mode
+from agentrun.cli.show import clean
+from agentrun.cli.suite_progress import Progress
+from agentrun.core.package import Package
+from agentrun.engine.ports import Approver
+from agentrun.testing.suite.found import Found
+from agentrun.testing.suite.recorded import Live, Play, one_axis_live, recording
+
+if TYPE_CHECKING:
+    from agentrun.engine.handle import RunHandle
+
+
+class _Runs:
+    """Runs in real time, one after the other. Ctrl-C ends the one at hand, and then the suite."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._interrupts = Interrupts(progress)
+
+    def run(self, work: Any) -> Any:
+        self._interrupts = Interrupts(self._progress)
+        came = self._interrupts.run(work)
+        if self._interrupts.came:
+            raise KeyboardInterrupt
+        return came
+
+    def hold(self, handle: RunHandle) -> None:
+        self._interrupts.hold(handle)
+
+
+def live_play(options: dict[str, Any], progress: Progress) -> Play:
+    """How cases are carried out."""
+    mode: Mode = "record" if options["record"] else "live-tools" if options["live_tools"] else "live-model"
+    runs = _Runs(progress)
+    live = Live(
+        approver=_approver(options["approve"], mode, progress),
+        said=lambda found, text: _said(progress, found, text),
+        printed=lambda tool, text: _printed(progress, tool, text),
+        write=lambda line: progress.say(f"delivered: {line}"),
+        hold=runs.hold,
+        run=runs.run,
+    )
+    if options["record"]:
+        return recording(options["record"], live)
+    return one_axis_live("tools" if options["live_tools"] else "model", live, options["require_tier"])
+
+
+def _approver(text: str | None, mode: Mode, progress: Progress) -> Callable[[Package], Approver | None]:
+    """Whoever the command line names, then the person at the terminal; what a case says comes before them."""
+
+    def of(package: Package) -> Approver | None:
+        return approver_of(text, None, package, person_for(text, mode, package, None, progress))
+
+    return of
+
+
+def _said(progress: Progress, found: Found, text: str) -> None:
+    is_good = text.startswith("recorded: ") and ";" not in text
+    progress.say(f"{found.id}  {text}", "good" if is_good else "warn")
+
+
+def _printed(progress: Progress, tool: str, text: str) -> None:
+    for line in text.splitlines()[:20]:
+        progress.say(f"  {tool} printed: {clean(line)}", "dim")
+
+
+@contextmanager
+def own_output(progress: Progress) -> Iterator[None]:
+    """Standard output for the report alone, whatever tools write to it."""
+    end = keep_output(lambda program, text: _printed(progress, program, clean(text)))
+    try:
+        yield
+    finally:
+        end()

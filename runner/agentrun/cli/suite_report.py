@@ -1,0 +1,72 @@
+"""Where what came of a suite goes: standard output, a file for CI systems, and GitHub."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from agentrun.cli.known import known
+from agentrun.cli.show import colored, seen
+from agentrun.cli.suite_end import Ended
+from agentrun.testing.suite.carried import Result
+
+
+def print_case(result: Result) -> None:
+    """A case as a line of JSON."""
+    more = {name: getattr(result, name) for name in ("written", "swept") if getattr(result, name) is not None}
+    print_json({"case": msgspec.to_builtins(result.verdict) | msgspec.to_builtins(more)})
+
+
+def print_json(data: dict[str, Any]) -> None:
+    click.echo(seen(msgspec.json.encode(known().data(data)).decode()))
+
+
+def report(ended: Ended, *, as_json: bool, quiet: bool, color: bool | None, junit: Path | None) -> None:
+    """Tell everybody. The report that was asked for in a file is written first: a pipe may break."""
+    if junit is not None:
+        _write_junit(ended, junit)
+    from agentrun.cli.suite_github import is_github, muted, noted
+
+    on_github = is_github(os.environ)
+    if as_json:
+        print_json({"summary": ended.as_json()})
+    else:
+        from agentrun.cli.suite_told import told
+
+        lines = told(ended, quiet=quiet, color=colored(sys.stdout) if color is None else color)
+        click.echo("\n".join(muted(lines) if on_github else lines))
+    if on_github:
+        for line in noted(ended, os.environ):
+            click.echo(line, err=as_json)
+        _write_summary(ended)
+
+
+def _write_junit(ended: Ended, path: Path) -> None:
+    from agentrun.cli.suite_junit import junit
+    from agentrun.cli.write import make_folder, write_file
+
+    if str(path) != "-":
+        make_folder(path.parent)
+    write_file(path, junit(ended, version("agentrun")), replaces=b"<?xml")
+
+
+def _write_summary(ended: Ended) -> None:
+    from agentrun.cli.suite_github import summary
+    from agentrun.errors import StorageError
+
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(summary(ended))
+    except OSError as error:
+        fields = {"path": "summary", "errno": error.errno}
+        message = f"the summary of the step cannot be written: {error.strerror}"
+        raise StorageError("storage.failed", message, fields=fields) from None
