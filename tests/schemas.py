@@ -1,7 +1,8 @@
 """The shipped JSON Schemas read as data: every key a writer may write, and what a value at a key must be.
 
 A key is named by the way to it: `model.price.input`, `policy.rules.[].allow`, `tools.*.<http>.url`. `*` stands for any
-name, `[]` for any item, `<kind>` for the kind of tool or sink. A list of shared parts counts as the part itself.
+name, `[]` for any item, `<kind>` for the kind of tool or sink, or the type of an assertion. A list of shared parts
+counts as the part itself.
 """
 
 import json
@@ -67,6 +68,8 @@ def _nodes(name: str, schema: Schema, value: Any, at: Steps, key: tuple[str, ...
     says = flat(name, schema, value)
     if key and key[-1] == "*" and isinstance(value, dict) and "enum" in says.get("properties", {}).get("kind", {}):
         key = (*key, f"<{value.get('kind')}>")
+    if key and key[-1] == "[]" and isinstance(value, dict) and "enum" in says.get("properties", {}).get("type", {}):
+        key = (*key, f"<{value.get('type')}>")
     yield Node(at, _named(key), says, value)
     if isinstance(value, dict):
         for step, inner in value.items():
@@ -91,13 +94,13 @@ def keys(name: str) -> frozenset[str]:
 
 
 def _keys(name: str, schema: Schema, at: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    kinds = [part["if"]["properties"]["kind"]["const"] for part in schema.get("allOf", []) if _is_kind(part)]
+    kinds = [_kind(part) for part in schema.get("allOf", []) if _is_kind(part)]
     for key, inner in schema.get("properties", {}).items():
         if not kinds:
             yield (*at, key)
         yield from _keys(name, inner, (*at, key))
     for part in schema.get("allOf", []):
-        kind = (f"<{part['if']['properties']['kind']['const']}>",) if _is_kind(part) else ()
+        kind = (f"<{_kind(part)}>",) if _is_kind(part) else ()
         yield from _keys(name, part, (*at, *kind))
     for part in [*_referred(name, schema), *(schema[branch] for branch in ("then", "else") if branch in schema)]:
         yield from _keys(name, part, at)
@@ -107,7 +110,13 @@ def _keys(name: str, schema: Schema, at: tuple[str, ...]) -> Iterator[tuple[str,
 
 
 def _is_kind(part: Schema) -> bool:
-    return "kind" in part.get("if", {}).get("properties", {})
+    return not part.get("if", {}).get("properties", {}).keys().isdisjoint(("kind", "type"))
+
+
+def _kind(part: Schema) -> str:
+    """The kind that a branch is for; of an assertion its type without `not-`."""
+    (asked,) = part["if"]["properties"].values()
+    return str(asked["const"] if "const" in asked else asked["enum"][0])
 
 
 def _referred(name: str, schema: Schema) -> list[Schema]:

@@ -8,24 +8,28 @@ from agentrun.spec.schema import DOCUMENTS
 
 from ..documents import changed, laid_out
 from ..rich import BUDGETS, POLICY, RICH, TOOLS
+from ..rich_cases import CASES
 from ..schemas import Node, keys, nodes, validator
 from ..scripts import SCRIPT
 from .edges import PATTERNS, edges, models_take, put
 
-SCHEMA_ONLY = {f"policy.rules.[].{ruling}" for ruling in ("allow", "modify", "ask", "defer", "deny", "interrupt")}
+SCHEMA_ONLY = {f"policy.rules.[].{ruling}" for ruling in ("allow", "modify", "ask", "defer", "deny", "interrupt")} | {
+    f"{at}assert.[].<{kind}>.value.[]"
+    for at in ("defaults.", "cases.[].", "cases.[].turns.[].")
+    for kind in ("tools-exact", "tools-in-order", "tools-any-order")
+}
 """One target has its pattern in the schema alone (spec/v1/policy.py says why)."""
 
 TEXT_FILES = ("instructions.file", "instructions.[].file", "input.file", "context.compaction.prompt.file")
 """Other files, of parts and schemas, are read before there is a model."""
 
 _FILES = laid_out(RICH, parts=False)[0]
-CASE = {"name": "a", "input": "x", "params": {"a": 1}, "profile": "ci", "approvals": {"refund": "denied"}}
 DOCUMENTS_OF: dict[str, list[Any]] = {
     "agent": [RICH, _FILES, changed(_FILES, "instructions", {"file": "all.md"}), laid_out(RICH)[0]],
     "tools": [{"agentrun": "1", "tools": TOOLS}],
     "policy": [{"agentrun": "1", "policy": POLICY}],
     "budgets": [{"agentrun": "1", "budgets": BUDGETS}],
-    "cases": [{"agentrun": "1", "cases": [CASE]}],
+    "cases": CASES,
     "provider": [SCRIPT],
 }
 

@@ -15,6 +15,7 @@ from agentrun.spec.wording import PATTERNS
 
 from ..documents import laid_out
 from ..rich import BUDGETS, POLICY, RICH, TOOLS
+from ..rich_cases import CASES
 from ..schemas import ROOT, Schema, flat, shipped
 from ..scripts import SCRIPT
 
@@ -141,12 +142,7 @@ DOCUMENTS_OF: dict[str, list[Any]] = {
     "tools": [{"agentrun": "1", "tools": TOOLS}],
     "policy": [{"agentrun": "1", "policy": POLICY}],
     "budgets": [{"agentrun": "1", "budgets": BUDGETS}],
-    "cases": [
-        {
-            "agentrun": "1",
-            "cases": [{"name": "a", "input": "x", "params": {"a": 1}, "profile": "ci", "approvals": {"t": "denied"}}],
-        }
-    ],
+    "cases": CASES,
     "provider": [SCRIPT],
 }
 

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.compiler.conditions import known_names
+from agentrun.compiler.case_schemas import with_schemas
+from agentrun.compiler.lint_cases import lint_cases
+from agentrun.compiler.negations import told_apart
 from agentrun.compiler.resolve import Spec
-from agentrun.compiler.targets import Subjects
 from agentrun.spec.files import project_root, read_source
 from agentrun.spec.load import load
-from agentrun.spec.problems import DocumentError, Problem, did_you_mean, quoted
-from agentrun.spec.tree import Mapping, place_of, plain
+from agentrun.spec.problems import DocumentError, Problem
+from agentrun.spec.tree import Mapping, plain
 from agentrun.spec.v1.cases import Case, CasesFile, ClockSetting, Defaults
 
 ENDING = ".cases.yaml"
-ASKING_STAGES = ("input", "output")
-"""Stages at which a person may be asked about something that is no tool's call and no sink's delivery."""
 
 
 def cases_path(spec: Path) -> Path:
@@ -37,32 +35,9 @@ def read_cases(path: Path) -> tuple[Mapping, list[Case]]:
     document = load(read_source(path, root=project_root(path)), "cases")
     if document.root is None or document.problems:
         raise DocumentError(document.problems)
-    file = msgspec.convert(_told_apart(plain(document.root)), CasesFile)
-    return document.root, [_completed(case, file.defaults) for case in file.cases]
-
-
-def _told_apart(data: Any) -> Any:
-    """The document with `not-` taken off the types of its assertions."""
-    data = {
-        **data,
-        "defaults": _positive(data.get("defaults", {})),
-        "cases": [_positive(each) for each in data["cases"]],
-    }
-    for case in data["cases"]:
-        if "turns" in case:
-            case["turns"] = [_positive(turn) if isinstance(turn, dict) else turn for turn in case["turns"]]
-    return data
-
-
-def _positive(part: dict[str, Any]) -> dict[str, Any]:
-    if "assert" not in part:
-        return dict(part)
-    return {**part, "assert": [_claim(each) for each in part["assert"]]}
-
-
-def _claim(written: dict[str, Any]) -> dict[str, Any]:
-    kind: str = written["type"]
-    return {**written, "type": kind.removeprefix("not-"), "negated": kind.startswith("not-")}
+    root = with_schemas(document.root, path)
+    file = msgspec.convert(told_apart(plain(root)), CasesFile)
+    return root, [_completed(case, file.defaults) for case in file.cases]
 
 
 def _completed(case: Case, defaults: Defaults) -> Case:
@@ -85,32 +60,5 @@ def _completed(case: Case, defaults: Defaults) -> Case:
 
 
 def check_cases(root: Mapping, cases: list[Case], spec: Spec | None) -> Iterator[Problem]:
-    """Names that are used once, and params, profiles, tools, sinks and stages that the spec has."""
-    names: dict[str, int] = {}
-    for index, case in enumerate(cases):
-        first = names.setdefault(case.name, index)
-        if first != index:
-            place = place_of(root, ["cases", index, "name"])
-            at = place_of(root, ["cases", first, "name"])
-            message = f"{quoted(case.name)} is used twice; the first is at {at}"
-            yield Problem(place, "spec.duplicate_name", message, "give one of them another name")
-        if spec is not None:
-            yield from _against_spec(root, index, case, spec)
-
-
-def _against_spec(root: Mapping, index: int, case: Case, spec: Spec) -> Iterator[Problem]:
-    for param in case.params:
-        if param not in spec.agent.params:
-            place = place_of(root, ["cases", index, "params", param], key=True)
-            hint = did_you_mean(param, spec.agent.params) or known_names(spec.agent.params)
-            yield Problem(place, "spec.unknown_param", f"param {quoted(param)} is not declared", hint)
-    if case.profile is not UNSET and case.profile not in spec.agent.profiles:
-        place = place_of(root, ["cases", index, "profile"])
-        hint = did_you_mean(case.profile, spec.agent.profiles) or known_names(spec.agent.profiles)
-        yield Problem(place, "spec.unknown_profile", f"profile {quoted(case.profile)} is not declared", hint)
-    subjects = Subjects(spec.agent.tools)
-    for target in case.approvals:
-        if not subjects.named(target) and target not in (*ASKING_STAGES, *spec.agent.sinks):
-            place = place_of(root, ["cases", index, "approvals", target], key=True)
-            hint = did_you_mean(target, spec.agent.tools) or known_names(spec.agent.tools)
-            yield Problem(place, "spec.unknown_tool", f"tool {quoted(target)} is not declared", hint)
+    """Everything wrong with cases that can be known before they run. `spec`: the one beside them, if it can be read."""
+    return lint_cases(root, cases, spec)

@@ -8,8 +8,8 @@ Rule 2  CEL stops after 10,000 rounds of all, exists, map and filter, but not af
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from agentrun.compiler.patterns import problems_of
 from agentrun.core import condition
@@ -45,16 +45,23 @@ def _content(literal: str) -> str | None:
     return inner if raw or "\\" not in inner else None
 
 
-def check_condition(node: Scalar, fields: Mapping[str, Collection[str] | None]) -> list[Problem]:
-    """Problems of one expression. `fields`: the variables it may read → their known fields (None: any)."""
+def check_condition(
+    node: Scalar,
+    fields: Mapping[str, Collection[str] | None],
+    compiled: Callable[[str], Any] = condition.compiled,
+    variables: Collection[str] = condition.VARIABLES,
+) -> list[Problem]:
+    """Problems of one expression. `fields`: the variables it may read → their known fields (None: any).
+
+    `compiled`, `variables`: the language, where it is not that of conditions in a spec."""
     bare = _without_texts(node.text)
     if _loop.search(bare) and len(node.text) > LONGEST_LOOP:
         message = f"a condition with all, exists, map or filter has at most {LONGEST_LOOP} characters"
         return [Problem(node.place, "spec.condition", message, "split it into several rules")]
     try:
-        kind = condition.compiled(node.text).return_type().name()
+        kind = compiled(node.text).return_type().name()
     except RuntimeError as error:
-        return _Errors(node, bare).problems(str(error))
+        return _Errors(node, bare, variables).problems(str(error))
     problems = [*_field_problems(node, fields), *_pattern_problems(node, bare)]
     if not problems and kind not in ("BOOL", "DYN"):
         message = f"a condition must be true or false; this is {_TYPES.get(kind.lower(), kind.lower())}"
@@ -175,9 +182,10 @@ class _Error(NamedTuple):
 class _Errors:
     """What CEL says about an expression that it cannot compile, in our words."""
 
-    def __init__(self, node: Scalar, bare: str) -> None:
+    def __init__(self, node: Scalar, bare: str, variables: Collection[str]) -> None:
         self.node = node
         self.bare = bare
+        self.variables = variables
 
     def problems(self, text: str) -> list[Problem]:
         errors = [_Error(int(line), int(column), message) for line, column, message in _error.findall(text)]
@@ -230,7 +238,7 @@ class _Errors:
             return Problem(place, "spec.condition", f"there is no function {quoted(first)}", hint)
         if first in _OTHER_NAMES:
             return Problem(place, "spec.condition", f"{quoted(first)} is not known", f"write {_OTHER_NAMES[first]}")
-        hint = did_you_mean(first, condition.VARIABLES) or f"conditions read {', '.join(condition.VARIABLES)}"
+        hint = did_you_mean(first, self.variables) or f"conditions read {', '.join(self.variables)}"
         return Problem(place, "spec.condition", f"{quoted(first)} is not known in a condition", hint)
 
     def _line_start(self, line: int) -> int:

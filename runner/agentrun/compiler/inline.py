@@ -51,6 +51,10 @@ class Inliner:
             root = _changed(root, path, partial(self._schema, section=path[0]))
         return root
 
+    def schema(self, node: Node) -> Node:
+        """A JSON Schema with nothing left to read."""
+        return self._schema(node, "")
+
     def _read(self, reference: Scalar) -> Source | None:
         """The file that a node names; None, with a problem at the node, when it cannot be read."""
         if self._full or len(self.problems) >= MAX_PROBLEMS:

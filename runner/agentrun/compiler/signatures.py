@@ -63,6 +63,7 @@ class Function(Struct, frozen=True):
     """The JSON type of each parameter that has exactly one."""
     takes_one: bool = True
     """Whether it can be called with one value, as a hook is."""
+    is_async: bool = False
 
 
 def find_function(project: Project, reference: str) -> Function:
@@ -166,6 +167,7 @@ def _function(
         unread=unread,
         by_position=next((arg.arg for arg in node.args.posonlyargs), None),
         takes_one=bool(node.decorator_list) or _takes_one(node.args),
+        is_async=isinstance(node, ast.AsyncFunctionDef),
         types={name: kind for name, each in properties.items() if isinstance(kind := (each or {}).get("type"), str)},
     )
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from agentrun.secret import names_credential
 from agentrun.spec.problems import did_you_mean, quoted
-from agentrun.spec.v1 import agent, policy, provider, tools, values
+from agentrun.spec.v1 import agent, cases, policy, provider, tools, values
 
 PATTERNS: dict[str, str] = {
     values.NAME: "a name: small letters, digits, - and _, beginning with a letter, at most 64",
@@ -26,6 +26,8 @@ PATTERNS: dict[str, str] = {
     values.REFERENCE: "a Python function as module:function",
     values.SECRET: "the name of an environment variable as ${NAME}",
     policy.TARGET: "the name of a tool, server.tool, or a glob with *",
+    cases.MOMENT: "a date and time in UTC such as 2026-01-31T09:00:00Z",
+    cases.PLACE: "a place such as model#2, tool:refund, approval:refund, hook:ID, sink:NAME, or c1.0/model",
     provider.TOOL_NAME: "the name of a tool",
     tools.ENV_NAME: "the name of an environment variable",
     tools.HEADER_NAME: "the name of an HTTP header",
@@ -131,9 +133,11 @@ class Told(Struct, frozen=True):
 
     def wrong_value(self, options: list[Any], types: list[str]) -> tuple[str, str | None]:
         """`types`: what the value may be besides one of the options."""
-        names = ", ".join(str(option) for option in options)
+        plain = [option for option in options if f"not-{option}" in options] or options
+        names = ", ".join(map(str, plain))
+        either = "" if plain is options else ", each also with not- before it"
         near = did_you_mean(self.value, map(str, options)) if isinstance(self.value, str) else None
-        one = names if len(options) == 1 else f"one of {names}"
+        one = names if len(options) == 1 else f"one of {names}{either}"
         *others, last = [*(_TYPES[name] for name in types), one]
         wanted = f"{', '.join(others)} or {last}" if others else last
         return f"{self.key} must be {wanted}{self._now}", near

@@ -2,7 +2,9 @@
 
 Every type also exists with `not-` before it, which holds when the claim does not: `negated` is that prefix, and no key
 that people write. A claim about something that did not happen (a call that was not made, an output that is no JSON) does
-not hold, so its `not-` does.
+not hold, so its `not-` does. A claim that cannot be judged (an expression that fails) holds neither way.
+
+A call counts whether it ran or not. Calls of sub-agents count only where a slash is written: `read/library.search`.
 """
 
 from typing import Annotated, Any, Literal, TypeAlias
@@ -40,42 +42,42 @@ class Contains(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=T
     """The answer contains this text."""
 
     value: Words
-    """The text."""
+    """The text itself."""
 
 
 class ContainsAll(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="contains-all"):
     """The answer contains all of these texts."""
 
     value: Annotated[list[Words], Meta(min_length=1)]
-    """The texts."""
+    """The texts, one by one."""
 
 
 class ContainsAny(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="contains-any"):
     """The answer contains one of these texts."""
 
     value: Annotated[list[Words], Meta(min_length=1)]
-    """The texts."""
+    """The texts, one by one."""
 
 
 class IContains(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="icontains"):
     """The answer contains this text, in upper or lower case."""
 
     value: Words
-    """The text."""
+    """The text itself."""
 
 
 class IContainsAll(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="icontains-all"):
     """The answer contains all of these texts, in upper or lower case."""
 
     value: Annotated[list[Words], Meta(min_length=1)]
-    """The texts."""
+    """The texts, one by one."""
 
 
 class IContainsAny(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="icontains-any"):
     """The answer contains one of these texts, in upper or lower case."""
 
     value: Annotated[list[Words], Meta(min_length=1)]
-    """The texts."""
+    """The texts, one by one."""
 
 
 class Regex(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="regex"):
@@ -89,7 +91,7 @@ class StartsWith(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only
     """The answer begins with this text."""
 
     value: Words
-    """The text."""
+    """The text itself."""
 
 
 class IsJson(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="is-json"):
@@ -110,7 +112,7 @@ class Jmespath(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=T
     """A JMESPath expression over the answer in JSON finds something, or what is expected."""
 
     value: Annotated[str, Meta(min_length=1, max_length=4096)]
-    """The expression."""
+    """The expression itself."""
     expected: Any | UnsetType = UNSET
     """What it must find. Absent: anything but null, false, and what is empty."""
 
@@ -136,11 +138,11 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A call of a tool."""
 
     tool: Target
-    """The tool's name, or a pattern with *."""
+    """The tool's name, or a pattern with *; of a sub-agent's tool with a slash: read/search."""
     args: dict[str, Any] | UnsetType = UNSET
-    """What the arguments must be; others than these may be there. A value is equal, or a comparison: {gt: 5}, {lte: 50}, {contains: late}, {regex: "^A"}, {in: [a, b]}, {equals: …}, {present: true}."""
+    """What the arguments must be; others than these may be there. A value is equal, or a comparison: {gt: 5}, {lte: 50}, {contains: late}, {icontains: late}, {starts-with: A}, {regex: "^A"}, {in: [a, b]}, {type: integer}, {present: false}, {equals: …}."""
     status: Annotated[str, Meta(min_length=1, max_length=64)] | UnsetType = UNSET
-    """How the call ended: `ok`, or the code of what went wrong, or a pattern such as tool.*"""
+    """How the call ended: `ok`, the code of what went wrong, a pattern such as tool.*, or `open` when it did not end."""
 
 
 # As in policy.py, the name has its pattern in the schema only.
@@ -152,32 +154,32 @@ class ToolsExact(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only
     """These calls were made in this order, and no others."""
 
     value: Annotated[list[AStep], Meta(max_length=1000)]
-    """The calls."""
+    """The calls, one by one."""
 
 
 class ToolsInOrder(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="tools-in-order"):
     """These calls were made in this order; others may stand between them."""
 
     value: Annotated[list[AStep], Meta(min_length=1, max_length=1000)]
-    """The calls."""
+    """The calls, one by one."""
 
 
 class ToolsAnyOrder(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="tools-any-order"):
     """These calls were made, in any order; others may have been made too."""
 
     value: Annotated[list[AStep], Meta(min_length=1, max_length=1000)]
-    """The calls."""
+    """The calls, one by one."""
 
 
 class ToolCalled(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="tool-called"):
     """A tool was called, with these arguments and this end if they are given."""
 
     value: Target
-    """The tool's name, or a pattern with *."""
+    """The tool's name, or a pattern with *; of a sub-agent's tool with a slash: read/search."""
     args: dict[str, Any] | UnsetType = UNSET
-    """What the arguments must be; others than these may be there. A value is equal, or a comparison: {gt: 5}, {lte: 50}, {contains: late}, {regex: "^A"}, {in: [a, b]}, {equals: …}, {present: true}."""
+    """What the arguments must be; others than these may be there. A value is equal, or a comparison: {gt: 5}, {lte: 50}, {contains: late}, {icontains: late}, {starts-with: A}, {regex: "^A"}, {in: [a, b]}, {type: integer}, {present: false}, {equals: …}."""
     status: Annotated[str, Meta(min_length=1, max_length=64)] | UnsetType = UNSET
-    """How the call ended: `ok`, or the code of what went wrong, or a pattern such as tool.*"""
+    """How the call ended: `ok`, the code of what went wrong, a pattern such as tool.*, or `open` when it did not end."""
 
 
 class ToolCalls(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="tool-calls"):
@@ -197,11 +199,11 @@ class StepStatus(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only
     """A call ended in this way."""
 
     tool: Target
-    """The tool's name, or a pattern with *."""
+    """The tool's name, or a pattern with *; of a sub-agent's tool with a slash: read/search."""
     nth: Annotated[int, Meta(ge=1, le=100_000)] | UnsetType = UNSET
     """Which of its calls, from 1. Absent: all of them, and there must be one."""
     value: Annotated[str, Meta(min_length=1, max_length=64)]
-    """How it ended: `ok`, or the code of what went wrong, or a pattern such as tool.*"""
+    """How it ended: `ok`, the code of what went wrong, a pattern such as tool.*, or `open` when it did not end."""
 
 
 # --- rulings and approvals --------------------------------------------------------------------------------------------
@@ -211,7 +213,7 @@ class RulingIs(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=T
     """The policy ruled so."""
 
     value: Ruling
-    """The ruling."""
+    """What it ruled."""
     target: Target = "*"
     """The tool or sink that it was about, a stage such as `output`, or a pattern with *. Absent: anything."""
     stage: Stage | UnsetType = UNSET
@@ -224,7 +226,7 @@ class ApprovalIs(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only
     """A person was asked, and answered so."""
 
     value: Answer
-    """The answer."""
+    """What was answered."""
     target: Target = "*"
     """The tool or sink that it was about, a stage such as `output`, or a pattern with *. Absent: anything."""
 
@@ -274,7 +276,7 @@ class OutcomeIs(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=
     """The run ended in this way. A case that says nothing of it must complete."""
 
     value: Annotated[str, Meta(min_length=1, max_length=64)]
-    """`completed`, `suspended`, the code that it stopped with, or a pattern such as budget.*"""
+    """`completed`, `suspended`, the code that it stopped with, or a pattern such as `budget.*`."""
 
 
 class JournalSnapshot(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="journal-snapshot"):

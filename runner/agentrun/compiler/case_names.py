@@ -1,0 +1,128 @@
+"""What the names in a file of cases can mean: tools, sinks, stages, hooks and rules of an agent and its sub-agents.
+
+Rule 1  The tools of a sub-agent are named after the tool that it is: `read/library.search`.
+Rule 2  What cannot be known (the tools of a server, a sub-agent that cannot be read) is not refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import get_args
+
+from msgspec import UNSET
+
+from agentrun.compiler.resolve import Spec, read_spec
+from agentrun.compiler.targets import Subjects, meet
+from agentrun.core.names import matches
+from agentrun.spec.files import FileRefused, read_inside
+from agentrun.spec.tree import place_of
+from agentrun.spec.v1.policy import Stage
+from agentrun.spec.v1.tools import AgentTool, HttpTool, Tool
+
+STAGES: tuple[str, ...] = get_args(Stage)
+ASKING_STAGES = ("input", "output")
+"""Stages at which a person may be asked about something that is no tool's call and no sink's delivery."""
+DEEPEST = 8
+"""Sub-agents below each other that are looked into."""
+
+
+class Names:
+    """The names of one agent."""
+
+    def __init__(self, spec: Spec, depth: int = 0) -> None:
+        self.spec = spec
+        self._subjects = Subjects(spec.agent.tools)
+        self._depth = depth
+        self._known: dict[str, bool] = {}
+
+    @cached_property
+    def children(self) -> dict[str, Names | None]:
+        """The sub-agents, by the tools that they are. None: it cannot be read, which is told with the spec."""
+        found: dict[str, Names | None] = {}
+        for name, tool in self.spec.agent.tools.items():
+            if isinstance(tool, AgentTool):
+                found[name] = self._child(name, tool)
+        return found
+
+    def _child(self, name: str, tool: AgentTool) -> Names | None:
+        if self._depth >= DEEPEST:
+            return None
+        folder = place_of(self.spec.root, ["tools", name, "spec"]).source.path.parent
+        try:
+            path = read_inside(self.spec.project.root, folder, tool.spec).path
+        except FileRefused:
+            return None
+        spec = read_spec(path, None if tool.profile is UNSET else tool.profile).spec
+        return None if spec is None else Names(spec, self._depth + 1)
+
+    def has_own(self, target: str) -> bool:
+        """Whether a target can mean a tool of the agent itself."""
+        return bool(self._subjects.named(target))
+
+    def has_tool(self, target: str) -> bool:
+        """Whether a target can mean a tool: the agent's own, or with a slash a sub-agent's."""
+        if target not in self._known:
+            self._known[target] = self.has_own(target) or self._below(target, Names.has_tool)
+        return self._known[target]
+
+    def _below(self, target: str, has: Callable[[Names, str], bool]) -> bool:
+        head, slash, rest = target.partition("/")
+        if not slash:
+            return False
+        return any(child is None or has(child, rest) for name, child in self.children.items() if matches(head, name))
+
+    def has_target(self, target: str, stages: tuple[str, ...] = STAGES) -> bool:
+        """Whether a target can mean a tool, a sink or a stage."""
+        others = (*stages, *self.spec.agent.sinks)
+        if self.has_tool(target) or any(meet(target, each) for each in others):
+            return True
+        return self._below(target, lambda child, rest: child.has_target(rest, stages))
+
+    def anywhere(self, has: Callable[[Names], bool]) -> bool:
+        """Whether it is so of the agent, or of a sub-agent."""
+        return has(self) or any(child is None or child.anywhere(has) for child in self.children.values())
+
+    def below(self, has: Callable[[Names], bool]) -> bool:
+        """Whether it is so of a sub-agent."""
+        return any(child is None or child.anywhere(has) for child in self.children.values())
+
+    def has_sink(self, target: str) -> bool:
+        return any(meet(target, each) for each in self.spec.agent.sinks) or self._below(target, Names.has_sink)
+
+    def has_hook(self, target: str) -> bool:
+        own = any(meet(target, hook.id) for hook in self.spec.agent.hooks)
+        return own or self._below(target, Names.has_hook)
+
+    def has_rule(self, id: str) -> bool:
+        return any(rule.id == id for rule in self.spec.agent.policy.rules)
+
+    def tools_meant(self, target: str) -> Iterator[Tool | None]:
+        """The tools that a target may mean. None: one that is not known."""
+        for name in self._subjects.tools_named([target]):
+            yield self.spec.agent.tools[name]
+        head, slash, rest = target.partition("/")
+        for name, child in self.children.items() if slash else ():
+            if matches(head, name):
+                yield from child.tools_meant(rest) if child is not None else [None]
+
+    def is_only_agents(self, target: str) -> bool:
+        """Whether a target means sub-agents and nothing else."""
+        meant = list(self.tools_meant(target))
+        return bool(meant) and all(isinstance(tool, AgentTool) for tool in meant)
+
+    def has_http(self, target: str) -> bool:
+        """Whether a target may mean a tool that is an HTTP endpoint."""
+        return any(tool is None or isinstance(tool, HttpTool) for tool in self.tools_meant(target))
+
+    @cached_property
+    def tools(self) -> list[str]:
+        """What can be written for a tool, for hints."""
+        own = list(self._subjects.patterns)
+        below = [f"{name}/{each}" for name, child in self.children.items() if child for each in child.tools]
+        return [*own, *below]
+
+    @cached_property
+    def targets(self) -> list[str]:
+        """What can be written for whatever is ruled on."""
+        return [*self.tools, *self.spec.agent.sinks, *STAGES]
