@@ -177,7 +177,7 @@ def _brief(role: str, was: Part, now: Part) -> str | None:
     if (was.kind, was.name) != (now.kind, now.name) or now.kind == "other":
         return None
     if now.kind == "text":
-        who = "the model's reply" if role == "assistant" else "what was said"
+        who = "the model's reply" if role == "assistant" else "the message"
         return f"{who} changed: {arrow('', was.value, now.value)}"
     found = list(islice(changes(was.value, now.value), MAX_LISTED))
     fields = ", ".join(change.brief() for change in found)

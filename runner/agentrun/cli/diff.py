@@ -3,51 +3,123 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from agentrun.cli.options import SpecFile, profile_option
-from agentrun.cli.show import colored, json_option, say
+from agentrun.cli.diff_sides import changes_in, must_be_comparable
+from agentrun.cli.options import profile_option
+from agentrun.cli.show import json_option, say, seen, show_error
+from agentrun.errors import AgentrunError, SpecError
 
 if TYPE_CHECKING:
+    from agentrun.compiler.difference import Difference
     from agentrun.compiler.fingerprint import PackageFile
+    from agentrun.report.change import Change
+
+Place = click.Path(exists=True, path_type=Path)
 
 
 @click.command("diff")
-@click.argument("a", type=SpecFile)
-@click.argument("b", type=SpecFile)
+@click.argument("a", type=Place)
+@click.argument("b", type=Place)
 @profile_option
 @json_option
-def command(a: Path, b: Path, profile: str | None, as_json: bool) -> int:
-    """Say in words how two specs or packages differ. Exit code 0 if they behave the same, 1 if not.
+@click.option("--markdown", "as_markdown", is_flag=True, help="Markdown, for a comment on a pull request.")
+def command(a: Path, b: Path, profile: str | None, as_json: bool, as_markdown: bool) -> int:
+    """Say in words how two agents, or two runs of them, differ.
 
-    A and B are spec files or package files (.json), in any mix. Comments, key order and file layout never count.
+    A and B are two specs or packages (.json), in any mix; two journals or snapshots, in any mix; two recordings; or
+    two folders of these, whose files are compared by their names. What a file is, is seen from what stands in it.
+
+    Specs are compared by what they mean: comments, key order and file layout never count. Journals and recordings are
+    compared by turn and call, not by line: an argument of a call that changed, a ruling that flipped, a step that is
+    new, what was spent. When something happened, or how long it took, never counts.
+
+    \b
+    With --json journals and recordings give one object, specs one for each field that differs:
+      {"kind", "a", "b", "same", "changes": [{"kind", "how", "text", "run", "turn", "call", "path", "before", "after"}]}
+    "how" is new, gone, changed or moved; "path" are the calls that lead to a sub-agent. What does not apply is left
+    out. Of folders it is {"kind": "folder", "a", "b", "same", "files": [{"file", …}]}.
+
+    Exit code 0: no differences. 1: there are some. 2: they cannot be read or compared.
 
     \b
     Examples:
       agentrun diff specs/support.yaml support.package.json
-      agentrun diff old.yaml new.yaml --json
+      agentrun diff before.jsonl after.jsonl
+      agentrun diff old/default.yaml cassettes/support/default.yaml --json
+      agentrun diff old/__snapshots__ specs/__snapshots__ --markdown
     """
+    if as_json and as_markdown:
+        raise click.UsageError("--json and --markdown exclude each other")
+    side, other = must_be_comparable(a, b)
+    if side == "agent":
+        return _agents(a, b, profile, as_json=as_json, as_markdown=as_markdown)
+    if profile is not None:
+        raise click.UsageError("--profile is for specs")
+    from agentrun.cli.diff_shown import Compared, show
+
+    try:
+        if side == "folder":
+            from agentrun.cli.diff_folders import folders_compared
+
+            found = folders_compared(a, b)
+        else:
+            found = [Compared(side, a, b, changes_in(a, b, side, other))]
+    except SpecError:
+        raise
+    except AgentrunError as error:
+        show_error(error, as_json=as_json)
+        return 2
+    return show(found, a, b, as_json=as_json, as_markdown=as_markdown, folders=side == "folder")
+
+
+def _agents(a: Path, b: Path, profile: str | None, *, as_json: bool, as_markdown: bool) -> int:
     from agentrun.compiler.difference import differences
-    from agentrun.spec.problems import visible
 
     found = differences(_package(a, profile), _package(b, profile))
+    if as_markdown:
+        from agentrun.cli.diff_shown import Compared, show
+
+        changes = tuple(map(_change, found))
+        return show([Compared("agent", a, b, changes)], a, b, as_json=False, as_markdown=True, folders=False)
     for difference in found:
         if as_json:
             fields = ("section", "path", "change", "before", "after")
-            click.echo(json.dumps({name: getattr(difference, name) for name in fields}, ensure_ascii=False))
+            click.echo(seen(json.dumps({name: getattr(difference, name) for name in fields}, ensure_ascii=False)))
             continue
-        first, *more = [visible(line) for line in difference.words().split("\n")]
-        click.secho(first, bold=True, color=colored(sys.stdout))
-        for line in more:
-            click.secho(line, fg={"+": "green", "-": "red"}.get(line[4:5]), color=colored(sys.stdout))
+        _say(difference)
     if not as_json:
         count = len(found)
         say(f"{count} difference{'' if count == 1 else 's'}" if found else "no differences: the fingerprints are equal")
     return 1 if found else 0
+
+
+def _say(difference: Difference) -> None:
+    from agentrun.cli.diff_shown import painted
+    from agentrun.spec.problems import visible
+
+    first, *more = [visible(line) for line in difference.words().split("\n")]
+    painted(first, bold=True)
+    for line in more:
+        painted(line, fg={"+": "green", "-": "red"}.get(line[4:5]))
+
+
+def _change(difference: Difference) -> Change:
+    from agentrun.report.change import Change, How
+    from agentrun.report.fields import ABSENT
+    from agentrun.report.line import short
+
+    hows: dict[str, How] = {"added": "new", "removed": "gone", "changed": "changed"}
+    return Change(
+        text=short(difference.words().partition("\n")[0], 400),
+        kind="setting",
+        how=hows[difference.change],
+        before=difference.before if difference.change != "added" else ABSENT,
+        after=difference.after if difference.change != "removed" else ABSENT,
+    )
 
 
 def _package(path: Path, profile: str | None) -> PackageFile:

@@ -32,8 +32,15 @@ def canonical(
     records: Iterable[Record], children: Children | None = None, clean: Callable[[str], str] | None = None
 ) -> str:
     """The canonical form of a journal: YAML with one block per fact. `clean` hides in a text what nobody may see."""
-    told = _told(records, children or {})
-    return "\n".join(lay_out([each if clean is None else _cleaned(each, clean)]) for each in told)
+    return "\n".join(lay_out([each]) for each in plain_facts(records, children, clean))
+
+
+def plain_facts(
+    records: Iterable[Record], children: Children | None = None, clean: Callable[[str], str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """What the canonical form says, as plain data: each fact by its name."""
+    for each in _told(records, children or {}):
+        yield each if clean is None else _cleaned(each, clean)
 
 
 def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:

@@ -8,7 +8,7 @@ Rule 3  What comes after the results of a turn, and before the model is asked ag
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
@@ -147,12 +147,13 @@ class _Reader:
         self._waiting, self._open = [], True
         if fact.kind == "model_replied":
             turn.text = said(fact.get("reply", "message"))
-            if calls := list(_calls(fact.get("reply", "message", "parts"))):
+            if calls := list(calls_of(fact.get("reply", "message", "parts"))):
                 turn.calls = calls
                 self._calls |= {call.id: call for call in calls}
 
 
-def _calls(parts: Any) -> Iterable[Call]:
+def calls_of(parts: Any) -> Iterator[Call]:
+    """The calls among the parts of a reply."""
     for part in parts if isinstance(parts, list) else []:
         if look(part, "kind") == "tool_call":
             yield Call(str(look(part, "id")), str(look(part, "tool")), as_json(look(part, "arguments")))

@@ -1,0 +1,83 @@
+"""Changes as Markdown, for a comment on a pull request.
+
+Rule 1  What models and tools said is data. In a line every character that could mean something to Markdown, to HTML or
+        to a forge is written as a character reference inside `<code>`: there it is no markup, mention or link.
+Rule 2  In a block it stands behind a fence that is longer than any run of backticks in it.
+Rule 3  A forge refuses a comment that is too long: what does not fit is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import unified_diff
+from itertools import islice
+
+from agentrun.redact import masked
+from agentrun.report.change import Change
+from agentrun.report.line import plural
+from agentrun.spec.problems import visible
+
+LONGEST = 60_000
+"""Characters. The limit of GitHub is 65,536."""
+MOST_LINES = 60
+"""Lines of one difference of texts."""
+_PLAIN = re.compile(r"[A-Za-z0-9 ,;()→“”…]|[.:](?= |$)|[^\x00-\x7f]")
+_TICKS = re.compile(r"`+")
+
+
+def code(text: str) -> str:
+    """A text of one line that nothing acts on, in any place of a Markdown document."""
+    return f"<code>{''.join(_reference(text, at) for at in range(len(text)))}</code>"
+
+
+def _reference(text: str, at: int) -> str:
+    return text[at] if _PLAIN.match(text, at) else f"&#{ord(text[at])};"
+
+
+def fenced(lines: Iterable[str], language: str = "") -> str:
+    """Lines as a block."""
+    shown = [visible(line) for line in lines]
+    longest = max((len(run) for line in shown for run in _TICKS.findall(line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return "\n".join([f"{fence}{language}", *shown, fence])
+
+
+def markdown(title: str, changes: Sequence[Change], room: int = LONGEST) -> str:
+    """A heading, the number of changes, a table of them, and the texts that differ behind a fold."""
+    head = f"### {title}\n\n"
+    if not changes:
+        return f"{head}No differences.\n"
+    table = [f"**{plural(len(changes), 'difference')}**", "", "| | what | change |", "|---|---|---|"]
+    used = len(head) + sum(map(len, table))
+    for number, change in enumerate(changes):
+        row = f"| {change.how} | {change.kind} | {code(change.text)} |"
+        if used + len(row) > room:
+            table.append(f"\n… and {plural(len(changes) - number, 'more difference')}.")
+            used = room
+            break
+        table.append(row)
+        used += len(row) + 1
+    return f"{head}{chr(10).join(table)}\n{_details(changes, room - used)}"
+
+
+def _details(changes: Sequence[Change], room: int) -> str:
+    found = []
+    for change in changes:
+        if lines := text_lines(change):
+            block = f"\n<details><summary>{code(change.text)}</summary>\n\n{fenced(lines, 'diff')}\n\n</details>\n"
+            room -= len(block)
+            if room < 0:
+                break
+            found.append(block)
+    return "".join(found)
+
+
+def text_lines(change: Change) -> list[str]:
+    """The lines in which two texts differ. Nothing, where a line says it all."""
+    before, after = change.before, change.after
+    if not isinstance(before, str) or not isinstance(after, str) or "\n" not in before + after:
+        return []
+    lines = unified_diff(masked(before).split("\n"), masked(after).split("\n"), n=2, lineterm="")
+    found = [visible(line) for line in islice(lines, 2, MOST_LINES + 3)]
+    return [*found[:MOST_LINES], "…"] if len(found) > MOST_LINES else found
