@@ -234,6 +234,38 @@ def load_cassette(spec: Path) -> float:
     return loading(spec.parent)
 
 
+@figure(limit=5, unit="ms")
+def suite(spec: Path) -> float:
+    """agentrun test, 1,000 cases: CPU per case."""
+    from suite_run import per_case
+
+    return per_case(spec.parent)
+
+
+@figure(limit=12, unit="ms")
+def suite_in_pytest(spec: Path) -> float:
+    """pytest, 1,000 cases: CPU per case."""
+    from suite_run import per_case_in_pytest
+
+    return per_case_in_pytest(spec.parent)
+
+
+@figure(limit=0.1666, unit="x")
+def suite_to_client_each(spec: Path) -> float:
+    """200 cases: CPU to a client per test."""
+    from suite_run import to_client_each
+
+    return to_client_each(spec.parent)
+
+
+@figure(limit=0.9999, unit="x")
+def suite_to_client_shared(spec: Path) -> float:
+    """200 cases: CPU to a shared client."""
+    from suite_run import to_client_shared
+
+    return to_client_shared(spec.parent)
+
+
 # --- measuring ----------------------------------------------------------------------------------------------
 
 
