@@ -14,6 +14,7 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -22,6 +23,8 @@ MAX_DEPTH = 64
 MAX_ALIASES = 100
 MAX_NODES = 1_000_000
 MAX_NUMBER = 1000
+SHORT = 64
+"""Characters of a word that is remembered."""
 
 _STR = "tag:yaml.org,2002:str"
 _BINARY = "tag:yaml.org,2002:binary"
@@ -64,6 +67,16 @@ def read(text: str) -> Any:
 
 def _word(text: str) -> Any:
     """What an unquoted word means."""
+    return _short_word(text) if len(text) <= SHORT else _meaning(text)
+
+
+@lru_cache(maxsize=1024)
+def _short_word(text: str) -> Any:
+    """The same for the few that stand in every file: numbers, methods, names of types."""
+    return _meaning(text)
+
+
+def _meaning(text: str) -> Any:
     tag = _pyyaml.resolve(yaml.ScalarNode, text, (True, False))
     if tag not in _SIMPLE:
         return text
@@ -94,11 +107,12 @@ class _Builder:
 
     def take(self, event: Any) -> None:
         line = event.start_mark.line + 1
+        if type(event) is yaml.ScalarEvent:  # most are
+            value = self._scalar(event, line)
+            self._remember(event.anchor, value, 1)
+            self._put(value, 1, line)
+            return
         match event:
-            case yaml.ScalarEvent():
-                value = self._scalar(event, line)
-                self._remember(event.anchor, value, 1)
-                self._put(value, 1, line)
             case yaml.AliasEvent():
                 self._aliases += 1
                 if self._aliases > MAX_ALIASES or event.anchor not in self._anchors:
