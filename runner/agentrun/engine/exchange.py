@@ -37,9 +37,10 @@ async def exchange(
         if error.code in _CUT and isinstance(answer, Reply):
             return answer
         raise
-    return decoder.end() if _is_stream(reply) else codec.decode(reply, effect.request)
+    return decoder.end() if is_stream(reply) else codec.decode(reply, effect.request)
 
 
-def _is_stream(reply: HttpReply) -> bool:
+def is_stream(reply: HttpReply) -> bool:
+    """Whether its body is what was heard of it."""
     kinds = [value for name, value in reply.headers if name.lower() == "content-type"]
     return reply.status == 200 and not any("json" in kind or "html" in kind for kind in kinds)

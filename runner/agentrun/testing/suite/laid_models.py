@@ -15,14 +15,12 @@ from msgspec import UNSET
 
 from agentrun.core.facts_base import Fault
 from agentrun.core.messages import Reply
+from agentrun.engine.exchange import is_stream
 from agentrun.engine.taped import Heard
 from agentrun.testing.suite import places
 from agentrun.testing.suite.layer import Layer
 from agentrun.testing.suite.wire_faults import cut, failing
 from agentrun.wire import HttpCall, HttpReply, Sender
-
-STREAMED = 200
-"""The status of a reply whose pieces are heard."""
 
 
 class LaidModels:
@@ -86,7 +84,7 @@ class _LaidSender:
             return await self._through(call, gap, time, heard)
         fault.has_struck = True
         reply = await self._through(call, gap, time, heard)
-        if heard is None or reply.status != STREAMED:
+        if heard is None or not is_stream(reply):
             return reply
         raise cut(reply.body, pieces, after, None)
 

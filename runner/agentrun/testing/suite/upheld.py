@@ -27,6 +27,9 @@ from agentrun.core.package import Package
 from agentrun.core.state import State
 from agentrun.errors import AgentrunError
 
+ASKED = "the policy says ask"
+"""What an approval answers. Nothing else that stands against something is."""
+
 Law: TypeAlias = Callable[[Package, Sequence[Record]], Iterator[str]]
 
 
@@ -88,9 +91,10 @@ def gates(package: Package, records: Sequence[Record]) -> Iterator[str]:  # noqa
                 stands[fact.subject] = None if is_open else f"the policy says {fact.ruling}"
             case HookAnswered(point="before_tool", closes=True) as fact:
                 stands[fact.subject] = f"the hook {fact.hook} said no"
-            case ApprovalAnswered() as fact:
-                is_open = fact.answer in APPROVED
-                stands[fact.subject] = None if is_open else f"the answer was {fact.answer}"
+            case ApprovalAnswered() as fact if fact.answer not in APPROVED:
+                stands[fact.subject] = f"the answer was {fact.answer}"
+            case ApprovalAnswered() as fact if stands.get(fact.subject) == ASKED:
+                stands[fact.subject] = None
             case ToolStarted() | ChildStarted() as fact:
                 if (against := stands.get(fact.call, "nobody ruled on it")) is not None:
                     yield f"record {record.seq} runs {fact.tool} ({fact.call}), although {against}"

@@ -1,0 +1,198 @@
+"""Runs with something laid over them: recorded in a world of doubles, then replayed from what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, to_builtins
+
+from agentrun.cassette.player import Player
+from agentrun.cassette.recorder import Recorder
+from agentrun.cassette.tape import Cassette
+from agentrun.compiler.fingerprint import sealed
+from agentrun.core.facts import ModelFailed, RetryPlanned
+from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.facts_gates import Continue
+from agentrun.core.messages import words
+from agentrun.core.package import Package
+from agentrun.engine.assemble import FinishedRun, replay_run
+from agentrun.engine.clock import StepClock
+from agentrun.engine.memory import MemoryJournals
+from agentrun.engine.models import WireProvider
+from agentrun.engine.request import Request
+from agentrun.engine.runtime import Runtime
+from agentrun.engine.taped import Recording, Taping
+from agentrun.journal.canonical import canonical
+from agentrun.providers.registry import codec_for
+from agentrun.spec.v1.cases import Case, FaultAt, Inject
+from agentrun.testing import approving, stub
+from agentrun.testing.suite.laid_over import LaidOver
+from agentrun.tools.http import HttpTools
+from agentrun.wire import HttpCall, HttpReply
+
+from ...core.script import rule
+from ...engine.places import AGENT, COMMON, HOOK, PYTHON
+from ...engine.tapes import BEGAN, ROOT, Service, cassette
+from ...packages import ROUTE, package
+
+HTTP: dict[str, Any] = {
+    **COMMON,
+    "kind": "http",
+    "args": {"type": "object"},
+    "actions": {},
+    "url": "https://shop.example/stock",
+    "method": "GET",
+    "effect": "read",
+    "query": {},
+    "headers": {},
+    "body": None,
+    "auth": None,
+    "result": None,
+    "hosts": ["shop.example"],
+    "private_network": False,
+    "max_bytes": 1000,
+}
+SINK: dict[str, Any] = {"kind": "stdout", "delivery": "optional", "timeout": 1000}
+SECOND = {**ROUTE, "name": "gpt-4.1"}
+"""Another model of the same provider, to fall back to."""
+
+
+def shop(**changes: Any) -> Package:
+    """An agent with a tool of each kind that matters. `refund` asks a person."""
+    tools = {
+        "look": {**PYTHON, "effect": "read"},
+        "refund": PYTHON,
+        "stock": HTTP,
+        "order": {**HTTP, "method": "POST", "effect": "at_most_once", "url": "https://shop.example/orders"},
+    }
+    rules = [rule("allow", "*", id="all"), rule("ask", "refund", id="ask", reason="money")]
+    return package(**{"tools": tools, "policy": {"rules": rules}, **changes})
+
+
+def with_reader(**changes: Any) -> Package:
+    """The same with a sub-agent that has a tool `look` of its own."""
+    base = shop()
+    inner = package(name="reader", tools={"look": {**PYTHON, "effect": "read"}}, policy={"default": "allow"})
+    tools = {**{name: to_builtins(tool) for name, tool in base.tools.items()}, "read": AGENT}
+    return shop(tools=tools, agents={"read": to_builtins(inner)}, **changes)
+
+
+class Endpoint:
+    """The shop's own server."""
+
+    def __init__(self) -> None:
+        self.calls: list[HttpCall] = []
+
+    async def send(self, call: HttpCall, **_: Any) -> HttpReply:
+        self.calls.append(call)
+        return HttpReply(200, (("content-type", "text/plain"),), b"12 left")
+
+
+class Doubles:
+    """The world that is recorded, and what was done in it."""
+
+    def __init__(self) -> None:
+        self.look = stub("seen")
+        self.refund = stub("paid")
+        self.endpoint = Endpoint()
+        self.person = approving("approved", by="ada")
+        self.asked: list[Any] = []
+        self.delivered: list[str] = []
+
+    async def deliver(self, delivery: Any) -> None:
+        self.delivered.append(delivery.text)
+
+    def hook(self, question: Any) -> Any:
+        self.asked.append(question)
+        return Continue()
+
+    def ports(self) -> dict[str, Any]:
+        return {
+            "executors": {"look": self.look, "refund": self.refund, "http": HttpTools(self.endpoint)},
+            "approver": self.person,
+            "hooks": {"careful": self.hook},
+            "sinks": {"stdout": self},
+        }
+
+
+class Replayed(Struct, frozen=True):
+    run: FinishedRun
+    laid: LaidOver
+    player: Player
+
+    @property
+    def ending(self) -> str:
+        return str(getattr(self.run.ended, "code", "suspended") or "completed")
+
+    @property
+    def time(self) -> int:
+        """Milliseconds by its clock."""
+        return self.run.journal[-1].at - self.run.journal[0].at
+
+    @property
+    def waits(self) -> list[int]:
+        return [each.fact.wait for each in self.run.journal if isinstance(each.fact, RetryPlanned)]
+
+    @property
+    def failed(self) -> list[str]:
+        """What requests to the model failed with."""
+        return [each.fact.fault.code for each in self.run.journal if isinstance(each.fact, ModelFailed)]
+
+    @property
+    def results(self) -> list[tuple[str, str]]:
+        """Of each call that ran: `ok` or the code, and what the model reads."""
+        found = [each.fact for each in self.run.journal if isinstance(each.fact, ToolFinished)]
+        return [(fact.fault.code if fact.fault else "ok", words(fact.parts)) for fact in found]
+
+
+def case(*faults: FaultAt, **more: Any) -> Case:
+    return Case(name="c", faults=list(faults), **more)
+
+
+def fault(at: str, **inject: Any) -> FaultAt:
+    return FaultAt(at=at, inject=Inject(**inject))
+
+
+def taped(
+    folder: Path, agent: Package, laid: Case, *replies: Any, doubles: Doubles | None = None
+) -> tuple[Cassette, str]:
+    """A recording of a case, and its journal as it is compared."""
+    clock, journals = StepClock(BEGAN), MemoryJournals()
+    recorder = Recorder(clock.now)
+    tape = Recording(recorder)
+    service = Service(clock, *replies)
+    runtime = Runtime.in_memory(
+        journals=journals,
+        clock=clock,
+        width=1,
+        scope=Taping(ROOT, models=tape, others=tape, over=LaidOver(laid).scope).scope,
+        providers={name: WireProvider(codec_for(name), service) for name in ("openai", "anthropic")},
+        **(doubles or Doubles()).ports(),
+    )
+    handle = runtime.start(Request(agent=agent.name, package=sealed(agent), run=ROOT))
+    clock.run(handle.wait())
+    children = {run: journals.records(run) for run in journals.runs if run != ROOT}
+    return cassette(folder, recorder.interactions()), canonical(journals.records(ROOT), children)
+
+
+def replayed(agent: Package, laid: Case, tape: Cassette, make: Callable[[Cassette], Player] = Player) -> Replayed:
+    """A case, replayed from a recording."""
+    player = make(tape)
+    over = LaidOver(laid, player)
+    run = replay_run(agent, fingerprint="sha256:0", message=None, params={}, cassette=player, overlay=over.overlay)
+    return Replayed(run, over, player)
+
+
+def both(folder: Path, agent: Package, laid: Case, *replies: Any, doubles: Doubles | None = None) -> Replayed:
+    """Recorded and replayed under the same: one journal, and nothing of the tape is left over."""
+    tape, journal = taped(folder, agent, laid, *replies, doubles=doubles)
+    again = replayed(agent, laid, tape)
+    assert again.run.canonical() == journal
+    assert again.run.unused is None
+    return again
+
+
+HOOKED = {"hooks": [HOOK]}
+SUNK = {"sinks": {"log": SINK}}

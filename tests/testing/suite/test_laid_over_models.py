@@ -1,0 +1,212 @@
+"""Faults at calls of the model: each goes the declared way, on the clock of the replay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.cassette.player import Player
+from agentrun.cassette.tape import Cassette
+from agentrun.core.facts import RouteSwitched
+from agentrun.engine.assemble import replay_run
+from agentrun.engine.ports import Delta
+from agentrun.testing.suite.laid_over import LaidOver
+from agentrun.wire import HttpReply
+
+from ...engine.tapes import asks
+from ...packages import ROUTE
+from ...worlds import completion, failure
+from .laying import SECOND, both, case, fault, replayed, shop, taped
+
+LOOK = asks(("look", {"at": 1}))
+DONE = completion("Done.")
+STREAM = {"model": {"stream": True}}
+
+
+def streamed(text: str) -> HttpReply:
+    """A reply of OpenAI's in events of more than a hundred bytes: each comes in two pieces."""
+    choices: list[dict[str, Any]] = [{"index": 0, "delta": {"content": word}} for word in text.split()]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "stop"})
+    usage = {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}
+    events = [*({"id": "x", "choices": [each]} for each in choices), {"id": "x", "choices": [], "usage": usage}]
+    body = "".join(f"data: {json.dumps(each)}\n\n" for each in events) + "data: [DONE]\n\n"
+    return HttpReply(200, (("content-type", "text/event-stream"),), body.encode())
+
+
+def test_a_model_that_is_busy_twice_answers_after_a_while_that_takes_no_time(tmp_path: Path) -> None:
+    began = monotonic()
+    run = both(tmp_path, shop(), case(fault("model#2", status=429, times=2)), LOOK, DONE)
+    assert monotonic() - began < 1
+    assert (run.ending, run.failed) == ("completed", ["provider.rate_limited"] * 2)
+    assert len(run.waits) == 2
+    assert run.time >= sum(run.waits) >= 2250, "one second and two, a quarter less at most"
+    assert run.laid.unmet() == ()
+
+
+@pytest.mark.parametrize(("times", "ending"), [(3, "completed"), (4, "provider.rate_limited")])
+def test_a_model_that_stays_busy_fails_when_the_attempts_are_spent(tmp_path: Path, times: int, ending: str) -> None:
+    tape, _ = taped(tmp_path, shop(), case(), LOOK, DONE)
+    run = replayed(shop(), case(fault("model#2", status=429, times=times)), tape)
+    assert (run.ending, len(run.failed)) == (ending, times)
+
+
+def test_it_waits_as_long_as_the_model_says(tmp_path: Path) -> None:
+    tape, _ = taped(tmp_path, shop(), case(), LOOK, DONE)
+    run = replayed(shop(), case(fault("model#1", status=429, retry_after=7)), tape)
+    assert (run.ending, run.waits) == ("completed", [7000])
+    assert replayed(shop(), case(fault("model#1", status=429, retry_after=61)), tape).ending == "provider.rate_limited"
+
+
+@pytest.mark.parametrize(
+    ("inject", "code", "attempts"),
+    [
+        ({"status": 400}, "provider.fatal", 1),
+        ({"status": 408}, "provider.timeout", 4),
+        ({"status": 500}, "provider.transient", 4),
+        ({"status": 503}, "provider.overloaded", 4),
+        ({"status": 529}, "provider.overloaded", 4),
+        ({"refused": True}, "provider.transient", 4),
+        ({"timeout": True}, "provider.timeout", 4),
+        ({"empty": True}, "provider.empty", 4),
+        ({"cut_after_chunk": 0}, "provider.zero_output", 4),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "gemini", "openai-responses"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_every_kind_has_its_code_with_every_provider(
+    inject: dict[str, Any], code: str, attempts: int, provider: str, stream: bool
+) -> None:
+    route = {**ROUTE, "provider": provider, "name": "m"}
+    agent = shop(model={"routes": [route], "stream": stream, "max_output_tokens": 100, "temperature": None})
+    run = replayed(agent, case(fault("model", **inject, times=9)), Cassette((), {}, 0, "sha256:0"))
+    assert (run.ending, run.failed) == (code, [code] * attempts)
+
+
+@pytest.mark.parametrize(("stream", "limit"), [(False, 600_000), (True, 60_000)])
+def test_no_answer_takes_as_long_as_the_agent_waits_for_one(tmp_path: Path, stream: bool, limit: int) -> None:
+    """Of a stream it is the silence that is too long, of a whole reply the reply."""
+    agent = shop(model={"stream": stream})
+    tape, _ = taped(tmp_path, agent, case(), DONE)
+    run = replayed(agent, case(fault("model#1", timeout=True)), tape)
+    assert (run.ending, run.failed) == ("completed", ["provider.timeout"])
+    assert limit <= run.time - run.waits[0] < limit + 100
+
+
+@pytest.mark.parametrize(
+    "inject", [{"status": 500}, {"refused": True}, {"empty": True}, {"cut_after_chunk": 0}], ids=str
+)
+def test_when_a_route_has_failed_the_next_is_asked(tmp_path: Path, inject: dict[str, Any]) -> None:
+    """Its attempts belong to the same call: the one after it is model#2."""
+    agent = shop(model={"routes": [ROUTE, SECOND]})
+    faults = fault("model#1", **inject, times=4), fault("model#2", status=429)
+    run = both(tmp_path, agent, case(*faults), LOOK, DONE)
+    assert (run.ending, len(run.failed), run.laid.unmet()) == ("completed", 5, ())
+    switched = [each.fact.target for each in run.run.journal if isinstance(each.fact, RouteSwitched)]
+    assert switched == ["openai/gpt-4.1"]
+
+
+def test_what_the_first_route_had_recorded_counts_as_played(tmp_path: Path) -> None:
+    """Two recordings in one: of the route that fails now, and of the one that answers then."""
+    agent = shop(model={"routes": [ROUTE, SECOND]})
+    tape, _ = taped(tmp_path, agent, case(), completion("First."))
+    laid = case(fault("model#1", status=500, times=4))
+    more, _ = taped(tmp_path, agent, laid, completion("Second."))
+    whole = replace(tape, interactions=tape.interactions + more.interactions, keys=())
+    run = replayed(agent, laid, whole)
+    assert (run.ending, run.run.outcome.answer, run.run.unused) == ("completed", "Second.", None)
+
+
+def test_recorded_failures_are_met_as_well(tmp_path: Path) -> None:
+    tape, _ = taped(tmp_path, shop(), case(), failure(429), DONE)
+    run = replayed(shop(), case(fault("model#1", status=500)), tape)
+    assert (run.ending, run.failed) == ("completed", ["provider.transient", "provider.rate_limited"])
+    assert run.run.unused is None
+
+
+def test_a_call_is_counted_with_its_attempts(tmp_path: Path) -> None:
+    """A recorded attempt that failed, even after it was read, does not make the next one another call."""
+    tape, _ = taped(tmp_path, shop(), case(), failure(500), completion(""), LOOK, DONE)
+    run = replayed(shop(), case(fault("model#2", status=429)), tape)
+    assert run.failed == ["provider.transient", "provider.empty", "provider.rate_limited"]
+    assert [place.at for place in run.laid.places] == ["model#1", "tool:look#1", "model#2"]
+
+
+def test_without_a_number_every_call_meets_it(tmp_path: Path) -> None:
+    tape, _ = taped(tmp_path, shop(), case(), LOOK, DONE)
+    run = replayed(shop(), case(fault("model", status=429)), tape)
+    assert (run.ending, run.failed) == ("completed", ["provider.rate_limited"] * 2)
+
+
+# --- replies that are cut -----------------------------------------------------------------------------------------
+
+
+def heard(agent: Any, laid: Any, tape: Any) -> tuple[Any, list[str | None]]:
+    """The run, and the pieces of text that passed in it. None: they were taken back."""
+    passed: list[str | None] = []
+    player = Player(tape)
+    over = LaidOver(laid, player)
+    run = replay_run(
+        agent,
+        fingerprint="sha256:0",
+        message=None,
+        params={},
+        cassette=player,
+        overlay=over.overlay,
+        listen=lambda run, news: passed.append(news.text) if isinstance(news, Delta) else None,
+    )
+    return (run, over), passed
+
+
+def test_a_cut_reply_is_heard_up_to_there_and_asked_for_again(tmp_path: Path) -> None:
+    agent = shop(**STREAM)
+    tape, _ = taped(tmp_path, agent, case(), streamed("One two three four."))
+    pieces = len(tape.interactions[0].chunks)
+    assert pieces > 3
+    (run, over), passed = heard(agent, case(fault("model#1", cut_after_chunk=2)), tape)
+    assert run.outcome.answer == "Onetwothreefour."
+    assert passed == ["One", "two", None, "One", "two", "three", "four."]
+    assert (run.unused, over.unmet()) == (None, ())
+
+
+def test_the_error_of_a_cut_is_that_of_a_recorded_one(tmp_path: Path) -> None:
+    agent = shop(**STREAM)
+    tape, _ = taped(tmp_path, agent, case(), streamed("One two three four."))
+    run = replayed(agent, case(fault("model#1", cut_after_chunk=2, times=4)), tape)
+    assert run.ending == "provider.zero_output"
+    assert run.run.outcome.fields == {"status": None, "received": 200, "attempts": 4, "turn": 1}
+
+
+def test_the_boundary_of_a_cut(tmp_path: Path) -> None:
+    """Before its last piece a reply is not whole; after it, it is kept; beyond it, nothing is cut."""
+    agent = shop(**STREAM)
+    tape, _ = taped(tmp_path, agent, case(), streamed("One two three four."))
+    pieces = len(tape.interactions[0].chunks)
+    found = {}
+    for after in (pieces - 1, pieces, pieces + 1):
+        run = replayed(agent, case(fault("model#1", cut_after_chunk=after)), tape)
+        assert (run.ending, run.run.unused) == ("completed", None)
+        found[after - pieces] = len(run.failed), run.laid.unmet()
+    assert found[0] == (0, ()), "it is whole"
+    assert found[1] == (0, ("model#1",))
+    assert found[-1][1] == ()
+
+
+def test_a_reply_that_did_not_stream_is_one_piece(tmp_path: Path) -> None:
+    tape, _ = taped(tmp_path, shop(), case(), DONE)
+    cuts = {after: replayed(shop(), case(fault("model#1", cut_after_chunk=after)), tape) for after in (0, 1, 2)}
+    assert [run.failed for run in cuts.values()] == [["provider.zero_output"], [], []]
+    assert [run.laid.unmet() for run in cuts.values()] == [(), (), ("model#1",)]
+    assert {run.ending for run in cuts.values()} == {"completed"}
+
+
+def test_an_attempt_without_so_many_pieces_is_not_the_one_that_is_cut(tmp_path: Path) -> None:
+    agent = shop(**STREAM)
+    tape, _ = taped(tmp_path, agent, case(), failure(429), streamed("One two three four."))
+    run = replayed(agent, case(fault("model#1", cut_after_chunk=3)), tape)
+    assert (run.ending, run.failed) == ("completed", ["provider.rate_limited", "provider.zero_output"])

@@ -1,0 +1,166 @@
+"""Every fault at every place of a case."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from msgspec import convert
+from msgspec.structs import replace
+
+from agentrun.cassette.file import load
+from agentrun.cassette.loose import LoosePlayer
+from agentrun.errors import CassetteError
+from agentrun.spec.v1.cases import Case, FaultAt, Inject
+from agentrun.testing.suite import upheld
+from agentrun.testing.suite.found import Found, read
+from agentrun.testing.suite.places import Member, Place
+from agentrun.testing.suite.played import play
+from agentrun.testing.suite.prepared import Preparations, Prepared
+from agentrun.testing.suite.sweep import SweepResult, as_yaml, sweep, swept, variants
+from agentrun.wire import HttpCall
+
+from ...packages import package
+
+ROOT = Path(__file__).parents[3]
+
+
+def shipped(spec: str, name: str) -> tuple[Found, Prepared]:
+    found = next(each for each in read(ROOT / "specs" / f"{spec}.cases.yaml") if each.case.name == name)
+    plain = replace(found, case=Case(name=name, params=found.case.params, approvals=found.case.approvals))
+    found = replace(found, case=replace(plain.case, input=found.case.input))
+    return found, Preparations().of(found)
+
+
+def kinds(place: Place, **changes: Any) -> list[dict[str, Any]]:
+    found = [as_yaml(FaultAt(at=place.at, inject=each)) for each in variants(place, package(**changes))]
+    return [yaml.safe_load(each)[0]["inject"] for each in found]
+
+
+HERE = Member("", ())
+
+
+def test_what_can_go_wrong_at_each_kind_of_place() -> None:
+    assert kinds(Place(HERE, "model", "", 1, 7)) == [
+        {"status": 429},
+        {"status": 429, "times": 4},
+        {"status": 500},
+        {"refused": True},
+        {"timeout": True},
+        {"cut_after_chunk": 0},
+        {"cut_after_chunk": 3},
+        {"cut_after_chunk": 7},
+        {"empty": True},
+    ]
+    assert kinds(Place(HERE, "model", "", 1), retry={"attempts": 1})[:2] == [{"status": 429}, {"status": 500}]
+    said = "injected by the sweep"
+    assert kinds(Place(HERE, "tool", "look", 1)) == [{"timeout": True}, {"error": said}, {"fatal": said}]
+    answers = ["denied", "timed_out", "unavailable"]
+    assert kinds(Place(HERE, "approval", "refund", 1)) == [{"answer": answer} for answer in answers]
+    for kind in ("hook", "sink"):
+        assert kinds(Place(HERE, kind, "x", 1)) == [{"error": said}, {"timeout": True}]
+
+
+def test_a_shipped_case_holds_at_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a sweep asked for a socket")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    found, prepared = shipped("ops", "approval")
+    results = list(swept(found, prepared))
+    places = {result.fault.at for result in results}
+    assert {"model#1", "model#3", "tool:restart_service#1", "approval:restart_service#1"} <= places
+    assert [result.violations for result in results if result.violations] == []
+    endings = {result.ending for result in results}
+    assert {"completed", "provider.rate_limited", "tool.fatal"} <= endings
+    assert len(results) == len({result.yaml for result in results}), "each is tried once"
+
+
+def test_sub_agents_are_swept_too() -> None:
+    report = sweep(*shipped("researcher", "default"))
+    assert report.violations == ()
+    assert report.tried == sum(report.endings.values())
+    assert list(report.endings.values()) == sorted(report.endings.values(), reverse=True)
+
+
+def test_the_same_every_time() -> None:
+    first, second = (list(swept(*shipped("triage", "approval"))) for _ in range(2))
+    assert first == second
+
+
+def test_a_fault_can_be_pasted_into_the_case() -> None:
+    found, prepared = shipped("triage", "approval")
+    for result in swept(found, prepared):
+        (item,) = yaml.safe_load(result.yaml)
+        pasted = convert(item, FaultAt)
+        assert pasted == result.fault
+        if result.ending in ("completed", "approval.denied", "approval.timed_out"):
+            played = play(replace(found, case=replace(found.case, faults=[pasted])), prepared)
+            assert (played.unmet, played.error) == ((), None)
+
+
+@pytest.mark.parametrize("law", ["gates", "budgets", "once", "closed", "audits"])
+def test_what_does_not_hold_is_told_with_the_fault_and_the_story(monkeypatch: pytest.MonkeyPatch, law: str) -> None:
+    def broken(*_: Any) -> Iterator[str]:
+        yield f"{law} is broken"
+
+    laws = tuple(broken if each.__name__ == law else each for each in upheld.LAWS)
+    monkeypatch.setattr(upheld, "LAWS", laws)
+    seen: list[SweepResult] = []
+    report = sweep(*shipped("triage", "default"), seen.append)
+    assert len(report.violations) == report.tried == len(seen) > 0
+    first = report.violations[0]
+    assert first.violations == (f"{law} is broken",)
+    assert first.yaml == '- {"at":"model#1","inject":{"status":429}}'
+    assert "turn 1" in first.story
+
+
+def test_a_case_that_does_not_fit_its_recording_is_not_swept() -> None:
+    found, prepared = shipped("triage", "default")
+    with pytest.raises(CassetteError) as caught:
+        list(swept(replace(found, case=replace(found.case, name="none")), prepared))
+    assert caught.value.code == "cassette.miss"
+    with pytest.raises(CassetteError) as caught:
+        list(swept(replace(found, case=replace(found.case, input="Something else.")), prepared))
+    assert caught.value.code == "cassette.miss"
+
+
+def test_the_faults_of_a_case_stay_in_force() -> None:
+    found, prepared = shipped("triage", "default")
+    own = FaultAt(at="model#1", inject=Inject(status=500))
+    busy = replace(found, case=replace(found.case, faults=[own]))
+    report = sweep(busy, prepared)
+    assert report.violations == ()
+    assert report.tried == sweep(found, prepared).tried
+
+
+# --- a tape that is played loosely --------------------------------------------------------------------------------
+
+
+def test_only_a_model_gets_what_is_next_in_line() -> None:
+    tape = load(ROOT / "cassettes" / "ops" / "default.yaml")
+    models = [each for each in tape.interactions if each.call.method != "CALL"]
+    tools = [each for each in tape.interactions if each.call.method == "CALL"]
+    player = LoosePlayer(tape)
+    other = replace(models[0].call, body=b"{}")
+    assert [player.play(other), player.play(other)] == models[:2]
+    assert player.find(other, "c1.0") is None, "of another run"
+    assert player.find(replace(other, url="https://elsewhere.example")) is None
+    assert player.find(replace(tools[0].call, body=b'{"other": 1}')) is None, (
+        "a tool is not run for what it was not asked"
+    )
+    assert player.find(tools[0].call) is not None
+    with pytest.raises(CassetteError):
+        player.play(HttpCall("CALL", "tool://other", (), b"{}"))
+
+
+def test_what_fits_comes_before_what_is_next() -> None:
+    tape = load(ROOT / "cassettes" / "ops" / "default.yaml")
+    models = [each for each in tape.interactions if each.call.method != "CALL"]
+    player = LoosePlayer(tape)
+    assert player.play(models[1].call) == models[1]
+    assert player.play(models[1].call) == models[0], "and then the one that is left"

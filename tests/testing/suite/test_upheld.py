@@ -1,0 +1,179 @@
+"""What must hold of every run: each law is true of real journals, and speaks up when its bug is planted in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.core.facts import DeliveryStarted, Fact, ModelAsked, Record, RunStopped
+from agentrun.core.facts_calls import CallRefused, CallSettled, ToolFinished, ToolStarted
+from agentrun.core.facts_gates import ApprovalAnswered, HookAnswered, Ruled
+from agentrun.core.package import Package
+from agentrun.testing.suite import upheld
+
+from ...engine.tapes import asks
+from ...worlds import completion
+from .laying import HOOKED, SUNK, case, fault, replayed, shop, taped
+
+REFUND = asks(("refund", {"amount": 5}))
+LOOK = asks(("look", {"at": 1}))
+DONE = completion("Done.")
+LIMITS = {"turns": 4, "tokens": 20_000, "tool_calls": 3, "time": 60_000}
+
+
+def journal(folder: Path, agent: Package, *replies: Any) -> tuple[Record, ...]:
+    tape, _ = taped(folder, agent, case(), *replies)
+    run = replayed(agent, case(), tape)
+    assert run.ending == "completed"
+    assert upheld.broken(agent, run.run.journal, waits=False) == ()
+    return run.run.journal
+
+
+def with_facts(records: Sequence[Record], change: Callable[[Fact], Iterable[Fact]]) -> list[Record]:
+    """The journal with other facts in it, numbered anew."""
+    found = [replace(record, fact=fact) for record in records for fact in change(record.fact)]
+    return [replace(record, seq=index) for index, record in enumerate(found, 1)]
+
+
+def put(kind: type, instead: Callable[[Any], Iterable[Any]]) -> Callable[[Fact], Iterable[Fact]]:
+    return lambda fact: instead(fact) if isinstance(fact, kind) else (fact,)
+
+
+# --- how it ends --------------------------------------------------------------------------------------------------
+
+
+def test_one_terminal_record_and_it_is_the_last(tmp_path: Path) -> None:
+    records = journal(tmp_path, shop(), DONE)
+    stop = records[-1]
+    assert list(upheld.ends(records, waits=False)) == []
+    assert list(upheld.ends(records[:-1], waits=True)) == []
+    assert list(upheld.ends(records[:-1], waits=False)) == ["the run is over, and has no terminal record"]
+    assert "is a terminal one" in next(upheld.ends(records, waits=True))
+    assert "there are 2 terminal records" in next(upheld.ends([*records, replace(stop, seq=stop.seq + 1)], waits=False))
+    after = replace(records[1], seq=stop.seq + 1)
+    assert "1 come after it" in next(upheld.ends([*records, after], waits=False))
+
+
+# --- budgets ------------------------------------------------------------------------------------------------------
+
+
+def limited(folder: Path) -> tuple[Package, tuple[Record, ...], list[ModelAsked]]:
+    agent = shop(budgets=LIMITS, model={"max_output_tokens": 50})
+    records = journal(folder, agent, LOOK, DONE)
+    return agent, records, [each.fact for each in records if isinstance(each.fact, ModelAsked)]
+
+
+def test_tokens_that_may_be_taken_are_within_the_limit(tmp_path: Path) -> None:
+    agent, records, asked = limited(tmp_path)
+    needed = 25 + asked[1].reserved
+    enough, less = (replace(agent, budgets=replace(agent.budgets, tokens=limit)) for limit in (needed, needed - 1))
+    assert list(upheld.budgets(enough, records)) == []
+    assert [f"after 25 of {needed - 1}" in each for each in upheld.budgets(less, records)] == [True]
+
+
+def test_money_that_may_be_spent_is_within_the_limit(tmp_path: Path) -> None:
+    agent, records, _ = limited(tmp_path)
+    dear = with_facts(records, put(ModelAsked, lambda fact: [replace(fact, cost=7)]))
+    for limit, wrong in ((7, 0), (6, 2)):
+        tight = replace(agent, budgets=replace(agent.budgets, cost=limit))
+        assert len(list(upheld.budgets(tight, dear))) == wrong
+
+
+@pytest.mark.parametrize(("name", "enough"), [("turns", 2), ("tool_calls", 1)])
+def test_turns_and_calls_are_within_the_limit(tmp_path: Path, name: str, enough: int) -> None:
+    agent, records, _ = limited(tmp_path)
+    for limit, wrong in ((enough, 0), (enough - 1, 1)):
+        tight = replace(agent, budgets=replace(agent.budgets, **{name: limit}))
+        assert len(list(upheld.budgets(tight, records))) == wrong
+
+
+def test_nothing_is_started_when_time_is_over(tmp_path: Path) -> None:
+    agent, records, _ = limited(tmp_path)
+    second = [each.seq for each in records if isinstance(each.fact, ModelAsked)][1]
+    late = [each if each.seq < second else replace(each, at=records[0].at + 5000) for each in records]
+    for limit, wrong in ((5000, 0), (4999, 1)):
+        tight = replace(agent, budgets=replace(agent.budgets, time=limit))
+        assert len(list(upheld.budgets(tight, late))) == wrong
+
+
+# --- gates --------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_was_denied_is_not_run(tmp_path: Path) -> None:
+    agent = shop(**HOOKED, **SUNK)
+    records = journal(tmp_path, agent, REFUND, DONE)
+    planted: dict[str, Callable[[Fact], Iterable[Fact]]] = {
+        "the policy says deny": put(Ruled, lambda fact: [replace(fact, ruling="deny")]),
+        "the policy says ask": put(ApprovalAnswered, lambda fact: []),
+        "the answer was denied": put(ApprovalAnswered, lambda fact: [replace(fact, answer="denied")]),
+        "the answer was timed_out": put(ApprovalAnswered, lambda fact: [replace(fact, answer="timed_out")]),
+        "the answer was unavailable": put(ApprovalAnswered, lambda fact: [replace(fact, answer="unavailable")]),
+        "nobody ruled on it": put(Ruled | ApprovalAnswered, lambda fact: []),  # type: ignore[arg-type]  # a union is fine for isinstance
+        "the hook careful said no": put(
+            ToolStarted,
+            lambda fact: [HookAnswered("e", "careful", "before_tool", fact.call, None, True), fact],  # type: ignore[arg-type]  # its answer is not looked at
+        ),
+        "it was refused with tool.hidden": put(
+            ToolStarted, lambda fact: [CallRefused(fact.call, "tool.hidden", ""), fact]
+        ),
+    }
+    for words, change in planted.items():
+        found = list(upheld.gates(agent, with_facts(records, change)))
+        assert [words in each for each in found] == [True], words
+
+
+def test_a_sink_that_the_policy_closed_is_not_served(tmp_path: Path) -> None:
+    agent = shop(**SUNK)
+    records = journal(tmp_path, agent, DONE)
+    no = Ruled("deliver:log", "delivery", "deny", ("outside",))
+    found = list(upheld.gates(agent, with_facts(records, put(DeliveryStarted, lambda fact: [no, fact]))))
+    assert len(found) == 1
+    assert "gives the answer to log, although the policy says deny" in found[0]
+
+
+# --- once, closed, audited ----------------------------------------------------------------------------------------
+
+
+def test_a_call_that_must_not_be_repeated_is_started_once(tmp_path: Path) -> None:
+    agent = shop()
+    records = journal(tmp_path, agent, REFUND, LOOK, DONE)
+    twice = with_facts(records, put(ToolStarted, lambda fact: [fact, fact]))
+    assert ["starts refund (c1.0) again" in each for each in upheld.once(agent, twice)] == [True], "look may be"
+    settled = with_facts(records, put(ToolStarted, lambda fact: [fact, CallSettled(fact.call, "retry", "ada"), fact]))
+    assert list(upheld.once(agent, settled)) == [], "somebody decided so"
+
+
+def test_a_call_that_was_started_ends(tmp_path: Path) -> None:
+    agent = shop()
+    records = journal(tmp_path, agent, LOOK, DONE)
+    lost = with_facts(records, put(ToolFinished, lambda fact: []))
+    assert list(upheld.closed(agent, lost)) == ["look (c1.0) was started and never ended"]
+    waiting = [each for each in lost if not isinstance(each.fact, RunStopped)]
+    assert list(upheld.closed(agent, waiting)) == [], "a run that waits may have one open"
+
+
+def test_todays_code_makes_the_decisions(tmp_path: Path) -> None:
+    agent = shop()
+    records = journal(tmp_path, agent, LOOK, DONE)
+    changed = with_facts(records, put(Ruled, lambda fact: [replace(fact, reason="another")]))
+    assert "is ruled, and ruled would be written today" in next(upheld.audits(agent, changed))
+    assert upheld.broken(agent, changed, waits=False) != ()
+
+
+def test_a_journal_that_cannot_be_folded_is_told_of(tmp_path: Path) -> None:
+    agent = shop()
+    records = journal(tmp_path, agent, LOOK, DONE)
+    found = upheld.broken(agent, with_facts(records, put(ToolStarted, lambda fact: [])), waits=False)
+    assert any("cannot be folded" in each for each in found)
+
+
+def test_faults_break_none_of_it(tmp_path: Path) -> None:
+    agent = shop(budgets=LIMITS)
+    tape, _ = taped(tmp_path, agent, case(), LOOK, DONE)
+    for at, inject in {"model#1": {"status": 500, "times": 4}, "tool:look": {"fatal": "no"}}.items():
+        run = replayed(agent, case(fault(at, **inject)), tape)  # type: ignore[arg-type]  # as YAML would say it
+        assert upheld.broken(agent, run.run.journal, waits=False) == ()
