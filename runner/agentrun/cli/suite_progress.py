@@ -65,8 +65,13 @@ class Marks(Silent):
     """For pipes and files: the cases of each file, a mark for each."""
 
     def __init__(self) -> None:
+        self._total = 0
+        self._done = 0
         self._file = ""
         self._column = 0
+
+    def begin(self, total: int) -> None:
+        self._total = total
 
     def ended(self, verdict: Verdict) -> None:
         name = clean(verdict.file)
@@ -75,6 +80,7 @@ class Marks(Silent):
             self._file = verdict.file
             self._write(f"{name} ")
             self._column = len(name) + 1
+        self._done += 1
         self._write(MARKS[verdict.status])
         self._column += 1
 
@@ -87,7 +93,7 @@ class Marks(Silent):
 
     def _break(self) -> None:
         if self._column:
-            self._write("\n")
+            self._write(f" [{self._done * 100 // max(self._total, self._done)}%]\n")
         self._column, self._file = 0, ""
 
     def _write(self, text: str) -> None:

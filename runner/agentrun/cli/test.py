@@ -140,19 +140,21 @@ def _carry_out(found: Chosen, ended: Ended, options: dict[str, Any], progress: P
     """Run the cases; each is told as its turn comes. An interrupt ends it with what is known so far."""
     from agentrun.cli.suite_end import cleaned
     from agentrun.cli.suite_report import print_case
+    from agentrun.cli.suite_stop import stopping
     from agentrun.testing.suite.coverage import Covering
 
     began, covering = monotonic(), Covering()
     progress.begin(len(found.cases))
     results = _results(found, options, progress, covering)
     try:
-        with _settled_memory(), _own_output(options, progress):
+        with _settled_memory(), _own_output(options, progress), stopping(at_once=_waits(options)) as stop:
             for result in results:
                 ended.results.append(cleaned(result))
                 progress.ended(result.verdict)
                 if options["as_json"]:
                     print_case(ended.results[-1])
-                if options["fail_fast"] and result.verdict.is_bad:
+                ended.was_interrupted = stop.is_asked
+                if ended.was_interrupted or (options["fail_fast"] and result.verdict.is_bad):
                     break
     except KeyboardInterrupt:
         ended.was_interrupted = True
@@ -195,6 +197,11 @@ def _orders(options: dict[str, Any]) -> Orders:
         sweep=options["sweep"],
         coverage=options["coverage"] or options["coverage_min"] is not None,
     )
+
+
+def _waits(options: dict[str, Any]) -> bool:
+    """Whether this process mostly waits: for others, or for what is real."""
+    return options["count"] > 1 or _is_live(options)
 
 
 def _is_live(options: dict[str, Any]) -> bool:

@@ -19,10 +19,10 @@ from agentrun.canon import text_hash
 from agentrun.compiler.cases import ENDING, cases_path
 from agentrun.errors import RequestError, SpecError
 from agentrun.spec.files import shown_path
-from agentrun.spec.problems import Problem, did_you_mean, quoted, story
+from agentrun.spec.problems import Problem, did_you_mean, quoted
 from agentrun.testing.suite.expression import Fits
 from agentrun.testing.suite.found import Found, files, read
-from agentrun.testing.suite.verdict import Complaint, Verdict
+from agentrun.testing.suite.verdict import Verdict, complaints_of
 
 MARK = "::"
 
@@ -135,8 +135,5 @@ def _unread(file: Path, problems: Sequence[Problem]) -> Verdict:
         file=here,
         line=own[0].line if own else 1,
         status="unreadable",
-        complaints=tuple(
-            Complaint(claim=problem.code, message=problem.message, detail=story(problem), hint=problem.hint)
-            for problem in problems
-        ),
+        complaints=complaints_of(problems),
     )

@@ -27,7 +27,7 @@ from agentrun.testing.suite.played import Played, play
 from agentrun.testing.suite.prepared import Preparations, Prepared
 from agentrun.testing.suite.snapshots import Compare, accepted, compared
 from agentrun.testing.suite.told import story_of
-from agentrun.testing.suite.verdict import Complaint, Status, Verdict
+from agentrun.testing.suite.verdict import Complaint, Status, Verdict, complaints_of
 
 Play: TypeAlias = Callable[[Found, Prepared], Played]
 
@@ -44,8 +44,7 @@ def evaluate(found: Found, preparations: Preparations, compare: Compare, carry_o
     try:
         prepared = preparations.of(found)
     except SpecError as error:
-        wrong = Complaint(claim=error.code, message=error.message)
-        return replace(verdict, status="unreadable", complaints=(wrong,))
+        return replace(verdict, status="unreadable", complaints=complaints_of(error.problems))
     played = carry_out(found, prepared)
     if played.unrecorded is not None:
         return replace(_unrecorded(verdict, prepared, played, played.unrecorded), seconds=perf_counter() - began)
@@ -86,7 +85,7 @@ def _claims(found: Found, prepared: Prepared, played: Played, evidence: Evidence
     """What does not hold of the whole, then of each turn of a conversation."""
     for claim in _with_outcome(found.case.claims):
         if not isinstance(claim, JournalSnapshot) and (wrong := judged(claim, evidence, prepared)) is not None:
-            yield wrong
+            yield wrong if played.error is None else _without_run(wrong, played.error)
     for place in played.unmet:
         hint = "a place is counted from 1 in each run: see the story"
         yield Complaint(claim="faults", message=f"the fault at {place} never happened", hint=hint)
@@ -98,6 +97,11 @@ def _claims(found: Found, prepared: Prepared, played: Played, evidence: Evidence
             for claim in turn.claims:
                 if (wrong := judged(claim, own, prepared)) is not None:
                     yield replace(wrong, message=f"turn {number + 1}: {wrong.message}")
+
+
+def _without_run(wrong: Complaint, error: AgentrunError) -> Complaint:
+    """The complaint about a run that did not start, with why: no story tells it."""
+    return replace(wrong, detail="\n".join(filter(None, [wrong.detail, error.message])), hint=wrong.hint or error.hint)
 
 
 def _with_outcome(claims: list[Assertion]) -> list[Assertion]:

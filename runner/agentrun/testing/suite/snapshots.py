@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from agentrun.compiler.cases import ENDING
 from agentrun.engine.assemble import FinishedRun
+from agentrun.errors import StorageError
 from agentrun.report.changes import changes_between
 from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.verdict import Complaint
@@ -39,9 +40,13 @@ def snapshot_of(runs: tuple[FinishedRun, ...]) -> str:
 def accepted(found: Found, now: str) -> str | None:  # noqa: ARG001  # whatever it is
     """What was accepted. None: nothing yet."""
     try:
-        return path_of(found).read_text(encoding="utf-8")
-    except FileNotFoundError:
+        return path_of(found).read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        fields = {"path": "snapshot", "errno": error.errno}
+        message = f"the snapshot {path_of(found).name} cannot be read: {error.strerror}"
+        raise StorageError("storage.failed", message, fields=fields) from None
 
 
 def compared(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
+
+from agentrun.spec.problems import Problem, story
 
 Status: TypeAlias = Literal["passed", "failed", "missed", "unreadable", "skipped", "xfailed"]
 """failed: an assertion does not hold. missed: the recording does not fit, or there is none. unreadable: the spec or the
@@ -51,6 +54,14 @@ class Verdict(Struct, frozen=True, kw_only=True):
     @property
     def is_bad(self) -> bool:
         return self.status in BAD
+
+
+def complaints_of(problems: Iterable[Problem]) -> tuple[Complaint, ...]:
+    """What is wrong in a document, one by one."""
+    return tuple(
+        Complaint(claim=each.code, message=f"{each.place}: {each.message}", detail=story(each), hint=each.hint)
+        for each in problems
+    )
 
 
 def suite_exit(verdicts: list[Verdict]) -> int:
