@@ -20,14 +20,21 @@ PATTERNS: dict[str, tuple[list[str], list[str]]] = {
     provider.TOOL_NAME: (["a", "a" * 128, "docs.search", "A-b_9"], ["", "a" * 129, "a b", "ä", "a/b"]),
     cases.MOMENT: (
         ["2026-01-31T09:00:00Z", "0000-00-00T00:00:00.1Z", "9999-99-99T99:99:99.999Z"],
-        ["", "2026-01-31", "2026-01-31T09:00Z", "2026-01-31T09:00:00", "2026-01-31 09:00:00Z", "26-01-31T09:00:00Z"]
-        + ["2026-01-31T09:00:00.Z", "2026-01-31T09:00:00.1234Z", "2026-01-31T09:00:00+01:00", "2026-01-31T09:00:00z"],
+        [
+            *("", "2026-01-31", "2026-01-31T09:00Z", "2026-01-31T09:00:00", "2026-01-31 09:00:00Z"),
+            *("2026-01-31T09:00:00.Z", "2026-01-31T09:00:00.1234Z", "2026-01-31T09:00:00+01:00"),
+            *("26-01-31T09:00:00Z", "2026-01-31T09:00:00z"),
+        ],
     ),
     cases.PLACE: (
-        ["model", "model#1", "model#99999", "tool:a", "tool:*#2", "approval:a.b", "hook:h", "sink:s", "c1.0/model"]
-        + ["tool:read/find", "tool:" + "a" * 128, "c1.0/tool:A-b_c#3"],
-        ["", "tool", "tool:", "model:x", "model#0", "model#100000", "model#", "tool:a#b", "tool:a b", "Model"]
-        + ["tool:" + "a" * 129, "/model", "C1/model", "a/b/model", "tools:a", "model 2"],
+        [
+            *("model", "model#1", "model#99999", "tool:a", "tool:*#2", "approval:a.b", "hook:h", "sink:s"),
+            *("c1.0/model", "tool:read/find", "tool:" + "a" * 128, "c1.0/tool:A-b_c#3"),
+        ],
+        [
+            *("", "tool", "tool:", "model:x", "model#0", "model#100000", "model#", "tool:a#b", "tool:a b"),
+            *("Model", "tool:" + "a" * 129, "/model", "C1/model", "a/b/model", "tools:a", "model 2"),
+        ],
     ),
     values.PARAM_NAME: (["a", "a" * 64, "a_9"], ["", "a" * 65, "a-b", "_a", "A", "9a"]),
     values.DURATION: (

@@ -36,7 +36,13 @@ def no_answer(evidence: Evidence) -> str:
 
 def is_meant(target: str, name: str) -> bool:
     """Whether a target means a tool, sink or stage. Those of sub-agents are meant only where a slash is written."""
-    return ("/" in target or "/" not in name) and matches(target, name)
+    return ("/" in target or not is_below(name)) and matches(target, name)
+
+
+def is_below(name: str) -> bool:
+    """Whether it is a sub-agent's: `read/search`. A server's tool may have a slash too: `docs.a/b`."""
+    agent, slash, _ = name.partition("/")
+    return bool(slash) and "." not in agent
 
 
 def in_json(value: Any) -> str:

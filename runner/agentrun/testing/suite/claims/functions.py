@@ -14,6 +14,7 @@ from __future__ import annotations
 from copy import deepcopy
 from functools import lru_cache
 from inspect import isawaitable, iscoroutine
+from linecache import getline
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,9 +80,18 @@ def _with(line: str, evidence: Evidence, printed: str) -> str:
 def _told(evidence: Evidence, project: Project, name: str, error: BaseException) -> str:
     """What it raised, and where in the project."""
     fault = fault_of(name, error, roots=_roots(project))
-    message = fault.message.removeprefix("AssertionError: ") if isinstance(error, AssertionError) else fault.message
-    place = f" ({fault.fields['at']})" if "at" in fault.fields else ""
-    return evidence.quoted(message + place, LONG)
+    message, at = fault.message, fault.fields.get("at")
+    if isinstance(error, AssertionError):
+        message = message.removeprefix("AssertionError: ")
+        if message == "AssertionError" and at is not None:  # it was given no words: its line says what it claims
+            message = _line(project, at) or message
+    return evidence.quoted(message if at is None else f"{message} ({at})", LONG)
+
+
+def _line(project: Project, at: str) -> str:
+    file, _, line = at.rpartition(":")
+    found = (getline(str(root / file), int(line)).strip() for root in _roots(project))
+    return next(filter(None, found), "")
 
 
 def _roots(project: Project) -> list[Path]:

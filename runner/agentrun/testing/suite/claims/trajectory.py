@@ -17,7 +17,7 @@ from agentrun.core.names import matches
 from agentrun.report.line import plural
 from agentrun.spec.v1 import assertions as types
 from agentrun.testing.suite.claims.arguments import misfits
-from agentrun.testing.suite.claims.finding import Finding, in_json, is_meant, listed
+from agentrun.testing.suite.claims.finding import Finding, in_json, is_below, is_meant, listed
 from agentrun.testing.suite.claims.spend import in_number
 from agentrun.testing.suite.evidence import Evidence
 from agentrun.testing.suite.trail import Call
@@ -76,9 +76,9 @@ def _both(evidence: Evidence, steps: Sequence[Wanted], calls: Sequence[Call]) ->
 
 def _in_question(evidence: Evidence, steps: Iterable[Wanted]) -> Sequence[Call]:
     """The calls that a list of steps is about."""
-    if any("/" in step.tool for step in steps):
+    if any(is_below(step.tool) for step in steps):
         return evidence.calls
-    return [call for call in evidence.calls if "/" not in call.tool]
+    return [call for call in evidence.calls if not is_below(call.tool)]
 
 
 def exact(claim: types.ToolsExact, evidence: Evidence) -> Finding:

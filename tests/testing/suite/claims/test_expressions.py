@@ -1,0 +1,60 @@
+"""Expressions that cannot be evaluated hold neither way."""
+
+from typing import Any
+
+import pytest
+
+from agentrun.testing.suite.evidence import Evidence
+
+from .seen import call, negated, said, seen
+
+JSON = seen('{"total": 3, "big": 123456789012345678901234567890}')
+FAILED = seen(None, outcome="budget.turns")
+
+
+@pytest.mark.parametrize(
+    ("claim", "evidence", "why"),
+    [
+        ({"type": "cel", "value": "json.missing == 1"}, JSON, "missing"),
+        ({"type": "cel", "value": "json.total == 1"}, seen("no JSON"), "cannot be evaluated"),
+        ({"type": "cel", "value": "output == 'x'"}, FAILED, "there is no answer: the outcome is budget.turns"),
+        ({"type": "cel", "value": "calls[9].tool == 'x'"}, JSON, "Index error"),
+        ({"type": "cel", "value": "1 / 0 == 1"}, JSON, "divide by zero"),
+        ({"type": "cel", "value": "json.total"}, JSON, "neither true nor false"),
+        ({"type": "jmespath", "value": "length(total)"}, JSON, "the answer is not one that the expression fits"),
+    ],
+)
+def test_neither_way(claim: dict[str, Any], evidence: Evidence, why: str) -> None:
+    for each in (claim, negated(claim)):
+        wrong = said(each, evidence)
+        assert wrong is not None
+        assert wrong.claim == each["type"]
+        assert "cannot be evaluated" in wrong.message
+        assert why in wrong.message
+
+
+def test_what_is_not_read_is_not_needed() -> None:
+    assert said({"type": "cel", "value": "outcome == 'budget.turns' || output == 'x'"}, FAILED) is None
+
+
+def test_large_numbers() -> None:
+    assert said({"type": "cel", "value": "json.big > 1e29"}, JSON) is None
+
+
+def test_calls_as_cel_sees_them() -> None:
+    made = (call("pay", {"amount": 5, "to": ["a", None]}, "tool.denied", "no"),)
+    claim = (
+        "calls[0] == {'id': 'c1.0', 'tool': 'pay', 'args': {'amount': 5, 'to': ['a', null]}, "
+        "'status': 'tool.denied', 'result': 'no', 'turn': 1}"
+    )
+    assert said({"type": "cel", "value": claim}, seen(calls=made)) is None
+
+
+def test_a_false_expression_shows_what_it_read() -> None:
+    wrong = said({"type": "cel", "value": "spend.tokens < 5 && outcome == 'x'"}, seen())
+    assert wrong is not None
+    assert wrong.message == "spend.tokens < 5 && outcome == 'x' is false"
+    assert wrong.detail.splitlines() == [
+        '  spend: {"cost":1089,"time":1500,"tokens":2000,"turns":4}',
+        '  outcome: "completed"',
+    ]

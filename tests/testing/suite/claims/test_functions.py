@@ -1,0 +1,129 @@
+"""Functions of a project as assertions."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrun.canon import text_hash
+
+from .seen import said, seen
+
+CHECKS = """
+import sys
+
+def nothing(run): pass
+def yes(run): return True
+def no(run): return False
+def text(run): return f"{len(run.calls)} calls"
+def claims(run):
+    assert run.outcome == "other", "another outcome"
+def bare(run):
+    assert run.outcome == "other"
+def breaks(run): return run.params["missing"]
+def leaves(run): sys.exit(3)
+def odd(run): return [1]
+def prints(run):
+    print("looked at", run.outcome)
+    return "no good"
+def spoils(run):
+    run.params["order"] = "spoiled"
+    run.calls[0].args["id"] = "spoiled"
+    run.json.append(2)
+def reads(run):
+    assert run.json == [1]
+    assert run.params == {"order": "1042"}
+    assert run.calls[0].args == {"id": "1042"}
+    assert (run.tokens, run.cost, run.turns, run.time) == (2000, 1089, 4, 1500)
+    assert run.rulings[1].rules == ("big", "always")
+    assert run.approvals[0].answer == "denied"
+async def later(run): pass
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project whose module has a name of its own: a process has each once."""
+    name = f"checks_{text_hash(str(tmp_path))[7:19]}"
+    (tmp_path / f"{name}.py").write_text(CHECKS)
+    (tmp_path / "name").write_text(name)
+    return tmp_path
+
+
+def told(project: Path, function: str, kind: str = "python") -> Any:
+    name = (project / "name").read_text()
+    return said({"type": kind, "value": f"{name}:{function}"}, seen("[1]"), project)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("nothing", None),
+        ("yes", None),
+        ("reads", None),
+        ("no", "it does not hold"),
+        ("text", "5 calls"),
+        ("claims", "another outcome (NAME.py:9)"),
+        ("bare", 'assert run.outcome == "other" (NAME.py:11)'),
+        ("prints", "no good"),
+    ],
+)
+def test_what_a_function_says(project: Path, function: str, message: str | None) -> None:
+    name = (project / "name").read_text()
+    plain, other = told(project, function), told(project, function, "not-python")
+    if message is None:
+        assert plain is None
+        assert (other.claim, other.message) == ("not-python", f"{name}:{function} has no complaint")
+    else:
+        assert (plain.claim, plain.message) == ("python", f"{name}:{function}: {message.replace('NAME', name)}")
+        assert other is None
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("breaks", "fails: KeyError: 'missing' (NAME.py:12)"),
+        ("leaves", "fails: SystemExit: 3 (NAME.py:13)"),
+        ("odd", "returns list"),
+        ("later", "is async"),
+    ],
+)
+def test_a_mistake_in_a_function_holds_neither_way(project: Path, function: str, message: str) -> None:
+    name = (project / "name").read_text()
+    for kind in ("python", "not-python"):
+        wrong = told(project, function, kind)
+        assert (wrong.claim, wrong.message) == (kind, f"{name}:{function} {message}".replace("NAME", name))
+
+
+def test_what_it_prints_is_kept_and_shown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(project, "prints").detail.splitlines() == ["it printed:", "  looked at completed"]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_it_changes_nothing_for_others(project: Path) -> None:
+    assert told(project, "spoils") is None
+    assert told(project, "reads") is None
+
+
+def test_a_module_that_cannot_be_imported(project: Path) -> None:
+    name = f"{(project / 'name').read_text()}_bad"
+    (project / f"{name}.py").write_text("raise RuntimeError('not today')\ndef f(run): pass\n")
+    for kind in ("python", "not-python"):
+        wrong = said({"type": kind, "value": f"{name}:f"}, seen(), project)
+        assert wrong is not None
+        assert wrong.message == f"{name} cannot be imported: RuntimeError: not today ({name}.py:1)"
+
+
+def test_a_function_that_is_gone(project: Path) -> None:
+    wrong = said({"type": "not-python", "value": "nowhere_at_all:f"}, seen(), project)
+    assert wrong is not None
+    assert "nowhere_at_all" in wrong.message
+    assert "nowhere_at_all" not in sys.modules
+
+
+def test_an_interruption_is_not_the_functions(project: Path) -> None:
+    name = f"{(project / 'name').read_text()}_stop"
+    (project / f"{name}.py").write_text("def f(run): raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        said({"type": "python", "value": f"{name}:f"}, seen(), project)

@@ -1,0 +1,134 @@
+"""What a complaint says: what was wanted, what was found, and nothing that must not be shown."""
+
+from typing import Any
+
+import pytest
+
+from agentrun.cassette.redaction import Redaction
+from agentrun.core.package import Redaction as Rule
+
+from .seen import call, said, seen
+
+KEY = "sk-ant-abcdefghijklmnop12345678"
+
+FIRST = '{"amount":39.9,"to":{"name":"Ada","tags":["new",1]},"why":"Late"}'
+
+
+def words(written: dict[str, Any], **changes: Any) -> list[str]:
+    wrong = said(written, seen(**changes))
+    assert wrong is not None
+    return [wrong.message, *wrong.detail.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        ({"type": "contains", "value": "Bob"}, ['the answer does not contain "Bob"; it is "Refunded: 39.90 to Ada."']),
+        (
+            {"type": "contains-all", "value": ["Ada", "Bob", "Eve"]},
+            ['the answer does not contain "Bob", "Eve"; it is "Refunded: 39.90 to Ada."'],
+        ),
+        ({"type": "not-regex", "value": "[0-9.]+"}, ['"39.90" in the answer matches [0-9.]+']),
+        (
+            {"type": "equals", "value": "Refunded: 39.90 to Ada.\n"},
+            ['the answer differs only in the spaces or line ends around it; it is "Refunded: 39.90 to Ada."'],
+        ),
+        ({"type": "outcome", "value": "budget.*"}, ["the outcome is completed, not budget.*"]),
+        ({"type": "tokens", "max": "1k"}, ["2,000 tokens used; wanted: at most 1,000 tokens"]),
+        ({"type": "cost", "max": 0.001}, ["$0.001089 spent; wanted: at most $0.001"]),
+        ({"type": "not-turns", "value": 4}, ["4 turns made; wanted: not exactly 4 turns"]),
+        (
+            {"type": "step-status", "tool": "refund", "nth": 3, "value": "ok"},
+            ["refund has no call 3; it was called 2 times"],
+        ),
+        (
+            {"type": "approval", "value": "approved", "target": "look"},
+            ["nobody was asked about look, or nobody answered"],
+        ),
+        (
+            {"type": "ruling", "value": "deny", "target": "look"},
+            [
+                "the policy did not rule deny for look",
+                "  look (tool_call): allow by reads",
+                "  refund (tool_call): ask by big, always",
+                "  output: allow by default",
+                "  read/find (tool_call): deny by inner",
+            ],
+        ),
+        (
+            {"type": "tool-called", "value": "refund", "args": {"amount": {"gt": 200}}},
+            [
+                "no call of refund fits: amount is 39.9, which fails {gt: 200}",
+                f"  refund {FIRST} → ok: amount is 39.9, which fails {{gt: 200}}",
+                '  refund {"amount":120} → tool.denied: amount is 120, which fails {gt: 200}',
+            ],
+        ),
+    ],
+)
+def test_words(claim: dict[str, Any], expected: list[str]) -> None:
+    assert words(claim) == expected
+
+
+def test_both_sequences_are_shown() -> None:
+    calls = (call("look", {"id": "1"}), call("refund", {"amount": 9}, "tool.timeout"))
+    wanted = ["look", {"tool": "refund", "args": {"amount": {"lte": 5}}, "status": "tool.*"}, "tell"]
+    assert words({"type": "tools-exact", "value": wanted}, calls=calls) == [
+        "call 2, refund: amount is 9, which fails {lte: 5}",
+        "wanted:",
+        "  1 look",
+        '  2 refund {"amount":{"lte":5}} → tool.*',
+        "  3 tell",
+        "made:",
+        '  1 look {"id":"1"} → ok',
+        '  2 refund {"amount":9} → tool.timeout',
+    ]
+    assert words({"type": "tools-exact", "value": ["look"]}, calls=calls)[0] == "call 2, refund, is one too many"
+    assert (
+        words({"type": "tools-exact", "value": ["look", "refund", "tell"]}, calls=calls)[0]
+        == "call 3, tell, was not made"
+    )
+    assert words({"type": "tools-exact", "value": ["tell", "refund"]}, calls=calls)[0] == "call 1 is look, not tell"
+
+
+def test_a_schema_names_the_place() -> None:
+    schema = {"properties": {"items": {"items": {"properties": {"price": {"type": "string"}}}}}}
+    told = words({"type": "json-schema", "value": schema}, output='{"items": [{"price": 1}]}')
+    assert told[0].startswith("the answer does not fit the schema")
+    assert told[1].startswith("  /items/0/price: ")
+
+
+def test_long_texts_are_cut_and_signs_made_visible() -> None:
+    (told,) = words({"type": "contains", "value": "x"}, output="\x1b[31m" + "y" * 5000)
+    assert len(told) < 250
+    assert "\\x1b[31m" in told
+
+
+def test_many_calls_are_counted() -> None:
+    told = words({"type": "tools-exact", "value": []}, calls=tuple(call("a") for _ in range(100)))
+    assert told[-1] == "  … and 60 more"
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"type": "contains", "value": "nothing"},
+        {"type": "not-contains", "value": "Ada"},
+        {"type": "tool-called", "value": "look", "args": {"key": "x"}},
+        {"type": "tools-exact", "value": []},
+        {"type": "cel", "value": "output == 'x' && calls.size() == 0"},
+        {"type": "not-jmespath", "value": "@"},
+    ],
+)
+def test_no_secret_is_quoted(claim: dict[str, Any]) -> None:
+    output = f'["Ada", "{KEY}"]'
+    told = words(claim, output=output, calls=(call("look", {"key": KEY}),))
+    assert KEY not in "\n".join(told)
+
+
+class _Run:
+    redaction = Redaction([Rule(name="email", path=None, pattern="[a-z]+@[a-z.]+")])
+
+
+def test_what_the_spec_hides_is_hidden() -> None:
+    told = words({"type": "contains", "value": "Bob"}, output="Written to ada@shop.example", runs=(_Run(),))
+    assert told == ['the answer does not contain "Bob"; it is "Written to [redacted:email]"']
