@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentrun.testing.plugin.options import need_syrupy, refuse_contradictions, tell_recordings
+from agentrun.testing.plugin.options import leave_as_it_is, need_syrupy, refuse_contradictions, tell_recordings
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 ENDING = ".cases.yaml"
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    leave_as_it_is(pluginmanager)
     group = parser.getgroup("agentrun", "cases of agents")
     group.addoption(
         "--agentrun-record",

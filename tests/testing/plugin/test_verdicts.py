@@ -143,12 +143,3 @@ def test_output_of_a_report_names_what_failed(project: Project) -> None:
     report = (project.root / "report.xml").read_text(encoding="utf-8")
     assert 'classname="specs.desk.cases.yaml" name="default"' in report or 'name="default"' in report
     assert re.search(r'<failure message="contains: ', report)
-
-
-def test_order_and_processes_do_not_matter(project: Project) -> None:
-    project.cases("name: good", f"name: bad, {BAD}", f"name: known, xfail: later, {BAD}", "name: off, skip: closed")
-    whole = project.process("-n", "2", "-rA")
-    assert outcomes(whole) == outcomes(project.run("-rA"))
-    whole.stdout.fnmatch_lines(["contains: *absent*", "The run:", "specs/desk.cases.yaml:4: failed"])
-    whole.stdout.fnmatch_lines(["FAILED specs/desk.cases.yaml::bad - contains: *"])
-    assert "agentrun/testing" not in whole.stdout.str()

@@ -14,6 +14,14 @@ RECORDED = "agentrun_recorded"
 """The property of a report that says in words what was recorded."""
 
 
+def leave_as_it_is(plugins: pytest.PytestPluginManager) -> None:
+    """pytest writes every package anew that brings a plugin, for its asserts to tell more. Ours are no tests: it would
+    cost more than a hundred cases wherever compiled files are not kept."""
+    marked = getattr(plugins.rewrite_hook, "_must_rewrite", None)
+    if isinstance(marked, set):
+        marked.discard("agentrun")
+
+
 def refuse_contradictions(config: pytest.Config) -> None:
     option = config.option
     if option.agentrun_repeat < 1:

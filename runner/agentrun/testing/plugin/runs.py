@@ -21,6 +21,7 @@ from agentrun.engine.api import World
 from agentrun.engine.api import run as run_agent
 from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.clock import StepClock
+from agentrun.engine.given import refuse_unknown_words
 from agentrun.engine.memory import MemoryJournals
 from agentrun.errors import AgentrunError, RequestError
 from agentrun.spec.problems import did_you_mean, quoted
@@ -100,6 +101,10 @@ class Agents:
         """
         __tracebackhide__ = True
         path = self._path(spec)
+        try:
+            refuse_unknown_words(world, World.__annotations__)
+        except TypeError as error:
+            raise error.with_traceback(None) from None
         try:
             if "model" in world:
                 if case is not None:

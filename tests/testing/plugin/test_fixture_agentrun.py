@@ -1,0 +1,147 @@
+"""The fixture `agentrun`: runs of agents in Python tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from .projects import KEPT, Project
+
+
+def run(project: Project, body: str, *args: str) -> pytest.RunResult:
+    """One test with this body."""
+    lines = "\n".join(f"    {line}" for line in body.strip().splitlines())
+    head = "import pytest\nfrom agentrun.testing import *\nfrom agentrun import AgentrunError\n"
+    project.write("tests/test_own.py", f"{head}\ndef test_own(agentrun):\n{lines}\n")
+    return project.run("tests", *args)
+
+
+def test_a_case_from_its_recording(project: Project) -> None:
+    project.cases("name: default", "name: other")
+    body = """
+run = agentrun("specs/desk.yaml", case="other")
+assert run.output == "Order 1042 is late."
+assert run.outcome == "completed"
+assert [(call.tool, call.args, call.status, call.result) for call in run.calls] == [
+    ("look", {"order": "1042"}, "ok", "late")
+]
+assert [(ruling.target, ruling.ruling, ruling.rules) for ruling in run.rulings if ruling.stage == "tool_call"] == [
+    ("look", "allow", ("reads",))
+]
+assert run.approvals == ()
+assert (run.spend.tokens, run.spend.turns, run.spend.cost) == (50, 2, 0)
+assert run.journal[0].seq == 1
+assert "late" in run.canonical
+assert repr(run) == "<run of desk, case other: completed>"
+assert agentrun("specs/desk.yaml").canonical == run.canonical
+"""
+    run(project, body).assert_outcomes(passed=1)
+    assert project.traces() == []
+
+
+def test_a_scripted_agent(project: Project) -> None:
+    body = """
+look = stub("lost")
+model = scripted(calls("look", order="7"), text("It is lost."))
+run = agentrun("specs/desk.yaml", message="Where is 7?", model=model, tools={"look": look})
+assert (run.output, run.outcome, look.count) == ("It is lost.", "completed", 1)
+assert run.calls[0].result == "lost"
+again = agentrun("specs/desk.yaml", message="Where is 7?",
+    model=scripted(calls("look", order="7"), text("It is lost.")), tools={"look": stub("lost")})
+assert again.canonical == run.canonical
+"""
+    run(project, body).assert_outcomes(passed=1)
+    assert project.traces() == []
+
+
+def test_a_run_that_fails_is_an_outcome(project: Project) -> None:
+    body = """
+model = scripted(*[calls("look", order=str(n)) for n in range(9)])
+assert agentrun("specs/desk.yaml", model=model, tools={"look": stub("x")}).outcome == "budget.turns"
+"""
+    run(project, body).assert_outcomes(passed=1)
+
+
+def test_beside_the_test(project: Project) -> None:
+    project.cases("name: default")
+    project.write("specs/test_beside.py", 'def test_beside(agentrun): assert agentrun("desk.yaml").output\n')
+    project.run("specs/test_beside.py").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ('"specs/desk.yaml", case="defualt"', ['no case "defualt"', 'did you mean "default"?']),
+        ('"specs/desk.yaml", message="Hi."', ["has no recording", "model=scripted"]),
+        ('"specs/desk.yaml", case="default", model=scripted(text("x"))', ["its own model", "leave out"]),
+        ('"specs/desk.yaml", case="misfit"', ["cassette.miss", "Where is order 7?"]),
+        ('"specs/desk.yaml", case="missing"', ["cassette.miss"]),
+        ('"specs/absent.yaml"', ["absent"]),
+        ('"specs/desk.yaml", model=scripted(text("x"))', ["host.missing", "look"]),
+        ('"specs/desk.yaml", model=scripted(text("x")), modle=1', ["modle"]),
+    ],
+    ids=["case", "message", "both", "misfit", "missing", "spec", "tools", "word"],
+)
+def test_what_is_wrong_is_said_without_us(project: Project, call: str, said: list[str]) -> None:
+    project.cases("name: default", "name: misfit, input: Where is order 7?", "name: missing, cassette: other")
+    result = run(project, f"agentrun({call})")
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    for each in said:
+        assert each in text
+    assert "agentrun/testing" not in text
+    assert "runner/agentrun" not in text
+
+
+def test_what_is_wrong_can_be_expected(project: Project) -> None:
+    project.cases("name: misfit, input: Where is order 7?")
+    body = """
+with pytest.raises(AgentrunError, match="cassette.miss"):
+    agentrun("specs/desk.yaml", case="misfit")
+"""
+    run(project, body).assert_outcomes(passed=1)
+
+
+def test_snapshots(project: Project) -> None:
+    """One file for each test, beside the module; unused ones are found."""
+    project.cases(f"name: default, {KEPT}")
+    project.run("--snapshot-update", "specs")
+    body = """
+    run = agentrun("specs/desk.yaml")
+    assert run == journal_snapshot
+    assert journal_snapshot(name="again") == run.canonical
+"""
+    own = project.write("tests/test_own.py", f"def test_own(agentrun, journal_snapshot):{body}")
+    missing = project.run("tests")
+    missing.assert_outcomes(failed=1)
+    assert "Snapshot 'test_own' does not exist!" in missing.stdout.str()
+    project.run("tests", "--snapshot-update").assert_outcomes(passed=1)
+    folder = project.root / "tests" / "__snapshots__" / "test_own"
+    assert sorted(path.name for path in folder.iterdir()) == ["test_own.journal", "test_own[again].journal"]
+    assert (folder / "test_own.journal").read_bytes() == (project.snapshots / "default.journal").read_bytes()
+    project.run().assert_outcomes(passed=2)
+    own.write_text(f"def test_other(agentrun, journal_snapshot):{body}", encoding="utf-8")
+    unused = project.run("tests", "--snapshot-update")
+    unused.stdout.fnmatch_lines(["2 snapshots generated. 2 unused snapshots deleted."])
+
+
+def test_a_journal_that_changed(project: Project) -> None:
+    project.cases("name: default")
+    project.write(
+        "tests/test_own.py",
+        'def test_own(agentrun, journal_snapshot): assert agentrun("specs/desk.yaml") == journal_snapshot\n',
+    )
+    project.run("tests", "--snapshot-update").assert_outcomes(passed=1)
+    project.edit("tests/__snapshots__/test_own/test_own.journal", "late", "here")
+    result = project.run("tests")
+    result.assert_outcomes(failed=1)
+    said = result.stdout.str()
+    assert "here" in said
+    assert "--- accepted" in said
+    assert "agentrun/testing" not in said
+
+
+def test_snapshots_without_syrupy(project: Project) -> None:
+    project.write("tests/test_own.py", "def test_own(journal_snapshot): pass\n")
+    result = project.run("tests", "-p", "no:syrupy")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*pip install 'agentrun?test?'*"])

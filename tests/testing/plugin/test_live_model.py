@@ -1,0 +1,30 @@
+"""--agentrun-live-model: the model is asked for real, all else comes from the recording."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentrun.engine import real_time
+from agentrun.testing.provider import ScriptedProvider
+
+from .projects import STORY, Project
+
+IMPORTED = real_time
+
+
+def test_model(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.cases("name: default, assert: [{type: contains, value: late}]")
+    with ScriptedProvider(STORY.replace("is late", "is gone")) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-proj-abcdefghij0123456789ABCDEFGHIJ")
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        result = project.run("--agentrun-live-model")
+    result.assert_outcomes(failed=1)
+    assert "Order 1042 is gone." in result.stdout.str()
+    assert project.traces() == []
+
+
+def test_both(project: Project) -> None:
+    project.cases("name: default")
+    result = project.run("--agentrun-live-tools", "--agentrun-live-model")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "nothing to replay" in result.stderr.str()

@@ -1,0 +1,26 @@
+"""--agentrun-live-tools: the tools are run for real, the model is replayed."""
+
+from __future__ import annotations
+
+from agentrun.engine import real_time
+
+from .projects import KEPT, Project
+
+IMPORTED = real_time
+
+
+def test_tools(project: Project) -> None:
+    project.cases(f"name: default, {KEPT}")
+    project.run("--snapshot-update").assert_outcomes(passed=1)
+    assert project.traces() == []
+    project.run("--agentrun-live-tools").assert_outcomes(passed=1)
+    assert project.traces() == ["look 1042"]
+
+
+def test_tools_that_do_otherwise(project: Project) -> None:
+    project.cases("name: default")
+    project.edit("specs/orders.py", 'return "late"', 'return "lost"')
+    project.run().assert_outcomes(passed=1)
+    result = project.run("--agentrun-live-tools")
+    result.assert_outcomes(failed=1)
+    assert "lost" in result.stdout.str()

@@ -1,0 +1,39 @@
+"""Several processes: the same verdicts, the same words, the same snapshots."""
+
+from __future__ import annotations
+
+from .projects import KEPT, Project
+from .test_snapshots import journal
+from .test_verdicts import BAD, outcomes
+
+
+def cases(project: Project, *numbers: int) -> None:
+    project.cases(
+        *(f"name: case-{number}, {KEPT}" for number in numbers),
+        f"name: bad, {BAD}",
+        f"name: known, xfail: later, {BAD}",
+        "name: off, skip: closed",
+    )
+
+
+def test_what_is_not_used_is_found_by_the_one_that_started_them(project: Project) -> None:
+    cases(project, 0, 1, 2)
+    project.run("--snapshot-update")
+    cases(project, 1, 2)
+    result = project.process("-n", "2", "specs", "-rA")
+    assert outcomes(result) == outcomes(project.run("specs", "-rA"))
+    result.stdout.fnmatch_lines(["2 snapshots passed. 1 snapshot unused."])
+    result.stdout.fnmatch_lines(["contains: *absent*", "The run:", "specs/desk.cases.yaml:5: failed"])
+    result.stdout.fnmatch_lines(["FAILED specs/desk.cases.yaml::bad - contains: *"])
+    assert "agentrun/testing" not in result.stdout.str()
+
+
+def test_two_accept(project: Project) -> None:
+    cases(project, 0, 1, 2)
+    project.run("--snapshot-update")
+    cases(project, 2, 3, 4)
+    quiet = ("-W", "ignore:syrupy")  # it warns of files that tests share
+    result = project.process("-n", "2", "--snapshot-update", *quiet, "specs")
+    result.stdout.fnmatch_lines(["1 snapshot passed. 2 snapshots generated. 2 unused snapshots deleted."])
+    assert project.kept() == [f"case-{number}.journal" for number in (2, 3, 4)]
+    assert (project.snapshots / "case-4.journal").read_bytes() == journal(project, "case-4")

@@ -1,0 +1,104 @@
+"""--agentrun-record: cases are run for real and recorded, and judged by the replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from agentrun.engine import recording
+from agentrun.testing.provider import ScriptedProvider
+
+from .projects import STORY, Project
+
+IMPORTED = recording
+KEY = "sk-proj-abcdefghij0123456789ABCDEFGHIJ"
+
+
+@pytest.fixture
+def provider(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedProvider]:
+    with ScriptedProvider(STORY) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        yield server
+
+
+def test_all(project: Project, provider: ScriptedProvider) -> None:
+    project.cases("name: default", "name: same, cassette: default")
+    project.cassette.unlink()
+    project.run().assert_outcomes(failed=2)
+    result = project.run("--agentrun-record", "all")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(
+        ["*- agentrun recordings -*", "specs/desk.cases.yaml::default: recorded: cassettes/desk/default.yaml (*)*"]
+    )
+    result.stdout.fnmatch_lines(["specs/desk.cases.yaml::same: not recorded: it plays the recording of default"])
+    assert project.traces() == ["look 1042"]
+    assert KEY not in project.cassette.read_text(encoding="utf-8")
+    project.run().assert_outcomes(passed=2)
+
+
+def test_new_keeps_what_fits(project: Project, provider: ScriptedProvider) -> None:
+    project.cases("name: default")
+    result = project.run("--agentrun-record=new")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*recorded: cassettes/desk/default.yaml (3 interactions, 3 of them kept)"])
+    assert project.traces() == []
+
+
+@pytest.mark.parametrize(("how", "kept", "traces"), [("from:2", 1, ["look 1042"]), ("from:3", 2, [])])
+def test_from_a_place_on(
+    project: Project, monkeypatch: pytest.MonkeyPatch, how: str, kept: int, traces: list[str]
+) -> None:
+    project.cases("name: default")
+    with ScriptedProvider(STORY.replace("is late", "is gone")) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        result = project.run(f"--agentrun-record={how}")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines([f"*(3 interactions, {kept} of them kept)"])
+    assert project.traces() == traces
+
+
+def test_what_was_not_recorded_is_told(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    before = project.cassette.read_bytes()
+    project.cases("name: default, xfail: later")
+    result = project.run("--agentrun-record=all")
+    result.assert_outcomes(failed=1)
+    assert "OPENAI_API_KEY" in result.stdout.str()
+    assert "agentrun/testing" not in result.stdout.str()
+    assert project.cassette.read_bytes() == before
+
+
+@pytest.mark.parametrize("value", ["true", "1", "yes"])
+def test_never_in_ci(project: Project, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("CI", value)
+    project.cases("name: default")
+    result = project.run("--agentrun-record=all")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "CI is set" in result.stderr.str()
+    project.run().assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("value", ["", "false", "0"])
+def test_where_ci_is_said_not_to_be(project: Project, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("CI", value)
+    project.cases("name: default, skip: closed")
+    project.run("--agentrun-record=all").assert_outcomes(skipped=1)
+
+
+@pytest.mark.parametrize("how", ["some", "from:0", "from:", "from:x", "from:-1", "from:²", "from:1_0", "1"])
+def test_no_way_to_record(project: Project, how: str) -> None:
+    project.cases("name: default")
+    result = project.run(f"--agentrun-record={how}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "new, all, or from:N" in result.stderr.str()
+
+
+@pytest.mark.parametrize("other", ["--agentrun-live-tools", "--agentrun-live-model", "--agentrun-repeat=2"])
+def test_what_does_not_go_with_it(project: Project, other: str) -> None:
+    project.cases("name: default")
+    result = project.run("--agentrun-record=all", other)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "does not go with" in result.stderr.str()

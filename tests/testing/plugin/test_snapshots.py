@@ -1,0 +1,166 @@
+"""Journals of cases as snapshots: the options of syrupy work on the files of `agentrun test`."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentrun.testing.suite.played import play
+from agentrun.testing.suite.prepared import Preparations
+from agentrun.testing.suite.snapshots import snapshot_of
+
+from .projects import KEPT, Project
+
+BAD = "{type: contains, value: absent}"
+
+
+def journal(project: Project, name: str) -> bytes:
+    """The journal of a case, made without pytest."""
+    found = next(each for each in project.found() if each.case.name == name)
+    return snapshot_of(play(found, Preparations().of(found)).runs).encode()
+
+
+def test_a_new_one_is_told_and_not_written(project: Project) -> None:
+    project.cases(f"name: default, {KEPT}")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["journal-snapshot: there is no snapshot of this case yet"])
+    assert project.kept() == []
+
+
+def test_update_writes_the_bytes_of_the_suite(project: Project) -> None:
+    project.cases(f"name: default, {KEPT}", f"name: two-times, turns: [a, b], {KEPT}", "name: plain")
+    result = project.run("--snapshot-update")
+    result.assert_outcomes(passed=2, failed=1)  # the recording has no second run
+    assert project.kept() == ["default.journal"]
+    assert (project.snapshots / "default.journal").read_bytes() == journal(project, "default")
+    result.stdout.fnmatch_lines(["1 snapshot generated."])
+    assert project.verdicts()["default"].status == "passed"
+    project.run("-k", "default").assert_outcomes(passed=1, deselected=2)
+
+
+def test_update_accepts_what_changed(project: Project) -> None:
+    project.cases(f"name: default, {KEPT}")
+    project.run("--snapshot-update")
+    before = journal(project, "default")
+    project.edit("specs/__snapshots__/desk/default.journal", "late", "here")
+    project.run().assert_outcomes(failed=1)
+    result = project.run("--snapshot-update")
+    result.stdout.fnmatch_lines(["1 snapshot updated."])
+    assert (project.snapshots / "default.journal").read_bytes() == before
+
+
+def test_what_does_not_hold_is_not_accepted(project: Project) -> None:
+    """Nor is what is known to fail: both keep what was accepted."""
+    project.cases(f"name: default, {KEPT}")
+    project.run("--snapshot-update")
+    project.edit("specs/__snapshots__/desk/default.journal", "late", "here")
+    before = (project.snapshots / "default.journal").read_bytes()
+    project.cases(f"name: default, assert: [{{type: journal-snapshot}}, {BAD}]")
+    project.run("--snapshot-update").assert_outcomes(failed=1)
+    assert (project.snapshots / "default.journal").read_bytes() == before
+    project.cases(f"name: default, xfail: later, {KEPT}")
+    project.run("--snapshot-update").assert_outcomes(xfailed=1)
+    assert (project.snapshots / "default.journal").read_bytes() == before
+
+
+def test_only_new_ones(project: Project) -> None:
+    project.cases(f"name: default, {KEPT}", f"name: other, {KEPT}")
+    project.run("--snapshot-update", "-k", "default")
+    project.edit("specs/__snapshots__/desk/default.journal", "late", "here")
+    project.run("--snapshot-update-new-only").assert_outcomes(failed=1, passed=1)
+    assert project.kept() == ["default.journal", "other.journal"]
+
+
+def test_a_journal_that_must_be_another(project: Project) -> None:
+    project.cases(f"name: default, {KEPT}")
+    project.run("--snapshot-update")
+    project.cases("name: default, assert: [{type: not-journal-snapshot}]")
+    project.run("--snapshot-update").assert_outcomes(failed=1)
+    project.edit("specs/__snapshots__/desk/default.journal", "late", "here")
+    before = (project.snapshots / "default.journal").read_bytes()
+    project.run("--snapshot-update").assert_outcomes(passed=1)
+    assert (project.snapshots / "default.journal").read_bytes() == before
+
+
+def with_remains(project: Project) -> None:
+    """Of three snapshots two are not used any more: one case is gone, the other does not keep its journal."""
+    project.cases(f"name: late, {KEPT}", f"name: late-order, {KEPT}", f"name: gone, {KEPT}")
+    project.run("--snapshot-update").assert_outcomes(passed=3)
+    project.cases(f"name: late, {KEPT}", "name: late-order")
+
+
+def test_unused_ones_fail(project: Project) -> None:
+    with_remains(project)
+    result = project.run("--snapshot-details")
+    assert result.ret == 1
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["1 snapshot passed. 2 snapshots unused.", "Unused gone (specs/__snapshots__/desk/*"])
+    assert len(project.kept()) == 3
+
+
+def test_unused_ones_warn(project: Project) -> None:
+    with_remains(project)
+    result = project.run("--snapshot-warn-unused")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["1 snapshot passed. 2 snapshots unused."])
+
+
+def test_unused_ones_are_removed(project: Project) -> None:
+    with_remains(project)
+    (project.snapshots / "notes.txt").write_text("mine", encoding="utf-8")
+    result = project.run("--snapshot-update")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["1 snapshot passed. 2 unused snapshots deleted."])
+    assert project.kept() == ["late.journal", "notes.txt"]
+
+
+def test_the_last_one_leaves_no_folder(project: Project) -> None:
+    project.cases(f"name: default, {KEPT}")
+    project.run("--snapshot-update")
+    project.cases("name: default")
+    project.run("--snapshot-update").stdout.fnmatch_lines(["1 unused snapshot deleted."])
+    assert not project.snapshots.exists()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["specs/desk.cases.yaml::late-order"], ["-k", "order"], ["-m", "picked"], ["specs/desk.cases.yaml"], []],
+    ids=["id", "word", "mark", "file", "all"],
+)
+def test_what_a_case_has_stays(project: Project, args: list[str]) -> None:
+    """A case may be left out, skipped, not fit its recording, or have a name that begins like another's."""
+    names = ("late", "late-order", "late-order-2")
+    project.cases(*(f"name: {name}, {KEPT}" for name in names))
+    project.run("--snapshot-update").assert_outcomes(passed=3)
+    project.cases(
+        f"name: late, skip: closed, {KEPT}",
+        f"name: late-order, tags: [picked], {KEPT}",
+        f"name: late-order-2, cassette: other, {KEPT}",
+    )
+    project.write("specs/test_own.py", "def test_own(snapshot): assert 1 == snapshot\n")
+    for update in ([], ["--snapshot-update"]):
+        result = project.run(*args, *update)
+        assert "unused" not in result.stdout.str()
+        assert sorted(project.kept()) == sorted(f"{name}.journal" for name in names)
+
+
+def test_without_syrupy(project: Project) -> None:
+    """Cases are compared with what was accepted; only accepting needs syrupy, or `agentrun test --update`."""
+    project.cases(f"name: default, {KEPT}")
+    project.run("--snapshot-update")
+    project.run("-p", "no:syrupy").assert_outcomes(passed=1)
+    project.edit("specs/__snapshots__/desk/default.journal", "late", "here")
+    result = project.run("-p", "no:syrupy")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["journal-snapshot: the journal is not the one that was accepted"])
+
+
+def test_a_snapshot_that_cannot_be_read(project: Project) -> None:
+    project.cases(f"name: default, {KEPT}")
+    project.snapshots.mkdir(parents=True)
+    (project.snapshots / "default.journal").write_bytes(b"\xff\xfe")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    said = result.stdout.str()
+    assert "Traceback" not in said
+    assert "agentrun/testing" not in said
