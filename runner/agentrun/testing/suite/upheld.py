@@ -18,7 +18,6 @@ from typing import TypeAlias
 from agentrun.core.audit import audit
 from agentrun.core.budget import allowance
 from agentrun.core.evolve import evolve
-from agentrun.core.evolve_gates import APPROVED
 from agentrun.core.facts import DeliveryStarted, Fact, ModelAsked, Record, RunStopped, kind_of
 from agentrun.core.facts_calls import CallCancelled, CallRefused, CallSettled, ChildStarted, ToolFinished, ToolStarted
 from agentrun.core.facts_gates import ApprovalAnswered, HookAnswered, Ruled
@@ -27,6 +26,8 @@ from agentrun.core.package import Package
 from agentrun.core.state import State
 from agentrun.errors import AgentrunError
 
+APPROVED = ("approved", "approved_for_session")
+"""Said again here: what judges the runtime does not ask it."""
 ASKED = "the policy says ask"
 """What an approval answers. Nothing else that stands against something is."""
 

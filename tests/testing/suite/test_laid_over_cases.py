@@ -1,0 +1,78 @@
+"""Cases with something laid over their recordings, from the file to the verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.cassette.file import load
+from agentrun.cassette.loose import LoosePlayer
+from agentrun.core.facts import ModelFailed
+from agentrun.spec.v1.cases import Case, FaultAt, Inject
+from agentrun.testing.suite.evaluate import evaluate
+from agentrun.testing.suite.found import Found, read
+from agentrun.testing.suite.laid_over import LaidOver
+from agentrun.testing.suite.played import play
+from agentrun.testing.suite.prepared import Preparations
+from agentrun.testing.suite.snapshots import accepted
+from agentrun.testing.suite.verdict import Verdict
+
+from .laying import fault
+
+ROOT = Path(__file__).parents[3]
+PREPARED = Preparations()
+
+
+def shipped(spec: str, *faults: FaultAt, **more: object) -> Found:
+    """The default case of an example agent, with something laid over its recording."""
+    found = read(ROOT / "specs" / f"{spec}.cases.yaml")[0]
+    return replace(found, case=Case(name="default", faults=list(faults), **more))  # type: ignore[arg-type]  # as in a file
+
+
+def judged(found: Found) -> Verdict:
+    return evaluate(found, PREPARED, accepted)
+
+
+def test_retries_and_cuts_over_one_recording() -> None:
+    plain = judged(shipped("support"))
+    verdict = judged(
+        shipped("support", fault("model#2", status=429, times=2), fault("model#3", cut_after_chunk=7, times=1))
+    )
+    assert (plain.status, verdict.status, verdict.complaints) == ("passed", "passed", ())
+    assert verdict.spent["turns"] == plain.spent["turns"]
+    assert verdict.spent["time"] > plain.spent["time"] + 2000
+    assert verdict.seconds < 2, "none of it in real time"
+
+
+@pytest.mark.parametrize("at", ["model#9", "tool:refund#2", "approval:refund"])
+def test_a_fault_that_never_happens_fails_the_case(at: str) -> None:
+    inject = Inject(answer="denied") if at.startswith("approval") else Inject(timeout=True)
+    verdict = judged(shipped("support", FaultAt(at=at, inject=inject)))
+    assert verdict.status == "failed"
+    assert [each.message for each in verdict.complaints] == [f"the fault at {at} never happened"]
+    assert "turn 1" in verdict.story
+
+
+def test_a_run_that_misses_is_not_blamed_for_its_faults() -> None:
+    verdict = judged(shipped("support", fault("tool:lookup_order", error="no"), fault("model#9", status=500)))
+    assert verdict.status == "missed"
+    assert [each.claim for each in verdict.complaints] == ["cassette.miss"]
+
+
+def test_a_case_that_lays_nothing_over_has_nothing_before_its_ports() -> None:
+    assert LaidOver(Case(name="c")).overlay is LaidOver(Case(name="d")).overlay
+
+
+def test_in_a_conversation_places_are_counted_from_message_to_message() -> None:
+    found = shipped("local", fault("model#2", status=429), turns=["Why is the sky blue?", "And the sea?"])
+    prepared = PREPARED.of(found)
+    tape = load(prepared.cassette(found))
+    twice = replace(tape, interactions=tape.interactions * 2, keys=())
+    player = LoosePlayer(twice)
+    laid = LaidOver(found.case, player)
+    played = play(found, prepared, player, laid)
+    failed = [sum(isinstance(each.fact, ModelFailed) for each in run.journal) for run in played.runs]
+    assert (failed, played.unmet) == ([0, 1], ())
+    assert [place.at for place in laid.places] == ["model#1", "model#2"]
