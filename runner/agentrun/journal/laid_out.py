@@ -52,7 +52,7 @@ class _Lines:
     def value(self, indent: int, depth: int) -> Any:
         """The mapping or the list that begins here."""
         if self.over or depth > MAX_DEPTH:
-            raise NotLaidOut(self.at + 1)
+            raise NotLaidOut(min(self.at + 1, len(self._lines)))
         is_list = self._lines[self.at].startswith("-", indent)
         return self._items(indent, depth) if is_list else self._mapping(indent, depth)
 

@@ -1,0 +1,66 @@
+"""What is laid out is read back, and nothing else is."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.journal.laid_out import MAX_DEPTH, NotLaidOut, read_back
+from agentrun.journal.layout import lay_out
+
+from .journals import TEXTS, VALUES
+from .shapes import golden
+
+
+@given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4) | st.lists(VALUES, min_size=1, max_size=4))
+def test_round_trip(value: Any) -> None:
+    assert read_back(lay_out(value)) == value
+
+
+@pytest.mark.parametrize("path", golden(), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_golden_journals(path: Any) -> None:
+    text = path.with_suffix(".yaml").read_text(encoding="utf-8")
+    facts = read_back(text)
+    assert "\n".join(lay_out([fact]) for fact in facts) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", 1),
+        ("\n\n", 3),
+        ("- a: 1\n<<<<<<< ours\n- b: 2\n", 2),
+        ("- a: 1\n    b: 2\n", 2),
+        ("- a: 1\n b: 2\n", 2),
+        ("- a: 1\n  a: 2\n", 2),
+        ("- a: [1\n", 1),
+        ("- a: two words\n", 1),
+        ("- a: 'x'\n", 1),
+        ("- a:b\n", 1),
+        ("- a: |\n- b: 1\n", 1),
+        ("-\n", 2),
+        ("-a\n", 1),
+        ("a: 1\n- b\n", 2),
+        ('- "a: 1\n', 1),
+        ("- a: &x 1\n", 1),
+        ("- a: !!python/object 1\n", 1),
+        ("- a: 1 # no\n", 1),
+    ],
+)
+def test_other_forms_are_refused_with_their_line(text: str, line: int) -> None:
+    with pytest.raises(NotLaidOut) as caught:
+        read_back(text)
+    assert (caught.value.line, str(caught.value)) == (line, f"line {line} is not written as journals are")
+
+
+@pytest.mark.parametrize(("depth", "fits"), [(MAX_DEPTH, True), (MAX_DEPTH + 1, False)])
+def test_depth(depth: int, fits: bool) -> None:
+    value: Any = 1
+    for _ in range(depth + 1):
+        value = {"a": value}
+    if fits:
+        assert read_back(lay_out(value)) == value
+    else:
+        with pytest.raises(NotLaidOut):
+            read_back(lay_out(value))

@@ -1,0 +1,101 @@
+"""Never silent, never raising, and quick, whatever stands in the journals."""
+
+import time
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentrun.core.facts import kind_of
+from agentrun.journal.canonical import block
+from agentrun.journal.laid_out import read_back
+from agentrun.report.changes import changes_between, changes_of
+from agentrun.report.line import LONGEST
+from agentrun.report.nouns import noun_of
+from agentrun.report.steps import Fact
+from agentrun.spec.problems import visible
+
+from ..journal.journals import ANY_FACT, KINDS, VALUES, facts
+from ..journal.shapes import golden
+from .stories import HOSTILE
+from .test_changes import Facts, asked, ran, reply, run, started
+
+TODAY = [path for path in golden() if path.parent == golden()[-1].parent and "." not in path.stem]
+JOURNALS = {path.stem: path.with_suffix(".yaml").read_text(encoding="utf-8") for path in TODAY}
+
+
+def test_journals_of_every_shape() -> None:
+    assert len(JOURNALS) > 10
+    for one, two in product(JOURNALS.values(), repeat=2):
+        found = changes_between(one, two)
+        assert bool(found) is (one != two)
+        assert all(0 < len(each.text) <= LONGEST and each.text == visible(each.text) for each in found)
+
+
+@settings(max_examples=40)
+@given(st.lists(ANY_FACT, max_size=3), st.lists(ANY_FACT, max_size=3))
+def test_any_facts(one: list[Any], two: list[Any]) -> None:
+    before, after = ("\n".join(map(block, told)) for told in (one, two))
+    assert changes_between(before, before) == ()
+    there, back = changes_between(before, after), changes_between(after, before)
+    assert bool(there) is bool(back) is (before != after)
+    assert all(each.text == visible(each.text) and len(each.text) <= LONGEST for each in (*there, *back))
+
+
+@settings(max_examples=10)  # of each of thirty kinds
+@given(st.data())
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__struct_config__.tag))
+def test_every_fact_has_words(kind: Any, data: st.DataObject) -> None:
+    fact = data.draw(facts(kind))
+    ((name, told),) = plain(fact).items()
+    if name not in ("run_started", "time_passed", "run_resumed"):
+        assert noun_of(Fact(name, told), "refund").kind != "other", "a fact that is told by its name only"
+    before, after = run(), [*run()[:-1], {name: told}, run()[-1]]
+    assert changes_of(before, after)
+    assert changes_of(after, before)
+
+
+def plain(fact: Any) -> dict[str, Any]:
+    (told,) = read_back(block(fact))
+    assert list(told) == [kind_of(fact)]
+    return dict(told)
+
+
+@given(
+    st.lists(
+        VALUES | st.dictionaries(st.sampled_from(["run_started", "model_replied", "ruled", "x"]), VALUES), max_size=5
+    )
+)
+def test_anything_at_all(told: list[Any]) -> None:
+    assert changes_of(told, told) == ()
+    if told != run():
+        assert changes_of(told, run())
+        assert changes_of(run(), told)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_texts(text: str) -> None:
+    text = text.encode("utf-8", "replace").decode()
+    facts = [started(instructions=text), asked(1), reply(1, text, (text, text)), *ran("c1.0", text, text)]
+    for each in (*changes_of(run(), facts), *changes_of(facts, run())):
+        assert each.text == visible(each.text)
+        assert "\n" not in each.text
+        assert len(each.text) <= LONGEST
+
+
+def long(turns: int, first: int = 0) -> Facts:
+    told: Facts = [started()]
+    for turn in range(1, turns + 1):
+        arguments = f'{{"id":{turn + first}}}'
+        told += [asked(turn), reply(turn, "", ("look", arguments)), *ran(f"c{turn}.0", "look", "x" * 500)]
+    return told
+
+
+@pytest.mark.parametrize(("turns", "other", "first"), [(200, 201, 0), (200, 200, 5), (200, 190, 1000)])
+def test_long_runs_are_compared_quickly(turns: int, other: int, first: int) -> None:
+    one, two = long(turns), long(other, first)
+    begun = time.process_time()
+    assert changes_of(one, two)
+    assert time.process_time() - begun < 0.5

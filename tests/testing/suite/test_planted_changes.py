@@ -1,0 +1,169 @@
+"""A change that is planted in an agent, or in what it is answered, is reported as what it is."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from .planted import Planted
+
+PROMPT, TOOL, SPEC, TAPE = (
+    "specs/prompts/support.md.j2",
+    "specs/shop/refunds.py",
+    "specs/support.yaml",
+    "cassettes/support/default.yaml",
+)
+MISS = "the cassette has no reply to this request: "
+FLIPPED = "turn 3: the ruling on refund flipped: allow → "
+ASKED = "by big-refunds: a person signs off refunds above 50"
+SECTION = "the spec's section {} changed since the recording"
+
+# Where, what becomes what; the status, what of the first complaint, and all changes.
+PLANTED: dict[str, tuple[tuple[str, str, str], str, str, list[str]]] = {
+    "prompt": (
+        (PROMPT, "three days ago", "four days ago"),
+        "missed",
+        "from specs/prompts/support.md.j2 line 5, because the template changed",
+        [
+            (
+                'instructions line 5 is "- An order is late when it was due more than four days ago.", recorded was "- An'
+                ' order is late when it was due more than three days ago.", from specs/prompts/support.md.j2 line 5,'
+                " because the template changed"
+            ),
+            SECTION.format("instructions"),
+        ],
+    ),
+    "tool-schema": (
+        (TOOL, 'reason: str = ""', 'reason: str = "", note: str = ""'),
+        "missed",
+        "tool refund: parameters.properties.note was added",
+        ["tool refund: parameters.properties.note was added", SECTION.format("tools")],
+    ),
+    "policy-asks": (
+        (SPEC, "args.amount > 50.0", "args.amount > 30.0"),
+        "missed",
+        f"{FLIPPED}ask ({ASKED}; was by small-refunds)",
+        [f"{FLIPPED}ask ({ASKED}; was by small-refunds)", SECTION.format("policy")],
+    ),
+    "policy-denies": (
+        (SPEC, "args.amount <= 50.0", "args.amount <= 30.0"),
+        "missed",
+        f"{FLIPPED}deny (by default; was by small-refunds)",
+        [
+            f"{FLIPPED}deny (by default; was by small-refunds)",
+            'turn 3: refund ends otherwise: a result ({"order_id":"1042","refunded":39.9}) → tool.denied',
+            SECTION.format("policy"),
+        ],
+    ),
+    "budget": (
+        (SPEC, "turns: 12, grace: 2", "turns: 3"),
+        "failed",
+        "the outcome is budget.turns, not completed",
+        [
+            (
+                "turn 4: the step is gone: it says “Order 1042 was due on 10 January and went to the wrong region, so it"
+                " is late. I have refunded the whole 39.90 euro; a c… (156B)”"
+            ),
+            "the outcome: completed → budget.turns (budget.turns: the run has used its 3 turns)",
+            "spend down 30 %: 2315 → 1627 tokens, $0.001089 → $0.000757, 4 → 3 turns",
+        ],
+    ),
+    "last-reply": (
+        (TAPE, "have refunded th", "have returned th"),
+        "failed",
+        "the journal is not the one that was accepted",
+        [
+            (
+                "turn 4: the answer: “…late. I have refunded the whole 39.90 euro; a confirmation goes to [redacted:e…”"
+                " → “…late. I have returned the whole 39.90 euro; a confirmation goes to [redacted:e…”"
+            )
+        ],
+    ),
+    "earlier-reply": (
+        (TAPE, '{"content":"I loo', '{"content":"I pee'),
+        "missed",
+        'the text is "I peek at the order first.", recorded was "I look at the order first."',
+        ["turn 1: the reply: “I look at the order first.” → “I peek at the order first.”"],
+    ),
+    "reply-with-a-call": (
+        (TAPE, ":39.9,", ":29.9,"),
+        "missed",
+        "the call of refund: amount is 29.9, recorded was 39.9",
+        ["turn 3: the call of refund: amount 39.9 → 29.9"],
+    ),
+    "tool-result": (
+        (TAPE, '"state":"in transit","total":39.9}', '"state":"in transit","total":49.9}'),
+        "missed",
+        "the result of lookup_order: total is 49.9, recorded was 39.9",
+        ["turn 1: the result of lookup_order changed: total 39.9 → 49.9"],
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def support(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("planted") / "project"
+    project = Planted(root)
+    project.make()
+    project.accept()
+    return root
+
+
+@pytest.fixture
+def project(support: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planted:
+    """A project that is as it was accepted, and the working directory."""
+    shutil.copytree(support, tmp_path / "project")
+    monkeypatch.chdir(tmp_path / "project")
+    return Planted(tmp_path / "project")
+
+
+def test_nothing_planted(project: Planted) -> None:
+    verdict = project.verdict()
+    assert (verdict.status, verdict.complaints, verdict.changes) == ("passed", (), ())
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted(project: Planted, name: str) -> None:
+    (where, old, new), status, complaint, changes = PLANTED[name]
+    project.plant(where, old, new)
+    verdict = project.verdict()
+    first = verdict.complaints[0]
+    assert verdict.status == status
+    assert complaint in f"{first.message}\n{first.detail}"
+    assert list(verdict.changes) == changes
+
+
+def test_a_changed_spec_and_a_changed_tape_are_both_told(project: Planted) -> None:
+    project.plant(TAPE, '"state":"in transit","total":39.9}', '"state":"in transit","total":49.9}')
+    project.plant(SPEC, "turns: 12", "turns: 11")
+    assert list(project.verdict().changes) == [
+        "turn 1: the result of lookup_order changed: total 39.9 → 49.9",
+        SECTION.format("budgets"),
+    ]
+
+
+BARE: dict[str, list[str]] = {
+    "policy-asks": [
+        f"the ruling on refund is now ask ({ASKED}), which the recording does not know",
+        SECTION.format("policy"),
+    ],
+    "policy-denies": [
+        "the ruling on refund is now deny (by default), which the recording does not know",
+        SECTION.format("policy"),
+    ],
+    "earlier-reply": ['the model\'s reply changed: "I look at the order first." → "I peek at the order first."'],
+    "reply-with-a-call": ["the call of refund: amount 39.9 → 29.9"],
+    "tool-result": ["the result of lookup_order changed: total 39.9 → 49.9"],
+    "budget": [],
+}
+"""What is told of a case that has no snapshot."""
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_planted_without_a_snapshot(project: Planted, name: str) -> None:
+    (where, old, new), status, _, _ = PLANTED[name]
+    project.plant("specs/support.cases.yaml", "    assert: [{type: journal-snapshot}]\n", "")
+    project.plant(where, old, new)
+    verdict = project.verdict()
+    assert verdict.status == status
+    assert list(verdict.changes) == BARE[name]
