@@ -20,10 +20,28 @@ PORT = "8391"
 
 # Which script plays the model in which case.
 SCRIPTS = {
-    "support": {"default": "default", "approval": "approval", "denial": "approval", "retry": "retry"},
-    "triage": {"default": "default", "approval": "press", "denial": "press", "retry": "retry"},
-    "ops": {"default": "default", "approval": "restart", "denial": "restart", "other": "other", "retry": "retry"},
+    "support": {
+        "default": "default",
+        "approval": "approval",
+        "denial": "approval",
+        "twice": "twice",
+        "us": "us",
+        "conversation": "conversation",
+        "retry": "retry",
+        "lost": "lost",
+    },
+    "triage": {"default": "default", "approval": "press", "denial": "press", "retry": "retry", "broken": "broken"},
+    "ops": {
+        "default": "default",
+        "approval": "restart",
+        "denial": "restart",
+        "other": "other",
+        "crowd": "crowd",
+        "retry": "retry",
+        "unanswered": "restart",
+    },
     "researcher": {"default": "default", "approval": "note", "denial": "note", "retry": "retry"},
+    "reader": {"default": "alone", "other": "other"},
 }
 # The sub-agent whose model has a script of its own. It asks Anthropic, its parent asks OpenAI.
 CHILDREN = {"researcher": "reader"}
@@ -47,10 +65,10 @@ def record(spec: str, case: str, **environment: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # the servers of tools run in this Python
         clean = {"PATH": path, "HOME": folder, "SHOP_LEDGER": str(Path(folder, "ledger.jsonl"))}
-        command = [AGENTRUN, f"specs/{spec}.yaml", "--case", case, "--record", "all"]
+        command = [AGENTRUN, "test", f"specs/{spec}.cases.yaml::{case}", "--record", "all", "--update"]
         done = subprocess.run(command, cwd=ROOT, env=clean | environment, check=False, capture_output=True, text=True)
-    if "recorded: " not in done.stderr:
-        sys.exit(f"{spec}/{case} was not recorded\n{done.stderr}")
+    if done.returncode:
+        sys.exit(f"{spec}/{case} was not recorded\n{done.stdout}{done.stderr}")
 
 
 def provider(agent: str, script: str) -> list[str]:
