@@ -54,6 +54,8 @@ def test_a_loop_over_a_list_that_cannot_be_empty_has_one_way(tmp_path: Path) -> 
     params = PARAMS.replace("type: array,", "type: array, minItems: 1,")
     text = f"{params}input: Go.\ninstructions: '{{% for n in names %}}{{{{ n }}}}{{% endfor %}}'\n"
     assert Covered(tmp_path, text).parts("branch") == {"{% for n in names %} with items": False}
+    picky = Covered(tmp_path, text.replace("in names", "in names if n"))
+    assert len(picky.parts("branch")) == 2, "what is left of it can"
 
 
 def test_the_own_input_counts_only_if_the_run_was_told_it(tmp_path: Path) -> None:
@@ -104,11 +106,12 @@ policy:
 
 def test_a_nudge_counts_only_if_the_model_was_told_it(tmp_path: Path) -> None:
     text = f"""{PARAMS}input: Go.
+budgets: {{turns: 9, grace: 8}}
 guards: {{empty_outcome: 2, nudge: "{{% if region == 'eu' %}}On.{{% endif %}}Go."}}
 tools: {{end: {{kind: shell, description: d, argv: [x], terminal: true}}}}
 policy: {{default: allow}}
 """
-    covered = Covered(tmp_path, text).run(calls("end"))
+    covered = Covered(tmp_path, text).run(calls("end"))  # after it was told to wrap up
     assert set(covered.parts("branch").values()) == {False}
     covered.run("Well.", calls("end"))
     assert sorted(covered.parts("branch").values()) == [False, True]
