@@ -62,8 +62,6 @@ def test_all_ways_of_a_nested_template_with_their_places() -> None:
 def test_each_else_has_its_own_place() -> None:
     source = "{% if a %}x{% else %}y{% endif %}\n{% if b %}x{%- else -%}{{ z }}{% endif %}\n{# {% else %} #}"
     found = branches_of(source)
-        "{% if a %}x{% else %}y{% endif %}\n{% if b %}x{%- else -%}{{ z }}{% endif %}\n{# {% else %} #}"
-    )
     assert [(each.line, each.column) for each in found if each.text.startswith("{% else %}")] == [(1, 15), (2, 16)]
 
 
