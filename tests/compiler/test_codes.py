@@ -45,6 +45,12 @@ def tool(text: str) -> str:
     return f"{ALLOW}\ntools: {{x: {text}}}\n"
 
 
+def cases(text: str, column: int, hint: str) -> Broken:
+    """A case beside a spec that is well."""
+    files: dict[str, str | bytes] = {"spec.cases.yaml": f'agentrun: "1"\ncases: [{text}]\n'}
+    return Broken("", f"spec.cases.yaml:2:{column}", hint, files, target="spec.cases.yaml")
+
+
 BROKEN: dict[str, Broken] = {
     "spec.agent_cycle": Broken(tool("{kind: agent, spec: spec.yaml}"), "spec.yaml:2:32", "remove this tool"),
     "spec.agent_depth": Broken(
@@ -62,6 +68,8 @@ BROKEN: dict[str, Broken] = {
         "spec.yaml:2:49",
         "the command's name",
     ),
+    "spec.case": cases("{name: a, input: x, turns: [y]}", 29, "the first of the turns"),
+    "spec.claim": cases("{name: a, assert: [{type: turns}]}", 28, "max: 3"),
     "spec.condition": Broken(rule("{id: r, ask: x, when: arg.a == 1}"), "spec.yaml:4:33", 'did you mean "args"?'),
     "spec.depth_limit": Broken("a: " + "[" * 65, "spec.yaml:1:67"),
     "spec.documents": Broken("a: 1\n---\nb: 2\n", "spec.yaml:2:1", "one file for each", whole=True),
@@ -80,6 +88,7 @@ BROKEN: dict[str, Broken] = {
         "spec.yaml:2:54",
         "approve each call",
     ),
+    "spec.fault": cases("{name: a, faults: [{at: model, inject: {fatal: x}}]}", 49, "cut_after_chunk"),
     "spec.file_missing": Broken("instructions: {file: p.md}", "spec.yaml:1:22", "p2.md", {"p2.md": "x"}),
     "spec.file_outside": Broken("instructions: {file: ../p.md}", "spec.yaml:1:22", "below the project root"),
     "spec.file_unreadable": Broken("instructions: {file: sub}", "spec.yaml:1:22", None, {"sub/x": ""}),
@@ -112,6 +121,7 @@ BROKEN: dict[str, Broken] = {
     "spec.modify": Broken(rule("{id: r, modify: x}"), "spec.yaml:4:19", "set:"),
     "spec.name": Broken("params: {Pa: {type: string}}", "spec.yaml:1:10", '"pa"'),
     "spec.no_budget": Broken("budgets: {turns: 5}", "spec.yaml:1:1", "tokens: 50k"),
+    "spec.no_cassette": cases("{name: a, cassette: b}", 29, "--record"),
     "spec.no_default": Broken(f"tools: {{x: {TOOL}}}", "spec.yaml:1:1", "default: deny"),
     "spec.no_description": Broken(tool("{kind: shell, argv: [x]}"), "spec.yaml:2:9", "a sentence"),
     "spec.no_price": Broken("budgets: {cost: 1}\nmodel: {name: m, provider: p}", "spec.yaml:2:15", "agentrun lock"),
@@ -143,6 +153,13 @@ BROKEN: dict[str, Broken] = {
         ),
         "spec.yaml:2:57",
         "as an argument",
+    ),
+    "spec.stub": Broken(
+        tool(TOOL),
+        "spec.cases.yaml:2:30",
+        "result: done",
+        {"spec.cases.yaml": 'agentrun: "1"\ncases: [{name: a, stubs: {x: {}}}]\n'},
+        target="spec.cases.yaml",
     ),
     "spec.tag": Broken("name: !!str a", "spec.yaml:1:7", "remove the tag"),
     "spec.template_forbidden": Broken('instructions: "{{ 1.__class__ }}"', "spec.yaml:1:21"),
@@ -178,7 +195,8 @@ def problems_of(folder: Path, broken: Broken) -> list[Problem]:
     text = broken.text if broken.whole or isinstance(broken.text, bytes) else agent(broken.text)
     spec = put(folder, {"spec.yaml": text, **broken.files})
     if broken.target != "spec.yaml":
-        spec.unlink()
+        if broken.target == "x.cases.yaml":  # which has no spec
+            spec.unlink()
         return validate(folder / broken.target)
     if broken.settings or broken.profile:
         return list(compile_spec(spec, broken.profile, broken.settings).problems)

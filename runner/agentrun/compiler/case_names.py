@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import get_args
 
 from msgspec import UNSET
@@ -23,17 +24,18 @@ from agentrun.spec.v1.tools import AgentTool, HttpTool, Tool
 STAGES: tuple[str, ...] = get_args(Stage)
 ASKING_STAGES = ("input", "output")
 """Stages at which a person may be asked about something that is no tool's call and no sink's delivery."""
-DEEPEST = 8
-"""Sub-agents below each other that are looked into."""
+
+DEEPEST = 6
+"""Agents below each other that are looked into."""
 
 
 class Names:
     """The names of one agent."""
 
-    def __init__(self, spec: Spec, depth: int = 0) -> None:
+    def __init__(self, spec: Spec, above: tuple[Path, ...] = ()) -> None:
         self.spec = spec
         self._subjects = Subjects(spec.agent.tools)
-        self._depth = depth
+        self._trail = (*above, spec.path)
         self._known: dict[str, bool] = {}
 
     @cached_property
@@ -41,20 +43,24 @@ class Names:
         """The sub-agents, by the tools that they are. None: it cannot be read, which is told with the spec."""
         found: dict[str, Names | None] = {}
         for name, tool in self.spec.agent.tools.items():
-            if isinstance(tool, AgentTool):
-                found[name] = self._child(name, tool)
+            path = self._path(name, tool) if isinstance(tool, AgentTool) else None
+            if not isinstance(tool, AgentTool) or path in self._trail or len(self._trail) == DEEPEST:
+                continue  # a circle, or one too deep, is told with the spec
+            found[name] = None if path is None else self._child(path, tool)
         return found
 
-    def _child(self, name: str, tool: AgentTool) -> Names | None:
-        if self._depth >= DEEPEST:
-            return None
+    def _child(self, path: Path, tool: AgentTool) -> Names | None:
+        """What is wrong in its spec is told there; what is right in it counts."""
+        read = read_spec(path, None if tool.profile is UNSET else tool.profile)
+        spec = read.spec or read.rest
+        return None if spec is None else Names(spec, self._trail)
+
+    def _path(self, name: str, tool: AgentTool) -> Path | None:
         folder = place_of(self.spec.root, ["tools", name, "spec"]).source.path.parent
         try:
-            path = read_inside(self.spec.project.root, folder, tool.spec).path
+            return read_inside(self.spec.project.root, folder, tool.spec).path
         except FileRefused:
             return None
-        spec = read_spec(path, None if tool.profile is UNSET else tool.profile).spec
-        return None if spec is None else Names(spec, self._depth + 1)
 
     def has_own(self, target: str) -> bool:
         """Whether a target can mean a tool of the agent itself."""
@@ -79,9 +85,11 @@ class Names:
             return True
         return self._below(target, lambda child, rest: child.has_target(rest, stages))
 
-    def anywhere(self, has: Callable[[Names], bool]) -> bool:
-        """Whether it is so of the agent, or of a sub-agent."""
-        return has(self) or any(child is None or child.anywhere(has) for child in self.children.values())
+    def anywhere(self, has: Callable[[Names], bool], *, unknown: bool = True) -> bool:
+        """Whether it is so of the agent, or of a sub-agent. `unknown`: what is said of one that cannot be read."""
+        return has(self) or any(
+            unknown if child is None else child.anywhere(has, unknown=unknown) for child in self.children.values()
+        )
 
     def below(self, has: Callable[[Names], bool]) -> bool:
         """Whether it is so of a sub-agent."""

@@ -81,26 +81,27 @@ def _value(root: Mapping, path: Path, value: Any) -> Iterator[Problem]:
 
 
 def _operand(root: Mapping, path: Path, word: str, operand: Any) -> Iterator[Problem]:
-    def wrong(wanted: str, hint: str | None = None) -> Problem:
+    def wrong(wanted: str, example: str) -> Problem:
         message = f"{quoted(word)} compares with {wanted}, not with {kind_of(operand)}"
-        return Problem(place_of(root, path), "spec.claim", message, hint)
+        return Problem(place_of(root, path), "spec.claim", message, f"for example {{{word}: {example}}}")
 
-    is_text = isinstance(operand, str)
     match word:
         case "gt" | "gte" | "lt" | "lte":
             if isinstance(operand, bool) or not isinstance(operand, int | float | str):
-                yield wrong("a number, or a text")
+                yield wrong("a number, or a text", "5")
         case "icontains" | "starts-with":
-            if not is_text:
-                yield wrong("a text")
+            if not isinstance(operand, str):
+                yield wrong("a text", "late")
         case "regex":
-            yield from problems_of(operand, place_of(root, path)) if is_text else [wrong("a text")]
+            yield from (
+                problems_of(operand, place_of(root, path)) if isinstance(operand, str) else [wrong("a text", '"^A"')]
+            )
         case "in":
             if not isinstance(operand, list) or not operand:
-                yield wrong("a list of values", "for example {in: [a, b]}")
+                yield wrong("a list of values", "[a, b]")
         case "present":
             if not isinstance(operand, bool):
-                yield wrong("true or false")
+                yield wrong("true or false", "true")
         case "type":
             yield from _type(place_of(root, path), operand)
 

@@ -116,7 +116,7 @@ class _Lint:
                 did_you_mean(case.cassette, [each.name for each in self._cases])
                 or "record it: agentrun test --record new"
             )
-            yield Problem(place_of(self._root, [*path, "cassette"]), "spec.case", message, hint, "warning")
+            yield Problem(place_of(self._root, [*path, "cassette"]), "spec.no_cassette", message, hint, "warning")
 
     def _part(self, path: Path, part: Defaults, names: Names | None) -> Iterator[Problem]:
         """What a case and the defaults have alike."""
@@ -166,7 +166,7 @@ class _Lint:
     def _approvals(self, path: Path, part: Defaults, names: Names) -> Iterator[Problem]:
         """A question of a sub-agent is answered by the name of its own tool."""
         for target in part.approvals:
-            if names.anywhere(partial(_may_ask, target)):
+            if names.anywhere(partial(_may_ask, target), unknown=False):
                 continue
             place = place_of(self._root, [*path, "approvals", target], key=True)
             known = [*names.tools, *names.spec.agent.sinks, *ASKING_STAGES]

@@ -57,6 +57,7 @@ CODES: dict[str, str] = {
     "spec.modify": "`modify`, `set` and `mask` do not fit together",
     "spec.name": "a key is not a name",
     "spec.no_budget": "nothing but turns limits what a run may spend (warning)",
+    "spec.no_cassette": "a case names a recording that is neither there nor that of another case (warning)",
     "spec.no_default": "an agent with tools has no `policy.default`",
     "spec.no_description": "a tool has no description for the model (warning)",
     "spec.no_price": "a budget in dollars, but no price for a route",

@@ -3,6 +3,7 @@
 Rule 1  A case that says nothing of its outcome must complete.
 Rule 2  Where the recording does not fit, nothing is claimed of a run that did not happen: only the miss is told.
 Rule 3  Interactions that nobody asked for are a miss too, but of a run that can be judged.
+Rule 4  They are none where the recording is that of another case: that one must play all of it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from agentrun.spec.files import shown_path
 from agentrun.spec.v1.assertions import Assertion, JournalSnapshot, OutcomeIs
 from agentrun.spec.v1.cases import Turn
 from agentrun.testing.suite.causes import causes_of
-from agentrun.testing.suite.claims import judged
+from agentrun.testing.suite.claims import judged, name_of
 from agentrun.testing.suite.evidence import Evidence, evidence_of
 from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.played import Played, play
@@ -56,6 +57,8 @@ def evaluate(found: Found, preparations: Preparations, compare: Compare, carry_o
 def _judged(verdict: Verdict, found: Found, prepared: Prepared, played: Played, compare: Compare) -> Verdict:
     evidence = evidence_of(played)
     miss = miss_of(played)
+    if miss is not None and miss.code == "cassette.unused" and found.case.recording != found.case.name:
+        miss = None  # Rule 4
     complaints: list[Complaint] = []
     changes: tuple[str, ...] = ()
     snapshots = [claim for claim in found.case.claims if isinstance(claim, JournalSnapshot)]
@@ -92,11 +95,15 @@ def _claims(found: Found, prepared: Prepared, played: Played, evidence: Evidence
     if found.case.turns is UNSET:
         return
     for number, turn in enumerate(found.case.turns):
-        if isinstance(turn, Turn) and turn.claims and number < len(played.runs):
-            own = evidence_of(Played(played.runs[number : number + 1]))
-            for claim in turn.claims:
-                if (wrong := judged(claim, own, prepared)) is not None:
-                    yield replace(wrong, message=f"turn {number + 1}: {wrong.message}")
+        claims = turn.claims if isinstance(turn, Turn) else []
+        if claims and number >= len(played.runs):
+            message = f"turn {number + 1}: the conversation ended before it"
+            yield Complaint(claim=name_of(claims[0]), message=message)
+            return
+        own = evidence_of(Played(played.runs[number : number + 1])) if claims else evidence
+        for claim in claims:
+            if (wrong := judged(claim, own, prepared)) is not None:
+                yield replace(wrong, message=f"turn {number + 1}: {wrong.message}")
 
 
 def _without_run(wrong: Complaint, error: AgentrunError) -> Complaint:

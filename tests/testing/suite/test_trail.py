@@ -1,0 +1,91 @@
+"""What is read from journals: those of the example agents, and of runs made here."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from agentrun.testing.suite.evidence import Evidence, evidence_of
+from agentrun.testing.suite.found import read
+from agentrun.testing.suite.played import play
+from agentrun.testing.suite.prepared import Preparations
+
+SPECS = Path(__file__).parents[3] / "specs"
+_prepared = Preparations()
+
+
+@cache
+def evidence(case: str) -> Evidence:
+    """`ops/denial`: a case of an example agent, replayed."""
+    spec, _, name = case.partition("/")
+    found = next(each for each in read(SPECS / f"{spec}.cases.yaml") if each.case.name == name)
+    return evidence_of(play(found, _prepared.of(found)))
+
+
+@pytest.mark.parametrize(
+    ("case", "calls"),
+    [
+        ("support/default", ["lookup_order ok", "track_parcel ok", "refund ok"]),
+        ("support/denial", ["lookup_order ok", "refund tool.denied"]),
+        ("ops/denial", ["service_state ok", "service_log ok", "restart_service tool.denied"]),
+        ("ops/other", ["service_log ok", "restart_service tool.denied"]),
+        (
+            "researcher/default",
+            ["library.search ok", "reader ok", "reader ok", "reader/library.read ok", "reader/library.read ok"],
+        ),
+    ],
+)
+def test_calls(case: str, calls: list[str]) -> None:
+    assert [f"{call.tool} {call.status}" for call in evidence(case).calls] == calls
+
+
+def test_the_result_is_what_the_model_reads() -> None:
+    """A rule takes passwords out of what the log says."""
+    log = next(call for call in evidence("ops/default").calls if call.tool == "service_log")
+    assert "***" in log.result
+    assert log.turn == 1
+    assert log.args == {"lines": 5, "unit": "checkout"}
+
+
+@pytest.mark.parametrize(
+    ("case", "rulings"),
+    [
+        ("support/default", ["lookup_order allow", "track_parcel allow", "refund allow"]),
+        ("triage/denial", ["output ask"]),
+        ("ops/other", ["service_log allow", "service_log modify", "restart_service interrupt"]),
+    ],
+)
+def test_rulings(case: str, rulings: list[str]) -> None:
+    assert [f"{each.target} {each.ruling}" for each in evidence(case).rulings] == rulings
+
+
+@pytest.mark.parametrize(
+    ("case", "approvals"),
+    [
+        ("support/default", []),
+        ("support/approval", ["refund approved"]),
+        ("triage/denial", ["output denied"]),
+        ("researcher/denial", ["library.add_note denied"]),
+    ],
+)
+def test_approvals(case: str, approvals: list[str]) -> None:
+    assert [f"{each.target} {each.answer}" for each in evidence(case).approvals] == approvals
+
+
+def test_what_else_is_known() -> None:
+    seen = evidence("support/default")
+    assert seen.params["order_id"] == "1042"
+    assert seen.outcome == "completed"
+    assert seen.output == seen.runs[0].outcome.answer
+    assert (seen.tokens, seen.turns) == (seen.runs[0].outcome.tokens, 4)
+    assert seen.time == seen.runs[0].journal[-1].at - seen.runs[0].journal[0].at
+    assert evidence("ops/other").output is None
+    assert evidence("ops/other").outcome == "policy.interrupted"
+
+
+def test_rulings_on_a_sub_agents_calls_have_its_name() -> None:
+    rulings: Any = [(each.target, each.rules) for each in evidence("researcher/default").rulings]
+    assert ("reader/library.read", ("read",)) in rulings
+    assert UNSET not in rulings
