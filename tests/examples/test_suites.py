@@ -1,0 +1,121 @@
+"""The suites that are shipped: by the command and by pytest, without a network, in any order, in two processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from agentrun.compiler.compile import compiled_or_raise
+from agentrun.testing.suite.found import files, read
+from agentrun.testing.suite.snapshots import path_of
+
+from ..cli.agent import ROOT, SCRIPT
+
+SPECS = sorted(each for each in (ROOT / "specs").glob("*.yaml") if not each.name.endswith(".cases.yaml"))
+FOUND = [each for file in files([ROOT / "specs"]) for each in read(file)]
+OFFLINE = ["unshare", "-rn"] if shutil.which("unshare") else []
+PYTEST = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider"]
+WORDS = {"PASSED": "passed", "FAILED": "failed", "SKIPPED": "skipped", "XFAIL": "xfailed"}
+LINE = r"^(specs/\S+::\S+) ([A-Z]+)|^\[gw\d\] \[ *\d+%\] ([A-Z]+) (specs/\S+::\S+)"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name in ("specs", "cassettes"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def run(project: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    """A command without a network, with nothing of this environment but PATH and where packages are."""
+    environment = {"PATH": os.environ["PATH"], "SHOP_LEDGER": str(project / "ledger.jsonl")}
+    return subprocess.run(
+        [*OFFLINE, *argv], cwd=project, env=environment, capture_output=True, check=False, timeout=120, text=True
+    )
+
+
+def by_command(project: Path, *args: str) -> dict[str, str]:
+    """The verdict on each case, by its id."""
+    done = run(project, SCRIPT, "test", "--json", *(args or ("specs",)))
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return {line["case"]["id"]: line["case"]["status"] for line in lines if "case" in line}
+
+
+def by_pytest(project: Path, *args: str) -> dict[str, str]:
+    done = run(project, *PYTEST, *(args or ("specs",)))
+    told = re.findall(LINE, done.stdout, re.MULTILINE)
+    return {alone or shared: WORDS[word or other] for alone, word, other, shared in told}
+
+
+def test_every_spec_has_a_suite() -> None:
+    assert {each.spec for each in FOUND} == set(SPECS)
+
+
+def test_every_snapshot_has_its_case() -> None:
+    claimed = {path_of(each) for each in FOUND}
+    assert set((ROOT / "specs" / "__snapshots__").rglob("*.journal")) == claimed
+
+
+def test_the_suites_use_the_whole_language() -> None:
+    """Every type of assertion but `equals` and `python`, which docs/testing.md shows."""
+    types = {type(claim).__struct_config__.tag for each in FOUND for claim in each.case.claims}
+    assert len(types) >= 20
+    assert any(each.case.stubs for each in FOUND)
+    assert any(each.case.faults for each in FOUND)
+    assert any(each.case.tags for each in FOUND)
+
+
+def test_both_ways_give_the_same_verdicts(project: Path) -> None:
+    command = by_command(project)
+    assert command == by_pytest(project)
+    assert set(command.values()) == {"passed"}
+    assert len(command) == len(FOUND)
+    traces = ("ledger.jsonl", ".agentrun/restarted", ".agentrun/notebook.jsonl")
+    assert not [name for name in traces if (project / name).exists()], "no tool ran"
+
+
+def test_both_ways_give_the_same_verdicts_on_what_is_wrong(project: Path) -> None:
+    cases = project / "specs" / "support.cases.yaml"
+    text = cases.read_text(encoding="utf-8")
+    text = text.replace('{type: contains, value: "39.90 euro"}', '{type: contains, value: "40 euro"}', 1)
+    text = text.replace("  - name: approval ", "  - skip: not today\n    name: approval ", 1)
+    text = text.replace("  - name: cut ", "  - xfail: known\n    name: cut ", 1)
+    text = text.replace("  - name: down ", "  - xfail: known\n    name: down ", 1)
+    text = text.replace("{type: tool-calls, tool: refund, value: 1}", "{type: tool-calls, tool: refund, value: 2}", 1)
+    cases.write_text(text, encoding="utf-8")
+    (project / "cassettes" / "triage" / "retry.yaml").unlink()
+    command = by_command(project)
+    found = by_pytest(project)
+    assert {each: command[f"specs/support.cases.yaml::{each}"] for each in ("default", "approval", "cut", "down")} == {
+        "default": "failed",
+        "approval": "skipped",
+        "cut": "xfailed",
+        "down": "failed",
+    }
+    assert command["specs/triage.cases.yaml::retry"] == "missed"
+    assert {name: "failed" if word == "missed" else word for name, word in command.items()} == found
+
+
+def test_in_any_order(project: Path) -> None:
+    ids = [f"specs/{each.file.name}::{each.case.name}" for each in FOUND]
+    random.Random(7).shuffle(ids)  # noqa: S311  # any order will do
+    assert by_command(project, *ids) == by_pytest(project, *ids) == dict.fromkeys(ids, "passed")
+
+
+def test_in_two_processes(project: Path) -> None:
+    assert by_command(project, "specs", "-n", "2") == by_pytest(project, "specs", "-n", "2") == by_command(project)
+
+
+def test_fingerprints(snapshot: SnapshotAssertion) -> None:
+    """The same on every machine and with every Python: what is written here was made on another one."""
+    assert {spec.stem: compiled_or_raise(spec)[1].fingerprint for spec in SPECS} == snapshot
