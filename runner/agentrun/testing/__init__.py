@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from agentrun.testing.journals import Crash, CrashingJournals, FailingJournal, FailingJournals
     from agentrun.testing.models import Script, after, call, calls, fails, replies, says, scripted, text
     from agentrun.testing.people import Person, approving
+    from agentrun.testing.suite.evidence import Evidence
     from agentrun.testing.tools import Stub, stub
 
 __all__ = [
     "Crash",
     "CrashingJournals",
+    "Evidence",
     "FailingJournal",
     "FailingJournals",
     "HookDouble",
@@ -62,6 +64,7 @@ _HOMES = {
         "text",
     ),
     "agentrun.testing.people": ("Person", "approving"),
+    "agentrun.testing.suite.evidence": ("Evidence",),
     "agentrun.testing.tools": ("Stub", "stub"),
 }
 
