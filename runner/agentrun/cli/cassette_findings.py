@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from shlex import quote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentrun.cassette.answered import exchanges
 from agentrun.cassette.audit import Finding, Kind
@@ -13,7 +14,7 @@ from agentrun.cassette.leaks import leaks
 from agentrun.cassette.shown import listed
 from agentrun.cassette.tape import Cassette
 from agentrun.cli.cassette_age import DAY, days
-from agentrun.cli.cassette_replay import Loaded, Packages, Played, played
+from agentrun.cli.cassette_replay import Loaded, Packages, Played, played, unused_by_all
 from agentrun.cli.cassette_shelf import Filed, Owner
 from agentrun.redact import Redactor
 from agentrun.report.line import plural, short
@@ -33,16 +34,16 @@ class Look(Struct, frozen=True):
 
 def findings(found: Loaded, look: Look) -> Iterator[Finding]:
     """All findings of one recording."""
-    filed, tape, owner = found.filed, found.tape, found.owner
+    filed, tape = found.filed, found.tape
     if tape is None:
         yield _damaged(found)
-    if owner is None:
+    if not found.players:
         yield _orphan(found)
     if tape is None:
         return
     yield from _secrets(filed, tape, look)
-    if owner is not None:
-        yield from _replayed(filed, owner, tape, look)
+    if found.players:
+        yield from _replayed(filed, found.players, tape, look)
     yield from _models(filed, tape)
     yield from _old(filed, tape, look)
     if found.is_foreign:
@@ -86,27 +87,30 @@ def _secrets(filed: Filed, tape: Cassette, look: Look) -> Iterator[Finding]:
         yield _found(filed, "secret", f"{short(what)} stands in {place}", fix, leak.line)
 
 
-def _replayed(filed: Filed, owner: Owner, tape: Cassette, look: Look) -> Iterator[Finding]:
-    again = f"agentrun {quote(owner.shown)} --case {quote(owner.case.name)}"
-    changed = None if "fingerprint" not in tape.metadata else look.packages.changed(owner, tape.metadata)
-    came = played(look.packages, owner, tape)
-    if came.is_miss:
-        yield _miss(filed, came, again)
-    elif came.code == "cassette.damaged":
-        yield _found(filed, "damaged", short(came.fault or "", 300), f"{again} --record all")
-    elif came.unused:
-        yield _unused(filed, tape, came, again)
+def _replayed(filed: Filed, owners: tuple[Owner, ...], tape: Cassette, look: Look) -> Iterator[Finding]:
+    """What the cases that play it show; the first is the one that makes it."""
+    again = owners[0].again
+    changed = None if "fingerprint" not in tape.metadata else look.packages.changed(owners[0], tape.metadata)
+    all_ = [played(look.packages, owner, tape) for owner in owners]
+    first = all_[0]
+    for owner, came in zip(owners, all_, strict=True):
+        if came.is_miss:
+            yield _miss(filed, came, "its case" if owner is owners[0] else f"case {owner.case.name}", owner.again)
+    if first.code == "cassette.damaged":
+        yield _found(filed, "damaged", short(first.fault or "", 300), f"{again} --record all")
+    elif not any(came.is_miss for came in all_) and (unused := unused_by_all(all_)):
+        yield _unused(filed, tape, replace(first, unused=unused), again)
     if changed is not None:
-        keeps = "record it again" if came.is_miss else "nothing, while it replays; recording it again makes it fresh"
+        keeps = "record it again" if first.is_miss else "nothing, while it replays; recording it again makes it fresh"
         yield _found(filed, "stale", short(changed, 300), f"{keeps}: {again} --record all")
 
 
-def _miss(filed: Filed, came: Played, again: str) -> Finding:
+def _miss(filed: Filed, came: Played, whose: str, again: str) -> Finding:
     fields = came.fields
     if came.code == "not_started":
-        return _found(filed, "miss", f"its case cannot be replayed: {short(came.fault or '', 300)}", again)
+        return _found(filed, "miss", f"{whose} cannot be replayed: {short(came.fault or '', 300)}", again)
     because = f"; {fields['cause']}" if fields.get("cause") else ""
-    message = short(f"its case no longer replays: {fields.get('difference')}{because}", 400)
+    message = short(f"{whose} no longer replays: {fields.get('difference')}{because}", 400)
     return _found(filed, "miss", message, str(fields.get("accept") or f"{again} --record all"), fields.get("line") or 1)
 
 

@@ -72,6 +72,8 @@ def _row(found: Loaded, packages: Packages, now: int) -> dict[str, Any]:
         }
     if owner is not None:
         row |= {"spec": owner.shown, "case": owner.case.name}
+    if len(found.players) > 1:
+        row["cases"] = [each.case.name for each in found.players]
     return row
 
 

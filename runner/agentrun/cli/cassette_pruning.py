@@ -23,7 +23,7 @@ from agentrun.cassette.reader import cassette
 from agentrun.cassette.shown import listed
 from agentrun.cassette.tape import Cassette, Interaction
 from agentrun.cli.cassette_findings import numbers
-from agentrun.cli.cassette_replay import Loaded, Packages, loaded, played
+from agentrun.cli.cassette_replay import Loaded, Packages, loaded, played, unused_by_all
 from agentrun.cli.cassette_shelf import LEFT_OVER, Filed, Owner, shelved
 from agentrun.errors import StorageError
 from agentrun.report.line import plural, short
@@ -53,31 +53,32 @@ def plans(paths: Sequence[Path], packages: Packages) -> list[Step]:
 
 
 def _step(found: Loaded, packages: Packages) -> Step | None:
-    filed, tape, owner = found.filed, found.tape, found.owner
+    filed, tape, owners = found.filed, found.tape, found.players
     if tape is None:
         return Step(filed, "keep", "it is damaged; restore it or record it again")
-    if owner is None:
+    if not owners:
         reason = _why_kept(found)
         action: Literal["keep", "remove"] = "keep" if reason else "remove"
         return Step(filed, action, f"no case plays it{f', but {reason}' if reason else ''}", tape)
-    came = played(packages, owner, tape)
-    if came.code is not None:
-        if not came.unused and not came.is_miss:
-            return None
+    came = [played(packages, owner, tape) for owner in owners]
+    unused = unused_by_all(came)
+    failed = next((each for each in came if each.is_miss or (unused and each.code is not None)), None)
+    if failed is not None:
         rest = "what it does not play follows from that"
-        return Step(filed, "keep", f"its replay ends with {came.code}, and {rest}: {short(came.fault or '')}", tape)
-    if not came.unused:
+        return Step(filed, "keep", f"its replay ends with {failed.code}, and {rest}: {short(failed.fault or '')}", tape)
+    if not unused:
         return None
     total = plural(len(tape.interactions), "interaction")
-    which = f"{len(came.unused)} of {total}, which its case does not play: {numbers(came.unused)}"
+    whose = "its case does" if len(owners) == 1 else "its cases do"
+    which = f"{len(unused)} of {total}, which {whose} not play: {numbers(unused)}"
     if filed.path.is_symlink():
         return Step(filed, "keep", f"{which}; but it is a link", tape)
-    if len(filed.owners) > 1:
-        others = listed([one.shown for one in filed.owners])
+    if len(filed.specs) > 1:
+        others = listed(filed.specs)
         return Step(filed, "keep", f"{which}; but {others} have one name, and each may play it", tape)
-    if not _stays_equal(packages, owner, tape, came.unused, came.answer):
+    if not _stays_equal(packages, owners, tape, unused, [each.answer for each in came]):
         return Step(filed, "keep", f"{which}; but the rest would not stay as it is", tape)
-    return Step(filed, "rewrite", f"without {which}", tape, came.unused)
+    return Step(filed, "rewrite", f"without {which}", tape, unused)
 
 
 def _why_kept(found: Loaded) -> str | None:
@@ -91,13 +92,16 @@ def _why_kept(found: Loaded) -> str | None:
     return None
 
 
-def _stays_equal(packages: Packages, owner: Owner, tape: Cassette, unused: tuple[int, ...], answer: str | None) -> bool:
+def _stays_equal(
+    packages: Packages, owners: Sequence[Owner], tape: Cassette, unused: tuple[int, ...], answers: list[str | None]
+) -> bool:
     text = pruned(tape, unused, "")
     again = cassette(read(text), text_hash(text.encode()))
     if _bare(again.interactions) != _bare(_left(tape, unused)) or _but_history(again) != _but_history(tape):
         return False
-    came = played(packages, owner, again)
-    return came.code is None and not came.unused and came.answer == answer
+    came = [played(packages, owner, again) for owner in owners]
+    codes = [each.code for each in came if each.code is not None]
+    return not codes and not unused_by_all(came) and [each.answer for each in came] == answers
 
 
 def pruned(tape: Cassette, unused: tuple[int, ...], at: str) -> str:

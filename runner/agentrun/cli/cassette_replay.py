@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,13 @@ class Loaded(Struct, frozen=True):
     error: AgentrunError | None = None
 
     @property
+    def players(self) -> tuple[Owner, ...]:
+        """The cases that play it, first the one that makes it."""
+        return self.filed.players({} if self.tape is None else self.tape.metadata)
+
+    @property
     def owner(self) -> Owner | None:
-        return self.filed.owner({} if self.tape is None else self.tape.metadata)
+        return next(iter(self.players), None)
 
     @property
     def is_foreign(self) -> bool:
@@ -97,6 +102,12 @@ def loaded(filed: Filed) -> Loaded:
         return Loaded(filed, load(filed.path))
     except (CassetteError, StorageError) as error:
         return Loaded(filed, error=error)
+
+
+def unused_by_all(came: Iterable[Played]) -> tuple[int, ...]:
+    """The interactions that none of the cases plays."""
+    left = [set(each.unused) for each in came]
+    return tuple(sorted(set.intersection(*left))) if left else ()
 
 
 def played(packages: Packages, owner: Owner, tape: Cassette) -> Played:

@@ -1,6 +1,7 @@
 """Which recordings a command is about, and which case plays each.
 
-Rule 1  A recording belongs to a case by its place alone, <cassettes>/<name of the spec>/<case>.yaml, as in a run.
+Rule 1  A recording belongs to a case by its place alone, <cassettes>/<name of the spec>/<case>.yaml, as in a run, or
+        to all that name it. What one of them plays is played.
 Rule 2  A document that cannot be read may name anything: what it may name is in doubt, and no orphan for sure.
 Rule 3  No link to a folder is followed, and only plain files are looked at.
 """
@@ -11,13 +12,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
 from msgspec import UNSET, Struct
 
 from agentrun.cli.recorded import cases_of
-from agentrun.compiler.cases import ENDING, spec_path
+from agentrun.compiler.cases import ENDING, cases_path, spec_path
 from agentrun.compiler.resolve import read_spec
 from agentrun.errors import SpecError
 from agentrun.spec.files import Project, find_project, project_root, shown_path
@@ -42,6 +44,14 @@ class Owner(Struct, frozen=True):
     case: Case
 
     @property
+    def again(self) -> str:
+        """The command that plays it, and with `--record` records it."""
+        if self.case.turns is UNSET:
+            return f"agentrun {quote(self.shown)} --case {quote(self.case.name)}"
+        file = cases_path(Path(self.shown)).as_posix()
+        return f"agentrun test {quote(f'{file}::{self.case.name}')}"
+
+    @property
     def profile(self) -> str | None:
         return None if self.case.profile is UNSET else self.case.profile
 
@@ -52,7 +62,7 @@ class Filed(Struct, frozen=True):
     path: Path
     project: Project
     owners: tuple[Owner, ...] = ()
-    """Usually one: two specs of one name share their recordings."""
+    """Usually one; several cases may name one recording, and two specs of one name share all of theirs."""
     doubt: str | None = None
     """A document that could not be read and may name this file."""
 
@@ -64,11 +74,17 @@ class Filed(Struct, frozen=True):
     def is_in_place(self) -> bool:
         return self.path.is_relative_to(self.project.root / self.project.cassettes)
 
-    def owner(self, metadata: Mapping[str, Any]) -> Owner | None:
-        """Who plays it; of several the one that its metadata names."""
+    def players(self, metadata: Mapping[str, Any]) -> tuple[Owner, ...]:
+        """The cases that play it, first the one that makes it; of several specs those of the one its metadata names."""
         root, spec = self.project.root, metadata.get("spec")
-        named = [one for one in self.owners if one.spec.relative_to(root).as_posix() == spec]
-        return next(iter([*named, *self.owners]), None)
+        named = [one for one in self.owners if one.spec.relative_to(root).as_posix() == spec] or self.owners
+        own = [one for one in named if one.spec == named[0].spec]
+        return tuple(sorted(own, key=lambda one: one.case.name != one.case.recording))
+
+    @property
+    def specs(self) -> list[str]:
+        """The specs whose cases play it, as people see them."""
+        return list(dict.fromkeys(one.shown for one in self.owners))
 
 
 class Shelf:

@@ -2,7 +2,7 @@
 
 Rule 1  What stands in the file stays as it is, comments too: the case is added at the end.
 Rule 2  What comes of it is read again before it is written. If the new case is not just what was added, the file is
-        left alone, and the lines to add are said.
+        left alone, and the lines to add are said; so it is if what all cases of the file have in common changes it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from agentrun.compiler.cases import cases_path, read_cases
+from agentrun.compiler.cases import cases_path, read_cases, read_file
 from agentrun.errors import StorageError
 from agentrun.spec.files import shown_path
 from agentrun.spec.problems import DocumentError
@@ -34,7 +34,7 @@ def add_case(spec: Path, case: Case) -> str | None:
     """Add a case to the cases of a spec. None: done; otherwise what the user has to add."""
     path = cases_path(spec)
     before = path.read_text(encoding="utf-8") if path.exists() else _HEAD
-    old = read_cases(path)[1] if path.exists() else []
+    old = read_file(path)[1].cases if path.exists() else []
     after = before + ("" if before.endswith("\n") else "\n") + lines_of(case)
     trial = path.with_name(f".{path.name}.new")
     try:
@@ -42,6 +42,9 @@ def add_case(spec: Path, case: Case) -> str | None:
         if not _holds(trial, [*old, case]):
             trial.unlink()
             return f"add this to {shown_path(path)}:\n{lines_of(case)}"
+        if changed := _changed(read_cases(trial)[1][-1], case):
+            trial.unlink()
+            return f"not added: the defaults of {shown_path(path)} change its {', '.join(changed)}:\n{lines_of(case)}"
         os.replace(trial, path)
     except OSError as error:
         fields = {"path": "cases", "errno": error.errno}
@@ -51,6 +54,12 @@ def add_case(spec: Path, case: Case) -> str | None:
 
 def _holds(path: Path, cases: list[Case]) -> bool:
     try:
-        return read_cases(path)[1] == cases
+        return read_file(path)[1].cases == cases
     except DocumentError:
         return False
+
+
+def _changed(merged: Case, case: Case) -> list[str]:
+    """What a case does not mean any more among the others of its file: it was recorded without that."""
+    keys = ("params", "profile", "stubs", "clock", "faults")
+    return [key for key in keys if getattr(merged, key) != getattr(case, key)]

@@ -32,12 +32,17 @@ def spec_path(cases: Path) -> Path:
 
 def read_cases(path: Path) -> tuple[Mapping, list[Case]]:
     """The cases in a file. Raises DocumentError with everything wrong in it."""
+    root, file = read_file(path)
+    return root, [_completed(case, file.defaults) for case in file.cases]
+
+
+def read_file(path: Path) -> tuple[Mapping, CasesFile]:
+    """A file of cases as it is written: what its cases have in common is not in them. Raises DocumentError."""
     document = load(read_source(path, root=project_root(path)), "cases")
     if document.root is None or document.problems:
         raise DocumentError(document.problems)
     root = with_schemas(document.root, path)
-    file = msgspec.convert(told_apart(plain(root)), CasesFile)
-    return root, [_completed(case, file.defaults) for case in file.cases]
+    return root, msgspec.convert(told_apart(plain(root)), CasesFile)
 
 
 def _completed(case: Case, defaults: Defaults) -> Case:
