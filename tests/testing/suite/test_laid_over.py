@@ -15,6 +15,7 @@ from agentrun.core.facts_gates import ApprovalAnswered, HookAnswered
 from agentrun.core.messages import words
 from agentrun.engine.assemble import replay_run
 from agentrun.spec.v1.cases import Case, ClockSetting, Stub
+from agentrun.testing import stub
 from agentrun.testing.suite.laid_over import LaidOver
 
 from ...engine.tapes import BEGAN, asks
@@ -29,55 +30,34 @@ STOCK = asks(("stock", {}))
 ORDER = asks(("order", {}))
 
 
+LATE = "tool.timeout: the call took longer than 1000 ms and was stopped"
+REFUSED = "tool.execution: no reply came from shop.example: the connection was refused"
+
+
 # --- tools --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("reply", "tool", "inject", "result"),
+    ("tool", "inject", "text"),
     [
-        (LOOK, "look", {"error": "no such order"}, ("tool.execution", "tool.execution: no such order")),
-        (
-            LOOK,
-            "look",
-            {"timeout": True},
-            ("tool.timeout", "tool.timeout: the call took longer than 1000 ms and was stopped"),
-        ),
-        (
-            REFUND,
-            "refund",
-            {"timeout": True},
-            ("tool.timeout", "tool.timeout: the call took longer than 1000 ms and was stopped"),
-        ),
-        (STOCK, "stock", {"status": 503}, ("tool.execution", "tool.execution: status 503")),
-        (STOCK, "stock", {"error": "no"}, ("tool.execution", "tool.execution: no")),
-        (
-            STOCK,
-            "stock",
-            {"refused": True},
-            ("tool.execution", "tool.execution: no reply came from shop.example: the connection was refused"),
-        ),
-        (
-            STOCK,
-            "stock",
-            {"timeout": True},
-            ("tool.timeout", "tool.timeout: the call took longer than 1000 ms and was stopped"),
-        ),
-        (ORDER, "order", {"status": 500}, ("tool.execution", "tool.execution: status 500")),
-        (
-            ORDER,
-            "order",
-            {"refused": True},
-            ("tool.execution", "tool.execution: no reply came from shop.example: the connection was refused"),
-        ),
+        ("look", {"error": "no such order"}, "tool.execution: no such order"),
+        ("look", {"timeout": True}, LATE),
+        ("refund", {"timeout": True}, LATE),
+        ("stock", {"error": "no"}, "tool.execution: no"),
+        ("stock", {"status": 503}, "tool.execution: status 503"),
+        ("stock", {"refused": True}, REFUSED),
+        ("stock", {"timeout": True}, LATE),
+        ("order", {"status": 500}, "tool.execution: status 500"),
+        ("order", {"refused": True}, REFUSED),
     ],
     ids=str,
 )
 def test_what_goes_wrong_with_a_tool_is_read_by_the_model(
-    tmp_path: Path, reply: Any, tool: str, inject: dict[str, Any], result: tuple[str, str]
+    tmp_path: Path, tool: str, inject: dict[str, Any], text: str
 ) -> None:
     doubles = Doubles()
-    run = both(tmp_path, shop(), case(fault(f"tool:{tool}", **inject)), reply, DONE, doubles=doubles)
-    assert (run.ending, run.results, run.laid.unmet()) == ("completed", [result], ())
+    run = both(tmp_path, shop(), case(fault(f"tool:{tool}", **inject)), asks((tool, {})), DONE, doubles=doubles)
+    assert (run.ending, run.results, run.laid.unmet()) == ("completed", [(text.partition(":")[0], text)], ())
     assert doubles.look.count + doubles.refund.count + len(doubles.endpoint.calls) == 0, "it was never run"
 
 
@@ -191,6 +171,16 @@ def test_a_stub_is_shortened_as_any_result_is(tmp_path: Path) -> None:
     assert kept.results == [("ok", "x" * 200)]
     assert len(run.results[0][1]) < 201 + 60
     assert run.results[0][1] != "x" * 201
+
+
+def test_a_long_result_of_the_tape_is_as_it_was_beside_a_fault(tmp_path: Path) -> None:
+    """The model reads a part of it, and the whole is kept."""
+    doubles = Doubles()
+    doubles.look = stub("x" * 300)
+    agent = shop(limits={"output_bytes": 200})
+    run = both(tmp_path, agent, case(fault("model#2", status=429)), LOOK, DONE, doubles=doubles)
+    (fact,) = (each.fact for each in run.run.journal if isinstance(each.fact, ToolFinished))
+    assert fact.blob is not None
 
 
 # --- people, hooks and sinks --------------------------------------------------------------------------------------

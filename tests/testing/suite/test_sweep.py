@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from agentrun.cassette.file import load
 from agentrun.cassette.loose import LoosePlayer
+from agentrun.core.facts import ModelAsked
 from agentrun.errors import CassetteError
 from agentrun.spec.v1.cases import Case, FaultAt, Inject
 from agentrun.testing.suite import upheld
@@ -129,6 +130,16 @@ def test_a_case_that_does_not_fit_its_recording_is_not_swept() -> None:
     assert caught.value.code == "cassette.miss"
 
 
+def test_tight_budgets_are_kept() -> None:
+    """What an attempt may have taken counts: the next one is not sent when it would be too much."""
+    found, prepared = shipped("triage", "default")
+    first = next(each.fact for each in play(found, prepared).runs[0].journal if isinstance(each.fact, ModelAsked))
+    tight = replace(prepared.file.agent.budgets, tokens=first.reserved + 1)
+    file = replace(prepared.file, agent=replace(prepared.file.agent, budgets=tight))
+    report = sweep(found, Prepared(prepared.spec, file))
+    assert (report.violations, report.endings["budget.tokens"] > 1) == ((), True)
+
+
 def test_the_faults_of_a_case_stay_in_force() -> None:
     found, prepared = shipped("triage", "default")
     own = FaultAt(at="model#1", inject=Inject(status=500))
@@ -147,9 +158,9 @@ def test_only_a_model_gets_what_is_next_in_line() -> None:
     tools = [each for each in tape.interactions if each.call.method == "CALL"]
     player = LoosePlayer(tape)
     other = replace(models[0].call, body=b"{}")
-    assert [player.play(other), player.play(other)] == models[:2]
     assert player.find(other, "c1.0") is None, "of another run"
     assert player.find(replace(other, url="https://elsewhere.example")) is None
+    assert [player.play(other), player.play(other)] == models[:2]
     assert player.find(replace(tools[0].call, body=b'{"other": 1}')) is None, (
         "a tool is not run for what it was not asked"
     )
