@@ -63,6 +63,7 @@ def plain(fact: Any) -> dict[str, Any]:
     return dict(told)
 
 
+@settings(max_examples=40)
 @given(
     st.lists(
         VALUES | st.dictionaries(st.sampled_from(["run_started", "model_replied", "ruled", "x"]), VALUES), max_size=5

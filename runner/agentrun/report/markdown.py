@@ -22,7 +22,8 @@ LONGEST = 60_000
 """Characters. The limit of GitHub is 65,536."""
 MOST_LINES = 60
 """Lines of one difference of texts."""
-_PLAIN = re.compile(r"[A-Za-z0-9 ,;()→“”…]|[.:](?= |$)|[^\x00-\x7f]")
+# What means nothing to anybody inside a line: letters and digits, some marks, and some between letters or digits.
+_PLAIN = re.compile(r"[A-Za-z0-9 ,;()/=%?+]|[.:](?= |$)|(?<=\w)[-_](?=\w)|(?<=\d)[.](?=\d)|[^\x00-\x7f]")
 _TICKS = re.compile(r"`+")
 
 

@@ -26,9 +26,9 @@ PLANTED: dict[str, tuple[tuple[str, str, str], str, str, list[str]]] = {
         "from specs/prompts/support.md.j2 line 5, because the template changed",
         [
             (
-                'instructions line 5 is "- An order is late when it was due more than four days ago.", recorded was "- An'
-                ' order is late when it was due more than three days ago.", from specs/prompts/support.md.j2 line 5,'
-                " because the template changed"
+                'instructions line 5 is "- An order is late when it was due more than four days ago.", recorded was'
+                ' "- An order is late when it was due more than three days ago.", from specs/prompts/support.md.j2 line'
+                " 5, because the template changed"
             ),
             SECTION.format("instructions"),
         ],
@@ -61,8 +61,8 @@ PLANTED: dict[str, tuple[tuple[str, str, str], str, str, list[str]]] = {
         "the outcome is budget.turns, not completed",
         [
             (
-                "turn 4: the step is gone: it says “Order 1042 was due on 10 January and went to the wrong region, so it"
-                " is late. I have refunded the whole 39.90 euro; a c… (156B)”"
+                "turn 4: the step is gone: it says “Order 1042 was due on 10 January and went to the wrong region, so"
+                " it is late. I have refunded the whole 39.90 euro; a c… (156B)”"
             ),
             "the outcome: completed → budget.turns (budget.turns: the run has used its 3 turns)",
             "spend down 30 %: 2315 → 1627 tokens, $0.001089 → $0.000757, 4 → 3 turns",

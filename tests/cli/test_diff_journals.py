@@ -1,0 +1,133 @@
+"""`agentrun diff` for journals and snapshots: what they are, how they differ, and in which form it is told."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from ..journal.journals import JOURNAL, WITH_TOOLS, journal
+from .agent import ROOT, agentrun
+from .sides import accepted, diff, edited, made_snapshots  # noqa: F401  # fixtures
+
+KEY = "sk-proj-abcdefghij0123456789ABCDEFGHIJ"
+
+
+def test_same(accepted: Path) -> None:  # noqa: F811  # the fixture
+    told = diff(accepted / "support" / "default.journal", accepted / "support" / "default.journal")
+    assert (told.code, told.out, told.err) == (0, "", "no differences\n")
+
+
+@pytest.mark.parametrize("form", ["--json", "--markdown", None])
+def test_forms(accepted: Path, form: str | None, snapshot: SnapshotAssertion) -> None:  # noqa: F811  # the fixture
+    one, two = accepted / "support" / "default.journal", accepted / "support" / "approval.journal"
+    told = diff(one, two, *([form] if form else []))
+    assert told.code == 1
+    assert told.out == snapshot
+
+
+def test_texts_of_several_lines_are_shown_by_line(accepted: Path) -> None:  # noqa: F811  # the fixture
+    one = accepted / "researcher" / "default.journal"
+    told = diff(one, edited(one, "Spring tides reach 4.6", "Spring tides reach 4.7"))
+    assert told.code == 1
+    first, *more = told.out.splitlines()
+    assert first.startswith("~ turn 2, reader c2.0, turn 1: the result of library.read changed: line 3: “…")
+    assert [line[:5] for line in more] == ["    @", "     ", "     ", "    -", "    +", "     ", "     "]
+    assert "4.6 metres" in more[3]
+    assert "4.7 metres" in more[4]
+
+
+def test_a_journal_and_a_snapshot(accepted: Path, tmp_path: Path) -> None:  # noqa: F811  # the fixture
+    """They are one in their canonical form, sub-agents included."""
+    done = agentrun("specs/researcher.yaml", "--journal", tmp_path / "r.jsonl", CI="true")
+    assert done.code == 0
+    snapshot = accepted / "researcher" / "default.journal"
+    assert diff(tmp_path / "r.jsonl", snapshot).code == 0
+    (tmp_path / "r.c2.0.jsonl").unlink()
+    told = diff(tmp_path / "r.jsonl", snapshot)
+    assert told.code == 1
+    assert "reader c2.0" in told.out
+
+
+def test_journals_that_are_damaged_cannot_be_compared(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(JOURNAL.text())
+    (tmp_path / "b.jsonl").write_bytes(JOURNAL.text().replace(b"search", b"sEarch"))
+    (tmp_path / "c.jsonl").write_bytes(JOURNAL.text()[:-10])
+    (tmp_path / "d.journal").write_text("- run_started:\n    agent: a\n<<<<<<< ours\n", encoding="utf-8")
+    assert diff(tmp_path / "a.jsonl", tmp_path / "a.jsonl").code == 0
+    for name, said in (("b.jsonl", "journal.damaged"), ("c.jsonl", "journal.truncated"), ("d.journal", "line 3")):
+        told = diff(tmp_path / "a.jsonl", tmp_path / name)
+        assert (told.code, told.out) == (2, "")
+        assert said in told.err
+        assert said in json.dumps(diff(tmp_path / "a.jsonl", tmp_path / name, "--json").data)
+
+
+def test_only_two_of_a_kind(accepted: Path, tmp_path: Path) -> None:  # noqa: F811  # the fixture
+    (tmp_path / "a.jsonl").write_bytes(JOURNAL.text())
+    (tmp_path / "notes.txt").write_text("nothing", encoding="utf-8")
+    sides = {
+        "a journal": tmp_path / "a.jsonl",
+        "a spec or a package": ROOT / "specs" / "support.yaml",
+        "a cassette": ROOT / "cassettes" / "support" / "default.yaml",
+        "a folder": accepted,
+    }
+    for name, path in sides.items():
+        for other, another in sides.items():
+            if name != other:
+                told = diff(path, another)
+                assert told.code == 2
+                assert f"{path} is {name} and {another} is {other}: only two of a kind can be compared" in told.err
+    told = diff(tmp_path / "notes.txt", tmp_path / "a.jsonl")
+    assert (told.code, told.err) == (2, f"{tmp_path / 'notes.txt'} is no journal, snapshot, cassette, spec or package")
+    assert diff(sides["a journal"], sides["a journal"], "--profile", "ci").code == 2
+    assert diff(sides["a journal"], sides["a journal"], "--json", "--markdown").code == 2
+
+
+def test_files_are_known_by_what_stands_in_them(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(JOURNAL.text())
+    other = journal(*WITH_TOOLS[:-2], WITH_TOOLS[-1])
+    (tmp_path / "b.txt").write_bytes(other.text())
+    told = diff(tmp_path / "a.yaml", tmp_path / "b.txt", "--json")
+    assert told.data["kind"] == "journal"
+    assert [change["kind"] for change in told.data["changes"]] == ["reply", "spend"]
+
+
+def test_what_nobody_may_see(accepted: Path, tmp_path: Path) -> None:  # noqa: F811  # the fixture
+    """Neither what looks like a key nor a credential of the environment, in any form of any output."""
+    one = accepted / "support" / "default.journal"
+    two = edited(one, "sorting centre north", f"{KEY} and correct-horse-battery \\u001b[2J")
+    for form in ((), ("--json",), ("--markdown",)):
+        done = agentrun("diff", one, two, *form, cwd=tmp_path, ANTHROPIC_API_KEY="correct-horse-battery")
+        assert done.code == 1
+        assert KEY not in done.out
+        assert "correct-horse" not in done.out
+        assert "\x1b" not in done.out
+        assert "sorting centre north" in done.out.replace("&#32;", " ")
+
+
+def test_folders_by_file_name(accepted: Path, snapshot: SnapshotAssertion) -> None:  # noqa: F811  # the fixture
+    shutil.copytree(accepted, "b")
+    (Path("b") / "support" / "denial.journal").rename(Path("b") / "support" / "refusal.journal")
+    path = Path("b") / "support" / "default.journal"
+    path.write_text(path.read_text(encoding="utf-8").replace('"amount":39.9', '"amount":30'), encoding="utf-8")
+    told = diff(accepted, "b")
+    assert told.code == 1
+    assert told.out == snapshot(name="text")
+    assert told.err == "3 differences in 3 of 5 files\n"
+    assert diff(accepted, "b", "--markdown").out == snapshot(name="markdown")
+    data = diff(accepted, "b", "--json").data
+    assert (data["kind"], data["same"], len(data["files"])) == ("folder", False, 5)
+    assert [each["file"] for each in data["files"] if not each["same"]] == [
+        "support/default.journal",
+        "support/denial.journal",
+        "support/refusal.journal",
+    ]
+    same = diff(accepted, accepted)
+    assert (same.code, same.err) == (0, "no differences\n")
+
+
+def test_folders_with_nothing_in_them(tmp_path: Path) -> None:
+    told = diff(tmp_path, tmp_path)
+    assert told.code == 2
+    assert "hold no snapshots, journals or recordings" in told.err

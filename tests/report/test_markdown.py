@@ -1,0 +1,80 @@
+"""Nothing that a model or a tool said is markup, a mention or a link in a comment."""
+
+import re
+from html import unescape
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.report.change import Change
+from agentrun.report.markdown import LONGEST, MOST_LINES, code, fenced, markdown
+
+HOSTILE = [
+    "</code><script>alert(1)</script>",
+    "`` ``` `",
+    "a | b \\| c \\\\| d",
+    "@octocat see #1 and GH-1 and 0123456789abcdef",
+    "![x](https://evil.example/x.png) [y](javascript:alert(1)) <https://evil.example> www.evil.example",
+    "</summary></details> **bold** _under_ ~~gone~~ &lt;b&gt; :tada:",
+    "```\n</details>\n@all <img src=x onerror=y>\n````````",
+    "~~~\n# heading\n- [ ] task",
+    "http://evil.example me@evil.example",
+]
+
+# Letters, digits and what has no meaning to Markdown; anything else is a character reference, which never has one.
+INERT = re.compile(
+    r"<code>(?:[A-Za-z0-9 ,;()/=%?+]|[.:](?= |<)|(?<=\w)[-_](?=\w)|(?<=\d)[.](?=\d)|[^\x00-\x7f]|&#\d+;)*</code>"
+)
+ROW = re.compile(rf"\| (?:new|gone|changed|moved) \| [a-z]+ \| {INERT.pattern} \|")
+HEAD = re.compile(rf"### a|\*\*\d+ differences?\*\*|\| \| what \| change \||\|---\|---\|---\||{ROW.pattern}|")
+FOLD = re.compile(rf"<details><summary>{INERT.pattern}</summary>|</details>|")
+
+
+def outside(document: str) -> list[str]:
+    """The lines of a document that stand in no block."""
+    found, fence = [], ""
+    for line in document.split("\n"):
+        if fence:
+            fence = "" if re.fullmatch(rf" {{0,3}}{fence}`*[ \t]*", line) else fence
+        elif opened := re.match(r"`{3,}", line):
+            fence = opened[0]
+        else:
+            found.append(line)
+    assert not fence
+    return found
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_texts(text: str) -> None:
+    line = text.replace("\n", " ")
+    changes = [Change(text=line, before=text, after=f"{text}\n{text}"), Change(text="quiet")]
+    document = markdown("a", changes)
+    assert all(HEAD.fullmatch(each) or FOLD.fullmatch(each) for each in outside(document))
+    assert unescape(document).count(f"<code>{line}</code>") == 2
+
+
+@given(st.text(alphabet="ab|\\`<>&@#*_[]()!~:./-=+{}\"'\u00e9\u2192 1", max_size=30))
+def test_any_line(text: str) -> None:
+    assert INERT.fullmatch(code(text))
+    assert unescape(code(text)) == f"<code>{text}</code>"
+
+
+@given(st.lists(st.text(alphabet="`~ a<", max_size=8), max_size=5))
+def test_any_block(lines: list[str]) -> None:
+    assert outside(f"before\n{fenced(lines)}\nafter") == ["before", "after"]
+
+
+def test_nothing() -> None:
+    assert markdown("a → b", []) == "### a → b\n\nNo differences.\n"
+
+
+def test_long_comments_are_cut() -> None:
+    changes = [Change(text="x" * 300, before="a\n" * 200, after="b\n" * 200) for _ in range(1000)]
+    document = markdown("a", changes)
+    assert len(document) <= LONGEST + 100
+    assert "more differences.\n" in document
+    one = markdown("a", changes[:1])
+    assert one.count("\n-a") + one.count("\n+b") < MOST_LINES
+    assert "\n…\n" in one
+    assert "more difference" not in one
