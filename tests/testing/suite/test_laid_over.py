@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agentrun.canon import data_hash
 from agentrun.cassette.loose import LoosePlayer
 from agentrun.core.facts import DeliveryFinished, Record
 from agentrun.core.facts_calls import ToolFinished
@@ -180,7 +181,7 @@ def test_a_long_result_of_the_tape_is_as_it_was_beside_a_fault(tmp_path: Path) -
     agent = shop(limits={"output_bytes": 200})
     run = both(tmp_path, agent, case(fault("model#2", status=429)), LOOK, DONE, doubles=doubles)
     (fact,) = (each.fact for each in run.run.journal if isinstance(each.fact, ToolFinished))
-    assert fact.blob is not None
+    assert fact.blob == data_hash(b"x" * 300)
 
 
 # --- people, hooks and sinks --------------------------------------------------------------------------------------
