@@ -108,10 +108,12 @@ def test_a_nudge_counts_only_if_the_model_was_told_it(tmp_path: Path) -> None:
     text = f"""{PARAMS}input: Go.
 budgets: {{turns: 9, grace: 8}}
 guards: {{empty_outcome: 2, nudge: "{{% if region == 'eu' %}}On.{{% endif %}}Go."}}
-tools: {{end: {{kind: shell, description: d, argv: [x], terminal: true}}}}
+tools:
+  look: {{kind: shell, description: d, argv: [x]}}
+  end: {{kind: shell, description: d, argv: [x], terminal: true}}
 policy: {{default: allow}}
 """
-    covered = Covered(tmp_path, text).run(calls("end"))  # after it was told to wrap up
+    covered = Covered(tmp_path, text).run(calls("look"), calls("end"))  # after it was told to wrap up
     assert set(covered.parts("branch").values()) == {False}
     covered.run("Well.", calls("end"))
     assert sorted(covered.parts("branch").values()) == [False, True]
