@@ -13,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ("pytester",)
+collect_ignore = ["golden"]
+"""Specs with cases that are examined, not run: some are wrong on purpose."""
 
 _TEMPORARY = os.path.realpath(tempfile.gettempdir()) + os.sep
 

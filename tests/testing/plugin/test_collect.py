@@ -109,16 +109,19 @@ opened = []
 sys.addaudithook(lambda event, given: opened.append(str(given[0])) if event == "open" else None)
 
 def pytest_unconfigure():
+    loader = type(sys.modules["agentrun.testing.suite.evaluate"].__spec__.loader).__name__
     with open("opened.txt", "w") as file:
-        file.write("\\n".join(opened))
+        file.write("\\n".join([loader, *opened]))
 """
 
 
 def test_files_are_read_once_and_agents_compiled_once(project: Project) -> None:
-    """The spec is read to check the cases, and once more when it is compiled."""
+    """The spec is read to check the cases, and once more when it is compiled. And no module of ours is written anew by
+    pytest, as those of plugins are."""
     project.cases(*(f"name: case-{number}" for number in range(5)))
     project.write("conftest.py", WATCH)
     project.process().assert_outcomes(passed=5)
-    opened = (project.root / "opened.txt").read_text(encoding="utf-8").split("\n")
+    loader, *opened = (project.root / "opened.txt").read_text(encoding="utf-8").split("\n")
+    assert loader == "SourceFileLoader"
     assert sum(path.endswith("specs/desk.cases.yaml") for path in opened) == 1
     assert sum(path.endswith("specs/desk.yaml") for path in opened) <= 2

@@ -1,0 +1,94 @@
+"""Cases that are run again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.core.facts_base import Fault
+from agentrun.core.outcome import Outcome
+from agentrun.testing.suite.found import Found, read
+from agentrun.testing.suite.played import Played, play
+from agentrun.testing.suite.prepared import Preparations, Prepared
+from agentrun.testing.suite.repeated import evaluate_repeatedly
+from agentrun.testing.suite.snapshots import accepted
+
+from ..plugin.projects import ORDERS, SPEC, recording
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Found:
+    files = {
+        "pyproject.toml": "[tool.agentrun]\n",
+        "desk.yaml": SPEC,
+        "orders.py": ORDERS,
+        "desk.cases.yaml": 'agentrun: "1"\ncases: [{name: default}]\n',
+        "cassettes/desk/default.yaml": recording(),
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return read(tmp_path / "desk.cases.yaml")[0]
+
+
+def changing(at: int, change: Callable[[Played], Played]) -> tuple[Callable[[Found, Prepared], Played], list[int]]:
+    """Replays, and changes what comes of one time."""
+    times: list[int] = []
+
+    def carry_out(found: Found, prepared: Prepared) -> Played:
+        times.append(len(times) + 1)
+        played = play(found, prepared)
+        return change(played) if len(times) == at else played
+
+    return carry_out, times
+
+
+def shorter(played: Played) -> Played:
+    """The same end, but a journal that lacks a record."""
+    run = played.runs[0]
+    return Played((replace(run, journal=(*run.journal[:-2], run.journal[-1])),))
+
+
+def without_answer(played: Played) -> Played:
+    """The same journal, but another end."""
+    run = played.runs[0]
+    assert isinstance(run.ended, Outcome)
+    return Played((replace(run, ended=replace(run.ended, fault=Fault("budget.turns", "no more"))),))
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_the_same_every_time(found: Found, times: int) -> None:
+    carry_out, ran = changing(0, shorter)
+    verdict = evaluate_repeatedly(times, found, Preparations(), accepted, carry_out)
+    assert (verdict.status, len(ran)) == ("passed", times)
+
+
+@pytest.mark.parametrize(("at", "status"), [(3, "failed"), (4, "passed")])
+def test_another_journal(found: Found, at: int, status: str) -> None:
+    """Although the verdict is the same: the first time that differs ends it."""
+    carry_out, ran = changing(at, shorter)
+    verdict = evaluate_repeatedly(3, found, Preparations(), accepted, carry_out)
+    assert (verdict.status, len(ran)) == (status, 3)
+    if status == "failed":
+        assert [wrong.claim for wrong in verdict.complaints] == ["repeat"]
+        assert "3" in verdict.complaints[0].message
+        assert "+++" in verdict.complaints[0].detail
+
+
+def test_another_verdict(found: Found) -> None:
+    carry_out, ran = changing(2, without_answer)
+    verdict = evaluate_repeatedly(5, found, Preparations(), accepted, carry_out)
+    assert (verdict.status, len(ran)) == ("failed", 2)
+    assert [wrong.claim for wrong in verdict.complaints] == ["repeat", "outcome"]
+    assert "passed" in verdict.complaints[0].detail
+
+
+def test_what_fails_the_same_way_is_told_once(found: Found) -> None:
+    found.spec.with_name("cassettes").joinpath("desk/default.yaml").unlink()
+    verdict = evaluate_repeatedly(3, found, Preparations(), accepted)
+    assert verdict.status == "missed"
+    assert [wrong.claim for wrong in verdict.complaints] == ["cassette.miss"]

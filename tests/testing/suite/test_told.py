@@ -1,0 +1,64 @@
+"""What a reader is told of a case that did not pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentrun.testing.suite import told
+from agentrun.testing.suite.told import failure_text
+from agentrun.testing.suite.verdict import Complaint, Verdict
+
+
+def verdict(*complaints: Complaint, story: str = "") -> Verdict:
+    return Verdict(id="a::b", file="a", line=3, status="failed", complaints=complaints, story=story)
+
+
+def test_assertions_then_the_run_then_what_differs() -> None:
+    text = failure_text(
+        verdict(
+            Complaint(claim="contains", message='no "x" in it'),
+            Complaint(claim="journal-snapshot", message="it is another", detail="-a\n\n+b", hint="accept it"),
+            story="turn 1\n  → look",
+        )
+    )
+    assert text.split("\n") == [
+        'contains: no "x" in it',
+        "journal-snapshot: it is another",
+        "  → accept it",
+        "",
+        "The run:",
+        "  turn 1",
+        "    → look",
+        "",
+        "journal-snapshot:",
+        "  -a",
+        "",
+        "  +b",
+    ]
+
+
+def test_one_line_is_enough() -> None:
+    assert failure_text(verdict(Complaint(claim="outcome", message="it failed"))) == "outcome: it failed"
+
+
+def test_lines_of_a_message_stand_below_it() -> None:
+    text = failure_text(verdict(Complaint(claim="contains", message="one\ntwo", hint="a\nb")))
+    assert text == "contains: one\n  two\n  → a\n  → b"
+
+
+@pytest.mark.parametrize("place", ["message", "detail", "hint", "story"])
+def test_nothing_acts_and_no_credential_is_shown(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "tulip-garden-9917")
+    told._known.cache_clear()
+    foreign = "a tulip-garden-9917 \x1b[31m sk-proj-abcdefghij0123456789ABCDEFGHIJ z"
+    given = {"message": "m", "detail": "d", "hint": "h"}
+    story = foreign if place == "story" else "s"
+    complaint = Complaint(claim="contains", **{**given, **({} if place == "story" else {place: foreign})})
+    try:
+        text = failure_text(verdict(complaint, story=story))
+    finally:
+        told._known.cache_clear()
+    assert "tulip" not in text
+    assert "\x1b" not in text
+    assert "abcdefghij0123456789" not in text
+    assert "a [redacted:SHOP_TOKEN] \\x1b[31m *** z" in text
