@@ -7,6 +7,7 @@
 Rule 1  It stands before the tape, in a replay and while a recording is made: none of it gets onto one.
 Rule 2  One for a case, also for a conversation: counting goes on from run to run.
 Rule 3  The clock is set for replays alone. A recording is made in real time.
+Rule 4  What a fault takes of time is taken once: a recorded moment that is over by then is not waited for again.
 """
 
 from __future__ import annotations
@@ -93,8 +94,3 @@ def _laid_tool(layer: Layer, executor: Executor) -> Executor:
 def _moment(text: str) -> int:
     """Milliseconds since 1970. That it is a date was checked with the file."""
     return round(datetime.fromisoformat(text).timestamp() * 1000)
-
-
-def overlay_of(case: Case, player: Player | None = None) -> Overlay:
-    """What a case lays over its runs, for who does not ask afterwards which faults happened."""
-    return LaidOver(case, player).overlay
