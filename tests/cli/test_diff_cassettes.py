@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from .agent import agentrun
 from .sides import TAPES, diff, edited
 
 
@@ -118,6 +119,16 @@ def test_sub_agents(tmp_path: Path) -> None:
     (change,) = told.data["changes"]
     assert (change["kind"], change["path"]) == ("result", "c2.0")
     assert change["text"].startswith("interaction 5 (in c2.0): the result of library.read changed: line 3: “…")
+
+
+def test_credentials_of_the_environment(tape: Path) -> None:
+    cut = "x" * 62  # a value that is shown up to its middle is found by nobody
+    other = edited(tape, '"event":"sent to the wrong region"', f'"event":"sent to {cut}correct-horse-battery"')
+    for form in ((), ("--json",)):
+        done = agentrun("diff", tape, other, *form, cwd=tape.parent, ANTHROPIC_API_KEY="correct-horse-battery")
+        assert done.code == 1
+        assert "xxxx" in done.out
+        assert "corre" not in done.out
 
 
 def test_a_damaged_recording_cannot_be_compared(tape: Path) -> None:

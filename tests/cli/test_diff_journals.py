@@ -1,14 +1,16 @@
 """`agentrun diff` for journals and snapshots: what they are, how they differ, and in which form it is told."""
 
 import json
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from ..journal.journals import JOURNAL, WITH_TOOLS, journal
-from .agent import ROOT, agentrun
+from .agent import ROOT, SCRIPT, agentrun
 from .sides import accepted, diff, edited, made_snapshots  # noqa: F401  # fixtures
 
 KEY = "sk-proj-abcdefghij0123456789ABCDEFGHIJ"
@@ -96,7 +98,9 @@ def test_files_are_known_by_what_stands_in_them(tmp_path: Path) -> None:
 def test_what_nobody_may_see(accepted: Path, tmp_path: Path) -> None:  # noqa: F811  # the fixture
     """Neither what looks like a key nor a credential of the environment, in any form of any output."""
     one = accepted / "support" / "default.journal"
+    cut = "x" * 70  # a value that is shown up to its middle is found by nobody
     two = edited(one, "sorting centre north", f"{KEY} and correct-horse-battery \\u001b[2J")
+    two = edited(two, "I look at the order first.", f"{cut}correct-horse-battery", "c")
     for form in ((), ("--json",), ("--markdown",)):
         done = agentrun("diff", one, two, *form, cwd=tmp_path, ANTHROPIC_API_KEY="correct-horse-battery")
         assert done.code == 1
@@ -125,6 +129,23 @@ def test_folders_by_file_name(accepted: Path, snapshot: SnapshotAssertion) -> No
     ]
     same = diff(accepted, accepted)
     assert (same.code, same.err) == (0, "no differences\n")
+
+
+def test_colours_on_a_terminal(accepted: Path) -> None:  # noqa: F811  # the fixture
+    one = accepted / "support" / "default.journal"
+    two = edited(one, '"amount":39.9', '"amount":30')
+    for more, colored in (({}, True), ({"NO_COLOR": "1"}, False)):
+        master, slave = os.openpty()
+        environment = {"PATH": os.environ["PATH"], "TERM": "xterm", **more}
+        done = subprocess.run(
+            [SCRIPT, "diff", one, two], stdout=slave, stderr=subprocess.DEVNULL, env=environment, check=False
+        )
+        os.close(slave)
+        shown = os.read(master, 10_000).decode()
+        os.close(master)
+        line = "~ turn 3: the call of refund: amount 39.9 → 30"
+        assert done.returncode == 1
+        assert shown == (f"\x1b[33m{line}\x1b[0m\r\n" if colored else f"{line}\r\n")
 
 
 def test_folders_with_nothing_in_them(tmp_path: Path) -> None:

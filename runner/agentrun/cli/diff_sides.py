@@ -11,6 +11,7 @@ import click
 from agentrun.cli.journal_file import JOURNAL_BEGINS
 
 if TYPE_CHECKING:
+    from agentrun.cassette.tape import Cassette, Interaction
     from agentrun.report.change import Change
 
 Side: TypeAlias = Literal["journal", "snapshot", "cassette", "agent", "folder"]
@@ -71,13 +72,27 @@ _WORDS: dict[Side, str] = {
 def changes_in(a: Path, b: Path, side: Side, other: Side) -> tuple[Change, ...]:
     """How two files differ that are not specs. Raises what reading them raises."""
     if side == "cassette":
-        from agentrun.cassette.file import load
         from agentrun.cli.diff_cassettes import tapes_compared
 
-        return tapes_compared(load(a), load(b))
+        return tapes_compared(_tape(a), _tape(b))
     from agentrun.report.changes import changes_of
 
     return changes_of(_facts(a, side), _facts(b, other))
+
+
+def _tape(path: Path) -> Cassette:
+    """A recording, without what nobody may see."""
+    from msgspec.structs import replace
+
+    from agentrun.cassette.file import load
+    from agentrun.cli.known import known
+
+    def clean(each: Interaction) -> Interaction:
+        call = replace(each.call, url=known().text(each.call.url), body=known().raw(each.call.body))
+        return replace(each, call=call, reply=replace(each.reply, body=known().raw(each.reply.body)))
+
+    tape = load(path)
+    return replace(tape, metadata=known().data(tape.metadata), interactions=tuple(map(clean, tape.interactions)))
 
 
 def _facts(path: Path, side: Side) -> list[Any]:

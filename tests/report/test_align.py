@@ -1,0 +1,54 @@
+"""An item that was put in or taken out is new or gone; the others stay what they are."""
+
+from collections.abc import Hashable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrun.report.align import LARGEST, aligned
+
+
+def whole(word: str) -> Hashable:
+    return word
+
+
+def first(word: str) -> Hashable:
+    return word[:1]
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "pairs"),
+    [
+        ("", "", ""),
+        ("", "a1", "-/a1"),
+        ("a1 b1 c1", "a1 x1 b1 c1", "a1/a1 -/x1 b1/b1 c1/c1"),
+        ("a1 b1 c1", "a1 c1", "a1/a1 b1/- c1/c1"),
+        ("a1 b1 c1", "a1 b2 c1", "a1/a1 b1/b2 c1/c1"),
+        ("a1 b1 c1 d1", "a1 x1 b2 c1 d1", "a1/a1 -/x1 b1/b2 c1/c1 d1/d1"),
+        ("a1 b1 d1", "x1 a2 d1", "-/x1 a1/a2 b1/- d1/d1"),
+        ("a1 b1", "x1 y1", "a1/x1 b1/y1"),
+        ("a1 a2 a3", "a2 a3", "a1/- a2/a2 a3/a3"),
+        ("a1 b1 c1 a2 d1", "a3 b1 x1 c1 d1", "a1/a3 b1/b1 -/x1 c1/c1 a2/- d1/d1"),
+    ],
+)
+def test_aligned(one: str, two: str, pairs: str) -> None:
+    found = aligned(one.split(), two.split(), whole, first)
+    assert " ".join(f"{old or '-'}/{new or '-'}" for old, new in found) == pairs
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=8), st.lists(st.sampled_from("abc"), max_size=8))
+def test_nothing_is_lost_and_the_order_is_kept(one: list[str], two: list[str]) -> None:
+    found = aligned(one, two, whole)
+    assert [old for old, _ in found if old is not None] == one
+    assert [new for _, new in found if new is not None] == two
+    assert aligned(one, one, whole) == list(zip(one, one, strict=True))
+
+
+def test_too_many_are_aligned_by_their_place() -> None:
+    """Neither the first nor the last are the same, and so many lie between that equal ones are not looked for."""
+    side = int(LARGEST**0.5)
+    for size, looked in ((side, True), (side + 1, False)):
+        one = ["start", *map(str, range(size - 1))]
+        two = [*map(str, range(size - 1)), "end"]
+        assert (("0", "0") in aligned(one, two, whole)) is looked
