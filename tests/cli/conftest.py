@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from .desk import record
+from .suites import Suite
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +23,9 @@ def desk(recorded_desk: Path, tmp_path: Path) -> Path:
     """A project with one recording, to do anything with."""
     shutil.copytree(recorded_desk, tmp_path / "desk")
     return tmp_path / "desk"
+
+
+@pytest.fixture
+def suite(desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Suite:
+    """The same, and `agentrun test` in it, in this process."""
+    return Suite(desk, monkeypatch, capsys)

@@ -68,13 +68,14 @@ def chosen(paths: Sequence[str], picks: Picks) -> Chosen:
     unreadable: list[Verdict] = []
     whole: list[tuple[Found, ...]] = []
     seen = 0
-    for file, names in _meant(paths).items():
+    for file, meant in _meant(paths).items():
         try:
             all_ = read(file)
         except SpecError as error:
             unreadable.append(_unread(file, error.problems))
             continue
-        named = all_ if names is None else _named(file, all_, names)
+        named = _named(file, all_, meant.names)
+        named = all_ if meant.is_whole else named
         taken = [found for found in named if picks.takes(found)]
         seen += len(named)
         cases += taken
@@ -83,17 +84,25 @@ def chosen(paths: Sequence[str], picks: Picks) -> Chosen:
     return Chosen(cases=tuple(cases), unreadable=tuple(unreadable), whole=tuple(whole), seen=seen)
 
 
-def _meant(paths: Sequence[str]) -> dict[Path, dict[str, None] | None]:
-    """Files of cases, each with the names of cases that are meant. None: all."""
-    meant: dict[Path, dict[str, None] | None] = {}
+class _Meant(Struct):
+    """What of a file is meant."""
+
+    names: dict[str, None]
+    """Cases that are named, in order."""
+    is_whole: bool = False
+
+
+def _meant(paths: Sequence[str]) -> dict[Path, _Meant]:
+    """Files of cases, and what of them is meant."""
+    meant: dict[Path, _Meant] = {}
     for text in paths:
         path, mark, name = text.partition(MARK)
         for file in _files(path, text):
-            before = meant.setdefault(file, {} if mark else None)
-            if not mark:
-                meant[file] = None
-            elif before is not None:
-                before[name] = None
+            each = meant.setdefault(file, _Meant({}))
+            if mark:
+                each.names[name] = None
+            else:
+                each.is_whole = True
     return meant
 
 

@@ -1,0 +1,160 @@
+"""`agentrun test`: which cases it runs, and what it refuses before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from .suites import ANOTHER, CASES, FAILS, KEPT, MISSES, PLAIN, Suite
+
+SPOILT = 'agentrun: "1"\ncases:\n  - {nam: x}\n'
+
+
+def test_all_that_is_here(suite: Suite) -> None:
+    suite.write(PLAIN, ANOTHER)
+    ran = suite.test()
+    assert (ran.code, ran.out) == (0, "2 passed\n")
+    assert ran.err == f"{CASES} .. [100%]\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "wanted"),
+    [
+        (["specs/desk.yaml"], {"default", "another"}),
+        ([CASES], {"default", "another"}),
+        (["specs"], {"default", "another"}),
+        ([f"{CASES}::another"], {"another"}),
+        (["-k", "another"], {"another"}),
+        (["-k", "NET"], {"another"}),
+        (["-k", "not net and desk"], {"default"}),
+        (["-k", ""], {"default", "another"}),
+        (["--tag", "net"], {"another"}),
+        (["--tag", "net", "--tag", "other"], {"another"}),
+    ],
+)
+def test_selection(suite: Suite, args: list[str], wanted: set[str]) -> None:
+    suite.write(PLAIN, ANOTHER)
+    ran = suite.test("--json", *args)
+    assert ran.code == 0
+    assert set(ran.statuses()) == wanted
+
+
+def test_shards_are_disjoint_and_together_all(suite: Suite) -> None:
+    names = [f"case-{number}" for number in range(6)]
+    suite.write(*(f"  - {{name: {name}, skip: later}}\n" for name in names))
+    parts = [suite.test("--json", "--shard", f"{part}/2").statuses() for part in (1, 2)]
+    assert sorted([*parts[0], *parts[1]]) == names
+    assert parts[0]
+    assert parts[1]
+
+
+def test_an_empty_shard_is_no_mistake(suite: Suite) -> None:
+    suite.write(PLAIN)
+    codes = [suite.test("--shard", f"{part}/3") for part in (1, 2, 3)]
+    assert [ran.code for ran in codes] == [0, 0, 0]
+    assert sorted(ran.out for ran in codes) == ["1 passed\n", "no cases\n", "no cases\n"]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["nowhere"], "there is no file or folder"),
+        (["python"], "holds no cases"),
+        ([f"{CASES}::defualt"], 'did you mean "default"?'),
+        (["-k", "nothing"], "none of 1 cases fits -k nothing"),
+        (["--tag", "nothing"], "none of 1 cases fits --tag nothing"),
+        (["-k", "a b"], "-k: column 3"),
+        (["-n", "0"], "from 1 to 256"),
+        (["-n", "x"], "from 1 to 256"),
+        (["-n", "257"], "from 1 to 256"),
+        (["--shard", "0/2"], "I from 1 to N"),
+        (["--shard", "3/2"], "I from 1 to N"),
+        (["--shard", "2"], "I from 1 to N"),
+        (["--repeat", "0"], "from 1 to"),
+        (["--record", "from:0"], "from:N"),
+        (["--record", "some"], "from:N"),
+        (["--coverage-min", "101"], "from 0 to 100"),
+        (["--coverage-min", "-1"], "from 0 to 100"),
+        (["--approve", "all"], "--approve"),
+        (["--live-tools", "--live-model"], "do not go together"),
+        (["--record", "all", "--live-tools"], "do not go together"),
+        (["--record", "all", "-n", "2"], "not with -n"),
+        (["--record", "all", "--repeat", "2"], "--repeat"),
+        (["--record", "all", "--sweep"], "--sweep"),
+        (["--live-tools", "--update"], "--update"),
+        (["--junit", "specs"], "is a directory"),
+    ],
+)
+def test_refused_before_anything_runs(suite: Suite, args: list[str], words: str) -> None:
+    suite.write(PLAIN)
+    ran = suite.test(*args)
+    assert (ran.code, ran.out) == (2, "")
+    assert words in ran.err
+    assert "%]" not in ran.err
+
+
+@pytest.mark.parametrize("option", [["--update"], ["--record", "all"], ["--record", "new"]])
+@pytest.mark.parametrize(("value", "refused"), [("true", True), ("1", True), ("", False), ("false", False)])
+def test_nothing_is_accepted_in_ci_by_accident(suite: Suite, option: list[str], value: str, refused: bool) -> None:
+    suite.write("  - {name: default, skip: later, assert: [{type: journal-snapshot}]}\n")
+    suite.setenv(CI=value)
+    ran = suite.test(*option)
+    assert (ran.code == 2) is refused
+    assert ("with CI set" in ran.err) is refused
+
+
+def test_a_file_that_cannot_be_read_and_the_others(suite: Suite) -> None:
+    suite.write(PLAIN)
+    (suite.root / "specs/bad.cases.yaml").write_text(SPOILT, encoding="utf-8")
+    ran = suite.test()
+    assert ran.code == 2
+    assert "1 passed, 1 unreadable" in ran.out
+    assert "specs/bad.cases.yaml:3" in ran.out
+    assert "nam" in ran.out
+
+
+def test_a_spec_that_cannot_be_compiled_is_told_once(suite: Suite) -> None:
+    suite.write(PLAIN, ANOTHER, "  - {name: third, cassette: default}\n")
+    suite.edit("specs/desk.yaml", "shop:refund", "shop:refun")
+    ran = suite.test()
+    assert ran.code == 2
+    assert ran.out.count("UNREADABLE") == 1
+    assert "2 more cases could not be run for the same reason" in ran.out
+    assert "3 unreadable" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("cases", "code"),
+    [
+        ([PLAIN], 0),
+        ([PLAIN, FAILS], 1),
+        ([PLAIN, MISSES], 3),
+        ([MISSES, FAILS], 1),
+        (["  - {name: default, skip: later}\n"], 0),
+        (["  - {name: default, xfail: known, assert: [{type: contains, value: nowhere}]}\n"], 0),
+        (["  - {name: default, xfail: known}\n"], 1),
+        ([KEPT], 1),
+    ],
+    ids=["passed", "failed", "missed", "failed-and-missed", "skipped", "xfailed", "xpassed", "no-snapshot"],
+)
+def test_exit_codes(suite: Suite, cases: list[str], code: int) -> None:
+    suite.write(*cases)
+    ran = suite.test("--json")
+    assert ran.code == code
+    assert ran.summary()["exit"] == code
+
+
+def test_fail_fast(suite: Suite) -> None:
+    suite.write(PLAIN, FAILS, ANOTHER, MISSES)
+    assert suite.test("--json", "--fail-fast").statuses() == {"default": "passed", "fails": "failed"}
+    ran = suite.test("--fail-fast")
+    assert "1 passed, 1 failed, 2 not run" in ran.out
+    assert ran.code == 1
+
+
+def test_require_tier(suite: Suite) -> None:
+    suite.edit("specs/desk.yaml", "budgets:", "replay: {volatile: [body.temperature]}\nbudgets:")
+    suite.write(PLAIN)
+    assert suite.test().code == 0
+    suite.edit("specs/desk.yaml", "temperature: 0", "temperature: 1")
+    assert suite.test().code == 0
+    assert suite.test("--require-tier", "exact").code == 3

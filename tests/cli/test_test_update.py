@@ -1,0 +1,148 @@
+"""`agentrun test --update`: journals are accepted, and snapshots that no case claims go."""
+
+from __future__ import annotations
+
+import pytest
+
+from .suites import ANOTHER, FAILS, KEPT, PLAIN, Suite
+
+CLAIM = "assert: [{type: journal-snapshot}]"
+
+
+def changed(suite: Suite) -> None:
+    """The journal of the case is another one, and its recording still fits."""
+    suite.edit("specs/desk.yaml", "id: reads", "id: lookups")
+
+
+def test_there_is_none_yet(suite: Suite) -> None:
+    suite.write(KEPT)
+    ran = suite.test()
+    assert ran.code == 1
+    assert "there is no snapshot of this case yet" in ran.out
+    assert "agentrun test specs/desk.cases.yaml::default --update" in ran.out
+    assert not suite.snapshots.exists()
+
+
+def test_it_is_written_once(suite: Suite) -> None:
+    suite.write(KEPT)
+    ran = suite.test("--update")
+    assert ran.code == 0
+    assert "new      specs/__snapshots__/desk/default.journal" in ran.out
+    text = suite.accepted()
+    assert text.startswith("- run_started:")
+    again = suite.test("--update")
+    assert (again.code, again.out) == (0, "1 passed\n")
+    assert suite.test().out == "1 passed\n"
+    assert suite.accepted() == text
+    assert [path.name for path in suite.snapshots.iterdir()] == ["default.journal"]
+
+
+def test_what_changed_is_told_before_it_is_accepted(suite: Suite) -> None:
+    suite.write(KEPT)
+    suite.test("--update")
+    before = suite.accepted()
+    changed(suite)
+    ran = suite.test()
+    assert ran.code == 1
+    assert "What is different now:" in ran.out
+    assert "lookups" in ran.out
+    assert suite.accepted() == before
+    ran = suite.test("--update")
+    assert ran.code == 0
+    assert ran.out.index("lookups") < ran.out.index("changed  specs/__snapshots__/desk/default.journal")
+    assert suite.accepted() != before
+    assert suite.test().code == 0
+
+
+def test_only_where_it_is_claimed(suite: Suite) -> None:
+    suite.write(PLAIN)
+    assert suite.test("--update").out == "1 passed\n"
+    assert not suite.snapshots.exists()
+
+
+def test_the_journal_of_a_case_that_fails_otherwise_is_not_accepted(suite: Suite) -> None:
+    suite.write(FAILS.replace("nowhere}", "nowhere}, {type: journal-snapshot}"))
+    ran = suite.test("--update")
+    assert ran.code == 1
+    assert not suite.snapshots.exists()
+
+
+def test_a_case_that_is_known_to_fail_keeps_its_snapshot(suite: Suite) -> None:
+    suite.write(KEPT)
+    suite.test("--update")
+    before = suite.accepted()
+    changed(suite)
+    suite.write(KEPT.replace("name: default", "name: default, xfail: the rule has another name"))
+    assert suite.test("--update", "--json").statuses() == {"default": "xfailed"}
+    assert suite.accepted() == before
+
+
+def test_one_that_must_not_be_equal_is_never_written(suite: Suite) -> None:
+    suite.write(KEPT)
+    suite.test("--update")
+    before = suite.accepted()
+    changed(suite)
+    suite.write(KEPT.replace("journal-snapshot", "not-journal-snapshot"))
+    assert suite.test("--update").code == 0
+    assert suite.accepted() == before
+
+
+def test_a_snapshot_whose_case_is_gone(suite: Suite) -> None:
+    suite.write(KEPT, ANOTHER.replace("}", f", {CLAIM}}}"))
+    suite.test("--update")
+    suite.write(KEPT)
+    ran = suite.test()
+    assert ran.code == 1
+    assert "Snapshots that no case claims:\n  specs/__snapshots__/desk/another.journal" in ran.out
+    assert "remove them: agentrun test . --update" in ran.out
+    assert suite.test("--json").summary()["unclaimed"] == ["specs/__snapshots__/desk/another.journal"]
+    ran = suite.test("--update")
+    assert ran.code == 0
+    assert "removed  specs/__snapshots__/desk/another.journal" in ran.out
+    assert [path.name for path in suite.snapshots.iterdir()] == ["default.journal"]
+
+
+def test_the_last_one_takes_its_folder_with_it(suite: Suite) -> None:
+    suite.write(KEPT)
+    suite.test("--update")
+    suite.write(PLAIN)
+    assert suite.test("--update").code == 0
+    assert not suite.snapshots.exists()
+
+
+@pytest.mark.parametrize("args", [["-k", "default"], ["specs/desk.cases.yaml::default"], ["--tag", "here"]])
+def test_it_is_not_looked_for_where_not_all_cases_are_run(suite: Suite, args: list[str]) -> None:
+    own = KEPT.replace("name: default", "name: default, tags: [here]")
+    suite.write(own, ANOTHER, ANOTHER.replace("another", "gone").replace("}", f", {CLAIM}}}"))
+    suite.test("--update")
+    suite.write(own, ANOTHER)
+    assert suite.test("--update", *args).code == 0
+    assert suite.test(*args).code == 0
+    assert (suite.snapshots / "gone.journal").exists()
+
+
+def test_other_files_among_snapshots_are_left_alone(suite: Suite) -> None:
+    suite.write(KEPT)
+    suite.test("--update")
+    (suite.snapshots / "notes.txt").write_text("mine", encoding="utf-8")
+    assert suite.test().code == 0
+    assert suite.test("--update").code == 0
+    assert (suite.snapshots / "notes.txt").exists()
+
+
+def test_a_snapshot_that_cannot_be_written(suite: Suite) -> None:
+    suite.write(KEPT, ANOTHER)
+    suite.snapshots.parent.mkdir()
+    suite.snapshots.write_text("a file where the folder would be", encoding="utf-8")
+    ran = suite.test("--update")
+    assert ran.code == 1
+    assert "storage.failed: specs/__snapshots__/desk/default.journal cannot be written" in ran.out
+    assert "1 passed, 1 failed" in ran.out
+
+
+def test_a_snapshot_that_is_no_text_is_another_one(suite: Suite) -> None:
+    suite.write(KEPT)
+    suite.snapshots.mkdir(parents=True)
+    (suite.snapshots / "default.journal").write_bytes(b"\xff\xfe")
+    assert suite.test().code == 1
+    assert suite.test("--update").code == 0

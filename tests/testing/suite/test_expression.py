@@ -1,0 +1,85 @@
+"""`-k`: pytest's own expressions, checked against pytest's own parser."""
+
+from __future__ import annotations
+
+import pytest
+from _pytest.mark.expression import Expression
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from agentrun.testing.suite.expression import DEEPEST, LONGEST, Wrong, expression
+
+TEXTS = ["specs/support.cases.yaml::late-refund", "net", "slow"]
+
+
+def fits(text: str, texts: list[str] = TEXTS) -> bool:
+    return expression(text)([each.lower() for each in texts])
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("refund", True),
+        ("REFUND", True),
+        ("support.cases.yaml::late", True),
+        ("net", True),
+        ("ne", True),
+        ("nothing", False),
+        ("not net", False),
+        ("not not net", True),
+        ("net and nothing", False),
+        ("nothing or net", True),
+        ("nothing and net or slow", True),
+        ("nothing and (net or slow)", False),
+        ("not (nothing or gone) and net", True),
+        ("not nothing and not net", False),
+        ("(((net)))", True),
+        ("android", False),
+        ("notes", False),
+    ],
+)
+def test_meaning(text: str, wanted: bool) -> None:
+    assert fits(text) is wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "column 1: expected a word, not, or a left parenthesis, not the end"),
+        ("and", "column 1: expected a word, not, or a left parenthesis, not 'and'"),
+        ("net or", "column 7: expected a word, not, or a left parenthesis, not the end"),
+        ("net slow", "column 5: expected and, or, or the end, not 'slow'"),
+        ("(net", "column 5: expected a right parenthesis, not the end"),
+        ("net)", "column 4: expected and, or, or the end, not ')'"),
+        ("net and  *", "column 10: '*' stands in no word"),
+    ],
+)
+def test_mistakes_have_a_place(text: str, message: str) -> None:
+    with pytest.raises(Wrong, match="^" + message.replace("(", r"\(").replace(")", r"\)").replace("*", r"\*")):
+        expression(text)
+
+
+def test_depth_and_length_end() -> None:
+    assert fits("(" * DEEPEST + "net" + ")" * DEEPEST)
+    with pytest.raises(Wrong, match="parentheses"):
+        expression("(" * (DEEPEST + 1) + "net" + ")" * (DEEPEST + 1))
+    assert fits("net".ljust(LONGEST))
+    with pytest.raises(Wrong, match="characters"):
+        expression("net".ljust(LONGEST + 1))
+    assert fits("not " * 2000 + "net")
+
+
+WORDS = st.sampled_from(["net", "slow", "gone", "Late-Refund", "and", "or", "not", "(", ")", "a:b", "x.y"])
+
+
+@given(st.lists(WORDS, min_size=1, max_size=8).map(" ".join))
+@example("not ( net or gone )")
+def test_as_pytest(text: str) -> None:
+    try:
+        theirs = Expression.compile(text)
+    except SyntaxError:
+        with pytest.raises(Wrong):
+            expression(text)
+        return
+    wanted = theirs.evaluate(lambda word, **_: any(word.lower() in each for each in TEXTS))
+    assert fits(text) is wanted
