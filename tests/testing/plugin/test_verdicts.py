@@ -82,7 +82,7 @@ def test_a_failure_tells_the_assertion_the_run_and_the_difference(project: Proje
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*_ desk.cases.yaml::default _*",
+            "*_ desk/default _*",
             "contains: *absent*",
             "journal-snapshot: the journal is not the one that was accepted",
             "  → *",

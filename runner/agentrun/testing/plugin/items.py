@@ -120,7 +120,8 @@ class CaseItem(pytest.Function):
         return verdict
 
     def reportinfo(self) -> tuple[os.PathLike[str], int, str]:
-        return self.found.file, self.found.line - 1, f"{self.cases.name}::{self.name}"
+        # Not an end of the id: of that pytest would turn dots into colons.
+        return self.found.file, self.found.line - 1, f"{self.found.spec.stem}/{self.name}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:  # type: ignore[override]  # as pytest's
         if isinstance(excinfo.value, NotPassed):
