@@ -10,7 +10,8 @@ from typing import Any, cast
 from msgspec import UNSET
 
 from agentrun.cli.known import known
-from agentrun.compiler.cases import cases_path, check_cases, read_cases
+from agentrun.compiler.cases import cases_path, read_cases
+from agentrun.compiler.lint_cases import lint_names
 from agentrun.compiler.prompts import complete_params, rendered_input
 from agentrun.compiler.resolve import Spec
 from agentrun.core.package import Package
@@ -75,7 +76,7 @@ def cases_of(spec: Path) -> list[Case]:
         root, cases = read_cases(path)
     except DocumentError as error:
         raise SpecError(error.problems) from None
-    if problems := list(check_cases(root, cases, None)):
+    if problems := list(lint_names(root, cases)):
         raise SpecError(problems)
     return cases
 

@@ -34,6 +34,17 @@ def lint_cases(root: Mapping, cases: list[Case], spec: Spec | None) -> Iterator[
     return _Lint(root, cases, spec).problems()
 
 
+def lint_names(root: Mapping, cases: list[Case]) -> Iterator[Problem]:
+    """Names that are used twice: all that matters to whoever looks for one case and does not judge it."""
+    first: dict[str, int] = {}
+    for index, case in enumerate(cases):
+        if first.setdefault(case.name, index) != index:
+            place = place_of(root, ["cases", index, "name"])
+            before = place_of(root, ["cases", first[case.name], "name"])
+            message = f"{quoted(case.name)} is used twice; the first is at {before}"
+            yield Problem(place, "spec.duplicate_name", message, "give one of them another name")
+
+
 class _Lint:
     def __init__(self, root: Mapping, cases: list[Case], spec: Spec | None) -> None:
         self._root = root
@@ -46,13 +57,8 @@ class _Lint:
 
     def problems(self) -> Iterator[Problem]:
         yield from self._common()
-        first: dict[str, int] = {}
+        yield from lint_names(self._root, self._cases)
         for index, case in enumerate(self._cases):
-            if first.setdefault(case.name, index) != index:
-                place = place_of(self._root, ["cases", index, "name"])
-                at_first = place_of(self._root, ["cases", first[case.name], "name"])
-                message = f"{quoted(case.name)} is used twice; the first is at {at_first}"
-                yield Problem(place, "spec.duplicate_name", message, "give one of them another name")
             yield from self._case(["cases", index], case)
 
     def _names_of(self, case: Case) -> Names | None:
