@@ -21,6 +21,8 @@ from live_run import page, reply_to
 MANY, FEW = 1000, 200
 STEPS = 4
 AGENTRUN = str(Path(sys.executable).with_name("agentrun"))
+PYTEST_ALONE = [sys.executable, "-m", "pytest", "-q", "-p", "syrupy"]
+"""With the one plugin that the tests written by hand use: they do not pay for what else is installed here."""
 
 PROJECT = """\
 [tool.agentrun]
@@ -130,15 +132,14 @@ def to_client_shared(folder: Path) -> float:
 def _to_by_hand(folder: Path, name: str) -> float:
     root = project(folder, FEW)
     ours = cpu(root, [AGENTRUN, "test", "specs"])
-    return ours / cpu(root, [sys.executable, "-m", "pytest", "-q", "-p", "no:agentrun", f"by_hand/{name}"])
+    return ours / cpu(root, [*PYTEST_ALONE, f"by_hand/{name}"], PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
 
 
-def cpu(root: Path, argv: Sequence[str]) -> float:
+def cpu(root: Path, argv: Sequence[str], **variables: str) -> float:
     """CPU seconds of a process that must succeed, and of all that it started."""
+    environment = {**os.environ, "CI": "true", **variables}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
-        argv, cwd=root, env={**os.environ, "CI": "true"}, stdin=subprocess.DEVNULL, capture_output=True, check=False
-    )
+    done = subprocess.run(argv, cwd=root, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:
         sys.exit(f"bench: {' '.join(argv)} failed with {done.returncode}\n{done.stdout.decode()}{done.stderr.decode()}")
@@ -239,6 +240,5 @@ def _by_hand(root: Path, numbers: range) -> None:
     for name, client in (("test_each.py", CLIENT_EACH), ("test_shared.py", CLIENT_SHARED)):
         test = BY_HAND.format(client=client, text=text, first=numbers[0], last=numbers[-1] + 1)
         _write(root / "by_hand" / name, test)
-    update = [sys.executable, "-m", "pytest", "-q", "-p", "no:agentrun", "--snapshot-update", "by_hand"]
     if len(numbers) == FEW:
-        cpu(root, update)
+        cpu(root, [*PYTEST_ALONE, "--snapshot-update", "by_hand"], PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
