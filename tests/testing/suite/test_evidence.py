@@ -1,0 +1,100 @@
+"""What is read from journals of runs made here: calls that were refused, cancelled, rewritten or never ended."""
+
+from typing import Any
+
+import pytest
+
+from agentrun.cassette.redaction import Redaction
+from agentrun.core.facts import Record, ReplyDiscarded
+from agentrun.core.outcome import Outcome, Suspended
+from agentrun.core.package import Package
+from agentrun.engine.assemble import FinishedRun
+from agentrun.errors import PolicyError
+from agentrun.testing import call, calls
+from agentrun.testing.suite.evidence import Evidence, evidence_of
+from agentrun.testing.suite.played import Played
+
+from ...core.script import rule, tool, writing
+from ...engine.hosts import ASKING, TOOLS, Home
+from ...packages import package
+
+
+def finished(agent: Package, *script: Any, **given: Any) -> FinishedRun:
+    home = Home(*script, **given)
+    ended = home.run(agent)
+    return FinishedRun(ended, tuple(home.journals.records("r1")), {}, Redaction())
+
+
+def seen(agent: Package, *script: Any, **given: Any) -> Evidence:
+    return evidence_of(Played((finished(agent, *script, **given),)))
+
+
+def ends(evidence: Evidence) -> list[tuple[str, str]]:
+    return [(each.tool, each.status) for each in evidence.calls]
+
+
+def test_a_run_that_waits() -> None:
+    """It has spent what it has, and its call is open."""
+    evidence = seen(ASKING, calls("pay", amount=5))
+    assert (evidence.outcome, evidence.output) == ("suspended", None)
+    assert ends(evidence) == [("pay", "open")]
+    assert evidence.turns == 1
+    assert evidence.tokens > 0
+    assert evidence.approvals == ()
+
+
+def test_calls_that_cannot_be_made() -> None:
+    evidence = seen(TOOLS, calls("nothing"), calls(call("search", "{broken")), "Sorry.")
+    assert ends(evidence) == [("nothing", "tool.unknown"), ("search", "tool.invalid_arguments")]
+    assert [each.args for each in evidence.calls] == [{}, None]
+    assert [each.result.partition(":")[0] for each in evidence.calls] == ["tool.unknown", "tool.invalid_arguments"]
+    assert evidence.outcome == "completed"
+
+
+def test_calls_that_the_end_of_the_run_cancels() -> None:
+    rules = [rule("interrupt", "pay"), rule("allow", "search")]
+    agent = package(tools={"search": tool(), "pay": writing()}, policy={"default": "deny", "rules": rules})
+    evidence = seen(agent, calls(call("search", q="a"), call("pay", amount=5)))
+    assert evidence.outcome == "policy.interrupted"
+    assert dict(ends(evidence)) == {"search": "tool.aborted", "pay": "tool.denied"}
+
+
+def test_a_reply_that_was_discarded_made_no_calls() -> None:
+    run = finished(TOOLS, calls("search", q="a"), "Done.")
+    at = next(n for n, record in enumerate(run.journal) if type(record.fact).__name__ == "ModelReplied") + 1
+    again = (*run.journal[:at], _after(run.journal[at - 1], ReplyDiscarded(1, 100)), *run.journal[at - 1 :])
+    evidence = evidence_of(Played((FinishedRun(run.ended, again, {}, Redaction()),)))
+    assert ends(evidence) == [("search", "ok")]
+
+
+def _after(record: Record, fact: ReplyDiscarded) -> Record:
+    return Record(record.seq, record.at, record.epoch, record.prev, fact)
+
+
+def test_a_conversation_is_added_up() -> None:
+    one, other = finished(TOOLS, calls("search", q="a"), "First."), finished(TOOLS, "Second.")
+    both = evidence_of(Played((one, other)))
+    assert (both.output, both.outcome) == ("Second.", "completed")
+    assert both.turns == 3
+    assert isinstance(one.ended, Outcome)
+    assert both.tokens == one.ended.tokens + other.outcome.tokens
+    assert len(both.calls) == 1
+
+
+def test_a_run_that_did_not_start() -> None:
+    error = PolicyError("policy.denied", "no")
+    evidence = evidence_of(Played((), error))
+    assert (evidence.output, evidence.outcome, evidence.turns, evidence.time) == (None, "policy.denied", 0, 0)
+    after = evidence_of(Played((finished(TOOLS, "First."),), error))
+    assert (after.output, after.outcome, after.turns) == (None, "policy.denied", 1)
+
+
+@pytest.mark.parametrize(("answer", "value"), [('{"a": [1]}', {"a": [1]}), ("no", None), ("null", None)])
+def test_json(answer: str, value: Any) -> None:
+    evidence = seen(TOOLS, answer)
+    assert evidence.json == value
+    assert evidence.json is None or evidence.json is not evidence.json
+
+
+def test_suspended_is_no_outcome() -> None:
+    assert isinstance(finished(ASKING, calls("pay", amount=5)).ended, Suspended)
