@@ -6,7 +6,6 @@ Rule 2  The text says everything: reading it as YAML 1.2 gives the data back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -15,26 +14,29 @@ from agentrun.canon import compact
 
 def lay_out(value: dict[str, Any] | list[Any]) -> str:
     """The text of a mapping or a list that is not empty."""
-    return "".join(f"{line}\n" for line in _lines(value, ""))
+    lines: list[str] = []
+    _add(value, "", lines)
+    return "\n".join([*lines, ""])
 
 
-def _lines(value: dict[str, Any] | list[Any], indent: str) -> Iterator[str]:
+def _add(value: dict[str, Any] | list[Any], indent: str, lines: list[str]) -> None:
     """The items of a mapping or a list, one below the other."""
     items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
     for key, item in items:
         head = f"{indent}-" if key is None else f"{indent}{_key(key)}:"
         if isinstance(item, dict | list) and item:
-            below = _lines(item, indent + "  ")
+            first = len(lines)
             if key is None and isinstance(item, dict):  # `- first: …` on one line, the rest below it
-                yield f"{head} {next(below).lstrip(' ')}"
+                _add(item, indent + "  ", lines)
+                lines[first] = f"{head} {lines[first].lstrip(' ')}"
             else:
-                yield head
-            yield from below
+                lines.append(head)
+                _add(item, indent + "  ", lines)
         elif isinstance(item, str) and _as_block(item):
-            yield f"{head} {_header(item)}"
-            yield from (f"{indent}  {line}" if line else "" for line in item.removesuffix("\n").split("\n"))
+            lines.append(f"{head} {_header(item)}")
+            lines += [f"{indent}  {line}" if line else "" for line in item.removesuffix("\n").split("\n")]
         else:
-            yield f"{head} {_scalar(item)}"
+            lines.append(f"{head} {_scalar(item)}")
 
 
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
