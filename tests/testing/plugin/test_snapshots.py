@@ -144,6 +144,26 @@ def test_what_a_case_has_stays(project: Project, args: list[str]) -> None:
         assert sorted(project.kept()) == sorted(f"{name}.journal" for name in names)
 
 
+@pytest.mark.parametrize("args", [[], ["specs"]], ids=["all", "folder"])
+def test_tests_beside_it_that_use_syrupy(project: Project, args: list[str]) -> None:
+    """They look through the same folder, and take for remains what nobody asked for: such as the journal of a case that
+    could not be run, is known to fail, or must be another."""
+    names = ("broken", "known", "other")
+    project.cases(*(f"name: {name}, {KEPT}" for name in names))
+    project.run("--snapshot-update").assert_outcomes(passed=3)
+    project.edit("specs/__snapshots__/desk/known.journal", "late", "here")
+    project.edit("specs/__snapshots__/desk/other.journal", "late", "here")
+    project.cases(
+        f"name: broken, cassette: other, {KEPT}",
+        f"name: known, xfail: later, {KEPT}",
+        "name: other, assert: [{type: not-journal-snapshot}]",
+    )
+    project.write("specs/test_own.py", "def test_own(snapshot): assert 1 == snapshot\n")
+    for update in (["--snapshot-update"], []):
+        project.run(*args, *update).assert_outcomes(passed=2, failed=1, xfailed=1)
+        assert project.kept() == [f"{name}.journal" for name in names]
+
+
 def test_without_syrupy(project: Project) -> None:
     """Cases are compared with what was accepted; only accepting needs syrupy, or `agentrun test --update`."""
     project.cases(f"name: default, {KEPT}")
