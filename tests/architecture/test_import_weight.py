@@ -51,7 +51,14 @@ def test_import(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "argv",
-    [["--help"], ["--version"], ["validate", "specs/triage.yaml"], ["specs/triage.yaml"], ["specs/support.yaml"]],
+    [
+        ["--help"],
+        ["--version"],
+        ["validate", "specs/triage.yaml"],
+        ["specs/triage.yaml"],
+        ["specs/support.yaml"],
+        ["test", "specs/ops.yaml", "specs/support.yaml", "--coverage"],
+    ],
     ids=" ".join,
 )
 def test_command(tmp_path: Path, argv: list[str]) -> None:

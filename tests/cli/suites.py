@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from agentrun.cli.group import run_command
+from agentrun.cli.known import known
 from agentrun.testing.provider import ScriptedProvider
+from agentrun.testing.suite import told
 
 HEAD = 'agentrun: "1"\ncases:\n'
 CASES = "specs/desk.cases.yaml"
@@ -68,8 +70,13 @@ class Suite:
             self._monkeypatch.setenv(name, value)
 
     def test(self, *args: str) -> Ran:
+        """The command, as in a process of its own: what is known of the environment is looked up anew."""
         self._capsys.readouterr()
-        code = run_command(["test", *args])
+        _forget()
+        try:
+            code = run_command(["test", *args])
+        finally:
+            _forget()
         out, err = self._capsys.readouterr()
         return Ran(code, out, err)
 
@@ -82,3 +89,8 @@ class Suite:
         with ScriptedProvider(turns) as server:
             self.setenv(OPENAI_API_KEY=KEY, OPENAI_BASE_URL=f"{server.url}/v1")
             yield server
+
+
+def _forget() -> None:
+    for secrets in (known, told._known):
+        secrets.cache_clear()

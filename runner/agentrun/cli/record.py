@@ -9,7 +9,7 @@ import click
 from msgspec import UNSET
 
 from agentrun.cli.new_case import add_case
-from agentrun.compiler.cases import cases_path
+from agentrun.compiler.cases import cases_path, maker_of
 from agentrun.compiler.prompts import complete_params
 from agentrun.core.facts_calls import ToolFinished
 from agentrun.engine.approvals import TO_ANSWER
@@ -84,6 +84,8 @@ def _target(errand: Errand) -> Target:
     plan, project, how = errand.plan, errand.spec.project, errand.record
     assert plan.cassette is not None
     assert plan.case is not None
+    if (maker := maker_of(plan.case, cases_path(errand.spec.path))) != plan.case.name:
+        raise click.UsageError(f"case {plan.case.name} plays the recording of {maker}: record that one, --case {maker}")
     is_there = plan.cassette.exists()
     until = int(how.removeprefix("from:")) - 1 if how and how.startswith("from:") else None
     if until and not is_there:

@@ -64,6 +64,14 @@ def _completed(case: Case, defaults: Defaults) -> Case:
     )
 
 
+def maker_of(case: Case, file: Path) -> str:
+    """The name of the case that makes the recording of a case: the one of that name, else the first that plays it."""
+    if case.recording == case.name:
+        return case.name
+    playing = [each.name for each in read_file(file)[1].cases if each.recording == case.recording]
+    return case.recording if case.recording in playing else next(iter(playing), case.name)
+
+
 def check_cases(root: Mapping, cases: list[Case], spec: Spec | None) -> Iterator[Problem]:
     """Everything wrong with cases that can be known before they run. `spec`: the one beside them, if it can be read."""
     return lint_cases(root, cases, spec)

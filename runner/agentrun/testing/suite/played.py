@@ -12,6 +12,7 @@ from agentrun.cassette.match import Tier
 from agentrun.cassette.player import Player
 from agentrun.cassette.redaction import Redaction
 from agentrun.cassette.tape import Cassette
+from agentrun.compiler.cases import maker_of
 from agentrun.engine.approvals import Given
 from agentrun.engine.assemble import FinishedRun, replay_run
 from agentrun.engine.here import here_of
@@ -96,8 +97,8 @@ def player_of(found: Found, prepared: Prepared, tape: Cassette | None = None, re
 
 
 def command_of(found: Found, prepared: Prepared) -> str:
-    """The command that runs one case, and with `--record` records it."""
-    root = prepared.spec.project.root
+    """The command that runs the case whose recording it plays, and with `--record` records it."""
+    root, name = prepared.spec.project.root, maker_of(found.case, found.file)
     if found.case.turns is UNSET:
-        return f"agentrun {quote(shown_path(found.spec, root))} --case {quote(found.case.name)}"
-    return f"agentrun test {quote(f'{shown_path(found.file, root)}::{found.case.name}')}"
+        return f"agentrun {quote(shown_path(found.spec, root))} --case {quote(name)}"
+    return f"agentrun test {quote(f'{shown_path(found.file, root)}::{name}')}"

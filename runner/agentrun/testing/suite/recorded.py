@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from agentrun.cassette.match import Tier
-from agentrun.compiler.cases import read_cases
+from agentrun.compiler.cases import maker_of
 from agentrun.compiler.prompts import complete_params
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
@@ -85,7 +85,7 @@ def recording(how: str, live: Live = ALONE) -> Play:
     """Record, then replay. `how`: new (what the tape lacks), all, or from:N (what comes before it is kept)."""
 
     def carry_out(found: Found, prepared: Prepared) -> Played:
-        maker = _maker(found.file, found.case.recording)
+        maker = maker_of(found.case, found.file)
         if maker != found.case.name:
             live.said(found, f"not recorded: it plays the recording of {maker}")
             return play(found, prepared)
@@ -180,12 +180,6 @@ def _target(found: Found, prepared: Prepared, how: str) -> Target:
         kept=kept,
         until=until,
     )
-
-
-def _maker(file: Path, recording: str) -> str:
-    """The case that makes a recording."""
-    playing = [case.name for case in read_cases(file)[1] if case.recording == recording]
-    return recording if recording in playing else playing[0]
 
 
 def _why_not(recorded: Recorded) -> AgentrunError:

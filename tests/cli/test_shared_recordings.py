@@ -1,0 +1,104 @@
+"""One recording that several cases play: what one of them plays is played."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentrun.cassette.file import load
+from agentrun.cli.group import run_command
+
+from .desk import rewrite
+from .suites import ANOTHER, CASES, HEAD, PLAIN, TAPE, Suite
+
+SHORTER = "  - {name: shorter, cassette: default, faults: [{at: 'tool:lookup_order', inject: {fatal: broken}}]}\n"
+ENDS = ", assert: [{type: outcome, value: tool.fatal}]}\n"
+
+
+def run(suite: Suite, *args: str) -> tuple[int, str, str]:
+    suite._capsys.readouterr()
+    code = run_command(list(args))
+    out, err = suite._capsys.readouterr()
+    return code, out, err
+
+
+def with_extra(root: Path) -> None:
+    """The last interaction stands on the tape twice: no case plays the second."""
+    rewrite(root / TAPE, lambda tape: [*tape, tape[-1]])
+
+
+def test_all_its_cases_are_listed(suite: Suite) -> None:
+    suite.write(ANOTHER, PLAIN)
+    row = json.loads(run(suite, "cassette", "ls", "--json")[1])
+    assert (row["case"], row["cases"]) == ("default", ["default", "another"])
+    suite.write(PLAIN)
+    assert "cases" not in json.loads(run(suite, "cassette", "ls", "--json")[1])
+
+
+def test_what_one_case_leaves_another_plays(suite: Suite) -> None:
+    """The one that ends early is the first that plays it."""
+    suite.write(SHORTER.replace("}\n", ENDS), PLAIN)
+    assert suite.test().code == 0
+    code, out, _ = run(suite, "cassette", "audit", "--fail-on", "unused,miss,orphan")
+    assert (code, out) == (0, "")
+    assert run(suite, "cassette", "prune")[1] == ""
+
+
+def test_what_no_case_plays_is_unused(suite: Suite) -> None:
+    suite.write(ANOTHER, PLAIN)
+    with_extra(suite.root)
+    code, out, _ = run(suite, "cassette", "audit", "--fail-on", "unused")
+    assert code == 1
+    assert "1 of 8 interactions not played" in out
+    code, out, _ = run(suite, "cassette", "prune", "--yes")
+    assert "which its cases do not play: 8" in out
+    assert len(load(suite.root / TAPE).interactions) == 7
+    assert suite.test().code == 0
+
+
+def test_the_case_that_misses_is_named(suite: Suite) -> None:
+    suite.write(PLAIN, ANOTHER.replace("another", "another, input: Hello"))
+    code, out, _ = run(suite, "cassette", "audit")
+    assert code == 1
+    (line,) = [each for each in out.splitlines() if "  miss  " in each]
+    assert "case another no longer replays" in line
+    assert "its replay ends with cassette.miss" in run(suite, "cassette", "prune")[1]
+
+
+def test_a_recording_is_recorded_by_the_case_of_its_name(suite: Suite) -> None:
+    suite.write(PLAIN, ANOTHER)
+    code, _, err = run(suite, "specs/desk.yaml", "--case", "another", "--record", "all")
+    assert code == 2
+    assert "case another plays the recording of default" in err
+
+
+def test_unused_interactions_are_a_miss_of_the_case_they_belong_to(suite: Suite) -> None:
+    suite.write(PLAIN, ANOTHER)
+    with_extra(suite.root)
+    assert suite.test("--json").statuses() == {"default": "missed", "another": "passed"}
+
+
+@pytest.mark.parametrize(
+    ("defaults", "added"),
+    [
+        ("{tags: [nightly], assert: [{type: turns, max: 9}], approvals: {refund: approved}}", True),
+        ("{stubs: {refund: {result: x}}}", False),
+        ("{clock: {step: 1s}}", False),
+    ],
+)
+def test_a_case_is_added_to_a_file_with_defaults(suite: Suite, defaults: str, added: bool) -> None:
+    from agentrun.cli.new_case import add_case
+    from agentrun.spec.v1.cases import Case
+
+    suite.write(PLAIN, head=HEAD.replace("cases:", f"defaults: {defaults}\ncases:"))
+    before = (suite.root / CASES).read_text(encoding="utf-8")
+    advice = add_case(suite.root / "specs/desk.yaml", Case(name="fresh", input="Hello"))
+    after = (suite.root / CASES).read_text(encoding="utf-8")
+    if added:
+        assert advice is None
+        assert after == before + "  - name: fresh\n    input: Hello\n"
+    else:
+        assert "the defaults of" in (advice or "")
+        assert after == before

@@ -1,0 +1,166 @@
+"""`agentrun test`: what people and programs are told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from .suites import ANOTHER, CASES, FAILS, KEPT, MISSES, PLAIN, Suite
+
+KEY = "sk-proj-abcdefghij0123456789ABCDEFGHIJ"
+
+
+def test_a_failure_says_what_where_and_how_the_run_went(suite: Suite) -> None:
+    suite.write(PLAIN, FAILS)
+    ran = suite.test()
+    assert f"FAILED  {CASES}::fails  ({CASES}:4)" in ran.out
+    assert "contains:" in ran.out
+    assert "nowhere" in ran.out
+    assert "lookup_order" in ran.out
+    assert ran.out.endswith("1 passed, 1 failed\n")
+    assert ran.err == f"{CASES} .F [100%]\n"
+
+
+def test_a_miss_says_what_changed_and_how_to_record_it(suite: Suite) -> None:
+    suite.write(PLAIN, ANOTHER)
+    suite.edit("specs/desk.yaml", "Look an order up", "Look every order up")
+    ran = suite.test()
+    assert ran.code == 3
+    head, _, tail = ran.out.partition("What is different now:")
+    assert "MISSED" in head
+    line = tail.splitlines()[1]
+    assert 'instructions line 1 is "Look every order up' in line
+    assert line.endswith(f"({CASES}::default, {CASES}::another)")
+    assert "2 missed" in tail
+    assert f"agentrun test {CASES}::default {CASES}::another --record all" in tail
+
+
+def test_of_many_cases_with_one_change_the_number_is_told(suite: Suite) -> None:
+    suite.write(PLAIN, *(ANOTHER.replace("another", f"another-{number}") for number in range(3)))
+    suite.edit("specs/desk.yaml", "Look an order up", "Look every order up")
+    tail = suite.test().out.partition("What is different now:")[2]
+    assert "(4 cases)" in tail
+    assert "agentrun test . --record all" in tail
+
+
+def test_reasons_of_cases_that_are_not_run_or_do_not_pass(suite: Suite) -> None:
+    suite.write("  - {name: default, skip: not today}\n", FAILS.replace("{name", "{xfail: known bug, name"))
+    ran = suite.test()
+    assert f"skipped  {CASES}::default  (not today)" in ran.out
+    assert f"xfailed  {CASES}::fails  (known bug)" in ran.out
+    assert ran.err == f"{CASES} sx [100%]\n"
+    assert suite.test("-q").out == "1 skipped, 1 xfailed\n"
+
+
+def test_quiet_has_no_progress(suite: Suite) -> None:
+    suite.write(PLAIN, FAILS)
+    ran = suite.test("--quiet")
+    assert ran.err == ""
+    assert "FAILED" in ran.out
+
+
+def test_the_same_text_every_time(suite: Suite) -> None:
+    suite.write(PLAIN, FAILS, MISSES, KEPT.replace("default", "kept, cassette: default"))
+    first, again = suite.test(), suite.test()
+    assert (first.out, first.err) == (again.out, again.err)
+
+
+def test_no_colours_in_a_pipe(suite: Suite) -> None:
+    suite.write(PLAIN, FAILS)
+    ran = suite.test()
+    assert "\x1b" not in ran.out + ran.err
+
+
+def test_json(suite: Suite) -> None:
+    suite.write(PLAIN, FAILS, "  - {name: later, skip: not today}\n")
+    ran = suite.test("--json")
+    assert ran.err == ""
+    first, second, third, last = ran.lines()
+    assert first["case"]["id"] == f"{CASES}::default"
+    assert {"file": CASES, "line": 3, "status": "passed", "tier": "exact"}.items() <= first["case"].items()
+    assert first["case"]["spent"]["turns"] == 3
+    assert [wrong["claim"] for wrong in second["case"]["complaints"]] == ["contains"]
+    assert third["case"]["reason"] == "not today"
+    summary = last["summary"]
+    assert (summary["exit"], summary["cases"], summary["failed"], summary["passed"], summary["skipped"]) == (
+        1,
+        3,
+        1,
+        1,
+        1,
+    )
+
+
+def test_json_of_a_mistake_is_json(suite: Suite) -> None:
+    ran = suite.test("--json", "nowhere")
+    assert ran.code == 2
+    assert json.loads(ran.out)["error"]["exit"] == 2
+
+
+def test_what_is_updated_is_told_in_json(suite: Suite) -> None:
+    suite.write(KEPT)
+    ran = suite.test("--update", "--json")
+    assert ran.lines()[0]["case"]["written"]["how"] == "new"
+    assert ran.summary()["written"] == [
+        {"path": "specs/__snapshots__/desk/default.journal", "how": "new", "changes": []}
+    ]
+
+
+def test_a_secret_of_the_environment_is_not_shown(suite: Suite) -> None:
+    suite.setenv(SHOP_API_KEY="correct-horse-battery")
+    wanted = f"correct-horse-battery {KEY}"
+    suite.write(f"  - {{name: default, assert: [{{type: contains, value: {wanted}}}]}}\n")
+    for args in ([], ["--json"], ["--junit", "-"]):
+        ran = suite.test(*args)
+        assert ran.code == 1
+        assert "battery" not in ran.out
+        assert KEY not in ran.out
+
+
+@pytest.mark.parametrize("times", ["2", "5"])
+def test_repeated_cases_are_the_same_every_time(suite: Suite, times: str) -> None:
+    suite.write(KEPT)
+    suite.test("--update")
+    assert suite.test("--repeat", times).out == "1 passed\n"
+
+
+def test_a_case_that_is_not_the_same_every_time(suite: Suite) -> None:
+    check = "from itertools import count\nnumbers = count()\ndef check(run):\n    return next(numbers) < 4\n"
+    (suite.root / "python/flaky.py").write_text(check, encoding="utf-8")
+    suite.write("  - {name: default, assert: [{type: python, value: 'flaky:check'}]}\n")
+    assert suite.test("--repeat", "2").code == 0
+    ran = suite.test("--repeat", "3")
+    assert ran.code == 1
+    assert "repeat: " in ran.out
+
+
+def test_sweep(suite: Suite) -> None:
+    suite.write(PLAIN)
+    ran = suite.test("--sweep")
+    assert ran.code == 0
+    assert "Swept: " in ran.out
+    assert "provider.rate_limited" in ran.out
+    swept = suite.test("--sweep", "--json")
+    assert swept.lines()[0]["case"]["swept"]["tried"] == swept.summary()["sweep"]["tried"] > 10
+
+
+def test_coverage_and_its_threshold(suite: Suite) -> None:
+    suite.write(PLAIN)
+    ran = suite.test("--coverage")
+    assert ran.code == 0
+    assert "specs/desk.yaml" in ran.out
+    percent = suite.test("--coverage", "--json").summary()["coverage"]["percent"]
+    assert 0 < percent < 100
+    assert suite.test("--coverage-min", str(percent)).code == 0
+    ran = suite.test("--coverage-min", str(percent + 1))
+    assert ran.code == 1
+    assert f"{percent:g} % of the specs is covered, less than {percent + 1:g} %" in ran.out
+
+
+def test_help(suite: Suite) -> None:
+    text = suite.test("--help").out
+    for option in ("-k", "--tag", "-n", "--shard", "--repeat", "--update", "--record", "--junit", "--json"):
+        assert f" {option} " in text
+    for option in ("--fail-fast", "--sweep", "--coverage", "--coverage-min", "--require-tier", "--live-tools"):
+        assert f" {option} " in text

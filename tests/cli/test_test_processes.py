@@ -1,0 +1,103 @@
+"""`agentrun test` as a process: several at once, interrupted, in a terminal, and from an odd place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from ..report.terminals import terminal
+from .agent import SCRIPT, agentrun
+from .desk import write
+from .suites import ANOTHER, CASES, FAILS, HEAD, MISSES, PLAIN
+
+SLOW = "import time\ndef check(run):\n    time.sleep(0.05)\n"
+
+
+def put(root: Path, *cases: str) -> None:
+    write(root, {CASES: HEAD + "".join(cases)})
+
+
+def test_several_processes_say_the_same(desk: Path) -> None:
+    many = [ANOTHER.replace("another", f"another-{number}") for number in range(20)]
+    put(desk, PLAIN, *many[:10], FAILS, MISSES, *many[10:])
+    one, two = agentrun("test", cwd=desk), agentrun("test", "-n", "2", cwd=desk)
+    assert one.code == 1
+    assert (one.code, one.out, one.err) == (two.code, two.out, two.err)
+    assert "21 passed, 1 failed, 1 missed" in one.out
+
+
+def slow_cases(root: Path) -> None:
+    write(root, {"python/slow.py": SLOW})
+    line = ANOTHER.replace("}", ", assert: [{type: python, value: 'slow:check'}]}")
+    put(root, *(line.replace("another", f"slow-{number}") for number in range(400)))
+
+
+@pytest.mark.parametrize(("count", "number"), [("1", signal.SIGINT), ("2", signal.SIGINT), ("2", signal.SIGTERM)])
+def test_an_interrupt_tells_what_is_known(desk: Path, count: str, number: signal.Signals) -> None:
+    slow_cases(desk)
+    env = {"PATH": os.environ["PATH"], "HOME": str(desk)}
+    with subprocess.Popen(
+        [SCRIPT, "test", "-n", count, "--junit", "junit.xml"],
+        cwd=desk,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        os.read(process.stderr.fileno(), 1)  # the first case is through
+        below = children(process.pid)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert b"passed, " in out
+    assert b"not run" in out
+    assert b"Traceback" not in err
+    assert (desk / "junit.xml").read_bytes().startswith(b"<?xml")
+    assert len(below) == (2 if count == "2" else 0)
+    assert not [pid for pid in below if lives(pid)]
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
+
+
+def lives(pid: int) -> bool:
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{pid}").exists():
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_a_reader_who_leaves_is_no_error(desk: Path) -> None:
+    put(desk, PLAIN)
+    with subprocess.Popen(
+        [SCRIPT, "test", "--json"], cwd=desk, env={"PATH": os.environ["PATH"]}, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(60) == 0
+
+
+def test_a_terminal_has_one_line_that_is_drawn_again(desk: Path) -> None:
+    slow_cases(desk)
+    write(desk, {CASES: (desk / CASES).read_text(encoding="utf-8").partition("slow-12,")[0].rpartition("  - ")[0]})
+    env = {"PATH": os.environ["PATH"], "HOME": str(desk), "TERM": "xterm"}
+    with terminal(90, 10) as seen:
+        done = subprocess.Popen(
+            [SCRIPT, "test"], cwd=desk, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=seen.stream
+        )
+        out, _ = done.communicate(timeout=60)
+        seen.drained()
+        raw = seen.raw
+    assert (done.returncode, out) == (0, b"12 passed\n")
+    assert b"of 12 cases" in raw
+    assert raw.count(b"\n") <= 1

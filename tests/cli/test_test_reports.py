@@ -1,0 +1,159 @@
+"""`agentrun test` in CI: JUnit XML, annotations and the summary of a step."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from agentrun.cli.suite_end import Ended
+from agentrun.cli.suite_github import noted, summary
+from agentrun.cli.suite_junit import junit
+from agentrun.testing.suite.carried import Result
+from agentrun.testing.suite.verdict import Complaint, Status, Verdict
+
+from .suites import CASES, FAILS, KEPT, MISSES, PLAIN, Suite
+
+HOSTILE = "a|b\n::error::x\r<script>alert('1')</script> `code` @octocat [x](y) \x1b[2J\x00 100%"
+
+
+def ended(*complaints: str, status: Status = "failed", id: str = "specs/a.cases.yaml::one") -> Ended:
+    wrong = tuple(Complaint(claim="contains", message=text, detail=text, hint=text) for text in complaints)
+    verdict = Verdict(id=id, file="specs/a.cases.yaml", line=3, status=status, complaints=wrong, changes=complaints)
+    return Ended(paths=(".",), results=[Result(verdict=verdict)], cases=1)
+
+
+def test_junit(suite: Suite) -> None:
+    suite.write(PLAIN, FAILS, MISSES, "  - {name: later, skip: not today}\n", KEPT.replace("default", "kept"))
+    (suite.root / "specs/bad.cases.yaml").write_text("agentrun: 2\n", encoding="utf-8")
+    assert suite.test("--junit", "reports/deep/junit.xml").code == 1
+    root = ET.parse(suite.root / "reports/deep/junit.xml").getroot()  # noqa: S314  # our own file
+    assert root.tag == "testsuites"
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("6", "1", "3")
+    bad, desk = root
+    assert (bad.get("name"), bad.get("errors")) == ("specs/bad.cases.yaml", "1")
+    assert (desk.get("name"), desk.get("tests"), desk.get("skipped")) == (CASES, "5", "1")
+    found = {case.get("name"): [each.tag for each in case] for case in desk.iter("testcase")}
+    assert found == {
+        "default": ["system-out"],
+        "fails": ["failure", "system-out"],
+        "misses": ["error", "system-out"],
+        "later": ["skipped"],
+        "kept": ["error", "system-out"],
+    }
+    failure = desk.find(".//failure")
+    assert failure is not None
+    assert failure.get("type") == "contains"
+    assert (failure.text or "").startswith(f"{CASES}:4\n")
+    assert all(re.fullmatch(r"\d+\.\d{3}", case.get("time", "")) for case in desk.iter("testcase"))
+
+
+def test_junit_replaces_a_report_and_nothing_else(suite: Suite) -> None:
+    suite.write(PLAIN)
+    assert suite.test("--junit", "junit.xml").code == 0
+    assert suite.test("--junit", "junit.xml").code == 0
+    ran = suite.test("--junit", "specs/desk.yaml")
+    assert ran.code == 2
+    assert "is there and is something else" in ran.err
+    assert (suite.root / "specs/desk.yaml").read_text(encoding="utf-8").startswith("agentrun:")
+
+
+def test_junit_holds_anything() -> None:
+    root = ET.fromstring(junit(ended(HOSTILE), "1"))  # noqa: S314  # our own text
+    failure = root.find(".//failure")
+    assert failure is not None
+    assert "<script>" in (failure.get("message") or "")
+    assert "\x1b" not in ET.tostring(root, encoding="unicode")
+
+
+def test_junit_of_snapshots_that_no_case_claims() -> None:
+    over = ended(status="passed")
+    over.unclaimed = ["specs/__snapshots__/a/gone.journal"]
+    root = ET.fromstring(junit(over, "1"))  # noqa: S314  # our own text
+    assert (root.get("tests"), root.get("failures")) == ("2", "1")
+
+
+def test_annotations(suite: Suite) -> None:
+    suite.write(PLAIN, FAILS)
+    suite.setenv(GITHUB_ACTIONS="true", GITHUB_WORKSPACE=str(suite.root.parent))
+    ran = suite.test()
+    (line,) = [each for each in ran.out.splitlines() if each.startswith("::error")]
+    assert line.startswith(f"::error file=desk/{CASES},line=4,title=failed%3A fails::contains: ")
+    assert not [each for each in suite.test("-k", "default").out.splitlines() if each.startswith("::error")]
+
+
+@pytest.mark.parametrize("value", ["", "false", "1"])
+def test_no_annotations_elsewhere(suite: Suite, value: str) -> None:
+    suite.write(FAILS)
+    suite.setenv(GITHUB_ACTIONS=value)
+    assert "::error" not in suite.test().out
+
+
+def test_nothing_that_is_told_is_a_command_to_the_runner(suite: Suite) -> None:
+    suite.write(FAILS.replace("nowhere", "'::warning::hello'"))
+    suite.setenv(GITHUB_ACTIONS="true")
+    lines = suite.test().out.splitlines()
+    stop = re.fullmatch("::stop-commands::([0-9a-f]{32})", lines[0])
+    assert stop is not None
+    end = lines.index(f"::{stop[1]}::")
+    assert [each for each in lines[end + 1 :] if not each.startswith("::error ")] == []
+    assert any("1 failed" in each for each in lines[1:end])
+
+
+def test_annotations_beside_json(suite: Suite) -> None:
+    suite.write(FAILS)
+    suite.setenv(GITHUB_ACTIONS="true")
+    ran = suite.test("--json")
+    assert ran.statuses() == {"fails": "failed"}
+    assert ran.err.startswith("::error ")
+
+
+def test_an_annotation_is_one_line_whatever_is_in_it() -> None:
+    (line,) = noted(ended(HOSTILE, id="specs/a.cases.yaml::a,b:c"), {})
+    assert "\n" not in line
+    assert "\r" not in line
+    assert "\x1b" not in line
+    assert ",title=failed%3A a%2Cb%3Ac::" in line
+    assert "100%25" in line
+
+
+def test_the_summary_of_a_step(suite: Suite) -> None:
+    suite.write(PLAIN, FAILS)
+    file = suite.root / "summary.md"
+    file.write_text("before\n", encoding="utf-8")
+    suite.setenv(GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(file))
+    suite.test()
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith("before\n### agentrun test\n\n1 passed, 1 failed\n")
+    assert "| case | verdict | why |" in text
+
+
+def test_a_summary_that_cannot_be_written(suite: Suite) -> None:
+    suite.write(PLAIN)
+    suite.setenv(GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(suite.root))
+    ran = suite.test()
+    assert ran.code == 7
+    assert "the summary of the step cannot be written" in ran.err
+
+
+def test_the_summary_is_text_whatever_is_in_it() -> None:
+    text = summary(ended(HOSTILE))
+    (row,) = [line for line in text.splitlines() if line.startswith("| specs")]
+    assert row.count("|") == 4
+    for sign in ("<", "`", "@", "[x]", "::", "\x1b"):
+        assert sign not in row
+
+
+def test_a_long_table_ends() -> None:
+    over = ended("x")
+    over.results *= 500
+    assert summary(over).count("| failed |") == 200
+    assert "300 more" in summary(over)
+
+
+def test_a_report_of_an_unwritable_place(suite: Suite) -> None:
+    suite.write(PLAIN)
+    Path("file").write_text("", encoding="utf-8")
+    assert suite.test("--junit", "file/junit.xml").code == 7

@@ -1,0 +1,85 @@
+"""Cases in several processes: the order of results, a process that dies, and none that is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from agentrun.testing.suite import workers
+from agentrun.testing.suite.carried import Orders, Suite
+from agentrun.testing.suite.coverage import Covering
+from agentrun.testing.suite.found import Found, read
+from agentrun.testing.suite.workers import Workers
+
+SPEC = 'agentrun: "1"\nname: small\nmodel: {provider: openai, name: x}\ninstructions: Hi\nbudgets: {tokens: 1k}\n'
+
+
+def cases(folder: Path, names: list[str], more: str = "") -> list[Found]:
+    (folder / "small.yaml").write_text(SPEC, encoding="utf-8")
+    lines = "".join(f"  - {{name: {name}, input: Hello{more}}}\n" for name in names)
+    (folder / "small.cases.yaml").write_text(f'agentrun: "1"\ncases:\n{lines}', encoding="utf-8")
+    return read(folder / "small.cases.yaml")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_results_are_those_of_one_process_in_the_same_order(tmp_path: Path) -> None:
+    found = cases(tmp_path, [f"case-{number}" for number in range(40)])
+    alone = Suite(Orders(coverage=True), covering=(one := Covering()))
+    wanted = [alone.result(each).verdict for each in found]
+    team = Workers(found, Orders(coverage=True), 2, both := Covering())
+    came = [result.verdict for result in team.results()]
+    assert [(each.id, each.status, each.complaints) for each in came] == [
+        (each.id, each.status, each.complaints) for each in wanted
+    ]
+    assert both.to_dict() == one.to_dict()
+    assert not [worker for worker in team._workers if is_there(worker.process.pid)]
+
+
+def test_who_takes_no_more_leaves_no_process(tmp_path: Path) -> None:
+    team = Workers(cases(tmp_path, [f"case-{number}" for number in range(40)]), Orders(), 2, Covering())
+    results = team.results()
+    assert next(results).verdict.id == "small.cases.yaml::case-0"
+    pids = [worker.process.pid for worker in team._workers]
+    results.close()  # type: ignore[attr-defined]  # it is a generator
+    assert pids
+    assert not [pid for pid in pids if is_there(pid)]
+
+
+def test_a_process_that_dies_fails_its_case_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second case of three kills the process it runs in."""
+    found = cases(tmp_path, ["a", "b", "c"])
+    dying = "import os, sys; from agentrun.testing.suite import worker, carried; real = carried.Suite.result\n"
+    dying += "def result(self, found, *more):\n    if found.case.name == 'b': os.kill(os.getpid(), 9)\n"
+    dying += "    return real(self, found, *more)\ncarried.Suite.result = result\nworker.main()"
+    monkeypatch.setattr(workers, "COMMAND", (workers.COMMAND[0], "-P", "-c", dying))
+    monkeypatch.setattr(workers, "MOST", 3)
+    came = {each.verdict.id[-1]: each.verdict for each in Workers(found, Orders(), 1, Covering()).results()}
+    assert list(came) == ["a", "b", "c"]
+    assert [came[name].status for name in "abc"] == ["missed", "failed", "missed"]
+    assert came["b"].complaints[0].message == f"the process that ran this case ended with signal {signal.SIGKILL:d}"
+
+
+def test_a_worker_whose_master_is_gone_ends(tmp_path: Path) -> None:
+    team = Workers(cases(tmp_path, ["a", "b"]), Orders(), 1, Covering())
+    results = team.results()
+    next(results)
+    process = team._workers[0].process
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(10) in (0, 1)
+    results.close()  # type: ignore[attr-defined]  # it is a generator
