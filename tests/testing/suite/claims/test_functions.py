@@ -102,8 +102,9 @@ def test_what_it_prints_is_kept_and_shown(project: Path, capsys: pytest.CaptureF
 
 
 def test_it_changes_nothing_for_others(project: Path) -> None:
-    assert told(project, "spoils") is None
-    assert told(project, "reads") is None
+    name, evidence = (project / "name").read_text(), seen("[1]")
+    for function in ("spoils", "reads"):
+        assert said({"type": "python", "value": f"{name}:{function}"}, evidence, project) is None
 
 
 def test_a_module_that_cannot_be_imported(project: Path) -> None:

@@ -132,10 +132,14 @@ def regex(claim: types.Regex, evidence: Evidence) -> Finding:
     if evidence.output is None:
         return Finding(False, lambda: no_answer(evidence))
     found = expression(claim.value).search(evidence.output)
-    pattern = evidence.quoted(claim.value)
-    if found is None:
-        return Finding(False, lambda: f"nothing in the answer matches {pattern}{_it_is(evidence)}")
-    return Finding(True, lambda: f"{evidence.in_quotes(found[0])} in the answer matches {pattern}")
+
+    def says() -> str:
+        pattern = evidence.quoted(claim.value)
+        if found is None:
+            return f"nothing in the answer matches {pattern}{_it_is(evidence)}"
+        return f"{evidence.in_quotes(found[0])} in the answer matches {pattern}"
+
+    return Finding(found is not None, says)
 
 
 # --- the whole as JSON ------------------------------------------------------------------------------------------------
