@@ -173,6 +173,15 @@ def test_a_case_may_answer_otherwise(tmp_path: Path) -> None:
     assert about_others.canonical == taken.canonical
 
 
+def test_who_answers_in_advance_needs_no_recorded_answer(tmp_path: Path) -> None:
+    """Asked in other words the recorded answer is not found, and is not left over either."""
+    world: World = lambda clock: {**tools()(clock), "approver": approving("approved")}  # short
+    tape = cassette(tmp_path, recorded(shop(), world, asks(("refund", {"amount": 9})), DONE).interactions)
+    rules = [rule("allow", "look", id="look"), rule("ask", "refund", id="ask", reason="a lot of money")]
+    done = replayed(shop(policy={"rules": rules}), tape, Given({"refund": "approved"}, "case"))
+    assert done.outcome.answer == "Done."
+
+
 HOOKED = {"hooks": [HOOK], "tools": {"look": {**PYTHON, "effect": "read"}}, "policy": {"default": "allow"}}
 
 

@@ -75,6 +75,13 @@ class Player:
             raise self.miss(call, path)
         return found[1]
 
+    def pass_over(self, url: str, path: str = "") -> None:
+        """Count the next interaction with this address as played, whatever else was asked there."""
+        for index, each in enumerate(self._interactions):
+            if index not in self._played and each.call.url == url and each.path == path:
+                self._played.add(index)
+                return
+
     def unused(self) -> tuple[int, ...]:
         """The numbers, from 1, of the interactions that were not played."""
         return tuple(number for number in range(1, len(self._interactions) + 1) if number - 1 not in self._played)

@@ -10,7 +10,6 @@ Rule 4  A recording that does not fit is no fault of a tool, a person or a hook:
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
 from msgspec.structs import replace
@@ -47,6 +46,9 @@ class Tape(Protocol):
     async def through(self, call: HttpCall, path: str, live: Live, heard: Heard | None = None) -> HttpReply:
         """The reply to a request, from wherever it comes. Raises what the request raises, or `cassette.miss`."""
 
+    def pass_over(self, url: str, path: str) -> None:
+        """Whatever it holds next of this address is not wanted."""
+
 
 class Playing:
     """Everything comes from the tape. Without a clock of ours real time goes on beside it."""
@@ -64,6 +66,9 @@ class Playing:
         elif interaction.stopped:
             await _never()
         return given(interaction, heard)
+
+    def pass_over(self, url: str, path: str) -> None:
+        self._player.pass_over(url, path)
 
 
 class Recording:
@@ -93,6 +98,9 @@ class Recording:
             raise
         take.end(reply)
         return reply
+
+    def pass_over(self, url: str, path: str) -> None:
+        """Only what is asked for is kept anyway."""
 
     def _look(self, call: HttpCall, path: str) -> Interaction | None:
         if self._kept is None or (self._until is not None and self._recorder.count >= self._until):
@@ -257,8 +265,10 @@ class _TapedApprover:
         said = await (self._instead or approvals.Nobody()).answer(question)
         if said[0] == "unavailable":
             return await self._taped(question)
-        with suppress(CassetteError):  # the recorded answer is used up, if there is one, but does not count
+        try:  # the recorded answer is used up, if there is one, but does not count
             await self._taped(question)
+        except CassetteError:  # it was asked in other words
+            self._tape.pass_over(form.approval_call(question).url, self._path)
         return said
 
     async def _taped(self, question: Question) -> tuple[Answer, str]:
