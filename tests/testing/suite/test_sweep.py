@@ -141,12 +141,16 @@ def test_tight_budgets_are_kept() -> None:
 
 
 def test_the_faults_of_a_case_stay_in_force() -> None:
+    """The one that is tried comes before them, also where they leave nothing to strike."""
     found, prepared = shipped("triage", "default")
-    own = FaultAt(at="model#1", inject=Inject(status=500))
-    busy = replace(found, case=replace(found.case, faults=[own]))
-    report = sweep(busy, prepared)
-    assert report.violations == ()
-    assert report.tried == sweep(found, prepared).tried
+    endings = []
+    for own in (Inject(status=500), Inject(refused=True, times=4)):
+        hard = replace(found, case=replace(found.case, faults=[FaultAt(at="model#1", inject=own)]))
+        report = sweep(hard, prepared)
+        assert (report.violations, report.tried >= 8) == ((), True)
+        endings.append(set(report.endings))
+    once, always = {"completed", "provider.rate_limited"}, {"provider.transient", "provider.rate_limited"}
+    assert endings == [once, always | {"completed"}], "a reply that is cut after its last piece is whole"
 
 
 # --- a tape that is played loosely --------------------------------------------------------------------------------

@@ -40,18 +40,22 @@ class LaidOver:
     def __init__(
         self, case: Case, player: Player | None = None, more: Iterable[FaultAt] = (), *, watched: bool = False
     ) -> None:
-        """`player`: plays the recording; None: it is being made. `more`: further faults. `watched`: `places` is
-        wanted, also of a case that lays nothing over its recording."""
+        """`player`: plays the recording; None: it is being made. `more`: further faults, which come before its own.
+        `watched`: `places` is wanted, also of a case that lays nothing over its recording."""
         self._by = f"case {case.name}"
         self._player = player
         self._stubs = Stubs(case.stubs)
-        self._faults = Faults([*case.faults, *more])
+        self._faults = Faults([*more, *case.faults])
         self._is_laid = bool(case.stubs or case.faults or more or watched)
         self.overlay = self._overlay(case)
 
     def unmet(self) -> tuple[str, ...]:
         """The places of faults that never happened."""
         return self._faults.unmet()
+
+    def has_struck(self, fault: FaultAt) -> bool:
+        """Whether one of the further faults happened."""
+        return self._faults.has_struck(fault.inject)
 
     @property
     def places(self) -> tuple[Place, ...]:

@@ -155,6 +155,10 @@ class Faults:
                 self.places[index] = replace(place, pieces=pieces)
                 return
 
+    def has_struck(self, inject: Inject) -> bool:
+        """Whether this one did: there may be others at its place."""
+        return any(fault.has_struck for fault in self._faults if fault.inject is inject)
+
     def unmet(self) -> tuple[str, ...]:
         """The places of faults that never struck."""
         return tuple(fault.at for fault in self._faults if not fault.has_struck)

@@ -136,7 +136,7 @@ def _under(fault: FaultAt, found: Found, prepared: Prepared, tape: Cassette) -> 
     laid = LaidOver(found.case, player, (fault,))
     played = play(found, prepared, player, laid)
     violations = tuple(_broken(prepared.file.agent, played))
-    if fault.at in laid.unmet():
+    if not laid.has_struck(fault):
         violations = (*violations, f"the run no longer comes to {fault.at}")
     return SweepResult(
         case=found.id,
