@@ -122,6 +122,18 @@ def test_a_miss_says_what_changed_and_what_to_do(project: Project) -> None:
     assert "--record" in said
 
 
+def test_a_case_that_was_never_recorded(project: Project) -> None:
+    project.cases("name: default, cassette: other")
+    result = project.run()
+    result.stdout.fnmatch_lines(
+        [
+            "cassette.miss: there is no cassette cassettes/desk/other.yaml",
+            "  → record it: agentrun specs/desk.yaml --case default --record all",
+            "specs/desk.cases.yaml:3: missed",
+        ]
+    )
+
+
 def test_no_credential_and_nothing_that_acts_is_shown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     from agentrun.testing.suite.told import _known
 

@@ -16,7 +16,7 @@ from agentrun.compiler.cases import maker_of
 from agentrun.engine.approvals import Given
 from agentrun.engine.assemble import FinishedRun, replay_run
 from agentrun.engine.here import here_of
-from agentrun.errors import AgentrunError
+from agentrun.errors import AgentrunError, CassetteError
 from agentrun.spec.files import shown_path
 from agentrun.spec.v1.cases import Case, Turn
 from agentrun.testing.suite.found import Found
@@ -81,7 +81,7 @@ def player_of(found: Found, prepared: Prepared, tape: Cassette | None = None, re
     """Plays the recording of a case, or another. Raises `cassette.miss`, `cassette.damaged`."""
     rules = prepared.file.agent.replay
     return Player(
-        load(prepared.cassette(found)) if tape is None else tape,
+        _tape(found, prepared) if tape is None else tape,
         volatile=rules.volatile,
         redaction=Redaction(rules.redact),
         require=require,
@@ -93,6 +93,19 @@ def player_of(found: Found, prepared: Prepared, tape: Cassette | None = None, re
             accept=command_of(found, prepared),
             whole=bool(found.case.approvals) or found.case.turns is not UNSET,
         ),
+    )
+
+
+def _tape(found: Found, prepared: Prepared) -> Cassette:
+    path = prepared.cassette(found)
+    if path.exists():
+        return load(path)
+    root = prepared.spec.project.root
+    raise CassetteError(
+        "cassette.miss",
+        f"there is no cassette {shown_path(path, root)}",
+        hint=f"record it: {command_of(found, prepared)} --record all",
+        fields={"file": shown_path(path, root)},
     )
 
 
