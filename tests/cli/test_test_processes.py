@@ -31,6 +31,17 @@ def test_several_processes_say_the_same(desk: Path) -> None:
     assert "21 passed, 1 failed, 1 missed" in one.out
 
 
+def test_a_process_that_dies_fails_its_case_and_no_other(desk: Path) -> None:
+    write(desk, {"python/kills.py": "import os\ndef check(run):\n    os.kill(os.getpid(), 9)\n"})
+    many = [ANOTHER.replace("another", f"another-{number}") for number in range(6)]
+    put(desk, PLAIN, *many[:3], ANOTHER.replace("}", ", assert: [{type: python, value: 'kills:check'}]}"), *many[3:])
+    done = agentrun("test", "-n", "2", cwd=desk)
+    assert done.code == 1
+    assert "worker: the process that ran this case ended with signal 9" in done.out
+    assert "7 passed, 1 failed" in done.out
+    assert done.out.count("FAILED") == 1
+
+
 def slow_cases(root: Path) -> None:
     write(root, {"python/slow.py": SLOW})
     line = ANOTHER.replace("}", ", assert: [{type: python, value: 'slow:check'}]}")

@@ -75,6 +75,8 @@ def test_an_empty_shard_is_no_mistake(suite: Suite) -> None:
         (["--coverage-min", "101"], "from 0 to 100"),
         (["--coverage-min", "-1"], "from 0 to 100"),
         (["--approve", "all"], "--approve"),
+        (["--record", "all", "--approve", "nowhere.yaml"], "there is no file nowhere.yaml"),
+        (["--record", "all", "--approve", "ask"], "needs a terminal"),
         (["--live-tools", "--live-model"], "do not go together"),
         (["--record", "all", "--live-tools"], "do not go together"),
         (["--record", "all", "-n", "2"], "not with -n"),

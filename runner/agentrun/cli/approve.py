@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 ANSWERS = ("approved", "denied")
 MANY = 20
 """Names that are listed."""
+NO_TERMINAL = (
+    "--approve ask needs a terminal for standard input and standard error; give answers in advance instead: "
+    "--approve all, none or FILE"
+)
 ASKING = ("live", "record", "live-tools")
 """Modes in which approvals are no part of a tape that is played."""
 
@@ -63,24 +67,34 @@ def person_for(text: str | None, mode: Mode, package: Package, session: str | No
 
     What a tape holds is not asked again. `--approve ask` insists: it is a mistake where nobody can be asked.
     """
-    from agentrun.cli.keyboard import Keyboard
     from agentrun.cli.plan import in_ci
 
     if mode not in ASKING or text in ("all", "none"):
         return None
     stream = sys.stderr
-    is_there = Keyboard().is_there() and stream is not None and stream.isatty()
+    is_there = _is_at_terminal()
     if text == "ask" and not is_there:
-        raise click.UsageError(
-            "--approve ask needs a terminal for standard input and standard error; give answers in advance instead: "
-            "--approve all, none or FILE"
-        )
+        raise click.UsageError(NO_TERMINAL)
     if not is_there or (text != "ask" and (in_ci() or not teller.tells)):
         return None
     from agentrun.cli.ask import Terminal
 
     lasting = "run" if session is None else "session"
     return Terminal(package.name, lasting, stream, teller.aside, color=teller.color)
+
+
+def refuse_nobody(text: str | None) -> None:
+    """Raises click.UsageError where `--approve` names who cannot be asked, whatever the package."""
+    if text == "ask" and not _is_at_terminal():
+        raise click.UsageError(NO_TERMINAL)
+    if text not in (None, "all", "none", "ask") and not Path(str(text)).exists():
+        raise click.UsageError(f"--approve takes all, none, ask or a file, and there is no file {text}")
+
+
+def _is_at_terminal() -> bool:
+    from agentrun.cli.keyboard import Keyboard
+
+    return Keyboard().is_there() and sys.stderr is not None and sys.stderr.isatty()
 
 
 def _read(path: Path, package: Package) -> dict[str, Any]:

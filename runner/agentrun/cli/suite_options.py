@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from agentrun.cli.approve import refuse_nobody
 from agentrun.cli.plan import in_ci
 
 MOST_WORKERS = 256
@@ -81,6 +82,7 @@ def refuse_mixtures(options: dict[str, Any]) -> None:
                 "--approve goes with --record, --live-tools or --live-model: a replay has its answers"
             )
         return
+    refuse_nobody(options["approve"])
     if options["count"] > 1:
         raise click.UsageError(f"{live[0]} runs for real, one case after the other: not with -n")
     if options["sweep"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -142,12 +141,13 @@ def _carry_out(found: Chosen, ended: Ended, options: dict[str, Any], progress: P
     from agentrun.cli.suite_report import print_case
     from agentrun.cli.suite_stop import stopping
     from agentrun.testing.suite.coverage import Covering
+    from agentrun.testing.suite.memory import settled
 
     began, covering = monotonic(), Covering()
     progress.begin(len(found.cases))
     results = _results(found, options, progress, covering)
     try:
-        with _settled_memory(), _own_output(options, progress), stopping(at_once=_waits(options)) as stop:
+        with settled(), _own_output(options, progress), stopping(at_once=_waits(options)) as stop:
             for result in results:
                 ended.results.append(cleaned(result))
                 progress.ended(result.verdict)
@@ -218,19 +218,6 @@ def _own_output(options: dict[str, Any], progress: Progress) -> Iterator[None]:
 
     with own_output(progress):
         yield
-
-
-@contextmanager
-def _settled_memory() -> Iterator[None]:
-    """What is loaded by now stays: looking through it for garbage again and again is a tenth of all the work."""
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(50_000, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 def _clear_away(found: Chosen, ended: Ended, *, update: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -60,18 +59,13 @@ def test_who_takes_no_more_leaves_no_process(tmp_path: Path) -> None:
     assert not [pid for pid in pids if is_there(pid)]
 
 
-def test_a_process_that_dies_fails_its_case_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second case of three kills the process it runs in."""
-    found = cases(tmp_path, ["a", "b", "c"])
-    dying = "import os, sys; from agentrun.testing.suite import worker, carried; real = carried.Suite.result\n"
-    dying += "def result(self, found, *more):\n    if found.case.name == 'b': os.kill(os.getpid(), 9)\n"
-    dying += "    return real(self, found, *more)\ncarried.Suite.result = result\nworker.main()"
-    monkeypatch.setattr(workers, "COMMAND", (workers.COMMAND[0], "-P", "-c", dying))
-    monkeypatch.setattr(workers, "MOST", 3)
-    came = {each.verdict.id[-1]: each.verdict for each in Workers(found, Orders(), 1, Covering()).results()}
-    assert list(came) == ["a", "b", "c"]
-    assert [came[name].status for name in "abc"] == ["missed", "failed", "missed"]
-    assert came["b"].complaints[0].message == f"the process that ran this case ended with signal {signal.SIGKILL:d}"
+def test_processes_that_do_nothing_but_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = cases(tmp_path, [f"case-{number}" for number in range(20)])
+    monkeypatch.setattr(workers, "COMMAND", ("/bin/sh", "-c", "echo started >> log; exit 3"))
+    came = [result.verdict for result in Workers(found, Orders(), 2, Covering()).results()]
+    assert [each.id for each in came] == [each.id for each in found]
+    assert {each.complaints[0].message for each in came} == {"the process that ran this case ended with exit code 3"}
+    assert (tmp_path / "log").read_text(encoding="utf-8").count("started") <= workers.MOST_DEATHS + 1
 
 
 def test_a_worker_whose_master_is_gone_ends(tmp_path: Path) -> None:

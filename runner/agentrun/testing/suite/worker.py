@@ -14,12 +14,14 @@ import sys
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
+from typing import BinaryIO
 
 import msgspec
 
 from agentrun.testing.suite.carried import Orders, Suite
 from agentrun.testing.suite.coverage import Covering
 from agentrun.testing.suite.found import Found, read
+from agentrun.testing.suite.memory import settled
 
 
 class Portion(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +39,14 @@ def main() -> None:
     Thread(target=_listen, args=(lines,), name="agentrun-portions", daemon=True).start()
     covering = Covering()
     suite = Suite(msgspec.json.decode(lines.get(), type=Orders), covering=covering)
+    with settled():
+        _work(suite, lines, results)
+    results.write(msgspec.json.encode(covering.to_dict()) + b"\n")
+    results.close()
+    os._exit(0)  # nothing is left to do, and nobody waits for what a case may have left running
+
+
+def _work(suite: Suite, lines: SimpleQueue[bytes], results: BinaryIO) -> None:
     known: dict[str, dict[str, Found]] = {}
     while not (portion := msgspec.json.decode(lines.get(), type=Portion)).end:
         if portion.file not in known:
@@ -44,9 +54,6 @@ def main() -> None:
         for name in portion.names:
             results.write(msgspec.json.encode(suite.result(known[portion.file][name])) + b"\n")
             results.flush()
-    results.write(msgspec.json.encode(covering.to_dict()) + b"\n")
-    results.close()
-    os._exit(0)  # nothing is left to do, and nobody waits for what a case may have left running
 
 
 def _listen(lines: SimpleQueue[bytes]) -> None:

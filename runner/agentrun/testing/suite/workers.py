@@ -2,7 +2,8 @@
 
 Rule 1  Results come in the order of the cases, whoever is ready first.
 Rule 2  A process that dies fails the case that it was at; what it had not begun is done by another.
-Rule 3  However this ends, no process is left.
+Rule 3  Where one after the other dies and nothing comes of it, none is started any more: the cases that are left fail.
+Rule 4  However this ends, no process is left.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from agentrun.testing.suite.worker import Portion
 COMMAND = (sys.executable, "-P", "-m", "agentrun.testing.suite.worker")
 MOST = 16
 """Cases in a portion."""
+MOST_DEATHS = 5
+"""Processes that may die one after the other without a result."""
 PATIENCE = 2.0
 """Seconds that a process has to end."""
 
@@ -89,6 +92,7 @@ class Workers:
         self._shares = deque(_shares(cases, max(1, min(MOST, len(cases) // (count * 4)))))
         self._done: dict[int, Result] = {}
         self._next = 0
+        self._deaths = 0
         self._ready = selectors.DefaultSelector()
         self._workers: list[_Worker] = []
 
@@ -137,6 +141,7 @@ class Workers:
                 self._covering.merge(msgspec.json.decode(line))
                 continue
             self._done[worker.share.places.popleft()] = msgspec.json.decode(line, type=Result)
+            self._deaths = 0
             if not worker.share.places:
                 worker.share = None
                 self._give(worker)
@@ -151,6 +156,11 @@ class Workers:
         self._done[place] = _died(self._cases[place], code)
         if worker.share.places:
             self._shares.appendleft(worker.share)
+        self._deaths += 1
+        if self._deaths >= MOST_DEATHS:
+            for place in (place for share in self._shares for place in share.places):
+                self._done[place] = _died(self._cases[place], code)
+            self._shares.clear()
         if self._shares:
             self._hire()
 
