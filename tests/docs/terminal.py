@@ -48,6 +48,8 @@ def fits(shown: str, printed: str) -> bool:
 
 def exit_code(command: str, shown: str) -> int:
     """How a command ends that shows this."""
+    if command.startswith("agentrun test "):
+        return 1 if " failed\n" in shown else 3 if " missed\n" in shown else 0
     if error := _ERROR.search(shown):
         return CODES[error[1]].exit
     return 2 if _PROBLEM.search(shown) else int(command.startswith("agentrun diff "))

@@ -1,0 +1,117 @@
+"""The page about testing cannot drift: its commands are run, its cases read, its functions called."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from textwrap import indent
+from typing import get_args
+
+import pytest
+import yaml
+
+from agentrun.cli.init import STARTER
+from agentrun.compiler.validate import validate
+from agentrun.spec.v1.assertions import Assertion
+from agentrun.spec.v1.cases import Inject
+
+from .terminal import BIN, ROOT, Terminal, blocks
+
+PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+BLOCKS = blocks(PAGE)
+FILES = {block.split("\n")[0].removeprefix("# "): block for kind, block in BLOCKS if kind != "console"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name in ("specs", "cassettes", "schemas"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "pyproject.toml").write_text('[tool.agentrun]\nimport_roots = ["specs"]\n', encoding="utf-8")
+    for command in (
+        ["init", "-q"],
+        ["add", "-A"],
+        ["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "a"],
+    ):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def tried(project: Path, path: Path) -> subprocess.CompletedProcess[bytes]:
+    shutil.rmtree(project / "specs" / "__snapshots__")
+    environment = {"PATH": os.environ["PATH"]}
+    return subprocess.run(
+        [BIN / "agentrun", "test", path], cwd=project, env=environment, capture_output=True, check=False
+    )
+
+
+def test_commands(project: Path) -> None:
+    (project / "test_support.py").write_text(FILES["test_support.py"], encoding="utf-8")
+    with Terminal(project) as terminal:
+        for kind, block in BLOCKS:
+            if kind == "console":
+                terminal.follow(block)
+    assert (project / "agents.xml").exists()
+    assert len(list((project / "__snapshots__" / "test_support").iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["specs/triage.cases.yaml", "specs/support.cases.yaml"])
+def test_files_of_cases(project: Path, name: str) -> None:
+    (project / name).write_text(FILES[name], encoding="utf-8")
+    assert validate(project / name) == []
+
+
+def test_parts_of_cases(project: Path) -> None:
+    head = 'agentrun: "1"\ncases:\n'
+    claims = indent(FILES["part of a case"], "    ")
+    faults = indent(FILES["part of specs/support.cases.yaml"], "  ")
+    path = project / "specs" / "support.cases.yaml"
+    path.write_text(f"{head}  - name: default\n{claims}\n{faults}", encoding="utf-8")
+    assert validate(path) == []
+    done = tried(project, path)
+    assert done.returncode == 0, done.stdout.decode()
+
+
+def test_a_function(project: Path) -> None:
+    (project / "specs" / "checks.py").write_text(FILES["checks.py, in a folder of `import_roots`"], encoding="utf-8")
+    path = project / "specs" / "support.cases.yaml"
+    claim = "{type: python, value: 'checks:thanks_the_customer'}"
+    path.write_text(f'agentrun: "1"\ncases: [{{name: default, assert: [{claim}]}}]\n', encoding="utf-8")
+    done = tried(project, path)
+    assert (done.returncode, b"it does not thank the customer" in done.stdout) == (1, True)
+
+
+def test_every_type_is_in_the_table() -> None:
+    rows = re.findall(r"^\| (`[^|]*) \|", PAGE.partition("| type |")[2].partition("\n\n")[0], re.MULTILINE)
+    named = re.findall(r"`([a-z-]+)`", " ".join(rows))
+    assert sorted(named) == sorted(str(each.__struct_config__.tag) for each in get_args(Assertion))
+
+
+def test_every_fault_is_in_the_table() -> None:
+    table = PAGE.partition("| at | inject |")[2].partition("\n\n")[0]
+    assert [name for name in Inject.__struct_fields__ if f"`{name}`" not in table] == ["times"]
+
+
+def test_the_workflow_is_the_one_that_init_writes() -> None:
+    written = (STARTER / "workflow.yml").read_text(encoding="utf-8")
+    assert FILES[".github/workflows/agents.yml"] == f"# .github/workflows/agents.yml\n{written}"
+
+
+def test_the_steps_of_the_workflow(project: Path) -> None:
+    """All but those that need GitHub: what they run is a shell line, as here."""
+    jobs = yaml.safe_load((STARTER / "workflow.yml").read_text(encoding="utf-8"))["jobs"]
+    steps = [step["run"] for step in jobs["replay"]["steps"] if "run" in step]
+    assert len(steps) == 5
+    environment = {
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "CI": "true",
+        "RUNNER_TEMP": str(project / "temporary"),
+        "GITHUB_BASE_SHA": "HEAD",
+    }
+    for step in steps[1:]:
+        done = subprocess.run(["/bin/sh", "-ec", step], cwd=project, env=environment, capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+    assert (project / "agents.xml").exists()
+    assert (project / "behaviour.md").exists()
