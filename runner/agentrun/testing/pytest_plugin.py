@@ -70,6 +70,14 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Cases | No
     return Cases.from_parent(parent, path=file_path)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.agentrun_record is not None:
+        from agentrun.testing.plugin.items import plays_another  # late: only where something is recorded
+
+        items.sort(key=plays_another)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.option.agentrun_record is not None:
         tell_recordings(terminalreporter)

@@ -24,7 +24,7 @@ def provider(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scri
 
 
 def test_all(project: Project, provider: ScriptedProvider) -> None:
-    project.cases("name: default", "name: same, cassette: default")
+    project.cases("name: same, cassette: default", "name: default")  # it is run after the one that it plays
     project.cassette.unlink()
     project.run().assert_outcomes(failed=2)
     result = project.run("--agentrun-record", "all")
@@ -102,3 +102,10 @@ def test_what_does_not_go_with_it(project: Project, other: str) -> None:
     result = project.run("--agentrun-record=all", other)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "does not go with" in result.stderr.str()
+
+
+def test_one_process(project: Project) -> None:
+    project.cases("name: default")
+    result = project.run("--agentrun-record=all", "-n", "2")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "in one process" in result.stderr.str()

@@ -16,6 +16,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from agentrun.compiler.cases import maker_of
 from agentrun.errors import SpecError
 from agentrun.spec.v1.assertions import JournalSnapshot
 from agentrun.testing.plugin.failure import FailedAsExpected, NotPassed, problems_text, shown_failure
@@ -127,3 +128,8 @@ class CaseItem(pytest.Function):
         if isinstance(excinfo.value, NotPassed):
             return shown_failure(excinfo.value)
         return super().repr_failure(excinfo)
+
+
+def plays_another(item: pytest.Item) -> bool:
+    """Whether a case plays what another one records: it is run after all that record."""
+    return isinstance(item, CaseItem) and maker_of(item.found.case, item.found.file) != item.found.case.name

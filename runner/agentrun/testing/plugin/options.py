@@ -41,6 +41,8 @@ def _refuse_recording(config: pytest.Config) -> None:
         raise pytest.UsageError("--agentrun-record records all of a run: it does not go with --agentrun-live-…")
     if option.agentrun_repeat > 1:
         raise pytest.UsageError("--agentrun-record records each case once: it does not go with --agentrun-repeat")
+    if getattr(option, "numprocesses", None):
+        raise pytest.UsageError("--agentrun-record records in one process: cases may share a recording; leave out -n")
     if os.environ.get("CI", "").lower() not in ("", "0", "false"):
         raise pytest.UsageError("--agentrun-record: CI is set, and nothing is recorded there; record where you write")
 
