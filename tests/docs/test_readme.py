@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agentrun.compiler.validate import validate
 from agentrun.testing.provider import ScriptedProvider
 
 from ..cli.agent import agentrun
@@ -19,7 +20,7 @@ from .terminal import ROOT, Terminal, blocks, steps
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = blocks(README)
 CONSOLE = [block for kind, block in BLOCKS if kind == "console"]
-(SPEC, BROKEN) = [block for kind, block in BLOCKS if kind == "yaml"]
+(CASE, SPEC, BROKEN) = [block for kind, block in BLOCKS if kind == "yaml"]
 MODULE = next(block for kind, block in BLOCKS if kind == "python")
 LOCKS = "!! .agentrun/"
 KINDS = ("python", "http", "shell", "mcp", "agent")
@@ -46,6 +47,15 @@ def left_over(project: Path) -> list[str]:
     """What git sees that was not there before, also what it is told to ignore; what Python keeps is not ours."""
     lines = git(project, "status", "--porcelain", "--ignored").splitlines()
     return [line for line in lines if not line.endswith("__pycache__/")]
+
+
+def test_the_case_that_is_shown(project: Path) -> None:
+    """Alone in its file, but for the case whose recording it plays."""
+    path = project / "specs" / "support.cases.yaml"
+    path.write_text(f'agentrun: "1"\ncases:\n- name: default\n{CASE}', encoding="utf-8")
+    shutil.rmtree(project / "specs" / "__snapshots__")
+    assert validate(path) == []
+    assert "2 passed" in agentrun("test", str(path), "--update", cwd=project).out
 
 
 def test_commands(project: Path) -> None:
@@ -89,7 +99,7 @@ def test_every_kind_of_block_is_looked_at() -> None:
         "sed",
         "git",
         "agentrun",
-        *["agentrun"] * 2,
+        *["agentrun"] * 3,
     ]
 
 

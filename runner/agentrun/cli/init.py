@@ -15,19 +15,21 @@ from agentrun.cli.show import say
 
 STARTER = Path(__file__).parent / "starter"
 TAPE = "cassettes/hello/default.yaml"
+HIDDEN = {"gitignore": ".gitignore", "workflow.yml": ".github/workflows/agents.yml"}
+"""Files that are called otherwise here: their names would mean something to this project too."""
 
 
 @click.command("init")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 def command(directory: Path) -> None:
-    """Make a small project in DIRECTORY that validates, compiles and replays.
+    """Make a small project in DIRECTORY that validates, compiles, replays and is tested.
 
     Existing files are never touched: if one is in the way, nothing is written.
 
     \b
     Examples:
       agentrun init my-agent
-      cd my-agent && agentrun specs/hello.yaml
+      cd my-agent && agentrun specs/hello.yaml && agentrun test
     """
     from agentrun.cli.write import make_folder, write_file
 
@@ -44,7 +46,7 @@ def command(directory: Path) -> None:
         make_folder((directory / name).parent)
         write_file(directory / name, content)
         say(f"  {name}")
-    say(f"\nA project is in {directory}\nNext:\n  cd {shlex.quote(str(directory))}\n  agentrun specs/hello.yaml")
+    say(f"\nA project is in {directory}\nNext:\n  cd {shlex.quote(str(directory))}\n  agentrun specs/hello.yaml\n  agentrun test")
 
 
 def _in_the_way(directory: Path, files: Iterable[str]) -> list[str]:
@@ -61,7 +63,7 @@ def _files() -> Iterator[tuple[str, bytes]]:
         if path.is_file() and path.suffix != ".pyc":
             name = path.relative_to(STARTER).as_posix()
             content = path.read_bytes()
-            yield ".gitignore" if name == "gitignore" else name, _of_today(content) if name == TAPE else content
+            yield HIDDEN.get(name, name), _of_today(content) if name == TAPE else content
     for schema in NAMES:
         yield f"schemas/{schema}.schema.json", schema_text(schema).encode()
 
