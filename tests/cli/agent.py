@@ -1,16 +1,17 @@
-"""The real console script, started as a user would start it."""
+"""The real command: in a copy of a process that waits for it, or started as a user would start it."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+from . import ready
+
 ROOT = Path(__file__).parents[2]
-SCRIPT = str(Path(sys.executable).with_name("agentrun"))
+SCRIPT = ready.SCRIPT
 
 
 class Done:
@@ -27,12 +28,27 @@ class Done:
 
 
 def agentrun(*args: str | Path, cwd: Path = ROOT, stdin: bytes = b"", **env: str) -> Done:
-    """Runs a command with nothing of the caller's environment but PATH and what is given."""
-    clean = {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONWARNINGS": "error", **env}
-    done = subprocess.run(
-        [SCRIPT, *map(str, args)], cwd=cwd, env=clean, input=stdin, capture_output=True, check=False, timeout=60
+    """Runs a command with nothing of the caller's environment but PATH and what is given.
+
+    It is a copy of a process that waits for it (`ready.py`), unless Python must start for what is given.
+    """
+    if not ready.enough(env):
+        return fresh(*args, cwd=cwd, stdin=stdin, **env)
+    return Done(ready.run([str(arg) for arg in args], cwd, _clean(cwd, env), stdin, 60))
+
+
+def fresh(*args: str | Path, cwd: Path = ROOT, stdin: bytes = b"", **env: str) -> Done:
+    """The same, started as a user would start it."""
+    command = [SCRIPT, *map(str, args)]
+    return Done(
+        subprocess.run(
+            command, cwd=cwd, env=_clean(cwd, env), input=stdin, capture_output=True, check=False, timeout=60
+        )
     )
-    return Done(done)
+
+
+def _clean(cwd: Path, env: dict[str, str]) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONWARNINGS": "error", **env}
 
 
 SMALL = """\

@@ -27,6 +27,7 @@ policy:
     - {id: reads, allow: look}
     - {id: money, ask: refund, reason: money}
 budgets: {turns: 8, tokens: 20k, time: 5m}
+retry: {first_delay: 1ms}
 """
 PROMPT = "You help with order {{ order }}.\nBe brief.\n"
 DESK = '''\

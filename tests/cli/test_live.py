@@ -86,7 +86,7 @@ def test_all_that_tools_lack_is_said_at_once(shop: Project, mode: str) -> None:
 
 def test_a_missing_server_says_so(shop: Project) -> None:
     shop.record()
-    shop.edit("shop.yaml", "budgets:", "retry: {attempts: 1}\nbudgets:")
+    shop.edit("shop.yaml", "first_delay: 1ms", "attempts: 1")
     address = f"http://127.0.0.1:{closed_port()}/v1"
     done = shop.run("Something else", OPENAI_API_KEY=KEY, OPENAI_BASE_URL=address)
     assert (done.code, done.out) == (6, "")
@@ -248,9 +248,10 @@ def test_a_second_signal_ends_it_at_once(shop: Project) -> None:
     shop.edit("shop.yaml", 'call: "desk:look", effect: read', 'call: "desk:look", effect: read, timeout: 10m')
     with shop.provider() as (_, environment), started(shop, environment) as run:
         until(lambda: bool(shop.traces()))
-        for _ in range(2):
-            run.send_signal(signal.SIGINT)
-            time.sleep(0.5)
+        run.send_signal(signal.SIGINT)
+        assert run.stderr is not None
+        assert any(b"cancelling" in line for line in run.stderr)
+        run.send_signal(signal.SIGINT)
         assert run.wait(timeout=60) == 130
 
 

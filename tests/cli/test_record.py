@@ -355,7 +355,9 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_failures_over_real_connections(shop: Project, fault: str) -> None:
     """Recorded as they were, and the tape alone fails the same way."""
-    shop.edit("shop.yaml", "budgets:", "limits: {stream_gap: 1s}\nretry: {attempts: 2, first_delay: 1s}\nbudgets:")
+    shop.edit(
+        "shop.yaml", "retry: {first_delay: 1ms}", "limits: {stream_gap: 1s}\nretry: {attempts: 2, first_delay: 1s}"
+    )
     story = FAULTS[fault]
     arguments = ("--mode", "record", "--journal", "live.jsonl")
     if story is None:
@@ -373,7 +375,7 @@ def test_failures_over_real_connections(shop: Project, fault: str) -> None:
 
 def test_a_replay_waits_as_long_as_the_recording(shop: Project) -> None:
     """Jitter does not come from the run's id: otherwise the same failures could lead to another end."""
-    shop.edit("shop.yaml", "budgets:", "retry: {attempts: 3, first_delay: 600ms, max_wait: 1580ms}\nbudgets:")
+    shop.edit("shop.yaml", "first_delay: 1ms", "attempts: 3, first_delay: 600ms, max_wait: 1580ms")
     story = 'agentrun: "1"\nturns: [{text: Yes, faults: [{status: 500, times: 2}]}]\n'
     with shop.provider(story) as (_, environment):
         shop.run("--mode", "record", "--journal", "live.jsonl", **environment)

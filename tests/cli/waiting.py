@@ -1,0 +1,95 @@
+"""The process that waits, and whose copies become commands: `ready.py` starts it and asks for them.
+
+    python waiting.py CHANNEL SCRIPT
+
+It is nobody's child, so that a test may say that it leaves none, and ends when its channel is closed.
+"""
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import socket
+import sys
+import threading
+import time
+import warnings
+from typing import NoReturn
+
+
+def main(channel: socket.socket, script: str) -> None:
+    if os.fork():
+        os._exit(0)
+    sys.path[0] = os.path.dirname(script)
+    _import_everything()
+    channel.sendall(b"!")
+    become(script, *_asked(channel))
+
+
+def _import_everything() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # theirs, when they are compiled
+        for name in ("httpx", "mcp", "vcr"):
+            importlib.import_module(name)
+    package = importlib.import_module("agentrun")
+    for module in pkgutil.walk_packages(package.__path__, "agentrun."):
+        importlib.import_module(module.name)
+    if len(os.listdir("/proc/self/task")) > 1:
+        raise SystemExit("what was imported has started a thread, which a copy would not have")
+    gc.freeze()
+
+
+def _asked(channel: socket.socket) -> tuple[int, list[int]]:
+    """Wait, and copy this process for all that is asked. Only a copy returns, with what it is to be."""
+    while True:
+        said, files, _, _ = socket.recv_fds(channel, 1, 4)
+        if not said:
+            os._exit(0)
+        copy = os.fork()
+        if copy == 0:
+            channel.detach()
+            return files[0], files[1:]
+        for file in files:
+            os.close(file)
+        channel.sendall(copy.to_bytes(4, "big"))
+        code = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
+        channel.sendall(code.to_bytes(4, "big", signed=True))
+
+
+def become(script: str, asked: int, streams: list[int]) -> NoReturn:
+    """A command, from here on, with nothing open but its streams."""
+    with open(os.dup(asked), encoding="utf-8") as file:
+        given = json.load(file)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    os.closerange(3, 1024)
+    os.umask(given["umask"])
+    os.chdir(given["folder"])
+    os.environ.clear()
+    os.environ.update(given["environment"])
+    time.tzset()
+    sys.argv = [script, *given["args"]]
+    try:
+        importlib.import_module("agentrun.cli").main()
+    except SystemExit as end:
+        _end(end.code)
+    raise AssertionError("a command ends itself")
+
+
+def _end(code: object) -> NoReturn:
+    """All that Python does at its end but taking its modules apart, which is most of the work.
+
+    What was forgotten open says so, as far as nobody holds it.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads; nothing else does
+    atexit._run_exitfuncs()
+    gc.collect()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
