@@ -26,8 +26,14 @@ menu: ## print this menu
 demo: $(READY) ## run an example agent offline, from its cassette
 	@$(BIN)/agentrun specs/support.yaml
 
+# The tests of the core are run once, by `coverage`, beside mypy, which uses one core of the machine.
 .PHONY: test
-test: lint types check coverage ## all that CI runs: lint, types, tests and the core's coverage
+test: TESTS := $(or $(TESTS),--ignore=tests/core)
+test: lint types-and-coverage check ## all that CI runs: lint, types, tests and the core's coverage
+
+.PHONY: types-and-coverage
+types-and-coverage: $(READY)
+	@$(MAKE) --no-print-directory -j2 types coverage
 
 .PHONY: test-long
 test-long: $(READY) $(NODE_SERVERS) ## every test, the long ones too, with more random examples

@@ -35,6 +35,13 @@ settings.register_profile(
 settings.load_profile(os.environ.get("AGENTRUN_TESTS", "normal"))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` is: more workers than cores, for a worker waits while the commands that it has started work."""
+    cores = os.cpu_count() or 1
+    return cores + cores // 2
+
+
 @pytest.fixture(autouse=True)
 def _projects_are_forgotten() -> Iterator[None]:
     """What a test imported from a folder of its own is not there for the next one, under whatever name."""
