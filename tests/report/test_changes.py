@@ -143,6 +143,12 @@ def new_step(told: Facts) -> None:
     told[at:at] = step
 
 
+def stopped_early(told: Facts) -> None:
+    """The first request got no reply."""
+    del told[3:-1]
+    told[-1]["run_stopped"].update(status="failed", fault=LIMIT)
+
+
 FAULT = {"code": "provider.overloaded", "message": "busy"}
 LIMIT = {"code": "budget.turns", "message": "the run has used its 3 turns"}
 
@@ -291,6 +297,23 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
         [
             ("step", "new", "turn 2: the step is new: it calls track(parcel=7)"),
             ("spend", "changed", "spend up 33 %: 360 → 480 tokens, $0.0003 → $0.0004, 3 → 4 turns"),
+        ],
+    ),
+    "no-reply": (
+        stopped_early,
+        [
+            ("reply", "gone", "turn 1: the reply (I look.) is gone"),
+            ("call", "gone", "turn 1: the call of look(id=“1042”) is gone"),
+            ("call", "gone", "turn 1: the call of weigh(id=“1042”) is gone"),
+            ("step", "gone", "turn 2: the step is gone: it calls refund(amount=20)"),
+            ("step", "gone", "turn 3: the step is gone: it says “Done: 20 is paid.”"),
+            (
+                "outcome",
+                "changed",
+                "the outcome: completed → budget.turns (budget.turns: the run has used its 3 turns)",
+            ),
+            ("delivery", "gone", "the delivery to mail is gone"),
+            ("spend", "changed", "spend down: 360 → 0 tokens, $0.0003 → $0.00, 3 → 1 turns"),
         ],
     ),
     "outcome": (

@@ -97,8 +97,9 @@ def _exact(turn: Turn) -> tuple[Any, ...]:
     return tuple(map(same_call, turn.calls)), turn.text if not turn.calls else ""
 
 
-def _tools(turn: Turn) -> tuple[str, ...]:
-    return tuple(call.tool for call in turn.calls)
+def _tools(turn: Turn) -> tuple[tuple[str, ...], bool]:
+    """The tools; of a turn without calls whether it says anything: one that got no reply is no answer."""
+    return tuple(call.tool for call in turn.calls), bool(turn.calls or turn.text)
 
 
 def _step(turn: Turn) -> str:

@@ -47,7 +47,7 @@ class Planted:
 
     def accept(self) -> None:
         found = self.found
-        path_of(found).parent.mkdir(parents=True)
+        path_of(found).parent.mkdir(parents=True, exist_ok=True)
         text = snapshot_of(play(found, Preparations().of(found)).runs)
         path_of(found).write_text(text, encoding="utf-8")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .planted import Planted
+from .planted import ROOT, Planted
 
 PROMPT, TOOL, SPEC, TAPE = (
     "specs/prompts/support.md.j2",
@@ -167,3 +167,49 @@ def test_planted_without_a_snapshot(project: Planted, name: str) -> None:
     verdict = project.verdict()
     assert verdict.status == status
     assert list(verdict.changes) == BARE[name]
+
+
+APPROVAL = """\
+agentrun: "1"
+cases:
+  - name: approval
+    input: "My order 2077 arrived broken. I want all my money back."
+    params: {order_id: "2077"}
+    approvals: {refund: approved}
+"""
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+@pytest.mark.parametrize(
+    ("planted", "with_snapshot", "without"),
+    [
+        (
+            ("cassettes/support/approval.yaml", '"refunded":120}', '"refunded":119}'),
+            ["turn 2: the result of refund changed: refunded 120 → 119"],
+            ["the result of refund changed: refunded 120 → 119"],
+        ),
+        (
+            ("specs/support.cases.yaml", "refund: approved", "refund: denied"),
+            [
+                "turn 2: the approval of refund: approved by case approval → denied by case approval",
+                'turn 2: refund ends otherwise: a result ({"order_id":"2077","refunded":120}) → tool.denied',
+            ],
+            ["the answer about refund is now denied by case approval"],
+        ),
+    ],
+    ids=["result", "answer"],
+)
+def test_a_question_that_is_on_the_tape_is_not_told_as_new(
+    project: Planted,
+    planted: tuple[str, str, str],
+    with_snapshot: list[str],
+    without: list[str],
+    snapshot: bool,
+) -> None:
+    """A person is asked about the refund, as it was recorded: the policy is not what changed."""
+    shutil.copy(ROOT / "cassettes" / "support" / "approval.yaml", project.tape.parent)
+    claims = "    assert: [{type: journal-snapshot}]\n" if snapshot else ""
+    (project.root / "specs" / "support.cases.yaml").write_text(APPROVAL + claims, encoding="utf-8")
+    project.accept()
+    project.plant(*planted)
+    assert list(project.verdict().changes) == (with_snapshot if snapshot else without)

@@ -35,7 +35,7 @@ def causes_of(miss: AgentrunError, played: Played, accepted: str | None = None) 
         return (short(miss.message, 400),)
     known = _since(accepted, played)
     told = [change.text for change in known]
-    if not any(change.kind == "ruling" for change in known):
+    if not known and played.runs:
         told += _rulings(found, played)
     if not known:
         told += [each.brief or each.sentence() for each in found if not (told and each.kind in ("absent", "history"))]
@@ -69,10 +69,20 @@ def _is_miss(value: Any) -> bool:
 
 
 def _rulings(found: list[Difference], played: Played) -> Iterator[str]:
-    """The rulings on calls that are not recorded as they went: the last of each that holds a call back."""
-    about = " ".join(each.words for each in found if each.kind in ("absent", "history", "question"))
-    seen = {ruling.target: ruling for run in played.runs for ruling in Trail(run).rulings}
-    for target, ruling in seen.items():
-        if ruling.ruling in _STRICT and target.rpartition("/")[2] in about.split():
+    """The rulings on calls that are not recorded as they went: the last of each, if it held the call back.
+
+    A call that a person let pass ran, and one that a person denied is told as that: the tape may know the question.
+    """
+    about = " ".join(each.words for each in found if each.kind in ("absent", "history", "question")).split()
+    trail = Trail(played.runs[-1])
+    ran = {(call.tool, call.id) for call in trail.calls if call.status == "ok"}
+    answers = {(each.target, each.subject): each for each in trail.approvals}
+    for target, ruling in {each.target: each for each in trail.rulings}.items():
+        asked = target, ruling.subject
+        if ruling.ruling not in _STRICT or asked in ran or target.rpartition("/")[2] not in about:
+            continue
+        if (answer := answers.get(asked)) is not None:
+            yield f"the answer about {short(target)} is now {answer.answer} by {short(answer.by)}"
+        else:
             rules = by_rules(list(ruling.rules), ruling.reason)
             yield f"the ruling on {short(target)} is now {ruling.ruling} ({rules}), which the recording does not know"
