@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from agentrun.cassette.file import load
 from agentrun.testing.provider import ScriptedProvider
 
-from ..cli.agent import ROOT, SCRIPT
+from ..cli.agent import ROOT, SCRIPT, agentrun
 
 _found = importlib.util.spec_from_file_location("record_examples", ROOT / "specs" / "record.py")
 assert _found is not None
@@ -48,17 +47,11 @@ def test_recorded_anew_it_means_the_same(tmp_path: Path, spec: str, case: str, s
     with ScriptedProvider(provider(spec, script)) as server, ScriptedProvider(provider(below, script)) as child:
         keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), "not-a-key")
         addresses = {"OPENAI_BASE_URL": f"{server.url}/v1", "ANTHROPIC_BASE_URL": child.url}
-        done = subprocess.run(
-            [SCRIPT, "test", f"specs/{spec}.cases.yaml::{case}", "--record", "all", "--require-tier", "exact"],
-            cwd=tmp_path,
-            env={"PATH": PATH, "SHOP_LEDGER": str(tmp_path / "ledger.jsonl"), **keys, **addresses},
-            capture_output=True,
-            check=False,
-            timeout=120,
-            text=True,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+        command = ("test", f"specs/{spec}.cases.yaml::{case}", "--record", "all", "--require-tier", "exact")
+        ledger = str(tmp_path / "ledger.jsonl")
+        done = agentrun(*command, cwd=tmp_path, stdin=b"", PATH=PATH, SHOP_LEDGER=ledger, **keys, **addresses)
+    assert done.code == 0, done.out + done.err
+    assert "1 passed" in done.out
     assert load(tape).keys == before.keys, "the same was asked"
 
 
