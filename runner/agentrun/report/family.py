@@ -11,8 +11,9 @@ from agentrun.report.story import Story
 class Family:
     """Which story a record belongs to. Who a child is, its parent's journal says before the child begins."""
 
-    def __init__(self, package: Package) -> None:
-        self.root = Story(package, tells_failure=False)
+    def __init__(self, package: Package, *, tells_failure: bool = False) -> None:
+        """`tells_failure`: whether the story of the run that was started says why it failed."""
+        self.root = Story(package, tells_failure=tells_failure)
         self._packages: dict[str, Package] = {}
         self._stories: dict[str, Story] = {}
         self._package = package

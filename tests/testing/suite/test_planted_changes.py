@@ -142,6 +142,18 @@ def test_a_changed_spec_and_a_changed_tape_are_both_told(project: Planted) -> No
     ]
 
 
+def test_the_story_says_why_a_run_failed(project: Planted) -> None:
+    project.plant(SPEC, "turns: 12, grace: 2", "turns: 3")
+    *_, end, hint = project.verdict().story.split("\n")
+    assert end == "budget.turns: the run has used its 3 turns"
+    assert hint.startswith("  → ")
+
+
+def test_the_story_of_a_miss_does_not_tell_it_again(project: Planted) -> None:
+    project.plant(SPEC, "temperature: 0", "temperature: 1")
+    assert "cassette.miss" not in project.verdict().story
+
+
 BARE: dict[str, list[str]] = {
     "policy-asks": [
         f"the ruling on refund is now ask ({ASKED}), which the recording does not know",

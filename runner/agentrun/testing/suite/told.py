@@ -8,6 +8,7 @@ from functools import cache
 
 from agentrun.core.facts import Record
 from agentrun.core.facts_calls import ChildStarted
+from agentrun.core.outcome import Outcome
 from agentrun.engine.assemble import FinishedRun, run_of
 from agentrun.net.credentials import credentials
 from agentrun.redact import Redactor, masked
@@ -20,12 +21,21 @@ from agentrun.testing.suite.verdict import Verdict
 
 
 def story_of(prepared: Prepared, played: Played) -> str:
-    """The runs as they went, in the words of `agentrun run`. Sub-agents stand deeper."""
+    """The runs as they went, in the words of `agentrun run`. Sub-agents stand deeper.
+
+    It ends with why the run failed, but for a recording that does not fit: the verdict tells that itself, and at length.
+    """
     lines: list[str] = []
     for run in played.runs:
-        told = _lines(Family(prepared.file.agent), run, run_of(run.journal), run.journal)
+        family = Family(prepared.file.agent, tells_failure=not _is_miss(run))
+        told = _lines(family, run, run_of(run.journal), run.journal)
         lines += [f"{'  ' * line.indent}{line.text}" for line in told]
     return "\n".join(lines)
+
+
+def _is_miss(run: FinishedRun) -> bool:
+    fault = run.ended.fault if isinstance(run.ended, Outcome) else None
+    return fault is not None and fault.code.startswith("cassette.")
 
 
 def _lines(family: Family, whole: FinishedRun, run: str, records: Sequence[Record]) -> Iterator[Line]:
