@@ -109,9 +109,45 @@ def test_the_steps_of_the_workflow(project: Path) -> None:
         "CI": "true",
         "RUNNER_TEMP": str(project / "temporary"),
         "GITHUB_BASE_SHA": "HEAD",
+        "GITHUB_STEP_SUMMARY": str(project / "summary.md"),
     }
     for step in steps[1:]:
         done = subprocess.run(["/bin/sh", "-ec", step], cwd=project, env=environment, capture_output=True, check=False)
         assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
     assert (project / "agents.xml").exists()
     assert (project / "behaviour.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "comments"),
+    [
+        ("", "", False),
+        ("", "sed -i.old s/39.9/29.9/ specs/__snapshots__/support/default.journal", True),
+        ("git rm -rq specs/__snapshots__ && git commit -qm b", "git checkout -q HEAD~ -- specs", True),
+        ("git rm -rq specs/__snapshots__ && git commit -qm b", "", False),
+    ],
+    ids=["same", "changed", "first", "none"],
+)
+@pytest.mark.parametrize("may", [True, False])
+def test_what_a_pull_request_is_told(project: Path, before: str, now: str, comments: bool, may: bool) -> None:
+    """Also by the first one that has snapshots, in a project without any, and by one that may not comment."""
+    jobs = yaml.safe_load((STARTER / "workflow.yml").read_text(encoding="utf-8"))["jobs"]
+    (step,) = [step["run"] for step in jobs["replay"]["steps"] if "gh pr comment" in step.get("run", "")]
+    own = project / "bin"
+    own.mkdir()
+    (own / "gh").write_text(f'#!/bin/sh\necho "$@" > said\nexit {0 if may else 1}\n', encoding="utf-8")
+    (own / "gh").chmod(0o755)
+    environment = {
+        "PATH": f"{own}:{BIN}:{os.environ['PATH']}",
+        "RUNNER_TEMP": str(project / "temporary"),
+        "GITHUB_BASE_SHA": "HEAD",
+        "GITHUB_HEAD": "7",
+        "GITHUB_STEP_SUMMARY": str(project / "summary.md"),
+        **{f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+    }
+    for line in (before, now, step):
+        done = subprocess.run(["/bin/sh", "-ec", line], cwd=project, env=environment, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+    assert (project / "said").exists() == comments
+    told = (project / "summary.md").read_text(encoding="utf-8")
+    assert ("| changed |" in told or "| new |" in told) == comments

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
@@ -26,12 +26,17 @@ NO_TERMINAL = (
 ASKING = ("live", "record", "live-tools")
 """Modes in which approvals are no part of a tape that is played."""
 
-approve_option = click.option(
-    "--approve",
-    metavar="all|none|ask|FILE",
-    help="Who answers approvals: all or none of them in advance, a YAML file with `tool: approved|denied`, or ask: the "
-    "person at the terminal. A case's own answers come after these, then the person, if there is one.",
-)
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def approve_option(order: str) -> Callable[[_Command], _Command]:
+    """The option. `order`: where the answers of a case come; those of a suite are what is tested, so they are first."""
+    return click.option(
+        "--approve",
+        metavar="all|none|ask|FILE",
+        help="Who answers approvals: all or none of them in advance, a YAML file with `tool: approved|denied`, or ask: "
+        f"the person at the terminal. {order}",
+    )
 
 
 class Shows(Protocol):

@@ -46,7 +46,8 @@ def command(directory: Path) -> None:
         make_folder((directory / name).parent)
         write_file(directory / name, content)
         say(f"  {name}")
-    say(f"\nA project is in {directory}\nNext:\n  cd {shlex.quote(str(directory))}\n  agentrun specs/hello.yaml\n  agentrun test")
+    say(f"\nA project is in {directory}\nNext:\n  cd {shlex.quote(str(directory))}")
+    say("  agentrun specs/hello.yaml\n  agentrun test")
 
 
 def _in_the_way(directory: Path, files: Iterable[str]) -> list[str]:

@@ -56,7 +56,7 @@ LONGEST_MESSAGE = 1024 * 1024
     callback=session_name,
     help="Go on with the conversation of this session, or begin one; always live.",
 )
-@approve_option
+@approve_option("A case's own answers come after these, then the person, if there is one.")
 @click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),

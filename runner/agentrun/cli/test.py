@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 )
 @click.option("--live-tools", is_flag=True, help="Replay the model, run the tools for real.")
 @click.option("--live-model", is_flag=True, help="Replay the tools, ask the model for real.")
-@approve_option
+@approve_option("A case's own answers come before these.")
 @click.option(
     "--require-tier",
     type=click.Choice(["exact", "normalised"]),
