@@ -75,14 +75,16 @@ def test_beside_the_test(project: Project) -> None:
         ('"specs/desk.yaml", case="default", model=scripted(text("x"))', ["its own model", "leave out"]),
         ('"specs/desk.yaml", case="misfit"', ["cassette.miss", "Where is order 7?"]),
         ('"specs/desk.yaml", case="missing"', ["cassette.miss"]),
-        ('"specs/absent.yaml"', ["absent"]),
-        ('"specs/desk.yaml", model=scripted(text("x"))', ["host.missing", "look"]),
+        ('"specs/absent.yaml"', ['there is no file "specs/absent.yaml"', "rootdir", "beside the test"]),
+        ('"bare.yaml"', ["bare.yaml has no cases: there is no bare.cases.yaml beside it", "model=scripted"]),
+        ('"specs/desk.yaml", model=scripted(text("x"))', ["host.missing", "look", "tools={'look': stub(…)}"]),
         ('"specs/desk.yaml", model=scripted(text("x")), modle=1', ["modle"]),
     ],
-    ids=["case", "message", "both", "misfit", "missing", "spec", "tools", "word"],
+    ids=["case", "message", "both", "misfit", "missing", "spec", "bare", "tools", "word"],
 )
 def test_what_is_wrong_is_said_without_us(project: Project, call: str, said: list[str]) -> None:
     project.cases("name: default", "name: misfit, input: Where is order 7?", "name: missing, cassette: other")
+    project.write("bare.yaml", "")
     result = run(project, f"agentrun({call})")
     result.assert_outcomes(failed=1)
     text = result.stdout.str()

@@ -106,6 +106,9 @@ class Agents:
         except TypeError as error:
             raise error.with_traceback(None) from None
         try:
+            if not path.is_file():
+                where = "it is looked for in pytest's rootdir, then beside the test"
+                raise _refused(f"there is no file {quoted(str(spec))}", where)
             if "model" in world:
                 if case is not None:
                     raise _refused("a case is replayed: it has its own model", "leave out `case`, or `model`")
@@ -133,6 +136,9 @@ class Agents:
 
 
 def _case(spec: Path, name: str) -> Found:
+    if not cases_path(spec).is_file():
+        hint = "write one, or say who plays the model: model=scripted(…)"
+        raise _refused(f"{spec.name} has no cases: there is no {cases_path(spec).name} beside it", hint)
     cases = {found.case.name: found for found in read(cases_path(spec))}
     if name not in cases:
         known = did_you_mean(name, cases) or f"there are: {', '.join(cases)}"
@@ -165,6 +171,9 @@ def _refused(message: str, hint: str) -> RequestError:
 def _noted(error: AgentrunError) -> AgentrunError:
     """The error with what it knows more than its message, as pytest shows it."""
     lines = [str(line) for line in error.fields.get("story", ())]
-    for line in [*lines, *([f"→ {error.hint}"] if error.hint else [])]:
+    hint = error.hint
+    if error.fields.get("what") == "executor":
+        hint = f"every tool of the agent needs a stand-in: tools={{{error.fields['name']!r}: stub(…)}}"
+    for line in [*lines, *([f"→ {hint}"] if hint else [])]:
         error.add_note("\n".join(shown(line)))
     return error
