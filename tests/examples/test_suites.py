@@ -10,11 +10,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from msgspec import UNSET
 from syrupy.assertion import SnapshotAssertion
 
 from agentrun.compiler.compile import compiled_or_raise
+from agentrun.spec.v1.assertions import Assertion
+from agentrun.spec.v1.cases import Turn
 from agentrun.testing.suite.found import files, read
 from agentrun.testing.suite.snapshots import path_of
 
@@ -67,12 +71,20 @@ def test_every_snapshot_has_its_case() -> None:
 
 
 def test_the_suites_use_the_whole_language() -> None:
-    """Every type of assertion but `equals` and `python`, which docs/testing.md shows."""
-    types = {type(claim).__struct_config__.tag for each in FOUND for claim in each.case.claims}
-    assert len(types) >= 20
-    assert any(each.case.stubs for each in FOUND)
-    assert any(each.case.faults for each in FOUND)
-    assert any(each.case.tags for each in FOUND)
+    claims = [claim for each in FOUND for claim in each.case.claims]
+    turns = [turn for each in FOUND if each.case.turns is not UNSET for turn in each.case.turns]
+    claims += [claim for turn in turns if isinstance(turn, Turn) for claim in turn.claims]
+    used = {type(claim) for claim in claims}
+    assert {each.__name__ for each in get_args(Assertion)} - {each.__name__ for each in used} == {
+        "ContainsAll",
+        "IContainsAll",
+        "IContainsAny",
+    }
+    assert any(claim.negated for claim in claims)
+    for key in ("stubs", "faults", "tags", "approvals"):
+        assert any(getattr(each.case, key) for each in FOUND), key
+    for key in ("profile", "cassette", "turns"):
+        assert any(getattr(each.case, key) is not UNSET for each in FOUND), key
 
 
 def test_both_ways_give_the_same_verdicts(project: Path) -> None:
