@@ -83,6 +83,7 @@ cassettes: $(READY) ## record the cassettes of the example agents anew
 .PHONY: snapshots
 snapshots: $(READY) ## accept the present output as the snapshots
 	@$(BIN)/pytest -q --snapshot-update $(TESTS)
+	@$(if $(TESTS),,$(BIN)/agentrun test specs --update --quiet)
 
 .PHONY: sdks
 sdks: .venv-sdk/ready ## install the providers' own clients, for the tests that need them
