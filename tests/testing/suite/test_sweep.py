@@ -14,10 +14,15 @@ from msgspec.structs import replace
 
 from agentrun.cassette.file import load
 from agentrun.cassette.loose import LoosePlayer
+from agentrun.core.effects import RunTool
 from agentrun.core.facts import ModelAsked
+from agentrun.engine import perform
+from agentrun.engine.toolbox import run_tool
+from agentrun.engine.world import World
 from agentrun.errors import CassetteError
 from agentrun.spec.v1.cases import Case, FaultAt, Inject
 from agentrun.testing.suite import upheld
+from agentrun.testing.suite.carried import Orders, Suite
 from agentrun.testing.suite.found import Found, read
 from agentrun.testing.suite.places import Member, Place
 from agentrun.testing.suite.played import play
@@ -26,6 +31,7 @@ from agentrun.testing.suite.sweep import SweepResult, as_yaml, sweep, swept, var
 from agentrun.wire import HttpCall
 
 from ...packages import package
+from .laying import HTTP
 
 ROOT = Path(__file__).parents[3]
 
@@ -60,7 +66,9 @@ def test_what_can_go_wrong_at_each_kind_of_place() -> None:
     assert kinds(Place(HERE, "model", "", 1), retry={"attempts": 1})[:2] == [{"status": 429}, {"status": 500}]
     said = "injected by the sweep"
     assert kinds(Place(HERE, "tool", "look", 1)) == [{"timeout": True}, {"error": said}, {"fatal": said}]
-    answers = ["denied", "timed_out", "unavailable"]
+    wire = [{"status": 500}, {"refused": True}]
+    assert [each for each in kinds(Place(HERE, "tool", "stock", 1), tools={"stock": HTTP}) if each in wire] == wire
+    answers = ["denied", "timed_out", "unavailable", "cancelled"]
     assert kinds(Place(HERE, "approval", "refund", 1)) == [{"answer": answer} for answer in answers]
     for kind in ("hook", "sink"):
         assert kinds(Place(HERE, kind, "x", 1)) == [{"error": said}, {"timeout": True}]
@@ -118,6 +126,34 @@ def test_what_does_not_hold_is_told_with_the_fault_and_the_story(monkeypatch: py
     assert first.violations == (f"{law} is broken",)
     assert first.yaml == '- {"at":"model#1","inject":{"status":429}}'
     assert "turn 1" in first.story
+
+
+def test_the_fault_in_a_complaint_is_yaml_to_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upheld, "LAWS", (lambda *_: iter(["it is broken"]),))
+    found, _ = shipped("triage", "default")
+    verdict = Suite(Orders(sweep=True)).result(found).verdict
+    assert (verdict.status, verdict.complaints[0].message) == ("failed", "it is broken, under a fault")
+    _, _, pasted = (verdict.complaints[0].hint or "").partition("again: ")
+    assert yaml.safe_load(pasted) == {"faults": [{"at": "model#1", "inject": {"status": 429}}]}
+
+
+def test_a_call_that_reaches_its_tool_twice_is_told_of_though_no_journal_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def insistent(world: World, effect: RunTool) -> Any:
+        done = await run_tool(world, effect)
+        return await run_tool(world, effect) if getattr(done, "fault", None) else done
+
+    monkeypatch.setattr(perform, "run_tool", insistent)
+    found = {each for result in swept(*shipped("ops", "approval")) for each in result.violations}
+    assert "the call c2.0 reached its tool 2 times, and was started 1 time" in found
+
+
+def test_a_mistake_of_ours_that_ends_a_run_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(world: World, effect: RunTool) -> Any:
+        raise KeyError
+
+    monkeypatch.setattr(perform, "run_tool", broken)
+    first = next(swept(*shipped("ops", "approval")))
+    assert (first.ending, first.violations[0][:32]) == ("internal", "the run ended with internal: Key")
 
 
 def test_a_case_that_does_not_fit_its_recording_is_not_swept() -> None:

@@ -156,6 +156,15 @@ def test_a_call_that_was_started_ends(tmp_path: Path) -> None:
     assert list(upheld.closed(agent, waiting)) == [], "a run that waits may have one open"
 
 
+def test_no_call_reaches_its_tool_unsaid(tmp_path: Path) -> None:
+    records = journal(tmp_path, shop(), LOOK, DONE)
+    assert list(upheld.told(records, {"c1.0": 1})) == []
+    assert list(upheld.told(records, {"c1.0": 2, "c1.1": 1})) == [
+        "the call c1.0 reached its tool 2 times, and was started 1 time",
+        "the call c1.1 reached its tool 1 time, and was started 0 times",
+    ]
+
+
 def test_todays_code_makes_the_decisions(tmp_path: Path) -> None:
     agent = shop()
     records = journal(tmp_path, agent, LOOK, DONE)

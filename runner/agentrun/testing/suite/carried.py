@@ -115,7 +115,7 @@ def _sweep(found: Found, prepared: Prepared) -> tuple[Swept, list[Complaint]]:
             claim="sweep",
             message=f"{what}, under a fault",
             detail=result.story,
-            hint=f"put it into the case to see it again: faults: [{result.yaml}]",
+            hint=f"put it into the case to see it again: faults: [{result.yaml.removeprefix('- ')}]",
         )
         for result in report.violations
         for what in result.violations

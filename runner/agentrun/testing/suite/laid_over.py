@@ -12,6 +12,7 @@ Rule 4  What a fault takes of time is taken once: a recorded moment that is over
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 from functools import cache
@@ -46,6 +47,8 @@ class LaidOver:
         self._player = player
         self._stubs = Stubs(case.stubs)
         self._faults = Faults([*more, *case.faults])
+        self.carried_out: Counter[tuple[str, str]] = Counter()
+        """How often each call reached its tool: by run and call. It is no journal's word."""
         self._is_laid = bool(case.stubs or case.faults or more or watched)
         self.overlay = self._overlay(case)
 
@@ -62,10 +65,10 @@ class LaidOver:
         """Where somebody was asked, in order. Nothing if nothing is laid over and nobody watches."""
         return tuple(self._faults.places)
 
-    def scope(self, world: World, run: str, path: str) -> World:  # noqa: ARG002  # its path says all
+    def scope(self, world: World, run: str, path: str) -> World:
         """The world of one run with all of it before the ports."""
         member = Member(path, world.above)
-        layer = Layer(member, self._faults, self._stubs, world.clock, self._player, self._by)
+        layer = Layer(member, self._faults, self._stubs, world.clock, self._player, self._by, run, self.carried_out)
         models = LaidModels(layer)
         return replace(
             world,

@@ -43,6 +43,7 @@ class LaidTool:
 
     async def run(self, call: RunTool) -> Returned:
         layer = self._layer
+        layer.carried_out[layer.run, call.id] += 1
         inject = layer.faults.of_other(layer.member, "tool", call.name)
         if inject is not None:
             await self._use_up(call)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec import Struct
 
 from agentrun.cassette.player import Player
@@ -22,6 +24,10 @@ class Layer(Struct, frozen=True):
     """Plays the recording. None: there is none, or it is being made."""
     by: str
     """Who answers in place of a person."""
+    run: str
+    """The run's id."""
+    carried_out: Counter[tuple[str, str]]
+    """How often each call reached its tool, or what stands before it: by run and call."""
 
     @property
     def in_real_time(self) -> bool:

@@ -6,13 +6,14 @@
 Rule 1  The places are those that the case itself comes to. It is replayed as it is first, and must fit its recording.
 Rule 2  After a fault a run may ask what is not on the tape. A model then gives the recorded reply that is next in line;
         anything else ends the run with `cassette.miss`. Nothing is executed, and there is no network.
-Rule 3  How a run ends under a fault is not judged: only what `upheld.py` says of every run.
+Rule 3  How a run ends under a fault is not judged: only what `upheld.py` says of every run, and that it is no mistake
+        of ours that ends it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, to_builtins
 
@@ -23,10 +24,13 @@ from agentrun.cassette.redaction import Redaction
 from agentrun.cassette.tape import Cassette
 from agentrun.core.facts import Record, RunStopped
 from agentrun.core.facts_calls import ChildStarted
+from agentrun.core.names import find_tool
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
+from agentrun.core.package_tools import HttpTool
 from agentrun.engine.assemble import FinishedRun, run_of
 from agentrun.errors import CassetteError
+from agentrun.spec.v1.assertions import Answer
 from agentrun.spec.v1.cases import FaultAt, Inject
 from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.laid_over import LaidOver
@@ -34,9 +38,10 @@ from agentrun.testing.suite.places import Place
 from agentrun.testing.suite.played import Played, play, player_of
 from agentrun.testing.suite.prepared import Prepared
 from agentrun.testing.suite.told import story_of
-from agentrun.testing.suite.upheld import broken
+from agentrun.testing.suite.upheld import broken, told
 
 INJECTED = "injected by the sweep"
+NO_APPROVAL: tuple[Answer, ...] = ("denied", "timed_out", "unavailable", "cancelled")
 
 
 class SweepResult(Struct, frozen=True, kw_only=True):
@@ -111,8 +116,10 @@ def variants(place: Place, package: Package) -> Iterator[Inject]:
             yield Inject(empty=True)
         case "tool":
             yield from (Inject(timeout=True), Inject(error=INJECTED), Inject(fatal=INJECTED))
+            if isinstance(find_tool(package, place.name), HttpTool):
+                yield from (Inject(status=500), Inject(refused=True))
         case "approval":
-            yield from (Inject(answer="denied"), Inject(answer="timed_out"), Inject(answer="unavailable"))
+            yield from (Inject(answer=answer) for answer in NO_APPROVAL)
         case "hook" | "sink":
             yield from (Inject(error=INJECTED), Inject(timeout=True))
 
@@ -135,7 +142,7 @@ def _under(fault: FaultAt, found: Found, prepared: Prepared, tape: Cassette) -> 
     player = LoosePlayer(tape, volatile=rules.volatile, redaction=Redaction(rules.redact))
     laid = LaidOver(found.case, player, (fault,))
     played = play(found, prepared, player, laid)
-    violations = tuple(_broken(prepared.file.agent, played))
+    violations = tuple(_broken(prepared.file.agent, played, laid.carried_out))
     if not laid.has_struck(fault):
         violations = (*violations, f"the run no longer comes to {fault.at}")
     return SweepResult(
@@ -163,14 +170,18 @@ def _ending(played: Played) -> str:
     return "suspended" if not isinstance(end, Outcome) else end.code or "completed"
 
 
-def _broken(package: Package, played: Played) -> Iterator[str]:
+def _broken(package: Package, played: Played, carried_out: Mapping[tuple[str, str], int]) -> Iterator[str]:
     for run in played.runs:
         waits = not isinstance(run.ended, Outcome)
+        if isinstance(run.ended, Outcome) and run.ended.fault is not None and run.ended.code == "internal":
+            yield f"the run ended with internal: {run.ended.fault.message}"
         if not isinstance(run.ended, Outcome) and not (run.ended.questions or run.ended.waits_for):
             yield "the run waits, and for nobody"
         for path, agent, records in _family(package, run):
             asleep = waits and not (path and isinstance(records[-1].fact, RunStopped))
-            yield from (f"{path}: {each}" if path else each for each in broken(agent, records, waits=asleep))
+            calls = {call: times for (whose, call), times in carried_out.items() if whose == run_of(records)}
+            found = (*broken(agent, records, waits=asleep), *told(records, calls))
+            yield from (f"{path}: {each}" if path else each for each in found)
 
 
 def _family(package: Package, run: FinishedRun) -> Iterator[tuple[str, Package, Sequence[Record]]]:

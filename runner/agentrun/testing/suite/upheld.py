@@ -5,14 +5,16 @@
     gates        no call is run, and no sink served, that was refused, denied, or not approved
     once         no call that must not be repeated is started twice, unless somebody decided so
     closed       every call that was started has its end before the run has
+    told         no call reaches its tool of which the journal does not say so, or more often than it says
     audit        the journal folds, and today's code makes its decisions
 
-Each is a function of a journal that gives in words what does not hold.
+Each is a function of a journal that gives in words what does not hold; `told` is also given what tools saw of the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from agentrun.core.audit import audit
@@ -25,6 +27,7 @@ from agentrun.core.names import effect_of, find_tool
 from agentrun.core.package import Package
 from agentrun.core.state import State
 from agentrun.errors import AgentrunError
+from agentrun.report.line import plural
 
 APPROVED = ("approved", "approved_for_session")
 """Said again here: what judges the runtime does not ask it."""
@@ -131,6 +134,15 @@ def closed(package: Package, records: Sequence[Record]) -> Iterator[str]:  # noq
                 open_.pop(fact.call, None)
     for call, tool in open_.items():
         yield f"{tool} ({call}) was started and never ended"
+
+
+def told(records: Sequence[Record], carried_out: Mapping[str, int]) -> Iterator[str]:
+    """`carried_out`: how often each call reached its tool. The journal alone cannot tell of what is not in it."""
+    starts = Counter(record.fact.call for record in records if isinstance(record.fact, ToolStarted))
+    for call, times in carried_out.items():
+        if times > starts[call]:
+            said = plural(starts[call], "time")
+            yield f"the call {call} reached its tool {plural(times, 'time')}, and was started {said}"
 
 
 def audits(package: Package, records: Sequence[Record]) -> Iterator[str]:
