@@ -5,6 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from agentrun.testing.suite.evaluate import evaluate
+from agentrun.testing.suite.found import read
+from agentrun.testing.suite.prepared import Preparations
+from agentrun.testing.suite.snapshots import accepted
+
 from .planted import ROOT, Planted
 
 PROMPT, TOOL, SPEC, TAPE = (
@@ -166,7 +171,7 @@ BARE: dict[str, list[str]] = {
     "earlier-reply": ['the model\'s reply changed: "I look at the order first." → "I peek at the order first."'],
     "reply-with-a-call": ["the call of refund: amount 39.9 → 29.9"],
     "tool-result": ["the result of lookup_order changed: total 39.9 → 49.9"],
-    "budget": [],
+    "budget": [SECTION.format("budgets")],
 }
 """What is told of a case that has no snapshot."""
 
@@ -208,8 +213,17 @@ cases:
             ],
             ["the answer about refund is now denied by case approval"],
         ),
+        (
+            (
+                "specs/support.cases.yaml",
+                "    approvals:",
+                "    faults: [{at: 'tool:refund', inject: {error: no}}]\n    approvals:",
+            ),
+            ['turn 2: refund ends otherwise: a result ({"order_id":"2077","refunded":120}) → tool.execution: no'],
+            ['the result of refund changed: "{\\"order_id\\":\\"2077\\",\\"refunded\\":120}" → "tool.execution: no"'],
+        ),
     ],
-    ids=["result", "answer"],
+    ids=["result", "answer", "failure"],
 )
 def test_a_question_that_is_on_the_tape_is_not_told_as_new(
     project: Planted,
@@ -225,3 +239,59 @@ def test_a_question_that_is_on_the_tape_is_not_told_as_new(
     project.accept()
     project.plant(*planted)
     assert list(project.verdict().changes) == (with_snapshot if snapshot else without)
+
+
+RESEARCH = """\
+agentrun: "1"
+cases:
+  - name: default
+  - name: approval
+    input: "Are the ferry steps in use? Keep a note of the answer, please."
+    approvals: {library.add_note: approved}
+"""
+READER, RESEARCHER = "specs/reader.yaml", "specs/researcher.yaml"
+IN_READER: dict[str, tuple[str, tuple[str, str, str], list[str]]] = {
+    "prompt": (
+        "default",
+        (READER, "Two or three sentences are enough", "One is enough"),
+        [
+            'the sub-agent reader: instructions line 2 is "Say only what stands in it. One is enough.", recorded was'
+            ' "Say only what stands in it. Two or three sentences are enough."',
+            SECTION.format("agents"),
+        ],
+    ),
+    "setting": (
+        "default",
+        (READER, "max_output_tokens: 500", "max_output_tokens: 501"),
+        ["the sub-agent reader: max_tokens is 501, recorded was 500", SECTION.format("agents")],
+    ),
+    "policy": (
+        "default",
+        (READER, '"args.document == params.document"', "args.document == 'tides'"),
+        [
+            "the ruling on reader/library.read is now deny (by default), which the recording does not know",
+            SECTION.format("agents"),
+        ],
+    ),
+    "no-question": (
+        "approval",
+        (RESEARCHER, "ask: library.add_note", "allow: library.add_note"),
+        [
+            "1 of 10 recorded interactions were not played: the question about library.add_note",
+            SECTION.format("policy"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IN_READER)
+def test_planted_in_a_family_of_agents_without_snapshots(project: Planted, name: str) -> None:
+    case, planted, changes = IN_READER[name]
+    shutil.copytree(ROOT / "cassettes" / "researcher", project.root / "cassettes" / "researcher")
+    file = project.root / "specs" / "researcher.cases.yaml"
+    file.write_text(RESEARCH, encoding="utf-8")
+    (found,) = [each for each in read(file) if each.case.name == case]
+    assert evaluate(found, Preparations(), accepted).status == "passed"
+    project.plant(*planted)
+    verdict = evaluate(found, Preparations(), accepted)
+    assert (verdict.status, list(verdict.changes)) == ("missed", changes)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from agentrun.cassette.difference import Difference
+from agentrun.core.evolve_gates import APPROVED
 from agentrun.errors import AgentrunError
 from agentrun.report.changes import Change, changes_between
 from agentrun.report.line import short
@@ -71,15 +72,16 @@ def _is_miss(value: Any) -> bool:
 def _rulings(found: list[Difference], played: Played) -> Iterator[str]:
     """The rulings on calls that are not recorded as they went: the last of each, if it held the call back.
 
-    A call that a person let pass ran, and one that a person denied is told as that: the tape may know the question.
+    A call that a person let pass was not, and one that a person denied is told as that: the tape may know the question.
     """
     about = " ".join(each.words for each in found if each.kind in ("absent", "history", "question")).split()
     trail = Trail(played.runs[-1])
-    ran = {(call.tool, call.id) for call in trail.calls if call.status == "ok"}
+    passed = {(call.tool, call.id) for call in trail.calls if call.status == "ok"}
+    passed |= {(each.target, each.subject) for each in trail.approvals if each.answer in APPROVED}
     answers = {(each.target, each.subject): each for each in trail.approvals}
     for target, ruling in {each.target: each for each in trail.rulings}.items():
         asked = target, ruling.subject
-        if ruling.ruling not in _STRICT or asked in ran or target.rpartition("/")[2] not in about:
+        if ruling.ruling not in _STRICT or asked in passed or target.rpartition("/")[2] not in about:
             continue
         if (answer := answers.get(asked)) is not None:
             yield f"the answer about {short(target)} is now {answer.answer} by {short(answer.by)}"
