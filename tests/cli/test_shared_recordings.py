@@ -74,6 +74,24 @@ def test_a_recording_is_recorded_by_the_case_of_its_name(suite: Suite) -> None:
     assert "case another plays the recording of default" in err
 
 
+def test_who_differs_from_whose_recording_it_plays_is_told_to_have_its_own(suite: Suite) -> None:
+    """Making the recording again changes nothing, as long as the spec is the recorded one."""
+    suite.write(PLAIN, SHORTER.replace("fatal", "error"))
+    ran = suite.test()
+    assert ran.code == 3
+    own = "remove `cassette: default` from the case, then agentrun test specs/desk.cases.yaml::shorter --record all"
+    assert f"→ {own}" in ran.out
+    assert f"to accept it: {own}" in ran.out
+    assert "record them again" not in ran.out
+    spec = suite.root / "specs" / "desk.yaml"
+    spec.write_text(
+        spec.read_text(encoding="utf-8").replace("instructions: ", "instructions: Well, "), encoding="utf-8"
+    )
+    again = suite.test().out
+    assert "--case default --record" in again
+    assert "remove" not in again
+
+
 def test_unused_interactions_are_a_miss_of_the_case_they_belong_to(suite: Suite) -> None:
     suite.write(PLAIN, ANOTHER)
     with_extra(suite.root)

@@ -16,7 +16,7 @@ from agentrun.cli.show import clean
 from agentrun.cli.suite_end import Ended
 from agentrun.report.line import plural
 from agentrun.testing.suite.told import failure_text
-from agentrun.testing.suite.verdict import Verdict
+from agentrun.testing.suite.verdict import OWN, Complaint, Verdict
 
 FEW = 3
 """Cases that are named; of more only the number is said."""
@@ -131,12 +131,19 @@ def _advice(ended: Ended) -> Iterator[str]:
     """The commands that accept what is new."""
     bad = [verdict for verdict in ended.verdicts if verdict.status in ("failed", "missed")]
     journals = [v for v in bad if any(wrong.claim == "journal-snapshot" for wrong in v.complaints)]
-    missed = [v for v in bad if any(wrong.claim.startswith("cassette.") for wrong in v.complaints)]
+    missed = [
+        v for v in bad if any(wrong.claim.startswith("cassette.") and _can_record(wrong) for wrong in v.complaints)
+    ]
     if journals or ended.unclaimed:
         what = "accept the journals as they are now" if journals else "remove them"
         yield f"  → {what}: {_command(ended, [] if ended.unclaimed else journals)} --update"
     if missed:
         yield f"  → record them again: {_command(ended, missed)} --record all"
+
+
+def _can_record(miss: Complaint) -> bool:
+    """Whether the case can be recorded as it stands: not while it plays another's recording, which fits that one."""
+    return not (miss.hint or "").startswith(OWN)
 
 
 def _command(ended: Ended, verdicts: list[Verdict]) -> str:

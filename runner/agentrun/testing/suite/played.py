@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from shlex import quote
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
+from agentrun.cassette.cause import changed_sections
 from agentrun.cassette.file import load
+from agentrun.cassette.here import Here
 from agentrun.cassette.match import Tier
 from agentrun.cassette.player import Player
 from agentrun.cassette.redaction import Redaction
@@ -22,6 +25,7 @@ from agentrun.spec.v1.cases import Case, Turn
 from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.laid_over import LaidOver
 from agentrun.testing.suite.prepared import Prepared
+from agentrun.testing.suite.verdict import OWN
 
 
 class Played(Struct, frozen=True):
@@ -80,20 +84,32 @@ def play(found: Found, prepared: Prepared, player: Player | None = None, laid: L
 def player_of(found: Found, prepared: Prepared, tape: Cassette | None = None, require: Tier = "normalised") -> Player:
     """Plays the recording of a case, or another. Raises `cassette.miss`, `cassette.damaged`."""
     rules = prepared.file.agent.replay
+    played = _tape(found, prepared) if tape is None else tape
     return Player(
-        _tape(found, prepared) if tape is None else tape,
+        played,
         volatile=rules.volatile,
         redaction=Redaction(rules.redact),
         require=require,
-        here=lambda: here_of(
-            prepared.spec,
-            prepared.file,
-            message=next(messages(found.case)),
-            params=found.case.params,
-            accept=command_of(found, prepared),
-            whole=bool(found.case.approvals) or found.case.turns is not UNSET,
-        ),
+        here=lambda: _here(found, prepared, played),
     )
+
+
+def _here(found: Found, prepared: Prepared, tape: Cassette) -> Here:
+    """What is known of a case that its recording does not fit. Where the recording is another's and the spec is the
+    recorded one, making it again changes nothing: what the case does differently is its own."""
+    case = found.case
+    here = here_of(
+        prepared.spec,
+        prepared.file,
+        message=next(messages(case)),
+        params=case.params,
+        accept=command_of(found, prepared),
+        whole=bool(case.approvals) or case.turns is not UNSET,
+    )
+    if changed_sections(tape.metadata, here) != [] or maker_of(case, found.file) == case.name:
+        return here
+    command = f"agentrun test {quote(f'{shown_path(found.file, prepared.spec.project.root)}::{case.name}')}"
+    return replace(here, accept=f"{OWN}: {case.recording}` from the case, then {command}", whole=True)
 
 
 def _tape(found: Found, prepared: Prepared) -> Cassette:

@@ -14,6 +14,8 @@ Status: TypeAlias = Literal["passed", "failed", "missed", "unreadable", "skipped
 case is wrong. xfailed: it failed, as it says."""
 
 BAD: tuple[Status, ...] = ("failed", "missed", "unreadable")
+OWN = "remove `cassette"
+"""How the advice begins to give a case a recording of its own."""
 
 
 class Complaint(Struct, frozen=True, kw_only=True):
