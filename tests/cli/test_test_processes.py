@@ -90,14 +90,24 @@ def lives(pid: int) -> bool:
     return False
 
 
-def test_a_reader_who_leaves_is_no_error(desk: Path) -> None:
-    put(desk, PLAIN)
-    with subprocess.Popen(
-        [SCRIPT, "test", "--json"], cwd=desk, env={"PATH": os.environ["PATH"]}, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.close()
-        assert process.wait(60) == 0
+@pytest.mark.parametrize(("case", "code"), [(PLAIN, 0), (FAILS, 1), (MISSES, 3)])
+@pytest.mark.parametrize("args", [["--json"], []])
+def test_a_reader_who_leaves_changes_nothing(desk: Path, args: list[str], case: str, code: int) -> None:
+    """Neither the verdicts nor the exit code: `agentrun test 2>&1 | head -1` is no way to a green suite."""
+    put(desk, PLAIN, *([] if case is PLAIN else [case]))
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [SCRIPT, "test", "--junit", "junit.xml", *args],
+        cwd=desk,
+        env={"PATH": os.environ["PATH"]},
+        check=False,
+        stdout=writing,
+        stderr=writing,
+    )
+    os.close(writing)
+    assert done.returncode == code
+    assert (desk / "junit.xml").read_bytes().startswith(b"<?xml")
 
 
 def test_a_terminal_has_one_line_that_is_drawn_again(desk: Path) -> None:

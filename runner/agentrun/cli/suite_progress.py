@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from agentrun.cli.show import clean, colored
+from agentrun.cli.suite_output import put_mark
 from agentrun.report.line import Line
 from agentrun.report.screen import LiveScreen, screen_for
 from agentrun.testing.suite.verdict import Status, Verdict
@@ -78,28 +79,23 @@ class Marks(Silent):
         if verdict.file != self._file or self._column >= WIDTH:
             self._break()
             self._file = verdict.file
-            self._write(f"{name} ")
+            put_mark(f"{name} ")
             self._column = len(name) + 1
         self._done += 1
-        self._write(MARKS[verdict.status])
+        put_mark(MARKS[verdict.status])
         self._column += 1
 
     def say(self, text: str, tone: Any = "plain") -> None:  # noqa: ARG002  # no colours here
         self._break()
-        self._write(f"{clean(text)}\n")
+        put_mark(f"{clean(text)}\n")
 
     def close(self) -> None:
         self._break()
 
     def _break(self) -> None:
         if self._column:
-            self._write(f" [{self._done * 100 // max(self._total, self._done)}%]\n")
+            put_mark(f" [{self._done * 100 // max(self._total, self._done)}%]\n")
         self._column, self._file = 0, ""
-
-    def _write(self, text: str) -> None:
-        if sys.stderr is not None:
-            sys.stderr.write(text)
-            sys.stderr.flush()
 
 
 class Drawn(Silent):

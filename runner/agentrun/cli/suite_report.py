@@ -8,12 +8,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 
 from agentrun.cli.known import known
 from agentrun.cli.show import colored, seen
 from agentrun.cli.suite_end import Ended
+from agentrun.cli.suite_output import put_line
 from agentrun.testing.suite.carried import Result
 
 
@@ -24,13 +24,20 @@ def print_case(result: Result) -> None:
 
 
 def print_json(data: dict[str, Any]) -> None:
-    click.echo(seen(msgspec.json.encode(known().data(data)).decode()))
+    put_line(seen(msgspec.json.encode(known().data(data)).decode()))
 
 
 def report(ended: Ended, *, as_json: bool, quiet: bool, color: bool | None, junit: Path | None) -> None:
-    """Tell everybody. The report that was asked for in a file is written first: a pipe may break."""
-    if junit is not None:
-        _write_junit(ended, junit)
+    """Tell everybody. The report in a file is written first: a pipe may break. If it cannot be written, what came of
+    the suite is still told before that is."""
+    try:
+        if junit is not None:
+            _write_junit(ended, junit)
+    finally:
+        _tell(ended, as_json=as_json, quiet=quiet, color=color)
+
+
+def _tell(ended: Ended, *, as_json: bool, quiet: bool, color: bool | None) -> None:
     from agentrun.cli.suite_github import is_github, muted, noted
 
     on_github = is_github(os.environ)
@@ -40,10 +47,10 @@ def report(ended: Ended, *, as_json: bool, quiet: bool, color: bool | None, juni
         from agentrun.cli.suite_told import told
 
         lines = told(ended, quiet=quiet, color=colored(sys.stdout) if color is None else color)
-        click.echo("\n".join(muted(lines) if on_github else lines))
+        put_line("\n".join(muted(lines) if on_github else lines))
     if on_github:
         for line in noted(ended, os.environ):
-            click.echo(line, err=as_json)
+            put_line(line, err=as_json)
         _write_summary(ended)
 
 
