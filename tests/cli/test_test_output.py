@@ -118,6 +118,17 @@ def test_a_secret_of_the_environment_is_not_shown(suite: Suite) -> None:
         assert KEY not in ran.out
 
 
+@pytest.mark.parametrize("word", ["skip", "xfail"])
+def test_a_reason_holds_no_secret_of_the_environment(suite: Suite, word: str) -> None:
+    suite.setenv(SHOP_API_KEY="correct-horse-battery")
+    suite.write(f"  - {{name: default, {word}: correct-horse-battery, assert: [{{type: contains, value: nowhere}}]}}\n")
+    for args in ([], ["--json"], ["--junit", "-"]):
+        ran = suite.test(*args)
+        assert ran.code == 0
+        assert "[redacted:SHOP_API_KEY]" in ran.out
+        assert "battery" not in ran.out
+
+
 @pytest.mark.parametrize("times", ["2", "5"])
 def test_repeated_cases_are_the_same_every_time(suite: Suite, times: str) -> None:
     suite.write(KEPT)

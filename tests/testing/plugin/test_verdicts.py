@@ -139,9 +139,15 @@ def test_no_credential_and_nothing_that_acts_is_shown(project: Project, monkeypa
 
     monkeypatch.setenv("SHOP_TOKEN", "tulip-garden-9917")
     _known.cache_clear()
-    project.cases(r'name: default, assert: [{type: contains, value: "tulip-garden-9917 \e[31m"}]')
+    secret = r"tulip-garden-9917 \e[31m"
+    project.cases(
+        f'name: default, assert: [{{type: contains, value: "{secret}"}}]',
+        f'name: later, skip: "{secret}"',
+        f'name: known, xfail: "{secret}", {BAD}',
+        f'name: better, xfail: "{secret}"',
+    )
     try:
-        said = project.run().stdout.str()
+        said = project.run("-rA").stdout.str()
     finally:
         _known.cache_clear()
     assert "contains: " in said

@@ -25,6 +25,7 @@ from agentrun.testing.plugin.ways import record, replay
 from agentrun.testing.suite.carried import Orders, Suite
 from agentrun.testing.suite.found import Found, read
 from agentrun.testing.suite.snapshots import Compare, accepted
+from agentrun.testing.suite.told import shown
 from agentrun.testing.suite.verdict import Verdict
 
 NO_MARKS = frozenset({"skip", "skipif", "xfail"})
@@ -72,6 +73,11 @@ def _snapshots(found: Found) -> list[JournalSnapshot]:
     return [claim for claim in found.case.claims if isinstance(claim, JournalSnapshot)]
 
 
+def _line(reason: str) -> str:
+    """A reason as pytest may print it: on a line, with nothing that acts, and without a credential."""
+    return " ".join(shown(reason.strip()))
+
+
 def _passed_unexpectedly(verdict: Verdict) -> bool:
     return any(wrong.claim == "xfail" for wrong in verdict.complaints)
 
@@ -92,9 +98,9 @@ class CaseItem(pytest.Function):
             if tag not in NO_MARKS:
                 self.add_marker(tag)
         if found.case.skip is not UNSET:
-            self.add_marker(pytest.mark.skip(reason=found.case.skip))
+            self.add_marker(pytest.mark.skip(reason=_line(found.case.skip)))
         if found.case.xfail is not UNSET:
-            self.add_marker(pytest.mark.xfail(reason=found.case.xfail, strict=True, raises=FailedAsExpected))
+            self.add_marker(pytest.mark.xfail(reason=_line(found.case.xfail), strict=True, raises=FailedAsExpected))
 
     @property
     def cases(self) -> Cases:
