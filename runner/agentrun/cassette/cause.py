@@ -56,6 +56,12 @@ def of_params(changed: Mapping[str, tuple[Any, Any]]) -> str:
     return f"params.{name} changed from {shown(was, name)} to {shown(now, name)}"
 
 
+def of_sections(names: list[str]) -> str:
+    """`the spec's section budgets changed since the recording`."""
+    told = listed(_some([mask(name)[:60] for name in names]))
+    return f"the spec's section{'s' * (len(names) > 1)} {told} changed since the recording"
+
+
 def likely(metadata: Mapping[str, Any], here: Here | None, kinds: Collection[str]) -> str | None:
     """The likely cause of a miss with these kinds of differences, as a sentence."""
     if here is None:
@@ -64,8 +70,7 @@ def likely(metadata: Mapping[str, Any], here: Here | None, kinds: Collection[str
     if sections is None:
         return of_params(params) if params else "the recording does not say what it was made of"
     if sections:
-        names = listed(_some([mask(name)[:60] for name in sections]))
-        cause = f"the spec's section{'s' * (len(sections) > 1)} {names} changed since the recording"
+        cause = of_sections(sections)
         return f"{cause}, and {of_params(params)}" if params else cause
     if params:
         return f"the package is the recorded one, but {of_params(params)}"

@@ -33,6 +33,7 @@ __all__ = ["Difference", "Explanation", "Here", "Template", "differences", "expl
 MAX_CANDIDATES = 50
 _MAX_COUNTED = 100
 _MAX_WORDS = 400
+_MAX_NAME = 200
 HEAD = "the cassette has no reply to this request"
 AGAIN = "it was recorded, but not this many times"
 ALL_PLAYED = "every recorded interaction was played already"
@@ -244,12 +245,16 @@ def _form(call: HttpCall) -> bool:
 
 
 def _absent(call: HttpCall, now: Asked | None) -> str:
+    what = "request to a model" if now is not None and not _form(call) else named(call)
+    return f"the tape holds no further {what}"
+
+
+def named(call: HttpCall) -> str:
+    """What a request is, by its address alone: `question about refund`."""
     if _form(call):
         scheme, _, name = call.url.partition("://")
-        return f"the tape holds no further {_FORMS[scheme][2].format(mask(name))}"
-    if now is not None:
-        return "the tape holds no further request to a model"
-    return f"the tape holds no further request like {call.method} {mask(call.url)[:200]}"
+        return _FORMS[scheme][2].format(mask(name)[:_MAX_NAME])
+    return f"request like {call.method} {mask(call.url)[:_MAX_NAME]}"
 
 
 def _told(difference: Difference) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from agentrun.cassette.explain import Here, explain
+from agentrun.cassette.explain import Here, explain, named
 from agentrun.cassette.match import TIERS, Key, Tier, as_sent, key_of, normalised, spelling_of
 from agentrun.cassette.redaction import Redaction
 from agentrun.cassette.tape import Cassette, Interaction
@@ -101,7 +101,7 @@ class Player:
             played=was_there,
             empty=not self._interactions,
         )
-        fields = {"turn": None, **said.fields(), "story": said.lines()}
+        fields = {"turn": None, **said.fields(), "story": said.lines(), **({"path": path} if path else {})}
         return CassetteError("cassette.miss", said.message(), hint=said.accept, fields=fields)
 
     def _look(self, call: HttpCall, path: str) -> int | None:
@@ -158,9 +158,10 @@ def unused_error(numbers: Iterable[int], interactions: tuple[Interaction, ...]) 
     """The error for interactions that nobody asked for."""
     unused = list(numbers)
     first = interactions[unused[0] - 1]
+    more = f", and {len(unused) - 1} more" if len(unused) > 1 else ""
     return CassetteError(
         "cassette.unused",
-        f"{len(unused)} of {len(interactions)} recorded interactions were not played",
+        f"{len(unused)} of {len(interactions)} recorded interactions were not played: the {named(first.call)}{more}",
         hint="record the cassette again if the run is meant to be shorter",
         fields={"unused": unused, "nearest": unused[0], "line": first.line},
     )

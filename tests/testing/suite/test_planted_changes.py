@@ -255,8 +255,10 @@ IN_READER: dict[str, tuple[str, tuple[str, str, str], list[str]]] = {
         "default",
         (READER, "Two or three sentences are enough", "One is enough"),
         [
-            'the sub-agent reader: instructions line 2 is "Say only what stands in it. One is enough.", recorded was'
-            ' "Say only what stands in it. Two or three sentences are enough."',
+            (
+                'the sub-agent reader: instructions line 2 is "Say only what stands in it. One is enough.", recorded'
+                ' was "Say only what stands in it. Two or three sentences are enough."'
+            ),
             SECTION.format("agents"),
         ],
     ),

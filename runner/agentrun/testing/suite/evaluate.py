@@ -20,7 +20,7 @@ from agentrun.errors import AgentrunError, CassetteError, SpecError
 from agentrun.spec.files import shown_path
 from agentrun.spec.v1.assertions import Assertion, JournalSnapshot, OutcomeIs
 from agentrun.spec.v1.cases import Turn
-from agentrun.testing.suite.causes import causes_of
+from agentrun.testing.suite.causes import causes_of, sections_changed
 from agentrun.testing.suite.claims import judged, name_of
 from agentrun.testing.suite.evidence import Evidence, evidence_of
 from agentrun.testing.suite.found import Found
@@ -73,6 +73,8 @@ def _judged(verdict: Verdict, found: Found, prepared: Prepared, played: Played, 
         causes = causes_of(miss, played, accepted(found, "") if snapshots else None)
         complaints.append(_told(miss, causes))
         changes += tuple(cause for cause in causes if cause not in changes)
+    if complaints and (not changes or (miss is not None and miss.code == "cassette.unused")):
+        changes += sections_changed(found, prepared)
     return replace(
         verdict,
         status=status,

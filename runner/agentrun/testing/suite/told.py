@@ -23,7 +23,7 @@ from agentrun.testing.suite.verdict import Verdict
 def story_of(prepared: Prepared, played: Played) -> str:
     """The runs as they went, in the words of `agentrun run`. Sub-agents stand deeper.
 
-    It ends with why the run failed, but for a recording that does not fit: the verdict tells that itself, and at length.
+    It ends with why the run failed; not where the recording does not fit, which the verdict tells itself, at length.
     """
     lines: list[str] = []
     for run in played.runs:
