@@ -182,7 +182,14 @@ def test_one_level_deeper_is_not_given() -> None:
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-@pytest.mark.parametrize("fault", [Fault("internal", "a bug"), Fault("cancelled", "by the host", {"by": "host"})])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("internal", "a bug"),
+        Fault("cancelled", "by the host", {"by": "host"}),
+        Fault("cassette.miss", "it is not on the tape"),
+    ],
+)
 def test_end_that_the_runtime_wrote(at: int, fault: Fault) -> None:
     run = whole("text")
     ours = Record(at + 1, 0, 1, "", RunStopped("failed", fault=fault))

@@ -3,7 +3,8 @@
 Rule 1  Observations are taken as given; every decision is made again and compared. Nothing is called.
 Rule 2  What a commit of several facts still owes must come next, unless something from outside comes between: then
         `decide` is asked again, as the run did.
-Rule 3  A terminal record that the runtime itself wrote over a failure of its own, or of its host, is taken as given.
+Rule 3  A terminal record that the runtime itself wrote over a failure of its own, of its host, or of a recording that
+        does not fit, is taken as given.
 """
 
 from __future__ import annotations
@@ -71,5 +72,9 @@ def _is_ours(fact: Fact) -> bool:
     return (
         isinstance(fact, RunStopped)
         and fact.fault is not None
-        and (fact.fault.code == "internal" or fact.fault.fields.get("by") == "host")
+        and (
+            fact.fault.code == "internal"
+            or fact.fault.code.startswith("cassette.")
+            or fact.fault.fields.get("by") == "host"
+        )
     )

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from agentrun.cassette.loose import LoosePlayer
+from agentrun.cassette.player import Player
 from agentrun.core.facts import DeliveryStarted, Fact, ModelAsked, Record, RunStopped
 from agentrun.core.facts_calls import CallRefused, CallSettled, ToolFinished, ToolStarted
 from agentrun.core.facts_gates import ApprovalAnswered, HookAnswered, Ruled
 from agentrun.core.package import Package
 from agentrun.testing.suite import upheld
 
+from ...engine.places import HOOK
 from ...engine.tapes import asks
 from ...worlds import completion
 from .laying import HOOKED, SUNK, case, fault, replayed, shop, taped
@@ -186,3 +189,18 @@ def test_faults_break_none_of_it(tmp_path: Path) -> None:
     for at, inject in {"model#1": {"status": 500, "times": 4}, "tool:look": {"fatal": "no"}}.items():
         run = replayed(agent, case(fault(at, **inject)), tape)  # type: ignore[arg-type]  # as YAML would say it
         assert upheld.broken(agent, run.run.journal, waits=False) == ()
+
+
+@pytest.mark.parametrize("point", ["before_tool", "after_tool", "on_stop"])
+@pytest.mark.parametrize("inject", [{"error": "no"}, {"fatal": "no"}, {"timeout": True}])
+def test_who_is_asked_something_else_after_a_fault_breaks_none_of_it(
+    tmp_path: Path, point: str, inject: dict[str, Any]
+) -> None:
+    """A hook that is not on the tape ends a run from outside; under a sweep it says what it said before."""
+    agent = shop(hooks=[{**HOOK, "at": point}])
+    tape, _ = taped(tmp_path, agent, case(), asks(("look", {"at": 1}), ("look", {"at": 2})), DONE)
+    laid = case(fault("tool:look#2", **inject))
+    for make in (Player, LoosePlayer):
+        run = replayed(agent, laid, tape, make)
+        assert upheld.broken(agent, run.run.journal, waits=False) == ()
+    assert run.ending == ("tool.fatal" if "fatal" in inject else "completed")
