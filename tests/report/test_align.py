@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.report.align import LARGEST, aligned
+from agentrun.report.align import LARGEST, MOST_EQUAL, aligned
 
 
 def whole(word: str) -> Hashable:
@@ -52,3 +52,16 @@ def test_too_many_are_aligned_by_their_place() -> None:
         one = ["start", *map(str, range(size - 1))]
         two = [*map(str, range(size - 1)), "end"]
         assert (("0", "0") in aligned(one, two, whole)) is looked
+
+
+def test_changes_far_apart_are_found_in_a_long_list() -> None:
+    one = [str(n) for n in range(5_000)]
+    two = ["new", *one[:10], *one[11:]]
+    assert [pair for pair in aligned(one, two, whole) if pair[0] != pair[1]] == [(None, "new"), ("10", None)]
+
+
+def test_among_too_many_equal_ones_no_runs_are_looked_for() -> None:
+    side = int(MOST_EQUAL**0.5)
+    for size, looked in ((side, True), (side + 1, False)):
+        one, two = ["x"] * size + ["y"], ["z"] + ["x"] * size
+        assert ((None, "z") in aligned(one, two, whole)) is looked

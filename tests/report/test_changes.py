@@ -168,7 +168,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
     ),
     "other-prompts": (
         put("run_started", prompts={"nudge": "Go on."}),
-        [("prompt", "changed", "the prompt nudge is new: “Go on.”")],
+        [("prompt", "new", "the prompt nudge is new: “Go on.”")],
     ),
     "input": (
         put("run_started", input=user("Where was it?")),
@@ -178,7 +178,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
         put("run_started", params={"order": "7", "region": "eu"}),
         [
             ("params", "changed", "params.order “1042” → “7”"),
-            ("params", "changed", "params.region is new: “eu”"),
+            ("params", "new", "params.region is new: “eu”"),
         ],
     ),
     "history": (
@@ -390,6 +390,29 @@ def test_a_step_that_moved() -> None:
     assert told_of(changes_of(steps("a", "b", "c", "d"), steps("b", "c", "d", "a"))) == [
         ("step", "moved", "turn 4: the step moved here from turn 1: it calls a()")
     ]
+
+
+def test_another_model_is_told_in_the_first_turn_that_asks_it() -> None:
+    def told(route: str, late: str) -> Facts:
+        facts = run()
+        for number, name in enumerate((route, route, late)):
+            find(facts, "model_asked", number)["route"] = name
+            find(facts, "model_replied", number)["reply"]["model"] = name
+        return facts
+
+    assert told_of(changes_of(told("a/b", "a/b"), told("a/c", "a/d"))) == [
+        ("route", "changed", "turn 1: the model that is asked: “a/b” → “a/c”"),
+        ("model", "changed", "turn 1: the model that answered: “a/b” → “a/c”"),
+        ("route", "changed", "turn 3: the model that is asked: “a/b” → “a/d”"),
+        ("model", "changed", "turn 3: the model that answered: “a/b” → “a/d”"),
+    ]
+
+
+def test_the_first_param_is_new() -> None:
+    bare = run()
+    del bare[0]["run_started"]["params"]
+    (change,) = changes_of(bare, run())
+    assert (change.how, change.text.partition(":")[0]) == ("new", "params.order is new")
 
 
 def test_the_output_of_a_contract_is_told_field_by_field_and_once() -> None:

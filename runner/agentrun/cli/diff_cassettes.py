@@ -82,7 +82,7 @@ def _metadata(before: dict[str, Any], after: dict[str, Any]) -> Iterator[Change]
         yield Place().told("metadata", "the spec changed: the fingerprints differ")
     said, says = ({key: each[key] for key in _SAYS if key in each} for each in (before, after))
     for field in fields(said, says):
-        yield Place().told("metadata", field.words(), before=field.before, after=field.after)
+        yield Place().of_field("metadata", field)
 
 
 def _exact(interaction: Interaction) -> Hashable:
@@ -138,7 +138,7 @@ def _questions(place: Place, was: Asked, now: Asked, *, followed: bool) -> Itera
         else:
             yield from of_fields(place, "tools", f"the tool {short(name, 60)}", was.tools[name], now.tools[name])
     for field in fields(was.settings, now.settings):
-        yield place.told("setting", field.words(), before=field.before, after=field.after)
+        yield place.of_field("setting", field)
     if not followed:
         for difference in of_history(was, now):
             yield place.told("history", difference.brief or difference.sentence())

@@ -6,6 +6,7 @@ the end by its place. So an item that was put in is new, and not every item afte
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
@@ -14,8 +15,10 @@ from typing import TypeAlias, TypeVar
 T = TypeVar("T")
 Pair: TypeAlias = tuple[T | None, T | None]
 
-LARGEST = 400_000
-"""Pairs of items in which equal ones are looked for: the work grows with them."""
+MOST_EQUAL = 400_000
+"""Pairs of equal items among which the longest runs are looked for: the work grows with them."""
+LARGEST = 30_000_000
+"""Pairs of any items: at worst all are gone through, but quickly."""
 
 
 def aligned(one: Sequence[T], two: Sequence[T], *keys: Callable[[T], Hashable]) -> list[Pair[T]]:
@@ -40,13 +43,18 @@ def _between(
     right: list[Hashable],
     keys: tuple[Callable[[T], Hashable], ...],
 ) -> list[Pair[T]]:
-    if len(left) * len(right) > LARGEST:
+    if len(left) * len(right) > LARGEST or _equal_pairs(left, right) > MOST_EQUAL:
         return aligned(one, two, *keys)
     found: list[Pair[T]] = []
     for tag, i, i_end, j, j_end in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         rest: list[Pair[T]] = aligned(one[i:i_end], two[j:j_end], *(keys if tag != "equal" else ()))
         found += rest
     return found
+
+
+def _equal_pairs(left: list[Hashable], right: list[Hashable]) -> int:
+    others = Counter(right)
+    return sum(count * others[key] for key, count in Counter(left).items())
 
 
 def _ends(left: list[Hashable], right: list[Hashable]) -> tuple[int, int]:

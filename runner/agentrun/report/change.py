@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.report.fields import ABSENT, arrow
+from agentrun.report.fields import ABSENT, Field, arrow
 from agentrun.report.line import LONGEST
 
 Kind: TypeAlias = Literal[
@@ -100,6 +100,11 @@ class Place(Struct, frozen=True):
             before=before,
             after=after,
         )
+
+    def of_field(self, kind: Kind, field: Field, before: str = "", name: str = "") -> Change:
+        """One field of plain data. `before`: what stands before its path; `name`: what it is called without one."""
+        how: How = "new" if field.before is ABSENT else "gone" if field.after is ABSENT else "changed"
+        return self.told(kind, f"{before}{field.words(name)}", how, before=field.before, after=field.after)
 
     def changed(self, kind: Kind, name: str, before: Any, after: Any) -> Change:
         """`name: before → after`."""

@@ -1,13 +1,14 @@
 """What two canonical journals say differently, in words: aligned by run, turn and call, and never by line.
 
 Rule 1  Never silent: two texts that differ have at least one change.
-Rule 2  What follows from another change is not told again: spend is told once, in sums.
+Rule 2  What follows from another change is not told again: spend is told once, in sums; another model in the first turn
+        that asks it.
 Rule 3  The texts of changes are fit for a terminal: masked, visible and cut. Their values are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from agentrun.journal.laid_out import NotLaidOut, read_back
@@ -20,6 +21,7 @@ from agentrun.report.steps import runs_of
 __all__ = ["Change", "changes_between", "changes_of", "facts_in"]
 
 _NOT_OVER = frozenset({"outcome", "output", "spend", "share"})
+_IN_EVERY_TURN = frozenset({"route", "model"})
 
 
 def changes_between(before: str, after: str, *, cut: bool = False) -> tuple[Change, ...]:
@@ -51,13 +53,23 @@ def changes_of(before: Sequence[Any], after: Sequence[Any], *, cut: bool = False
     if same(list(before), list(after)):
         return ()
     one, two = runs_of(before), runs_of(after)
-    found = list(runs_compared(Place(), one, two))
+    found = list(_told_once(runs_compared(Place(), one, two)))
     if cut:
         return tuple(each for each in found if each.how != "gone" and each.kind not in _NOT_OVER)
     sums = spent(before), spent(after)
     found += spending(*sums)
     told = [each for each in found if each.kind != "share"] if sums[0] != sums[1] else found
     return tuple(told or found) or tuple(_anything(before, after))
+
+
+def _told_once(found: Iterable[Change]) -> Iterator[Change]:
+    """Another model is another one in each turn: of a run, or of all its sub-agents, that is told where it begins."""
+    seen = set()
+    for each in found:
+        what = each.kind, each.run, bool(each.path), str(each.before), str(each.after)
+        if each.kind not in _IN_EVERY_TURN or what not in seen:
+            yield each
+        seen.add(what)
 
 
 def _anything(before: Sequence[Any], after: Sequence[Any]) -> Iterator[Change]:

@@ -50,8 +50,8 @@ def _message(run: Run) -> str:
 def _started(place: Place, before: Fact, after: Fact) -> Iterator[Change]:
     if before.get("agent") != after.get("agent"):
         yield place.changed("agent", "the agent", before.get("agent"), after.get("agent"))
-    for field in fields(before.get("params"), after.get("params")):
-        yield place.told("params", f"params.{field.words()}", before=field.before, after=field.after)
+    for field in fields(before.get("params") or {}, after.get("params") or {}):
+        yield place.of_field("params", field, "params.")
     one, two = before.get("instructions"), after.get("instructions")
     if isinstance(one, str) and isinstance(two, str):
         yield from of_text(place, "instructions", "instructions", one, two)
@@ -59,7 +59,7 @@ def _started(place: Place, before: Fact, after: Fact) -> Iterator[Change]:
         yield from of_fields(place, "instructions", "the instructions", one, two)
     yield from _input(place, before.get("input"), after.get("input"))
     for field in fields(before.get("prompts") or {}, after.get("prompts") or {}):
-        yield place.told("prompt", f"the prompt {field.words()}", before=field.before, after=field.after)
+        yield place.of_field("prompt", field, "the prompt ")
     if not same(before.get("earlier"), after.get("earlier")):
         words = f"what is known of the conversation before: {listed(before.get('earlier'), after.get('earlier'))}"
         yield place.told("history", words, before=before.get("earlier"), after=after.get("earlier"))
@@ -154,7 +154,7 @@ def _ended(place: Place, before: Run, after: Run) -> Iterator[Change]:
     old, new = (None if fact is None else fact.get("output") for fact in (was, now))
     if before.has_output and after.has_output:
         for field in fields(old, new):
-            yield place.told("output", f"the output: {field.words('it')}", before=field.before, after=field.after)
+            yield place.of_field("output", field, "the output: ", "it")
     elif one == two:
         yield from of_fields(place, "output", "the output", old, new)
     rest, more = ([fact for fact in run.end if fact.kind not in _TOLD] for run in (before, after))
