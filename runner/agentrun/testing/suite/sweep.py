@@ -4,8 +4,9 @@
         print(result.yaml, result.ending, result.violations)
 
 Rule 1  The places are those that the case itself comes to. It is replayed as it is first, and must fit its recording.
-Rule 2  After a fault a run may ask what is not on the tape. A model, a hook or a sink then gives the recorded reply that
-        is next in line; anything else ends the run with `cassette.miss`. Nothing is executed, and there is no network.
+Rule 2  After a fault a run may ask what is not on the tape. A model, a hook or a sink then gives the recorded reply
+        that is next in line; anything else ends the run with `cassette.miss`. Nothing is executed, and there is no
+        network.
 Rule 3  How a run ends under a fault is not judged: only what `upheld.py` says of every run, and that it is no mistake
         of ours that ends it.
 """
