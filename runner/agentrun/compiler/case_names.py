@@ -6,13 +6,14 @@ Rule 2  What cannot be known (the tools of a server, a sub-agent that cannot be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import get_args
 
 from msgspec import UNSET
 
+from agentrun.compiler.lint_tools import Args, ToolLint
 from agentrun.compiler.resolve import Spec, read_spec
 from agentrun.compiler.targets import Subjects, meet
 from agentrun.core.names import matches
@@ -113,6 +114,21 @@ class Names:
         for name, child in self.children.items() if slash else ():
             if matches(head, name):
                 yield from child.tools_meant(rest) if child is not None else [None]
+
+    def args_of(self, target: str) -> Collection[str] | None:
+        """The arguments that a tool has. None: they are not known, or the target may mean several tools."""
+        head, slash, rest = target.partition("/")
+        if not slash:
+            return self._args.get(target)
+        child = self.children.get(head)
+        return None if child is None else child.args_of(rest)
+
+    @cached_property
+    def _args(self) -> Args:
+        tools = ToolLint(self.spec)
+        for _ in tools.problems():
+            pass  # they are told with the spec
+        return tools.args
 
     def is_only_agents(self, target: str) -> bool:
         """Whether a target means sub-agents and nothing else."""

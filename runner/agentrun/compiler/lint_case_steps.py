@@ -23,6 +23,7 @@ OUTCOMES = ("completed", "suspended", *(code for code in CODES if code != "spec"
 """How a run can end."""
 STATUSES = ("ok", "open", *TOOL_RESULTS, *(code for code in CODES if code.startswith("tool.")))
 """How a call can end, or not."""
+_NOT_RUN = ("unknown", "hidden", "invalid_arguments", "missing_field", "invalid_call")
 
 
 def check_tool(
@@ -54,8 +55,18 @@ def check_step(
     yield from check_tool(root, [*path, key] if key else path, tool, names, status)
     yield from check_word(root, [*path, "status"], status, STATUSES, "status of a call")
     if isinstance(args, dict):
+        known = None if names is None or _may_be_wrong(status) else names.args_of(tool)
         for name, value in args.items():
+            if known is not None and name not in known and not (is_comparison(value) and "present" in value):
+                message = f"tool {quoted(tool)} has no argument {quoted(name)}"
+                hint = did_you_mean(name, known) or known_names(known)
+                yield Problem(place_of(root, [*path, "args", name], key=True), "spec.claim", message, hint)
             yield from _value(root, [*path, "args", name], value)
+
+
+def _may_be_wrong(status: object) -> bool:
+    """Whether a call that ended so may have had arguments that its tool does not have."""
+    return isinstance(status, str) and any(matches(status, f"tool.{each}") for each in _NOT_RUN)
 
 
 def _value(root: Mapping, path: Path, value: Any) -> Iterator[Problem]:
