@@ -121,6 +121,18 @@ def test_sub_agents(tmp_path: Path) -> None:
     assert change["text"].startswith("interaction 5 (in c2.0): the result of library.read changed: line 3: “…")
 
 
+def test_a_call_is_told_once_also_when_its_tool_has_another_name_on_the_wire(tmp_path: Path) -> None:
+    """The model calls `library__search`, and `library.search` is run."""
+    tape = tmp_path / "a.yaml"
+    shutil.copy(TAPES / "researcher" / "retry.yaml", tape)
+    text = tape.read_text(encoding="utf-8")
+    assert text.count("wall raising") > 2
+    told = diff(tape, edited(tape, "wall raising", "wall rising"))
+    assert told.out.splitlines() == [
+        "~ interaction 1: the call of library.search: words “wall raising” → “wall rising”"
+    ]
+
+
 def test_credentials_of_the_environment(tape: Path) -> None:
     cut = "x" * 62  # a value that is shown up to its middle is found by nobody
     other = edited(tape, '"event":"sent to the wrong region"', f'"event":"sent to {cut}correct-horse-battery"')

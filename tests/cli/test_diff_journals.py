@@ -148,6 +148,36 @@ def test_colours_on_a_terminal(accepted: Path) -> None:  # noqa: F811  # the fix
         assert shown == (f"\x1b[33m{line}\x1b[0m\r\n" if colored else f"{line}\r\n")
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
+@pytest.mark.parametrize("name", ["support", "support/default.journal"])
+def test_what_cannot_be_read_is_not_told_as_gone(accepted: Path, name: str) -> None:  # noqa: F811  # the fixture
+    shutil.copytree(accepted, "b")
+    Path("b", name).chmod(0)
+    told = diff(accepted, "b")
+    Path("b", name).chmod(0o700)
+    assert (told.code, told.out) == (2, "")
+    assert told.err.startswith(f"storage.failed: b/{name} cannot be read: Permission denied\n")
+
+
+def test_cases_are_no_agents() -> None:
+    cases = ROOT / "specs" / "support.cases.yaml"
+    told = diff(cases, cases)
+    assert (told.code, told.err) == (2, f"{cases} is no journal, snapshot, cassette, spec or package")
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("--markdown",)])
+def test_a_credential_that_stands_in_a_spec(tmp_path: Path, form: tuple[str, ...]) -> None:
+    spec = 'agentrun: "1"\nname: a\nmodel: {provider: openai, name: m}\ninstructions: |\n  Say little.\n  Be {}.\n'
+    for name, word in (("a", "kind"), ("b", "correct-horse-battery")):
+        (tmp_path / f"{name}.yaml").write_text(spec.replace("{}", word), encoding="utf-8")
+    key = "correct-horse-battery"
+    done = agentrun("diff", tmp_path / "a.yaml", tmp_path / "b.yaml", *form, cwd=tmp_path, ANTHROPIC_API_KEY=key)
+    assert done.code == 1
+    assert "Be kind." in done.out
+    assert "redacted" in done.out
+    assert key not in done.out
+
+
 def test_folders_with_nothing_in_them(tmp_path: Path) -> None:
     told = diff(tmp_path, tmp_path)
     assert told.code == 2

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from agentrun.cli.diff_sides import changes_in, must_be_comparable
+from agentrun.cli.known import known
 from agentrun.cli.options import profile_option
-from agentrun.cli.show import json_option, say, seen, show_error
+from agentrun.cli.show import clean, json_option, say, seen, show_error
 from agentrun.errors import AgentrunError, SpecError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def command(a: Path, b: Path, profile: str | None, as_json: bool, as_markdown: b
 def _agents(a: Path, b: Path, profile: str | None, *, as_json: bool, as_markdown: bool) -> int:
     from agentrun.compiler.difference import differences
 
-    found = differences(_package(a, profile), _package(b, profile))
+    found = list(map(_cleaned, differences(_package(a, profile), _package(b, profile))))
     if as_markdown:
         from agentrun.cli.diff_shown import Compared, show
 
@@ -97,11 +98,19 @@ def _agents(a: Path, b: Path, profile: str | None, *, as_json: bool, as_markdown
     return 1 if found else 0
 
 
+def _cleaned(difference: Difference) -> Difference:
+    """The difference without the credentials of the environment: who writes one into a spec shows it to nobody here."""
+    from msgspec.structs import replace
+
+    hide = known()
+    before, after = hide.data(difference.before), hide.data(difference.after)
+    return replace(difference, path=hide.text(difference.path), before=before, after=after)
+
+
 def _say(difference: Difference) -> None:
     from agentrun.cli.diff_shown import painted
-    from agentrun.spec.problems import visible
 
-    first, *more = [visible(line) for line in difference.words().split("\n")]
+    first, *more = [clean(line) for line in difference.words().split("\n")]
     painted(first, bold=True)
     for line in more:
         painted(line, fg={"+": "green", "-": "red"}.get(line[4:5]))

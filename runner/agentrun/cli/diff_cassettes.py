@@ -24,6 +24,7 @@ from agentrun.cassette.values import NO_JSON
 from agentrun.cli.cassette_words import kind_of, words_of
 from agentrun.core.facts_base import Fault
 from agentrun.core.messages import Reply
+from agentrun.providers.names import wire_name
 from agentrun.report.align import aligned
 from agentrun.report.change import Change, Kind, Place
 from agentrun.report.changes_calls import calls_compared
@@ -49,13 +50,14 @@ def tapes_compared(before: Cassette, after: Cassette) -> tuple[Change, ...]:
     """Everything in which two recordings differ."""
     found = list(_metadata(before.metadata, after.metadata))
     told: set[str] = set()
+    names = _names(before, after)
     numbers = {id(each): n for tape in (before, after) for n, each in enumerate(tape.interactions, 1)}
     for was, now in _pairs(before, after):
         known = now or was
         assert known is not None
         within = f" (in {short(known.path, 60)})" if known.path else ""
         label = f"interaction {numbers[id(known)]}{within}"
-        for change in _interaction(was, now, followed=any(each.kind in _FOLLOWED for each in found)):
+        for change in _interaction(was, now, names, followed=any(each.kind in _FOLLOWED for each in found)):
             if change.text not in told:
                 told.add(change.text)
                 found.append(replace(change, text=f"{label}: {change.text}", path=known.path))
@@ -111,7 +113,16 @@ def _body(data: bytes) -> Any:
         return data.decode("utf-8", "replace")
 
 
-def _interaction(was: Interaction | None, now: Interaction | None, *, followed: bool) -> Iterator[Change]:
+def _names(*tapes: Cassette) -> dict[str, str]:
+    """The tools that were called, by their names on the wire: so a call is the same one wherever it is told."""
+    urls = {each.call.url for tape in tapes for each in tape.interactions if each.call.url.startswith("tool://")}
+    tools = [url.removeprefix("tool://") for url in sorted(urls)]
+    return {wire_name(tool): tool for tool in tools}
+
+
+def _interaction(
+    was: Interaction | None, now: Interaction | None, names: dict[str, str], *, followed: bool
+) -> Iterator[Change]:
     place = Place()
     if was is None or now is None:
         known = now or was
@@ -123,7 +134,7 @@ def _interaction(was: Interaction | None, now: Interaction | None, *, followed: 
     one, two = asked(was.call), asked(now.call)
     if one is not None and two is not None:
         yield from _questions(place, one, two, followed=followed)
-        yield from _answers(place, was, one, now, two)
+        yield from _answers(place, was, one, now, two, names)
         return
     yield from _requests(place, was, now)
     yield from _results(place, was, now)
@@ -144,7 +155,9 @@ def _questions(place: Place, was: Asked, now: Asked, *, followed: bool) -> Itera
             yield place.told("history", difference.brief or difference.sentence())
 
 
-def _answers(place: Place, was: Interaction, question: Asked, now: Interaction, asks: Asked) -> Iterator[Change]:
+def _answers(
+    place: Place, was: Interaction, question: Asked, now: Interaction, asks: Asked, names: dict[str, str]
+) -> Iterator[Change]:
     one, two = answered(was, question), answered(now, asks)
     if isinstance(one, Fault) or isinstance(two, Fault) or was.failure or now.failure:
         before, after = words_of(was).answered, words_of(now).answered
@@ -152,18 +165,19 @@ def _answers(place: Place, was: Interaction, question: Asked, now: Interaction, 
             yield place.told("fault", f"what came of it: {before} → {after}", before=before, after=after)
         return
     yield from of_reply(place, "reply", "the reply", one.message.text, two.message.text)
-    yield from calls_compared(place, _calls(one), _calls(two), nested)
-    names: tuple[tuple[Kind, str, Any, Any], ...] = (
+    yield from calls_compared(place, _calls(one, names), _calls(two, names), nested)
+    rest: tuple[tuple[Kind, str, Any, Any], ...] = (
         ("finish", "the reply ends with", one.finish, two.finish),
         ("model", "the model that answered", one.model, two.model),
     )
-    for kind, name, before, after in names:
+    for kind, name, before, after in rest:
         if before != after:
             yield place.changed(kind, name, before, after)
 
 
-def _calls(reply: Reply) -> list[Call]:
-    return list(calls_of([msgspec.to_builtins(part) for part in reply.message.parts]))
+def _calls(reply: Reply, names: dict[str, str]) -> list[Call]:
+    calls = calls_of([msgspec.to_builtins(part) for part in reply.message.parts])
+    return [replace(call, tool=names.get(call.tool, call.tool)) for call in calls]
 
 
 def _requests(place: Place, was: Interaction, now: Interaction) -> Iterator[Change]:

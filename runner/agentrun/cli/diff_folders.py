@@ -9,6 +9,7 @@ import click
 
 from agentrun.cli.diff_shown import Compared
 from agentrun.cli.diff_sides import Side, changes_in, side_of
+from agentrun.errors import StorageError
 from agentrun.journal.places import is_child, is_child_of
 from agentrun.report.change import Change
 from agentrun.report.line import short
@@ -39,13 +40,29 @@ def folders_compared(a: Path, b: Path) -> list[Compared]:
 def _files(folder: Path) -> dict[str, Side]:
     """What can be compared, by its path in the folder. The journals of sub-agents belong to their parents'."""
     found: dict[str, Side] = {}
-    for here, folders, names in os.walk(folder):
+    for here, folders, names in os.walk(folder, onerror=_refuse):  # what is not seen is not gone
         folders[:] = sorted(each for each in folders if not each.startswith("."))
         for path in (Path(here, name) for name in sorted(names) if not name.startswith(".")):
-            side = side_of(path)
+            side = _side_of(path)
             if side in _KINDS and not (side == "journal" and _is_childs(path)):
                 found[path.relative_to(folder).as_posix()] = side
     return found
+
+
+def _side_of(path: Path) -> Side | None:
+    try:
+        return side_of(path)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _refuse(error: OSError) -> None:
+    raise _unreadable(Path(error.filename), error)
+
+
+def _unreadable(path: Path, error: OSError) -> StorageError:
+    fields = {"path": "comparison", "errno": error.errno}
+    return StorageError("storage.failed", f"{path} cannot be read: {error.strerror}", fields=fields)
 
 
 def _is_childs(path: Path) -> bool:

@@ -20,6 +20,7 @@ Side: TypeAlias = Literal["journal", "snapshot", "cassette", "agent", "folder"]
 _HEAD = 65_536
 _DOCUMENT = re.compile(r"^[\"']?agentrun[\"']?[ ]*:", re.MULTILINE)
 _CASSETTE = re.compile(r"^[\"']?interactions[\"']?[ ]*:", re.MULTILINE)
+_CASES = (".cases.yaml", ".cases.yml")
 _SNAPSHOT = b"- run_started:"
 
 
@@ -38,7 +39,8 @@ def side_of(path: Path) -> Side | None:
     text = head.decode("utf-8", "replace")
     if _CASSETTE.search(text) and not _DOCUMENT.search(text):
         return "cassette"
-    return "agent" if path.suffix in (".json", ".yaml", ".yml") else None
+    is_agent = path.suffix in (".json", ".yaml", ".yml") and not path.name.endswith(_CASES)
+    return "agent" if is_agent else None
 
 
 def must_be_comparable(a: Path, b: Path) -> tuple[Side, Side]:
