@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,20 @@ import pytest
 
 from agentrun.canon import data_hash
 from agentrun.cassette.loose import LoosePlayer
+from agentrun.core.effects import RunTool
 from agentrun.core.facts import DeliveryFinished, Record
 from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.facts_gates import ApprovalAnswered, HookAnswered
 from agentrun.core.messages import words
 from agentrun.engine.assemble import replay_run
+from agentrun.engine.system_clock import SystemClock
 from agentrun.spec.v1.cases import Case, ClockSetting, Stub
 from agentrun.testing import stub
 from agentrun.testing.suite.laid_over import LaidOver
+from agentrun.testing.suite.laid_ports import LaidTool
+from agentrun.testing.suite.layer import Layer
+from agentrun.testing.suite.places import Faults, Member
+from agentrun.testing.suite.stubs import Stubs
 
 from ...engine.tapes import BEGAN, asks
 from ...packages import package
@@ -60,6 +68,17 @@ def test_what_goes_wrong_with_a_tool_is_read_by_the_model(
     run = both(tmp_path, shop(), case(fault(f"tool:{tool}", **inject)), asks((tool, {})), DONE, doubles=doubles)
     assert (run.ending, run.results, run.laid.unmet()) == ("completed", [(text.partition(":")[0], text)], ())
     assert doubles.look.count + doubles.refund.count + len(doubles.endpoint.calls) == 0, "it was never run"
+
+
+@pytest.mark.parametrize("tool", ["look", "stock"])
+def test_in_real_time_a_call_is_late_at_once_and_in_the_same_words(tool: str) -> None:
+    """Whoever records does not wait, and the model reads what it reads in a replay."""
+    faults = Faults([fault(f"tool:{tool}", timeout=True)])
+    layer = Layer(Member("", ()), faults, Stubs({}), SystemClock(), None, "case c", "r", Counter())
+    call = RunTool("c1.0", tool, shop().tools[tool], {}, "key", 100, 1000)
+    returned = asyncio.run(LaidTool(layer, stub("never")).run(call))
+    assert returned.fault is not None
+    assert f"{returned.fault.code}: {returned.fault.message}" == LATE
 
 
 def test_a_tool_that_asks_for_the_end_gets_it(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class LaidTool:
             return Returned(fault=Fault("tool.execution", inject.error, {"tool": call.name}))
         if inject.fatal is not UNSET:
             return Returned(fault=Fault("tool.fatal", inject.fatal, {"tool": call.name}))
-        if isinstance(call.tool, HttpTool):
+        if isinstance(call.tool, HttpTool) and not (inject.timeout is not UNSET and _is_stopped(call.tool)):
             return await HttpTools(_Wire(inject, self._layer)).run(call)
         if not self._layer.in_real_time:
             await self._layer.wait()
@@ -70,6 +70,11 @@ class LaidTool:
             await HttpTools(_Spent(self._layer)).run(call)
         else:
             self._layer.use_up(form.tool_call(call))
+
+
+def _is_stopped(tool: HttpTool) -> bool:
+    """Whether a call is stopped from outside when its time is over. One that must not be repeated gives up by itself."""
+    return tool.effect != "at_most_once"
 
 
 class LaidCuts(LaidTool, Cuts):
