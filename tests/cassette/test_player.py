@@ -217,7 +217,8 @@ def test_unused() -> None:
     error = unused_error((2, 3), recorded.interactions)
     assert (error.code, error.exit_code) == ("cassette.unused", 3)
     assert error.fields == {"unused": [2, 3], "nearest": 2, "line": 2}
-    assert "2 of 3" in error.message
+    what = "the request like POST https://api.example/v1/chat"
+    assert error.message == f"2 of 3 recorded interactions were not played: {what}, and 1 more"
 
 
 VALUES = st.recursive(

@@ -408,6 +408,16 @@ def test_another_model_is_told_in_the_first_turn_that_asks_it() -> None:
     ]
 
 
+def test_a_refusal_for_another_reason_is_told_in_its_words() -> None:
+    def refused(by: str) -> Facts:
+        told: dict[str, Any] = {"call": "c1.0", "code": "tool.denied", "told": f"{by} denies it", "fields": {"by": by}}
+        return [started(), asked(1), reply(1, "", ("refund", "{}")), {"call_refused": told}]
+
+    assert told_of(changes_of(refused("ada"), refused("a rule"))) == [
+        ("result", "changed", "turn 1: the result of refund changed: “ada denies it” → “a rule denies it”")
+    ]
+
+
 def test_the_first_param_is_new() -> None:
     bare = run()
     del bare[0]["run_started"]["params"]

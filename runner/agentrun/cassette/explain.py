@@ -116,7 +116,9 @@ def explain(
     best = _nearest(call, now, candidates)
     if best is None:
         cause = likely(metadata, here, ())
-        return _explained(None, 0, (Difference("absent", "", _absent(call, now)),), cause, here, path)
+        return _explained(
+            None, 0, (Difference("absent", "", f"the tape holds no further {named(call)}"),), cause, here, path
+        )
     number, interaction = best
     was = asked(interaction.call) if now is not None else None
     told = tuple(_differences(interaction.call, was, call, now, metadata, here))
@@ -244,16 +246,13 @@ def _form(call: HttpCall) -> bool:
     return call.method.upper() == "CALL" and call.url.partition("://")[0] in _FORMS
 
 
-def _absent(call: HttpCall, now: Asked | None) -> str:
-    what = "request to a model" if now is not None and not _form(call) else named(call)
-    return f"the tape holds no further {what}"
-
-
 def named(call: HttpCall) -> str:
-    """What a request is, by its address alone: `question about refund`."""
+    """What a request is: `question about refund`."""
     if _form(call):
         scheme, _, name = call.url.partition("://")
         return _FORMS[scheme][2].format(mask(name)[:_MAX_NAME])
+    if asked(call) is not None:
+        return "request to a model"
     return f"request like {call.method} {mask(call.url)[:_MAX_NAME]}"
 
 

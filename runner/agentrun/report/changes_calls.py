@@ -157,6 +157,8 @@ def _ends(place: Place, name: str, was: End, now: End) -> Iterator[Change]:
         return
     if was.text != now.text:
         yield from of_reply(place, "result", f"the result of {name} changed", was.text, now.text)
+        if was.status != "a result":  # what was refused, and why, says the text
+            return
     if any(fields(was.others, now.others)):
         words = f"the result of {name} changed: {listed(was.others, now.others)}"
         yield place.told("result", words, before=was.others, after=now.others)
