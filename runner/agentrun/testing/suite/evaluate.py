@@ -1,6 +1,6 @@
 """One case, from its file to a verdict.
 
-Rule 1  A case that says nothing of its outcome must complete.
+Rule 1  A case that says nothing of its outcome must complete. Of a conversation the turn that ended it may say it.
 Rule 2  Where the recording does not fit, nothing is claimed of a run that did not happen: only the miss is told.
 Rule 3  Interactions that nobody asked for are a miss too, but of a run that can be judged.
 Rule 4  They are none where the recording is that of another case: that one must play all of it.
@@ -88,7 +88,9 @@ def _judged(verdict: Verdict, found: Found, prepared: Prepared, played: Played, 
 
 def _claims(found: Found, prepared: Prepared, played: Played, evidence: Evidence) -> Iterator[Complaint]:
     """What does not hold of the whole, then of each turn of a conversation."""
-    for claim in _with_outcome(found.case.claims):
+    turns = [] if found.case.turns is UNSET else found.case.turns[len(played.runs) - 1 : len(played.runs)]
+    last = [claim for turn in turns if isinstance(turn, Turn) for claim in turn.claims]
+    for claim in _with_outcome(found.case.claims, last if played.error is None else []):
         if not isinstance(claim, JournalSnapshot) and (wrong := judged(claim, evidence, prepared)) is not None:
             yield wrong if played.error is None else _without_run(wrong, played.error)
     for place in played.unmet:
@@ -113,8 +115,9 @@ def _without_run(wrong: Complaint, error: AgentrunError) -> Complaint:
     return replace(wrong, detail="\n".join(filter(None, [wrong.detail, error.message])), hint=wrong.hint or error.hint)
 
 
-def _with_outcome(claims: list[Assertion]) -> list[Assertion]:
-    return claims if any(isinstance(claim, OutcomeIs) for claim in claims) else [COMPLETES, *claims]
+def _with_outcome(claims: list[Assertion], last: list[Assertion]) -> list[Assertion]:
+    """`last`: the claims of the turn that ended a conversation."""
+    return claims if any(isinstance(claim, OutcomeIs) for claim in (*claims, *last)) else [COMPLETES, *claims]
 
 
 def miss_of(played: Played) -> AgentrunError | None:

@@ -73,7 +73,7 @@ class LaidTool:
 
 
 def _is_stopped(tool: HttpTool) -> bool:
-    """Whether a call is stopped from outside when its time is over. One that must not be repeated gives up by itself."""
+    """Whether a call is stopped from outside when its time is over. One that must not be repeated gives up itself."""
     return tool.effect != "at_most_once"
 
 
