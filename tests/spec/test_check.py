@@ -36,7 +36,7 @@ def one(text: str) -> tuple[str, str, str, str | None]:
         ("model: {provider: p, name: m, zz: 1}", "1:31", "unknown_key", 'key "zz" is not known in "model"', "known"),
         ("budgets: {token: 1}", "1:11", "unknown_key", 'key "token" is not known in "budgets"', 'mean "tokens"?'),
         ("model: {name: m}", "1:1", "missing_key", '"model" lacks the key "provider"', "The wire format"),
-        ("hooks: [{at: on_stop}]", "1:9", "missing_key", '"0" lacks the key ', None),
+        ("hooks: [{at: on_stop}]", "1:9", "missing_key", 'item 1 of "hooks" lacks the key ', None),
         ("name: null", "1:7", "wrong_type", '"name" must be a name: ', "give it a value"),
         ("name:", "1:1", "wrong_type", '"name" must be a name: ', "give it a value"),
         ("description: true", "1:14", "wrong_type", "must be text, not true or false", 'in quotes: "true"'),

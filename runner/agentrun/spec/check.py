@@ -144,6 +144,14 @@ def _path(root: Node, pointer: str, first: int) -> Steps:
     return tuple(path)
 
 
+def _called(path: Steps) -> str:
+    """What is at a path, in words: by its key, or in a list as people count."""
+    if not path:
+        return "the document"
+    name, last = next((quoted(step) for step in reversed(path) if isinstance(step, str)), "the list"), path[-1]
+    return f"item {last + 1} of {name}" if isinstance(last, int) else name
+
+
 class _Reader:
     """Says what a part of a schema has against the value at a path."""
 
@@ -155,7 +163,7 @@ class _Reader:
         self.value = plain(node) if node is not None and not isinstance(node, Mapping) else {}
         self.keys = list(node.entries) if isinstance(node, Mapping) else []
         names = [step for step in path if isinstance(step, str)]
-        self.key = quoted(str(path[-1])) if path else "the document"
+        self.key = _called(path)
         self.is_secret = bool(names) and wording.is_secret(names[-1])
 
     def faults(self, steps: list[str]) -> Iterator[Fault]:
