@@ -125,6 +125,16 @@ def test_text() -> None:
     assert known.found("nothing") is None
 
 
+def test_the_beginning_of_a_value_where_a_text_was_cut() -> None:
+    redactor = Redactor([("KEY", Secret(KEY))])
+    for length in range(4, len(KEY)):
+        assert redactor.shown(f"a {KEY[:length]}… b … c") == "a … b … c"
+    assert redactor.shown(f"a {KEY} {KEY[:9]}…") == f"a {HERE} …"
+    assert redactor.shown("risk… [… [reda… desk-…") == "risk… [… … desk-…"
+    assert redactor.shown("nothing was cut") == "nothing was cut"
+    assert Redactor([]).shown("a… b") == "a… b"
+
+
 def test_short_values() -> None:
     assert not redactor("1234567", "")
     assert redactor("12345678")

@@ -28,6 +28,8 @@ _ANCHOR = 24
 _MEMORY = 1 << 28  # allowed, not taken: a few thousand values need a tenth of it
 _OPEN = b"[redacted:"
 
+_TELLING = 4
+"""How much of the beginning of a value says something of it."""
 _NEAR = 256
 """How far around a number it is looked whether it is JSON."""
 
@@ -190,6 +192,16 @@ class Redactor:
         data = _bytes(text)
         clean = self.raw(data)
         return text if clean is data else _text(clean)
+
+    def shown(self, text: str) -> str:
+        """The same of a text in which others were cut: before `…` the beginning of a value is left out as well."""
+        *cut, last = self.text(text).split("…")
+        return "…".join([*map(self._cut, cut), last])
+
+    def _cut(self, text: str) -> str:
+        passing = self.stream()
+        sure = passing.feed(text)
+        return sure if len(passing.end()) >= _TELLING else text
 
     def found(self, text: str) -> str | None:
         """The name of the first value in a text."""

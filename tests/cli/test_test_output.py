@@ -107,6 +107,12 @@ def test_what_is_updated_is_told_in_json(suite: Suite) -> None:
     ]
 
 
+def test_the_run_ends_with_its_answer(suite: Suite) -> None:
+    """Whatever is claimed: who reads of a failure sees what the agent said."""
+    suite.write("  - {name: default, assert: [{type: turns, min: 9}]}\n")
+    assert "    turn 3\n      Done, 20.50 is paid back.\n" in suite.test().out
+
+
 def test_a_secret_of_the_environment_is_not_shown(suite: Suite) -> None:
     suite.setenv(SHOP_API_KEY="correct-horse-battery")
     wanted = f"correct-horse-battery {KEY}"

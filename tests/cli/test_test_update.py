@@ -54,6 +54,17 @@ def test_what_changed_is_told_before_it_is_accepted(suite: Suite) -> None:
     assert suite.test().code == 0
 
 
+def test_no_credential_gets_into_one(suite: Suite) -> None:
+    """The recording holds it: it was made where the variable was not set."""
+    suite.write(KEPT)
+    suite.setenv(SHOP_API_KEY="Please refund 20 of order 1042.")
+    ran = suite.test("--update")
+    assert ran.code == 1
+    assert "the value of SHOP_API_KEY stands in the journal" in ran.out
+    assert "refund 20" not in ran.out
+    assert not suite.snapshots.exists()
+
+
 def test_only_where_it_is_claimed(suite: Suite) -> None:
     suite.write(PLAIN)
     assert suite.test("--update").out == "1 passed\n"

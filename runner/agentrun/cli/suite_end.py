@@ -128,4 +128,4 @@ def _texts(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _text(text: str) -> str:
-    return masked(known().text(text)) if text else text
+    return masked(known().shown(text)) if text else text

@@ -49,6 +49,21 @@ def test_update_accepts_what_changed(project: Project) -> None:
     assert (project.snapshots / "default.journal").read_bytes() == before
 
 
+def test_update_writes_no_credential(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from agentrun.testing.suite.told import _known
+
+    monkeypatch.setenv("SHOP_TOKEN", "Where is order 1042?")
+    _known.cache_clear()
+    project.cases(f"name: default, {KEPT}")
+    try:
+        result = project.run("--snapshot-update")
+    finally:
+        _known.cache_clear()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["storage.failed: the value of SHOP_TOKEN stands in the journal: *"])
+    assert project.kept() == []
+
+
 def test_what_does_not_hold_is_not_accepted(project: Project) -> None:
     """Nor is what is known to fail: both keep what was accepted."""
     project.cases(f"name: default, {KEPT}")

@@ -50,7 +50,7 @@ def test_lines_of_a_message_stand_below_it() -> None:
 def test_nothing_acts_and_no_credential_is_shown(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "tulip-garden-9917")
     told._known.cache_clear()
-    foreign = "a tulip-garden-9917 \x1b[31m sk-proj-abcdefghij0123456789ABCDEFGHIJ z"
+    foreign = "a tulip-garden-9917 \x1b[31m sk-proj-abcdefghij0123456789ABCDEFGHIJ z tulip-ga…"
     given = {"message": "m", "detail": "d", "hint": "h"}
     story = foreign if place == "story" else "s"
     complaint = Complaint(claim="contains", **{**given, **({} if place == "story" else {place: foreign})})
@@ -61,4 +61,4 @@ def test_nothing_acts_and_no_credential_is_shown(monkeypatch: pytest.MonkeyPatch
     assert "tulip" not in text
     assert "\x1b" not in text
     assert "abcdefghij0123456789" not in text
-    assert "a [redacted:SHOP_TOKEN] \\x1b[31m *** z" in text
+    assert "a [redacted:SHOP_TOKEN] \\x1b[31m *** z …" in text

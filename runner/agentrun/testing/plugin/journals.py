@@ -20,7 +20,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from syrupy.location import PyTestLocation
 
 from agentrun.report.changes import changes_between
-from agentrun.testing.suite.accepting import may_accept
+from agentrun.testing.suite.accepting import may_accept, refuse_credentials
 from agentrun.testing.suite.snapshots import accepted, folder_of
 
 if TYPE_CHECKING:
@@ -31,11 +31,22 @@ if TYPE_CHECKING:
     from agentrun.testing.suite.found import Found
 
 
+class JournalAssertion(SnapshotAssertion):  # noqa: PLW1641  # nor has that of syrupy a hash
+    """What a journal is compared with; with anything else it is a mistake in the test."""
+
+    def __eq__(self, other: object) -> bool:
+        __tracebackhide__ = True
+        if not isinstance(other, str) and not hasattr(other, "canonical"):
+            kind = type(other).__name__
+            raise TypeError(f"journal_snapshot is for a run, or for the text of a journal, not for a value of {kind}")
+        return super().__eq__(other)
+
+
 def assertion(item: pytest.Item, extension: type[SingleFileSnapshotExtension]) -> SnapshotAssertion:
     """What a journal is compared with. Not made by the fixture `snapshot`: that one also looks for files of its own
     form, and takes all others in the folder for remains."""
     option = item.config.option
-    return SnapshotAssertion(
+    return JournalAssertion(
         session=item.config._syrupy,  # type: ignore[attr-defined]  # noqa: SLF001  # where syrupy keeps its session
         extension_class=extension,
         test_location=PyTestLocation(item),
@@ -111,6 +122,7 @@ class Accepted:
         if not may_accept(found):
             return accepted(found, now)
         if self._accepts(found):
+            refuse_credentials(found, now)
             self._new = now
             return now
         return self._asked(now)

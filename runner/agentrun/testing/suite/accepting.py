@@ -3,7 +3,8 @@
 Rule 1  Only the journal of a case that claims one and holds otherwise is accepted; one that is known to fail keeps its
         snapshot.
 Rule 2  A snapshot is written whole or not at all.
-Rule 3  What no case claims is looked for only among the snapshots of a file of which all cases are run.
+Rule 3  No credential of the environment gets into one: a recording may hold it that was made elsewhere.
+Rule 4  What no case claims is looked for only among the snapshots of a file of which all cases are run.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from agentrun.spec.files import shown_path
 from agentrun.spec.v1.assertions import JournalSnapshot
 from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.snapshots import accepted, folder_of, path_of
+from agentrun.testing.suite.told import credential_in
 
 
 class Written(Struct, frozen=True, kw_only=True):
@@ -44,6 +46,7 @@ class Accepting:
         self._before = accepted(found, now)
         if not may_accept(found):
             return self._before
+        refuse_credentials(found, now)
         self._now = now
         return now
 
@@ -62,6 +65,15 @@ class Accepting:
 def may_accept(found: Found) -> bool:
     claims = _claims(found)
     return bool(claims) and not claims[0].negated and found.case.xfail is UNSET
+
+
+def refuse_credentials(found: Found, now: str) -> None:
+    """Raises `storage.failed` for a new journal that must not be kept."""
+    name = credential_in(now)
+    if name is not None and accepted(found, now) != now:
+        message = f"the value of {name} stands in the journal: {shown_path(path_of(found))} is not written"
+        hint = f"record the case again where {name} is set: recordings hold a placeholder in its place"
+        raise StorageError("storage.failed", message, hint=hint, fields={"path": "snapshot"})
 
 
 def _claims(found: Found) -> list[JournalSnapshot]:

@@ -13,7 +13,7 @@ from agentrun.engine.assemble import FinishedRun, run_of
 from agentrun.net.credentials import credentials
 from agentrun.redact import Redactor, masked
 from agentrun.report.family import Family
-from agentrun.report.line import Line
+from agentrun.report.line import Line, paragraph
 from agentrun.spec.problems import visible
 from agentrun.testing.suite.played import Played
 from agentrun.testing.suite.prepared import Prepared
@@ -23,12 +23,13 @@ from agentrun.testing.suite.verdict import Verdict
 def story_of(prepared: Prepared, played: Played) -> str:
     """The runs as they went, in the words of `agentrun run`. Sub-agents stand deeper.
 
-    It ends with why the run failed; not where the recording does not fit, which the verdict tells itself, at length.
+    It ends with the answer, or with why the run failed; not where the recording does not fit, which the verdict tells
+    itself, at length.
     """
     lines: list[str] = []
     for run in played.runs:
         family = Family(prepared.file.agent, tells_failure=not _is_miss(run))
-        told = _lines(family, run, run_of(run.journal), run.journal)
+        told = [*_lines(family, run, run_of(run.journal), run.journal), *_answer(run)]
         lines += [f"{'  ' * line.indent}{line.text}" for line in told]
     return "\n".join(lines)
 
@@ -36,6 +37,12 @@ def story_of(prepared: Prepared, played: Played) -> str:
 def _is_miss(run: FinishedRun) -> bool:
     fault = run.ended.fault if isinstance(run.ended, Outcome) else None
     return fault is not None and fault.code.startswith("cassette.")
+
+
+def _answer(run: FinishedRun) -> tuple[Line, ...]:
+    """What `agentrun run` has for standard output."""
+    answer = run.ended.answer if isinstance(run.ended, Outcome) else None
+    return paragraph(answer, indent=1) if answer else ()
 
 
 def _lines(family: Family, whole: FinishedRun, run: str, records: Sequence[Record]) -> Iterator[Line]:
@@ -74,7 +81,12 @@ def _indented(text: str) -> Iterator[str]:
 
 def shown(text: str) -> list[str]:
     """A text as it may be shown, line by line."""
-    return [visible(line) for line in masked(_known().text(text)).split("\n")]
+    return [visible(line) for line in masked(_known().shown(text)).split("\n")]
+
+
+def credential_in(text: str) -> str | None:
+    """The name of the first credential of the environment that stands in a text."""
+    return _known().found(text)
 
 
 @cache
