@@ -33,6 +33,9 @@ def refuse_unknown_names(package: Package, given: Mapping[str, Any]) -> None:
         "sinks": {*SINK_KINDS, *(name for each in packages for name in each.sinks)},
     }
     for key, names in known.items():
+        if not isinstance(given.get(key, {}), Mapping):
+            message = f"`{key}` is given by name: a mapping, not a value of {type(given[key]).__name__}"
+            raise HostError("host.missing", message, fields={"name": key, "what": key})
         for name in given.get(key, ()):
             if name not in names:
                 what = key.removesuffix("s")
@@ -44,12 +47,18 @@ def refuse_unknown_names(package: Package, given: Mapping[str, Any]) -> None:
 
 def _refuse_useless(given: Mapping[str, Any]) -> None:
     """Raises `host.missing` for what cannot do what it is given for: a plain function as a tool, say."""
-    needed = {"tools": ("run", "call -> Returned"), "sinks": ("deliver", "delivery -> Fault | None")}
+    needed = {
+        "model": ("ask", "effect, delta -> Reply | Fault"),
+        "tools": ("run", "call -> Returned"),
+        "sinks": ("deliver", "delivery -> Fault | None"),
+    }
     for key, (method, form) in needed.items():
-        for name, part in given.get(key, {}).items():
+        parts = given.get(key, {})
+        for name, part in (parts if isinstance(parts, Mapping) else {"": parts}).items():
             if not callable(getattr(part, method, None)):
                 what = key.removesuffix("s")
-                message = f"what is given as the {what} {quoted(name)} has no method `{method}`: {form}"
+                called = f"{what} {quoted(name)}" if name else what
+                message = f"what is given as the {called} has no method `{method}`: {form}"
                 raise HostError("host.missing", message, fields={"name": name, "what": what})
 
 

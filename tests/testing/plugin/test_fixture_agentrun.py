@@ -147,3 +147,26 @@ def test_snapshots_without_syrupy(project: Project) -> None:
     result = project.run("tests", "-p", "no:syrupy")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*pip install 'agentrun?test?'*"])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("agentrun(3)", "TypeError: spec is a text, not a value of int"),
+        ('agentrun("specs/desk.yaml", case=3)', "TypeError: case is a text, not a value of int"),
+        ('agentrun("specs/desk.yaml", params=[1])', "TypeError: params is a mapping, not a value of list"),
+        ('agentrun("specs/desk.yaml", model=3)', "*what is given as the model has no method `ask`: *"),
+        (
+            'agentrun("specs/desk.yaml", model=3, tools=[1])',
+            "*`tools` is given by name: a mapping, not a value of list",
+        ),
+        ("assert 3 == journal_snapshot", "TypeError: journal_snapshot is for a run, *, not for a value of int"),
+    ],
+)
+def test_what_is_of_the_wrong_kind(project: Project, call: str, said: str) -> None:
+    project.cases("name: default")
+    project.write("tests/test_own.py", f"def test_own(agentrun, journal_snapshot): {call}\n")
+    result = project.run("tests")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"E * {said}"])
+    assert "agentrun/testing" not in result.stdout.str()

@@ -100,11 +100,14 @@ class Agents:
         Without a clock of one's own no time passes, and every tool that runs is one of `tools`.
         """
         __tracebackhide__ = True
-        path = self._path(spec)
         try:
+            _refuse_kinds((str, Path), spec=spec)
+            _refuse_kinds((str, type(None)), case=case, message=message, profile=profile)
+            _refuse_kinds((Mapping, type(None)), params=params)
             refuse_unknown_words(world, World.__annotations__)
         except TypeError as error:
             raise error.with_traceback(None) from None
+        path = self._path(spec)
         try:
             if not path.is_file():
                 where = "it is looked for in pytest's rootdir, then beside the test"
@@ -133,6 +136,14 @@ class Agents:
         if (wrong := miss_of(played) or played.error) is not None:
             raise wrong
         return Run(f"{spec.stem}, case {name}", played)
+
+
+def _refuse_kinds(kinds: tuple[type, ...], **given: Any) -> None:
+    """Raises TypeError, as Python does, for a value of another kind."""
+    for name, value in given.items():
+        if not isinstance(value, kinds):
+            wanted = "a text" if kinds[0] is str else "a mapping"
+            raise TypeError(f"{name} is {wanted}, not a value of {type(value).__name__}")
 
 
 def _case(spec: Path, name: str) -> Found:
