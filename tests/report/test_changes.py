@@ -342,6 +342,10 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
         lambda told: find(told, "model_replied")["reply"].update(usage={**USAGE, "cached": 7}),
         [("spend", "changed", "spend differs: 0 → 7 cached tokens")],
     ),
+    "terminal-tool": (
+        put("results_given", 1, ended_by="c2.0"),
+        [("result", "changed", "turn 2: what comes of the results: the model reads them → call 1 ends the run")],
+    ),
     "unknown-fact": (
         after("results_given", {"moon_rose": {"phase": 1}}),
         [("other", "new", "turn 2: the fact moon_rose is new")],

@@ -8,6 +8,7 @@ Rule 3  A fact that has no words of its own is compared field by field.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -98,7 +99,7 @@ def _own(fact: Fact) -> dict[str, Any]:
     A reply without its calls and its usage, which are compared elsewhere.
     """
     if fact.kind == "results_given":
-        return {"ended_by": str(fact.get("ended_by")).rpartition(".")[2]}
+        return {"ended_by": _ended_by(fact)}
     if fact.kind == "model_replied":
         parts = fact.get("reply", "message", "parts")
         kinds = (
@@ -107,6 +108,20 @@ def _own(fact: Fact) -> dict[str, Any]:
         own = {key: fact.get("reply", key) for key in ("finish", "model")}
         return {"text": said(fact.get("reply", "message")), "kinds": kinds, **own}
     return {key: value for key, value in fact.data.items() if key not in _PLACES}
+
+
+def _ended_by(fact: Fact) -> int | None:
+    """Which call of its turn ends the run, from 1. The number of the turn moves when one before it is new."""
+    last = str(fact.get("ended_by")).rpartition(".")[2]
+    return int(last) + 1 if re.fullmatch("[0-9]{1,6}", last) else None
+
+
+def _given(place: Place, before: Fact, after: Fact, _: str) -> Iterator[Change]:
+    one, two = (
+        "the model reads them" if number is None else f"call {number} ends the run"
+        for number in map(_ended_by, (before, after))
+    )
+    yield place.told("result", f"what comes of the results: {one} → {two}", before=one, after=two)
 
 
 def _pair(place: Place, before: Fact, after: Fact, name: str) -> Iterator[Change]:
@@ -216,6 +231,7 @@ _PAIRS: Mapping[str, Callable[[Place, Fact, Fact, str], Iterator[Change]]] = {
     "model_replied": _replied,
     "model_failed": _failed,
     "model_told": _told,
+    "results_given": _given,
     "ruled": _ruled,
     "approval_answered": _answered,
     "hook_answered": _hook,
