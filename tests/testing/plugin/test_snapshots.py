@@ -199,3 +199,19 @@ def test_a_snapshot_that_cannot_be_read(project: Project) -> None:
     said = result.stdout.str()
     assert "Traceback" not in said
     assert "agentrun/testing" not in said
+
+
+def test_none_is_accepted_where_ci_is_set(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of a case nor of a Python test; snapshots of others are none of our business."""
+    project.cases(f"name: default, {KEPT}")
+    project.write(
+        "tests/test_own.py",
+        'def test_own(agentrun, journal_snapshot): assert agentrun("specs/desk.yaml") == journal_snapshot\n'
+        "def test_other(snapshot): assert 1 == snapshot\n",
+    )
+    monkeypatch.setenv("CI", "true")
+    project.run("--snapshot-update").assert_outcomes(passed=1, failed=2)
+    assert project.kept() == []
+    monkeypatch.setenv("CI", "false")
+    project.run("--snapshot-update").assert_outcomes(passed=3)
+    assert project.kept() == ["default.journal"]

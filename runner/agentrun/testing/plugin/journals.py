@@ -5,6 +5,7 @@ Rule 2  A file is unused when no case of its name asks for it. A case that was s
         still has its file.
 Rule 3  Only the journal of a case that holds otherwise is accepted, as by `agentrun test --update`.
 Rule 4  Only what is a journal is ours: other files beside it are nobody's business here.
+Rule 5  Where CI is set no journal is accepted: that is for people, who look at it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from syrupy.location import PyTestLocation
 
 from agentrun.report.changes import changes_between
+from agentrun.testing.plugin.options import in_ci
 from agentrun.testing.suite.accepting import may_accept, refuse_credentials
 from agentrun.testing.suite.snapshots import accepted, folder_of
 
@@ -50,8 +52,8 @@ def assertion(item: pytest.Item, extension: type[SingleFileSnapshotExtension]) -
         session=item.config._syrupy,  # type: ignore[attr-defined]  # noqa: SLF001  # where syrupy keeps its session
         extension_class=extension,
         test_location=PyTestLocation(item),
-        update_snapshots=option.update_snapshots,
-        update_new_snapshots_only=option.update_new_snapshots_only,
+        update_snapshots=option.update_snapshots and not in_ci(),
+        update_new_snapshots_only=option.update_new_snapshots_only and not in_ci(),
     )
 
 

@@ -43,8 +43,12 @@ def _refuse_recording(config: pytest.Config) -> None:
         raise pytest.UsageError("--agentrun-record records each case once: it does not go with --agentrun-repeat")
     if getattr(option, "numprocesses", None):
         raise pytest.UsageError("--agentrun-record records in one process: cases may share a recording; leave out -n")
-    if os.environ.get("CI", "").lower() not in ("", "0", "false"):
+    if in_ci():
         raise pytest.UsageError("--agentrun-record: CI is set, and nothing is recorded there; record where you write")
+
+
+def in_ci() -> bool:
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 def tell_recordings(reporter: pytest.TerminalReporter) -> None:
