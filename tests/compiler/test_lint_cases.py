@@ -191,6 +191,8 @@ def test_assertions(tmp_path: Path, number: int) -> None:
         ("clock: {start: «'2026-01-01T24:30:00Z'}", ["case"]),
         ("clock: {start: '2024-02-29T23:59:59.999Z', step: 1s}", []),
         ("clock: {start: «'tomorrow'}", ["wrong_text"]),
+        ("clock: {step: 30s}", []),
+        ("clock: {step: «31s}", ["case"]),
         ("cassette: kept", []),
         ("cassette: a", []),
         ("cassette: «b", ["no_cassette"]),

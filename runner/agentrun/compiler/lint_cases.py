@@ -21,12 +21,14 @@ from agentrun.compiler.lint_case_steps import Path
 from agentrun.compiler.lint_claims import ClaimLint
 from agentrun.compiler.lint_overlays import check_fault, check_stubs
 from agentrun.compiler.negations import positive
+from agentrun.compiler.quantities import milliseconds
 from agentrun.compiler.resolve import Spec, read_spec
 from agentrun.compiler.targets import meet
 from agentrun.spec.problems import Problem, did_you_mean, quoted
 from agentrun.spec.tree import Mapping, Scalar, Sequence, at, place_of, plain
 from agentrun.spec.v1.assertions import Assertion, JournalSnapshot
 from agentrun.spec.v1.cases import Case, ClockSetting, Defaults, Turn
+from agentrun.spec.v1.tools import AgentTool
 
 
 def lint_cases(root: Mapping, cases: list[Case], spec: Spec | None) -> Iterator[Problem]:
@@ -127,6 +129,7 @@ class _Lint:
     def _part(self, path: Path, part: Defaults, names: Names | None) -> Iterator[Problem]:
         """What a case and the defaults have alike."""
         yield from self._clock(path, part)
+        yield from self._step(path, part, names)
         yield from self._tags(path)
         for index, claim in enumerate(part.claims):
             yield from self._claims.problems([*path, "assert", index], claim, names)
@@ -148,6 +151,20 @@ class _Lint:
             place = place_of(self._root, [*path, "clock", "start"])
             message = f"{quoted(part.clock.start)} is no date and time that there is"
             yield Problem(place, "spec.case", message, "for example 2026-01-31T09:00:00Z")
+
+    def _step(self, path: Path, part: Defaults, names: Names | None) -> Iterator[Problem]:
+        """A replay in which every call is late asks the model what no recording has: that is made in real time."""
+        if part.clock.step is UNSET or names is None:
+            return
+        agent = names.spec.agent
+        for name, tool in agent.tools.items():
+            limit = agent.limits.tool_timeout if tool.timeout is UNSET else tool.timeout
+            if not isinstance(tool, AgentTool) and milliseconds(part.clock.step) > milliseconds(limit):
+                place = place_of(self._root, [*path, "clock", "step"])
+                message = f"{quoted(name)} may take {limit}: with this step each of its calls is too late"
+                hint = f"at most {limit}, or a longer `timeout` for the tool"
+                yield Problem(place, "spec.case", message, hint, "warning")
+                return
 
     def _tags(self, path: Path) -> Iterator[Problem]:
         node = at(self._root, [*path, "tags"])
@@ -201,7 +218,10 @@ def _own(root: Mapping, path: Path, case: Case, defaults: Defaults) -> Defaults:
         profile=case.profile if at(root, [*path, "profile"]) is not None else UNSET,
         approvals={name: each for name, each in case.approvals.items() if approvals and name in approvals.entries},
         stubs={name: each for name, each in case.stubs.items() if stubs and name in stubs.entries},
-        clock=case.clock if clock and "start" in clock.entries else ClockSetting(),
+        clock=ClockSetting(
+            start=case.clock.start if clock and "start" in clock.entries else UNSET,
+            step=case.clock.step if clock and "step" in clock.entries else UNSET,
+        ),
         faults=case.faults[len(defaults.faults) :],
         claims=case.claims[len(defaults.claims) :],
     )
