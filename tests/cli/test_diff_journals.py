@@ -62,6 +62,7 @@ def test_journals_that_are_damaged_cannot_be_compared(tmp_path: Path) -> None:
         told = diff(tmp_path / "a.jsonl", tmp_path / name)
         assert (told.code, told.out) == (2, "")
         assert said in told.err
+        assert name in told.err
         assert said in json.dumps(diff(tmp_path / "a.jsonl", tmp_path / name, "--json").data)
 
 

@@ -12,6 +12,7 @@ from agentrun.cli.journal_file import JOURNAL_BEGINS
 
 if TYPE_CHECKING:
     from agentrun.cassette.tape import Cassette, Interaction
+    from agentrun.core.facts import Record
     from agentrun.report.change import Change
 
 Side: TypeAlias = Literal["journal", "snapshot", "cassette", "agent", "folder"]
@@ -105,10 +106,21 @@ def _facts(path: Path, side: Side) -> list[Any]:
         cleaned: list[Any] = known().data(_snapshot(path))
         return cleaned
     from agentrun.journal.canonical import plain_facts
+
+    records = _records(path)
+    return list(plain_facts(records, _children(path, records), known().text))
+
+
+def _records(path: Path) -> list[Record]:
+    """A journal. What is wrong is said with its file: there are two, and those of sub-agents."""
+    from agentrun.errors import StorageError
     from agentrun.journal.file import read_file
 
-    records = list(read_file(path))
-    return list(plain_facts(records, _children(path, records), known().text))
+    try:
+        return list(read_file(path))
+    except StorageError as error:
+        message = f"{path}: {error.message}"
+        raise StorageError(error.code, message, hint=error.hint, fields=error.fields) from None
 
 
 def _snapshot(path: Path) -> list[Any]:
@@ -126,10 +138,11 @@ def _snapshot(path: Path) -> list[Any]:
         raise StorageError("journal.damaged", f"{path}: {why}", hint=hint) from None
 
 
-def _children(path: Path, records: list[Any]) -> dict[str, list[Any]]:
+def _children(path: Path, records: list[Record]) -> dict[str, list[Record]]:
     """The journals of sub-agents that stand beside a journal, by run."""
-    from agentrun.journal.file import read_file
+    from agentrun.core.facts import RunStarted
     from agentrun.journal.places import child_files
 
-    run = records[0].fact.run if records else ""
-    return {f"{run}.{each.stem[len(path.stem) + 1 :]}": list(read_file(each)) for each in child_files(path)}
+    first = records[0].fact if records else None
+    run = first.run if isinstance(first, RunStarted) else ""
+    return {f"{run}.{each.stem[len(path.stem) + 1 :]}": _records(each) for each in child_files(path)}
