@@ -82,7 +82,7 @@ def test_who_differs_from_whose_recording_it_plays_is_told_to_have_its_own(suite
     own = "remove `cassette: default` from the case, then agentrun test specs/desk.cases.yaml::shorter --record all"
     assert f"→ {own}" in ran.out
     assert f"to accept it: {own}" in ran.out
-    assert "record them again" not in ran.out
+    assert "record them" not in ran.out
     spec = suite.root / "specs" / "desk.yaml"
     spec.write_text(
         spec.read_text(encoding="utf-8").replace("instructions: ", "instructions: Well, "), encoding="utf-8"

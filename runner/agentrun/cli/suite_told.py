@@ -138,7 +138,7 @@ def _advice(ended: Ended) -> Iterator[str]:
         what = "accept the journals as they are now" if journals else "remove them"
         yield f"  → {what}: {_command(ended, [] if ended.unclaimed else journals)} --update"
     if missed:
-        yield f"  → record them again: {_command(ended, missed)} --record all"
+        yield f"  → record them: {_command(ended, missed)} --record all"
 
 
 def _can_record(miss: Complaint) -> bool:
