@@ -23,6 +23,10 @@ class SystemClock:
     def now(self) -> int:
         return (self._start + time.monotonic_ns() - self._began) // 1_000_000
 
+    def put_forward(self, milliseconds: int) -> None:
+        """As if so much time had passed."""
+        self._start += milliseconds * 1_000_000
+
     async def sleep_until(self, at: int) -> None:
         while (left := at - self.now()) > 0:  # noqa: ASYNC110  # a timer may ring early
             await asyncio.sleep(left / 1000)

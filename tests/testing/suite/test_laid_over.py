@@ -74,11 +74,13 @@ def test_what_goes_wrong_with_a_tool_is_read_by_the_model(
 def test_in_real_time_a_call_is_late_at_once_and_in_the_same_words(tool: str) -> None:
     """Whoever records does not wait, and the model reads what it reads in a replay."""
     faults = Faults([fault(f"tool:{tool}", timeout=True)])
-    layer = Layer(Member("", ()), faults, Stubs({}), SystemClock(), None, "case c", "r", Counter())
+    clock = SystemClock()
+    layer, began = Layer(Member("", ()), faults, Stubs({}), clock, None, "case c", "r", Counter()), clock.now()
     call = RunTool("c1.0", tool, shop().tools[tool], {}, "key", 100, 1000)
     returned = asyncio.run(LaidTool(layer, stub("never")).run(call))
     assert returned.fault is not None
     assert f"{returned.fault.code}: {returned.fault.message}" == LATE
+    assert clock.now() >= began + 1000, "its budget of time has it all the same"
 
 
 def test_a_tool_that_asks_for_the_end_gets_it(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 Rule 1  What is laid over happens instead of what is behind it: nothing is run, nobody is asked, nothing is recorded.
 Rule 2  What the recording has of it counts as played, so that nothing is left over.
 Rule 3  Limits are the agent's own: who does not answer is late on the clock of the replay. In real time nobody waits
-        for that: it is said at once.
+        for that: it is said at once, and for a tool the clock is put forward.
 Rule 4  What happens to an HTTP tool on the wire means what it always means there: a request that must not be repeated
         and has no reply leaves nobody knowing.
 """
@@ -26,7 +26,7 @@ from agentrun.engine.toolbox import Cuts, late
 from agentrun.errors import ProviderError
 from agentrun.spec.v1.cases import Inject
 from agentrun.testing.suite.layer import Layer
-from agentrun.testing.suite.wire_faults import failing
+from agentrun.testing.suite.wire_faults import failing, put_forward
 from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpCall, HttpReply
 
@@ -61,7 +61,9 @@ class LaidTool:
             return Returned(fault=Fault("tool.fatal", inject.fatal, {"tool": call.name}))
         if isinstance(call.tool, HttpTool) and not (inject.timeout is not UNSET and _is_stopped(call.tool)):
             return await HttpTools(_Wire(inject, self._layer)).run(call)
-        if not self._layer.in_real_time:
+        if self._layer.in_real_time:
+            put_forward(self._layer.clock, call.tool.timeout)
+        else:
             await self._layer.wait()
         return Returned(fault=late(call))
 

@@ -2,7 +2,7 @@
 
 Rule 1  A model's codec reads them as it reads any other: what they mean is not decided here.
 Rule 2  Under a clock that is moved by hand a request that is not answered takes as long as it may. In real time it
-        takes none: whoever records does not wait.
+        takes none: whoever records does not wait. The run's clock is put forward: its budget of time knows of it.
 """
 
 from __future__ import annotations
@@ -48,11 +48,21 @@ async def failing(
         limit, what = (gap, "a silence in the reply") if streamed and gap < time else (time, "the reply")
         if isinstance(clock, StepClock):
             await clock.sleep_until(clock.now() + limit)
+        else:
+            put_forward(clock, limit)
         message = f"{what} took longer than {limit} ms"
         raise ProviderError("provider.timeout", message, fields=_fields(call, sent=True, limit=limit))
     host = urlsplit(call.url).netloc.rpartition("@")[2] or call.url
     message = f"no reply came from {host}: the connection was refused"
     raise ProviderError("provider.transient", message, fields=_fields(call, sent=False, reason="refused"))
+
+
+def put_forward(clock: Clock, milliseconds: int) -> None:
+    """Let so much time pass that nobody waits for."""
+    from agentrun.engine.system_clock import SystemClock  # late: a replay needs no event loop
+
+    if isinstance(clock, SystemClock):
+        clock.put_forward(milliseconds)
 
 
 def _fields(call: HttpCall, *, sent: bool, **more: int | str) -> dict[str, object]:
