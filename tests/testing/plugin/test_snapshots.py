@@ -64,6 +64,37 @@ def test_update_writes_no_credential(project: Project, monkeypatch: pytest.Monke
     assert project.kept() == []
 
 
+@pytest.mark.parametrize(
+    ("in_the_way", "said"),
+    [
+        (
+            "__snapshots__",
+            "storage.failed: specs/__snapshots__/desk/default.journal cannot be written: Not a directory",
+        ),
+        ("__snapshots__/desk/default.journal/x", "storage.failed: the snapshot default.journal cannot be read: *"),
+    ],
+)
+def test_update_where_it_cannot_be_written(project: Project, in_the_way: str, said: str) -> None:
+    project.cases(f"name: default, {KEPT}")
+    project.write(f"specs/{in_the_way}", "something else")
+    result = project.run("--snapshot-update")
+    assert result.ret == 1
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([said])
+    assert "agentrun/testing" not in result.stdout.str()
+
+
+def test_a_snapshot_that_is_no_text(project: Project) -> None:
+    project.cases(f"name: default, {KEPT}")
+    project.snapshots.mkdir(parents=True)
+    (project.snapshots / "default.journal").write_bytes(b"\xff\xfe\0")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["journal-snapshot: the journal is not the one that was accepted"])
+    project.run("--snapshot-update").assert_outcomes(passed=1)
+    project.run().assert_outcomes(passed=1)
+
+
 def test_what_does_not_hold_is_not_accepted(project: Project) -> None:
     """Nor is what is known to fail: both keep what was accepted."""
     project.cases(f"name: default, {KEPT}")

@@ -122,9 +122,7 @@ class CaseItem(pytest.Function):
         from agentrun.testing.plugin.journals import Accepted  # late: syrupy may not be there
 
         snapshot = Accepted(self, is_kept=self.name in self.cases.with_snapshot)
-        verdict = session.verdict(self, snapshot.compare)
-        snapshot.settle(passed=verdict.status == "passed")
-        return verdict
+        return snapshot.settle(session.verdict(self, snapshot.compare))
 
     def reportinfo(self) -> tuple[os.PathLike[str], int, str]:
         # Not an end of the id: of that pytest would turn dots into colons.

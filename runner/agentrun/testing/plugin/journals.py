@@ -15,15 +15,18 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from syrupy.assertion import SnapshotAssertion
 from syrupy.data import Snapshot, SnapshotCollection, SnapshotCollections
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from syrupy.location import PyTestLocation
 
+from agentrun.errors import AgentrunError
 from agentrun.report.changes import changes_between
 from agentrun.testing.plugin.options import in_ci
-from agentrun.testing.suite.accepting import may_accept, refuse_credentials
-from agentrun.testing.suite.snapshots import accepted, folder_of
+from agentrun.testing.suite.accepting import may_accept, prepare, refuse_credentials
+from agentrun.testing.suite.snapshots import accepted, folder_of, path_of, read_snapshot
+from agentrun.testing.suite.verdict import Complaint, Verdict
 
 if TYPE_CHECKING:
     import pytest
@@ -66,6 +69,16 @@ class JournalFile(SingleFileSnapshotExtension):
     def serialize(self, data: Any, **_: Any) -> str:
         """A text as it is; of a run, its canonical journal."""
         return data if isinstance(data, str) else str(data.canonical)
+
+    def read_snapshot_data_from_location(
+        self,
+        *,
+        snapshot_location: str,
+        snapshot_name: str,  # noqa: ARG002  # it is the file's
+        session_id: str,  # noqa: ARG002  # nothing is kept
+    ) -> str | None:
+        """As `agentrun test` reads it, whatever is in it."""
+        return read_snapshot(Path(snapshot_location))
 
     def diff_lines(self, serialized_data: SerializedData, snapshot_data: SerializedData) -> Any:
         before, now = str(snapshot_data), str(serialized_data)
@@ -129,9 +142,19 @@ class Accepted:
             return now
         return self._asked(now)
 
-    def settle(self, *, passed: bool) -> None:
-        """The case is over: what is new is written, or what was accepted stays."""
+    def settle(self, verdict: Verdict) -> Verdict:
+        """The case is over: what is new is written, or what was accepted stays. What keeps it from being written, or
+        from being read, is a failure of the case."""
+        try:
+            self._settle(passed=verdict.status == "passed")
+        except AgentrunError as error:
+            wrong = Complaint(claim=error.code, message=error.message, hint=error.hint)
+            return verdict if verdict.is_bad else replace(verdict, status="failed", complaints=(wrong,))
+        return verdict
+
+    def _settle(self, *, passed: bool) -> None:
         if self._new is not None and passed:
+            prepare(path_of(self._found))  # syrupy writes at the end of all tests, where a failure is nobody's
             self._asked(self._new)
         elif self._is_kept and not self._assertion.num_executions:
             before = accepted(self._found, "")

@@ -106,19 +106,38 @@ def remove(path: Path) -> None:
         raise _failed(path, "removed", error) from error
 
 
-def _replace(path: Path, text: str) -> None:
-    temporary = None
+def prepare(path: Path) -> None:
+    """Find out whether a snapshot can be written, before somebody else writes it. Raises `storage.failed`."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.unlink(_beside(path, ""))
+    except OSError as error:
+        raise _failed(path, "written", error) from error
+
+
+def _replace(path: Path, text: str) -> None:
+    try:
+        temporary = _beside(path, text)
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise _failed(path, "written", error) from error
+
+
+def _beside(path: Path, text: str) -> str:
+    """A new file with the text, in the same folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
         os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
-        raise _failed(path, "written", error) from error
+    except OSError:
+        os.unlink(temporary)
+        raise
+    return temporary
 
 
 def _failed(path: Path, what: str, error: OSError) -> StorageError:

@@ -39,13 +39,18 @@ def snapshot_of(runs: tuple[FinishedRun, ...]) -> str:
 
 def accepted(found: Found, now: str) -> str | None:  # noqa: ARG001  # whatever it is
     """What was accepted. None: nothing yet."""
+    return read_snapshot(path_of(found))
+
+
+def read_snapshot(path: Path) -> str | None:
+    """None: there is none. Raises `storage.failed`."""
     try:
-        return path_of(found).read_text(encoding="utf-8", errors="replace")
+        return path.read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         fields = {"path": "snapshot", "errno": error.errno}
-        message = f"the snapshot {path_of(found).name} cannot be read: {error.strerror}"
+        message = f"the snapshot {path.name} cannot be read: {error.strerror}"
         raise StorageError("storage.failed", message, fields=fields) from None
 
 
