@@ -50,6 +50,17 @@ def damaged(path: Path) -> tuple[int, str]:
     return caught.value.fields["line"], caught.value.fields["reason"]
 
 
+def test_a_file_is_named_as_people_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report of a suite is the same on every machine."""
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path, "")
+    with pytest.raises(CassetteError, match=f"^cassette.damaged: {path.name}:1: this is not a cassette"):
+        load(path)
+    path.unlink()
+    with pytest.raises(CassetteError, match=f"there is no cassette {path.name}$"):
+        load(path)
+
+
 def test_layout() -> None:
     text = dump([Interaction(CALL, REPLY, start=0, end=812)], METADATA)
     assert (

@@ -38,6 +38,7 @@ from agentrun.cassette.events import Refused, read
 from agentrun.cassette.reader import cassette
 from agentrun.cassette.tape import Cassette, Interaction
 from agentrun.errors import CassetteError, StorageError
+from agentrun.spec.files import shown_path
 
 MAX_BYTES = 64 * 1024 * 1024
 NO_REPLY = 599
@@ -71,10 +72,12 @@ def _bytes(path: Path) -> bytes:
             "difference": "there is no cassette",
             "file": path.as_posix(),
         }
-        raise CassetteError("cassette.miss", f"there is no cassette {path}", fields=fields) from error
+        raise CassetteError("cassette.miss", f"there is no cassette {shown_path(path)}", fields=fields) from error
     except OSError as error:
         place = {"path": "cassette", "errno": error.errno}
-        raise StorageError("storage.failed", f"{path} cannot be read: {error.strerror}", fields=place) from error
+        raise StorageError(
+            "storage.failed", f"{shown_path(path)} cannot be read: {error.strerror}", fields=place
+        ) from error
     if len(data) > MAX_BYTES:
         raise _damaged(path, 1, f"it has more than {MAX_BYTES} bytes")
     return data
@@ -83,7 +86,7 @@ def _bytes(path: Path) -> bytes:
 def _damaged(path: Path, line: int, why: str) -> CassetteError:
     return CassetteError(
         "cassette.damaged",
-        f"{path}:{line}: this is not a cassette: {why}",
+        f"{shown_path(path)}:{line}: this is not a cassette: {why}",
         hint="restore the file, or record it again",
         fields={"file": path.as_posix(), "line": line, "reason": why},
     )
@@ -128,7 +131,7 @@ def _temporary(path: Path) -> Path:
 
 def _unwritable(path: Path, error: OSError) -> StorageError:
     place = {"path": "cassette", "errno": error.errno}
-    return StorageError("storage.failed", f"{path} cannot be written: {error.strerror}", fields=place)
+    return StorageError("storage.failed", f"{shown_path(path)} cannot be written: {error.strerror}", fields=place)
 
 
 def dump(interactions: Iterable[Interaction], metadata: Mapping[str, Any]) -> str:
