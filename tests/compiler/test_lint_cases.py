@@ -234,6 +234,8 @@ def test_cases(tmp_path: Path, case: str, expected: list[str]) -> None:
         ("model", "{empty: true, «retry_after: 1}", ["fault"]),
         ("tool:pay", "{timeout: true}", []),
         ("tool:pay#2", "{error: x}", []),
+        ("tool:pay", "{timeout: true, times: 1}", []),
+        ("tool:pay", "{timeout: true, «times: 2}", ["fault"]),
         ("tool:pay", "{fatal: x}", []),
         ("tool:shop", "{status: 503}", []),
         ("tool:shop", "{refused: true}", []),

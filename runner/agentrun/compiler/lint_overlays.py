@@ -145,6 +145,10 @@ def _inject(root: Mapping, path: Path, inject: Inject, where: Where, names: Name
     if inject.retry_after is not UNSET and kind != "status":
         message = "`retry_after` is a header of a reply with `status`"
         yield Problem(place_of(root, [*path, "retry_after"], key=True), "spec.fault", message, "remove it")
+    if inject.times > 1 and where.kind != "model":
+        message = f"`times` counts the attempts at a model; a {_SUBJECTS[where.kind]} is asked once"
+        hint = f"remove it; call by call: {where.kind}:{where.name}#1, {where.kind}:{where.name}#2"
+        yield Problem(place_of(root, [*path, "times"], key=True), "spec.fault", message, hint)
 
 
 _SUBJECTS = {"model": "model", "tool": "tool", "approval": "question to a person", "hook": "hook", "sink": "sink"}
