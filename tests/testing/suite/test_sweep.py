@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from agentrun.cassette.file import load
 from agentrun.cassette.loose import LoosePlayer
+from agentrun.core import act, evolve_gates
 from agentrun.core.effects import RunTool
-from agentrun.core.facts import ModelAsked
+from agentrun.core.facts import ModelAsked, ModelFailed
 from agentrun.engine import perform
 from agentrun.engine.toolbox import run_tool
 from agentrun.engine.world import World
@@ -129,12 +130,45 @@ def test_what_does_not_hold_is_told_with_the_fault_and_the_story(monkeypatch: py
 
 
 def test_the_fault_in_a_complaint_is_yaml_to_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upheld, "LAWS", (lambda *_: iter(["it is broken"]),))
+    def broken(_: Any, records: Any) -> Iterator[str]:
+        yield from ["it is broken"] if any(isinstance(each.fact, ModelFailed) for each in records) else []
+
+    monkeypatch.setattr(upheld, "LAWS", (broken,))
     found, _ = shipped("triage", "default")
     verdict = Suite(Orders(sweep=True)).result(found).verdict
     assert (verdict.status, verdict.complaints[0].message) == ("failed", "it is broken, under a fault")
     _, _, pasted = (verdict.complaints[0].hint or "").partition("again: ")
     assert yaml.safe_load(pasted) == {"faults": [{"at": "model#1", "inject": {"status": 429}}]}
+
+
+def test_a_law_that_a_case_breaks_without_any_fault_is_told_of_though_it_misses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A denied call that runs is not on the tape: the planted bug itself keeps the case from fitting."""
+    monkeypatch.setitem(evolve_gates.RULED, "interrupt", "ready")
+    monkeypatch.setattr(act, "_fatal_denial", lambda *_: None)
+    found, _ = shipped("ops", "other")
+    verdict = Suite(Orders(sweep=True)).result(found).verdict
+    assert verdict.status == "failed"
+    told = [each.message for each in verdict.complaints if each.claim == "sweep"]
+    assert any(
+        "runs restart_service (c2.0), although the policy says interrupt, without any fault" in each for each in told
+    )
+
+
+def test_who_plays_a_part_of_anothers_recording_is_swept() -> None:
+    found = next(each for each in read(ROOT / "specs" / "support.cases.yaml") if each.case.name == "conversation")
+    part = replace(found.case, name="part", cassette="conversation", turns=["Where is my order?"], claims=[])
+    result = Suite(Orders(sweep=True)).result(replace(found, case=part))
+    assert (result.verdict.status, result.verdict.complaints) == ("passed", ())
+    assert result.swept is not None
+    assert result.swept.tried > 10
+
+
+def test_a_known_failure_that_misses_stays_one() -> None:
+    found, _ = shipped("triage", "default")
+    known = replace(found, case=replace(found.case, input="Something else.", xfail="known"))
+    assert Suite(Orders(sweep=True)).result(known).verdict.status == "xfailed"
 
 
 def test_a_call_that_reaches_its_tool_twice_is_told_of_though_no_journal_is(monkeypatch: pytest.MonkeyPatch) -> None:

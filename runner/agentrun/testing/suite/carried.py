@@ -17,9 +17,9 @@ from agentrun.errors import AgentrunError
 from agentrun.spec.files import shown_path
 from agentrun.testing.suite.accepting import Accepting, Written
 from agentrun.testing.suite.coverage import Covering
-from agentrun.testing.suite.evaluate import Play
+from agentrun.testing.suite.evaluate import Play, miss_of
 from agentrun.testing.suite.found import Found
-from agentrun.testing.suite.played import Played
+from agentrun.testing.suite.played import Played, is_left_to_another
 from agentrun.testing.suite.prepared import Preparations, Prepared
 from agentrun.testing.suite.recorded import replaying
 from agentrun.testing.suite.repeated import evaluate_repeatedly
@@ -81,8 +81,8 @@ class Suite:
         swept = None
         if self._orders.coverage:
             self._cover(found)
-        if self._last is not None and self._orders.sweep and verdict.status not in ("missed", "unreadable"):
-            swept, wrong = _sweep(found, self._last[0])
+        if self._last is not None and self._orders.sweep and verdict.status != "unreadable":
+            swept, wrong = _sweep(found, *self._last)
             verdict = _with(verdict, wrong)
         written = None
         if accepting is not None and verdict.status == "passed":
@@ -106,9 +106,14 @@ class Suite:
         return played
 
 
-def _sweep(found: Found, prepared: Prepared) -> tuple[Swept, list[Complaint]]:
-    from agentrun.testing.suite.sweep import sweep  # late: few need it
+def _sweep(found: Found, prepared: Prepared, played: Played) -> tuple[Swept | None, list[Complaint]]:
+    """A case that does not fit its recording is not swept, but what it did is looked at: that may be why."""
+    from agentrun.testing.suite.sweep import broken_by, sweep  # late: few need it
 
+    wrong = [Complaint(claim="sweep", message=f"{what}, without any fault") for what in broken_by(prepared, played)]
+    miss = miss_of(played)
+    if wrong or (miss is not None and not is_left_to_another(found, miss)):
+        return None, wrong
     report = sweep(found, prepared)
     wrong = [
         Complaint(

@@ -45,6 +45,11 @@ class Played(Struct, frozen=True):
         return self.error or (self.runs[-1].complaint if self.runs else None)
 
 
+def is_left_to_another(found: Found, problem: AgentrunError) -> bool:
+    """Whether all that is wrong is that a case does not play the whole recording of another one."""
+    return problem.code == "cassette.unused" and found.case.recording != found.case.name
+
+
 def messages(case: Case) -> Iterator[str | None]:
     """What the agent is told, run by run. None: its own input."""
     if case.turns is UNSET:

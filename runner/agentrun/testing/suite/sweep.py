@@ -36,7 +36,7 @@ from agentrun.spec.v1.cases import FaultAt, Inject
 from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.laid_over import LaidOver
 from agentrun.testing.suite.places import Place
-from agentrun.testing.suite.played import Played, play, player_of
+from agentrun.testing.suite.played import Played, is_left_to_another, play, player_of
 from agentrun.testing.suite.prepared import Prepared
 from agentrun.testing.suite.told import story_of
 from agentrun.testing.suite.upheld import broken, told
@@ -130,7 +130,7 @@ def _clean(found: Found, prepared: Prepared, tape: Cassette) -> tuple[tuple[Fini
     player = player_of(found, prepared, tape)
     laid = LaidOver(found.case, player, watched=True)
     played = play(found, prepared, player, laid)
-    if played.problem is not None:
+    if played.problem is not None and not is_left_to_another(found, played.problem):
         raise played.problem
     end = played.runs[-1].ended
     if isinstance(end, Outcome) and end.fault is not None and end.fault.code.startswith("cassette."):
@@ -169,6 +169,11 @@ def _ending(played: Played) -> str:
         return played.error.code
     end = played.runs[-1].ended
     return "suspended" if not isinstance(end, Outcome) else end.code or "completed"
+
+
+def broken_by(prepared: Prepared, played: Played) -> tuple[str, ...]:
+    """What must always hold and did not in runs that are there already."""
+    return tuple(_broken(prepared.file.agent, played, {}))
 
 
 def _broken(package: Package, played: Played, carried_out: Mapping[tuple[str, str], int]) -> Iterator[str]:
