@@ -5,6 +5,7 @@
 """
 
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -33,6 +34,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],  # slow examples are what the long run is for
 )
 settings.load_profile(os.environ.get("AGENTRUN_TESTS", "normal"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what is put into the background deaf to it, and all that the tests start would be deaf too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
