@@ -45,3 +45,12 @@ def data_hash(data: bytes) -> str:
 def text_hash(text: str | bytes) -> str:
     """`sha256:` and the hash of a text with line ends as they are."""
     return data_hash(text.encode() if isinstance(text, str) else text)
+
+
+def same(one: Any, two: Any) -> bool:
+    """Equality of JSON: true is not 1."""
+    if isinstance(one, list) and isinstance(two, list):
+        return len(one) == len(two) and all(map(same, one, two))
+    if isinstance(one, dict) and isinstance(two, dict):
+        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
+    return bool(one == two) and isinstance(one, bool) == isinstance(two, bool)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from agentrun.canon import same
 from agentrun.cassette.here import Here
 from agentrun.cassette.shown import listed, shown
-from agentrun.cassette.values import same
 from agentrun.secret import mask
 
 MAX_NAMED = 5

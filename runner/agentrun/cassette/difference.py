@@ -12,9 +12,10 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from agentrun.canon import same
 from agentrun.cassette.asked import Asked, Part, Said
 from agentrun.cassette.shown import arrow, listed, shown, told
-from agentrun.cassette.values import Change, changes, parsed, same
+from agentrun.cassette.values import Change, changes, parsed
 from agentrun.spec.problems import visible
 
 Kind: TypeAlias = Literal[

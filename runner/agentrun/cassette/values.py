@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from agentrun.canon import same
 from agentrun.cassette.match import json_of
 from agentrun.cassette.shown import arrow, shown, told
 from agentrun.wire import HttpCall
@@ -70,15 +71,6 @@ def changes(was: Any, now: Any, path: str = "", *, whole_lists: bool = False) ->
             yield Change(path, "length", len(was), len(now))
     elif not same(was, now):
         yield Change(path, "changed", was, now)
-
-
-def same(one: Any, two: Any) -> bool:
-    """Equality of JSON: true is not 1."""
-    if isinstance(one, list) and isinstance(two, list):
-        return len(one) == len(two) and all(map(same, one, two))
-    if isinstance(one, dict) and isinstance(two, dict):
-        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
-    return bool(one == two) and isinstance(one, bool) == isinstance(two, bool)
 
 
 def differences(recorded: HttpCall, call: HttpCall) -> Iterator[str]:

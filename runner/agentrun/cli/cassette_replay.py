@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -13,14 +12,11 @@ from agentrun.cassette.shown import listed
 from agentrun.cassette.tape import Cassette
 from agentrun.cli.cassette_shelf import Filed, Owner
 from agentrun.compiler.cases import cases_path
-from agentrun.compiler.compile import compiled_or_raise
-from agentrun.compiler.fingerprint import PackageFile
-from agentrun.compiler.resolve import Spec
 from agentrun.core.outcome import Outcome
 from agentrun.errors import AgentrunError, CassetteError, StorageError
 from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.played import play, player_of
-from agentrun.testing.suite.prepared import Prepared
+from agentrun.testing.suite.prepared import Preparations, Prepared
 
 
 class Loaded(Struct, frozen=True):
@@ -66,25 +62,16 @@ class Packages:
     """Compiles each spec once with each profile."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Path, str | None], tuple[Spec, PackageFile] | AgentrunError] = {}
+        self._prepared = Preparations()
 
-    def of(self, owner: Owner) -> tuple[Spec, PackageFile]:
+    def of(self, owner: Owner) -> Prepared:
         """Raises `SpecError`, `input.rejected`."""
-        key = owner.spec, owner.profile
-        if key not in self._known:
-            try:
-                self._known[key] = compiled_or_raise(*key)
-            except AgentrunError as error:
-                self._known[key] = error
-        found = self._known[key]
-        if isinstance(found, AgentrunError):
-            raise found
-        return found
+        return self._prepared.under(owner.spec, owner.profile)
 
     def changed(self, owner: Owner, metadata: Mapping[str, Any]) -> str | None:
         """In words, what of the package is not as it was recorded. None: nothing."""
         try:
-            _, file = self.of(owner)
+            file = self.of(owner).file
         except AgentrunError as error:
             return f"{owner.shown} does not compile now ({error.message})"
         if metadata.get("fingerprint") == file.fingerprint:
@@ -114,7 +101,7 @@ def played(packages: Packages, owner: Owner, tape: Cassette) -> Played:
     """Replay the case of a recording."""
     case = owner.case
     try:
-        prepared = Prepared(*packages.of(owner))
+        prepared = packages.of(owner)
         found = Found(file=cases_path(owner.spec), spec=owner.spec, case=case, line=1)
         player = player_of(found, prepared, tape)
     except AgentrunError as error:

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from agentrun.canon import same
 from agentrun.journal.laid_out import NotLaidOut, read_back
 from agentrun.report.change import Change, Place
 from agentrun.report.changes_run import runs_compared
 from agentrun.report.changes_spend import spending, spent
-from agentrun.report.fields import fields, same
+from agentrun.report.fields import fields
 from agentrun.report.steps import runs_of
 
 __all__ = ["Change", "changes_between", "changes_of", "facts_in"]

@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from agentrun.canon import compact
+from agentrun.canon import compact, same
 from agentrun.report.change import Change, How, Place
 from agentrun.report.changes_facts import compared, of_reply
-from agentrun.report.fields import fields, listed, same, shown
+from agentrun.report.fields import fields, listed, shown
 from agentrun.report.line import gist, short
 from agentrun.report.nouns import NAME, fault_words
 from agentrun.report.steps import Call, Fact, look, text_of

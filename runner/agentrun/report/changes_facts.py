@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from agentrun.canon import same
 from agentrun.report.change import Change, Kind, Place
-from agentrun.report.fields import Lines, arrow, as_json, lines, listed, same, shown
+from agentrun.report.fields import Lines, arrow, as_json, lines, listed, shown
 from agentrun.report.line import plural, short
 from agentrun.report.nouns import NAME, answer_words, by_rules, fault_words, key_of, noun_of
 from agentrun.report.steps import Fact, look, said

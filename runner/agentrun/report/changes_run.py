@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from agentrun.canon import same
 from agentrun.report.align import aligned
 from agentrun.report.change import Change, Place
 from agentrun.report.changes_calls import call_words, calls_compared, same_call
 from agentrun.report.changes_facts import compared, of_fields, of_reply, of_text
-from agentrun.report.fields import fields, listed, same
+from agentrun.report.fields import fields, listed
 from agentrun.report.line import gist, short
 from agentrun.report.nouns import NAME, fault_words, outcome_words
 from agentrun.report.steps import Fact, Run, Turn, look, runs_of, said

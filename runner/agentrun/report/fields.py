@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentrun.canon import compact
+from agentrun.canon import compact, same
 from agentrun.redact import masked
 from agentrun.report.line import short
 from agentrun.secret import MASK, names_credential
@@ -68,15 +68,6 @@ def fields(before: Any, after: Any, path: str = "") -> Iterator[Field]:
             yield from fields(one, two, f"{path}[{index}]")
     elif not same(before, after):
         yield Field(path, before, after)
-
-
-def same(one: Any, two: Any) -> bool:
-    """Equality of JSON: true is not 1."""
-    if isinstance(one, list) and isinstance(two, list):
-        return len(one) == len(two) and all(map(same, one, two))
-    if isinstance(one, dict) and isinstance(two, dict):
-        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
-    return bool(one == two) and isinstance(one, bool) == isinstance(two, bool)
 
 
 def listed(before: Any, after: Any, place: str = "it") -> str:

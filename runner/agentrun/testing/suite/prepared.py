@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct
 from agentrun.compiler.compile import compiled_or_raise
 from agentrun.compiler.fingerprint import PackageFile
 from agentrun.compiler.resolve import Spec
-from agentrun.errors import SpecError
+from agentrun.errors import AgentrunError
 from agentrun.testing.suite.found import Found
 
 
@@ -26,19 +26,24 @@ class Prepared(Struct, frozen=True):
 
 
 class Preparations:
+    """Compiles each spec once with each profile."""
+
     def __init__(self) -> None:
-        self._known: dict[tuple[Path, str | None], Prepared | SpecError] = {}
+        self._known: dict[tuple[Path, str | None], Prepared | AgentrunError] = {}
 
     def of(self, found: Found) -> Prepared:
         """The agent of a case. Raises SpecError, for each of its cases the same."""
-        profile = None if found.case.profile is UNSET else found.case.profile
-        key = (found.spec, profile)
+        return self.under(found.spec, None if found.case.profile is UNSET else found.case.profile)
+
+    def under(self, spec: Path, profile: str | None) -> Prepared:
+        """An agent under a profile. Raises SpecError, `input.rejected`."""
+        key = (spec, profile)
         if key not in self._known:
             try:
-                self._known[key] = Prepared(*compiled_or_raise(found.spec, profile))
-            except SpecError as error:
+                self._known[key] = Prepared(*compiled_or_raise(spec, profile))
+            except AgentrunError as error:
                 self._known[key] = error
         known = self._known[key]
-        if isinstance(known, SpecError):
+        if isinstance(known, AgentrunError):
             raise known
         return known

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from difflib import unified_diff
 from itertools import islice
 from pathlib import Path
+from stat import S_ISREG
 from typing import TypeAlias
 
 from agentrun.compiler.cases import ENDING
@@ -45,13 +46,18 @@ def accepted(found: Found, now: str) -> str | None:  # noqa: ARG001  # whatever 
 def read_snapshot(path: Path) -> str | None:
     """None: there is none. Raises `storage.failed`."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        if S_ISREG(path.stat().st_mode):  # a pipe would never end
+            return path.read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        fields = {"path": "snapshot", "errno": error.errno}
-        message = f"the snapshot {path.name} cannot be read: {error.strerror}"
-        raise StorageError("storage.failed", message, fields=fields) from None
+        raise _unreadable(path, error.strerror, error.errno) from None
+    raise _unreadable(path, "it is not a file")
+
+
+def _unreadable(path: Path, why: str | None, errno: int | None = None) -> StorageError:
+    fields = {"path": "snapshot", "errno": errno}
+    return StorageError("storage.failed", f"the snapshot {path.name} cannot be read: {why}", fields=fields)
 
 
 def compared(
