@@ -242,9 +242,21 @@ def test_one_signal_cancels_cleanly(shop: Project, number: signal.Signals, mode:
     assert not shop.cassette.exists(), "a run that was cancelled is no recording"
 
 
+STAYS = """\
+    import asyncio
+    while True:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            pass
+"""
+"""What a tool does that cannot be stopped: nothing but a second signal ends the command."""
+
+
 def test_a_second_signal_ends_it_at_once(shop: Project) -> None:
     """While a tool that cannot be stopped holds everything up."""
-    shop.edit("desk.py", '    return {"order": order', '    while True:\n        pass\n    return {"order": order')
+    shop.edit("desk.py", "def look", "async def look")
+    shop.edit("desk.py", '    return {"order": order', STAYS + '    return {"order": order')
     shop.edit("shop.yaml", 'call: "desk:look", effect: read', 'call: "desk:look", effect: read, timeout: 10m')
     with shop.provider() as (_, environment), started(shop, environment) as run:
         until(lambda: bool(shop.traces()))
