@@ -12,6 +12,7 @@ Rule 3  What Python reads when it starts is not for copies: `enough` says so.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -29,6 +30,13 @@ from threading import Thread
 SCRIPT = str(Path(sys.executable).with_name("agentrun"))
 
 _idle: list[socket.socket] = []
+
+
+@atexit.register
+def _end() -> None:
+    """Whoever waits ends when nobody can ask it any more."""
+    for channel in _idle:
+        channel.close()
 
 
 def enough(environment: Iterable[str]) -> bool:

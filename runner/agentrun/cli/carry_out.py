@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agentrun.cassette.player import Player
     from agentrun.cli.interrupt import Interrupts
     from agentrun.engine.real_time import Job
-    from agentrun.testing.suite.laid_over import LaidOver
+    from agentrun.testing.suite.overlay.laid_over import LaidOver
 
 
 class Errand(Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class Errand(Struct, frozen=True, kw_only=True):
         case = self.plan.case
         if case is None or case.is_plain:
             return None
-        from agentrun.testing.suite.laid_over import LaidOver
+        from agentrun.testing.suite.overlay.laid_over import LaidOver
 
         return LaidOver(case, player)
 

@@ -28,7 +28,7 @@ from agentrun.journal.canonical import canonical
 from agentrun.providers.registry import codec_for
 from agentrun.spec.v1.cases import Case, FaultAt, Inject
 from agentrun.testing import approving, stub
-from agentrun.testing.suite.laid_over import LaidOver
+from agentrun.testing.suite.overlay.laid_over import LaidOver
 from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpCall, HttpReply
 

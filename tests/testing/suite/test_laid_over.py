@@ -21,11 +21,11 @@ from agentrun.engine.assemble import replay_run
 from agentrun.engine.system_clock import SystemClock
 from agentrun.spec.v1.cases import Case, ClockSetting, Stub
 from agentrun.testing import stub
-from agentrun.testing.suite.laid_over import LaidOver
-from agentrun.testing.suite.laid_ports import LaidTool
-from agentrun.testing.suite.layer import Layer
-from agentrun.testing.suite.places import Faults, Member
-from agentrun.testing.suite.stubs import Stubs
+from agentrun.testing.suite.overlay.laid_over import LaidOver
+from agentrun.testing.suite.overlay.layer import Layer
+from agentrun.testing.suite.overlay.places import Faults, Member
+from agentrun.testing.suite.overlay.ports import LaidTool
+from agentrun.testing.suite.overlay.stubs import Stubs
 
 from ...engine.tapes import BEGAN, asks
 from ...packages import package

@@ -13,7 +13,7 @@ from agentrun.core.facts import ModelFailed
 from agentrun.spec.v1.cases import Case, FaultAt, Inject
 from agentrun.testing.suite.evaluate import evaluate
 from agentrun.testing.suite.found import Found, read
-from agentrun.testing.suite.laid_over import LaidOver
+from agentrun.testing.suite.overlay.laid_over import LaidOver
 from agentrun.testing.suite.played import play
 from agentrun.testing.suite.prepared import Preparations
 from agentrun.testing.suite.snapshots import accepted

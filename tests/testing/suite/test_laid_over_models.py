@@ -15,7 +15,7 @@ from agentrun.cassette.tape import Cassette
 from agentrun.core.facts import RouteSwitched
 from agentrun.engine.assemble import replay_run
 from agentrun.engine.ports import Delta
-from agentrun.testing.suite.laid_over import LaidOver
+from agentrun.testing.suite.overlay.laid_over import LaidOver
 from agentrun.wire import HttpReply
 
 from ...engine.tapes import asks

@@ -25,7 +25,7 @@ from agentrun.spec.v1.cases import Case, FaultAt, Inject
 from agentrun.testing.suite import upheld
 from agentrun.testing.suite.carried import Orders, Suite
 from agentrun.testing.suite.found import Found, read
-from agentrun.testing.suite.places import Member, Place
+from agentrun.testing.suite.overlay.places import Member, Place
 from agentrun.testing.suite.played import play
 from agentrun.testing.suite.prepared import Preparations, Prepared
 from agentrun.testing.suite.sweep import SweepResult, as_yaml, sweep, swept, variants

@@ -23,7 +23,7 @@ from agentrun.errors import AgentrunError, CassetteError
 from agentrun.spec.files import shown_path
 from agentrun.spec.v1.cases import Case, Turn
 from agentrun.testing.suite.found import Found
-from agentrun.testing.suite.laid_over import LaidOver
+from agentrun.testing.suite.overlay.laid_over import LaidOver
 from agentrun.testing.suite.prepared import Prepared
 from agentrun.testing.suite.verdict import OWN
 

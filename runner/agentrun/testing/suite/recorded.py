@@ -30,7 +30,7 @@ from agentrun.spec.files import shown_path
 from agentrun.spec.problems import quoted
 from agentrun.store.lock import lock_of
 from agentrun.testing.suite.found import Found
-from agentrun.testing.suite.laid_over import LaidOver
+from agentrun.testing.suite.overlay.laid_over import LaidOver
 from agentrun.testing.suite.played import Played, messages, play, player_of
 from agentrun.testing.suite.prepared import Prepared
 

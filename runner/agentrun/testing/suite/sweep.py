@@ -34,8 +34,8 @@ from agentrun.errors import CassetteError
 from agentrun.spec.v1.assertions import Answer
 from agentrun.spec.v1.cases import FaultAt, Inject
 from agentrun.testing.suite.found import Found
-from agentrun.testing.suite.laid_over import LaidOver
-from agentrun.testing.suite.places import Place
+from agentrun.testing.suite.overlay.laid_over import LaidOver
+from agentrun.testing.suite.overlay.places import Place
 from agentrun.testing.suite.played import Played, is_left_to_another, play, player_of
 from agentrun.testing.suite.prepared import Prepared
 from agentrun.testing.suite.told import story_of

@@ -19,7 +19,7 @@ from agentrun.core.facts_base import Fault
 from agentrun.core.messages import Text
 from agentrun.core.names import matches
 from agentrun.spec.v1.cases import Stub
-from agentrun.testing.suite.places import Member
+from agentrun.testing.suite.overlay.places import Member
 
 
 class Stubs:

@@ -17,9 +17,9 @@ from agentrun.core.facts_base import Fault
 from agentrun.core.messages import Reply
 from agentrun.engine.exchange import is_stream
 from agentrun.engine.taped import Heard
-from agentrun.testing.suite import places
-from agentrun.testing.suite.layer import Layer
-from agentrun.testing.suite.wire_faults import cut, failing
+from agentrun.testing.suite.overlay import places
+from agentrun.testing.suite.overlay.layer import Layer
+from agentrun.testing.suite.overlay.wire_faults import cut, failing
 from agentrun.wire import HttpCall, HttpReply, Sender
 
 

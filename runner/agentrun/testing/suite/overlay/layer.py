@@ -10,8 +10,8 @@ from agentrun.cassette.player import Player
 from agentrun.engine.clock import StepClock
 from agentrun.engine.ports import Clock
 from agentrun.engine.taped import FOREVER
-from agentrun.testing.suite.places import Faults, Member
-from agentrun.testing.suite.stubs import Stubs
+from agentrun.testing.suite.overlay.places import Faults, Member
+from agentrun.testing.suite.overlay.stubs import Stubs
 from agentrun.wire import HttpCall
 
 

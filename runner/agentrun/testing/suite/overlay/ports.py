@@ -25,8 +25,8 @@ from agentrun.engine.taped import Heard
 from agentrun.engine.toolbox import Cuts, late
 from agentrun.errors import ProviderError
 from agentrun.spec.v1.cases import Inject
-from agentrun.testing.suite.layer import Layer
-from agentrun.testing.suite.wire_faults import failing, put_forward
+from agentrun.testing.suite.overlay.layer import Layer
+from agentrun.testing.suite.overlay.wire_faults import failing, put_forward
 from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpCall, HttpReply
 

@@ -28,11 +28,11 @@ from agentrun.engine.ports import Executor, Provider
 from agentrun.engine.toolbox import Cuts
 from agentrun.engine.world import World
 from agentrun.spec.v1.cases import Case, FaultAt
-from agentrun.testing.suite.laid_models import LaidModels
-from agentrun.testing.suite.laid_ports import LaidApprover, LaidCuts, LaidSink, LaidTool, laid_hook
-from agentrun.testing.suite.layer import Layer
-from agentrun.testing.suite.places import Faults, Member, Place
-from agentrun.testing.suite.stubs import Stubs
+from agentrun.testing.suite.overlay.layer import Layer
+from agentrun.testing.suite.overlay.models import LaidModels
+from agentrun.testing.suite.overlay.places import Faults, Member, Place
+from agentrun.testing.suite.overlay.ports import LaidApprover, LaidCuts, LaidSink, LaidTool, laid_hook
+from agentrun.testing.suite.overlay.stubs import Stubs
 
 
 class LaidOver:
