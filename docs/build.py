@@ -68,9 +68,14 @@ def _default(part: dict[str, Any]) -> str:
     return f"`{text}`" if len(text) < 40 else "see schema"
 
 
+def _written(option: Any) -> str:
+    """An option as it is written in YAML."""
+    return option if isinstance(option, str) else json.dumps(option)
+
+
 def _value(part: dict[str, Any]) -> str:
     if "enum" in part:
-        return ", ".join(f"`{option}`" for option in part["enum"])
+        return ", ".join(f"`{_written(option)}`" for option in part["enum"])
     names = [one["then"] for one in part.get("allOf", []) if "then" in one]
     words = [_ref(one) for one in [part, *names] if "$ref" in one]
     words += [f"`{option}`" for one in names for option in one.get("enum", [])]

@@ -66,6 +66,13 @@ def test_hints_name_what_there_is(tmp_path: Path) -> None:
     assert [problem.hint for problem in validate(tmp_path / "spec.cases.yaml")] == ["known: ci", "known: topic"]
 
 
+def test_values_are_told_as_they_are_written(tmp_path: Path) -> None:
+    fault = "{at: model, inject: {timeout: false}}"
+    put(tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": f'agentrun: "1"\ncases: [{{name: a, faults: [{fault}]}}]\n'})
+    (problem,) = validate(tmp_path / "spec.cases.yaml")
+    assert problem.message == '"timeout" must be true; it is false'
+
+
 def test_a_spec_that_is_wrong_itself_is_told_with_itself(tmp_path: Path) -> None:
     put(
         tmp_path, {"spec.yaml": SPEC + "zzz: 1\n", "spec.cases.yaml": 'agentrun: "1"\ncases: [{name: a, profile: x}]\n'}

@@ -87,6 +87,11 @@ _spoken = re.compile(r"([1-9]\d{0,6}) *(millisecond|second|sec|minute|min|hour|d
 _env_name = re.compile(r"\$?\{?([A-Z][A-Z0-9_]{2,60})\}?")
 
 
+def _written(option: Any) -> str:
+    """An option as it is written in YAML."""
+    return str(option).lower() if isinstance(option, bool) else str(option)
+
+
 class Told(Struct, frozen=True):
     """A value that its schema refuses, and the key it stands under."""
 
@@ -134,7 +139,7 @@ class Told(Struct, frozen=True):
     def wrong_value(self, options: list[Any], types: list[str]) -> tuple[str, str | None]:
         """`types`: what the value may be besides one of the options."""
         plain = [option for option in options if f"not-{option}" in options] or options
-        names = ", ".join(map(str, plain))
+        names = ", ".join(map(_written, plain))
         either = "" if plain is options else ", each also with not- before it"
         near = did_you_mean(self.value, map(str, options)) if isinstance(self.value, str) else None
         one = names if len(options) == 1 else f"one of {names}{either}"
