@@ -193,17 +193,17 @@ def test_two_questions_are_put_one_after_the_other(shop: Project) -> None:
 
 
 def test_the_time_of_a_question_begins_when_it_is_shown(shop: Project) -> None:
-    shop.edit("shop.yaml", "  default: deny", "  default: deny\n  approval_timeout: 3s")
+    shop.edit("shop.yaml", "  default: deny", "  default: deny\n  approval_timeout: 5s")
     with (
         shop.provider(TWO) as (_, environment),
         at_terminal(shop, environment, "--journal", "run.jsonl") as person,
     ):
         person.until("Go ahead?")
-        time.sleep(2)
+        time.sleep(2.7)
         person.type("n\n")
         person.until('order = "2"')
         person.until_times("Go ahead?", 2)
-        time.sleep(2)
+        time.sleep(2.7)
         person.type("y\n")
         person.end()
     assert shop.traces() == ["refund 2 2"]
