@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,7 +18,8 @@ pytest_plugins = ("pytester",)
 collect_ignore = ["golden"]
 """Specs with cases that are examined, not run: some are wrong on purpose."""
 
-_TEMPORARY = os.path.realpath(tempfile.gettempdir()) + os.sep
+_PROJECTS = (os.path.realpath(tempfile.gettempdir()) + os.sep, str(Path(__file__).parents[1] / "specs") + os.sep)
+"""Where the Python modules of agents are."""
 
 settings.register_profile(
     "normal",
@@ -49,7 +51,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.fixture(autouse=True)
 def _projects_are_forgotten() -> Iterator[None]:
-    """What a test imported from a folder of its own is not there for the next one, under whatever name."""
+    """What a test imported from the folder of an agent is not there for the next one, under whatever name."""
     modules, path = set(sys.modules), [*sys.path]
     yield
     if "agentrun.tools.modules" in sys.modules:
@@ -57,7 +59,7 @@ def _projects_are_forgotten() -> Iterator[None]:
     for name in sys.modules.keys() - modules:
         module = sys.modules[name]
         places = (getattr(module, "__file__", None) or "", *getattr(module, "__path__", ()))
-        if any(str(place).startswith(_TEMPORARY) for place in places):
+        if any(str(place).startswith(_PROJECTS) for place in places):
             del sys.modules[name]
     if sys.path != path:
         sys.path[:] = path

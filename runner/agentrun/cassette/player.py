@@ -75,12 +75,13 @@ class Player:
             raise self.miss(call, path)
         return found[1]
 
-    def pass_over(self, url: str, path: str = "") -> None:
-        """Count the next interaction with this address as played, whatever else was asked there."""
+    def next_to(self, url: str, path: str = "") -> tuple[int, Interaction] | None:
+        """The next interaction with this address, whatever else was asked there. It is not played again."""
         for index, each in enumerate(self._interactions):
-            if index not in self._played and each.call.url == url and each.path == path:
+            if index not in self._played and (each.path, each.call.url) == (path, url):
                 self._played.add(index)
-                return
+                return index + 1, each
+        return None
 
     def unused(self) -> tuple[int, ...]:
         """The numbers, from 1, of the interactions that were not played."""

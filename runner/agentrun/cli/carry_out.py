@@ -67,13 +67,15 @@ class Errand(Struct, frozen=True, kw_only=True):
     def player(self) -> Player:
         """Plays the recording of the case."""
         from agentrun.cassette.file import load
+        from agentrun.cassette.loose import FaultedPlayer
         from agentrun.cassette.player import Player
         from agentrun.cassette.redaction import Redaction
         from agentrun.engine.here import here_of
 
         assert self.plan.cassette is not None
         rules = self.file.agent.replay
-        return Player(
+        has_faults = self.plan.case is not None and bool(self.plan.case.faults) and self.require == "normalised"
+        return (FaultedPlayer if has_faults else Player)(
             load(self.plan.cassette),
             volatile=rules.volatile,
             redaction=Redaction(rules.redact),
@@ -124,6 +126,8 @@ def carry_out(errand: Errand, teller: Teller) -> int:
 
 
 def _replay(errand: Errand, teller: Teller) -> FinishedRun:
+    from agentrun.cassette.loose import FaultedPlayer
+
     player = errand.player()
     laid = errand.laid_over(player)
     done = replay_run(
@@ -138,7 +142,10 @@ def _replay(errand: Errand, teller: Teller) -> FinishedRun:
         overlay=NOTHING if laid is None else laid.overlay,
     )
     _say_unmet(laid, teller)
-    return done
+    if not (isinstance(player, FaultedPlayer) and player.has_strayed):
+        return done
+    teller.say("after a fault the recorded replies were played to other requests than the recorded ones", "warn")
+    return replace(done, unused=None)
 
 
 def _say_unmet(laid: LaidOver | None, teller: Teller) -> None:

@@ -68,7 +68,7 @@ class Playing:
         return given(interaction, heard)
 
     def pass_over(self, url: str, path: str) -> None:
-        self._player.pass_over(url, path)
+        self._player.next_to(url, path)
 
 
 class Recording:

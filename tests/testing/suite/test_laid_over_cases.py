@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from agentrun.cassette.file import load
 from agentrun.cassette.loose import LoosePlayer
 from agentrun.core.facts import ModelFailed
+from agentrun.spec.v1.assertions import StepStatus, ToolCalled
 from agentrun.spec.v1.cases import Case, FaultAt, Inject
-from agentrun.testing.suite.evaluate import evaluate
+from agentrun.testing.suite.evaluate import evaluate, miss_of
 from agentrun.testing.suite.found import Found, read
 from agentrun.testing.suite.overlay.laid_over import LaidOver
-from agentrun.testing.suite.played import play
+from agentrun.testing.suite.played import play, player_of
 from agentrun.testing.suite.prepared import Preparations
 from agentrun.testing.suite.snapshots import accepted
 from agentrun.testing.suite.verdict import Verdict
@@ -56,9 +57,49 @@ def test_a_fault_that_never_happens_fails_the_case(at: str) -> None:
 
 
 def test_a_run_that_misses_is_not_blamed_for_its_faults() -> None:
-    verdict = judged(shipped("support", fault("tool:lookup_order", error="no"), fault("model#9", status=500)))
+    verdict = judged(shipped("support", fault("model#9", status=500), input="Another question."))
     assert verdict.status == "missed"
     assert [each.claim for each in verdict.complaints] == ["cassette.miss"]
+
+
+ALL_AT_ONCE = (
+    fault("model#2", status=429, times=2),
+    fault("model#3", cut_after_chunk=7),
+    fault("tool:refund", timeout=True),
+)
+
+
+def test_a_fault_that_the_model_reads_about() -> None:
+    """The recorded replies go on in their order, and that is said: the model was never asked about this."""
+    verdict = judged(shipped("support", *ALL_AT_ONCE, claims=[StepStatus(tool="refund", value="tool.timeout")]))
+    assert (verdict.status, verdict.tier, verdict.complaints) == ("passed", "faulted", ())
+    assert verdict.spent["time"] > 30_000
+    assert judged(shipped("support", *ALL_AT_ONCE[:2])).tier == "exact", "of those the model never hears"
+
+
+def test_what_differs_before_the_fault_is_a_miss() -> None:
+    assert judged(shipped("support", *ALL_AT_ONCE, params={"region": "us"})).status == "missed"
+
+
+def test_who_demands_an_exact_fit_gets_no_reply_to_another_request() -> None:
+    found = shipped("support", *ALL_AT_ONCE)
+    prepared = PREPARED.of(found)
+    strict = play(found, prepared, player_of(found, prepared, require="exact"))
+    assert (miss_of(strict) is not None, strict.strayed) == (True, False)
+
+
+def test_what_a_fault_makes_unnecessary_is_not_left_over() -> None:
+    """A person is late, so nothing is refunded: the recorded refund is not asked for."""
+    found = next(each for each in read(ROOT / "specs" / "support.cases.yaml") if each.case.name == "approval")
+    late = FaultAt(at="approval:refund", inject=Inject(answer="timed_out"))
+    case = replace(found.case, faults=[late], claims=[ToolCalled(value="refund", status="ok", negated=True)])
+    verdict = judged(replace(found, case=case))
+    assert (verdict.status, verdict.tier) == ("passed", "faulted")
+
+
+def test_a_recording_that_was_made_with_the_fault_fits_exactly() -> None:
+    found = next(each for each in read(ROOT / "specs" / "support.cases.yaml") if each.case.name == "lost")
+    assert judged(found).tier == "exact"
 
 
 def test_a_case_that_lays_nothing_over_has_nothing_before_its_ports() -> None:

@@ -220,7 +220,7 @@ cases:
                 "    faults: [{at: 'tool:refund', inject: {error: no}}]\n    approvals:",
             ),
             ['turn 2: refund ends otherwise: a result ({"order_id":"2077","refunded":120}) → tool.execution: no'],
-            ['the result of refund changed: "{\\"order_id\\":\\"2077\\",\\"refunded\\":120}" → "tool.execution: no"'],
+            [],
         ),
     ],
     ids=["result", "answer", "failure"],

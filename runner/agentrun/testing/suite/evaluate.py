@@ -4,6 +4,7 @@ Rule 1  A case that says nothing of its outcome must complete. Of a conversation
 Rule 2  Where the recording does not fit, nothing is claimed of a run that did not happen: only the miss is told.
 Rule 3  Interactions that nobody asked for are a miss too, but of a run that can be judged.
 Rule 4  They are none where the recording is that of another case: that one must play all of it.
+Rule 5  Nor are they where a fault made the run another one than the recorded. The tier of such a run is `faulted`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from agentrun.testing.suite.causes import causes_of, sections_changed
 from agentrun.testing.suite.claims import judged, name_of
 from agentrun.testing.suite.evidence import Evidence, evidence_of
 from agentrun.testing.suite.found import Found
-from agentrun.testing.suite.played import Played, is_left_to_another, play
+from agentrun.testing.suite.played import Played, is_consequence, is_left_to_another, play
 from agentrun.testing.suite.prepared import Preparations, Prepared
 from agentrun.testing.suite.snapshots import Compare, accepted, compared
 from agentrun.testing.suite.told import story_of
@@ -57,8 +58,8 @@ def evaluate(found: Found, preparations: Preparations, compare: Compare, carry_o
 def _judged(verdict: Verdict, found: Found, prepared: Prepared, played: Played, compare: Compare) -> Verdict:
     evidence = evidence_of(played)
     miss = miss_of(played)
-    if miss is not None and is_left_to_another(found, miss):
-        miss = None  # Rule 4
+    if miss is not None and (is_left_to_another(found, miss) or is_consequence(played, miss)):
+        miss = None  # Rules 4 and 5
     complaints: list[Complaint] = []
     changes: tuple[str, ...] = ()
     snapshots = [claim for claim in found.case.claims if isinstance(claim, JournalSnapshot)]
@@ -81,7 +82,7 @@ def _judged(verdict: Verdict, found: Found, prepared: Prepared, played: Played, 
         complaints=tuple(complaints),
         changes=changes,
         story=story_of(prepared, played) if complaints else "",
-        tier=played.runs[-1].tier if played.runs else None,
+        tier="faulted" if played.strayed else played.runs[-1].tier if played.runs else None,
         spent={each: getattr(evidence, each) for each in ("tokens", "cost", "turns", "time")},
     )
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from agentrun.cassette.cause import changed_sections
 from agentrun.cassette.file import load
 from agentrun.cassette.here import Here
+from agentrun.cassette.loose import FaultedPlayer
 from agentrun.cassette.match import Tier
 from agentrun.cassette.player import Player
 from agentrun.cassette.redaction import Redaction
@@ -36,6 +37,8 @@ class Played(Struct, frozen=True):
     """Why the next run did not start."""
     unmet: tuple[str, ...] = ()
     """The places of faults that never happened."""
+    strayed: bool = False
+    """Whether recorded replies were played to other requests, after a fault."""
     unrecorded: AgentrunError | None = None
     """Why it was not recorded, although it was to be."""
 
@@ -48,6 +51,11 @@ class Played(Struct, frozen=True):
 def is_left_to_another(found: Found, problem: AgentrunError) -> bool:
     """Whether all that is wrong is that a case does not play the whole recording of another one."""
     return problem.code == "cassette.unused" and found.case.recording != found.case.name
+
+
+def is_consequence(played: Played, problem: AgentrunError) -> bool:
+    """Whether all that is wrong is what follows from a fault: the rest of the recording is not asked for."""
+    return problem.code == "cassette.unused" and played.strayed
 
 
 def messages(case: Case) -> Iterator[str | None]:
@@ -83,14 +91,15 @@ def play(found: Found, prepared: Prepared, player: Player | None = None, laid: L
                 break
     except AgentrunError as error:
         return Played(tuple(runs), error)
-    return Played(tuple(runs), unmet=laid.unmet())
+    return Played(tuple(runs), unmet=laid.unmet(), strayed=isinstance(player, FaultedPlayer) and player.has_strayed)
 
 
 def player_of(found: Found, prepared: Prepared, tape: Cassette | None = None, require: Tier = "normalised") -> Player:
     """Plays the recording of a case, or another. Raises `cassette.miss`, `cassette.damaged`."""
     rules = prepared.file.agent.replay
     played = _tape(found, prepared) if tape is None else tape
-    return Player(
+    kind = FaultedPlayer if found.case.faults and require == "normalised" else Player
+    return kind(
         played,
         volatile=rules.volatile,
         redaction=Redaction(rules.redact),

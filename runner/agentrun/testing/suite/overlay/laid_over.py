@@ -7,7 +7,9 @@
 Rule 1  It stands before the tape, in a replay and while a recording is made: none of it gets onto one.
 Rule 2  One for a case, also for a conversation: counting goes on from run to run.
 Rule 3  The clock is set for replays alone. A recording is made in real time.
-Rule 4  What a fault takes of time is taken once: a recorded moment that is over by then is not waited for again.
+Rule 4  From the first fault on that a model may read about, recorded replies are played in their order to whatever it
+        is asked: the recording has no others. Who wants to know what it would say records the case with its faults.
+Rule 5  What a fault takes of time is taken once: a recorded moment that is over by then is not waited for again.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from functools import cache
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from agentrun.cassette.loose import FaultedPlayer
 from agentrun.cassette.player import Player
 from agentrun.compiler.quantities import milliseconds
 from agentrun.engine.assemble import NOTHING, Overlay
@@ -51,6 +54,8 @@ class LaidOver:
         """How often each call reached its tool: by run and call. It is no journal's word."""
         self._is_laid = bool(case.stubs or case.faults or more or watched)
         self.overlay = self._overlay(case)
+        if isinstance(player, FaultedPlayer):
+            player.is_faulted = self._faults.is_read_of
 
     def unmet(self) -> tuple[str, ...]:
         """The places of faults that never happened."""

@@ -94,6 +94,10 @@ class Fault:
         self._seen: Counter[Member] = Counter()
         self._left: Counter[Member] = Counter()
 
+    @property
+    def is_of_model(self) -> bool:
+        return self._where.kind == "model"
+
     def arrive(self, member: Member, kind: Kind, name: str) -> None:
         """Somebody is about to be asked."""
         if kind != self._where.kind:
@@ -158,6 +162,10 @@ class Faults:
     def has_struck(self, inject: Inject) -> bool:
         """Whether this one did: there may be others at its place."""
         return any(fault.has_struck for fault in self._faults if fault.inject is inject)
+
+    def is_read_of(self) -> bool:
+        """Whether one has struck that a model may read about: a model's own faults it never sees."""
+        return any(fault.has_struck and not fault.is_of_model for fault in self._faults)
 
     def unmet(self) -> tuple[str, ...]:
         """The places of faults that never struck."""
