@@ -152,7 +152,7 @@ def still(value: Any) -> Any:
         }
         return replace(value, **changes)
     if isinstance(value, tuple):
-        return tuple(still(item) for item in value)
+        return tuple(still(item) for item in value if not isinstance(item, Reasoning))
     return value
 
 

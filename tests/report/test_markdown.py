@@ -24,7 +24,7 @@ HOSTILE = [
 
 # Letters, digits and what has no meaning to Markdown; anything else is a character reference, which never has one.
 INERT = re.compile(
-    r"<code>(?:[A-Za-z0-9 ,;()/=%?+]|[.:](?= |<)|(?<=\w)[-_](?=\w)|(?<=\d)[.](?=\d)|[^\x00-\x7f]|&#\d+;)*</code>"
+    r"<code>(?:[A-Za-z0-9 ,;()/=%?+]|[.:](?= |<)|(?<=\w)[-_](?=\w|&)|(?<=\d)[.](?=\d)|[^\x00-\x7f]|&#\d+;)*</code>"
 )
 ROW = re.compile(rf"\| (?:new|gone|changed|moved) \| [a-z]+ \| {INERT.pattern} \|")
 HEAD = re.compile(rf"### a|\*\*\d+ differences?\*\*|\| \| what \| change \||\|---\|---\|---\||{ROW.pattern}|")

@@ -25,7 +25,10 @@ def last_rows(text: str, width: int, most: int) -> list[str]:
 def fitted(text: str, width: int) -> str:
     """One row of a text, cut if it is too long."""
     rows = list(folded(visible(text), width))
-    return rows[0] if len(rows) == 1 else next(folded(rows[0], max(width - 1, 1))) + "…"
+    if len(rows) == 1:
+        return rows[0]
+    begun = next(folded(rows[0], max(width - 1, 1)))
+    return f"{begun}…" if sum(map(_cells, begun)) < width else "…"  # one character may be wider than what is left
 
 
 def folded(line: str, width: int) -> Iterator[str]:
