@@ -72,7 +72,7 @@ def person_for(text: str | None, mode: Mode, package: Package, session: str | No
 
     What a tape holds is not asked again. `--approve ask` insists: it is a mistake where nobody can be asked.
     """
-    from agentrun.cli.plan import in_ci
+    from agentrun.engine.pipeline import in_ci
 
     if mode not in ASKING or text in ("all", "none"):
         return None

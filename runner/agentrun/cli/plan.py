@@ -6,7 +6,6 @@ CI set    as auto, but never live
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -19,6 +18,7 @@ from agentrun.cli.recorded import asked_cases, cassette_of, nothing_recorded
 from agentrun.compiler.prompts import complete_params
 from agentrun.compiler.resolve import Spec
 from agentrun.core.package import Package
+from agentrun.engine.pipeline import in_ci
 from agentrun.engine.world import packages_of
 from agentrun.errors import RequestError
 from agentrun.spec.files import shown_path
@@ -159,7 +159,3 @@ def _why(mode: str, spec: Spec, package: Package, case: Case | None, path: Path 
         return f"as asked (requests go to {to}, tools run for real)"
     reason = f"{name} has no cassette" if case else "no recorded case has this message, params and profile"
     return f"{reason} (requests go to {to}, tools run for real)"
-
-
-def in_ci() -> bool:
-    return os.environ.get("CI", "").lower() not in ("", "0", "false")

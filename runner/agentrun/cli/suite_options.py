@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from agentrun.cli.approve import refuse_nobody
-from agentrun.cli.plan import in_ci
+from agentrun.engine.pipeline import in_ci
 
 MOST_WORKERS = 256
 MOST_SHARDS = 10_000

@@ -246,3 +246,15 @@ def test_none_is_accepted_where_ci_is_set(project: Project, monkeypatch: pytest.
     monkeypatch.setenv("CI", "false")
     project.run("--snapshot-update").assert_outcomes(passed=3)
     assert project.kept() == ["default.journal"]
+
+
+def test_none_is_removed_where_ci_is_set(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.cases(f"name: default, {KEPT}", f"name: other, cassette: default, {KEPT}")
+    project.run("--snapshot-update").assert_outcomes(passed=2)
+    project.cases(f"name: default, {KEPT}")
+    monkeypatch.setenv("CI", "true")
+    project.run("--snapshot-update")
+    assert project.kept() == ["default.journal", "other.journal"]
+    monkeypatch.setenv("CI", "false")
+    project.run("--snapshot-update")
+    assert project.kept() == ["default.journal"]

@@ -42,6 +42,8 @@ def test_next_to_nothing(project: Project) -> None:
     assert HEAVY.isdisjoint(set(said["loaded"].split()) - {"syrupy"})
     assert said["ours"].split() == [
         "agentrun",
+        "agentrun.engine",
+        "agentrun.engine.pipeline",
         "agentrun.testing",
         "agentrun.testing.plugin",
         "agentrun.testing.plugin.options",

@@ -21,9 +21,9 @@ from syrupy.data import Snapshot, SnapshotCollection, SnapshotCollections
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from syrupy.location import PyTestLocation
 
+from agentrun.engine.pipeline import in_ci
 from agentrun.errors import AgentrunError
 from agentrun.report.changes import changes_between
-from agentrun.testing.plugin.options import in_ci
 from agentrun.testing.suite.accepting import may_accept, prepare, refuse_credentials
 from agentrun.testing.suite.snapshots import accepted, folder_of, path_of, read_snapshot
 from agentrun.testing.suite.verdict import Complaint, Verdict
@@ -91,7 +91,7 @@ class CaseFile(JournalFile):
     """The journal of a case: `__snapshots__/<spec>/<case>.journal` beside the spec."""
 
     @classmethod
-    def get_snapshot_name(cls, *, test_location: PyTestLocation, index: SnapshotIndex = 0) -> str:  # noqa: ARG003
+    def get_snapshot_name(cls, *, test_location: PyTestLocation, index: SnapshotIndex = 0) -> str:  # noqa: ARG003  # as syrupy calls it
         """One for each case, however often it is compared."""
         return test_location.testname
 
@@ -112,6 +112,9 @@ class CaseFile(JournalFile):
         return found
 
     def delete_snapshots(self, *, snapshot_location: str, snapshot_names: set[str]) -> None:
+        """Not where CI is set: what is accepted stays as it is there."""
+        if in_ci():
+            return
         super().delete_snapshots(snapshot_location=snapshot_location, snapshot_names=snapshot_names)
         with suppress(OSError):  # there are others in it
             Path(snapshot_location).parent.rmdir()

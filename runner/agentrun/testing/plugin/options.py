@@ -6,9 +6,9 @@ Rule 2  Nothing is recorded where CI is set: there a case that lacks its recordi
 
 from __future__ import annotations
 
-import os
-
 import pytest
+
+from agentrun.engine.pipeline import in_ci
 
 RECORDED = "agentrun_recorded"
 """The property of a report that says in words what was recorded."""
@@ -45,10 +45,6 @@ def _refuse_recording(config: pytest.Config) -> None:
         raise pytest.UsageError("--agentrun-record records in one process: cases may share a recording; leave out -n")
     if in_ci():
         raise pytest.UsageError("--agentrun-record: CI is set, and nothing is recorded there; record where you write")
-
-
-def in_ci() -> bool:
-    return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 def tell_recordings(reporter: pytest.TerminalReporter) -> None:
