@@ -10,6 +10,7 @@ LAYERS: list[set[str]] = [
     {"compiler", "journal"},
     {"providers"},
     {"core", "spec"},
+    {"files"},
     {"errors", "canon", "wire", "secret", "forms", "redact"},
 ]
 GROUND = LAYERS[-1]

@@ -17,7 +17,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.cassette import file as module
 from agentrun.cassette.file import dump, load
 from agentrun.cassette.tape import Interaction
 from agentrun.errors import CassetteError, StorageError
@@ -353,12 +352,13 @@ def test_not_utf8(tmp_path: Path) -> None:
     assert damaged(path) == (2, "it is not UTF-8")
 
 
-def test_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size(tmp_path: Path) -> None:
     path = write(tmp_path, changed("version", 1))
-    monkeypatch.setattr(module, "MAX_BYTES", path.stat().st_size)
-    assert len(load(path).interactions) == 1
-    monkeypatch.setattr(module, "MAX_BYTES", path.stat().st_size - 1)
-    assert "more than" in damaged(path)[1]
+    size = path.stat().st_size
+    assert len(load(path, size).interactions) == 1
+    with pytest.raises(CassetteError, match="more than") as caught:
+        load(path, size - 1)
+    assert (caught.value.code, "cassette_limit" in str(caught.value.hint)) == ("cassette.damaged", True)
 
 
 @given(st.data())

@@ -13,8 +13,8 @@ from agentrun.cassette.file import load
 from agentrun.cassette.tape import Interaction
 from agentrun.cli.cassette_pruning import carry_out, plans
 from agentrun.cli.cassette_replay import Packages
-from agentrun.spec.files import find_project
-from agentrun.store.lock import lock_of, locked
+from agentrun.spec.project import find_project
+from agentrun.store.lock import cassette_lock, locked
 from agentrun.wire import HttpCall, HttpReply
 
 from .agent import Done, agentrun
@@ -98,9 +98,9 @@ def test_orphans(desk: Path) -> None:
 
 
 def test_what_a_crash_left(desk: Path) -> None:
-    (desk / TAPE).with_name(".default.yaml.new").write_text("version: 1\ninter")
+    (desk / TAPE).with_name(".default.yaml.0123456789abcdef.new").write_text("version: 1\ninter")
     assert cassette(desk, "prune").out == (
-        "remove   cassettes/desk/.default.yaml.new  a write that did not end left it\n"
+        "remove   cassettes/desk/.default.yaml.0123456789abcdef.new  a write that did not end left it\n"
     )
     assert len(cassette(desk, "prune", TAPE).out.splitlines()) == 1
     assert pruned(desk).code == 0
@@ -170,9 +170,9 @@ def test_orphans_in_doubt_are_kept(desk: Path) -> None:
 def test_what_is_in_no_place_of_a_recording(desk: Path) -> None:
     (desk / "tapes").mkdir()
     (desk / "tapes/a.yaml").write_bytes((desk / TAPE).read_bytes())
-    (desk / "tapes/.a.yaml.new").write_text("mine")
+    (desk / "tapes/.a.yaml.0123456789abcdef.new").write_text("mine")
     kept(desk, "it is not below cassettes/", "tapes")
-    assert (desk / "tapes/.a.yaml.new").exists()
+    assert (desk / "tapes/.a.yaml.0123456789abcdef.new").exists()
 
 
 def test_a_link(desk: Path) -> None:
@@ -200,7 +200,8 @@ def test_while_somebody_records(desk: Path) -> None:
     add_unused(desk / TAPE)
     orphan = copied(desk, "nobody")
     before = (desk / TAPE).read_bytes()
-    with locked(lock_of(find_project(desk / "specs/desk.yaml"), (desk / TAPE).resolve()), "busy"):
+    project = find_project(desk / "specs/desk.yaml")
+    with locked(project, cassette_lock(project, (desk / TAPE).resolve()), "busy"):
         done = pruned(desk)
     assert (done.code, "another process is recording default.yaml" in done.err) == (7, True)
     assert (desk / TAPE).read_bytes() == before
@@ -210,7 +211,8 @@ def test_while_somebody_records(desk: Path) -> None:
 def test_the_lock_is_the_one_of_a_recording(desk: Path) -> None:
     """Two that do not know of each other's lock would write at once."""
     env = {"OPENAI_API_KEY": "sk-desk-1234567890abcdef", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}
-    with locked(lock_of(find_project(desk / "specs/desk.yaml"), (desk / TAPE).resolve()), "busy"):
+    project = find_project(desk / "specs/desk.yaml")
+    with locked(project, cassette_lock(project, (desk / TAPE).resolve()), "busy"):
         done = agentrun("specs/desk.yaml", "--record", "all", cwd=desk, stdin=b"", **env)
     assert (done.code, "another process is recording default.yaml" in done.err) == (7, True)
 

@@ -41,7 +41,7 @@ def test_a_run_knows_of_the_runs_before_it(shop: Project) -> None:
     folder = shop.root / ".agentrun" / "sessions" / "ada"
     assert sorted(path.name for path in folder.glob("*.jsonl")) == ["0001.jsonl", "0002.jsonl"]
     assert (shop.root / "copy.jsonl").read_bytes() == (folder / "0002.jsonl").read_bytes()
-    assert (shop.root / ".agentrun" / "sessions" / "ada" / ".gitignore").read_text() == "*\n"
+    assert (shop.root / ".agentrun" / ".gitignore").read_text() == "*\n"
 
 
 def test_dedupe(shop: Project) -> None:

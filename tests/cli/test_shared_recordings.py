@@ -109,11 +109,14 @@ def test_unused_interactions_are_a_miss_of_the_case_they_belong_to(suite: Suite)
 )
 def test_a_case_is_added_to_a_file_with_defaults(suite: Suite, defaults: str, added: bool) -> None:
     from agentrun.cli.new_case import add_case
+    from agentrun.compiler.resolve import read_spec
     from agentrun.spec.v1.cases import Case
 
     suite.write(PLAIN, head=HEAD.replace("cases:", f"defaults: {defaults}\ncases:"))
     before = (suite.root / CASES).read_text(encoding="utf-8")
-    advice = add_case(suite.root / "specs/desk.yaml", Case(name="fresh", input="Hello"))
+    spec = read_spec(suite.root / "specs/desk.yaml").spec
+    assert spec is not None
+    advice = add_case(spec, Case(name="fresh", input="Hello"))
     after = (suite.root / CASES).read_text(encoding="utf-8")
     if added:
         assert advice is None

@@ -10,7 +10,7 @@ import pytest
 from agentrun.compiler.compile import compile_spec
 from agentrun.compiler.signatures import MOST_WORDS, Refused, find_function
 from agentrun.core.package_tools import PythonTool
-from agentrun.spec.files import Project
+from agentrun.spec.project import Project
 
 from ..projects import Found, agent, found, put
 

@@ -25,7 +25,7 @@ from agentrun.core.condition import VARIABLES
 from agentrun.core.package import LEGAL_RULINGS, RULINGS
 from agentrun.core.package_tools import McpTool
 from agentrun.providers.registry import CODECS
-from agentrun.spec.files import Project, find_project
+from agentrun.spec.project import Project, find_project
 from agentrun.spec.v1.agent import FallbackModel, Model
 from agentrun.spec.v1.policy import Policy
 from agentrun.spec.v1.tools import Auth

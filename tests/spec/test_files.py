@@ -9,17 +9,9 @@ from pathlib import Path
 import pytest
 
 from agentrun.spec import files
-from agentrun.spec.files import (
-    MAX_BYTES,
-    FileRefused,
-    Project,
-    find_project,
-    project_root,
-    read_inside,
-    read_source,
-    shown_path,
-)
+from agentrun.spec.files import MAX_BYTES, FileRefused, read_inside, read_source, shown_path
 from agentrun.spec.problems import CODES, DocumentError, Problem, story
+from agentrun.spec.project import Project, find_project, project_root
 
 
 @pytest.fixture

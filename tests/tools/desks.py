@@ -12,7 +12,7 @@ from agentrun.compiler.signatures import find_function
 from agentrun.core.effects import Returned, RunTool
 from agentrun.core.messages import words
 from agentrun.core.package_tools import PythonTool
-from agentrun.spec.files import Project
+from agentrun.spec.project import Project
 from agentrun.tools import modules
 from agentrun.tools.python import PythonTools
 

@@ -18,7 +18,7 @@ from agentrun.engine.assemble import FinishedRun, replay_run
 from agentrun.engine.bus import Event
 from agentrun.engine.real_time import Job, live_run
 from agentrun.engine.recording import Target, record_run
-from agentrun.spec.files import Project
+from agentrun.spec.project import Project
 from agentrun.testing.provider import ScriptedProvider
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class Runs:
 
     def record(self, story: str = STORY, **changes: Any) -> FinishedRun:
         job = self.job(**changes)
-        target = Target(path=self.tape, lock=self.root / "lock", about={"spec": "desk.yaml", "case": "default"})
+        target = Target(project=job.project, path=self.tape, about={"spec": "desk.yaml", "case": "default"})
         recorded = self._asked(story, lambda: asyncio.run(record_run(job, target)))
         assert recorded.refused is None
         return recorded.run

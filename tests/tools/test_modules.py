@@ -14,7 +14,7 @@ from agentrun.core.effects import Returned, RunTool
 from agentrun.core.facts_base import Fault
 from agentrun.core.messages import words
 from agentrun.core.package_tools import PythonTool
-from agentrun.spec.files import Project
+from agentrun.spec.project import Project
 from agentrun.tools.python import PythonTools
 
 from .desks import Desk, called

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import json
 import multiprocessing
@@ -61,7 +62,7 @@ def test_inside(tmp_path: Path, write: Any, path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        *("../a.txt", "/a.txt", "a/../../a.txt", "..", ".", "", "a/", "a\0b"),
+        *("../a.txt", "/a.txt", "a/../../a.txt", "..", ".", "", "a\0b"),
         *(".git/config", "sub/.git/hooks/pre-commit", ".GIT/config", ".git"),
     ],
 )
@@ -69,7 +70,7 @@ def test_outside(tmp_path: Path, write: Any, path: str) -> None:
     root = tmp_path / "project"
     root.mkdir()
     fault = write(root, path)
-    assert (fault.code, fault.fields) == ("delivery.failed", {"sink": "out", "reason": "path"})
+    assert (fault.code, fault.fields) == ("delivery.failed", {"sink": "out", "reason": "path", "errno": errno.EPERM})
     assert list(tmp_path.rglob("*")) == [root]
 
 
@@ -320,7 +321,7 @@ def test_failed_delivery(desk: Desk, how: str, kind: str) -> None:
     assert (done.outcome.code, done.exit_code) == (("delivery.failed", 6) if how == "required" else (None, 0))
     (finished,) = facts(done, DeliveryFinished)
     assert finished.fault is not None
-    assert finished.fault.fields == {"sink": "page", "reason": "path"}
+    assert finished.fault.fields == {"sink": "page", "reason": "path", "errno": errno.EPERM}
 
 
 def test_delivery_that_takes_too_long(desk: Desk) -> None:

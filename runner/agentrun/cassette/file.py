@@ -22,11 +22,9 @@ Rule 4  Only headers of the allow-list are written.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from errno import EISDIR
+from errno import EFBIG
 from http import HTTPStatus
-from os import strerror
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +36,11 @@ from agentrun.cassette.events import Refused, read
 from agentrun.cassette.reader import cassette
 from agentrun.cassette.tape import Cassette, Interaction
 from agentrun.errors import CassetteError, StorageError
+from agentrun.files import ProjectTree
 from agentrun.spec.files import shown_path
+from agentrun.spec.project import CASSETTE_LIMIT
 
-MAX_BYTES = 64 * 1024 * 1024
+TO_RAISE_LIMIT = "cassette_limit of [tool.agentrun] in pyproject.toml may be larger"
 NO_REPLY = 599
 """The status of an interaction without a reply: to a client that knows nothing of `agentrun` it is a failure too."""
 
@@ -48,9 +48,12 @@ REQUEST_HEADERS = frozenset({"accept", "content-type"})
 RESPONSE_HEADERS = frozenset({"content-type", "date", "location", "retry-after"})
 
 
-def load(path: Path) -> Cassette:
-    """Read a cassette. Raises `cassette.miss` without a file and `cassette.damaged` for one that is none."""
-    data = _bytes(path)
+def load(path: Path, limit: int = CASSETTE_LIMIT) -> Cassette:
+    """Read a cassette of at most `limit` bytes.
+
+    Raises `cassette.miss` without a file and `cassette.damaged` for one that is none.
+    """
+    data = _bytes(path, limit)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -61,10 +64,10 @@ def load(path: Path) -> Cassette:
         raise _damaged(path, refused.line, refused.message) from refused
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Path, limit: int) -> bytes:
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(limit + 1)
     except FileNotFoundError as error:
         fields = {
             "turn": None,
@@ -78,60 +81,27 @@ def _bytes(path: Path) -> bytes:
         raise StorageError(
             "storage.failed", f"{shown_path(path)} cannot be read: {error.strerror}", fields=place
         ) from error
-    if len(data) > MAX_BYTES:
-        raise _damaged(path, 1, f"it has more than {MAX_BYTES} bytes")
+    if len(data) > limit:
+        raise _damaged(path, 1, f"it has more than {limit} bytes", TO_RAISE_LIMIT)
     return data
 
 
-def _damaged(path: Path, line: int, why: str) -> CassetteError:
+def _damaged(path: Path, line: int, why: str, hint: str = "restore the file, or record it again") -> CassetteError:
     return CassetteError(
         "cassette.damaged",
         f"{shown_path(path)}:{line}: this is not a cassette: {why}",
-        hint="restore the file, or record it again",
+        hint=hint,
         fields={"file": path.as_posix(), "line": line, "reason": why},
     )
 
 
-def prepare(path: Path) -> None:
-    """Find out whether a cassette can be written, before anything is spent on it. Raises `storage.failed`."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():
-            raise IsADirectoryError(EISDIR, strerror(EISDIR))
-        with _temporary(path).open("wb"):
-            pass
-        _temporary(path).unlink()
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def save(path: Path, text: str) -> None:
-    """Write a cassette: whole and on the disk, or not at all. Whoever calls holds a lock."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _temporary(path)
-        with temporary.open("wb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def _temporary(path: Path) -> Path:
-    """One name: what a crash leaves is replaced next time."""
-    return path.with_name(f".{path.name}.new")
-
-
-def _unwritable(path: Path, error: OSError) -> StorageError:
-    place = {"path": "cassette", "errno": error.errno}
-    return StorageError("storage.failed", f"{shown_path(path)} cannot be written: {error.strerror}", fields=place)
+def save(tree: ProjectTree, path: Path, text: str, limit: int) -> None:
+    """Write a cassette as a whole. Raises `storage.failed`, also for one that `load` would refuse under that limit."""
+    data = text.encode()
+    if len(data) > limit:
+        message = f"{shown_path(path)} is not written: it would have {len(data)} bytes, and replay reads {limit}"
+        raise StorageError("storage.failed", message, hint=TO_RAISE_LIMIT, fields={"path": "cassette", "errno": EFBIG})
+    tree.write(path, data)
 
 
 def dump(interactions: Iterable[Interaction], metadata: Mapping[str, Any]) -> str:

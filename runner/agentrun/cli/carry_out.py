@@ -76,7 +76,7 @@ class Errand(Struct, frozen=True, kw_only=True):
         rules = self.file.agent.replay
         has_faults = self.plan.case is not None and bool(self.plan.case.faults) and self.require == "normalised"
         return (FaultedPlayer if has_faults else Player)(
-            load(self.plan.cassette),
+            load(self.plan.cassette, self.spec.project.cassette_limit),
             volatile=rules.volatile,
             redaction=Redaction(rules.redact),
             require=self.require,
@@ -196,7 +196,6 @@ def _live(errand: Errand, teller: Teller) -> FinishedRun:
 def _carried_out(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> FinishedRun:
     from agentrun.engine.real_time import live_run
 
-    project = errand.spec.project
     if errand.plan.mode == "record":
         from agentrun.cli.record import record
 
@@ -208,7 +207,7 @@ def _carried_out(errand: Errand, job: Job, interrupts: Interrupts, teller: Telle
     else:
         from agentrun.store.sessions import open_session
 
-        with open_session(project.root / project.data / "sessions", errand.session) as session:
+        with open_session(errand.spec.project, errand.session) as session:
             done = interrupts.run(live_run(replace(job, session=session)))
     if errand.plan.mode != "live-model":
         _say_unasked(done, teller)

@@ -11,6 +11,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ls": ("List recordings: how old, of which model, fresh or stale.", "cassette_ls"),
     "show": ("Tell a recording in words, interaction by interaction.", "cassette_show"),
     "audit": ("Find recordings that leak, miss, are stale or belong to nobody.", "cassette_audit"),
+    "accept": ("Put a new recording in place that its case failed on.", "cassette_accept"),
     "prune": ("Remove what no case plays.", "cassette_prune"),
 }
 """Name → what it does, and the module it is in. The texts stand here so that help imports no command."""

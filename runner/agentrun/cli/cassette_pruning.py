@@ -24,10 +24,11 @@ from agentrun.cassette.shown import listed
 from agentrun.cassette.tape import Cassette, Interaction
 from agentrun.cli.cassette_findings import numbers
 from agentrun.cli.cassette_replay import Loaded, Packages, loaded, played, unused_by_all
-from agentrun.cli.cassette_shelf import LEFT_OVER, Filed, Owner, shelved
+from agentrun.cli.cassette_shelf import Filed, Owner, shelved
 from agentrun.errors import StorageError
+from agentrun.files import TEMPORARY, ProjectTree
 from agentrun.report.line import plural, short
-from agentrun.store.lock import lock_of, locked
+from agentrun.store.lock import cassette_lock, locked
 
 
 class Step(Struct, frozen=True):
@@ -114,22 +115,22 @@ def pruned(tape: Cassette, unused: tuple[int, ...], at: str) -> str:
 def carry_out(step: Step, at: str) -> None:
     """Do it. Raises `storage.failed`."""
     filed = step.filed
-    name = LEFT_OVER.fullmatch(filed.path.name)
+    project, tree = filed.project, _tree(filed)
+    name = TEMPORARY.fullmatch(filed.path.name)
     recording = filed.path.with_name(name[1]) if name else filed.path
-    with locked(lock_of(filed.project, recording), f"another process is recording {recording.name}"):
-        if step.tape is not None and load(filed.path).hash != step.tape.hash:
-            raise _failed(f"{filed.shown} was changed meanwhile; it is kept")
+    with locked(project, cassette_lock(project, recording), f"another process is recording {recording.name}"):
+        if step.tape is not None and load(filed.path, project.cassette_limit).hash != step.tape.hash:
+            message = f"{filed.shown} was changed meanwhile; it is kept"
+            raise StorageError("storage.failed", message, fields={"path": "cassette", "errno": None})
         if step.action == "rewrite" and step.tape is not None:
-            save(filed.path, pruned(step.tape, step.unused, at))
-            return
-        try:
-            filed.path.unlink()
-        except OSError as error:
-            raise _failed(f"{filed.shown} cannot be removed: {error.strerror}", error.errno) from error
+            save(tree, filed.path, pruned(step.tape, step.unused, at), project.cassette_limit)
+        else:
+            tree.remove(filed.path)
 
 
-def _failed(message: str, errno: int | None = None) -> StorageError:
-    return StorageError("storage.failed", message, fields={"path": "cassette", "errno": errno})
+def _tree(filed: Filed) -> ProjectTree:
+    """A cassette may be named that is not among those of the project."""
+    return filed.project.cassette_tree if filed.is_in_place else filed.project.source_tree("cassette")
 
 
 def _left(tape: Cassette, unused: tuple[int, ...]) -> tuple[Interaction, ...]:

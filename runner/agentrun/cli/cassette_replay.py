@@ -86,7 +86,7 @@ class Packages:
 def loaded(filed: Filed) -> Loaded:
     """Read a recording. What is wrong with it is told, not raised: there are others to look at."""
     try:
-        return Loaded(filed, load(filed.path))
+        return Loaded(filed, load(filed.path, filed.project.cassette_limit))
     except (CassetteError, StorageError) as error:
         return Loaded(filed, error=error)
 

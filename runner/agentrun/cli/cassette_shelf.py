@@ -22,12 +22,12 @@ from agentrun.cli.recorded import cases_of
 from agentrun.compiler.cases import ENDING, cases_path, spec_path
 from agentrun.compiler.resolve import read_spec
 from agentrun.errors import SpecError
-from agentrun.spec.files import Project, find_project, project_root, shown_path
+from agentrun.files import TEMPORARY
+from agentrun.spec.files import shown_path
 from agentrun.spec.problems import DocumentError
+from agentrun.spec.project import Project, find_project, project_root
 from agentrun.spec.v1.cases import Case
 
-LEFT_OVER = re.compile(r"\.(.+\.yaml)\.new")
-"""What a write that did not end leaves behind."""
 _SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 _DOCUMENT = re.compile(r"^[\"']?agentrun[\"']?[ ]*:", re.MULTILINE)
 _HEAD = 65_536
@@ -72,7 +72,7 @@ class Filed(Struct, frozen=True):
 
     @property
     def is_in_place(self) -> bool:
-        return self.path.is_relative_to(self.project.root / self.project.cassettes)
+        return self.path.is_relative_to(self.project.cassette_directory)
 
     def players(self, metadata: Mapping[str, Any]) -> tuple[Owner, ...]:
         """The cases that play it, first the one that makes it; of several specs those of the one its metadata names."""
@@ -92,7 +92,7 @@ class Shelf:
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self.folder = project.root / project.cassettes
+        self.folder = project.cassette_directory
         self.specs: dict[Path, Path] = {}
         """Spec → the folder of its recordings."""
         self._owners: dict[Path, list[Owner]] = {}
@@ -144,7 +144,7 @@ def shelved(paths: Sequence[Path], *, left_over: bool = False) -> list[Filed]:
         real = Path(os.path.realpath(path)) if path.is_dir() else Path(os.path.realpath(path.parent)) / path.name
         root = project_root(real / "x" if path.is_dir() else real)
         if root not in shelves:
-            shelves[root] = Shelf(_project(root))
+            shelves[root] = Shelf(_project(path / "x" if path.is_dir() else path))
         shelf = shelves[root]
         for each in _meant(shelf, real) if paths else [shelf.folder]:
             for file in _files(each, left_over=left_over):
@@ -153,9 +153,9 @@ def shelved(paths: Sequence[Path], *, left_over: bool = False) -> list[Filed]:
     return list(found.values())
 
 
-def _project(root: Path) -> Project:
+def _project(path: Path) -> Project:
     try:
-        return find_project(root / "x")
+        return find_project(path)
     except DocumentError as error:
         raise SpecError(error.problems) from None
 
@@ -181,15 +181,22 @@ def _meant(shelf: Shelf, path: Path) -> Iterator[Path]:
 def _files(path: Path, *, left_over: bool) -> Iterator[Path]:
     if not path.is_dir():
         if left_over:
-            yield from (beside for beside in [path.with_name(f".{path.name}.new")] if beside.is_file())
+            yield from (each for each in sorted(path.parent.glob(".*.new")) if _left_over(each) == path.name)
         elif path.is_file():
             yield path
         return
     for folder, names in _walk(path):
         for name in names:
-            fits = LEFT_OVER.fullmatch(name) if left_over else name.endswith(".yaml") and not name.startswith(".")
-            if fits and (folder / name).is_file():
-                yield folder / name
+            file = folder / name
+            fits = _left_over(file) if left_over else name.endswith(".yaml") and not name.startswith(".")
+            if fits and file.is_file():
+                yield file
+
+
+def _left_over(path: Path) -> str | None:
+    """The cassette that a process was writing when it was killed. None: the file is something else."""
+    found = TEMPORARY.fullmatch(path.name)
+    return found[1] if found and found[1].endswith(".yaml") and path.is_file() else None
 
 
 def _walk(top: Path, but: Path | None = None) -> Iterator[tuple[Path, list[str]]]:

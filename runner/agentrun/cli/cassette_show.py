@@ -32,10 +32,11 @@ def command(file: Path, number: int | None, now: int, as_json: bool) -> int:
       agentrun cassette show cassettes/triage/default.yaml --n 1
     """
     from agentrun.cassette.file import load
+    from agentrun.spec.project import cassette_limit_near
 
     if not file.is_file():
         raise click.UsageError(f"{file} is not a plain file")
-    tape = load(file)
+    tape = load(file, cassette_limit_near(file))
     if number is not None and number > len(tape.interactions):
         raise click.UsageError(f"{file} has {len(tape.interactions)} interactions")
     numbers = range(1, len(tape.interactions) + 1) if number is None else [number]

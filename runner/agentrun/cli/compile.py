@@ -32,13 +32,13 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], output: 
       agentrun compile specs/triage.yaml -o triage.package.json
       agentrun compile specs/support.yaml --profile ci --json
     """
-    from agentrun.cli.write import write_file
+    from agentrun.cli.write import write_output
     from agentrun.compiler.compile import compiled_or_raise
     from agentrun.compiler.fingerprint import package_bytes
 
     _, file = compiled_or_raise(spec, profile, settings)
     if output is not None:
-        write_file(output, package_bytes(file), replaces=b'{"agent":')
+        write_output(output, package_bytes(file), replaces=b'{"agent":')
         say(f"package written to {output}" if str(output) != "-" else file.fingerprint)
     if str(output) == "-":
         return

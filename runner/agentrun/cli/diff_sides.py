@@ -89,12 +89,13 @@ def _tape(path: Path) -> Cassette:
 
     from agentrun.cassette.file import load
     from agentrun.cli.known import known
+    from agentrun.spec.project import cassette_limit_near
 
     def clean(each: Interaction) -> Interaction:
         call = replace(each.call, url=known().text(each.call.url), body=known().raw(each.call.body))
         return replace(each, call=call, reply=replace(each.reply, body=known().raw(each.reply.body)))
 
-    tape = load(path)
+    tape = load(path, cassette_limit_near(path))
     return replace(tape, metadata=known().data(tape.metadata), interactions=tuple(map(clean, tape.interactions)))
 
 

@@ -97,8 +97,8 @@ def _keys() -> Iterator[Finding]:
 
 
 def _project() -> Iterator[Finding]:
-    from agentrun.spec.files import find_project
     from agentrun.spec.problems import DocumentError
+    from agentrun.spec.project import find_project
 
     try:
         project = find_project(Path.cwd() / "spec.yaml")

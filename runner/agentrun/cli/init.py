@@ -31,7 +31,7 @@ def command(directory: Path) -> None:
       agentrun init my-agent
       cd my-agent && agentrun specs/hello.yaml && agentrun test
     """
-    from agentrun.cli.write import make_folder, write_file
+    from agentrun.files import directory_tree
 
     if not str(directory).strip(". "):
         directory = Path.cwd()
@@ -42,9 +42,9 @@ def command(directory: Path) -> None:
         raise click.UsageError(
             f"{directory} already has {', '.join(taken)}; nothing was written: choose another name{hint}"
         )
+    tree = directory_tree(directory)
     for name, content in files.items():
-        make_folder((directory / name).parent)
-        write_file(directory / name, content)
+        tree.write(tree.root / name, content)
         say(f"  {name}")
     say(f"\nA project is in {directory}\nNext:\n  cd {shlex.quote(str(directory))}")
     say("  agentrun specs/hello.yaml\n  agentrun test")

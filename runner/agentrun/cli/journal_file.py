@@ -7,9 +7,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agentrun.cli.write import refuse_other, write_file
+from agentrun.cli.write import refuse_other, write_output
 from agentrun.core.facts import Record
 from agentrun.engine.assemble import FinishedRun
+from agentrun.files import remove_given
 from agentrun.journal.places import child_file, child_files
 
 JOURNAL_BEGINS = b'{"at":'
@@ -22,18 +23,18 @@ def clear_journal(path: Path) -> None:
     for file in files:
         refuse_other(file, JOURNAL_BEGINS)
     for file in files:
-        file.unlink(missing_ok=True)
+        remove_given(file)
 
 
 def write_journal(path: Path, done: FinishedRun) -> None:
     """Write the journals of a run that is over. A pipe gets the one of the run that was started."""
     if path.is_file():
         clear_journal(path)
-    write_file(path, _text(done.journal), replaces=JOURNAL_BEGINS)
+    write_output(path, _text(done.journal), replaces=JOURNAL_BEGINS)
     if path.is_file():
         for run, records in done.children.items():
             calls = run.removeprefix(f"{done.ended.run}.")
-            write_file(child_file(path, calls), _text(records), replaces=JOURNAL_BEGINS)
+            write_output(child_file(path, calls), _text(records), replaces=JOURNAL_BEGINS)
 
 
 def _text(records: Iterable[Record]) -> bytes:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agentrun.compiler.resolve import Spec
     from agentrun.core.package_tools import Pinned
     from agentrun.spec.problems import Problem
+    from agentrun.spec.project import Project
 
 
 @click.command("lock")
@@ -36,7 +37,6 @@ def command(spec: Path, check: bool) -> int:
       agentrun lock specs/researcher.yaml            starts its server and pins its tools
       agentrun lock specs/researcher.yaml --check    changes nothing, says what has changed
     """
-    from agentrun.cli.write import write_file
     from agentrun.compiler.lock import lock_path, lock_text, make_lock
 
     specs = _specs(spec)
@@ -48,7 +48,7 @@ def command(spec: Path, check: bool) -> int:
         text = lock_text(wanted)
         _known_again(path, text)
         _tell(held, wanted)
-        write_file(path, text.encode(), replaces=b'{\n  "agentrun_lock"')
+        _write(specs[0].project, specs[0].path, text)
         count = len(wanted.routes)
         tools = sum(map(len, wanted.servers.values()))
         more = f" and {tools} tool{'' if tools == 1 else 's'}" if wanted.servers else ""
@@ -62,6 +62,17 @@ def command(spec: Path, check: bool) -> int:
         return 2
     say(f"{path} is up to date")
     return 0
+
+
+def _write(project: Project, spec: Path, text: str) -> None:
+    """Write the lock beside its spec, unless there is a file of that name that is none."""
+    from agentrun.cli.write import refuse_other
+    from agentrun.compiler.lock import lock_path
+    from agentrun.store.lock import files_locked
+
+    refuse_other(lock_path(spec), b'{\n  "agentrun_lock"')
+    with files_locked(project):
+        project.source_tree("lock").write(lock_path(spec), text.encode())
 
 
 def _specs(path: Path) -> list[Spec]:

@@ -1,23 +1,24 @@
 """A case that was recorded for the first time is written to the cases beside its spec.
 
 Rule 1  What stands in the file stays as it is, comments too: the case is added at the end.
-Rule 2  What comes of it is read again before it is written. If the new case is not just what was added, the file is
+Rule 2  The file is read again under the project's lock: other processes add cases too.
+Rule 3  What comes of it is parsed before it is written. If the new case is not just what was added, the file is
         left alone, and the lines to add are said; so it is if what all cases of the file have in common changes it.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 import yaml
 
-from agentrun.compiler.cases import cases_path, read_cases, read_file
-from agentrun.errors import StorageError
-from agentrun.spec.files import shown_path
-from agentrun.spec.problems import DocumentError
-from agentrun.spec.v1.cases import Case
+from agentrun.compiler.cases import cases_path, complete_cases, parse_cases, read_file
+from agentrun.compiler.resolve import Spec
+from agentrun.spec.files import read_source, shown_path
+from agentrun.spec.problems import DocumentError, Source
+from agentrun.spec.v1.cases import Case, CasesFile
+from agentrun.store.lock import files_locked
 
 _HEAD = 'agentrun: "1"\ncases:\n'
 
@@ -30,33 +31,31 @@ def lines_of(case: Case) -> str:
     return "".join(f"  {line}\n" for line in text.splitlines())
 
 
-def add_case(spec: Path, case: Case) -> str | None:
+def add_case(spec: Spec, case: Case) -> str | None:
     """Add a case to the cases of a spec. None: done; otherwise what the user has to add."""
-    path = cases_path(spec)
-    before = path.read_text(encoding="utf-8") if path.exists() else _HEAD
-    old = read_file(path)[1].cases if path.exists() else []
-    after = before + ("" if before.endswith("\n") else "\n") + lines_of(case)
-    trial = path.with_name(f".{path.name}.new")
-    try:
-        trial.write_text(after, encoding="utf-8")
-        if not _holds(trial, [*old, case]):
-            trial.unlink()
+    path = cases_path(spec.path)
+    with files_locked(spec.project):
+        before = read_source(path).text if path.exists() else _HEAD
+        old = read_file(path)[1].cases if path.exists() else []
+        if case in old:
+            return None
+        if any(each.name == case.name for each in old):
+            return f"not added: {shown_path(path)} has another case {case.name} by now:\n{lines_of(case)}"
+        after = before + ("" if before.endswith("\n") else "\n") + lines_of(case)
+        now = _parse(path, after)
+        if now is None or now.cases != [*old, case]:
             return f"add this to {shown_path(path)}:\n{lines_of(case)}"
-        if changed := _changed(read_cases(trial)[1][-1], case):
-            trial.unlink()
+        if changed := _changed(complete_cases(now)[-1], case):
             return f"not added: the defaults of {shown_path(path)} change its {', '.join(changed)}:\n{lines_of(case)}"
-        os.replace(trial, path)
-    except OSError as error:
-        fields = {"path": "cases", "errno": error.errno}
-        raise StorageError("storage.failed", f"{path} cannot be written: {error.strerror}", fields=fields) from error
+        spec.project.source_tree("cases").write(path, after.encode())
     return None
 
 
-def _holds(path: Path, cases: list[Case]) -> bool:
+def _parse(path: Path, text: str) -> CasesFile | None:
     try:
-        return read_file(path)[1].cases == cases
+        return parse_cases(Source(path, shown_path(path), text), path)[1]
     except DocumentError:
-        return False
+        return None
 
 
 def _changed(merged: Case, case: Case) -> list[str]:

@@ -77,7 +77,7 @@ def make_plan(spec: Spec, package: Package, asked: Asked, cases: list[Case], cas
         found = asked_cases(cases, package, asked.profile, asked.message, asked.params)
         case = next((each for each in found if cassette_of(spec, package, each).is_file()), found[0] if found else None)
     mode = _mode(asked)
-    folder = spec.project.root / spec.project.cassettes / package.name
+    folder = spec.project.cassette_directory / package.name
     path = None if case is None else cassette_of(spec, package, case)
     recorded = tuple(each.name for each in cases if cassette_of(spec, package, each).is_file())
     is_there = path is not None and path.is_file()

@@ -21,7 +21,6 @@ from agentrun.errors import RequestError
 from agentrun.redact import Redactor
 from agentrun.report.line import plural
 from agentrun.spec.files import shown_path
-from agentrun.store.lock import lock_of
 
 if TYPE_CHECKING:
     from agentrun.cli.carry_out import Errand
@@ -75,7 +74,7 @@ def _write_case(errand: Errand, case: Case, teller: Teller) -> None:
                 "the case was not added: one of its params is a secret that no placeholder can stand for", "warn"
             )
             return
-    advice = add_case(errand.spec.path, clean)
+    advice = add_case(errand.spec, clean)
     added = f"case {clean.name} added to {shown_path(cases_path(errand.spec.path), errand.spec.project.root)}"
     teller.say(advice or added, "warn" if advice else "good")
 
@@ -95,8 +94,9 @@ def _target(errand: Errand) -> Target:
         raise click.UsageError(f"--record {how}: the recording has {len(kept.cassette.interactions)} interactions")
     profile = {} if plan.case.profile is UNSET else {"profile": plan.case.profile}
     return Target(
+        project=project,
         path=plan.cassette,
-        lock=lock_of(project, plan.cassette),
+        is_new=not is_there,
         about={
             "spec": errand.spec.path.relative_to(project.root).as_posix(),
             "case": plan.case.name,

@@ -64,7 +64,7 @@ def _asked_by(case: Case, package: Package) -> tuple[Any, ...] | None:
 
 def cassette_of(spec: Spec, package: Package, case: Case) -> Path:
     """Where the recording of a case is, or would be."""
-    return spec.project.root / spec.project.cassettes / package.name / f"{case.recording}.yaml"
+    return spec.project.cassette_directory / package.name / f"{case.recording}.yaml"
 
 
 def cases_of(spec: Path) -> list[Case]:

@@ -32,16 +32,16 @@ def command(name: str | None, directory: Path | None) -> None:
       agentrun schema agent > agent.schema.json
       agentrun schema --write schemas
     """
-    from agentrun.cli.write import make_folder, write_file
     from agentrun.compiler.schemas import NAMES, schema_text
+    from agentrun.files import directory_tree
 
     if name is not None and name not in NAMES:
         raise click.UsageError(f"there is no schema {name!r}: {', '.join(NAMES)}")
     names = NAMES if name is None else (name,)
     if directory is not None:
-        make_folder(directory)
+        tree = directory_tree(directory)
         for one in names:
-            write_file(directory / f"{one}.schema.json", schema_text(one).encode())
+            tree.write(tree.root / f"{one}.schema.json", schema_text(one).encode())
         say(f"{len(names)} schema{'' if len(names) == 1 else 's'} written to {directory}")
     elif name is None:
         click.echo("\n".join(NAMES))

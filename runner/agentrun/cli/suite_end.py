@@ -101,12 +101,13 @@ class Ended(Struct, kw_only=True):
 def cleaned(result: Result) -> Result:
     """The result without what nobody may see. What passed and changed nothing has nothing foreign in it."""
     verdict = result.verdict
-    if not verdict.complaints and not verdict.changes and verdict.reason is None:
+    if not verdict.complaints and not verdict.notes and not verdict.changes and verdict.reason is None:
         return result
     verdict = replace(
         verdict,
         reason=None if verdict.reason is None else _text(verdict.reason),
         complaints=tuple(_complaint(each) for each in verdict.complaints),
+        notes=tuple(_complaint(each) for each in verdict.notes),
         changes=_texts(verdict.changes),
         story=_text(verdict.story),
     )

@@ -56,24 +56,17 @@ def _tell(ended: Ended, *, as_json: bool, quiet: bool, color: bool | None) -> No
 
 def _write_junit(ended: Ended, path: Path) -> None:
     from agentrun.cli.suite_junit import junit
-    from agentrun.cli.write import make_folder, write_file
+    from agentrun.cli.write import write_output
+    from agentrun.files import make_given_directory
 
     if str(path) != "-":
-        make_folder(path.parent)
-    write_file(path, junit(ended, version("agentrun")), replaces=b"<?xml")
+        make_given_directory(path.parent)
+    write_output(path, junit(ended, version("agentrun")), replaces=b"<?xml")
 
 
 def _write_summary(ended: Ended) -> None:
     from agentrun.cli.suite_github import summary
-    from agentrun.errors import StorageError
+    from agentrun.files import append_given
 
-    path = os.environ.get("GITHUB_STEP_SUMMARY")
-    if not path:
-        return
-    try:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(summary(ended))
-    except OSError as error:
-        fields = {"path": "summary", "errno": error.errno}
-        message = f"the summary of the step cannot be written: {error.strerror}"
-        raise StorageError("storage.failed", message, fields=fields) from None
+    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
+        append_given(Path(path), summary(ended).encode())

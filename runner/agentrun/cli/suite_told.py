@@ -11,6 +11,7 @@ from shlex import quote
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from agentrun.cli.show import clean
 from agentrun.cli.suite_end import Ended
@@ -25,6 +26,7 @@ FEW = 3
 def told(ended: Ended, *, quiet: bool, color: bool) -> Iterator[str]:
     """Line by line."""
     yield from _failures(ended, color=color)
+    yield from _notes(ended, color=color)
     if not quiet:
         yield from _aside(ended)
     yield from _changes(ended)
@@ -60,9 +62,19 @@ def _failures(ended: Ended, *, color: bool) -> Iterator[str]:
             yield ""
 
 
-def _heading(verdict: Verdict, *, color: bool) -> str:
+def _notes(ended: Ended, *, color: bool) -> Iterator[str]:
+    """Journals of cases that were recorded, where they are not the accepted ones."""
+    for verdict in ended.verdicts:
+        if verdict.notes:
+            yield _heading(verdict, color=color, title="CHANGED", tint="yellow")
+            text = failure_text(replace(verdict, complaints=verdict.notes))
+            yield from (f"  {_line(line, color=color)}".rstrip() for line in text.split("\n"))
+            yield ""
+
+
+def _heading(verdict: Verdict, *, color: bool, title: str | None = None, tint: str = "red") -> str:
     place = f"{clean(verdict.file)}:{verdict.line}"
-    return f"{_paint(verdict.status.upper(), color, fg='red', bold=True)}  {clean(verdict.id)}  ({place})"
+    return f"{_paint(title or verdict.status.upper(), color, fg=tint, bold=True)}  {clean(verdict.id)}  ({place})"
 
 
 def _line(line: str, *, color: bool) -> str:
@@ -130,7 +142,9 @@ def _counted(ended: Ended) -> str:
 def _advice(ended: Ended) -> Iterator[str]:
     """The commands that accept what is new."""
     bad = [verdict for verdict in ended.verdicts if verdict.status in ("failed", "missed")]
-    journals = [v for v in bad if any(wrong.claim == "journal-snapshot" for wrong in v.complaints)]
+    journals = [
+        v for v in ended.verdicts if any(each.claim == "journal-snapshot" for each in (*v.complaints, *v.notes))
+    ]
     missed = [
         v for v in bad if any(wrong.claim.startswith("cassette.") and _can_record(wrong) for wrong in v.complaints)
     ]

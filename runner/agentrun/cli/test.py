@@ -225,9 +225,9 @@ def _clear_away(found: Chosen, ended: Ended, *, update: bool) -> None:
     from agentrun.spec.files import shown_path
     from agentrun.testing.suite.accepting import remove, unclaimed
 
-    for path in unclaimed(found.whole):
+    for case, path in unclaimed(found.whole):
         if update:
-            remove(path)
+            remove(case, path)
             ended.removed.append(shown_path(path))
         else:
             ended.unclaimed.append(shown_path(path))

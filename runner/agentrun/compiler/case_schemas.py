@@ -7,8 +7,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from agentrun.compiler.inline import Inliner
-from agentrun.spec.files import find_project
 from agentrun.spec.problems import DocumentError
+from agentrun.spec.project import find_project
 from agentrun.spec.tree import Entry, Mapping, Node, Scalar, Sequence
 
 WITH_SCHEMAS = ("is-json", "json-schema", "not-is-json", "not-json-schema")

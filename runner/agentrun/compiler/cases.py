@@ -13,9 +13,10 @@ from agentrun.compiler.case_schemas import with_schemas
 from agentrun.compiler.lint_cases import lint_cases
 from agentrun.compiler.negations import told_apart
 from agentrun.compiler.resolve import Spec
-from agentrun.spec.files import project_root, read_source
+from agentrun.spec.files import read_source
 from agentrun.spec.load import load
-from agentrun.spec.problems import DocumentError, Problem
+from agentrun.spec.problems import DocumentError, Problem, Source
+from agentrun.spec.project import project_root
 from agentrun.spec.tree import Mapping, plain
 from agentrun.spec.v1.cases import Case, CasesFile, ClockSetting, Defaults
 
@@ -33,16 +34,26 @@ def spec_path(cases: Path) -> Path:
 def read_cases(path: Path) -> tuple[Mapping, list[Case]]:
     """The cases in a file. Raises DocumentError with everything wrong in it."""
     root, file = read_file(path)
-    return root, [_completed(case, file.defaults) for case in file.cases]
+    return root, complete_cases(file)
 
 
 def read_file(path: Path) -> tuple[Mapping, CasesFile]:
     """A file of cases as it is written: what its cases have in common is not in them. Raises DocumentError."""
-    document = load(read_source(path, root=project_root(path)), "cases")
+    return parse_cases(read_source(path, root=project_root(path)), path)
+
+
+def parse_cases(source: Source, path: Path) -> tuple[Mapping, CasesFile]:
+    """The same of the text of a file, which need not be there yet."""
+    document = load(source, "cases")
     if document.root is None or document.problems:
         raise DocumentError(document.problems)
     root = with_schemas(document.root, path)
     return root, msgspec.convert(told_apart(plain(root)), CasesFile)
+
+
+def complete_cases(file: CasesFile) -> list[Case]:
+    """The cases of a file, each with what all have in common."""
+    return [_completed(case, file.defaults) for case in file.cases]
 
 
 def _completed(case: Case, defaults: Defaults) -> Case:

@@ -13,9 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from agentrun.spec.document import MAX_NODES, MAX_PROBLEMS, parse
-from agentrun.spec.files import FileRefused, Project, read_inside
+from agentrun.spec.files import FileRefused, read_inside
 from agentrun.spec.load import Document, load
 from agentrun.spec.problems import DocumentError, Place, Problem, Source, quoted
+from agentrun.spec.project import Project
 from agentrun.spec.schema_keys import SCHEMA_PATHS, SHARED_KEYS, TEXT_PATHS
 from agentrun.spec.tree import Entry, Mapping, Node, Scalar, Sequence
 

@@ -17,8 +17,8 @@ from agentrun.compiler.patterns import pattern_problems
 from agentrun.compiler.picks import Unusable, check_pick
 from agentrun.compiler.quantities import count, milliseconds
 from agentrun.compiler.signatures import Refused, find_function
-from agentrun.spec.files import Project
 from agentrun.spec.problems import Problem, did_you_mean, quoted
+from agentrun.spec.project import Project
 from agentrun.spec.tree import Mapping, Scalar, at, place_of
 from agentrun.spec.v1 import assertions as types
 from agentrun.spec.v1.assertions import Assertion

@@ -17,10 +17,11 @@ from agentrun.compiler.inline import Inliner
 from agentrun.compiler.salvage import salvaged
 from agentrun.spec.check import faults
 from agentrun.spec.document import MAX_DEPTH
-from agentrun.spec.files import Project, find_project, read_source
+from agentrun.spec.files import read_source
 from agentrun.spec.load import Document, load
 from agentrun.spec.overlay import overlaid, setting
 from agentrun.spec.problems import DocumentError, Place, Problem, Source, did_you_mean, quoted
+from agentrun.spec.project import Project, find_project
 from agentrun.spec.schema_keys import SHARED_KEYS
 from agentrun.spec.tree import Mapping, Sequence, plain
 from agentrun.spec.v1.agent import Agent

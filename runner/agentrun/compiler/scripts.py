@@ -10,9 +10,10 @@ import msgspec
 from msgspec import UNSET
 
 from agentrun.spec.document import MAX_PROBLEMS
-from agentrun.spec.files import project_root, read_source
+from agentrun.spec.files import read_source
 from agentrun.spec.load import load
 from agentrun.spec.problems import DocumentError, Problem, Source
+from agentrun.spec.project import project_root
 from agentrun.spec.tree import Mapping, at, place_of, plain
 from agentrun.spec.v1.provider import ProviderFile, ScriptedTurn, ScriptedUsage
 

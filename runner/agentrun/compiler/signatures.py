@@ -23,8 +23,9 @@ from msgspec import Struct
 from agentrun.canon import text_hash
 from agentrun.compiler.annotations import Annotations, default_of, is_text
 from agentrun.compiler.docstrings import described
-from agentrun.spec.files import FileRefused, Project, read_inside
+from agentrun.spec.files import FileRefused, read_inside
 from agentrun.spec.problems import Source, did_you_mean, quoted
+from agentrun.spec.project import Project
 
 MOST_WORDS = 40_000
 """Words and signs in one module: some 4,000 lines."""

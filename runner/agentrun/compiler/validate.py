@@ -16,9 +16,10 @@ from agentrun.compiler.resolve import read_spec
 from agentrun.compiler.scripts import script_of
 from agentrun.errors import PackageError
 from agentrun.spec.document import MAX_PROBLEMS
-from agentrun.spec.files import project_root, read_source, shown_path
+from agentrun.spec.files import read_source, shown_path
 from agentrun.spec.load import load
 from agentrun.spec.problems import DocumentError, Place, Problem, Source, arrange
+from agentrun.spec.project import project_root
 from agentrun.spec.schema_keys import SHARED_KEYS
 from agentrun.spec.tree import Mapping
 

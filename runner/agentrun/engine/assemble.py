@@ -192,8 +192,9 @@ def _player(package: Package, cassette: Path | Cassette | Player) -> Player:
     from agentrun.cassette.file import load
     from agentrun.cassette.player import Player
     from agentrun.cassette.redaction import Redaction
+    from agentrun.spec.project import cassette_limit_near
 
     if isinstance(cassette, Player):
         return cassette
-    tape = load(cassette) if isinstance(cassette, Path) else cassette
+    tape = load(cassette, cassette_limit_near(cassette)) if isinstance(cassette, Path) else cassette
     return Player(tape, volatile=package.replay.volatile, redaction=Redaction(package.replay.redact))

@@ -21,7 +21,7 @@ from agentrun.core.package_tools import AgentTool
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.world import kind_of, packages_of
-from agentrun.spec.files import find_project
+from agentrun.spec.project import find_project
 
 
 async def ended(

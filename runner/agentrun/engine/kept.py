@@ -6,6 +6,7 @@ from pathlib import Path
 
 from agentrun.core.facts import Record
 from agentrun.engine.memory import MemoryJournals
+from agentrun.files import ProjectTree
 from agentrun.journal.file import FileJournal
 from agentrun.journal.places import child_file
 
@@ -13,15 +14,17 @@ from agentrun.journal.places import child_file
 class KeptJournals(MemoryJournals):
     """A record counts when it is in its file. What cannot be written there has not happened."""
 
-    def __init__(self, run: str, path: Path) -> None:
+    def __init__(self, run: str, path: Path, tree: ProjectTree | None) -> None:
+        """`tree`: the project tree that `path` is in. None: the operator named it."""
         super().__init__()
         self._run = run
         self._path = path
-        self._files = {run: FileJournal(path)}
+        self._tree = tree
+        self._files = {run: FileJournal(path, tree=tree)}
 
     def append(self, run: str, record: Record) -> None:
         if run not in self._files and run.startswith(f"{self._run}."):
-            self._files[run] = FileJournal(child_file(self._path, run.removeprefix(f"{self._run}.")))
+            self._files[run] = FileJournal(child_file(self._path, run.removeprefix(f"{self._run}.")), tree=self._tree)
         if run in self._files:
             self._files[run].append(record)
         super().append(run, record)

@@ -36,7 +36,7 @@ from agentrun.engine.sealed import SEALED, SINK_KINDS, sealed_executors, sealed_
 from agentrun.engine.surroundings import Surroundings
 from agentrun.engine.taped import Playing, Tape, Taping
 from agentrun.engine.world import Scope
-from agentrun.spec.files import Project
+from agentrun.spec.project import Project
 from agentrun.store.sessions import StoredSession
 
 
@@ -84,7 +84,8 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
     package, run = job.file.agent, f"run-{token_hex(8)}"
     around, blobs = Surroundings(package), MemoryBlobs()
     path = job.journal if job.session is None else job.session.next
-    journals = MemoryJournals() if path is None else KeptJournals(run, path)
+    tree = None if job.session is None else job.project.data_tree
+    journals = MemoryJournals() if path is None else KeptJournals(run, path, tree)
     others_play = isinstance(tapes.others, Playing)
     ports = LivePorts()
     try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from errno import EEXIST
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.cassette.file import dump, prepare, save
+from agentrun.cassette.file import dump, save
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
 from agentrun.cassette.tape import Interaction, may_fail
@@ -35,7 +36,10 @@ from agentrun.engine.settings import Settings
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.taped import Recording
 from agentrun.errors import PolicyError, StorageError
-from agentrun.store.lock import locked
+from agentrun.files import ProjectTree
+from agentrun.spec.project import Project
+from agentrun.store.lock import cassette_lock, locked
+from agentrun.store.staged import staged_path
 from agentrun.wire import SCRIPTED
 
 NOT_RECORDED = ("cancelled", "internal", "storage.", "journal.", "host.", "cassette.")
@@ -44,14 +48,41 @@ NOT_RECORDED = ("cancelled", "internal", "storage.", "journal.", "host.", "casse
 class Target(Struct, frozen=True, kw_only=True):
     """Where a recording goes, and what is kept of the one that is there."""
 
+    project: Project
     path: Path
-    lock: Path
+    """The cassette."""
     about: Mapping[str, Any]
     """For the metadata: what was recorded."""
     kept: Player | None = None
     """The recording that is there, if some of it is kept."""
     until: int | None = None
     """The first so many interactions are kept, and must fit. None: all that fit."""
+    is_new: bool = False
+    """Whether there was no cassette when the recording was planned: then there may be none when it begins."""
+    is_staged: bool = False
+    """Whether the recording is judged before it takes the place of the cassette; until then it is staged."""
+
+    @property
+    def destination(self) -> tuple[ProjectTree, Path]:
+        """Where the recording is written."""
+        if self.is_staged:
+            return self.project.data_tree, staged_path(self.project, self.path)
+        return self.project.cassette_tree, self.path
+
+    def prepare(self) -> None:
+        """Find out whether it can be written, before anything is spent. Raises `storage.failed`."""
+        if self.is_new and self.path.exists():
+            message = f"another process has recorded {self.path.name} meanwhile: it is left as it is"
+            raise StorageError("storage.failed", message, fields={"path": "cassette", "errno": EEXIST})
+        self.project.cassette_tree.check(self.path)
+        tree, path = self.destination
+        tree.check(path)
+        tree.clear(path)
+
+    def save(self, text: str) -> None:
+        """Write the recording, unless it is larger than a replay reads. Raises `storage.failed`."""
+        tree, path = self.destination
+        save(tree, path, text, self.project.cassette_limit)
 
 
 class Recorded(Struct, frozen=True):
@@ -83,8 +114,9 @@ async def record_run(job: Job, target: Target) -> Recorded:
 
 async def record_runs(job: Job, messages: Sequence[str | None], target: Target) -> Recorded:
     """The same for a conversation: one run for each message, each after the ones before. One at least."""
-    with locked(target.lock, f"another process is recording {target.path.name}"):
-        prepare(target.path)
+    lock = cassette_lock(target.project, target.path)
+    with locked(target.project, lock, f"another process is recording {target.path.name}"):
+        target.prepare()
         recorder = Recorder(SystemClock().now)
         began = datetime.now(UTC)
         tape = Recording(recorder, target.kept, target.until)
@@ -101,7 +133,7 @@ async def record_runs(job: Job, messages: Sequence[str | None], target: Target) 
             try:
                 written = done.redaction.clean(interactions)
                 about = done.redaction.data(_metadata(job, target, recorder, began, len(written)))
-                save(target.path, dump(written, about))
+                target.save(dump(written, about))
             except StorageError as error:
                 done = replace(done, unsaved=error)
     return Recorded((*runs[:-1], done), len(interactions), kept, refused, unasked)

@@ -22,7 +22,7 @@ from agentrun.engine.live_ports import LivePorts, Site, live_ports
 from agentrun.engine.ports import Provider
 from agentrun.engine.settings import Settings
 from agentrun.redact import Redactor
-from agentrun.spec.files import Project
+from agentrun.spec.project import Project
 from agentrun.wire import HttpCall, HttpReply, Sender
 
 

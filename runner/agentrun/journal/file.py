@@ -8,6 +8,7 @@ Rule 4  The last line ends like the others. One without its end was cut while it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from errno import ENOSPC
 from os import strerror
@@ -17,6 +18,7 @@ from typing import Self
 
 from agentrun.core.facts import Record
 from agentrun.errors import StorageError
+from agentrun.files import ProjectTree, open_given
 from agentrun.journal.lines import Chain, follow, read
 
 MAX_BYTES = 50 * 1000 * 1000
@@ -25,7 +27,8 @@ MAX_BYTES = 50 * 1000 * 1000
 class FileJournal:
     """The journal of a new run, or with `resume` one that is there already."""
 
-    def __init__(self, path: Path, *, resume: bool = False) -> None:
+    def __init__(self, path: Path, *, resume: bool = False, tree: ProjectTree | None = None) -> None:
+        """`tree`: the project tree that the file is in. None: the operator named the path, and it is used as given."""
         self.epoch = 1
         self._chain = Chain()
         self._path = path
@@ -33,10 +36,9 @@ class FileJournal:
         if resume:
             for record in follow(self._chain, _lines(path)):
                 self.epoch = record.epoch + 1
-        try:
-            self._file = path.open("ab" if resume else "xb", buffering=0)
-        except OSError as error:
-            raise _failed(error) from error
+        flags = os.O_WRONLY | os.O_APPEND | (0 if resume else os.O_CREAT | os.O_EXCL)
+        descriptor = open_given(path, flags, "journal") if tree is None else tree.open(path, flags)
+        self._file = os.fdopen(descriptor, "ab", buffering=0)
 
     @property
     def head(self) -> str:

@@ -1,7 +1,6 @@
-"""The project a spec belongs to, and the only ways its files are read.
+"""The only ways a project's files are read.
 
-Rule 1  The project root is the nearest folder above a spec with `[tool.agentrun]` in its pyproject.toml or
-        with `.git`, else the spec's own folder. A path that a document names never leaves it.
+Rule 1  A path that a document names never leaves the project.
 Rule 2  A reference is walked folder by folder from the root, and no symbolic link is followed on the way:
         what was checked is what is read, whatever changes in between.
 Rule 3  Only plain files are read, at most 1 MiB of them, as UTF-8 with `\\n` line ends. A pipe or a device is
@@ -15,13 +14,9 @@ import errno
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from msgspec import Struct
 
 from agentrun.spec.problems import DocumentError, Place, Problem, Source, did_you_mean, quoted
 
@@ -48,52 +43,12 @@ class FileRefused(Exception):
         """The line of the file that is at fault, for the encoding of its text."""
 
 
-class Project(Struct, frozen=True):
-    """Where a spec lives; the settings of `[tool.agentrun]`, all relative to the root."""
-
-    root: Path
-    import_roots: tuple[str, ...] = (".",)
-    """Folders under which the modules of Python tools are looked for."""
-    cassettes: str = "cassettes"
-    data: str = ".agentrun"
-    """Run data, with its own `.gitignore`."""
-
-
-def project_root(spec_path: Path) -> Path:
-    """The nearest ancestor that is a project, else the folder of the spec."""
-    folder = Path(os.path.realpath(spec_path.parent))
-    for candidate in (folder, *folder.parents):
-        if os.path.lexists(candidate / ".git") or _settings_text(candidate) is not None:
-            return candidate
-    return folder
-
-
-def find_project(spec_path: Path) -> Project:
-    """The project of a spec. Raises `DocumentError` when its settings are wrong."""
-    root = project_root(spec_path)
-    text = _settings_text(root)
-    if text is None:
-        return Project(root)
-    source = Source(root / "pyproject.toml", shown_path(root / "pyproject.toml", root), text)
-    try:
-        table = _table(tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        at = re.search(r"line (\d+), column (\d+)", str(error))
-        place = Place(source, int(at[1]), int(at[2])) if at else Place(source, 1, 1)
-        raise DocumentError([Problem(place, "spec.project", "pyproject.toml is not valid TOML")]) from None
-    problems = list(_wrong_settings(source, root, table))
-    if problems:
-        raise DocumentError(problems)
-    roots = table.get("import_roots", (".",))
-    return Project(root, **{**table, "import_roots": tuple(roots)})
-
-
 def read_source(path: Path, shown: str | None = None, root: Path | None = None) -> Source:
     """A file that the user named. `shown` is what messages call it. Raises `DocumentError`."""
     name = shown if shown is not None else shown_path(path, root)
     full = Path(os.path.realpath(path.parent)) / path.name
     try:
-        return Source(full, name, _text(path, name))
+        return Source(full, name, read_text(path, name))
     except FileRefused as refused:
         place = Place(Source(full, name, ""), refused.line, 1)
         raise DocumentError([Problem(place, refused.code, refused.message, refused.hint)]) from None
@@ -120,7 +75,7 @@ def shown_path(path: Path, root: Path | None = None) -> str:
     return path.as_posix()
 
 
-def _text(path: Path, name: str) -> str:
+def read_text(path: Path, name: str) -> str:
     try:
         descriptor = os.open(path, _O_READ)
     except (OSError, ValueError) as error:
@@ -248,68 +203,3 @@ def decode(data: bytes, name: str) -> str:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise FileRefused("spec.encoding", f"{quoted(name)} holds a NUL character in line {line}", save, line)
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _settings_text(folder: Path) -> str | None:
-    """The text of a pyproject.toml that has `[tool.agentrun]`, valid or not; None for any other."""
-    try:
-        text = _text(folder / "pyproject.toml", "pyproject.toml")
-    except FileRefused:
-        return None
-    if "agentrun" not in text:
-        return None
-    try:
-        return text if _table(tomllib.loads(text)) is not None else None
-    except (tomllib.TOMLDecodeError, RecursionError):  # its owner must hear of it, if it is meant for us
-        return text if re.search(r"^\s*\[\s*tool\s*\.\s*agentrun\b", text, re.MULTILINE) else None
-
-
-def _table(data: dict[str, Any]) -> Any:
-    tool = data.get("tool")
-    return tool.get("agentrun") if isinstance(tool, dict) else None
-
-
-def _wrong_settings(source: Source, root: Path, table: Any) -> Iterator[Problem]:
-    def problem(key: str, message: str, hint: str | None = None) -> Problem:
-        return Problem(_setting_place(source, key), "spec.project", message, hint)
-
-    if not isinstance(table, dict):
-        yield problem("agentrun", "[tool.agentrun] must be a table")
-        return
-    known = Project.__struct_fields__[1:]
-    for key, value in table.items():
-        paths = value if key == "import_roots" else [value]
-        if key not in known:
-            yield problem(
-                key,
-                f"unknown setting {quoted(key)}",
-                did_you_mean(key, known) or f"known: {', '.join(known)}",
-            )
-        elif not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
-            wanted = "a list of folders" if key == "import_roots" else "the name of a folder"
-            yield problem(key, f"{quoted(key)} must be {wanted}")
-        elif key == "data" and os.path.normpath(value) == ".":
-            yield problem(key, '"data" cannot be the project root', "its .gitignore would hide the whole project")
-        else:
-            for path in paths:
-                if not _stays_inside(root, path):
-                    message = f"{quoted(path)} is not a folder inside the project"
-                    yield problem(key, message, "name it relative to pyproject.toml, with /")
-
-
-def _stays_inside(root: Path, path: str) -> bool:
-    if not path.strip() or "\0" in path or "\\" in path or path.startswith("/") or re.match(r"[A-Za-z]:", path):
-        return False
-    lexical = os.path.normpath(path).split(os.sep)[0] != ".."
-    return lexical and Path(os.path.realpath(root / path)).is_relative_to(os.path.realpath(root))
-
-
-def _setting_place(source: Source, key: str) -> Place:
-    """The line of a setting, as far as a search can tell."""
-    section = re.search(r"^\s*\[\s*tool\s*\.\s*agentrun\b", source.text, re.MULTILINE)
-    found = re.compile(rf"""(?<![\w.-])["']?({re.escape(key)})["']?\s*[=\].]""").search(
-        source.text, section.start() if section else 0
-    )
-    at = found.start(1) if found else section.start() if section else 0
-    start = source.text.rfind("\n", 0, at) + 1
-    return Place(source, source.text.count("\n", 0, at) + 1, at - start + 1, len(key) if found else 1)

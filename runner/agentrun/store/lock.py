@@ -1,8 +1,8 @@
 """Locks between processes.
 
-Rule 1  A lock is of the kernel: it ends with its process, however that ends. The file is never removed.
-Rule 2  Nobody waits: a lock that is held is refused at once.
-Rule 3  No child inherits it.
+Rule 1  A lock is the kernel's: it ends with its process, however that ends. Its file is never removed.
+Rule 2  A lock that is held is refused at once, or waited for as long as the caller says, never longer.
+Rule 3  No child process inherits it.
 """
 
 from __future__ import annotations
@@ -10,48 +10,66 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from agentrun.canon import text_hash
 from agentrun.errors import StorageError
-from agentrun.spec.files import Project
+from agentrun.spec.project import Project
 
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+LONGEST_WAIT = 30.0
+"""Seconds to wait for another process that changes the project's files: each holds the lock for a moment only."""
+PAUSE = 0.01
+"""Seconds between two tries."""
 
 
 @contextmanager
-def locked(path: Path, busy: str) -> Iterator[None]:
-    """Hold a lock. `busy` is what is said when somebody else has it."""
+def locked(project: Project, path: Path, busy: str, *, wait: float = 0) -> Iterator[None]:
+    """Hold a lock below the project's run data. `busy` is said when another process has it, after `wait` seconds."""
+    _hide_data(project)
+    descriptor = project.data_tree.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        data_folder(path.parent)
-        descriptor = os.open(path, _FLAGS, 0o600)
-    except OSError as error:
-        raise _failed(f"the lock {path.name} cannot be opened: {error.strerror}", error) from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            held = error.errno in (errno.EWOULDBLOCK, errno.EACCES)
-            raise _failed(busy if held else f"{path.name} cannot be locked: {error.strerror}", error) from error
+        deadline = time.monotonic() + wait
+        while not _try_lock(descriptor, path):
+            if time.monotonic() >= deadline:
+                raise _failed(busy, errno.EWOULDBLOCK)
+            time.sleep(PAUSE)
         yield
     finally:
         os.close(descriptor)
 
 
-def lock_of(project: Project, cassette: Path) -> Path:
-    """The lock that whoever writes a recording holds."""
-    return project.root / project.data / "locks" / f"{text_hash(cassette.as_posix())[7:23]}.lock"
+def cassette_lock(project: Project, cassette: Path) -> Path:
+    """The lock that a process holds while it records a cassette."""
+    return project.data_directory / "locks" / f"{text_hash(cassette.as_posix())[7:23]}.lock"
 
 
-def data_folder(folder: Path) -> None:
-    """Make a folder for run data, kept out of version control by a file of its own."""
-    folder.mkdir(parents=True, exist_ok=True)
-    ignore = folder / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n", encoding="utf-8")
+@contextmanager
+def files_locked(project: Project) -> Iterator[None]:
+    """Hold the one lock under which cases files, lock files and snapshots are read again and replaced."""
+    busy = f"another process has been changing the files of this project for {LONGEST_WAIT:.0f} seconds"
+    with locked(project, project.data_directory / "locks" / "files.lock", busy, wait=LONGEST_WAIT):
+        yield
 
 
-def _failed(message: str, error: OSError) -> StorageError:
-    return StorageError("storage.failed", message, fields={"path": "lock", "errno": error.errno})
+def _try_lock(descriptor: int, path: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise _failed(f"{path.name} cannot be locked: {error.strerror}", error.errno) from error
+    return True
+
+
+def _hide_data(project: Project) -> None:
+    """Keep run data out of version control by a file of its own."""
+    ignore = project.data_directory / ".gitignore"
+    if not os.path.lexists(ignore):
+        project.data_tree.create(ignore, b"*\n")
+
+
+def _failed(message: str, number: int | None) -> StorageError:
+    return StorageError("storage.failed", message, fields={"path": "lock", "errno": number})

@@ -18,6 +18,7 @@ from agentrun.core.facts import Record
 from agentrun.errors import RequestError, StorageError
 from agentrun.journal.lines import read
 from agentrun.journal.places import is_child
+from agentrun.spec.project import Project
 from agentrun.store.lock import locked
 
 
@@ -32,10 +33,10 @@ class StoredSession(Struct, frozen=True):
 
 
 @contextmanager
-def open_session(folder: Path, name: str) -> Iterator[StoredSession]:
+def open_session(project: Project, name: str) -> Iterator[StoredSession]:
     """A session, new or not. Raises `session.busy`, and what its journals raise."""
-    home = folder / name
-    with _owned(home, name):
+    home = project.data_directory / "sessions" / name
+    with _owned(project, home, name):
         files = sorted(path for path in home.glob("[0-9]*.jsonl") if not is_child(path))
         runs = tuple(records for path in files if (records := _records(path)))
         last = int(files[-1].stem) if files else 0
@@ -43,9 +44,9 @@ def open_session(folder: Path, name: str) -> Iterator[StoredSession]:
 
 
 @contextmanager
-def _owned(home: Path, name: str) -> Iterator[None]:
+def _owned(project: Project, home: Path, name: str) -> Iterator[None]:
     busy = f"a run of the session {name} is not over"
-    lock = locked(home / "lock", busy)
+    lock = locked(project, home / "lock", busy)
     try:
         lock.__enter__()
     except StorageError as error:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_FOLDER = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
+from agentrun.files import open_directory
 
 
 class NoFolder(OSError):
@@ -30,20 +30,10 @@ def folder_inside(root: Path, path: str = ".") -> Iterator[int]:
 
 
 def _walked(root: Path, path: str) -> int:
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts or "\0" in path:
+        raise NoFolder(errno.EINVAL, os.strerror(errno.EINVAL))
     try:
-        here = os.open(root, _FOLDER)  # the root itself is the operator's: it may be reached through links
+        return open_directory(root, parts)  # the root itself is the operator's: it may be reached through links
     except OSError as error:
         raise NoFolder(error.errno, error.strerror) from None
-    try:
-        for part in path.split("/"):
-            if part in ("", "."):
-                continue
-            if part == ".." or "\0" in part:
-                raise NoFolder(errno.EINVAL, os.strerror(errno.EINVAL))
-            below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
-            os.close(here)
-            here = below
-    except OSError as error:
-        os.close(here)
-        raise NoFolder(error.errno, error.strerror) from None
-    return here

@@ -23,8 +23,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 from agentrun.canon import text_hash
 from agentrun.compiler.signatures import Refused, module_source
 from agentrun.errors import ToolError
-from agentrun.spec.files import Project
 from agentrun.spec.problems import Source, quoted
+from agentrun.spec.project import Project
 
 What: TypeAlias = Literal["tool", "hook", "assertion"]
 AGAIN = "compile the spec again, and read what changed"

@@ -1,7 +1,6 @@
 """Writes answers to files and to standard output.
 
-Rule 1  A file is inside the project: the way to it is walked folder by folder, no link is followed, and it is not in
-        `.git`. Folders that are missing on the way are made.
+Rule 1  A file is inside the project (`files.py` says how that is made sure). Missing directories are created.
 Rule 2  A file is replaced as a whole or stays as it was. A line is appended as a whole or not at all.
 Rule 3  A delivery that comes twice under one key is one delivery: of a file it is the same content, in a file of lines
         the key is looked for. Equal texts under two keys are two deliveries.
@@ -12,10 +11,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -26,12 +23,10 @@ from msgspec import UNSET
 from agentrun.core.effects import Deliver
 from agentrun.core.facts_base import Fault
 from agentrun.core.package_sinks import FileSink, JsonlSink
-from agentrun.tools.folders import folder_inside
+from agentrun.errors import StorageError
+from agentrun.files import ProjectTree, write_all
 from agentrun.tools.threads import in_thread
 
-_FILE = os.O_CLOEXEC | os.O_NOFOLLOW
-FORBIDDEN = ".git"
-"""What stands there is run by other programs."""
 PAUSE = 0.02
 """Seconds between two tries to lock a file."""
 BLOCK = 1 << 20
@@ -41,8 +36,8 @@ _OWN = b'{"key":"'
 """How a line of ours begins."""
 
 
-class _Refused(Exception):
-    """Why there is no delivery."""
+class _Late(Exception):
+    """The delivery is not waited for any more."""
 
 
 class FileSinks:
@@ -56,7 +51,9 @@ class FileSinks:
         assert isinstance(sink, FileSink)
         text = delivery.text if delivery.text.endswith("\n") else f"{delivery.text}\n"
         data = text.encode("utf-8", "replace")
-        return await _written(delivery, lambda over: _replace(self._root, sink.path, data, over))
+        tree = ProjectTree(self._root, "sink")
+        write = partial(tree.write, self._root / sink.path, data)
+        return await _written(delivery, lambda over: write(confirm=lambda: _refuse_late(over)))
 
 
 class JsonlSinks:
@@ -69,7 +66,8 @@ class JsonlSinks:
         sink = delivery.sink
         assert isinstance(sink, JsonlSink)
         begin, data = _line(delivery, key_only=True)[:-1], _line(delivery) + b"\n"
-        return await _written(delivery, lambda over: _append(self._root, sink.path, begin, data, over))
+        tree = ProjectTree(self._root, "sink")
+        return await _written(delivery, lambda over: _append(tree, self._root / sink.path, begin, data, over))
 
 
 class StdoutSinks:
@@ -101,8 +99,12 @@ async def _written(delivery: Deliver, write: Callable[[Event], None]) -> Fault |
     def work() -> Fault | None:
         try:
             write(over)
-        except _Refused as refused:
-            return _failed(delivery, str(refused), reason="path")
+        except _Late:
+            return _failed(delivery, "it was not written in time", reason="late")
+        except StorageError as error:
+            return _failed(
+                delivery, error.message, reason=error.fields.get("reason", "storage"), errno=error.fields["errno"]
+            )
         except OSError as error:
             why = (error.strerror or type(error).__name__).lower()
             return _failed(delivery, f"cannot write its file: {why}", reason="storage", errno=error.errno)
@@ -118,65 +120,24 @@ def _failed(delivery: Deliver, what: str, **fields: Any) -> Fault:
     return Fault("delivery.failed", f"the sink {delivery.name}: {what}", {"sink": delivery.name, **fields})
 
 
-# --- a whole file ---------------------------------------------------------------------------------------------
-
-
-def _replace(root: Path, path: str, data: bytes, over: Event) -> None:
-    with _folder(root, path) as (folder, name):
-        mode = _mode(folder, name)
-        beside = f".{name[:200]}.{os.getpid()}-{time.monotonic_ns():x}.tmp"
-        file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=folder)
-        try:
-            try:
-                if mode is not None:
-                    os.fchmod(file, mode)
-                _write(file, data)
-                os.fsync(file)
-            finally:
-                os.close(file)
-            _refuse_late(over)
-            os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(beside, dir_fd=folder)
-            raise
-        os.fsync(folder)
-
-
-def _mode(folder: int, name: str) -> int | None:
-    """The mode of the file that is there. None: there is none."""
-    try:
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        raise _Refused("there is something at its path that is not a file")
-    return stat.S_IMODE(status.st_mode)
-
-
 # --- one line more --------------------------------------------------------------------------------------------
 
 
-def _append(root: Path, path: str, begin: bytes, data: bytes, over: Event) -> None:
-    with _folder(root, path) as (folder, name):
-        _mode(folder, name)
-        file = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | _FILE, 0o666, dir_fd=folder)
+def _append(tree: ProjectTree, path: Path, begin: bytes, data: bytes, over: Event) -> None:
+    file = tree.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    try:
+        _lock(file, over)
+        size = _mended(file)
+        if size and _has(file, begin):
+            return
         try:
-            if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise _Refused("there is something at its path that is not a file")
-            _lock(file, over)
-            size = _mended(file)
-            if size and _has(file, begin):
-                return
-            try:
-                _write(file, data)
-                os.fsync(file)
-            except BaseException:
-                os.ftruncate(file, size)
-                raise
-            os.fsync(folder)
-        finally:
-            os.close(file)
+            write_all(file, data)
+            os.fsync(file)
+        except BaseException:
+            os.ftruncate(file, size)
+            raise
+    finally:
+        os.close(file)
 
 
 def _lock(file: int, over: Event) -> None:
@@ -193,7 +154,7 @@ def _lock(file: int, over: Event) -> None:
 
 def _refuse_late(over: Event) -> None:
     if over.is_set():
-        raise _Refused("nobody waits for it any more")
+        raise _Late
 
 
 def _mended(file: int) -> int:
@@ -206,7 +167,7 @@ def _mended(file: int) -> int:
     if len(torn) < MOST_TORN and (torn.startswith(_OWN) or _OWN.startswith(torn)) and not _is_json(torn):
         os.ftruncate(file, size - len(torn))
         return size - len(torn)
-    _write(file, b"\n")
+    write_all(file, b"\n")
     return size + 1
 
 
@@ -227,28 +188,3 @@ def _has(file: int, begin: bytes) -> bool:
         place += len(data)
         end = (end + data)[-len(wanted) + 1 :]
     return False
-
-
-# --- both -----------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _folder(root: Path, path: str) -> Iterator[tuple[int, str]]:
-    """The folder of a file, and the file's name in it."""
-    *folders, name = path.split("/")
-    parts = [part for part in folders if part not in ("", ".")]
-    if path.startswith("/") or name in ("", ".", "..") or ".." in parts or "\0" in path:
-        raise _Refused("its path is not inside the project")
-    if any(part.casefold() == FORBIDDEN for part in (*parts, name)):
-        raise _Refused(f"its path leads into {FORBIDDEN}")
-    for end in range(1, len(parts) + 1):
-        with folder_inside(root, "/".join(parts[: end - 1]) or ".") as above, suppress(FileExistsError):
-            os.mkdir(parts[end - 1], dir_fd=above)
-    with folder_inside(root, "/".join(parts) or ".") as folder:
-        yield folder, name
-
-
-def _write(file: int, data: bytes) -> None:
-    """All of it: a full disk first shows as a short write."""
-    while data:
-        data = data[os.write(file, data) :]

@@ -10,7 +10,7 @@ Rule 5  Where CI is set no journal is accepted: that is for people, who look at 
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
 from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,10 @@ from syrupy.location import PyTestLocation
 from agentrun.engine.pipeline import in_ci
 from agentrun.errors import AgentrunError
 from agentrun.report.changes import changes_between
-from agentrun.testing.suite.accepting import may_accept, prepare, refuse_credentials
-from agentrun.testing.suite.snapshots import accepted, folder_of, path_of, read_snapshot
+from agentrun.spec.project import Project, find_project
+from agentrun.store.lock import files_locked
+from agentrun.testing.suite.accepting import check_snapshot, may_accept, refuse_credentials
+from agentrun.testing.suite.snapshots import accepted, folder_of, read_snapshot
 from agentrun.testing.suite.verdict import Complaint, Verdict
 
 if TYPE_CHECKING:
@@ -44,6 +46,10 @@ class JournalAssertion(SnapshotAssertion):  # noqa: PLW1641  # nor has that of s
         if not isinstance(other, str) and not hasattr(other, "canonical"):
             kind = type(other).__name__
             raise TypeError(f"journal_snapshot is for a run, or for the text of a journal, not for a value of {kind}")
+        if self.update_snapshots or self.update_new_snapshots_only:
+            # Before syrupy is asked: it creates missing directories itself, and follows links.
+            path, project = _place(str(Path(self.extension.dirname(test_location=self.test_location), "new.journal")))
+            project.source_tree("snapshot").check(path)
         return super().__eq__(other)
 
 
@@ -80,6 +86,28 @@ class JournalFile(SingleFileSnapshotExtension):
         """As `agentrun test` reads it, whatever is in it."""
         return read_snapshot(Path(snapshot_location))
 
+    @classmethod
+    def write_snapshot_collection(
+        cls,
+        *,
+        snapshot_collection: SnapshotCollection,
+        name_order: dict[str, int] | None = None,  # noqa: ARG003  # there is one in each file
+    ) -> None:
+        """As all files of a project are written: under its lock, and through no link."""
+        path, project = _place(snapshot_collection.location)
+        tree = project.source_tree("snapshot")
+        with files_locked(project):
+            for snapshot in snapshot_collection:
+                tree.write(path, str(snapshot.data).encode())
+
+    def delete_snapshots(self, *, snapshot_location: str, snapshot_names: set[str]) -> None:  # noqa: ARG002  # it is the file's
+        """Not where CI is set: what is accepted stays as it is there."""
+        if in_ci():
+            return
+        path, project = _place(snapshot_location)
+        project.source_tree("snapshot").remove(path)
+        project.source_tree("snapshot").remove_empty_directory(path.parent)
+
     def diff_lines(self, serialized_data: SerializedData, snapshot_data: SerializedData) -> Any:
         before, now = str(snapshot_data), str(serialized_data)
         yield from (change.text for change in changes_between(before, now))
@@ -111,13 +139,13 @@ class CaseFile(JournalFile):
                 found.add(collection)
         return found
 
-    def delete_snapshots(self, *, snapshot_location: str, snapshot_names: set[str]) -> None:
-        """Not where CI is set: what is accepted stays as it is there."""
-        if in_ci():
-            return
-        super().delete_snapshots(snapshot_location=snapshot_location, snapshot_names=snapshot_names)
-        with suppress(OSError):  # there are others in it
-            Path(snapshot_location).parent.rmdir()
+
+def _place(location: str) -> tuple[Path, Project]:
+    """The file of a snapshot, `<directory>/__snapshots__/<module or spec>/<name>.journal`, and its project. The way to
+    the directory is as pytest was told; below it no link is followed."""
+    path = Path(location)
+    directory = path.parents[2]
+    return Path(os.path.realpath(directory)) / path.relative_to(directory), find_project(directory / "x")
 
 
 def _item(location: PyTestLocation) -> CaseItem:
@@ -157,7 +185,7 @@ class Accepted:
 
     def _settle(self, *, passed: bool) -> None:
         if self._new is not None and passed:
-            prepare(path_of(self._found))  # syrupy writes at the end of all tests, where a failure is nobody's
+            check_snapshot(self._found)  # syrupy writes at the end of all tests, where a failure is nobody's
             self._asked(self._new)
         elif self._is_kept and not self._assertion.num_executions:
             before = accepted(self._found, "")

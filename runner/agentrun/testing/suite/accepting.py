@@ -10,7 +10,6 @@ Rule 4  What no case claims is looked for only among the snapshots of a file of 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -18,11 +17,14 @@ from typing import Literal
 from msgspec import UNSET, Struct
 
 from agentrun.errors import StorageError
+from agentrun.files import ProjectTree
 from agentrun.report.changes import changes_between
 from agentrun.spec.files import shown_path
+from agentrun.spec.project import find_project
 from agentrun.spec.v1.assertions import JournalSnapshot
+from agentrun.store.lock import files_locked
 from agentrun.testing.suite.found import Found
-from agentrun.testing.suite.snapshots import accepted, folder_of, path_of
+from agentrun.testing.suite.snapshots import accepted, folder_of, path_of, read_snapshot
 from agentrun.testing.suite.told import credential_in
 
 
@@ -55,7 +57,7 @@ class Accepting:
         if self._now is None or self._now == self._before:
             return None
         path = path_of(found)
-        _replace(path, self._now)
+        write_snapshot(found, self._now, self._before)
         if self._before is None:
             return Written(path=shown_path(path), how="new")
         changes = tuple(change.text for change in changes_between(self._before, self._now))
@@ -80,9 +82,9 @@ def _claims(found: Found) -> list[JournalSnapshot]:
     return [claim for claim in found.case.claims if isinstance(claim, JournalSnapshot)]
 
 
-def unclaimed(files: Iterable[Sequence[Found]]) -> list[Path]:
-    """Snapshots that no case claims, of files of cases that are given whole."""
-    found: list[Path] = []
+def unclaimed(files: Iterable[Sequence[Found]]) -> list[tuple[Found, Path]]:
+    """Snapshots that no case claims, of files of cases that are given whole, each with a case of its file."""
+    found: list[tuple[Found, Path]] = []
     for cases in files:
         claimed = {
             path_of(each).name for each in cases if any(isinstance(c, JournalSnapshot) for c in each.case.claims)
@@ -92,54 +94,35 @@ def unclaimed(files: Iterable[Sequence[Found]]) -> list[Path]:
             names = sorted(os.listdir(folder))
         except (FileNotFoundError, NotADirectoryError):
             continue
-        found += [folder / name for name in names if name.endswith(".journal") and name not in claimed]
+        found += [(cases[0], folder / name) for name in names if name.endswith(".journal") and name not in claimed]
     return found
 
 
-def remove(path: Path) -> None:
-    """Remove a snapshot, and its folder if it was the last. Raises `storage.failed`."""
-    try:
-        path.unlink()
-        if not os.listdir(path.parent):
-            path.parent.rmdir()
-    except OSError as error:
-        raise _failed(path, "removed", error) from error
+def remove(found: Found, path: Path) -> None:
+    """Remove a snapshot, and its directory if it was the last. Raises `storage.failed`."""
+    tree, path = _place(found, path)
+    tree.remove(path)
+    tree.remove_empty_directory(path.parent)
 
 
-def prepare(path: Path) -> None:
-    """Find out whether a snapshot can be written, before somebody else writes it. Raises `storage.failed`."""
-    try:
-        os.unlink(_beside(path, ""))
-    except OSError as error:
-        raise _failed(path, "written", error) from error
+def write_snapshot(found: Found, text: str, before: str | None) -> None:
+    """Accept a journal in place of `before`. Raises `storage.failed`, also if another process was faster."""
+    project = find_project(found.spec)
+    tree, path = _place(found, path_of(found))
+    with files_locked(project):
+        if read_snapshot(path) not in (before, text):
+            message = f"{shown_path(path)} was changed by another process meanwhile, and is left as it is"
+            raise StorageError("storage.failed", message, hint="run it again", fields={"path": "snapshot"})
+        tree.write(path, text.encode())
 
 
-def _replace(path: Path, text: str) -> None:
-    try:
-        temporary = _beside(path, text)
-        try:
-            os.replace(temporary, path)
-        except OSError:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise _failed(path, "written", error) from error
+def check_snapshot(found: Found) -> None:
+    """Find out whether the snapshot of a case can be written. Raises `storage.failed`."""
+    tree, path = _place(found, path_of(found))
+    tree.check(path)
 
 
-def _beside(path: Path, text: str) -> str:
-    """A new file with the text, in the same folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-    except OSError:
-        os.unlink(temporary)
-        raise
-    return temporary
-
-
-def _failed(path: Path, what: str, error: OSError) -> StorageError:
-    fields = {"path": "snapshot", "errno": error.errno}
-    return StorageError("storage.failed", f"{shown_path(path)} cannot be {what}: {error.strerror}", fields=fields)
+def _place(found: Found, path: Path) -> tuple[ProjectTree, Path]:
+    """Where a snapshot is written. The operator typed the path of the cases file; the rest comes from the project."""
+    tree = find_project(found.spec).source_tree("snapshot")
+    return tree, Path(os.path.realpath(found.file.parent)) / path.relative_to(found.file.parent)

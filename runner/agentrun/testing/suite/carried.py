@@ -19,6 +19,7 @@ from agentrun.testing.suite.accepting import Accepting, Written
 from agentrun.testing.suite.coverage import Covering
 from agentrun.testing.suite.evaluate import Play, miss_of
 from agentrun.testing.suite.found import Found
+from agentrun.testing.suite.new_cassettes import settle_recording
 from agentrun.testing.suite.played import Played, is_left_to_another
 from agentrun.testing.suite.prepared import Preparations, Prepared
 from agentrun.testing.suite.recorded import replaying
@@ -79,6 +80,8 @@ class Suite:
         accepting = Accepting() if self._orders.update else None
         verdict = self._verdict(found, accepting or compare)
         swept = None
+        if self._last is not None and (new := self._last[1].new_cassette) is not None:
+            verdict = settle_recording(found, verdict, new)
         if self._orders.coverage:
             self._cover(found)
         if self._last is not None and self._orders.sweep and verdict.status != "unreadable":

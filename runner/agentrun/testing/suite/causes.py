@@ -17,7 +17,6 @@ import msgspec
 
 from agentrun.cassette.cause import changed_sections, of_sections
 from agentrun.cassette.difference import Difference
-from agentrun.cassette.file import load
 from agentrun.cassette.here import Here
 from agentrun.core.evolve_gates import APPROVED
 from agentrun.errors import AgentrunError
@@ -63,7 +62,7 @@ def causes_of(miss: AgentrunError, played: Played, accepted: str | None = None) 
 def sections_changed(found: Found, prepared: Prepared) -> tuple[str, ...]:
     """Which sections of the spec are not those that a case was recorded with. Nothing: none, or it is not known."""
     try:
-        tape = load(prepared.cassette(found))
+        tape = prepared.load_cassette(found)
     except AgentrunError:
         return ()
     names = changed_sections(tape.metadata, Here(sections=prepared.file.sections))

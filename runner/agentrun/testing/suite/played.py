@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from shlex import quote
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from agentrun.cassette.cause import changed_sections
-from agentrun.cassette.file import load
 from agentrun.cassette.here import Here
 from agentrun.cassette.loose import FaultedPlayer
 from agentrun.cassette.match import Tier
@@ -22,11 +22,23 @@ from agentrun.engine.assemble import FinishedRun, replay_run
 from agentrun.engine.here import here_of
 from agentrun.errors import AgentrunError, CassetteError
 from agentrun.spec.files import shown_path
+from agentrun.spec.project import Project
 from agentrun.spec.v1.cases import Case, Turn
 from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.overlay.laid_over import LaidOver
 from agentrun.testing.suite.prepared import Prepared
 from agentrun.testing.suite.verdict import OWN
+
+
+class NewCassette(Struct, frozen=True, kw_only=True):
+    """A new recording that waits for the verdict on its case."""
+
+    project: Project
+    path: Path
+    """The cassette whose place it takes."""
+    summary: str
+    """What was recorded, in a line."""
+    say: Callable[[str], None]
 
 
 class Played(Struct, frozen=True):
@@ -41,6 +53,8 @@ class Played(Struct, frozen=True):
     """Whether recorded replies were played to other requests, after a fault."""
     unrecorded: AgentrunError | None = None
     """Why it was not recorded, although it was to be."""
+    new_cassette: NewCassette | None = None
+    """Its new recording, if it was recorded."""
 
     @property
     def problem(self) -> AgentrunError | None:
@@ -129,7 +143,7 @@ def _here(found: Found, prepared: Prepared, tape: Cassette) -> Here:
 def _tape(found: Found, prepared: Prepared) -> Cassette:
     path = prepared.cassette(found)
     if path.exists():
-        return load(path)
+        return prepared.load_cassette(found)
     root = prepared.spec.project.root
     raise CassetteError(
         "cassette.miss",

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from msgspec import UNSET, Struct
 
+from agentrun.cassette.file import load
+from agentrun.cassette.tape import Cassette
 from agentrun.compiler.compile import compiled_or_raise
 from agentrun.compiler.fingerprint import PackageFile
 from agentrun.compiler.resolve import Spec
@@ -21,8 +23,11 @@ class Prepared(Struct, frozen=True):
 
     def cassette(self, found: Found) -> Path:
         """Where the recording of a case is, or would be."""
-        project = self.spec.project
-        return project.root / project.cassettes / self.file.agent.name / f"{found.case.recording}.yaml"
+        return self.spec.project.cassette_directory / self.file.agent.name / f"{found.case.recording}.yaml"
+
+    def load_cassette(self, found: Found) -> Cassette:
+        """Read the recording of a case. Raises `cassette.miss`, `cassette.damaged`."""
+        return load(self.cassette(found), self.spec.project.cassette_limit)
 
 
 class Preparations:

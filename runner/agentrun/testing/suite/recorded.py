@@ -1,6 +1,7 @@
 """Cases that are run for real: to record them, or with the model or the tools live. Each gives what `evaluate` takes.
 
-Rule 1  A case that is recorded is judged by the replay of its new recording.
+Rule 1  A case that is recorded is judged by the replay of its new recording, which takes the place of its cassette
+        only if the case passes.
 Rule 2  A case that was to be recorded and is not is not judged: only why is told.
 Rule 3  A recording that several cases play is made by the case that has its name, else by the first of its file that
         plays it. The others replay it.
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from agentrun.cassette.file import load
 from agentrun.cassette.match import Tier
 from agentrun.compiler.cases import maker_of
 from agentrun.compiler.prompts import complete_params
@@ -28,10 +30,10 @@ from agentrun.errors import AgentrunError, CassetteError, RequestError
 from agentrun.report.line import plural
 from agentrun.spec.files import shown_path
 from agentrun.spec.problems import quoted
-from agentrun.store.lock import lock_of
+from agentrun.store.staged import staged_path
 from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.overlay.laid_over import LaidOver
-from agentrun.testing.suite.played import Played, messages, play, player_of
+from agentrun.testing.suite.played import NewCassette, Played, messages, play, player_of
 from agentrun.testing.suite.prepared import Prepared
 
 if TYPE_CHECKING:
@@ -95,10 +97,22 @@ def recording(how: str, live: Live = ALONE) -> Play:
             return Played((), unrecorded=error)
         if not recorded.is_saved:
             return Played(recorded.runs, unrecorded=_why_not(recorded))
-        live.said(found, _what(recorded, prepared.cassette(found), prepared))
-        return play(found, prepared)
+        return _replay_staged(found, prepared, recorded, live)
 
     return carry_out
+
+
+def _replay_staged(found: Found, prepared: Prepared, recorded: Recorded, live: Live) -> Played:
+    """Replay a new recording, which is not in place yet."""
+    project, path = prepared.spec.project, prepared.cassette(found)
+    staged = load(staged_path(project, path), project.cassette_limit)
+    new = NewCassette(
+        project=project,
+        path=path,
+        summary=_what(recorded, path, prepared),
+        say=lambda text: live.said(found, text),
+    )
+    return replace(play(found, prepared, player_of(found, prepared, staged)), new_cassette=new)
 
 
 def one_axis_live(axis: Axis, live: Live = ALONE, require: Tier = "normalised") -> Play:
@@ -169,8 +183,10 @@ def _target(found: Found, prepared: Prepared, how: str) -> Target:
         )
         raise RequestError("input.rejected", f"nothing to keep before {how}: {there}", fields={"reason": "record"})
     return Target(
+        project=project,
         path=path,
-        lock=lock_of(project, path),
+        is_new=not path.exists(),
+        is_staged=True,
         about={
             "spec": found.spec.relative_to(project.root).as_posix(),
             "case": case.name,

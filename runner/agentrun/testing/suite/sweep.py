@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import Struct, to_builtins
 
 from agentrun.canon import compact
-from agentrun.cassette.file import load
 from agentrun.cassette.loose import LoosePlayer
 from agentrun.cassette.redaction import Redaction
 from agentrun.cassette.tape import Cassette
@@ -94,7 +93,7 @@ def swept(found: Found, prepared: Prepared) -> Iterator[SweepResult]:
     Raises what keeps the case from being replayed as it is: `cassette.miss`, `cassette.damaged`, `cassette.unused`, and
     whatever a run may not start for. What goes wrong under a fault is in its result.
     """
-    tape = load(prepared.cassette(found))
+    tape = prepared.load_cassette(found)
     clean, places = _clean(found, prepared, tape)
     agents = {path: agent for run in clean for path, agent, _ in _family(prepared.file.agent, run)}
     for place in places:

@@ -42,6 +42,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     """Why it was skipped, or was to fail."""
     complaints: tuple[Complaint, ...] = ()
+    notes: tuple[Complaint, ...] = ()
+    """What is shown but is no failure: a changed journal of a case that was just recorded."""
     changes: tuple[str, ...] = ()
     """What the agent now does differently, in words: found by comparing with what was accepted or recorded."""
     story: str = ""

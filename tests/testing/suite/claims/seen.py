@@ -9,8 +9,8 @@ import msgspec
 
 from agentrun.compiler.negations import positive
 from agentrun.compiler.resolve import Spec
-from agentrun.spec.files import Project
 from agentrun.spec.problems import Source
+from agentrun.spec.project import Project
 from agentrun.spec.v1.cases import Defaults
 from agentrun.testing.suite.claims import judged
 from agentrun.testing.suite.evidence import Evidence

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from agentrun.compiler.signatures import Refused, find_function
 from agentrun.errors import ToolError
-from agentrun.spec.files import Project
+from agentrun.spec.project import Project
 from agentrun.spec.v1 import assertions as types
 from agentrun.testing.suite.claims.finding import CannotTell, Finding
 from agentrun.testing.suite.evidence import Evidence

@@ -1,0 +1,328 @@
+"""The only module that creates, changes or removes files.
+
+Rule 1  A project file is reached from the root of its tree by descriptor, one component at a time, and no symbolic link
+        is followed: a repository can bring links, and somebody can swap one in between a check and a write.
+Rule 2  A file is replaced as a whole. The new content is written to a file beside it, which is created exclusively
+        under a name that cannot be guessed, and renamed into place. On any failure that file is removed and the old
+        one is as it was.
+Rule 3  A path that the operator typed on the command line is used as given, links included.
+Rule 4  Nothing is written into `.git`: other programs run what is there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import shlex
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from agentrun.errors import StorageError
+
+TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.new")
+"""The name of a new file that is not in place yet. Only a process that was killed leaves one behind."""
+
+_DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
+_FILE = os.O_CLOEXEC | os.O_NOFOLLOW
+_NEVER_WRITTEN = ".git"
+
+
+class PathRefused(OSError):
+    """A path that is not written to, whatever the file system says."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(errno.EPERM, message)
+        self.hint = hint
+
+
+class _LinkFound(OSError):
+    """A component of the path is a symbolic link."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__(errno.ELOOP, os.strerror(errno.ELOOP))
+        self.depth = depth
+        """How many components lead to the link, itself included."""
+
+
+class ProjectTree(Struct, frozen=True):
+    """A directory below which a project's files are written.
+
+    Paths are given in full and lie below `root`. Every method raises `storage.failed`.
+    """
+
+    root: Path
+    """Used as it is: it was found by the search for the project, or named by the operator."""
+    kind: str
+    """What the files are, for the fields of an error: `cassette`, `snapshot`, …"""
+    top: str = ""
+    """The directory below the root that a setting names; empty if there is no such setting."""
+    setting: str = ""
+    """The key of `[tool.agentrun]` that names `top`."""
+    variable: str = ""
+    """The environment variable with which the operator chooses any other directory."""
+
+    def write(self, path: Path, data: bytes, *, confirm: Callable[[], None] = lambda: None) -> None:
+        """Replace a file, or create it. `confirm` is called last before the new content becomes visible, and may raise
+        to leave the old one."""
+        with self._failures(path, "written"), self._parent(path) as (directory, name):
+            _replace(directory, name, data, confirm)
+
+    def check(self, path: Path) -> None:
+        """Find out whether a file can be written, before anything is spent on it."""
+        with self._failures(path, "written"), self._parent(path) as (directory, name):
+            _remove_quietly(_write_beside(directory, name, b"", _mode(directory, name)), directory)
+
+    def clear(self, path: Path) -> None:
+        """Remove the new files beside a file that killed processes left. The caller holds the lock of the file."""
+        with self._failures(path, "written"), self._parent(path) as (directory, name):
+            for beside in os.listdir(directory):
+                if (found := TEMPORARY.fullmatch(beside)) and found[1] == name:
+                    _remove_quietly(beside, directory)
+
+    def open(self, path: Path, flags: int, mode: int = 0o666) -> int:
+        """A descriptor of a file, which is created if `flags` say so. Only plain files are opened."""
+        with self._failures(path, "opened"), self._parent(path) as (directory, name):
+            _mode(directory, name)
+            # Without waiting: a pipe may have been put there since.
+            descriptor = os.open(name, flags | os.O_NONBLOCK | _FILE, mode, dir_fd=directory)
+            try:
+                _refuse_special(os.fstat(descriptor))
+                os.fsync(directory)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            return descriptor
+
+    def create(self, path: Path, data: bytes) -> None:
+        """Create a small file, unless there is something of that name, whatever it is."""
+        with (
+            self._failures(path, "created"),
+            self._parent(path, refuse_link=False) as (directory, name),
+            suppress(FileExistsError),
+        ):
+            descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=directory)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file or a link."""
+        with self._failures(path, "removed"), self._parent(path, create=False, refuse_link=False) as (directory, name):
+            os.unlink(name, dir_fd=directory)
+
+    def remove_empty_directory(self, path: Path) -> None:
+        """Remove a directory that has nothing in it; any other is left alone."""
+        with self._failures(path, "removed"), self._parent(path, create=False) as (directory, name):
+            try:
+                os.rmdir(name, dir_fd=directory)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+
+    @contextmanager
+    def _parent(self, path: Path, *, create: bool = True, refuse_link: bool = True) -> Iterator[tuple[int, str]]:
+        """The directory that a file is in, opened, and the file's name. `create`: make it if it is missing;
+        `refuse_link`: raise if the file itself is a link."""
+        if not path.is_relative_to(self.root) or path == self.root or ".." in path.parts or "\0" in str(path):
+            raise PathRefused(f"it is not inside {self.root}")
+        *above, name = path.relative_to(self.root).parts
+        if any(part.casefold() == _NEVER_WRITTEN for part in (*above, name)):
+            raise PathRefused(f"it is inside {_NEVER_WRITTEN}")
+        if create:
+            self.root.mkdir(parents=True, exist_ok=True)
+        try:
+            directory = open_directory(self.root, above, create=create)
+        except _LinkFound as found:
+            raise self._refuse_link(above, found.depth) from None
+        try:
+            if refuse_link and _is_link(name, directory):
+                raise self._refuse_link([*above, name], len(above) + 1)
+            yield directory, name
+        finally:
+            os.close(directory)
+
+    def _refuse_link(self, parts: list[str], depth: int) -> PathRefused:
+        link = "/".join(parts[:depth])
+        real = Path(os.path.realpath(self.root / link))
+        message = f"{_shown(self.root / link, self.root)} is a symbolic link to {_shown(real, self.root)}"
+        if not self.top or not f"{self.top}/".startswith(f"{link}/"):
+            return PathRefused(f"{message}, and links are not followed", "replace the link by what it should be")
+        named = real / self.top[len(link) :].strip("/")
+        if named.is_relative_to(self.root):
+            hint = f'name it in pyproject.toml: [tool.agentrun] {self.setting} = "{named.relative_to(self.root)}"'
+        else:
+            hint = f"to use that directory, set {self.variable}={shlex.quote(str(named))}"
+        return PathRefused(f"{message}, and links are not followed", hint)
+
+    @contextmanager
+    def _failures(self, path: Path, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            message = f"{_shown(path, self.root)} cannot be {verb}: {error.strerror}"
+            fields: dict[str, object] = {"path": self.kind, "errno": error.errno}
+            if not isinstance(error, PathRefused):
+                raise StorageError("storage.failed", message, fields=fields) from error
+            fields["reason"] = "path"
+            raise StorageError("storage.failed", message, hint=error.hint, fields=fields) from None
+
+
+def open_directory(root: Path, parts: list[str], *, create: bool = False) -> int:
+    """A descriptor of a directory, reached from `root` without following a link. `create`: make what is missing."""
+    here = os.open(root, _DIRECTORY)
+    try:
+        for depth, part in enumerate(parts, 1):
+            below = _open_below(here, part, depth, create=create)
+            os.close(here)
+            here = below
+    except BaseException:
+        os.close(here)
+        raise
+    return here
+
+
+def _open_below(directory: int, part: str, depth: int, *, create: bool) -> int:
+    if create:
+        with suppress(FileExistsError):
+            os.mkdir(part, dir_fd=directory)
+    try:
+        return os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    except OSError as error:
+        if _is_link(part, directory):
+            raise _LinkFound(depth) from error
+        raise
+
+
+def _is_link(name: str, directory: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _mode(directory: int, name: str) -> int | None:
+    """The permissions of the file that is there. None: there is none."""
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    _refuse_special(found)
+    return stat.S_IMODE(found.st_mode)
+
+
+def _refuse_special(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise PathRefused("it is a directory" if stat.S_ISDIR(found.st_mode) else "it is not a plain file")
+
+
+def _replace(directory: int, name: str, data: bytes, confirm: Callable[[], None] = lambda: None) -> None:
+    temporary = _write_beside(directory, name, data, _mode(directory, name))
+    try:
+        confirm()
+        os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        _remove_quietly(temporary, directory)
+        raise
+    os.fsync(directory)
+
+
+def _write_beside(directory: int, name: str, data: bytes, mode: int | None) -> str:
+    """Write a new file in the same directory, and return its name."""
+    temporary = f".{name[:200]}.{secrets.token_hex(8)}.new"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=directory)
+    try:
+        try:
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            write_all(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        _remove_quietly(temporary, directory)
+        raise
+    return temporary
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it: a full disk first shows as a short write."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _remove_quietly(name: str, directory: int) -> None:
+    with suppress(OSError):
+        os.unlink(name, dir_fd=directory)
+
+
+def _shown(path: Path, root: Path) -> str:
+    """As people see it: relative to the working directory, else to the root, where it is below one of them."""
+    for base in (Path.cwd(), root):
+        if path.is_relative_to(base) and path != base:
+            return path.relative_to(base).as_posix()
+    return str(path)
+
+
+# --- paths that the operator typed --------------------------------------------------------------------------------
+
+
+def write_given(path: Path, data: bytes) -> None:
+    """Write a file that the operator named. A pipe or a device is written to; a file is replaced as a whole, and a link
+    to one stays a link."""
+    with _given_failures(path, "written"):
+        if path.exists() and not path.is_file():
+            with path.open("wb") as special:
+                special.write(data)
+            return
+        real = path.resolve()
+        directory = os.open(real.parent, _DIRECTORY)
+        try:
+            _replace(directory, real.name, data)
+        finally:
+            os.close(directory)
+
+
+def append_given(path: Path, data: bytes) -> None:
+    """Append to a file that the operator named, and create it if it is missing."""
+    with _given_failures(path, "written"), path.open("ab") as file:
+        file.write(data)
+
+
+def open_given(path: Path, flags: int, kind: str) -> int:
+    """A descriptor of a file that the operator named, to write to it bit by bit. `kind`: what it is, for errors."""
+    with _given_failures(path, "opened", kind):
+        return os.open(path, flags | os.O_CLOEXEC, 0o666)
+
+
+def make_given_directory(path: Path) -> None:
+    """Create a directory that the operator named, and those above it."""
+    with _given_failures(path, "created"):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def directory_tree(path: Path) -> ProjectTree:
+    """The tree of a directory that the operator named, which is created. Links inside it are not followed."""
+    make_given_directory(path)
+    return ProjectTree(Path(os.path.realpath(path)), path.name)
+
+
+def remove_given(path: Path) -> None:
+    """Remove a file that the operator named, if it is there."""
+    with _given_failures(path, "removed"):
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _given_failures(path: Path, verb: str, kind: str = "") -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        fields = {"path": kind or path.name, "errno": error.errno}
+        message = f"{path} cannot be {verb}: {error.strerror}"
+        raise StorageError("storage.failed", message, fields=fields) from None

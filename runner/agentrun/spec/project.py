@@ -1,0 +1,210 @@
+"""The project a spec belongs to, and its settings.
+
+Rule 1  The project root is the nearest folder above a spec with `[tool.agentrun]` in its pyproject.toml or
+        with `.git`, else the spec's own folder. A path that a document names never leaves it.
+Rule 2  `[tool.agentrun]` names directories inside the project only. The operator's variables may name any directory.
+Rule 3  Where a symbolic link led to the spec from another project, nothing is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from agentrun.errors import StorageError
+from agentrun.files import ProjectTree
+from agentrun.spec.files import FileRefused, read_text, shown_path
+from agentrun.spec.problems import DocumentError, Place, Problem, Source, did_you_mean, quoted
+
+CASSETTE_LIMIT = 64 * 1024 * 1024
+VARIABLES = {"cassettes": "AGENTRUN_CASSETTES", "data": "AGENTRUN_DATA"}
+"""Settings that name a directory, each with the operator's variable that overrides it."""
+SETTINGS = ("import_roots", "cassettes", "data", "cassette_limit")
+"""The keys of `[tool.agentrun]`."""
+_UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_LARGEST_LIMIT = 1024**3
+
+
+class Project(Struct, frozen=True):
+    """Where a spec lives, and the settings of `[tool.agentrun]`."""
+
+    root: Path
+    import_roots: tuple[str, ...] = (".",)
+    """Directories under which the modules of Python tools are looked for, relative to the root."""
+    cassettes: str = "cassettes"
+    """The directory of cassettes: relative to the root, or absolute if the operator's variable names it."""
+    data: str = ".agentrun"
+    """The directory of run data, likewise; it has its own `.gitignore`."""
+    cassette_limit: int = CASSETTE_LIMIT
+    """How many bytes a cassette may have, for whoever reads or writes it."""
+    link: str | None = None
+    """How the spec was reached if a symbolic link led to it from another project: nothing is written then."""
+
+    @property
+    def cassette_directory(self) -> Path:
+        return self.root / self.cassettes
+
+    @property
+    def data_directory(self) -> Path:
+        return self.root / self.data
+
+    @property
+    def cassette_tree(self) -> ProjectTree:
+        """Where cassettes are written."""
+        return self._tree("cassette", "cassettes", self.cassettes)
+
+    @property
+    def data_tree(self) -> ProjectTree:
+        """Where run data is written."""
+        return self._tree("data", "data", self.data)
+
+    def source_tree(self, kind: str) -> ProjectTree:
+        """Where files are written that stand beside the specs. `kind`: what they are."""
+        return self._tree(kind, "", "")
+
+    def _tree(self, kind: str, setting: str, directory: str) -> ProjectTree:
+        if self.link is not None:
+            hint = "name the spec by its real path, or replace the link by what it should be"
+            message = f"{self.link}: nothing is written to another project through a link"
+            raise StorageError("storage.failed", message, hint=hint, fields={"path": kind, "errno": errno.ELOOP})
+        if os.path.isabs(directory):
+            return ProjectTree(Path(directory), kind)
+        return ProjectTree(self.root, kind, os.path.normpath(directory), setting, VARIABLES.get(setting, ""))
+
+
+def project_root(spec_path: Path) -> Path:
+    """The nearest ancestor that is a project, else the folder of the spec."""
+    folder = Path(os.path.realpath(spec_path.parent))
+    for candidate in (folder, *folder.parents):
+        if os.path.lexists(candidate / ".git") or _settings_text(candidate) is not None:
+            return candidate
+    return folder
+
+
+def find_project(spec_path: Path) -> Project:
+    """The project of a spec. Raises `DocumentError` when its settings are wrong."""
+    root = project_root(spec_path)
+    chosen: dict[str, Any] = {"link": _link_into(spec_path, root)}
+    for setting, variable in VARIABLES.items():
+        if directory := os.environ.get(variable, "").strip():
+            chosen[setting] = os.path.realpath(directory)
+    text = _settings_text(root)
+    if text is None:
+        return Project(root, **chosen)
+    source = Source(root / "pyproject.toml", shown_path(root / "pyproject.toml", root), text)
+    try:
+        table = _table(tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        at = re.search(r"line (\d+), column (\d+)", str(error))
+        place = Place(source, int(at[1]), int(at[2])) if at else Place(source, 1, 1)
+        raise DocumentError([Problem(place, "spec.project", "pyproject.toml is not valid TOML")]) from None
+    problems = list(_wrong_settings(source, root, table))
+    if problems:
+        raise DocumentError(problems)
+    roots = tuple(table.get("import_roots", (".",)))
+    limit = _bytes(table["cassette_limit"]) if "cassette_limit" in table else CASSETTE_LIMIT
+    return Project(root, **{**table, "import_roots": roots, "cassette_limit": limit, **chosen})
+
+
+def cassette_limit_near(cassette: Path) -> int:
+    """How many bytes a cassette may have that was named by its path: as its project says."""
+    try:
+        return find_project(cassette).cassette_limit
+    except DocumentError:
+        return CASSETTE_LIMIT
+
+
+def _link_into(spec_path: Path, root: Path) -> str | None:
+    """The symbolic link through which a spec was reached from the project that it seems to be in. None: it is there."""
+    folder = Path(os.path.abspath(spec_path.parent))
+    if os.path.realpath(folder) == str(folder):
+        return None
+    for candidate in (folder, *folder.parents):
+        if os.path.lexists(candidate / ".git") or _settings_text(candidate) is not None:
+            if Path(os.path.realpath(candidate)) == root:
+                return None
+            real = os.path.realpath(folder)
+            return f"{shown_path(folder)} leads to {real} through a symbolic link"
+    return None
+
+
+def _settings_text(folder: Path) -> str | None:
+    """The text of a pyproject.toml that has `[tool.agentrun]`, valid or not; None for any other."""
+    try:
+        text = read_text(folder / "pyproject.toml", "pyproject.toml")
+    except FileRefused:
+        return None
+    if "agentrun" not in text:
+        return None
+    try:
+        return text if _table(tomllib.loads(text)) is not None else None
+    except (tomllib.TOMLDecodeError, RecursionError):  # its owner must hear of it, if it is meant for us
+        return text if re.search(r"^\s*\[\s*tool\s*\.\s*agentrun\b", text, re.MULTILINE) else None
+
+
+def _table(data: dict[str, Any]) -> Any:
+    tool = data.get("tool")
+    return tool.get("agentrun") if isinstance(tool, dict) else None
+
+
+def _wrong_settings(source: Source, root: Path, table: Any) -> Iterator[Problem]:
+    def problem(key: str, message: str, hint: str | None = None) -> Problem:
+        return Problem(_setting_place(source, key), "spec.project", message, hint)
+
+    if not isinstance(table, dict):
+        yield problem("agentrun", "[tool.agentrun] must be a table")
+        return
+    for key, value in table.items():
+        paths = value if key == "import_roots" else [value]
+        if key not in SETTINGS:
+            hint = did_you_mean(key, SETTINGS) or f"known: {', '.join(SETTINGS)}"
+            yield problem(key, f"unknown setting {quoted(key)}", hint)
+        elif key == "cassette_limit":
+            if _bytes(value) is None:
+                hint = 'write a size from 1 byte to 1 GiB, such as "64MiB"'
+                yield problem(key, f"{quoted(key)} is not a size", hint)
+        elif not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+            wanted = "a list of folders" if key == "import_roots" else "the name of a folder"
+            yield problem(key, f"{quoted(key)} must be {wanted}")
+        elif key == "data" and os.path.normpath(value) == ".":
+            yield problem(key, '"data" cannot be the project root', "its .gitignore would hide the whole project")
+        else:
+            for path in paths:
+                if not _stays_inside(root, path):
+                    message = f"{quoted(path)} is not a folder inside the project"
+                    hint = "name it relative to pyproject.toml, with /"
+                    if key in VARIABLES:
+                        hint += f"; {VARIABLES[key]} may name any directory"
+                    yield problem(key, message, hint)
+
+
+def _bytes(value: Any) -> int | None:
+    """A size such as `64MiB` or 5000, in bytes. None: it is none, or out of range."""
+    found = re.fullmatch(r"(\d{1,12}) ?(KiB|MiB|GiB|)", str(value)) if not isinstance(value, bool) else None
+    size = int(found[1]) * _UNITS[found[2]] if found else 0
+    return size if 1 <= size <= _LARGEST_LIMIT else None
+
+
+def _stays_inside(root: Path, path: str) -> bool:
+    if not path.strip() or "\0" in path or "\\" in path or path.startswith("/") or re.match(r"[A-Za-z]:", path):
+        return False
+    lexical = os.path.normpath(path).split(os.sep)[0] != ".."
+    return lexical and Path(os.path.realpath(root / path)).is_relative_to(os.path.realpath(root))
+
+
+def _setting_place(source: Source, key: str) -> Place:
+    """The line of a setting, as far as a search can tell."""
+    section = re.search(r"^\s*\[\s*tool\s*\.\s*agentrun\b", source.text, re.MULTILINE)
+    found = re.compile(rf"""(?<![\w.-])["']?({re.escape(key)})["']?\s*[=\].]""").search(
+        source.text, section.start() if section else 0
+    )
+    at = found.start(1) if found else section.start() if section else 0
+    start = source.text.rfind("\n", 0, at) + 1
+    return Place(source, source.text.count("\n", 0, at) + 1, at - start + 1, len(key) if found else 1)

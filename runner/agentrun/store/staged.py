@@ -1,0 +1,34 @@
+"""New recordings that are not in place yet: `.agentrun/recorded/<agent>/<case>.yaml`.
+
+A case that is recorded again is judged first. If it fails, its cassette stays as it was, and the new recording is kept
+here until somebody accepts it or records again.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from agentrun.errors import StorageError
+from agentrun.spec.files import shown_path
+from agentrun.spec.project import Project
+from agentrun.store.lock import cassette_lock, locked
+
+
+def staged_path(project: Project, cassette: Path) -> Path:
+    """Where the new recording of a cassette is kept."""
+    return project.data_directory / "recorded" / cassette.relative_to(project.cassette_directory)
+
+
+def accept_staged(project: Project, cassette: Path) -> None:
+    """Put a new recording in place of its cassette. Raises `storage.failed`."""
+    staged = staged_path(project, cassette)
+    with locked(project, cassette_lock(project, cassette), f"another process is recording {cassette.name}"):
+        try:
+            data = staged.read_bytes()
+        except OSError as error:
+            message = f"the recording {shown_path(staged, project.root)} cannot be read: {error.strerror}"
+            fields = {"path": "cassette", "errno": error.errno or errno.EIO}
+            raise StorageError("storage.failed", message, fields=fields) from error
+        project.cassette_tree.write(cassette, data)
+        project.data_tree.remove(staged)
