@@ -102,7 +102,7 @@ pins: ## resolve requirements/dev.txt anew to the newest versions
 	@echo "resolving the newest versions in a clean venv"
 	@$(FIND_PYTHON); set -e; clean=$$(mktemp -d); trap 'rm -rf "$$clean"' EXIT; \
 	"$$python" -m venv "$$clean/venv"; pip="$$clean/venv/bin/python -m pip --disable-pip-version-check"; \
-	$$pip install -qq '.[dev]'; $$pip freeze --exclude agentrun >"$$clean/pins"; \
+	$$pip install -qq '.[dev]'; $$pip freeze --exclude agentrun-harness >"$$clean/pins"; \
 	{ sed -n '/^#/p' requirements/dev.txt; cat "$$clean/pins"; } >"$$clean/dev.txt"; \
 	cp "$$clean/dev.txt" requirements/dev.txt
 	@git --no-pager diff --stat -- requirements/dev.txt
@@ -139,11 +139,14 @@ $(PINNED): requirements/dev.txt
 	fi
 	@touch $@
 
-# The check at the end finds a pin that is missing, or older than pyproject.toml asks for.
+# The check at the end finds a pin that is missing, or older than pyproject.toml asks for. The distribution was once
+# called `agentrun`: where it is still installed under that name, it goes first, because it has the same command.
 $(READY): $(PINNED) pyproject.toml
 	@if [ -x $(BIN)/pip ]; then \
+		$(PIP) uninstall -qq -y agentrun && \
 		$(PIP) install -qq --no-deps --no-build-isolation -e . && said=$$($(PIP) check 2>&1); \
 	else \
+		uv pip uninstall --quiet --python $(BIN)/python agentrun && \
 		uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . && \
 		said=$$(uv pip check --python $(BIN)/python 2>&1); \
 	fi || { echo "$$said"; echo "the install failed; if a pin is missing or too old, run 'make pins'"; exit 1; } >&2

@@ -10,7 +10,7 @@ LAYERS: list[set[str]] = [
     {"compiler", "journal"},
     {"providers"},
     {"core", "spec"},
-    {"files"},
+    {"distribution", "files"},
     {"errors", "canon", "wire", "secret", "forms", "redact"},
 ]
 GROUND = LAYERS[-1]

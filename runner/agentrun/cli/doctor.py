@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -67,15 +68,23 @@ def _version(name: str) -> str | None:
 
 
 def _installed() -> Iterator[Finding]:
-    yield Finding("agentrun", "ok", _version("agentrun") or "from source")
+    from agentrun.distribution import NAME, install_hint, rival_distributions, version as own_version
+
+    yield Finding("agentrun", "ok", f"{own_version()} (distribution {NAME})")
+    for name, provides in rival_distributions().items():
+        shown = re.sub(r"[^\w.-]", "?", name)
+        text = (
+            f"the distribution {shown} also provides a {' and a '.join(provides)} called agentrun and may replace ours"
+        )
+        yield Finding("agentrun", "note", text, f"run pip uninstall {shown}, then {install_hint()}")
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()}")
     for name in NEEDED:
         version = _version(name)
-        fix = None if version else f"pip install {name}"
+        fix = None if version else install_hint()
         yield Finding(name, "ok" if version else "wrong", version or "not installed", fix)
     for name, extra in EXTRAS.items():
         version = _version(name)
-        fix = None if version else f"pip install 'agentrun[{extra}]'"
+        fix = None if version else install_hint(extra)
         yield Finding(name, "ok" if version else "note", version or f"not installed (extra `{extra}`)", fix)
     yield from _yaml()
 
@@ -84,7 +93,7 @@ def _yaml() -> Iterator[Finding]:
     import yaml
 
     if not yaml.__with_libyaml__:
-        fix = "install PyYAML from a wheel, or with libyaml's headers present"
+        fix = "build the installed PyYAML again with libyaml's headers present"
         yield Finding("libyaml", "note", "missing: reading YAML is about ten times slower", fix)
 
 

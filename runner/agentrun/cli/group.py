@@ -119,8 +119,23 @@ def _is_spec(word: str) -> bool:
     return word.endswith((".yaml", ".yml")) or "/" in word or Path(word).is_file()
 
 
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from agentrun.distribution import version
+
+        click.echo(f"agentrun {version()}")
+        context.exit()
+
+
 @click.group(cls=Agentrun, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="agentrun", message="agentrun %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def agentrun() -> None:
     """Test LLM agents like code: declared in YAML, compiled, recorded once, replayed offline.
 

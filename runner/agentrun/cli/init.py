@@ -31,11 +31,13 @@ def command(directory: Path) -> None:
       agentrun init my-agent
       cd my-agent && agentrun specs/hello.yaml && agentrun test
     """
+    from agentrun.cli.requirements import FILE, requirements
     from agentrun.files import directory_tree
 
     if not str(directory).strip(". "):
         directory = Path.cwd()
-    files = dict(_files())
+    text, to_fill_in = requirements()
+    files = {**dict(_files()), FILE: text.encode()}
     taken = [name for name in files if os.path.lexists(directory / name)] or _in_the_way(directory, files)
     if taken:
         hint = ", or add `[tool.agentrun]` to your pyproject.toml by hand" if "pyproject.toml" in taken else ""
@@ -48,6 +50,8 @@ def command(directory: Path) -> None:
         say(f"  {name}")
     say(f"\nA project is in {directory}\nNext:\n  cd {shlex.quote(str(directory))}")
     say("  agentrun specs/hello.yaml\n  agentrun test")
+    if to_fill_in:
+        say(f"\n{to_fill_in}")
 
 
 def _in_the_way(directory: Path, files: Iterable[str]) -> list[str]:

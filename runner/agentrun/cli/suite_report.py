@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +56,12 @@ def _tell(ended: Ended, *, as_json: bool, quiet: bool, color: bool | None) -> No
 def _write_junit(ended: Ended, path: Path) -> None:
     from agentrun.cli.suite_junit import junit
     from agentrun.cli.write import write_output
+    from agentrun.distribution import version
     from agentrun.files import make_given_directory
 
     if str(path) != "-":
         make_given_directory(path.parent)
-    write_output(path, junit(ended, version("agentrun")), replaces=b"<?xml")
+    write_output(path, junit(ended, version()), replaces=b"<?xml")
 
 
 def _write_summary(ended: Ended) -> None:

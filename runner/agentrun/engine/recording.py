@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from errno import EEXIST
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +25,7 @@ from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
 from agentrun.cassette.tape import Interaction, may_fail
 from agentrun.core.outcome import Outcome
+from agentrun.distribution import version
 from agentrun.engine import tape_forms as form
 from agentrun.engine.admission import admit, tape_seed
 from agentrun.engine.approvals import TO_ANSWER
@@ -187,7 +187,7 @@ def _metadata(job: Job, target: Target, recorder: Recorder, began: datetime, tot
     about = {
         **target.about,
         "recorded_at": before.get("recorded_at", now),
-        "agentrun": version("agentrun"),
+        "agentrun": version(),
         "where": list(dict.fromkeys([*_list(before, "where"), *_where(recorder)])),
         "fingerprint": job.file.fingerprint,
         "sections": job.file.sections,

@@ -60,9 +60,10 @@ class McpServers:
 def refuse_without_sdk() -> None:
     """Raises `host.missing`."""
     if find_spec("mcp") is None:
+        from agentrun.distribution import install_hint  # late: only for this hint
+
         fields = {"name": "mcp", "what": "package"}
-        hint = "install it with pip install 'agentrun[mcp]'"
-        raise HostError("host.missing", "MCP servers need the package mcp", hint=hint, fields=fields)
+        raise HostError("host.missing", "MCP servers need the package mcp", hint=install_hint("mcp"), fields=fields)
 
 
 def _identity(tool: McpTool) -> bytes:

@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from msgspec import Struct
 from pydantic import FileUrl, ValidationError
 
 from agentrun.core.package_tools import McpTool
+from agentrun.distribution import version
 from agentrun.errors import AgentrunError
 from agentrun.net.environment import Lookup, filled, is_field
 from agentrun.tools.mcp_http import Exchange, exchange, streamable_http
@@ -189,7 +189,7 @@ class Connection:
         return ClientSession(
             read,
             write,
-            client_info=Implementation(name="agentrun", version=version("agentrun")),
+            client_info=Implementation(name="agentrun", version=version()),
             sampling_callback=_rejects if "sampling" in allowed else None,
             elicitation_callback=_declines if "elicitation" in allowed else None,
             list_roots_callback=self._roots if "roots" in allowed else None,

@@ -70,4 +70,6 @@ def has_syrupy(config: pytest.Config) -> bool:
 
 def need_syrupy(config: pytest.Config) -> None:
     if not has_syrupy(config):
-        pytest.fail("journal_snapshot needs syrupy: pip install 'agentrun[test]'", pytrace=False)
+        from agentrun.distribution import install_hint  # late: only for this hint
+
+        pytest.fail(f"journal_snapshot needs syrupy: {install_hint('test')}", pytrace=False)

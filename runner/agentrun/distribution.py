@@ -1,0 +1,130 @@
+"""The installed distribution: its version, where it was installed from, and how to install it again.
+
+Rule 1  The distribution is called `agentrun-harness`; the package and the command are called `agentrun`.
+Rule 2  A hint installs a name from a package index only if this installation came from one: anybody may own a name
+        there.
+Rule 3  A requirement for other machines contains no credentials and no place on this machine.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+from pathlib import Path
+from shlex import quote
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+NAME = "agentrun-harness"
+_PACKAGE = Path(__file__).parent
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_SCP = re.compile(r"(?P<user>[^@:/]+@)?(?P<host>[^@:/]{2,}):/?(?P<path>[^:/].*)")
+"""`git@host:path`. A host of one letter is a drive of Windows, and `x::y` names a program of git."""
+_URL = re.compile(
+    r"(?P<scheme>https?|ssh|git)://(?:(?P<user>[^@/:]*)(?::[^@/]*)?@)?"
+    r"(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)(?P<port>:[0-9]+)?(?P<path>/[A-Za-z0-9._~%+/-]+)"
+)
+_THIS_MACHINE = re.compile(r"(?:.*\.)?localhost\.?|127\..*|0\..*", re.IGNORECASE)
+
+
+class Origin(NamedTuple):
+    """Where the running code was installed from. Both fields are empty if that is unknown or a file."""
+
+    pin: str = ""
+    """What follows the name in a requirement that works on any machine: `==0.1.0` or ` @ git+https://…@COMMIT`."""
+    checkout: Path | None = None
+    editable: bool = False
+
+
+class _DirInfo(msgspec.Struct):
+    editable: bool = False
+
+
+class _VcsInfo(msgspec.Struct):
+    vcs: str
+    commit_id: str
+
+
+class _DirectUrl(msgspec.Struct):
+    """`direct_url.json` of PEP 610. Installers write it for everything that does not come from an index."""
+
+    url: str
+    dir_info: _DirInfo | None = None
+    vcs_info: _VcsInfo | None = None
+    subdirectory: str = ""
+
+    def checkout(self) -> Path | None:
+        return None if self.dir_info is None else Path(unquote(urlsplit(self.url).path))
+
+
+def version() -> str:
+    """The version of the running code."""
+    found = _distribution()
+    return found.version if found else "unknown"
+
+
+def origin() -> Origin:
+    """Where the running code was installed from."""
+    found = _distribution()
+    if found is None:  # a checkout that is not installed, found by PYTHONPATH
+        return Origin(checkout=_PACKAGE.parents[1], editable=True)
+    if found.read_text("direct_url.json") is None:
+        return Origin(pin=f"=={found.version}")
+    direct = _direct_url(found)
+    if direct is None or direct.subdirectory:
+        return Origin()
+    if direct.vcs_info is not None:
+        return Origin(pin=git_pin(direct.url, direct.vcs_info.commit_id) if direct.vcs_info.vcs == "git" else "")
+    return Origin(checkout=direct.checkout(), editable=direct.dir_info is not None and direct.dir_info.editable)
+
+
+def install_hint(extra: str = "") -> str:
+    """How to install agentrun again with its dependencies, or with an extra: one sentence without a full stop."""
+    came = origin()
+    extras = f"[{extra}]" if extra else ""
+    if came.pin:
+        return f"run pip install {quote(f'{NAME}{extras}{came.pin}')}"
+    if came.checkout:
+        return f"run pip install {'-e ' * came.editable}{quote(f'.{extras}')} in the checkout of agentrun"
+    return f"install agentrun again from where you got it{f', with the extra {extra}' if extra else ''}"
+
+
+def git_pin(url: str, commit: str) -> str:
+    """` @ git+URL@COMMIT` without credentials, or nothing if other machines cannot install from this address."""
+    if scp := "://" not in url and _SCP.fullmatch(url):
+        url = f"ssh://{scp['user'] or ''}{scp['host']}/{scp['path']}"
+    parts = _URL.fullmatch(url)
+    if parts is None or _THIS_MACHINE.fullmatch(parts["host"]) or not _COMMIT.fullmatch(commit):
+        return ""
+    user = "git@" if (parts["scheme"], parts["user"]) == ("ssh", "git") else ""
+    return f" @ git+{parts['scheme']}://{user}{parts['host']}{parts['port'] or ''}{parts['path']}@{commit}"
+
+
+def rival_distributions() -> dict[str, list[str]]:
+    """Other distributions that provide something called `agentrun`: a module, a command or both."""
+    commands = metadata.entry_points(group="console_scripts", name="agentrun")
+    found = {"module": metadata.packages_distributions().get("agentrun", [])}
+    found["command"] = [command.dist.name for command in commands if command.dist]
+    names = {str(name) for each in found.values() for name in each}
+    rivals = sorted(name for name in names if re.sub(r"[-_.]+", "-", name).lower() != NAME)
+    return {name: [what for what, providers in found.items() if name in providers] for name in rivals}
+
+
+def _distribution() -> metadata.Distribution | None:
+    """The metadata of the running code. Any folder on `sys.path` can have metadata of this name without the code."""
+    for found in metadata.distributions(name=NAME):
+        direct = _direct_url(found)
+        checkout = direct and direct.checkout()
+        places = [Path(str(found.locate_file("agentrun"))), *([checkout / "runner" / "agentrun"] if checkout else [])]
+        if any(place.exists() and place.samefile(_PACKAGE) for place in places):
+            return found
+    return None
+
+
+def _direct_url(found: metadata.Distribution) -> _DirectUrl | None:
+    try:
+        return msgspec.json.decode(found.read_text("direct_url.json") or "", type=_DirectUrl)
+    except msgspec.DecodeError:
+        return None
