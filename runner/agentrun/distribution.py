@@ -26,7 +26,7 @@ _URL = re.compile(
     r"(?P<scheme>https?|ssh|git)://(?:(?P<user>[^@/:]*)(?::[^@/]*)?@)?"
     r"(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)(?P<port>:[0-9]+)?(?P<path>/[A-Za-z0-9._~%+/-]+)"
 )
-_THIS_MACHINE = re.compile(r"(?:.*\.)?localhost\.?|127\..*|0\..*", re.IGNORECASE)
+_THIS_MACHINE = re.compile(r"file|(?:.*\.)?localhost\.?|127\..*|0\..*", re.IGNORECASE)
 
 
 class Origin(NamedTuple):

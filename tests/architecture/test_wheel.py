@@ -15,6 +15,7 @@ def files(folder: Path) -> set[str]:
 
 def test_wheel(tmp_path: Path) -> None:
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path))
+    assert Path(wheel).name.startswith("agentrun_harness-")
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
     code = {f"agentrun/{name}" for name in files(PACKAGE)}

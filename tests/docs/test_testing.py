@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from textwrap import indent
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -20,6 +20,8 @@ from agentrun.spec.v1.cases import Inject
 
 from .terminal import BIN, ROOT, Terminal, blocks
 
+WORKFLOW = yaml.safe_load((STARTER / "workflow.yml").read_text(encoding="utf-8"))
+REPLAY, COMMENT = WORKFLOW["jobs"]["replay"], WORKFLOW["jobs"]["comment"]
 PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
 BLOCKS = blocks(PAGE)
 FILES = {block.split("\n")[0].removeprefix("# "): block for kind, block in BLOCKS if kind != "console"}
@@ -99,17 +101,64 @@ def test_the_workflow_is_the_one_that_init_writes() -> None:
     assert FILES[".github/workflows/agents.yml"] == f"# .github/workflows/agents.yml\n{written}"
 
 
+def runs(job: dict[str, Any]) -> list[str]:
+    """The shell lines of a job."""
+    return [step["run"].strip() for step in job["steps"] if "run" in step]
+
+
+def actions(job: dict[str, Any]) -> list[str]:
+    return [step["uses"].partition("@")[0] for step in job["steps"] if "uses" in step]
+
+
+def comment(tmp_path: Path, artefact: Path, *, may: bool) -> str:
+    """Run the second job in a folder with nothing but the artefact, and return what `gh` was asked to do."""
+    folder, own = tmp_path / "runner", tmp_path / "own"
+    folder.mkdir()
+    own.mkdir()
+    shutil.copy(artefact, folder)
+    (own / "gh").write_text(f'#!/bin/sh\necho "$@" > said\nexit {0 if may else 1}\n', encoding="utf-8")
+    (own / "gh").chmod(0o755)
+    environment = {"PATH": f"{own}:/usr/bin:/bin", "PULL_REQUEST": "7"}
+    for line in runs(COMMENT):
+        subprocess.run(["/bin/sh", "-ec", line], cwd=folder, env=environment, check=True)
+    return (folder / "said").read_text(encoding="utf-8")
+
+
+def test_the_job_that_installs_and_runs_may_only_read() -> None:
+    assert WORKFLOW["permissions"] == {}
+    assert list(WORKFLOW["jobs"]) == ["replay", "comment"]
+    assert REPLAY["permissions"] == {"contents": "read"}
+    assert "secrets." not in str(REPLAY)
+    assert "token" not in str(REPLAY)
+    (checkout,) = [step["with"] for step in REPLAY["steps"] if step.get("uses", "").startswith("actions/checkout")]
+    assert checkout["persist-credentials"] is False
+
+
+def test_the_job_that_may_comment_runs_no_code_of_the_project() -> None:
+    """It gets one file from the other job, and nothing that the other job says is part of a command."""
+    assert COMMENT["permissions"] == {"pull-requests": "write"}
+    assert COMMENT["needs"] == "replay"
+    assert actions(COMMENT) == ["actions/download-artifact"]
+    (upload,) = [step["with"] for step in REPLAY["steps"] if step.get("uses", "").startswith("actions/upload")]
+    (download,) = [step["with"] for step in COMMENT["steps"] if "uses" in step]
+    assert (download["name"], "behaviour.md" in upload["path"].split()) == (upload["name"], True)
+    (line,) = runs(COMMENT)
+    assert line.split()[:3] == ["gh", "pr", "comment"]
+    assert "${{" not in "".join([*runs(COMMENT), *runs(REPLAY)])
+    assert "needs." not in str(COMMENT["steps"])
+
+
 def test_the_steps_of_the_workflow(project: Path) -> None:
     """All but those that need GitHub: what they run is a shell line, as here."""
-    jobs = yaml.safe_load((STARTER / "workflow.yml").read_text(encoding="utf-8"))["jobs"]
-    steps = [step["run"] for step in jobs["replay"]["steps"] if "run" in step]
-    assert len(steps) == 5
+    steps = runs(REPLAY)
+    assert (len(steps), steps[0]) == (5, "pip install -r requirements-agents.txt")
     environment = {
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "CI": "true",
         "RUNNER_TEMP": str(project / "temporary"),
         "GITHUB_BASE_SHA": "HEAD",
         "GITHUB_STEP_SUMMARY": str(project / "summary.md"),
+        "GITHUB_OUTPUT": str(project / "output"),
     }
     for step in steps[1:]:
         done = subprocess.run(["/bin/sh", "-ec", step], cwd=project, env=environment, capture_output=True, check=False)
@@ -129,25 +178,26 @@ def test_the_steps_of_the_workflow(project: Path) -> None:
     ids=["same", "changed", "first", "none"],
 )
 @pytest.mark.parametrize("may", [True, False])
-def test_what_a_pull_request_is_told(project: Path, before: str, now: str, comments: bool, may: bool) -> None:
+def test_what_a_pull_request_is_told(
+    tmp_path: Path, project: Path, before: str, now: str, comments: bool, may: bool
+) -> None:
     """Also by the first one that has snapshots, in a project without any, and by one that may not comment."""
-    jobs = yaml.safe_load((STARTER / "workflow.yml").read_text(encoding="utf-8"))["jobs"]
-    (step,) = [step["run"] for step in jobs["replay"]["steps"] if "gh pr comment" in step.get("run", "")]
-    own = project / "bin"
-    own.mkdir()
-    (own / "gh").write_text(f'#!/bin/sh\necho "$@" > said\nexit {0 if may else 1}\n', encoding="utf-8")
-    (own / "gh").chmod(0o755)
+    compare = runs(REPLAY)[-1]
     environment = {
-        "PATH": f"{own}:{BIN}:{os.environ['PATH']}",
+        "PATH": f"{BIN}:{os.environ['PATH']}",
         "RUNNER_TEMP": str(project / "temporary"),
         "GITHUB_BASE_SHA": "HEAD",
-        "GITHUB_HEAD": "7",
         "GITHUB_STEP_SUMMARY": str(project / "summary.md"),
+        "GITHUB_OUTPUT": str(project / "output"),
         **{f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
     }
-    for line in (before, now, step):
+    for line in (before, now, compare):
         done = subprocess.run(["/bin/sh", "-ec", line], cwd=project, env=environment, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()
-    assert (project / "said").exists() == comments
+    assert ("differs=1\n" in (project / "output").read_text(encoding="utf-8")) == comments
+    if comments:
+        assert comment(tmp_path, project / "behaviour.md", may=may) == (
+            "pr comment 7 --body-file behaviour.md --edit-last --create-if-none\n"
+        )
     told = (project / "summary.md").read_text(encoding="utf-8")
     assert ("| changed |" in told or "| new |" in told) == comments

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from agentrun.core.effects import Returned
 from agentrun.core.messages import words
+from agentrun.distribution import install_hint
 from agentrun.errors import HostError
 from agentrun.net.environment import Lookup
 from agentrun.tools import mcp
@@ -434,7 +435,7 @@ def test_without_the_sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(HostError, match="need the package mcp") as caught:
         McpServers(tmp_path, {}, NOBODY)
     assert caught.value.code == "host.missing"
-    assert "agentrun[mcp]" in (caught.value.hint or "")
+    assert caught.value.hint == install_hint("mcp")
 
 
 def test_the_sdk_is_not_imported_for_nothing() -> None:

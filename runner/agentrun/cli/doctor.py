@@ -68,14 +68,13 @@ def _version(name: str) -> str | None:
 
 
 def _installed() -> Iterator[Finding]:
-    from agentrun.distribution import NAME, install_hint, rival_distributions, version as own_version
+    from agentrun import distribution
+    from agentrun.distribution import install_hint
 
-    yield Finding("agentrun", "ok", f"{own_version()} (distribution {NAME})")
-    for name, provides in rival_distributions().items():
+    yield Finding("agentrun", "ok", f"{distribution.version()} (distribution {distribution.NAME})")
+    for name, provides in distribution.rival_distributions().items():
         shown = re.sub(r"[^\w.-]", "?", name)
-        text = (
-            f"the distribution {shown} also provides a {' and a '.join(provides)} called agentrun and may replace ours"
-        )
+        text = f"the distribution {shown} also provides a {' and a '.join(provides)} called agentrun"
         yield Finding("agentrun", "note", text, f"run pip uninstall {shown}, then {install_hint()}")
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()}")
     for name in NEEDED:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from agentrun.distribution import install_hint
+
 from .projects import KEPT, Project
 
 
@@ -146,7 +148,7 @@ def test_snapshots_without_syrupy(project: Project) -> None:
     project.write("tests/test_own.py", "def test_own(journal_snapshot): pass\n")
     result = project.run("tests", "-p", "no:syrupy")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*pip install 'agentrun?test?'*"])
+    assert install_hint("test") in result.stdout.str()
 
 
 @pytest.mark.parametrize(
