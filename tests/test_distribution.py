@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 from agentrun.distribution import NAME, git_pin, install_hint, origin, rival_distributions, version
 
@@ -89,6 +91,23 @@ def test_a_checkout_that_is_not_installed(tmp_path: Path) -> None:
     command = [sys.executable, "-I", "-S", "-c", f"{places}; {code}"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert said == "unknown run pip install -e '.[mcp]' in the checkout of agentrun\n"
+
+
+@pytest.mark.long
+@pytest.mark.skipif(find_spec("pip") is None, reason="this environment was made without pip")
+@pytest.mark.parametrize("source", ["index", "checkout", "file"])
+def test_what_pip_leaves(tmp_path: Path, source: str) -> None:
+    """`direct_url.json` is as the tests above write it."""
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path))
+    what = {"index": ["--no-index", "--find-links", str(tmp_path), NAME], "checkout": [str(ROOT)], "file": [wheel]}
+    target = ["--no-deps", "--no-build-isolation", "--target", str(tmp_path / "site")]
+    subprocess.run([sys.executable, "-m", "pip", "install", "-qq", *target, *what[source]], check=True)
+    code = "from agentrun.distribution import origin; print(*origin(), sep='|')"
+    environment = {"PYTHONPATH": str(tmp_path / "site")}
+    command = [sys.executable, "-c", code]
+    said = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+    expected = {"index": f"=={version()}|None|False", "checkout": f"|{ROOT}|False", "file": "|None|False"}
+    assert said == f"{expected[source]}\n"
 
 
 @pytest.mark.parametrize(
