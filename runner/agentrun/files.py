@@ -85,7 +85,7 @@ class ProjectTree(Struct, frozen=True):
                 if (found := TEMPORARY.fullmatch(beside)) and found[1] == name:
                     _remove_quietly(beside, directory)
 
-    def open(self, path: Path, flags: int, mode: int = 0o666) -> int:
+    def open_file(self, path: Path, flags: int, mode: int = 0o666) -> int:
         """A descriptor of a file, which is created if `flags` say so. Only plain files are opened."""
         with self._failures(path, "opened"), self._parent(path) as (directory, name):
             _mode(directory, name)

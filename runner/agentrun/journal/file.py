@@ -37,7 +37,7 @@ class FileJournal:
             for record in follow(self._chain, _lines(path)):
                 self.epoch = record.epoch + 1
         flags = os.O_WRONLY | os.O_APPEND | (0 if resume else os.O_CREAT | os.O_EXCL)
-        descriptor = open_given(path, flags, "journal") if tree is None else tree.open(path, flags)
+        descriptor = open_given(path, flags, "journal") if tree is None else tree.open_file(path, flags)
         self._file = os.fdopen(descriptor, "ab", buffering=0)
 
     @property

@@ -29,7 +29,7 @@ PAUSE = 0.01
 def locked(project: Project, path: Path, busy: str, *, wait: float = 0) -> Iterator[None]:
     """Hold a lock below the project's run data. `busy` is said when another process has it, after `wait` seconds."""
     _hide_data(project)
-    descriptor = project.data_tree.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = project.data_tree.open_file(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + wait
         while not _try_lock(descriptor, path):

@@ -124,7 +124,7 @@ def _failed(delivery: Deliver, what: str, **fields: Any) -> Fault:
 
 
 def _append(tree: ProjectTree, path: Path, begin: bytes, data: bytes, over: Event) -> None:
-    file = tree.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    file = tree.open_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
         _lock(file, over)
         size = _mended(file)
