@@ -89,15 +89,16 @@ class Repository:
         self.outside = outside
         self.url = "http://127.0.0.1:1/v1"
 
-    def run(self, *args: str) -> Done:
-        return agentrun(*args, cwd=self.root, OPENAI_API_KEY=KEY, OPENAI_BASE_URL=self.url)
+    def run(self, *args: str, **environment: str) -> Done:
+        given = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": self.url, **environment}
+        return agentrun(*args, cwd=self.root, stdin=b"", **given)
 
-    def command(self, name: str) -> Done:
+    def command(self, name: str, **environment: str) -> Done:
         if name == "record without a provider":
             return self.run(*COMMANDS[name])
         with ScriptedProvider(STORY.replace("[{text: Hi.}]", "[" + ", ".join(["{text: Hi.}"] * 6) + "]")) as server:
             self.url = f"{server.url}/v1"
-            return self.run(*COMMANDS[name])
+            return self.run(*COMMANDS[name], **environment)
 
     def link(self, place: str, target: str) -> None:
         """Put a link where agentrun writes; what was there is moved outside, or is gone."""
@@ -173,9 +174,8 @@ def attack(repository: Repository, place: str, target: str, command: str) -> Don
 @pytest.mark.parametrize("command", COMMANDS)
 def test_without_a_link_each_command_writes(repository: Repository, command: str) -> None:
     """The twin of all that follows: a command that wrote nothing anyway would prove nothing."""
-    (repository.root / "specs/a.yaml").write_text(
-        SPEC.replace("one word", "two words") if "record" in command else SPEC
-    )
+    if "record" in command:
+        (repository.root / "specs/a.yaml").write_text(SPEC.replace("one word", "two words"))
     if command == "accept journals":
         (repository.root / "specs/__snapshots__/a/default.journal").write_text("another\n")
     if command == "lock":
@@ -233,29 +233,21 @@ def test_the_operator_may_name_any_directory(repository: Repository) -> None:
     """What the refusal advises works."""
     repository.link("cassettes", "a directory")
     refused = repository.command("record")
-    hint = f"AGENTRUN_CASSETTES={repository.outside / 'directory'}"
-    assert (refused.code, hint in refused.err) == (7, True), refused.err
-    name, _, value = hint.partition("=")
-    with ScriptedProvider(STORY) as server:
-        environment = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{server.url}/v1", name: value}
-        done = agentrun("specs/a.yaml", "--mode", "record", cwd=repository.root, **environment)
+    directory = str(repository.outside / "directory")
+    assert (refused.code, f"AGENTRUN_CASSETTES={directory}" in refused.err) == (7, True), refused.err
+    done = repository.command("record", AGENTRUN_CASSETTES=directory)
     assert done.code == 0, done.err
     assert (repository.outside / "directory/a/default.yaml").is_file()
-    replayed = agentrun("specs/a.yaml", cwd=repository.root, **{name: value})
+    replayed = repository.run("specs/a.yaml", AGENTRUN_CASSETTES=directory)
     assert replayed.out == "Hi.\n", replayed.err
 
 
 def test_run_data_in_a_directory_of_the_operator(repository: Repository) -> None:
     repository.link(".agentrun", "a directory")
     refused = repository.command("live in a session")
-    variable = f"AGENTRUN_DATA={repository.outside / 'directory'}"
-    assert (refused.code, variable in refused.err) == (7, True), refused.err
-    with ScriptedProvider(STORY) as server:
-        environment = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{server.url}/v1"}
-        name, _, value = variable.partition("=")
-        done = agentrun(
-            "specs/a.yaml", "Hello", "--session", "ada", cwd=repository.root, **environment, **{name: value}
-        )
+    directory = str(repository.outside / "directory")
+    assert (refused.code, f"AGENTRUN_DATA={directory}" in refused.err) == (7, True), refused.err
+    done = repository.command("live in a session", AGENTRUN_DATA=directory)
     assert done.code == 0, done.err
     assert (repository.outside / "directory/sessions/ada/0001.jsonl").is_file()
     assert (repository.outside / "directory/.gitignore").read_text() == "*\n"
