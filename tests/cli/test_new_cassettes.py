@@ -1,0 +1,201 @@
+"""A new recording takes the place of the cassette only if its case passes, and if a replay can read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentrun.cassette.file import load
+from agentrun.cli.group import run_command
+from agentrun.engine.recording import Target
+from agentrun.errors import StorageError
+from agentrun.spec.project import find_project
+
+from .desk import TURNS
+from .suites import CASES, TAPE, Suite
+
+ASSERTS = "  - {name: default, approvals: {refund: approved}, assert: [{type: contains, value: Done}%s]}\n"
+SNAPSHOT = ", {type: journal-snapshot}"
+OTHER = TURNS.replace("Done, 20.50", "Sorry, 20.50")
+RECORD = ("--record", "all")
+STAGED = ".agentrun/recorded/desk/default.yaml"
+ID = f"{CASES}::default"
+
+
+def test_a_case_that_fails_on_its_new_recording_keeps_the_old_one(suite: Suite) -> None:
+    suite.write(ASSERTS % "")
+    before = (suite.root / TAPE).read_bytes()
+    with suite.provider(OTHER):
+        ran = suite.test(*RECORD)
+    assert ran.code == 1
+    assert (suite.root / TAPE).read_bytes() == before
+    assert "contains: " in ran.out, "the report says which assertion failed"
+    assert f"the new recording is kept in {STAGED}" in ran.out
+    assert f"agentrun cassette accept {ID}" in ran.out
+    assert f"{ID}  kept in {STAGED}, because of contains; {TAPE} is as it was" in ran.err
+    assert b"Sorry" in load(suite.root / STAGED).interactions[-1].reply.body
+    assert suite.test().code == 0, "the old one is replayed"
+
+
+def test_accept_puts_the_new_recording_in_place(suite: Suite) -> None:
+    suite.write(ASSERTS % "")
+    with suite.provider(OTHER):
+        suite.test(*RECORD)
+    new = (suite.root / STAGED).read_bytes()
+    assert run_command(["cassette", "accept", ID]) == 0
+    assert (suite.root / TAPE).read_bytes() == new
+    assert not (suite.root / STAGED).exists()
+    assert suite.test().code == 1
+    assert run_command(["cassette", "accept", ID]) == 2, "there is none any more"
+
+
+@pytest.mark.parametrize("name", ["nowhere.cases.yaml::default", f"{CASES}::nobody", CASES, "default"])
+def test_accept_names_one_case(suite: Suite, name: str) -> None:
+    assert run_command(["cassette", "accept", name]) == 2
+
+
+def test_a_case_that_passes_gets_its_new_recording(suite: Suite) -> None:
+    suite.write(ASSERTS % "")
+    with suite.provider(TURNS.replace("I look it up.", "Let me see.")):
+        ran = suite.test(*RECORD)
+    assert (ran.code, f"recorded: {TAPE}" in ran.err) == (0, True), ran.out
+    assert not (suite.root / STAGED).exists()
+    assert b"Let me see" in load(suite.root / TAPE).interactions[0].reply.body
+
+
+def test_a_changed_journal_is_shown_and_is_no_failure(suite: Suite) -> None:
+    suite.write(ASSERTS % SNAPSHOT)
+    assert suite.test("--update").code == 0
+    accepted = suite.accepted()
+    with suite.provider(TURNS.replace("I look it up.", "Let me see.")):
+        ran = suite.test(*RECORD)
+    assert (ran.code, ran.out.splitlines()[-2:]) == (
+        0,
+        ["1 passed", f"  → accept the journals as they are now: agentrun test {ID} --update"],
+    )
+    assert f"CHANGED  {ID}" in ran.out
+    assert '  -    text: "I look it up."' in ran.out or "Let me see." in ran.out
+    assert f"recorded: {TAPE}" in ran.err
+    assert suite.accepted() == accepted, "it is accepted with --update"
+    assert suite.test().code == 1
+    assert suite.test("--update").code == 0
+    assert suite.accepted() != accepted
+
+
+def test_with_update_a_changed_journal_is_accepted_at_once(suite: Suite) -> None:
+    suite.write(ASSERTS % SNAPSHOT)
+    assert suite.test("--update").code == 0
+    with suite.provider(TURNS.replace("I look it up.", "Let me see.")):
+        assert suite.test(*RECORD, "--update").code == 0
+    assert "Let me see." in suite.accepted()
+    assert suite.test().code == 0
+
+
+def test_a_failed_case_accepts_no_journal(suite: Suite) -> None:
+    suite.write(ASSERTS % SNAPSHOT)
+    assert suite.test("--update").code == 0
+    accepted = suite.accepted()
+    with suite.provider(OTHER):
+        assert suite.test(*RECORD, "--update").code == 1
+    assert suite.accepted() == accepted
+    assert suite.test().code == 0
+
+
+def test_the_first_recording_of_a_case_that_fails_is_kept_beside_too(suite: Suite) -> None:
+    suite.write(ASSERTS.replace("default", "fresh") % "")
+    with suite.provider(OTHER):
+        assert suite.test(*RECORD).code == 1
+    assert not (suite.root / "cassettes/desk/fresh.yaml").exists()
+    assert run_command(["cassette", "accept", f"{CASES}::fresh"]) == 0
+    assert (suite.root / "cassettes/desk/fresh.yaml").is_file()
+
+
+def test_a_case_that_is_known_to_fail_gets_its_new_recording(suite: Suite) -> None:
+    suite.write(
+        "  - {name: default, xfail: known, approvals: {refund: approved}, assert: [{type: contains, value: X}]}\n"
+    )
+    with suite.provider(OTHER):
+        assert suite.test(*RECORD).code == 0
+    assert b"Sorry" in load(suite.root / TAPE).interactions[-1].reply.body
+
+
+# --- size ----------------------------------------------------------------------------------------------------------
+
+
+def limit(suite: Suite, size: int) -> None:
+    suite.edit("pyproject.toml", "[tool.agentrun]\n", f"[tool.agentrun]\ncassette_limit = {size}\n")
+
+
+@pytest.mark.parametrize("args", [("test", "specs", *RECORD), ("specs/desk.yaml", *RECORD, "--approve", "all")])
+def test_a_recording_that_replay_would_not_read_leaves_the_old_one(
+    suite: Suite, capsys: pytest.CaptureFixture[str], args: tuple[str, ...]
+) -> None:
+    suite.write(ASSERTS % "")
+    before = (suite.root / TAPE).read_bytes()
+    limit(suite, len(before) + 2000)
+    with suite.provider(TURNS.replace("I look it up.", "I look it up." + "x" * 5000)):
+        code = run_command([*args])
+    out, err = capsys.readouterr()
+    assert code in (3, 7)
+    assert "cassette_limit" in out + err
+    assert (suite.root / TAPE).read_bytes() == before
+    assert not (suite.root / STAGED).exists()
+    assert suite.test().code == 0, "the old one can be read"
+
+
+def test_the_limit_is_the_same_for_reading(suite: Suite) -> None:
+    size = (suite.root / TAPE).stat().st_size
+    suite.write(ASSERTS % "")
+    limit(suite, size)
+    assert suite.test().code == 0
+    suite.edit("pyproject.toml", f"cassette_limit = {size}", f"cassette_limit = {size - 1}")
+    ran = suite.test()
+    assert (ran.code, f"more than {size - 1} bytes" in ran.out, "cassette_limit" in ran.out) == (3, True, True)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", '"64 MB"', '"2GiB"', "true", "1.5", '""'])
+def test_a_limit_that_is_no_size(suite: Suite, value: str) -> None:
+    suite.edit("pyproject.toml", "[tool.agentrun]\n", f"[tool.agentrun]\ncassette_limit = {value}\n")
+    ran = suite.test()
+    assert (ran.code, "cassette_limit" in ran.out) == (2, True), ran.out
+
+
+@pytest.mark.parametrize(("value", "size"), [("1", 1), ('"64MiB"', 64 << 20), ('"1 GiB"', 1 << 30), ('"3KiB"', 3072)])
+def test_sizes(tmp_path: Path, value: str, size: int) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"[tool.agentrun]\ncassette_limit = {value}\n")
+    assert find_project(tmp_path / "x.yaml").cassette_limit == size
+
+
+# --- another process -----------------------------------------------------------------------------------------------
+
+
+def test_a_recorder_that_comes_late_leaves_the_cassette_of_the_winner(tmp_path: Path) -> None:
+    path = tmp_path / "cassettes/a/default.yaml"
+    target = Target(project=find_project(tmp_path / "a.yaml"), path=path, about={}, is_new=True)
+    target.prepare()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("of the winner")
+    with pytest.raises(StorageError, match="another process has recorded"):
+        target.prepare()
+
+
+def test_a_snapshot_that_another_process_accepted_meanwhile_is_left(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both read the same journal as accepted; the first to write wins."""
+    from agentrun.testing.suite import accepting
+
+    suite.write(ASSERTS % SNAPSHOT)
+    assert suite.test("--update").code == 0
+    (suite.snapshots / "default.journal").write_text("older\n")
+    real = accepting.write_snapshot
+
+    def write(*args: object) -> None:
+        (suite.snapshots / "default.journal").write_text("of another process\n")
+        real(*args)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(accepting, "write_snapshot", write)
+    ran = suite.test("--update")
+    assert (ran.code, "was changed by another process meanwhile" in ran.out) == (1, True)
+    assert suite.accepted() == "of another process\n"
