@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.condition import VARIABLES, compiled, constant, holds
+from agentrun.core.condition import VARIABLES, Failed, compiled, constant, evaluate, holds
 from agentrun.core.evolve import fold
 from agentrun.core.policy import variables_of
 
@@ -61,6 +61,52 @@ def test_holds(expression: str, value: bool) -> None:
 )
 def test_not_to_be_told(expression: str) -> None:
     assert holds(expression, DATA) is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "args", "reason"),
+    [
+        ("args.a.exists(x, args.a.exists(y, x + y < 0))", {"a": list(range(200))}, "Iteration budget exceeded"),
+        ("args.a.all(x, args.a.all(y, x >= 0))", {"a": list(range(200))}, "Iteration budget exceeded"),
+        ("args.a == 'x'", {"a": "\ud800"}, ""),
+        ("args.b == 1", {}, 'Key not found in map : "b"'),
+        ("args.a", {"a": 1}, "it is neither true nor false"),
+        ("args.a > 1", {"a": 2**70}, "Integer value '1180591620717411303424' out of range for"),
+    ],
+)
+def test_why_an_evaluation_failed(expression: str, args: dict[str, Any], reason: str) -> None:
+    """Also where the engine raises: that is no bug of ours that would end the run."""
+    found = evaluate(expression, {"args": args})
+    assert isinstance(found, Failed)
+    assert found.reason.startswith(reason)
+    assert "[INTERNAL]" not in found.reason
+    assert holds(expression, {"args": args}) is None
+
+
+def test_the_reason_is_short() -> None:
+    found = evaluate("args.a > 1", {"args": {"a": {"x" * 1000: 2**70}}})
+    assert isinstance(found, Failed)
+    assert len(found.reason) == 300
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("args.many.all(x, params.long + params.long != '')", None),
+        ("args.many . exists_one (x, [params.long + 'x', params.long + 'y'] == [])", None),
+        ("args.many.all(x, args.many + args.many != [])", None),
+        ("args.many.all(x, params.long != '')", True),
+        ("params.long + params.long != '' && calls.refund > 0", True),
+        ("args.many + args.many != [] && calls.refund > 0", True),
+        ("params.few.all(x, params.long + params.long != '')", True),
+        ("params.few.map(x, x + 'b') == ['ab', 'bb']", True),
+    ],
+)
+def test_what_a_condition_may_build_is_bounded(expression: str, value: bool | None) -> None:
+    """The engine frees nothing before the end: 3,000 rounds over 100 kB of text would hold 600 MB."""
+    args = {"many": list(range(3000))} if "args" in expression else {}
+    params = {"long": "x" * 100_000, "few": ["a", "b"]}
+    assert holds(expression, {"args": args, "params": params, "calls": {"refund": 1}}) is value
 
 
 def test_what_is_not_needed_may_be_missing() -> None:

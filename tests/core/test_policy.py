@@ -103,14 +103,34 @@ def test_targets() -> None:
 
 
 @pytest.mark.parametrize("name", RULINGS)
-@pytest.mark.parametrize("when", ["args.n > 5", "args.n", "1/0 == 1"])
-def test_what_cannot_be_told_counts_against_the_call(name: str, when: str) -> None:
+@pytest.mark.parametrize(
+    ("when", "error"),
+    [
+        ("args.n > 5", "No matching overloads found : _>_(string, int64)"),
+        ("args.n", "it is neither true nor false"),
+        ("1/0 == 1", "divide by zero"),
+        ("args.l.exists(x, args.l.exists(y, x > y && y > x))", "Iteration budget exceeded"),
+        ("args.l.all(x, args.l.all(y, params.t + params.t != ''))", "+ in all, exists, map or filter could build"),
+    ],
+)
+def test_what_cannot_be_told_counts_against_the_call(name: str, when: str, error: str) -> None:
     given = agent(rule(name, when=when, set={"q": 1}), default="ask")
-    found = ruling(given, args={"n": "text"})
+    found = ruling(given, args={"n": "text", "l": list(range(200))}, params={"t": "x" * 20_000})
     if name in ("allow", "modify"):
-        assert found == Verdict("ask", (), None), "it does not match"
+        assert (found.ruling, found.rules) == ("ask", ()), "it does not match"
     else:
         assert (found.ruling, found.rules) == (name, ("r1",)), "it matches"
+    assert found.reason is not None
+    assert found.reason.startswith(f"the condition of r1 cannot be evaluated: {error}")
+
+
+def test_the_reason_of_a_ruling_names_every_condition_that_failed() -> None:
+    rewrites = rule("modify", when="args.n > 1", set={"q": 1})
+    rules = (rewrites, rule("allow", reason="small"), rule("allow", when="1 > 2"))
+    failed = 'the condition of r1 cannot be evaluated: Key not found in map : "n"'
+    assert ruling(agent(*rules)) == Verdict("allow", ("r2",), f"small; {failed}")
+    more = (*rules, rule("modify", reason="safe", set={"p": 1}))
+    assert ruling(agent(*more)) == Verdict("modify", ("r4",), f"safe; {failed}", {"p": 1})
 
 
 @pytest.mark.parametrize("name", RULINGS)

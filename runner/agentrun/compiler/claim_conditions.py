@@ -11,6 +11,8 @@ from typing import Any
 
 from cel_expr_python import cel
 
+from agentrun.core.condition import Failed, evaluate
+
 VARIABLES: dict[str, tuple[str, ...] | None] = {
     "output": None,
     "json": None,
@@ -50,9 +52,7 @@ def compiled(expression: str) -> Any:
 
 def truth(expression: str, variables: dict[str, Any]) -> bool:
     """Whether an expression is true. Raises `Undecided` when it cannot be evaluated, or is neither true nor false."""
-    value = compiled(expression).eval(data=variables)
-    if value.type() == cel.Type.BOOL:
-        return bool(value.value())
-    if value.type() == cel.Type.ERROR:
-        raise Undecided(str(value.value()).partition(": ")[2] or "it has no value")
-    raise Undecided("it is neither true nor false")
+    value = evaluate(expression, variables, compiled)
+    if isinstance(value, Failed):
+        raise Undecided(value.reason)
+    return value

@@ -1,16 +1,20 @@
 """CEL conditions: the variables they see, how they are compiled, and what a failed evaluation means.
 
 Rule 1  A condition sees args, params, spend, calls and session, and nothing else.
-Rule 2  An evaluation that fails, or gives anything but a boolean, is None: the caller decides against the call.
+Rule 2  An evaluation that fails, or gives anything but a boolean, is `Failed` with the reason: the caller decides
+        against the call. An exception of the engine is a failed evaluation too.
+Rule 3  One evaluation is bounded. The engine stops after 10,000 rounds of all, exists, map and filter; what `+` can
+        build in these rounds is estimated before, because the engine frees nothing until it is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from cel_expr_python import cel
+from msgspec import Struct
 
 VARIABLES: dict[str, tuple[str, ...] | None] = {
     "args": None,
@@ -25,6 +29,15 @@ spend: what this run has used so far (tokens; cost in micro-dollars; time in mil
 tool was executed in this run. session: earlier runs and their turns."""
 
 
+MAX_ROUNDS = 10_000
+"""Rounds of all, exists, map and filter in one evaluation: the engine's own bound."""
+MAX_BUILD = 256 * 1024 * 1024
+"""Bytes that `+` may build in them."""
+MAX_REASON = 300
+_LOOPS = (".all(", ".exists(", ".exists_one(", ".map(", ".filter(")
+_ITEM = 32
+"""Bytes of an item of a list that `+` builds."""
+
 _ANYTHING = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
 _COUNTS = cel.Type.Map(cel.Type.STRING, cel.Type.INT)
 _ENVIRONMENT = cel.NewEnv(variables={name: _ANYTHING if name in ("args", "params") else _COUNTS for name in VARIABLES})
@@ -36,16 +49,62 @@ def compiled(expression: str) -> Any:
     return _ENVIRONMENT.compile(expression)
 
 
+class Failed(Struct, frozen=True):
+    """An evaluation that gave neither true nor false."""
+
+    reason: str
+
+
 def constant(expression: str) -> bool | None:
     """The value of a condition that reads no variable, else None."""
     return None if any(name in expression for name in VARIABLES) else holds(expression, {})
 
 
 def holds(expression: str, variables: Mapping[str, Any]) -> bool | None:
-    """Whether the condition holds; None when that cannot be told."""
-    return _truth(compiled(expression), variables)
+    """Whether the condition is true; None when it cannot be evaluated."""
+    value = evaluate(expression, variables)
+    return None if isinstance(value, Failed) else value
 
 
-def _truth(expression: Any, variables: Mapping[str, Any]) -> bool | None:
-    value = expression.eval(data=dict(variables))
-    return bool(value.value()) if value.type() == cel.Type.BOOL else None
+def evaluate(expression: str, variables: Mapping[str, Any], compiled: Callable[[str], Any] = compiled) -> bool | Failed:
+    """The value of an expression. `compiled`: the language, where it is not that of conditions in a spec."""
+    program = compiled(expression)
+    if _largest_build(expression, variables) > MAX_BUILD:
+        return Failed(f"+ in all, exists, map or filter could build more than {MAX_BUILD >> 20} MiB of these values")
+    try:
+        value = program.eval(data=dict(variables))
+        if value.type() == cel.Type.BOOL:
+            return bool(value.value())
+        failed = str(value.value()) if value.type() == cel.Type.ERROR else "it is neither true nor false"
+    except Exception as error:  # noqa: BLE001  # native code: RuntimeError, MemoryError, ValueError, any of them
+        failed = str(error) or type(error).__name__
+    return Failed(_without_status(failed)[:MAX_REASON])
+
+
+def _without_status(message: str) -> str:
+    """The words of an engine's message: `INTERNAL: Iteration budget exceeded [INTERNAL]` has its status twice."""
+    status, _, words = message.partition(": ")
+    return words.removesuffix(f" [{status}]") if words and status.replace("_", "").isupper() else message
+
+
+def _largest_build(expression: str, variables: Mapping[str, Any]) -> int:
+    """The most bytes that `+` can build in the rounds of one evaluation: never too few, often far too many."""
+    loops, additions = sum(map("".join(expression.split()).count, _LOOPS)), expression.count("+")
+    if not loops or not additions:
+        return 0
+    items = longest = len(expression)
+    waiting: list[Any] = [variables]
+    while waiting:
+        match waiting.pop():
+            case str() as text:
+                longest = max(longest, len(text.encode(errors="replace")))
+            case Mapping() as mapping:
+                items = max(items, len(mapping))
+                waiting.extend(mapping.values())
+            case list() as values:
+                items = max(items, len(values))
+                waiting.extend(values)
+            case _:
+                pass
+    rounds: int = min(MAX_ROUNDS, items**loops)
+    return rounds * additions * (additions + 3) // 2 * max(longest, items * _ITEM)

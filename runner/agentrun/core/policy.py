@@ -2,7 +2,7 @@
 
 Rule 1  The most restrictive matching rule wins, whatever the order: interrupt, deny, defer, ask, modify, allow.
 Rule 2  A condition that cannot be evaluated counts against what is ruled on: an allow or modify rule does not match,
-        any other rule does.
+        any other rule does. The reason of the ruling says so, with the error.
 Rule 3  Without a matching rule a call gets the policy's default; everything else goes ahead.
 Rule 4  Two rules that rewrite one argument deny.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import re2
 from msgspec import UNSET, Struct, UnsetType
 
-from agentrun.core.condition import holds
+from agentrun.core.condition import Failed, evaluate
 from agentrun.core.names import matches
 from agentrun.core.package import RULINGS, Package, Rule, Ruling, Stage
 from agentrun.core.state import State
@@ -45,22 +45,27 @@ def rule_on(
     package: Package, stage: Stage, target: str, variables: Mapping[str, Any], *, rewritten: bool = False
 ) -> Verdict:
     """The ruling on a target. What was rewritten already is not rewritten again."""
-    matched = [
-        rule
+    values = [
+        (rule, True if rule.when is None else evaluate(rule.when, variables))
         for rule in package.policy.rules
         if rule.on == stage
         and not (rewritten and rule.ruling == "modify")
         and any(matches(name, target) for name in rule.targets)
-        and _applies(rule, variables)
+    ]
+    matched = [rule for rule, value in values if _applies(rule, value)]
+    failures = [
+        f"the condition of {rule.id} cannot be evaluated: {value.reason}"
+        for rule, value in values
+        if isinstance(value, Failed)
     ]
     if not matched:
         default: Ruling = package.policy.default if stage == "tool_call" else "allow"
-        return Verdict(default, (), None)
+        return Verdict(default, (), _reason([], failures))
     ruling = matched[0].ruling if len(matched) == 1 else max((rule.ruling for rule in matched), key=RULINGS.index)
     decisive = [rule for rule in matched if rule.ruling == ruling]
     if ruling == "modify":
-        return _modified(decisive)
-    return Verdict(ruling, _ids(decisive), _reason(decisive))
+        return _modified(decisive, failures)
+    return Verdict(ruling, _ids(decisive), _reason(decisive, failures))
 
 
 def reads_variables(package: Package, stage: Stage) -> bool:
@@ -68,14 +73,11 @@ def reads_variables(package: Package, stage: Stage) -> bool:
     return any(rule.on == stage and rule.when is not None for rule in package.policy.rules)
 
 
-def _applies(rule: Rule, variables: Mapping[str, Any]) -> bool:
-    if rule.when is None:
-        return True
-    held = holds(rule.when, variables)
-    return rule.ruling not in ("allow", "modify") if held is None else held
+def _applies(rule: Rule, value: bool | Failed) -> bool:
+    return rule.ruling not in ("allow", "modify") if isinstance(value, Failed) else value
 
 
-def _modified(rules: list[Rule]) -> Verdict:
+def _modified(rules: list[Rule], failures: list[str]) -> Verdict:
     names = [name for rule in rules for name in rule.set]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
@@ -83,15 +85,15 @@ def _modified(rules: list[Rule]) -> Verdict:
         return Verdict("deny", _ids(involved), f"two rules set {doubled[0]}")
     merged = {name: value for rule in rules for name, value in rule.set.items()}
     masks = tuple(pattern for rule in rules for pattern in rule.mask)
-    return Verdict("modify", _ids(rules), _reason(rules), merged, masks)
+    return Verdict("modify", _ids(rules), _reason(rules, failures), merged, masks)
 
 
 def _ids(rules: list[Rule]) -> tuple[str, ...]:
     return tuple(sorted(rule.id for rule in rules))
 
 
-def _reason(rules: list[Rule]) -> str | None:
-    return "; ".join(rule.reason for rule in rules if rule.reason) or None
+def _reason(rules: list[Rule], failures: list[str]) -> str | None:
+    return "; ".join([*(rule.reason for rule in rules if rule.reason), *failures]) or None
 
 
 def masked(text: str, patterns: tuple[str, ...]) -> str:

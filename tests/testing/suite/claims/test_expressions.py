@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 
+from agentrun.canon import compact
 from agentrun.testing.suite.evidence import Evidence
 
 from .seen import call, negated, said, seen
 
 JSON = seen('{"total": 3, "big": 123456789012345678901234567890}')
+NESTED = "json.exists(x, json.exists(y, x + y < 0))"
+BUILDS = "json.all(x, json.all(y, x + y != ''))"
 FAILED = seen(None, outcome="budget.turns")
 
 
@@ -21,6 +24,8 @@ FAILED = seen(None, outcome="budget.turns")
         ({"type": "cel", "value": "calls[9].tool == 'x'"}, JSON, "Index error"),
         ({"type": "cel", "value": "1 / 0 == 1"}, JSON, "divide by zero"),
         ({"type": "cel", "value": "json.total"}, JSON, "neither true nor false"),
+        ({"type": "cel", "value": NESTED}, seen(str(list(range(200)))), "Iteration budget exceeded"),
+        ({"type": "cel", "value": BUILDS}, seen(compact(["x" * 100_000] * 100).decode()), "could build more than"),
         ({"type": "jmespath", "value": "length(total)"}, JSON, "the answer is not one that the expression fits"),
     ],
 )

@@ -47,8 +47,6 @@ def cel(claim: types.Cel, evidence: Evidence) -> Finding:
     except Undecided as why:
         reason = no_answer(evidence) if 'name "output"' in str(why) else str(why)
         raise CannotTell(f"{evidence.quoted(claim.value)} cannot be evaluated: {evidence.quoted(reason)}") from None
-    except (RuntimeError, TypeError, ValueError, OverflowError, RecursionError):  # a value that CEL does not have
-        raise CannotTell(f"{evidence.quoted(claim.value)} cannot be evaluated") from None
 
     def says() -> str:
         shown = [evidence.quoted(f"  {name}: {in_json(value)}", 200) for name, value in variables.items()]
