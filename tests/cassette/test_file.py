@@ -17,13 +17,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.cassette.file import dump, load
+from agentrun.cassette.file import cassette_exists, dump, load
 from agentrun.cassette.tape import Interaction
 from agentrun.errors import CassetteError, StorageError
 from agentrun.wire import HttpCall, HttpReply
 
 from ..packages import typed
 from ..worlds import BAD, GOOD, completion, record
+from .not_files import NOT_FILES, put
 
 CALL = HttpCall(
     "POST", "https://api.example/v1/chat", (("content-type", "application/json"),), b'{"b":1,"a":"\xc3\xa4"}'
@@ -243,9 +244,26 @@ def test_no_file(tmp_path: Path) -> None:
     assert (caught.value.code, caught.value.fields["difference"]) == ("cassette.miss", "there is no cassette")
 
 
-def test_folder(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"storage\.failed"):
-        load(tmp_path)
+@pytest.mark.parametrize(("kind", "why", "number"), NOT_FILES)
+def test_a_path_that_is_not_a_file(tmp_path: Path, kind: str, why: str, number: int) -> None:
+    """It is an error at once: nobody waits for a writer of a pipe, and it is not taken for a missing cassette."""
+    (tmp_path / "desk").mkdir()
+    path = put(tmp_path / "desk" / "desk.yaml", kind)
+    for read in (load, cassette_exists):
+        with pytest.raises(StorageError, match=f"desk.yaml cannot be read: {why}") as caught:
+            read(path)
+        assert (caught.value.code, caught.value.exit_code) == ("storage.failed", 7)
+        assert caught.value.fields == {"path": "cassette", "errno": number}
+        assert caught.value.hint is not None
+
+
+def test_whether_there_is_a_cassette(tmp_path: Path) -> None:
+    path = tmp_path / "desk.yaml"
+    assert not cassette_exists(path)
+    path.write_text("version: 1\n")
+    assert cassette_exists(path)
+    (tmp_path / "link.yaml").symlink_to(path)
+    assert cassette_exists(tmp_path / "link.yaml")
 
 
 INTERACTION: dict[str, Any] = yaml.safe_load(dump([Interaction(CALL, REPLY, end=1)], {}))["interactions"][0]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ..cassette.not_files import NOT_FILES, put
 from .project import Project
 
 CASES = 'agentrun: "1"\ncases:\n'
@@ -62,3 +63,30 @@ def test_a_file_whose_name_is_no_text(shop: Project) -> None:
     shop.record("--attach", name)
     assert "note?.txt" in shop.cassette.read_text(encoding="utf-8")
     assert shop.run("--attach", name).code == 0
+
+
+@pytest.mark.parametrize(("kind", "why", "_"), NOT_FILES)
+def test_a_cassette_path_that_is_not_a_file_is_no_reason_to_go_live(shop: Project, kind: str, why: str, _: int) -> None:
+    shop.cassette.unlink()
+    put(shop.cassette, kind)
+    shop.trace.unlink()
+    with shop.provider() as (server, environment):
+        for mode in ("auto", "replay", "record"):
+            done = shop.run("--mode", mode, "--approve", "all", **environment)
+            assert done.code == 7, (mode, done.err)
+            assert f"storage.failed: the cassette cassettes/shop/default.yaml cannot be read: {why}" in done.err
+        assert (server.requests, shop.traces()) == ([], [])
+
+
+def test_a_run_that_is_asked_to_be_live_reads_no_cassette(shop: Project) -> None:
+    shop.cassette.unlink()
+    shop.cassette.mkdir()
+    with shop.provider() as (server, environment):
+        done = shop.run("--mode", "live", "--approve", "all", **environment)
+        assert (done.code, bool(server.requests)) == (0, True), done.err
+
+
+def test_the_cassette_of_another_case_may_be_anything(shop: Project) -> None:
+    write_cases(shop, "{name: default}", '{name: other, input: "Hello"}')
+    shop.cassette.with_name("other.yaml").mkdir()
+    assert shop.run().code == 0

@@ -194,3 +194,14 @@ def test_no_key_reaches_a_file(suite: Suite) -> None:
         suite.test("--record", "all", "--junit", "junit.xml")
     for path in suite.root.rglob("*"):
         assert not path.is_file() or b"sk-desk-1234567890abcdef" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("given", [(), ("--record", "all"), ("--record", "new"), ("--live-tools",), ("--live-model",)])
+def test_a_cassette_path_that_is_a_directory(suite: Suite, trace: Iterable[str], given: tuple[str, ...]) -> None:
+    suite.write(PLAIN)
+    (suite.root / TAPE).unlink()
+    (suite.root / TAPE).mkdir()
+    with suite.provider(TURNS) as server:
+        ran = suite.test(*given)
+        assert (ran.code, server.requests, list(trace)) == (3 if "--record" in given else 1, [], [])
+    assert f"the cassette {TAPE} cannot be read: it is a directory" in ran.out

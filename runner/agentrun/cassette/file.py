@@ -15,7 +15,8 @@ the body came), `path` (the call whose sub-agent asked), `failure` (why there is
 stands in the body) and `stopped` (it was given up before it was answered).
 
 Rule 1  Plain vcrpy reads what is written here, and what vcrpy writes is read here.
-Rule 2  A file that is not a cassette is an error with its line; it is never taken for an empty one.
+Rule 2  A file that is not a cassette is an error with its line; it is never taken for an empty one. A path that is not
+        a regular file is an error too; it is never taken for a cassette that is missing.
 Rule 3  Request bodies are written as pretty JSON, response bodies exactly as they came.
 Rule 4  Only headers of the allow-list are written.
 """
@@ -23,9 +24,10 @@ Rule 4  Only headers of the allow-list are written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from errno import EFBIG
+from errno import EFBIG, EINVAL, EISDIR
 from http import HTTPStatus
 from pathlib import Path
+from stat import S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFSOCK, S_ISDIR, S_ISREG
 from typing import Any
 
 import msgspec
@@ -44,8 +46,31 @@ TO_RAISE_LIMIT = "cassette_limit of [tool.agentrun] in pyproject.toml may be lar
 NO_REPLY = 599
 """The status of an interaction without a reply: to a client that knows nothing of `agentrun` it is a failure too."""
 
+_KINDS = {
+    S_IFDIR: "a directory",
+    S_IFIFO: "a named pipe",
+    S_IFSOCK: "a socket",
+    S_IFCHR: "a device",
+    S_IFBLK: "a device",
+}
 REQUEST_HEADERS = frozenset({"accept", "content-type"})
 RESPONSE_HEADERS = frozenset({"content-type", "date", "location", "retry-after"})
+
+
+def cassette_exists(path: Path) -> bool:
+    """Whether there is a cassette to read. Raises `storage.failed` for a path that is not a regular file."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        if path.is_symlink():
+            raise _unreadable(path, error, "it is a link to a file that does not exist") from error
+        return False
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if not S_ISREG(mode):
+        number = EISDIR if S_ISDIR(mode) else EINVAL
+        raise _unreadable(path, OSError(number, ""), f"it is {_KINDS.get(S_IFMT(mode), 'not a regular file')}")
+    return True
 
 
 def load(path: Path, limit: int = CASSETTE_LIMIT) -> Cassette:
@@ -65,25 +90,31 @@ def load(path: Path, limit: int = CASSETTE_LIMIT) -> Cassette:
 
 
 def _bytes(path: Path, limit: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
-    except FileNotFoundError as error:
+    if not cassette_exists(path):  # asked first: opening a pipe would wait for a writer
         fields = {
             "turn": None,
             "nearest": None,
             "difference": "there is no cassette",
             "file": path.as_posix(),
         }
-        raise CassetteError("cassette.miss", f"there is no cassette {shown_path(path)}", fields=fields) from error
+        raise CassetteError("cassette.miss", f"there is no cassette {shown_path(path)}", fields=fields)
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
     except OSError as error:
-        place = {"path": "cassette", "errno": error.errno}
-        raise StorageError(
-            "storage.failed", f"{shown_path(path)} cannot be read: {error.strerror}", fields=place
-        ) from error
+        raise _unreadable(path, error) from error
     if len(data) > limit:
         raise _damaged(path, 1, f"it has more than {limit} bytes", TO_RAISE_LIMIT)
     return data
+
+
+def _unreadable(path: Path, error: OSError, why: str | None = None) -> StorageError:
+    return StorageError(
+        "storage.failed",
+        f"the cassette {shown_path(path)} cannot be read: {why or error.strerror}",
+        hint="put a readable cassette file there, or remove what is there and record the case again",
+        fields={"path": "cassette", "errno": error.errno},
+    )
 
 
 def _damaged(path: Path, line: int, why: str, hint: str = "restore the file, or record it again") -> CassetteError:

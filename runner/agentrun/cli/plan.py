@@ -1,6 +1,7 @@
 """What a run is to be: replayed, live, recorded, or with one axis live. Decided before anything happens.
 
-auto      the recording of the case with this message, params and profile, if there is one; else live
+auto      the recording of the case with this message, params and profile, if there is one; else live. A path that is
+          there and is not a file is an error: it is no reason to go live
 CI set    as auto, but never live
 """
 
@@ -13,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import click
 from msgspec import UNSET, Struct
 
+from agentrun.cassette.file import cassette_exists
 from agentrun.cli.options import NAME_RULE, is_name
 from agentrun.cli.recorded import asked_cases, cassette_of, nothing_recorded
 from agentrun.compiler.prompts import complete_params
@@ -72,15 +74,21 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def make_plan(spec: Spec, package: Package, asked: Asked, cases: list[Case], case: Case | None) -> Plan:
-    """The plan. `case`: the one that was named and exists. Raises `cassette.miss`, `input.rejected`."""
+    """The plan. `case`: the one that was named and exists.
+
+    Raises `cassette.miss`, `input.rejected`, `storage.failed`.
+    """
+    mode = _mode(asked)
+    # What is asked to be live reads no cassette, whatever is at its path.
+    is_recorded = Path.is_file if mode == "live" else cassette_exists
     if case is None and asked.case is None and asked.session is None:
         found = asked_cases(cases, package, asked.profile, asked.message, asked.params)
-        case = next((each for each in found if cassette_of(spec, package, each).is_file()), found[0] if found else None)
-    mode = _mode(asked)
+        recorded_ones = (each for each in found if is_recorded(cassette_of(spec, package, each)))
+        case = next(recorded_ones, found[0] if found else None)
     folder = spec.project.cassette_directory / package.name
     path = None if case is None else cassette_of(spec, package, case)
     recorded = tuple(each.name for each in cases if cassette_of(spec, package, each).is_file())
-    is_there = path is not None and path.is_file()
+    is_there = path is not None and is_recorded(path)
     if mode == "auto":
         mode = "replay" if is_there or in_ci() else "live"
     if mode in ("replay", "live-tools", "live-model") and not is_there:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import UNSET
 
+from agentrun.cassette.file import cassette_exists
 from agentrun.cli.new_case import add_case
 from agentrun.compiler.cases import cases_path, maker_of
 from agentrun.compiler.prompts import complete_params
@@ -85,7 +86,7 @@ def _target(errand: Errand) -> Target:
     assert plan.case is not None
     if (maker := maker_of(plan.case, cases_path(errand.spec.path))) != plan.case.name:
         raise click.UsageError(f"case {plan.case.name} plays the recording of {maker}: record that one, --case {maker}")
-    is_there = plan.cassette.exists()
+    is_there = cassette_exists(plan.cassette)
     until = int(how.removeprefix("from:")) - 1 if how and how.startswith("from:") else None
     if until and not is_there:
         raise click.UsageError(f"--record {how}: there is no recording to keep the beginning of")

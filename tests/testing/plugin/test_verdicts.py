@@ -134,6 +134,15 @@ def test_a_case_that_was_never_recorded(project: Project) -> None:
     )
 
 
+def test_a_cassette_path_that_is_a_directory(project: Project) -> None:
+    project.cases("name: default")
+    project.cassette.unlink()
+    project.cassette.mkdir()
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*the cassette cassettes/desk/default.yaml cannot be read: it is a directory"])
+
+
 def test_no_credential_and_nothing_that_acts_is_shown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     from agentrun.testing.suite.told import _known
 

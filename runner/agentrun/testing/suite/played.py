@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from agentrun.cassette.cause import changed_sections
+from agentrun.cassette.file import cassette_exists
 from agentrun.cassette.here import Here
 from agentrun.cassette.loose import FaultedPlayer
 from agentrun.cassette.match import Tier
@@ -142,7 +143,7 @@ def _here(found: Found, prepared: Prepared, tape: Cassette) -> Here:
 
 def _tape(found: Found, prepared: Prepared) -> Cassette:
     path = prepared.cassette(found)
-    if path.exists():
+    if cassette_exists(path):
         return prepared.load_cassette(found)
     root = prepared.spec.project.root
     raise CassetteError(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from agentrun.cassette.file import load
+from agentrun.cassette.file import cassette_exists, load
 from agentrun.cassette.match import Tier
 from agentrun.compiler.cases import maker_of
 from agentrun.compiler.prompts import complete_params
@@ -176,7 +176,7 @@ def _target(found: Found, prepared: Prepared, how: str) -> Target:
 
     case, project, path = found.case, prepared.spec.project, prepared.cassette(found)
     until = int(how.removeprefix("from:")) - 1 if how.startswith("from:") else None
-    kept = player_of(found, prepared) if path.exists() and (how == "new" or until) else None
+    kept = player_of(found, prepared) if cassette_exists(path) and (how == "new" or until) else None
     if until and (kept is None or until > len(kept.cassette.interactions)):
         there = (
             f"the recording has {plural(len(kept.cassette.interactions), 'interaction')}" if kept else "there is none"
