@@ -58,6 +58,15 @@ class Ended(Struct, kw_only=True):
         return found
 
     @property
+    def live(self) -> dict[str, list[str]]:
+        """The functions that had the network, and the cases that they judged."""
+        found: dict[str, list[str]] = {}
+        for verdict in self.verdicts:
+            for function in verdict.live:
+                found.setdefault(function, []).append(verdict.id)
+        return found
+
+    @property
     def swept(self) -> tuple[int, dict[str, int]]:
         """How many faults were tried, and how the runs ended under them."""
         endings: Counter[str] = Counter()
@@ -87,6 +96,7 @@ class Ended(Struct, kw_only=True):
             "interrupted": self.was_interrupted,
             "seconds": round(self.seconds, 3),
             "changes": [{"text": text, "cases": ids} for text, ids in self.changes.items()],
+            "live": [{"function": function, "cases": ids} for function, ids in self.live.items()],
             "written": [to_builtins(each.written) for each in self.results if each.written is not None],
             "removed": self.removed,
             "unclaimed": self.unclaimed,

@@ -76,6 +76,10 @@ def summary(ended: Ended) -> str:
         lines += ["What is different now:", ""]
         lines += [f"- {_escaped(text)} ({len(ids)})" for text, ids in list(ended.changes.items())[:MOST_ROWS]]
         lines.append("")
+    if ended.live:
+        lines += ["Live assertions (network: true), not replayed:", ""]
+        lines += [f"- {_escaped(function)} ({len(ids)})" for function, ids in list(ended.live.items())[:MOST_ROWS]]
+        lines.append("")
     bad = [verdict for verdict in ended.verdicts if verdict.is_bad]
     if bad:
         lines += ["| case | verdict | why |", "| --- | --- | --- |", *map(_row, bad[:MOST_ROWS])]

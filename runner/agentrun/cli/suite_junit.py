@@ -72,7 +72,7 @@ def _ended(case: Element, verdict: Verdict) -> None:
         wrong = verdict.complaints[0]
         found = SubElement(case, kind, type=_fit(wrong.claim), message=_fit(wrong.message))
         found.text = _fit(f"{verdict.file}:{verdict.line}\n{failure_text(verdict)}")
-    lines = [*verdict.changes]
+    lines = [*verdict.changes, *(f"live assertion (network: true): {function}" for function in verdict.live)]
     if verdict.spent:
         lines.append(", ".join(f"{name} {value}" for name, value in verdict.spent.items()))
     if verdict.tier is not None:

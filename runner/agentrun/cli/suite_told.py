@@ -32,6 +32,7 @@ def told(ended: Ended, *, quiet: bool, color: bool) -> Iterator[str]:
     yield from _changes(ended)
     yield from _snapshots(ended, color=color)
     yield from _measured(ended, color=color)
+    yield from _live(ended)
     yield _paint(_counted(ended), color, fg=_tone(ended), bold=True)
     yield from _advice(ended)
 
@@ -99,9 +100,19 @@ def _changes(ended: Ended) -> Iterator[str]:
     if not ended.changes:
         return
     yield "What is different now:"
-    for text, ids in ended.changes.items():
-        where = ", ".join(map(clean, ids)) if len(ids) <= FEW else plural(len(ids), "case")
-        yield f"  {clean(text)}  ({where})"
+    yield from (f"  {clean(text)}  ({_where(ids)})" for text, ids in ended.changes.items())
+    yield ""
+
+
+def _where(ids: list[str]) -> str:
+    return ", ".join(map(clean, ids)) if len(ids) <= FEW else plural(len(ids), "case")
+
+
+def _live(ended: Ended) -> Iterator[str]:
+    if not ended.live:
+        return
+    yield "Live assertions (network: true), not replayed:"
+    yield from (f"  {clean(function)}  ({_where(ids)})" for function, ids in ended.live.items())
     yield ""
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentrun.testing.plugin.options import leave_as_it_is, need_syrupy, refuse_contradictions, tell_recordings
+from agentrun.testing.plugin.options import leave_as_it_is, need_syrupy, refuse_contradictions, tell_at_the_end
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -78,9 +78,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=plays_another)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if config.option.agentrun_record is not None:
-        tell_recordings(terminalreporter)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    tell_at_the_end(terminalreporter)
 
 
 @pytest.fixture

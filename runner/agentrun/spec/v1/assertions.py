@@ -129,6 +129,8 @@ class Python(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     value: Reference
     """The function as module:function, under the project's import roots. It is given the run and returns None or True, or False or a text that says what is wrong."""
+    network: bool = False
+    """Whether the function may use the network and start programs. Otherwise both are refused in replays and with CI set. With `true` the report says that the assertion was live."""
 
 
 # --- the trajectory ---------------------------------------------------------------------------------------------------

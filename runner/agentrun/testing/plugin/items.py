@@ -20,7 +20,7 @@ from agentrun.compiler.cases import maker_of
 from agentrun.errors import SpecError
 from agentrun.spec.v1.assertions import JournalSnapshot
 from agentrun.testing.plugin.failure import FailedAsExpected, NotPassed, problems_text, shown_failure
-from agentrun.testing.plugin.options import RECORDED, has_syrupy
+from agentrun.testing.plugin.options import LIVE, RECORDED, has_syrupy
 from agentrun.testing.plugin.ways import record, replay
 from agentrun.testing.suite.carried import Orders, Suite
 from agentrun.testing.suite.found import Found, read
@@ -45,6 +45,7 @@ class CaseSession:
         verdict = self._suite.result(item.found, compare).verdict
         if item.found.id in self._said:
             item.user_properties.append((RECORDED, self._said.pop(item.found.id)))
+        item.user_properties += [(LIVE, function) for function in verdict.live]
         return verdict
 
 

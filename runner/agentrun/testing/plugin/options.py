@@ -14,6 +14,10 @@ RECORDED = "agentrun_recorded"
 """The property of a report that says in words what was recorded."""
 
 
+LIVE = "agentrun_live"
+"""The property of a report that names a function that judged the case with `network: true`."""
+
+
 def leave_as_it_is(plugins: pytest.PytestPluginManager) -> None:
     """pytest writes every package anew that brings a plugin, for its asserts to tell more. Ours are no tests: it would
     cost more than a hundred cases wherever compiled files are not kept."""
@@ -47,18 +51,23 @@ def _refuse_recording(config: pytest.Config) -> None:
         raise pytest.UsageError("--agentrun-record: CI is set, and nothing is recorded there; record where you write")
 
 
-def tell_recordings(reporter: pytest.TerminalReporter) -> None:
-    """What was recorded, at the end: also what other processes did."""
+def tell_at_the_end(reporter: pytest.TerminalReporter) -> None:
+    """What was recorded, and which assertions were live: also those of other processes."""
+    _tell(reporter, RECORDED, "agentrun recordings")
+    _tell(reporter, LIVE, "agentrun live assertions (network: true)")
+
+
+def _tell(reporter: pytest.TerminalReporter, kind: str, heading: str) -> None:
     reports = [report for reports in reporter.stats.values() for report in reports]
     lines = [
         f"{report.nodeid}: {text}"
         for report in reports
         if getattr(report, "when", None) == "call"
         for name, text in report.user_properties
-        if name == RECORDED
+        if name == kind
     ]
     if lines:
-        reporter.write_sep("-", "agentrun recordings")
+        reporter.write_sep("-", heading)
         for line in sorted(lines):
             reporter.write_line(line)
 

@@ -17,9 +17,10 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.core.outcome import Outcome
+from agentrun.engine.pipeline import in_ci
 from agentrun.errors import AgentrunError, CassetteError, SpecError
 from agentrun.spec.files import shown_path
-from agentrun.spec.v1.assertions import Assertion, JournalSnapshot, OutcomeIs
+from agentrun.spec.v1.assertions import Assertion, JournalSnapshot, OutcomeIs, Python
 from agentrun.spec.v1.cases import Turn
 from agentrun.testing.suite.causes import causes_of, sections_changed
 from agentrun.testing.suite.claims import judged, name_of
@@ -63,7 +64,9 @@ def _judged(verdict: Verdict, found: Found, prepared: Prepared, played: Played, 
     complaints: list[Complaint] = []
     changes: tuple[str, ...] = ()
     snapshots = [claim for claim in found.case.claims if isinstance(claim, JournalSnapshot)]
+    live: tuple[str, ...] = ()
     if miss is None or miss.code == "cassette.unused":
+        live = _live(found, played)
         complaints += _claims(found, prepared, played, evidence)
         if snapshots and played.runs:
             wrong, changes = compared(found, played.runs, compare, negated=snapshots[0].negated)
@@ -82,6 +85,7 @@ def _judged(verdict: Verdict, found: Found, prepared: Prepared, played: Played, 
         complaints=tuple(complaints),
         changes=changes,
         story=story_of(prepared, played) if complaints else "",
+        live=live,
         tier="faulted" if played.strayed else played.runs[-1].tier if played.runs else None,
         spent={each: getattr(evidence, each) for each in ("tokens", "cost", "turns", "time")},
     )
@@ -89,10 +93,13 @@ def _judged(verdict: Verdict, found: Found, prepared: Prepared, played: Played, 
 
 def _claims(found: Found, prepared: Prepared, played: Played, evidence: Evidence) -> Iterator[Complaint]:
     """What does not hold of the whole, then of each turn of a conversation."""
+    may_reach = played.is_live and not in_ci()
     turns = [] if found.case.turns is UNSET else found.case.turns[len(played.runs) - 1 : len(played.runs)]
     last = [claim for turn in turns if isinstance(turn, Turn) for claim in turn.claims]
     for claim in _with_outcome(found.case.claims, last if played.error is None else []):
-        if not isinstance(claim, JournalSnapshot) and (wrong := judged(claim, evidence, prepared)) is not None:
+        if isinstance(claim, JournalSnapshot):
+            continue
+        if (wrong := judged(claim, evidence, prepared, may_reach=may_reach)) is not None:
             yield wrong if played.error is None else _without_run(wrong, played.error)
     for place in played.unmet:
         hint = "a place is counted from 1 in each run: see the story"
@@ -107,8 +114,15 @@ def _claims(found: Found, prepared: Prepared, played: Played, evidence: Evidence
             return
         own = evidence_of(Played(played.runs[number : number + 1])) if claims else evidence
         for claim in claims:
-            if (wrong := judged(claim, own, prepared)) is not None:
+            if (wrong := judged(claim, own, prepared, may_reach=may_reach)) is not None:
                 yield replace(wrong, message=f"turn {number + 1}: {wrong.message}")
+
+
+def _live(found: Found, played: Played) -> tuple[str, ...]:
+    """The functions that judge a case with the network, because it says so."""
+    turns = [] if found.case.turns is UNSET else found.case.turns[: len(played.runs)]
+    claims = [*found.case.claims, *(claim for turn in turns if isinstance(turn, Turn) for claim in turn.claims)]
+    return tuple(sorted({claim.value for claim in claims if isinstance(claim, Python) and claim.network}))
 
 
 def _without_run(wrong: Complaint, error: AgentrunError) -> Complaint:

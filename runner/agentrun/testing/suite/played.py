@@ -52,6 +52,8 @@ class Played(Struct, frozen=True):
     """The places of faults that never happened."""
     strayed: bool = False
     """Whether recorded replies were played to other requests, after a fault."""
+    is_live: bool = False
+    """Whether the tools or the model ran for real."""
     unrecorded: AgentrunError | None = None
     """Why it was not recorded, although it was to be."""
     new_cassette: NewCassette | None = None

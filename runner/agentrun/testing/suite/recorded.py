@@ -143,7 +143,7 @@ async def _half(found: Found, prepared: Prepared, axis: Axis, live: Live, requir
         runs.append(replace(await live_run(job, tapes), tier=player.tier))
         if runs[-1].ended.exit_code:
             break
-    return Played(tuple(runs), unmet=laid.unmet())
+    return Played(tuple(runs), unmet=laid.unmet(), is_live=True)
 
 
 async def _recorded(found: Found, prepared: Prepared, how: str, live: Live) -> Recorded:

@@ -50,6 +50,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """The run as it went, for a case that did not pass."""
     tier: str | None = None
     """How well the requests fit the tape at worst."""
+    live: tuple[str, ...] = ()
+    """The functions that judged it with `network: true`, as module:function. What they say may change any time."""
     seconds: float = 0
     """Real time that it took."""
     spent: dict[str, Any] = {}

@@ -58,11 +58,14 @@ _JUDGES: dict[type, Callable[[Any, Evidence], Finding]] = {
 """How each type is judged. `python` needs the project, and `journal-snapshot` more than evidence."""
 
 
-def judged(claim: Assertion, evidence: Evidence, prepared: Prepared) -> Complaint | None:
-    """What is wrong with a claim. None: it holds. Not for journal-snapshot."""
+def judged(claim: Assertion, evidence: Evidence, prepared: Prepared, *, may_reach: bool = False) -> Complaint | None:
+    """What is wrong with a claim. None: it holds. Not for journal-snapshot.
+
+    `may_reach`: whether a function has the network without saying `network: true`.
+    """
     try:
         finding = (
-            functions.judged(claim, evidence, prepared.spec.project)
+            functions.judged(claim, evidence, prepared.spec.project, may_reach=may_reach)
             if isinstance(claim, types.Python)
             else _JUDGES[type(claim)](claim, evidence)
         )

@@ -6,7 +6,9 @@
 Rule 1  A function is found and imported as Python tools are, and given a copy: it can change nothing for others.
 Rule 2  None and True: the claim holds. False, a text, or an AssertionError: it does not, and that is why. Anything else
         that it returns or raises is a mistake in the function, which is told with its place, with `not-` too.
-Rule 3  What it prints is shown only with a complaint: the output of the process is for others.
+Rule 3  It has no network in a replay and with CI set, unless the assertion says `network: true`: the verdict on an
+        unchanged cassette must not depend on a server. What it tries is told, with `not-` too.
+Rule 4  What it prints is shown only with a complaint: the output of the process is for others.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from agentrun.errors import ToolError
 from agentrun.spec.project import Project
 from agentrun.spec.v1 import assertions as types
 from agentrun.testing.suite.claims.finding import CannotTell, Finding
+from agentrun.testing.suite.claims.network_guard import network_closed, network_open
 from agentrun.testing.suite.evidence import Evidence
 from agentrun.tools.modules import ImportFailed, function_of
 from agentrun.tools.printed import kept
@@ -39,7 +42,23 @@ class _Pin(NamedTuple):
     source: str
 
 
-def judged(claim: types.Python, evidence: Evidence, project: Project) -> Finding:
+def judged(claim: types.Python, evidence: Evidence, project: Project, *, may_reach: bool) -> Finding:
+    """`may_reach`: whether it has the network without saying so."""
+    with network_open() if claim.network or may_reach else network_closed() as attempts:
+        try:
+            finding = _judged(claim, evidence, project)
+        except CannotTell:
+            if not attempts:
+                raise
+            finding = None
+    if finding is None or attempts:
+        tried = evidence.quoted(attempts[0], LONG)
+        message = f"{claim.value} tried to {tried}: an assertion has no network in a replay and with CI set"
+        raise CannotTell(message, "add `network: true` to the assertion; the report then says that it was live")
+    return finding
+
+
+def _judged(claim: types.Python, evidence: Evidence, project: Project) -> Finding:
     function, name = _function(project, claim.value), claim.value
     seen = replace(evidence, params=deepcopy(evidence.params), calls=deepcopy(evidence.calls))
     raised: BaseException | None = None
