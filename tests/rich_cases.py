@@ -19,7 +19,7 @@ CLAIMS: list[dict[str, Any]] = [
     {"type": "json-schema", "value": SCHEMA},
     {"type": "jmespath", "value": "x", "expected": 1},
     {"type": "cel", "value": "true"},
-    {"type": "python", "value": "m:f"},
+    {"type": "python", "value": "m:f", "network": True},
     {"type": "tools-exact", "value": STEPS},
     {"type": "tools-in-order", "value": STEPS},
     {"type": "tools-any-order", "value": STEPS},

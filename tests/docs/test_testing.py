@@ -85,6 +85,20 @@ def test_a_function(project: Path) -> None:
     assert (done.returncode, b"it does not thank the customer" in done.stdout) == (1, True)
 
 
+def test_an_assertion_with_network(project: Path) -> None:
+    function = "import socket\n\ndef asks_a_judge(run): socket.create_server(('127.0.0.1', 0)).close()\n"
+    (project / "specs" / "checks.py").write_text(function, encoding="utf-8")
+    path = project / "specs" / "support.cases.yaml"
+    claims = FILES["part of a case that asks a server"]
+    path.write_text(f'agentrun: "1"\ncases:\n  - name: default\n{indent(claims, "    ")}', encoding="utf-8")
+    done = tried(project, path)
+    assert (done.returncode, b"Live assertions" in done.stdout) == (0, True), done.stdout.decode()
+    hint = next(block for kind, block in BLOCKS if kind == "text" and "asks_a_judge" in block).split("→ ")[1].strip()
+    path.write_text(path.read_text(encoding="utf-8").replace(", network: true", ""), encoding="utf-8")
+    done = subprocess.run([BIN / "agentrun", "test", path], cwd=project, capture_output=True, check=False)
+    assert (done.returncode, hint in done.stdout.decode()) == (1, True), done.stdout.decode()
+
+
 def test_every_type_is_in_the_table() -> None:
     rows = re.findall(r"^\| (`[^|]*) \|", PAGE.partition("| type |")[2].partition("\n\n")[0], re.MULTILINE)
     named = re.findall(r"`([a-z-]+)`", " ".join(rows))
