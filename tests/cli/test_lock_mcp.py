@@ -128,3 +128,15 @@ def test_old_locks_are_read(tmp_path: Path) -> None:
     desk = desk_of(tmp_path, tool("t"))
     (tmp_path / "desk.lock").write_text('{"agentrun_lock": "1", "origin": "x", "routes": {}}')
     assert [problem.code for problem in compile_spec(desk.spec).errors] == ["spec.unpinned"]
+
+
+def test_names_that_are_refused(tmp_path: Path) -> None:
+    """All of them are named with their server, and nothing is written."""
+    desk_of(tmp_path, tool("find"), tool("Find"), tool("../etc"), tool("a\\b"), tool("drop"))
+    done = lock(tmp_path)
+    assert done.code == 2
+    assert 'the tools of "srv" cannot be pinned: srv.Find and srv.find differ only by case' in done.err
+    assert 'the tools of "srv" cannot be pinned: "../etc" is not a name that can be used' in done.err
+    assert r'"a\b" is not a name that can be used' in done.err
+    assert "drop" not in done.err
+    assert not (tmp_path / "desk.lock").exists()

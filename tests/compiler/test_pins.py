@@ -85,6 +85,8 @@ for _ in range(13):
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "name": ({"a b": pin()}, "is not the name of a tool"),
     "long name": ({"a" * 129: pin()}, "is not the name of a tool"),
+    "path": ({"../a": pin()}, '"../a" of "srv" is not the name of a tool'),
+    "parent": ({"a..b": pin()}, "is not the name of a tool"),
     "many": ({f"t{index}": pin() for index in range(257)}, "has more than 256 tools"),
     "description": ({"t": pin(description="x" * 16_385)}, "is longer than 16,384 bytes"),
     "digest": ({"t": pin(digest="sha256:0")}, "is not one"),
@@ -108,6 +110,14 @@ def test_a_lock_that_says_what_it_may_not(name: str) -> None:
     with pytest.raises(DocumentError) as caught:
         lock_in(Source(Path("/a.lock"), "a.lock", text))
     assert message in caught.value.problems[0].message
+
+
+def test_a_lock_in_which_two_names_differ_only_by_case(tmp_path: Path) -> None:
+    """It is refused if the agent may see both."""
+    lock = {"spec.lock": lock_of({"srv": ["find", "Find"]})}
+    (problem,) = found(tmp_path, HEAD + "srv: {kind: mcp, command: [x]}", lock)
+    assert "srv.Find and srv.find differ only by case" in problem.message
+    assert found(tmp_path, HEAD + "srv: {kind: mcp, command: [x], tools: [find]}", lock) == []
 
 
 def test_nothing_in_a_lock_is_invisible() -> None:

@@ -51,6 +51,7 @@ def test_names_come_back() -> None:
 def test_clashes() -> None:
     assert name_clashes(["a", "a.b", "b"]) == []
     assert name_clashes(["a__b", "a", "a.b"]) == ["tools: a.b and a__b would both be called a__b; rename one"]
+    assert name_clashes(["a.b", "A.b", "a.c"]) == ["tools: A.b and a.b differ only by case; rename one"]
 
 
 def test_derived_id() -> None:

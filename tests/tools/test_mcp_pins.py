@@ -57,6 +57,19 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "long": ([tool("t", "x" * 20_000)], {}, "longer than 16,384 bytes"),
     "name": ([tool("a b")], {}, "is not a name that can be used"),
     "no name": ([tool("")], {}, "is not a name that can be used"),
+    "slash": ([tool("fine"), tool("a/b")], {}, 'of "srv" cannot be pinned: "a/b" is not a name that can be used'),
+    "backslash": ([tool("a\\b")], {}, "is not a name that can be used"),
+    "parent": ([tool("..")], {}, '".." is not a name that can be used'),
+    "parent inside": ([tool("a..b")], {}, "single dots between them"),
+    "hidden file": ([tool(".a")], {}, "is not a name that can be used"),
+    "dot at the end": ([tool("a.")], {}, "is not a name that can be used"),
+    "end of a C string": ([tool("a\0b")], {}, '"a\\x00b" is not a name that can be used'),
+    "escape": ([tool("a\x1b[2J")], {}, '"a\\x1b[2J" is not a name that can be used'),
+    "colon": ([tool("c:a")], {}, "is not a name that can be used"),
+    "long name": ([tool("a" * 129)], {}, "up to 128"),
+    "case": ([tool("Find"), tool("find")], {}, 'of "srv" cannot be pinned: srv.Find and srv.find differ only by case'),
+    "case on the wire": ([tool("a.B"), tool("a__b")], {}, "srv.a.B and srv.a__b differ only by case"),
+    "case of long names": ([tool("a" * 100), tool("A" + "a" * 99)], {}, "differ only by case"),
     "one on the wire": ([tool("a.b"), tool("a__b")], {}, "srv.a.b and srv.a__b would both be called srv__a__b"),
     "twice": ([tool("a"), tool("a")], {}, "it lists the tool 'a' twice"),
     "too many": (
@@ -80,6 +93,14 @@ def test_what_cannot_be_pinned(tmp_path: Path, name: str) -> None:
         pins(desk)
     assert message in caught.value.problems[0].message, caught.value.problems
     assert caught.value.problems[0].place.source.path.name in ("desk.yaml", "desk.lock")
+
+
+def test_names_that_can_be_pinned(tmp_path: Path) -> None:
+    """The other side of each rule for names. Tools that the agent may not see may have any name."""
+    names = ["a", "A-b_9", "docs.search.v2", "-", "_", "a" * 128]
+    others = ["a/b", "..", "a\0b", "A"]
+    desk = McpDesk(tmp_path, *names, *others, locked=False, tools=names)
+    assert sorted(pins(desk)["srv"]) == sorted(names)
 
 
 @pytest.mark.parametrize(

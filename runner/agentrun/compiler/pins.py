@@ -30,7 +30,9 @@ MOST_TOOLS = 256
 LONGEST_DESCRIPTION = 16 * 1024
 LARGEST_SCHEMA = 64 * 1024
 DEEPEST_SCHEMA = 24
-TOOL_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+TOOL_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+"""No character that a path gives a meaning to: the name of a tool becomes part of names that are ours."""
+TOOL_NAME_RULE = "a name has up to 128 letters, digits, `_` and `-`, and single dots between them"
 
 AGAIN = "run `agentrun lock SPEC`"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -91,7 +93,7 @@ def pin_problems(root: Node) -> Iterator[Problem]:
         for name, tool in tools.items():
             whose = f"{quoted(name)} of {quoted(server)}"
             if not TOOL_NAME.fullmatch(name):
-                yield _wrong(tool, f"{whose} is not the name of a tool")
+                yield _wrong(tool, f"{whose} is not the name of a tool: {TOOL_NAME_RULE}")
             if len(_text(tool, "description").encode()) > LONGEST_DESCRIPTION:
                 yield _wrong(tool, f"the description of {whose} is longer than {LONGEST_DESCRIPTION:,} bytes")
             if not _DIGEST.fullmatch(_text(tool, "digest")):

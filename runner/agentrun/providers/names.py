@@ -3,7 +3,8 @@
 Rule 1  Providers take names of letters, digits, `_` and `-`, up to 64 of them. A dot becomes `__`; a name that still
         does not fit is cut and gets a piece of its hash, so that two such names stay two.
 Rule 2  A name depends on nothing but the tool's own, so what was encoded once stays true when other tools come and go.
-Rule 3  The wire id of a call goes back to the route that gave it. Any other route gets the derived id.
+Rule 3  Two names that are equal without their case are refused: a model mixes them up, and so does a file system.
+Rule 4  The wire id of a call goes back to the route that gave it. Any other route gets the derived id.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ def tool_names(request: ModelRequest) -> Mapping[str, str]:
 
 
 def name_clashes(tools: Iterable[str]) -> list[str]:
-    """Tools that would be one tool on the wire, as sentences."""
+    """Tools that would be one tool on the wire, or that a model could take for one another, as sentences."""
     problems = []
     seen: dict[str, str] = {}
     for tool in sorted(tools):
-        first = seen.setdefault(wire_name(tool), tool)
+        first = seen.setdefault(wire_name(tool.lower()), tool)
         if first != tool:
-            problems.append(f"tools: {first} and {tool} would both be called {wire_name(tool)}; rename one")
+            name = wire_name(tool)
+            why = f"would both be called {name}" if name == wire_name(first) else "differ only by case"
+            problems.append(f"tools: {first} and {tool} {why}; rename one")
     return problems
 
 

@@ -17,7 +17,7 @@ from agentrun.canon import compact
 from agentrun.compiler.build_tools import build_tool
 from agentrun.compiler.foreign import Unusable, adopted, visible_lines
 from agentrun.compiler.lock import Lock
-from agentrun.compiler.pins import LONGEST_DESCRIPTION, MOST_TOOLS, TOOL_NAME
+from agentrun.compiler.pins import LONGEST_DESCRIPTION, MOST_TOOLS, TOOL_NAME, TOOL_NAME_RULE
 from agentrun.compiler.resolve import Spec
 from agentrun.core.names import matches
 from agentrun.core.package_tools import McpTool, Pinned
@@ -32,6 +32,7 @@ from agentrun.tools.mcp_server import Connection, NotStarted, Site
 from agentrun.tools.mcp_traffic import Broken
 
 Pins = dict[str, dict[str, Pinned]]
+LEAVE_OUT = "leave the tool out: name others under `tools:`"
 
 
 def declared(spec: Spec) -> dict[str, McpTool]:
@@ -91,8 +92,8 @@ class _Asked:
         if len(kept) > MOST_TOOLS:
             self.refuse(f"{len(kept):,} of its tools may be seen; at most {MOST_TOOLS} can be pinned")
             return {}
-        for sentence in name_clashes(f"{self._name}.{name}" for name in kept):
-            self.refuse(sentence.removeprefix("tools: "))
+        for sentence in name_clashes(f"{self._name}.{name}" for name in kept if TOOL_NAME.fullmatch(name)):
+            self.refuse(sentence.removeprefix("tools: ").removesuffix("; rename one"), hint=LEAVE_OUT)
         return {name: pin for name, each in kept.items() for pin in self._pinned(each)}
 
     def refuse(self, why: str, *path: str | int, hint: str | None = None) -> None:
@@ -112,24 +113,23 @@ class _Asked:
             self.refuse("it has no tool that `tools` names")
 
     def _pinned(self, tool: Listed) -> Iterator[Pinned]:
-        leave = "leave the tool out: name others under `tools:`"
         whose = quoted(tool.name)
         description = visible_lines(tool.description.encode("utf-8", "replace").decode())
         digest = tool.digest
         if not TOOL_NAME.fullmatch(tool.name):
-            self.refuse(f"{whose} is not a name that can be used", hint=leave)
+            self.refuse(f"{whose} is not a name that can be used; {TOOL_NAME_RULE}", hint=LEAVE_OUT)
         elif len(description.encode()) > LONGEST_DESCRIPTION:
-            self.refuse(f"the description of {whose} is longer than {LONGEST_DESCRIPTION:,} bytes", hint=leave)
+            self.refuse(f"the description of {whose} is longer than {LONGEST_DESCRIPTION:,} bytes", hint=LEAVE_OUT)
         else:
             try:
                 args = adopted(tool.schema)
             except Unusable as unusable:
-                self.refuse(f"the schema of {whose} {unusable}", hint=leave)
+                self.refuse(f"the schema of {whose} {unusable}", hint=LEAVE_OUT)
                 return
             if digest is None:
-                self.refuse(f"{whose} holds what JSON does not have", hint=leave)
+                self.refuse(f"{whose} holds what JSON does not have", hint=LEAVE_OUT)
             elif self._tells(description) or self._tells(compact(args).decode()):
-                self.refuse(f"what is said of {whose} holds a value of the environment", hint=leave)
+                self.refuse(f"what is said of {whose} holds a value of the environment", hint=LEAVE_OUT)
             else:
                 yield Pinned(description=description, args=args, digest=digest)
 
