@@ -19,7 +19,9 @@ def collected(data: bytes, cuts: list[int], *fields: tuple[str, str]) -> bytes |
     places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     try:
         body = Body(fields)
-        heard = [body.feed(data[start:end]) for start, end in pairwise(places)]
+        heard: list[bytes] = []
+        for start, end in pairwise(places):
+            body.feed(data[start:end], heard.append)
         whole = body.end(200)
     except ProviderError as error:
         return error.code

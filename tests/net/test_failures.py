@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from agentrun.net import body as body_module
+from agentrun.net import sender as sender_module
 from agentrun.net.sender import HttpxSender
 from agentrun.wire import HttpReply
 
@@ -288,7 +289,42 @@ def test_a_bomb_does_not_go_off() -> None:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert error.fields["limit"] == 64 * 1024 * 1024
-    assert peak < 160 * 1024 * 1024
+    assert peak < 8 * 1024 * 1024
+
+
+def test_compressed_bytes_that_decode_to_nothing(small: int) -> None:
+    """They are bounded too, with some room for what compressing may add."""
+    packer = zlib.compressobj(wbits=zlib.MAX_WBITS + 16)
+    nothing = b"\x00\x00\x00\xff\xff"  # a block without any bytes
+    start = packer.compress(b"x") + packer.flush(zlib.Z_FULL_FLUSH)
+    most = small + 64 * 1024
+    for size, code in ((most, "provider.zero_output"), (most + 10, "provider.decode")):
+        body = start + nothing * ((size - len(start)) // len(nothing))
+        with Server(HttpReply(200, (("Content-Encoding", "gzip"),), body)) as server:
+            assert failing(server.url).code == code
+
+
+@pytest.mark.parametrize(
+    "encodings", [("gzip, gzip",), ("gzip", "gzip"), ("identity", "gzip"), ("gzip", "identity"), ("br",)]
+)
+def test_encodings_that_are_refused(encodings: tuple[str, ...]) -> None:
+    data = gzip.compress(gzip.compress(b"x"))
+    with Server(HttpReply(200, tuple(("Content-Encoding", each) for each in encodings), data)) as server:
+        error = failing(server.url)
+        assert server.is_quiet()
+    assert (error.code, error.fields["encoding"]) == ("provider.decode", ", ".join(encodings))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_the_largest_stream(monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]) -> None:
+    """Its cap is smaller than that of a reply that nobody hears before it is whole."""
+    monkeypatch.setattr(sender_module, "MAX_STREAM", 1000)
+    fields = () if pack is bytes else (("Content-Encoding", "gzip"),)
+    with Server(*(HttpReply(200, fields, pack(b"x\n" * lines)) for lines in (500, 501, 501))) as server:
+        assert len(send(server.url, heard=ignore).body) == 1000
+        error = failing(server.url, heard=ignore)
+        assert len(send(server.url).body) == 1002
+    assert (error.code, error.fields["limit"]) == ("provider.decode", 1000)
 
 
 def test_a_compressed_stream_is_heard_decoded() -> None:
@@ -318,6 +354,8 @@ def test_the_longest_line(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
     monkeypatch.setattr(body_module, "MAX_LINE", 1000)
     with Server(streamed(*[b"x" * 500, b"x" * 499 + end] * 5)) as server:
         assert len(send(server.url, heard=ignore).body) == 5000
-    with Server(streamed(b"x" * 500, b"x" * 501, b"\n")) as server:
-        error = failing(server.url, heard=ignore)
-    assert (error.code, error.fields["limit"]) == ("provider.decode", 1000)
+    as_text = HttpReply(200, (("Content-Type", "text/plain"),), b"x" * 1001 + end)
+    for plan in (streamed(b"x" * 500, b"x" * 501, b"\n"), as_text):
+        with Server(plan) as server:
+            error = failing(server.url, heard=ignore)
+        assert (error.code, error.fields["limit"]) == ("provider.decode", 1000)

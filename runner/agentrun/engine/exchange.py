@@ -33,8 +33,7 @@ async def exchange(
     try:
         reply = await sender.send(call, gap=effect.gap, time=effect.time, heard=hear)
     except ProviderError as error:
-        answer = decoder.end()
-        if error.code in _CUT and isinstance(answer, Reply):
+        if error.code in _CUT and isinstance(answer := decoder.end(), Reply):
             return answer
         raise
     return decoder.end() if is_stream(reply) else codec.decode(reply, effect.request)

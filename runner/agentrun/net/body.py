@@ -1,8 +1,11 @@
 """The body of a reply while it arrives: decoded, and never more of it than allowed.
 
 Rule 1  Caps hold for decoded bytes: a few kilobytes on the wire can be gigabytes in memory.
-Rule 2  gzip and deflate are undone piece by piece, although nobody asked for them. Any other encoding is refused.
-Rule 3  A line of a stream has a cap of its own: whoever reads lines keeps one until it ends.
+Rule 2  gzip and deflate are decoded in small pieces, although nobody asked for them. The compressed bytes are kept and
+        decoded again at the end, so a body over the cap is refused before it was ever in memory. Any other encoding,
+        and two encodings on top of each other, are refused.
+Rule 3  A line has a cap of its own when somebody hears the body while it arrives: a reader of lines keeps each line
+        until it ends, whatever the reply says that it is.
 Rule 4  A body that ends where the connection ends says nothing of its length. If it is JSON, its own form tells whether
         it is whole.
 """
@@ -10,19 +13,25 @@ Rule 4  A body that ends where the connection ends says nothing of its length. I
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from agentrun.errors import ProviderError
 
 MAX_BODY = 64 * 1024 * 1024
+MAX_STREAM = 32 * 1024 * 1024
+"""A body that is read while it arrives: it is in memory twice, as bytes and as what was read of it."""
 MAX_LINE = 16 * 1024 * 1024
 
 _PLAIN = ("", "identity")
 _ZLIB = ("gzip", "x-gzip", "deflate")
 _EITHER_FORM = 32 + zlib.MAX_WBITS
 """For zlib: a gzip or a zlib header, whichever is there."""
+_PIECE = 256 * 1024
+"""Decoded bytes that are in memory at once."""
+_OVERHEAD = 64 * 1024
+"""Bytes by which a compressed body may be larger than the decoded one."""
 
 
 class Body:
@@ -33,49 +42,66 @@ class Body:
 
         Raises `provider.decode` for an unknown encoding.
         """
-        fields = dict(headers)
+        fields: dict[str, str] = {}
+        for name, value in headers:
+            fields[name] = f"{fields[name]}, {value}" if name in fields else value
         self._most = min(most, MAX_BODY)
         encoding = fields.get("content-encoding", "").strip().lower()
         if encoding not in (*_PLAIN, *_ZLIB):
             raise _unreadable("its encoding is not one that was asked for", 0, encoding=encoding[:40])
         self._inflate = zlib.decompressobj(_EITHER_FORM) if encoding in _ZLIB else None
-        self._has_lines = fields.get("content-type", "").startswith("text/event-stream")
         self._is_json = "json" in fields.get("content-type", "")
         self._has_end = "content-length" in fields or "transfer-encoding" in fields
-        self._pieces: list[bytes] = []
+        self._received: list[bytes] = []
+        """As they came, compressed or not."""
+        self._wire = 0
         self._size = 0
         self._line = 0
 
-    def feed(self, data: bytes) -> bytes:
-        """The bytes decoded. Raises `provider.decode` when they are too many, or not what they say they are."""
-        if self._inflate is not None:
-            data = self._inflated(data)
-        self._size += len(data)
-        if self._size > self._most:
-            raise _unreadable(f"it is larger than {self._most} bytes", self._most, limit=self._most)
-        if self._has_lines:
-            self._measure_line(data)
-        self._pieces.append(data)
-        return data
+    def feed(self, data: bytes, hear: Callable[[bytes], None] | None = None) -> None:
+        """Take bytes as they came; `hear` gets them decoded, in pieces.
+
+        Raises `provider.decode` when they are too many, or not what they say they are.
+        """
+        self._received.append(data)
+        self._wire += len(data)
+        if self._wire > self._most + _OVERHEAD:
+            raise self._too_large()
+        for piece in (data,) if self._inflate is None else self._inflated(self._inflate, data):
+            self._size += len(piece)
+            if self._size > self._most:
+                raise self._too_large()
+            if hear is not None:
+                self._measure_line(piece)
+                hear(piece)
 
     def end(self, status: int) -> bytes:
         """The whole body. Raises `provider.zero_output` when it was cut off."""
-        body = b"".join(self._pieces)
-        if self._inflate is not None and self._pieces and not self._inflate.eof:
-            raise cut_off(len(body))
+        body = b"".join(self._received)
+        if self._inflate is not None and body:
+            if not self._inflate.eof:
+                raise cut_off(self._size)
+            body = zlib.decompress(body, _EITHER_FORM, self._size + 1)
         if status == 200 and self._is_json and not self._has_end and not _is_json(body):
             raise cut_off(len(body))
         return body
 
-    def _inflated(self, data: bytes) -> bytes:
-        assert self._inflate is not None
-        try:
-            plain = self._inflate.decompress(data, self._most + 1 - self._size)
-        except zlib.error:
-            raise _unreadable("it is not compressed as it says", self._size) from None
-        if self._inflate.unused_data:
-            raise _unreadable("there are bytes after its compressed form", self._size + len(plain))
-        return plain
+    def _too_large(self) -> ProviderError:
+        return _unreadable(f"it is larger than {self._most} bytes", self._most, limit=self._most)
+
+    def _inflated(self, inflate: zlib._Decompress, data: bytes) -> Iterator[bytes]:
+        full = True
+        while full:
+            try:
+                piece = inflate.decompress(data, _PIECE)
+            except zlib.error:
+                raise _unreadable("it is not compressed as it says", self._size) from None
+            full = len(piece) == _PIECE
+            data = inflate.unconsumed_tail
+            if piece:
+                yield piece
+        if inflate.unused_data:
+            raise _unreadable("there are bytes after its compressed form", self._size)
 
     def _measure_line(self, data: bytes) -> None:
         last = max(data.rfind(b"\n"), data.rfind(b"\r"))

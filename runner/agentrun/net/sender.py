@@ -23,7 +23,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx
 
 from agentrun.errors import AgentrunError, InternalError
-from agentrun.net.body import MAX_BODY, Body
+from agentrun.net.body import MAX_BODY, MAX_STREAM, Body
 from agentrun.net.environment import (
     Elsewhere,
     Lookup,
@@ -74,7 +74,8 @@ class HttpxSender:
 
         Raises `provider.transient`, `.timeout`, `.zero_output`, `.decode`, `.fatal`, `host.missing`.
         """
-        exchange = _Exchange(gap, time, heard, MAX_BODY if call.reach is None else call.reach.max_bytes)
+        most = MAX_BODY if heard is None else MAX_STREAM
+        exchange = _Exchange(gap, time, heard, most if call.reach is None else call.reach.max_bytes)
         result = await self._result(call, exchange)
         if isinstance(result, HttpReply):
             return result
@@ -201,9 +202,7 @@ class _Exchange:
         async for data in response.stream:
             deadline.reschedule(self._next())
             self._received += len(data)
-            plain = body.feed(data)
-            if self._heard is not None and status == 200 and plain:
-                self._heard(plain)
+            body.feed(data, self._heard if status == 200 else None)
         return HttpReply(status, fields, body.end(status))
 
     async def trace(self, event: str, _: Any) -> None:
