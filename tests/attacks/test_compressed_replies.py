@@ -57,7 +57,12 @@ budgets: {{turns: 5}}
 policy: {{default: allow}}
 tools:
   fetch:
-    {{kind: http, description: Reads., url: "{url}/page", args: {{type: object}}, private_network: true, max_bytes: 64MiB}}
+    kind: http
+    description: Reads.
+    url: "{url}/page"
+    args: {{type: object}}
+    private_network: true
+    max_bytes: 64MiB
 """
 
 

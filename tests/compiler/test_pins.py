@@ -114,7 +114,7 @@ def test_a_lock_that_says_what_it_may_not(name: str) -> None:
 
 def test_a_lock_in_which_two_names_differ_only_by_case(tmp_path: Path) -> None:
     """It is refused if the agent may see both."""
-    lock = {"spec.lock": lock_of({"srv": ["find", "Find"]})}
+    lock: dict[str, str | bytes] = {"spec.lock": lock_of({"srv": ["find", "Find"]})}
     (problem,) = found(tmp_path, HEAD + "srv: {kind: mcp, command: [x]}", lock)
     assert "srv.Find and srv.find differ only by case" in problem.message
     assert found(tmp_path, HEAD + "srv: {kind: mcp, command: [x], tools: [find]}", lock) == []

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.core import think
-from agentrun.core.budget import cost_of, estimated, input_estimate, reserved_cost, settled
+from agentrun.core.budget import cost_of, estimated, input_estimate, reported_usage, reserved_cost, settled
 from agentrun.core.effects import ModelRequest, OfferedTool
 from agentrun.core.facts import CancelRequested, ModelAsked, ModelReplied, RunResumed, RunStopped, WorkLost
 from agentrun.core.facts_base import Fault
@@ -18,6 +18,7 @@ from agentrun.core.messages import (
     Message,
     Reasoning,
     Refusal,
+    Reply,
     Text,
     ToolCall,
     ToolResult,
@@ -97,7 +98,7 @@ def _fields(request: ModelRequest, **changes: Any) -> list[Any]:
 def test_settled() -> None:
     assert settled(Usage(20, 5, 3, 2), 100) == 25
     assert settled(Usage(20, 500), 100) == 520, "an overshooting reply is counted as it is"
-    assert settled(Usage(0, 0), 100) == 0, "reported is reported"
+    assert settled(Usage(0, 0), 100) == 0, "a count of 0 in a journal was looked at before it was written"
 
 
 @pytest.mark.parametrize("unknown", [None, Usage(), Usage(input=20), Usage(output=5), Usage(cached=3, reasoning=2)])
@@ -111,6 +112,41 @@ def test_what_was_reported_in_part_is_not_forgotten() -> None:
     assert settled(Usage(output=101), 100) == 101
     assert cost_of(PRICE, Usage(input=101), 302) == 303
     assert cost_of(PRICE, Usage(output=101), 302) == 1515
+
+
+@pytest.mark.parametrize(
+    ("usage", "counts"),
+    [
+        (None, None),
+        (Usage(), Usage()),
+        (Usage(1, 1, 0, 0), Usage(1, 1, 0, 0)),
+        (Usage(0, 1, 0, 0), Usage(None, 1, 0, 0)),
+        (Usage(1, 0, 1, 0), Usage(1, None, 1, 0)),
+        (Usage(0, 0, 0, 0), Usage(None, None, 0, 0)),
+        (Usage(1, 5, 0, 5), Usage(1, 5, 0, 5)),
+    ],
+)
+@pytest.mark.parametrize(
+    "part", [Text("x"), Text(" "), ToolCall("c1.0", "now", ""), Refusal("no"), Reasoning("x", "openai/m")]
+)
+def test_a_count_of_0_for_something_is_no_count(part: Any, usage: Usage | None, counts: Usage | None) -> None:
+    assert reported_usage(Reply(Assistant((part,)), "stop", usage, None, None)) == counts
+
+
+@pytest.mark.parametrize(
+    ("parts", "finish", "output"),
+    [
+        ((), "stop", 0),
+        ((Text(""),), "stop", 0),
+        ((Refusal("blocked"),), "content_filter", 0),
+        ((Refusal("no"),), "stop", None),
+        ((Text("x"),), "content_filter", None),
+        ((Text("x"), Refusal("blocked")), "content_filter", None),
+    ],
+)
+def test_a_reply_without_output(parts: tuple[Any, ...], finish: Any, output: int | None) -> None:
+    """A provider that writes nothing, or withholds what was written, may say that it took no tokens."""
+    assert reported_usage(Reply(Assistant(parts), finish, Usage(1, 0), None, None)) == Usage(1, output)
 
 
 @given(

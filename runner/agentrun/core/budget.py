@@ -4,10 +4,12 @@ Rule 1  Tokens and money are reserved before a call: the estimated input, and th
         it. A call starts only if used + reserved ≤ limit.
 Rule 2  After the call the reported usage counts. What was not reported counts as reserved, never as 0, and never as
         less than what was reported of it. A reply that overshoots is kept.
-Rule 3  A request that failed after the provider may have worked on it counts as reserved: nobody knows what it took.
-Rule 4  The estimate errs on the high side, also for JSON, hashes and other scripts than ours. It is made once for each
+Rule 3  A count of 0 for something that is not empty was not reported: a request never is, and neither is a reply in
+        which the model wrote anything.
+Rule 4  A request that failed after the provider may have worked on it counts as reserved: nobody knows what it took.
+Rule 5  The estimate errs on the high side, also for JSON, hashes and other scripts than ours. It is made once for each
         message, without any provider's vocabulary.
-Rule 5  A child has the smaller of its own budget and its share of its parent's. Children that are started together
+Rule 6  A child has the smaller of its own budget and its share of its parent's. Children that are started together
         share what is left, so that they cannot overshoot together.
 """
 
@@ -22,7 +24,7 @@ from msgspec.structs import replace
 from agentrun.canon import compact
 from agentrun.core.effects import ModelRequest
 from agentrun.core.facts_base import Fault, Share, counted
-from agentrun.core.messages import File, Image, Message, Reasoning, Refusal, Text, ToolCall, Usage
+from agentrun.core.messages import File, Image, Message, Reasoning, Refusal, Reply, Text, ToolCall, Usage
 from agentrun.core.package import Budgets, Package, Price
 from agentrun.core.state import State
 
@@ -68,6 +70,21 @@ def input_estimate(request: ModelRequest, messages: int) -> int:
 def reserved_cost(price: Price | None, tokens: int, longest_reply: int) -> int:
     """Micro-dollars that a call may cost."""
     return 0 if price is None else _dollars(tokens * price.input + longest_reply * price.output)
+
+
+def reported_usage(reply: Reply) -> Usage | None:
+    """The usage of a reply, with null for each count that cannot be true."""
+    usage = reply.usage
+    if usage is None:
+        return None
+    output = None if usage.output == 0 and _is_written(reply) else usage.output
+    return replace(usage, input=usage.input or None, output=output)
+
+
+def _is_written(reply: Reply) -> bool:
+    """Whether the model wrote anything. What a provider says instead of a reply that it withholds took no tokens."""
+    is_withheld = reply.finish == "content_filter" and all(isinstance(part, Refusal) for part in reply.message.parts)
+    return not is_withheld and estimated(reply.message) > TOKENS_PER_MESSAGE
 
 
 def settled(usage: Usage | None, reserved: int) -> int:

@@ -2,7 +2,8 @@
 
 Rule 1  Whatever goes wrong becomes a `ModelFailed` with a code.
 Rule 2  Pieces of a reply pass while it arrives. When no reply comes of them they are taken back.
-Rule 3  Nothing is sent before every picture and file of the conversation is found. Each is looked for once.
+Rule 3  What a provider reports of its usage is looked at here, whatever the provider (`core/budget.py`, rule 3).
+Rule 4  Nothing is sent before every picture and file of the conversation is found. Each is looked for once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from agentrun.core.budget import cost_of
+from msgspec.structs import replace
+
+from agentrun.core.budget import cost_of, reported_usage
 from agentrun.core.effects import AskModel, route_name
 from agentrun.core.facts import ModelFailed, ModelReplied
 from agentrun.core.facts_base import Fault
@@ -39,8 +42,10 @@ class Models:
         answer = self._attachments.fault(effect.request.messages) or await self._answer(effect)
         if isinstance(answer, Fault):
             return ModelFailed(effect.id, effect.turn, effect.attempt, answer)
-        cost = cost_of(effect.request.route.price, answer.usage, effect.cost)
-        return ModelReplied(effect.id, effect.turn, effect.attempt, _named(effect, answer), cost)
+        route = effect.request.route
+        reply = replace(answer.in_turn(effect.turn, route_name(route)), usage=reported_usage(answer))
+        cost = cost_of(route.price, reply.usage, effect.cost)
+        return ModelReplied(effect.id, effect.turn, effect.attempt, reply, cost)
 
     async def _answer(self, effect: AskModel) -> Reply | Fault:
         provider = self._provider(effect.request.route.provider)
@@ -72,10 +77,6 @@ class Models:
         if isinstance(found, WireProvider) and name not in self._wires:
             found = self._wires[name] = found.for_run(self._world.blobs)
         return found
-
-
-def _named(effect: AskModel, reply: Reply) -> Reply:
-    return reply.in_turn(effect.turn, route_name(effect.request.route))
 
 
 class _Deltas:
