@@ -1,5 +1,7 @@
 """What functions print, kept away from the output of the process: that is for the answer.
 
+Every call of user code in this process runs inside `kept()`, so other state of the process is guarded there too.
+
 Rule 1  What is written inside `kept()`, to standard output or standard error, in the thread or task or any that gets
         its context, is kept there: no more than 64 KiB of it, and no half of a word that may be a credential.
 Rule 2  Everybody else writes where they always did, also at the same moment.
@@ -17,6 +19,7 @@ from contextvars import ContextVar
 from typing import Any, TextIO
 
 from agentrun.secret import mask
+from agentrun.tools.process_state import preserve_process_state
 
 MOST_BYTES = 64 * 1024
 MORE = "[… more was printed than is kept …]\n"
@@ -93,7 +96,8 @@ def kept(clean: Callable[[str], str] = lambda text: text) -> Iterator[Printed]:
     printed = Printed(clean=clean)
     token = _here.set(printed)
     try:
-        yield printed
+        with preserve_process_state():
+            yield printed
     finally:
         _here.reset(token)
         sys.stdout, sys.stderr = streams

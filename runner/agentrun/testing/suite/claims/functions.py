@@ -59,11 +59,12 @@ def judged(claim: types.Python, evidence: Evidence, project: Project, *, may_rea
 
 
 def _judged(claim: types.Python, evidence: Evidence, project: Project) -> Finding:
-    function, name = _function(project, claim.value), claim.value
+    name = claim.value
     seen = replace(evidence, params=deepcopy(evidence.params), calls=deepcopy(evidence.calls))
     raised: BaseException | None = None
     said: Any = None
     with kept() as output:
+        function = _function(project, name)
         try:
             said = function(seen)
         except KeyboardInterrupt:

@@ -1,0 +1,127 @@
+"""State of this process that user code may change: it is put back after the call.
+
+Rule 1  There is one recursion limit for all threads. A call may raise it for as long as it runs. It is never lower than
+        before the calls began: the event loop runs at the same time, and would fail anywhere.
+Rule 2  The working directory, the umask, the locale, the handlers of signals and the other limits of the interpreter
+        are put back when the last of the running calls ends, to what they were before the first of them began. Not
+        sooner: another call may rely on what it has set.
+Rule 3  A call that nobody waits for any more has ended. The recursion limit that it sets after that has no effect.
+"""
+
+from __future__ import annotations
+
+import locale
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from operator import index
+from threading import Lock, current_thread, main_thread
+from typing import Any, NamedTuple
+
+_set_recursion_limit = sys.setrecursionlimit
+"""Python's own."""
+_call: ContextVar[object | None] = ContextVar("call", default=None)
+"""The call that runs in this context."""
+
+
+class _State(NamedTuple):
+    recursion_limit: int
+    digits: int
+    switch_interval: float
+    directory: str | None
+    """Null: it is not there any more."""
+    umask: int
+    locale: str
+    handlers: dict[int, Any]
+    """Of signals. Only the main thread can change them."""
+
+
+class _Calls:
+    """The calls that are running in this process."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._limits: dict[object, int] = {}
+        """The recursion limit that each of them wants."""
+        self._before: _State | None = None
+        """As it was before the first of them began."""
+
+    def begin(self, call: object) -> None:
+        with self._lock:
+            sys.setrecursionlimit = self.set_recursion_limit
+            if not self._limits:
+                self._before = _read_state()
+            self._limits[call] = 0
+
+    def end(self, call: object) -> None:
+        with self._lock:
+            del self._limits[call]
+            assert self._before is not None
+            _set_recursion_limit(max([self._before.recursion_limit, *self._limits.values()]))
+            if not self._limits:
+                _restore(self._before)
+
+    def set_recursion_limit(self, limit: int, /) -> None:
+        """Stands in for `sys.setrecursionlimit`."""
+        call, limit = _call.get(), index(limit)
+        with self._lock:
+            if (call is None and not self._limits) or limit < 1:
+                _set_recursion_limit(limit)
+            elif call is None or call in self._limits:
+                assert self._before is not None
+                _set_recursion_limit(max([self._before.recursion_limit, limit, *self._limits.values()]))
+                if call is not None:
+                    self._limits[call] = limit
+
+
+_calls = _Calls()
+"""There is one process, so there is one of these."""
+
+
+@contextmanager
+def preserve_process_state() -> Iterator[None]:
+    """Run user code here, in this task or thread or in any that gets its context."""
+    call = object()
+    _calls.begin(call)
+    token = _call.set(call)
+    try:
+        yield
+    finally:
+        _call.reset(token)
+        _calls.end(call)
+
+
+def _read_state() -> _State:
+    directory = None
+    with suppress(OSError):
+        directory = os.getcwd()
+    umask = os.umask(0o077)  # there is no other way to read it; a file made in between is for its owner alone
+    os.umask(umask)
+    in_main = current_thread() is main_thread()
+    return _State(
+        recursion_limit=sys.getrecursionlimit(),
+        digits=sys.get_int_max_str_digits(),
+        switch_interval=sys.getswitchinterval(),
+        directory=directory,
+        umask=umask,
+        locale=locale.setlocale(locale.LC_ALL),
+        handlers={number: signal.getsignal(number) for number in signal.valid_signals()} if in_main else {},
+    )
+
+
+def _restore(state: _State) -> None:
+    sys.set_int_max_str_digits(state.digits)
+    sys.setswitchinterval(state.switch_interval)
+    if state.directory is not None:
+        with suppress(OSError):  # it may be gone
+            os.chdir(state.directory)
+    os.umask(state.umask)
+    if locale.setlocale(locale.LC_ALL) != state.locale:
+        with suppress(locale.Error):
+            locale.setlocale(locale.LC_ALL, state.locale)
+    for number, handler in state.handlers.items():
+        if handler is not None and signal.getsignal(number) != handler:  # None: not set by Python
+            signal.signal(number, handler)

@@ -1,0 +1,174 @@
+"""The process around user code: what a call changes is put back, also when calls overlap or are given up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextvars import copy_context
+from pathlib import Path
+
+import pytest
+
+from agentrun.tools.printed import kept
+from agentrun.tools.process_state import preserve_process_state
+
+from .desks import Desk
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    limit, place = sys.getrecursionlimit(), os.getcwd()
+    yield
+    sys.setrecursionlimit(limit)
+    os.chdir(place)
+
+
+def test_the_recursion_limit_is_raised_while_a_call_needs_it() -> None:
+    before = sys.getrecursionlimit()
+    first, second = preserve_process_state(), preserve_process_state()
+    one, two = copy_context(), copy_context()
+    one.run(first.__enter__)
+    two.run(second.__enter__)
+    one.run(sys.setrecursionlimit, before + 1000)
+    two.run(sys.setrecursionlimit, before + 500)
+    assert sys.getrecursionlimit() == before + 1000, "the other call needs no more, and has it"
+    one.run(first.__exit__, None, None, None)
+    assert sys.getrecursionlimit() == before + 500, "the second call still needs that"
+    two.run(second.__exit__, None, None, None)
+    assert sys.getrecursionlimit() == before
+
+
+@pytest.mark.parametrize("lower", [1, 5, 100])
+def test_the_recursion_limit_is_never_lowered(lower: int) -> None:
+    before = sys.getrecursionlimit()
+    with preserve_process_state():
+        sys.setrecursionlimit(lower)
+        assert sys.getrecursionlimit() == before
+        thread = threading.Thread(target=sys.setrecursionlimit, args=[lower])
+        thread.start()
+        thread.join()
+        assert sys.getrecursionlimit() == before, "a thread knows nothing of the call that started it"
+    assert sys.getrecursionlimit() == before
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"), [(0, ValueError), (-1, ValueError), ("x", TypeError), (2.0, TypeError), (2**40, OverflowError)]
+)
+def test_what_python_refuses_is_refused(limit: object, error: type[Exception]) -> None:
+    before = sys.getrecursionlimit()
+    with preserve_process_state(), pytest.raises(error):
+        sys.setrecursionlimit(limit)  # type: ignore[arg-type]  # that is what is tried
+    assert sys.getrecursionlimit() == before
+
+
+def test_a_program_may_set_its_own_limit() -> None:
+    """Outside of all calls it means what it always did."""
+    before = sys.getrecursionlimit()
+    with preserve_process_state():
+        pass
+    sys.setrecursionlimit(before - 100)
+    assert sys.getrecursionlimit() == before - 100
+    with preserve_process_state():
+        sys.setrecursionlimit(before)
+    assert sys.getrecursionlimit() == before - 100
+
+
+def test_a_call_that_was_given_up_changes_no_limit() -> None:
+    before = sys.getrecursionlimit()
+    with preserve_process_state():
+        late = copy_context()
+    late.run(sys.setrecursionlimit, 50)
+    late.run(sys.setrecursionlimit, before + 1000)
+    assert sys.getrecursionlimit() == before
+
+
+def test_overlapping_calls(tmp_path: Path) -> None:
+    """A call keeps its own directory until it ends; then it is that of before the first call, not of another one."""
+    before = os.getcwd()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with kept():
+        os.chdir(tmp_path / "a")
+        with kept():
+            os.chdir(tmp_path / "b")
+        assert os.getcwd() == str(tmp_path / "b"), "somebody may be working there"
+    assert os.getcwd() == before
+
+
+def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+    """There is nothing to go back to, and no call fails for it."""
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    with preserve_process_state():
+        (tmp_path / "gone").rmdir()
+        os.chdir(tmp_path)
+    assert os.getcwd() == str(tmp_path)
+    os.chdir(tmp_path)
+    with preserve_process_state():
+        (tmp_path / "gone").mkdir()
+        os.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+    assert os.getcwd() == str(tmp_path)
+
+
+def test_handlers_of_signals() -> None:
+    def own(*_: object) -> None: ...
+
+    before = signal.signal(signal.SIGUSR1, own)
+    try:
+        with preserve_process_state():
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGUSR1) is own
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_in_a_thread_of_the_program(tmp_path: Path) -> None:
+    """Where no handlers can be set, everything else is put back all the same."""
+    before = os.getcwd()
+
+    def work() -> None:
+        with preserve_process_state():
+            os.chdir(tmp_path)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert os.getcwd() == before
+
+
+def test_a_call_that_takes_too_long(tmp_path: Path) -> None:
+    """Nobody waits for it any more, so the process is as before, whatever it goes on to do."""
+    desk = Desk(tmp_path)
+    desk.write(
+        "desk.py",
+        """
+        import os, sys, threading
+        go, gone = threading.Event(), threading.Event()
+
+        def hang() -> None:
+            "Hangs."
+            os.chdir("/")
+            sys.setrecursionlimit(5000)
+            go.wait(20)
+            sys.setrecursionlimit(100)
+            gone.set()
+        """,
+    )
+    before = sys.getrecursionlimit(), os.getcwd()
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await desk.tools.run(desk.call("desk:hang"))
+
+    asyncio.run(main())
+    assert (sys.getrecursionlimit(), os.getcwd()) == before
+    module = sys.modules["desk"]
+    module.go.set()
+    assert module.gone.wait(20)
+    assert (sys.getrecursionlimit(), os.getcwd()) == before
