@@ -167,11 +167,13 @@ def test_a_hook_that_changes_limits(tmp_path: Path) -> None:
 
 
 def test_an_assertion_that_changes_limits(tmp_path: Path) -> None:
+    """When its module is imported, and when it is called."""
     shop = project(tmp_path)
     done, _ = recorded(shop, ["low"])
     assert done.code == 0, done.err
     checks = "[{type: python, value: 'desk:assertion'}, {type: python, value: 'desk:is_as_before'}]"
     text = f'agentrun: "1"\ncases:\n  - {{name: default, assert: {checks}}}\n'
+    (tmp_path / "desk.py").write_text(DESK + "\nelsewhere()\nsys.setrecursionlimit(20_000)\n", encoding="utf-8")
     (tmp_path / "shop.cases.yaml").write_text(text, encoding="utf-8")
     tested = agentrun("test", cwd=tmp_path)
     assert tested.code == 0, tested.out + tested.err

@@ -91,7 +91,7 @@ CODES: dict[str, str] = {
     "spec.unknown_param": "a param is not declared",
     "spec.unknown_profile": "a profile is not declared",
     "spec.unknown_tool": "a tool is not declared",
-    "spec.unpinned": "a tool of an MCP server is not in the lock",
+    "spec.unpinned": "a tool of an MCP server is not in the lock, or cannot be pinned",
     "spec.unsupported": "a provider cannot do what is asked of it",
     "spec.unused_param": "a param is declared but nothing uses it (warning)",
     "spec.url": "an address cannot be used",

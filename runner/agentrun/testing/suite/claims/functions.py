@@ -31,6 +31,7 @@ from agentrun.testing.suite.claims.network_guard import network_closed, network_
 from agentrun.testing.suite.evidence import Evidence
 from agentrun.tools.modules import ImportFailed, function_of
 from agentrun.tools.printed import kept
+from agentrun.tools.process_state import preserve_process_state
 from agentrun.tools.raised import fault_of
 
 LONG = 300
@@ -59,12 +60,11 @@ def judged(claim: types.Python, evidence: Evidence, project: Project, *, may_rea
 
 
 def _judged(claim: types.Python, evidence: Evidence, project: Project) -> Finding:
-    name = claim.value
+    function, name = _function(project, claim.value), claim.value
     seen = replace(evidence, params=deepcopy(evidence.params), calls=deepcopy(evidence.calls))
     raised: BaseException | None = None
     said: Any = None
     with kept() as output:
-        function = _function(project, name)
         try:
             said = function(seen)
         except KeyboardInterrupt:
@@ -123,7 +123,8 @@ def _function(project: Project, reference: str) -> Any:
     """The function, imported once."""
     try:
         found = find_function(project, reference)
-        return function_of(_roots(project), reference, _Pin(found.module, found.name, found.source), "assertion")
+        with preserve_process_state():
+            return function_of(_roots(project), reference, _Pin(found.module, found.name, found.source), "assertion")
     except Refused as refused:
         raise CannotTell(refused.message, refused.hint) from None
     except ToolError as error:
