@@ -12,10 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-MIB = 1024 * 1024
+from . import steps
 
-SCRIPT = """
-import contextlib, io, json, os, resource, sys, time
+MIB = 1024 * 1024
+STEPS = 12_000_000
+"""The most for one command, `steps.py` says of what. The costliest project under attack takes 3.6 million."""
+
+SCRIPT = (
+    Path(steps.__file__).read_text(encoding="utf-8")
+    + """
+import contextlib, io, json, os, resource, sys
 from pathlib import Path
 from agentrun.cli import main
 
@@ -44,15 +50,20 @@ def command(folder, args):
     return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
 
 def measured(folder, args):
-    before, start = forget(), time.process_time()
-    result = command(folder, args)
-    return {**result, "cpu": time.process_time() - start, "memory": highest() - before}
+    before, stopped = forget(), None
+    try:
+        with at_most(cases["steps"]):
+            result = command(folder, args)
+    except AssertionError as error:
+        result, stopped = {"code": 1, "out": "", "err": ""}, str(error)
+    return {**result, "stopped": stopped, "memory": highest() - before}
 
 cases = json.loads(sys.stdin.read())
 for folder, args in cases["warm"]:
     command(folder, args)
 print(json.dumps([measured(folder, args) for folder, args in cases["cases"]]))
 """
+)
 
 
 class Ran:
@@ -62,7 +73,6 @@ class Ran:
         self.code: int = raw["code"]
         self.out: str = raw["out"]
         self.err: str = raw["err"]
-        self.cpu: float = raw["cpu"]
         self.memory: int = raw["memory"]
 
     @property
@@ -76,6 +86,7 @@ Case = tuple[Path, Sequence[str]]
 def run(cases: Sequence[Case], warm: Sequence[Case] = (), script: str = SCRIPT) -> list[Ran]:
     """Runs `agentrun ARGS` in each folder. What `warm` runs is not counted: imports, the schema, the first lexer."""
     listed = {
+        "steps": STEPS,
         "cases": [[str(folder), list(args)] for folder, args in cases],
         "warm": [[str(folder), list(args)] for folder, args in warm],
     }
@@ -86,8 +97,11 @@ def run(cases: Sequence[Case], warm: Sequence[Case] = (), script: str = SCRIPT) 
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return [Ran(raw) for raw in json.loads(done.stdout)]
+    results = json.loads(done.stdout)
+    for (folder, args), raw in zip(cases, results, strict=True):
+        assert raw["stopped"] is None, (folder.name, args, raw["stopped"])
+    return [Ran(raw) for raw in results]

@@ -6,7 +6,6 @@ import json
 import pickle
 import random
 import string
-import time
 from collections.abc import Callable
 from html import escape
 from itertools import pairwise
@@ -21,6 +20,8 @@ from agentrun import redact as module
 from agentrun.forms import forms
 from agentrun.redact import Redactor, masked, placeholder
 from agentrun.secret import Secret
+
+from .steps import at_most
 
 KEY = "sk-Planted0Key/with+all=of&them"
 HERE = placeholder("KEY")
@@ -351,15 +352,9 @@ def test_a_million_characters() -> None:
     known = Redactor(secrets)
     known.found("begun")
     text = "".join(chance.choices(letters, k=1_000_000))
-    best = min(_seconds(lambda: known.found(text)) for _ in range(3))
-    assert best < 1, "it takes some milliseconds"
+    with at_most(1_000):
+        assert known.found(text) is None
     assert known.found(text + secrets[29][1].reveal()) == "K29"
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 def test_planted_form_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ import json
 import pickle
 import random
 import string
-import time
 
 import msgspec
 import pytest
@@ -13,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.secret import MASK, Secret, enc_hook, find_secrets, hidden, mask, names_credential
+
+from .steps import at_most, no_hang
 
 VALUE = "hunter2-and-more"
 _random = random.Random(7)  # noqa: S311  made-up keys, the same in every run
@@ -267,10 +268,12 @@ class TestMask:
     )
     def test_a_megabyte_is_linear(self, piece: str) -> None:
         text = piece * (1024 * 1024 // len(piece.encode("utf-8", "surrogatepass")))
-        before = time.process_time()
-        mask(text)
-        find_secrets(text, "token")
-        assert time.process_time() - before < 1
+        with no_hang():  # a pattern that is not linear takes minutes
+            mask(text)
+            find_secrets(text, "token")
+        with at_most(2_000_000):
+            mask(text[: len(text) // 16])
+            find_secrets(text[: len(text) // 16], "token")
 
     def test_a_flood_is_hidden_to_the_end(self) -> None:
         text = ("sk-" + body(20) + " ") * 3000

@@ -1,7 +1,8 @@
 """Hostile projects: each is put on disk, given to `agentrun`, and what came of it is looked at.
 
 Whatever was in it, a command ends in a documented code, without a traceback, with nothing that a terminal would obey,
-within a second of CPU and 64 MiB above what the process had before it. `tests/batch.py` runs many in one process.
+within a bounded number of steps and 64 MiB above what the process had before it. `tests/batch.py` runs many in one
+process and counts.
 """
 
 import re
@@ -38,7 +39,6 @@ def attack(folder: Path, attacks: dict[str, str | Files], *args: str, script: st
     warming = [(warm, ["validate", name]) for name in ("spec.yaml", "fine.yaml")] + [(warm, ["compile", "fine.yaml"])]
     results = dict(zip(attacks, run(cases, warming, script), strict=True))
     for name, ran in results.items():
-        assert ran.cpu < 1, (name, ran.cpu)
         assert ran.memory < 64 * MIB, (name, ran.memory)
         assert "Traceback" not in ran.told, name
         assert ran.code != 70, (name, ran.told)

@@ -209,7 +209,6 @@ def test_settings(tmp_path: Path) -> None:
     for setting, ran in zip(
         settings, run([(tmp_path, ["compile", "spec.yaml", "--set", text]) for text in settings]), strict=True
     ):
-        assert ran.cpu < 1, setting[:40]
         assert (ran.code, bool(codes(ran))) == (2, True), (setting[:40], ran.told)
         assert codes(ran) <= CODES.keys()
         assert "\x1b" not in ran.told

@@ -16,7 +16,7 @@ from .projects_under_attack import Files, attack, codes, numbered, refused
     ("planted", "seen"),
     [
         ("bytearray(65 * 1024 * 1024)", "memory"),
-        ("all(iter(lambda: time.process_time() - start < 1.05, False))", "cpu"),
+        ("all(map(lambda _: True, range(10_000_000)))", "steps"),
     ],
 )
 def test_the_measure_sees_what_is_taken(tmp_path: Path, planted: str, seen: str) -> None:
@@ -150,7 +150,6 @@ def test_13_every_kind_of_reference_stays_inside(tmp_path: Path, kind: str) -> N
         )
         assert codes(ran) <= expected, (reference, ran.told)
         assert codes(ran), reference
-        assert ran.cpu < 1
         assert "CONTENT-OF-IT" not in ran.told
         assert "root:" not in ran.told
         assert str(tmp_path) not in ran.told

@@ -1,6 +1,5 @@
 """CEL conditions: the exact place of a mistake however the text is written, words for it, and what one may cost."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,8 @@ from agentrun.compiler.conditions import LONGEST_LOOP, check_condition, constant
 from agentrun.spec.document import parse
 from agentrun.spec.problems import Place, Problem, Source
 from agentrun.spec.tree import Mapping, Scalar
+
+from ..steps import at_most
 
 FIELDS = {"args": ["x", "name"], "params": ["a"], "spend": ("turns",), "calls": None, "session": ("runs",)}
 
@@ -195,8 +196,7 @@ def test_conditions_that_go_through_lists_are_short() -> None:
 )
 def test_hostile_conditions_end_at_once(text: str) -> None:
     place = Place(Source(Path("/p/spec.yaml"), "spec.yaml", text), 1, 1)
-    started = time.process_time()
-    found = check_condition(Scalar(text, text, place, "file", 0, len(text)), FIELDS)
-    assert found or constant(text) in (True, False, None)
-    assert time.process_time() - started < 0.5
+    with at_most(400_000):
+        found = check_condition(Scalar(text, text, place, "file", 0, len(text)), FIELDS)
+        assert found or constant(text) in (True, False, None)
     assert {problem.code for problem in found} <= {"spec.condition", "spec.pattern", "spec.unknown_arg"}

@@ -1,7 +1,6 @@
 """JSON Schemas that people write: only themselves, only RE2, bounded, and the same after their references are gone."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from agentrun.spec.problems import Problem, Source
 from agentrun.spec.tree import Node, plain
 
 from ..projects import found
+from ..steps import at_most
 
 
 def node(schema: Any) -> Node:
@@ -25,10 +25,8 @@ def node(schema: Any) -> Node:
 
 
 def refused(schema: Any) -> list[Problem]:
-    started = time.process_time()
-    problems = check_schema(node(schema))
-    assert time.process_time() - started < 1
-    return problems
+    with at_most(8_000_000):
+        return check_schema(node(schema))
 
 
 def codes(schema: Any) -> list[str]:
@@ -279,16 +277,13 @@ def test_11_catastrophic_patterns_are_linear(pattern: str) -> None:
     validator = jsonschema_rs.Draft202012Validator(
         resolved(node(schema)), offline=True, pattern_options=jsonschema_rs.RegexOptions()
     )
-    started = time.process_time()
-    validator.is_valid("a" * 20_000 + "!")
-    assert time.process_time() - started < 0.2
+    validator.is_valid("a" * 20_000 + "!")  # with backtracking this would not come back
 
 
 def test_11_a_default_is_matched_in_linear_time_too(tmp_path: Path) -> None:
     text = f'params: {{p: {{type: string, pattern: "^(a+)+$", default: "{"a" * 5000}!"}}}}\n'
-    started = time.process_time()
-    (problem,) = found(tmp_path, text)
-    assert time.process_time() - started < 0.5
+    with at_most(60_000):
+        (problem,) = found(tmp_path, text)
     assert problem.code == "spec.param_default"
     assert "aaaa" not in problem.message
 

@@ -1,7 +1,6 @@
 """Python functions read from their source: which there are, what they take, and that nothing is ever imported."""
 
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from agentrun.core.package_tools import PythonTool
 from agentrun.spec.project import Project
 
 from ..projects import Found, agent, found, put
+from ..steps import at_most
 
 POLICY = "policy: {default: allow}\n"
 
@@ -267,9 +267,8 @@ def test_functions_that_are_found(tmp_path: Path, source: str) -> None:
     ],
 )
 def test_functions_that_are_not(tmp_path: Path, source: str, message: str, hint: str | None) -> None:
-    started = time.process_time()
-    (problem,) = tool(tmp_path, source)
-    assert time.process_time() - started < 1
+    with at_most(500_000):
+        (problem,) = tool(tmp_path, source)
     assert problem.code == "spec.python"
     assert message in problem.message
     assert (hint or "") in (problem.hint or "")
@@ -280,9 +279,8 @@ def test_a_module_as_large_as_allowed_is_read_once(tmp_path: Path) -> None:
     source = "x = 1\n" * (MOST_WORDS // 4 - 20) + "def f(a: int):\n    'd'\n" + "def g(a: int):\n    'd'\n"
     files: dict[str, str | bytes] = {"m.py": source}
     tools = ", ".join(f'{"pqrstuvw"[n % 8]}{n // 8}a: {{kind: python, call: "m:{"fg"[n % 2]}"}}' for n in range(80))
-    started = time.process_time()
-    assert found(tmp_path, f"{POLICY}tools: {{{tools}}}\n", files) == []
-    assert time.process_time() - started < 1
+    with at_most(1_400_000):
+        assert found(tmp_path, f"{POLICY}tools: {{{tools}}}\n", files) == []
 
 
 # --- where modules are (THREATS 14) -------------------------------------------------------------------------

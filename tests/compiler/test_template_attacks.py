@@ -1,6 +1,6 @@
-"""Templates that want the machine: each is refused or harmless within a second and 64 MiB (THREATS group B).
+"""Templates that want the machine: each is refused or harmless within a number of steps and 64 MiB (THREATS group B).
 
-They run in one subprocess, which reads its own clock and memory; this file is also the program it runs. The
+They run in one subprocess, which counts its own steps and memory; this file is also the program it runs. The
 planted twins run there too, with a guard taken away: readings that do not see those would see nothing.
 """
 
@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,9 +21,12 @@ from agentrun.compiler.template import Json, TemplateStopped, check, render
 from agentrun.compiler.template_language import source
 from agentrun.compiler.template_language.meter import Bounds, Meter
 
+from ..steps import at_most
+
 MIB = 1 << 20
 MEMORY = 64 * MIB
-SECONDS = 1.0
+STEPS = 12_000_000
+"""The most for one template, `steps.py` says of what. The costliest one takes 3.8 million."""
 UNBOUNDED = Bounds(steps=1 << 60, text=1 << 60, string=1 << 60, output=1 << 60, range=1 << 60)
 
 BIG = "a" * (MIB - 1)
@@ -185,6 +187,9 @@ ATTACKS: dict[str, Attack] = {
         each("{% if y in x %}{% endif %}"), lambda: {"x": "a" * 29_000, "y": "a" * 90 + "b" + "a" * 8}
     ),
     "in, short": Attack(each("{% if y in x %}{% endif %}"), lambda: {"x": "a" * 2499, "y": "a" * 1200 + "ba"}),
+    "in, not so often": Attack(
+        each("{% if y in x %}{% endif %}", 1, 5000), lambda: {"x": "a" * 2499, "y": "a" * 1200 + "ba"}
+    ),
     "in, long": Attack(each("{% if 'aaaab' in x %}{% endif %}"), lambda: {"x": BIG}),
     "in, long in long": Attack(
         each("{% if y in x %}{% endif %}"), lambda: {"x": "ab" * 500_000, "y": "ab" * 200_000 + "b"}
@@ -308,8 +313,8 @@ TWINS: dict[str, tuple[str, Callable[[], Values], Callable[[], Any]]] = {
         lambda: mock.patch.object(template, "_BOUNDS", Bounds(text=1 << 60)),
     ),
     "no meter on search": (
-        each("{% if y in x %}{% endif %}", 1, 5000),
-        lambda: {"x": "a" * 2499, "y": "a" * 1200 + "ba"},
+        ATTACKS["in, not so often"].source,
+        ATTACKS["in, not so often"].values,
         lambda: mock.patch.object(Meter, "search", return_value=None),
     ),
     "no look before lexing": (
@@ -321,7 +326,8 @@ TWINS: dict[str, tuple[str, Callable[[], Values], Callable[[], Any]]] = {
 
 
 class Reading(NamedTuple):
-    seconds: float
+    stopped: str | None
+    """It took more steps, or hung."""
     bytes: int
     refused: bool
 
@@ -335,15 +341,16 @@ def memory(field: str) -> int:
 def measured(text: str, values: Values) -> Reading:
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
     before = memory("VmRSS")
-    start = time.process_time()
-    refused = bool(check(text, dict.fromkeys(values)))
-    checked = time.process_time()
+    refused, stopped = False, None
     try:
-        render(text, values)
+        with at_most(STEPS):
+            refused = bool(check(text, dict.fromkeys(values)))
+            render(text, values)
     except TemplateStopped:
         refused = True
-    rendered = time.process_time()
-    return Reading(max(checked - start, rendered - checked), memory("VmHWM") - before, refused)
+    except AssertionError as error:
+        stopped = str(error)
+    return Reading(stopped, memory("VmHWM") - before, refused)
 
 
 def started(text: str, values: Callable[[], Values], guard: Callable[[], Any]) -> tuple[int, int]:
@@ -369,7 +376,7 @@ def main() -> None:
     work = {name: (attack.source, attack.values, nullcontext) for name, attack in ATTACKS.items()} | TWINS
     names = list(work)
     found: dict[str, Reading] = {}
-    for pair in zip(names[::2], [*names[1::2], names[0]], strict=False):  # two at a time: each reads its own clock
+    for pair in zip(names[::2], [*names[1::2], names[0]], strict=False):  # two at a time
         children = [started(*work[name]) for name in pair]
         found |= {name: finished(*child) for name, child in zip(pair, children, strict=True)}
     sys.stdout.write(json.dumps(found))
@@ -379,10 +386,15 @@ def main() -> None:
 def readings() -> dict[str, Reading]:
     if not Path("/proc/self/clear_refs").exists():
         pytest.skip("memory is read from Linux's /proc")
-    root = str(Path(template.__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": root}
+    environment = {**os.environ, "PYTHONPATH": str(Path(template.__file__).parents[2])}
     done = subprocess.run(
-        [sys.executable, __file__], env=environment, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-m", "tests.compiler.test_template_attacks"],
+        cwd=Path(__file__).parents[2],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return {name: Reading(*reading) for name, reading in json.loads(done.stdout).items()}
@@ -391,7 +403,7 @@ def readings() -> dict[str, Reading]:
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack(readings: dict[str, Reading], name: str) -> None:
     reading = readings[name]
-    assert reading.seconds < SECONDS
+    assert reading.stopped is None
     assert reading.bytes <= MEMORY
     assert reading.refused is not ATTACKS[name].harmless
 
@@ -399,7 +411,7 @@ def test_attack(readings: dict[str, Reading], name: str) -> None:
 @pytest.mark.parametrize("name", TWINS)
 def test_without_its_guard_it_is_seen(readings: dict[str, Reading], name: str) -> None:
     reading = readings[name]
-    assert reading.seconds >= SECONDS or reading.bytes > MEMORY
+    assert reading.stopped or reading.bytes > MEMORY or not reading.refused
 
 
 if __name__ == "__main__":
