@@ -37,9 +37,14 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("AGENTRUN_TESTS", "normal"))
 
+# `nohup` ignores SIGHUP, a shell ignores SIGINT and SIGQUIT in what it puts into the background, and every process that
+# a test starts would inherit that. A handler is not inherited: pytest goes on as it was started, and a process that a
+# test starts is ended by a signal as usual.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell starts what is put into the background deaf to it, and all that the tests start would be deaf too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda number, frame: None)
 
 
 @pytest.hookimpl(optionalhook=True)
