@@ -27,6 +27,13 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Until:
+    """Say nothing until this is set."""
+
+    event: threading.Event
+
+
+@dataclass(frozen=True)
 class Drip:
     """The same bytes again and again, until the other side has enough."""
 
@@ -36,7 +43,7 @@ class Drip:
 
 CLOSE = "close"
 RESET = "reset"
-Step = bytes | Wait | Drip | str
+Step = bytes | Wait | Until | Drip | str
 Plan = Sequence[Step]
 
 
@@ -74,14 +81,14 @@ class Server:
         with self._lock:
             return len(self._open)
 
-    def is_quiet(self, within: float = 10.0) -> bool:
+    def is_quiet(self, within: float = 60.0) -> bool:
         """Whether all connections are closed, now or soon."""
         end = time.monotonic() + within
         while self.open and time.monotonic() < end:
             time.sleep(0.005)
         return not self.open
 
-    def wait(self, within: float = 10.0) -> None:
+    def wait(self, within: float = 60.0) -> None:
         """Return when somebody has asked."""
         end = time.monotonic() + within
         while not self.requests and time.monotonic() < end:
@@ -145,6 +152,8 @@ class Server:
                     connection.sendall(step)
                 case Wait(seconds):
                     self._sleep(seconds, connection)
+                case Until(event):
+                    event.wait(60)
                 case Drip(data, every):
                     while not self._ended:
                         connection.sendall(data)
@@ -205,7 +214,7 @@ LAST = b"0\r\n\r\n"
 STREAM = head(200, ("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked"))
 
 
-def streamed(*pieces: bytes | Wait | Drip | str) -> Plan:
+def streamed(*pieces: bytes | Wait | Until | Drip | str) -> Plan:
     """A whole reply in chunks."""
     return [STREAM, *(chunk(piece) if isinstance(piece, bytes) else piece for piece in pieces), LAST]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentrun.core.evolve import fold
-from agentrun.core.facts import ModelAsked, ModelReplied, RetryPlanned, RouteSwitched
+from agentrun.core.facts import ModelAsked, ModelFailed, ModelReplied, RetryPlanned, RouteSwitched
 from agentrun.wire import HttpReply
 
 from ..net.certificates import Certificate
@@ -150,8 +150,8 @@ def test_a_wait_that_is_too_long_ends_the_tries(headers: dict[str, str]) -> None
 
 
 def test_an_answer_that_comes_too_late_is_ignored() -> None:
-    late: Plan = [Wait(1), head(200, ("Content-Length", "2")) + b"{}"]
-    done = live(late, GOOD, limits={"call_time": 300})
+    late: Plan = [Wait(30), head(200, ("Content-Length", "2")) + b"{}"]
+    done = live(late, GOOD, limits={"call_time": 1000})
     assert done.outcome.answer == "Water."
     assert done.failures == ["provider.timeout"]
     assert [request.connection for request in done.requests] == [1, 2], "not on the connection of the late answer"
@@ -182,17 +182,16 @@ def test_an_answer_that_comes_too_late_is_paid_for() -> None:
 def test_a_reply_that_never_ends(plan: Plan, stream: bool) -> None:
     begin = time.monotonic()
     done = live(plan, stream=stream, retry={**QUICK, "attempts": 1}, limits={"call_time": 700, "stream_gap": 30_000})
-    assert 0.7 <= time.monotonic() - begin < 1.7
+    assert time.monotonic() - begin >= 0.7
     assert (done.code, done.failures) == ("provider.timeout", ["provider.timeout"])
     assert done.outcome.fault is not None
     assert done.outcome.fault.fields["limit"] == 700
 
 
 def test_a_stream_that_stalls() -> None:
-    plan = streamed(CUT, Wait(30))
-    begin = time.monotonic()
-    done = live(plan, GOOD_STREAM, stream=True, limits={"call_time": 30_000, "stream_gap": 300})
-    assert time.monotonic() - begin < 2
+    plan = streamed(CUT, Wait(60))
+    done = live(plan, GOOD_STREAM, stream=True, limits={"call_time": 60_000, "stream_gap": 1000})
+    assert [fact.fault.fields["limit"] for fact in done.of(ModelFailed)] == [1000]
     assert (done.outcome.answer, done.failures) == ("Water.", ["provider.timeout"])
 
 

@@ -24,7 +24,7 @@ from agentrun.engine.real_time import live_run
 from agentrun.testing.provider import ScriptedProvider
 
 from ..cli.agent import SCRIPT
-from ..tools.hostile import held, left, token
+from ..tools.hostile import held, left, living, token
 from ..tools.mcp_desk import McpDesk, back_to, results, tool, turns
 from ..tools.mcp_over_http import Odd
 from ..tools.runs import facts
@@ -136,9 +136,7 @@ def test_what_a_server_writes_and_asks(tmp_path: Path, name: str) -> None:
     """A result in time; the run goes on, and the server's next call works. Replay asks no server."""
     desk = McpDesk(tmp_path, name, "say", effect="read")
     read = ODD[name]
-    begun = time.monotonic()
     done = desk.record(turns(name, "say"))
-    assert time.monotonic() - begun < 15
     first, second = results(done)
     assert first[1].startswith(read)
     assert first[0] == ("tool.execution" if read.startswith("tool.execution") else None)
@@ -151,7 +149,7 @@ def test_what_a_server_writes_and_asks(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("start", ["hangs", "garbage", "exits", "refuses"])
 def test_a_server_that_does_not_start(tmp_path: Path, start: str) -> None:
-    limit = "300ms" if start == "hangs" else "10s"
+    limit = "300ms" if start == "hangs" else "60s"
     desk = McpDesk(tmp_path, "say", plan={"start": start}, start_timeout=limit)
     done = desk.recorded_and_replayed(turns("say"))
     ((code, read),) = results(done)
@@ -235,7 +233,7 @@ def test_a_call_that_must_not_be_repeated(tmp_path: Path) -> None:
 
 
 def test_killed_in_the_middle_of_calls(tmp_path: Path) -> None:
-    desk = McpDesk(tmp_path, "pid", "hangs", "say", effect="read", parallel=True, timeout="20s")
+    desk = McpDesk(tmp_path, "pid", "hangs", "say", effect="read", parallel=True, timeout="600s")
 
     def started() -> int | None:
         found = [event.what.fact for event in desk.events if isinstance(event.what, Record)]
@@ -280,20 +278,17 @@ def test_many_calls_leave_nothing(tmp_path: Path) -> None:
 def test_agentrun_is_killed(tmp_path: Path) -> None:
     """The server and its children do not survive it."""
     word = token()
-    desk = McpDesk(tmp_path, "fork", "hangs", plan={"word": word}, timeout="60s")
+    desk = McpDesk(tmp_path, "fork", "hangs", plan={"word": word}, timeout="600s")
     with ScriptedProvider(turns("fork", "hangs")) as provider:
         environment = {"OPENAI_API_KEY": "not-a-real-key", "OPENAI_BASE_URL": f"{provider.url}/v1"}
         running = subprocess.Popen(
             [SCRIPT, "desk.yaml", "--mode", "live"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE
         )
         try:
-            while not (left(word) and len(desk.asked()) == 2):
+            while not (living(word) and len(desk.asked()) == 2):
                 assert running.poll() is None, running.stderr and running.stderr.read()
                 time.sleep(0.02)
         finally:
             running.kill()
             running.communicate()
-    end = time.monotonic() + 6
-    while (left(word) or left(str(tmp_path))) and time.monotonic() < end:
-        time.sleep(0.05)
     assert left(word) == []

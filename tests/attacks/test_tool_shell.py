@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,8 @@ from agentrun.journal.file import read_file
 
 from ..cli.agent import SCRIPT, Done
 from ..cli.project import Project
-from ..tools.hostile import HOSTILE, left, script, token
+from ..tools.hostile import HOSTILE, begun, left, script, token
 
-GRACE = 0.3
 TEXT = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
 
 
@@ -141,15 +139,13 @@ def test_54_policy_sees_the_arguments_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_55_nothing_is_left(tmp_path: Path, name: str) -> None:
     word = token()
-    shop = Shop(tmp_path, [*script(name, word), "{{ args.x }}"], timeout="500ms")
-    began = time.monotonic()
+    ends = name in {"ends by itself", "forks twice", "takes a session", "takes a session and lets go of the pipes"}
+    shop = Shop(tmp_path, [*script(name, word), "{{ args.x }}"], timeout="60s" if ends else "500ms")
     done = shop.live("a")
     assert (done.code, done.out) == (0, "Done.\n"), done.err
     assert left(word) == []
-    assert time.monotonic() - began < 10
     (finished,) = shop.results()
-    ends = {"ends by itself", "forks twice", "takes a session", "takes a session and lets go of the pipes"}
-    assert (finished.fault and finished.fault.code) == (None if name in ends else "tool.timeout")
+    assert (finished.fault and finished.fault.code) == (None if ends else "tool.timeout")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -164,15 +160,9 @@ def test_55_when_agentrun_is_stopped(tmp_path: Path, number: int) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        end = time.monotonic() + 20
-        while len(left(word)) < 2 and time.monotonic() < end:
-            time.sleep(0.02)
-        assert len(left(word)) >= 2, "it runs"
+        assert len(begun(word, 2)) >= 2, "it runs"
         run.send_signal(number)
-        began = time.monotonic()
-        run.wait(timeout=10)
-    while left(word) and time.monotonic() - began < GRACE + 2:
-        time.sleep(0.02)
+        run.wait(timeout=60)
     assert left(word) == []
 
 

@@ -216,16 +216,16 @@ def test_a_child_has_no_more_than_its_parent(desk: Desk) -> None:
 
 
 def test_ctrl_c_ends_the_child_too(desk: Desk) -> None:
-    slow = READS.replace("name: report.txt", "name: report.txt, wait: 20")
+    slow = READS.replace("name: report.txt", "name: report.txt, wait: 600")
     with desk.providers(reads=slow) as environment:
         command = [SCRIPT, "desk.yaml", "--mode", "live", "--journal", "run.jsonl"]
         env = {"PATH": os.environ["PATH"], **environment}
         with subprocess.Popen(command, cwd=desk.root, env=env, stderr=subprocess.PIPE, text=True) as running:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while not desk.traces() and time.monotonic() < deadline:
                 time.sleep(0.02)
             running.send_signal(signal.SIGINT)
-            _, told = running.communicate(timeout=30)
+            _, told = running.communicate(timeout=60)
     assert running.returncode == 130, told
     for name in ("run.jsonl", "run.c1.0.jsonl"):
         fault = stop_of(desk.journal(name)).fault

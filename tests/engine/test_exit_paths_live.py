@@ -66,7 +66,7 @@ def looped(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """The result of a coroutine after which the event loop is empty."""
 
     async def checked() -> Any:
-        result = await asyncio.wait_for(main(), 10)
+        result = await asyncio.wait_for(main(), 60)
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, left
         return result

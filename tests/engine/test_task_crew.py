@@ -21,7 +21,7 @@ from agentrun.errors import InternalError
 from .crews import effect, fact, question
 
 T = TypeVar("T")
-LONG = 60
+LONG = 120
 
 
 def crew_of(perform: Work, width: int = 10, consult: Consult | None = None) -> TaskCrew:

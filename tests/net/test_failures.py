@@ -144,7 +144,7 @@ def test_plain_requests_need_no_certificates(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def timed(plan: Plan, **how: Any) -> tuple[str, int, float]:
-    """The code, the limit that tripped, and the seconds that it took."""
+    """The code, the limit that tripped, and the seconds that it took at least."""
     with Server(plan) as server:
         begin = time.monotonic()
         error = failing(server.url, **how)
@@ -160,27 +160,27 @@ def ignore(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("plan", "how", "limit"),
     [
-        ([Wait(9)], {"gap": 200, "time": 500}, 500),
-        ([Wait(9)], {"gap": 300, "time": 3000, "heard": ignore}, 300),
-        ([Wait(9)], {"gap": 3000, "time": 300, "heard": ignore}, 300),
-        ([head(200, LONG) + b"abc", Wait(9)], {"gap": 300, "time": 3000}, 300),
-        ([head(200, LONG), Wait(9)], {"gap": 300, "time": 3000}, 300),
-        ([head(200, LONG)[:20], Wait(9)], {"gap": 200, "time": 500}, 500),
-        (streamed(b"a", Drip(chunk(b":\n"), 0.02)), {"gap": 400, "time": 600, "heard": ignore}, 600),
+        ([Wait(90)], {"gap": 200, "time": 500}, 500),
+        ([Wait(90)], {"gap": 300, "time": 60_000, "heard": ignore}, 300),
+        ([Wait(90)], {"gap": 60_000, "time": 300, "heard": ignore}, 300),
+        ([head(200, LONG) + b"abc", Wait(90)], {"gap": 300, "time": 60_000}, 300),
+        ([head(200, LONG), Wait(90)], {"gap": 300, "time": 60_000}, 300),
+        ([head(200, LONG)[:20], Wait(90)], {"gap": 200, "time": 500}, 500),
+        (streamed(b"a", Drip(chunk(b":\n"), 0.02)), {"gap": 1500, "time": 1600, "heard": ignore}, 1600),
         ([Drip(b"HTTP/1.1 103 Early\r\n\r\n", 0.05)], {"gap": 300, "time": 500}, 500),
-        ([b"HTTP/1.1 200 OK\r\n", Drip(b"x: y\r\n", 0.05)], {"gap": 900, "time": 500}, 500),
+        ([b"HTTP/1.1 200 OK\r\n", Drip(b"x: y\r\n", 0.05)], {"gap": 60_000, "time": 500}, 500),
     ],
 )
 def test_deadlines(plan: Plan, how: dict[str, Any], limit: int) -> None:
     code, tripped, seconds = timed(plan, **how)
     assert (code, tripped) == ("provider.timeout", limit)
-    assert limit / 1000 <= seconds < limit / 1000 + 1
+    assert seconds >= limit / 1000
 
 
 def test_a_short_silence_is_none() -> None:
     """Each is below the limit, and together they are above it."""
-    with Server(streamed(b"a", Wait(0.25), b"b", Wait(0.25), b"c", Wait(0.25))) as server:
-        assert send(server.url, gap=600, heard=ignore).body == b"abc"
+    with Server(streamed(b"a", Wait(0.6), b"b", Wait(0.6), b"c", Wait(0.6))) as server:
+        assert send(server.url, gap=1700, heard=ignore).body == b"abc"
 
 
 def test_thinking_is_no_silence() -> None:
@@ -201,10 +201,10 @@ def test_a_server_that_does_not_read() -> None:
 @pytest.mark.parametrize(
     "plan",
     [
-        [Wait(9)],
-        [head(200, LONG) + b"abc", Wait(9)],
+        [Wait(90)],
+        [head(200, LONG) + b"abc", Wait(90)],
         [STREAM, Drip(chunk(b":\n"), 0.01)],
-        [STREAM + chunk(b"a"), Wait(9)],
+        [STREAM + chunk(b"a"), Wait(90)],
     ],
 )
 def test_a_request_that_is_stopped_leaves_nothing(plan: Plan) -> None:

@@ -71,7 +71,7 @@ class Terminal:
         with self._lock:
             return not self.screen.cursor.hidden
 
-    def until(self, holds: Callable[[str], bool], patience: float = 10) -> None:
+    def until(self, holds: Callable[[str], bool], patience: float = 60) -> None:
         """Wait until what is shown is as wanted."""
         end = time.monotonic() + patience
         while not holds(self.shown):

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,10 +13,23 @@ def token() -> str:
     return f"t{uuid4().hex}"
 
 
+PATIENCE = 60
+"""Seconds that processes have to start or to go, on a busy machine. No script ends by itself in that time."""
+
+
 def left(word: str) -> list[str]:
-    """The processes with that word in their command line. Those that have just been killed get a moment to go."""
-    end = time.monotonic() + 0.2
-    while (found := _living(word)) and time.monotonic() < end:
+    """The processes with that word that do not go."""
+    return _wait(word, lambda found: not found)
+
+
+def begun(word: str, count: int) -> list[str]:
+    """The processes with that word, when there are as many."""
+    return _wait(word, lambda found: len(found) >= count)
+
+
+def _wait(word: str, enough: Callable[[list[str]], bool]) -> list[str]:
+    end = time.monotonic() + PATIENCE
+    while not enough(found := living(word)) and time.monotonic() < end:
         time.sleep(0.01)
     return found
 
@@ -26,7 +40,8 @@ def held() -> tuple[int, int, list[str]]:
     return len(os.listdir("/proc/self/fd")), threading.active_count(), [each for each in children if each]
 
 
-def _living(word: str) -> list[str]:
+def living(word: str) -> list[str]:
+    """The processes with that word in their command line."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
@@ -44,7 +59,7 @@ STAYS = "trap '' TERM INT HUP; while :; do sleep 5; done"
 
 HOSTILE = {
     "ends by itself": "exit 0",
-    "hears SIGTERM": "sleep 60",
+    "hears SIGTERM": "sleep 600",
     "ignores SIGTERM": STAYS,
     "has children": f'(exec sh -c "{STAYS}" WORD) & (exec sh -c "{STAYS}" WORD) & wait',
     "forks twice": f'(exec sh -c "{STAYS}" WORD &) ; exit 0',
@@ -52,7 +67,7 @@ HOSTILE = {
     "takes a session and lets go of the pipes": f'setsid sh -c "{STAYS}" WORD </dev/null >/dev/null 2>&1 & exit 0',
     "forks twice, takes a session, stays": f'(setsid sh -c "{STAYS}" WORD &) ; {STAYS}',
     "is stopped": "kill -STOP $$",
-    "goes on forking": "f() { sleep 0.01; (f &) ; }; trap '' TERM; f; f; f; sleep 60",
+    "goes on forking": "f() { sleep 0.01; (f &) ; }; trap '' TERM; f; f; f; sleep 600",
 }
 """Scripts. WORD stands for the token."""
 

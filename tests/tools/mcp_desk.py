@@ -132,7 +132,7 @@ def results(done: FinishedRun) -> list[tuple[str | None, str]]:
 
 def back_to(before: tuple[int, int, list[str]]) -> bool:
     """Whether no more is held than before. The thread that waits for a keeper gets a moment to end."""
-    end = time.monotonic() + 3
+    end = time.monotonic() + 60
     while (now := held())[2] or now[0] > before[0] or now[1] > before[1]:
         if time.monotonic() > end:
             return False

