@@ -100,29 +100,30 @@ def explain(
     path: str = "",
     played: bool = False,
     empty: bool = False,
+    overruled: str | None = None,
 ) -> Explanation:
     """Why a request is on no tape.
 
     `candidates`: the interactions that were not played yet, of the run that asks, in order. `played`: the request is
-    on the tape, but was played already. `empty`: nothing is on the tape. The metadata tells of the run itself, so a
-    sub-agent's lines have no reason.
+    on the tape, but was played already. `empty`: nothing is on the tape. `overruled`: a recorded answer that did not
+    count, which is the likely cause. The metadata tells of the run itself, so a sub-agent's lines have no reason.
     """
     if played or not candidates:
         found = (Difference("absent", "", AGAIN if played else EMPTY if empty else ALL_PLAYED),)
-        return _explained(None, 0, found, None, here, path)
+        return _explained(None, 0, found, overruled, here, path)
     if path:
         metadata = {key: value for key, value in metadata.items() if key == "sections"}
     now = asked(call)
     best = _nearest(call, now, candidates)
     if best is None:
-        cause = likely(metadata, here, ())
+        cause = overruled or likely(metadata, here, ())
         return _explained(
             None, 0, (Difference("absent", "", f"the tape holds no further {named(call)}"),), cause, here, path
         )
     number, interaction = best
     was = asked(interaction.call) if now is not None else None
     told = tuple(_differences(interaction.call, was, call, now, metadata, here))
-    cause = likely(metadata, here, {difference.kind for difference in told})
+    cause = overruled or likely(metadata, here, {difference.kind for difference in told})
     return _explained(number, interaction.line, told, cause, here, path)
 
 

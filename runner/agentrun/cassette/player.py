@@ -47,6 +47,8 @@ class Player:
         self._played: set[int] = set()
         self._spellings = _index(cassette.keys or self._keys(spelling_of))
         self._indexes: dict[str, Index] = {}
+        self.overruled: str | None = None
+        """Which recorded answer did not count, and why."""
         self._put_back: Index = {}
         """What was looked at and not played, by the request that it answers."""
 
@@ -83,6 +85,10 @@ class Player:
                 return index + 1, each
         return None
 
+    def leave_out(self, number: int) -> None:
+        """Never play this interaction."""
+        self._played.add(number - 1)
+
     def unused(self) -> tuple[int, ...]:
         """The numbers, from 1, of the interactions that were not played."""
         return tuple(number for number in range(1, len(self._interactions) + 1) if number - 1 not in self._played)
@@ -101,6 +107,7 @@ class Player:
             path=path,
             played=was_there,
             empty=not self._interactions,
+            overruled=self.overruled,
         )
         fields = {"turn": None, **said.fields(), "story": said.lines(), **({"path": path} if path else {})}
         return CassetteError("cassette.miss", said.message(), hint=said.accept, fields=fields)

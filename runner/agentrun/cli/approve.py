@@ -72,31 +72,39 @@ def person_for(text: str | None, mode: Mode, package: Package, session: str | No
 
     What a tape holds is not asked again. `--approve ask` insists: it is a mistake where nobody can be asked.
     """
-    from agentrun.engine.pipeline import in_ci
-
-    if mode not in ASKING or text in ("all", "none"):
-        return None
-    stream = sys.stderr
-    is_there = _is_at_terminal()
-    if text == "ask" and not is_there:
-        raise click.UsageError(NO_TERMINAL)
-    if not is_there or (text != "ask" and (in_ci() or not teller.tells)):
+    if mode not in ASKING or not has_person(text, teller):
         return None
     from agentrun.cli.ask import Terminal
 
     lasting = "run" if session is None else "session"
-    return Terminal(package.name, lasting, stream, teller.aside, color=teller.color)
+    return Terminal(package.name, lasting, sys.stderr, teller.aside, color=teller.color)
+
+
+def has_person(text: str | None, teller: Shows) -> bool:
+    """Whether a person at the terminal is asked. Raises click.UsageError where `--approve ask` finds nobody."""
+    if text in ("all", "none"):
+        return False
+    if text == "ask" and not is_at_terminal():
+        raise click.UsageError(NO_TERMINAL)
+    return text == "ask" or can_ask(teller)
+
+
+def can_ask(teller: Shows) -> bool:
+    """Whether there is a person who reads what is said and can answer."""
+    from agentrun.engine.pipeline import in_ci
+
+    return teller.tells and not in_ci() and is_at_terminal()
 
 
 def refuse_nobody(text: str | None) -> None:
     """Raises click.UsageError where `--approve` names who cannot be asked, whatever the package."""
-    if text == "ask" and not _is_at_terminal():
+    if text == "ask" and not is_at_terminal():
         raise click.UsageError(NO_TERMINAL)
     if text not in (None, "all", "none", "ask") and not Path(str(text)).exists():
         raise click.UsageError(f"--approve takes all, none, ask or a file, and there is no file {text}")
 
 
-def _is_at_terminal() -> bool:
+def is_at_terminal() -> bool:
     from agentrun.cli.keyboard import Keyboard
 
     return Keyboard().is_there() and sys.stderr is not None and sys.stderr.isatty()

@@ -58,6 +58,8 @@ class Errand(Struct, frozen=True, kw_only=True):
     def laid_over(self, player: Player | None = None) -> LaidOver | None:
         """What the case lays over its runs. `player`: plays all of the recording. None: nothing."""
         case = self.plan.case
+        if case is not None and self.plan.has_real_tools:
+            case = case.without_approvals
         if case is None or case.is_plain:
             return None
         from agentrun.testing.suite.overlay.laid_over import LaidOver
@@ -86,14 +88,9 @@ class Errand(Struct, frozen=True, kw_only=True):
                 message=self.plan.message,
                 params=self.plan.params,
                 accept=self._command(),
-                whole=self.plan.mode in ("live-tools", "live-model") or self._answers_itself,
+                whole=self.plan.mode in ("live-tools", "live-model"),
             ),
         )
-
-    @property
-    def _answers_itself(self) -> bool:
-        """Whether approvals are answered in advance: a tape of which a part is kept keeps its own answers."""
-        return self.approve not in (None, "ask") or (self.plan.case is not None and bool(self.plan.case.approvals))
 
     def _command(self) -> str:
         """The command that this is."""

@@ -102,7 +102,7 @@ def _replayed(filed: Filed, owners: tuple[Owner, ...], tape: Cassette, look: Loo
         yield _unused(filed, tape, replace(first, unused=unused), again)
     if changed is not None:
         keeps = "record it again" if first.is_miss else "nothing, while it replays; recording it again makes it fresh"
-        yield _found(filed, "stale", short(changed, 300), f"{keeps}: {again} --record all")
+        yield _found(filed, "stale", short(changed, 300), f"{keeps}: {again} --record new")
 
 
 def _miss(filed: Filed, came: Played, whose: str, again: str) -> Finding:
@@ -111,7 +111,7 @@ def _miss(filed: Filed, came: Played, whose: str, again: str) -> Finding:
         return _found(filed, "miss", f"{whose} cannot be replayed: {short(came.fault or '', 300)}", again)
     because = f"; {fields['cause']}" if fields.get("cause") else ""
     message = short(f"{whose} no longer replays: {fields.get('difference')}{because}", 400)
-    return _found(filed, "miss", message, str(fields.get("accept") or f"{again} --record all"), fields.get("line") or 1)
+    return _found(filed, "miss", message, str(fields.get("accept") or f"{again} --record new"), fields.get("line") or 1)
 
 
 def _unused(filed: Filed, tape: Cassette, came: Played, again: str) -> Finding:

@@ -68,6 +68,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     """The cases that could be replayed."""
 
     @property
+    def has_real_tools(self) -> bool:
+        """Whether tools run for real without a recording: neither a cases file nor a cassette approves anything."""
+        return self.mode in ("live", "live-tools")
+
+    @property
     def line(self) -> str:
         words = {"live-tools": "replay with live tools", "live-model": "replay with a live model"}
         return f"{words.get(self.mode, self.mode)}: {self.why}"

@@ -9,10 +9,10 @@ import click
 from msgspec import UNSET
 
 from agentrun.cassette.file import cassette_exists
+from agentrun.cli.consent import answers_of, confirm_recording
 from agentrun.cli.new_case import add_case
 from agentrun.compiler.cases import cases_path, maker_of
 from agentrun.compiler.prompts import complete_params
-from agentrun.core.facts_calls import ToolFinished
 from agentrun.engine.approvals import TO_ANSWER
 from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.clean import cleaned
@@ -20,8 +20,9 @@ from agentrun.engine.known import known_values
 from agentrun.engine.recording import Recorded, Target, record_run
 from agentrun.errors import RequestError
 from agentrun.redact import Redactor
-from agentrun.report.line import plural
+from agentrun.report.line import plural, short
 from agentrun.spec.files import shown_path
+from agentrun.testing.suite.announcement import PlannedCassette, announcement_of
 
 if TYPE_CHECKING:
     from agentrun.cli.carry_out import Errand
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
     from agentrun.spec.v1.cases import Case
 
 
+def confirm(errand: Errand, teller: Teller, *, yes: bool) -> None:
+    """Announce the recording, and ask about it where that is needed. What cannot be recorded is refused first."""
+    target, case = _target(errand), errand.plan.case
+    assert case is not None
+    answers = answers_of(errand.approve, teller, option_first=True)
+    planned = PlannedCassette(errand.file.agent, case, target.path)
+    confirm_recording(announcement_of([planned], errand.record or "all", answers), teller, yes=yes)
+
+
 def record(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> FinishedRun:
     target = _target(errand)
     plan, root = errand.plan, errand.spec.project.root
@@ -38,6 +48,7 @@ def record(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> 
     if not recorded.is_saved:
         if recorded.refused is not None and recorded.run.complaint is None:
             teller.say(f"not recorded: {recorded.refused}", "warn")
+        _say_spending(recorded, teller)
         return recorded.run
     kept = f", {recorded.kept} of them kept" if recorded.kept else ""
     doubts = _doubts(recorded)
@@ -45,9 +56,17 @@ def record(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> 
         f"recorded: {shown_path(target.path, root)} ({plural(recorded.interactions, 'interaction')}{kept}){doubts}",
         "warn" if doubts else "good",
     )
+    _say_spending(recorded, teller)
     if plan.is_new and plan.case is not None:
         _write_case(errand, plan.case, teller)
     return recorded.run
+
+
+def _say_spending(recorded: Recorded, teller: Teller) -> None:
+    """What was spent now, also on a run that is not recorded, and which calls failed."""
+    teller.say(f"spent: {recorded.spent}")
+    if failed := recorded.failed_calls:
+        teller.say(f"{plural(len(failed), 'tool call')} failed: {', '.join(map(short, failed))}", "warn")
 
 
 def _doubts(recorded: Recorded) -> str:
@@ -56,11 +75,7 @@ def _doubts(recorded: Recorded) -> str:
     nobody = f"; there was nobody to ask about {', '.join(recorded.unasked)}" if recorded.unasked else ""
     if run.ended.exit_code:
         return f"{nobody}; the run failed, and will in every replay"
-    if nobody:
-        return f"{nobody}: {TO_ANSWER}, and record again"
-    faults = [fact.fault for record in run.journal if isinstance(fact := record.fact, ToolFinished) and fact.fault]
-    names = sorted({str(fault.fields.get("tool", "a tool")) for fault in faults})
-    return f"; {plural(len(faults), 'tool call')} failed: {', '.join(names)}" if faults else ""
+    return f"{nobody}: {TO_ANSWER}, and record again" if nobody else ""
 
 
 def _write_case(errand: Errand, case: Case, teller: Teller) -> None:

@@ -10,10 +10,12 @@ import click
 
 from agentrun.cli.approve import approve_option, approver_of, person_for
 from agentrun.cli.attach import attach_option, attachments_of
+from agentrun.cli.consent import yes_option
 from agentrun.cli.options import file_name, is_text, param_option, param_values, session_name, spec_options
 from agentrun.cli.show import json_option, show_problems
 
 if TYPE_CHECKING:
+    from agentrun.cli.carry_out import Errand
     from agentrun.cli.plan import Plan
     from agentrun.cli.teller import Teller
     from agentrun.core.package import Package
@@ -56,7 +58,11 @@ LONGEST_MESSAGE = 1024 * 1024
     callback=session_name,
     help="Go on with the conversation of this session, or begin one; always live.",
 )
-@approve_option("A case's own answers come after these, then the person, if there is one.")
+@approve_option(
+    "A case's own answers come after these, but only in a replay and while it is recorded; then the person, if there "
+    "is one."
+)
+@yes_option
 @click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -76,7 +82,8 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     Examples:
       agentrun specs/triage.yaml                              replay the recorded case, offline
       agentrun specs/support.yaml "Where is order 2077?"      go live, when no recorded case asks this
-      agentrun specs/support.yaml --mode record               record the spec's own input as a case
+      agentrun specs/support.yaml --mode record               record the spec's own input as a case, after a question
+      agentrun specs/support.yaml --record new --yes          record what the cassette lacks, without a question
       agentrun specs/support.yaml --record from:3             keep what was recorded before interaction 3
       agentrun specs/support.yaml --case approval --json      one JSON object per line
       agentrun specs/support.yaml --approve all --mode live   answer every approval with yes
@@ -111,7 +118,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         plan=plan,
         spec=compiled.spec,
         file=file,
-        approver=approver_of(options["approve"], plan.case, file.agent, person),
+        approver=approver_of(options["approve"], None if plan.has_real_tools else plan.case, file.agent, person),
         attachments=attachments_of(options["attached"]),
         journal=options["journal"],
         require=options["require_tier"],
@@ -123,8 +130,19 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     )
     if not options["quiet"] and not options["as_json"]:
         show_problems(list(compiled.problems), as_json=False)
+    _confirm(errand, teller, yes=options["yes"])
     teller.begin(plan)
     return carry_out(errand, teller)
+
+
+def _confirm(errand: Errand, teller: Teller, *, yes: bool) -> None:
+    """Announce a recording, and ask about it where that is needed."""
+    if errand.plan.mode == "record":
+        from agentrun.cli.record import confirm
+
+        confirm(errand, teller, yes=yes)
+    elif yes:
+        raise click.UsageError("--yes goes with a recording: --mode record or --record")
 
 
 def _teller(package: Package, plan: Plan, options: dict[str, Any]) -> Teller:

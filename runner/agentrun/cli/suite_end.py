@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from agentrun.cli.known import known
+from agentrun.engine.spending import Spending
 from agentrun.errors import code_of
 from agentrun.redact import masked
 from agentrun.testing.suite.carried import Result
 from agentrun.testing.suite.coverage import Coverage
 from agentrun.testing.suite.verdict import Complaint, Status, Verdict, suite_exit
 
+if TYPE_CHECKING:
+    from agentrun.engine.recording import Recorded
+    from agentrun.testing.suite.found import Found
+
 STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+class RecordedCase(Struct, frozen=True, kw_only=True):
+    """A case that was run for real to be recorded."""
+
+    id: str
+    spent: Spending
+    failed_calls: tuple[str, ...]
+    is_saved: bool
 
 
 class Ended(Struct, kw_only=True):
@@ -32,11 +46,17 @@ class Ended(Struct, kw_only=True):
     """Snapshots that no case claims."""
     removed: list[str] = []
     """Those that were removed."""
+    recorded: list[RecordedCase] = []
     coverage: Coverage | None = None
     least: float | None = None
     """How many percent must be covered."""
     seconds: float = 0
     was_interrupted: bool = False
+
+    def add_recorded(self, found: Found, recorded: Recorded) -> None:
+        calls = tuple(masked(known().shown(call)) for call in recorded.failed_calls)
+        case = RecordedCase(id=found.id, spent=recorded.spent, failed_calls=calls, is_saved=recorded.is_saved)
+        self.recorded.append(case)
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -65,6 +85,11 @@ class Ended(Struct, kw_only=True):
             for function in verdict.live:
                 found.setdefault(function, []).append(verdict.id)
         return found
+
+    @property
+    def spent(self) -> Spending:
+        """What recording cost, also of cases that were not saved."""
+        return sum((each.spent for each in self.recorded), Spending())
 
     @property
     def swept(self) -> tuple[int, dict[str, int]]:
@@ -101,6 +126,8 @@ class Ended(Struct, kw_only=True):
             "removed": self.removed,
             "unclaimed": self.unclaimed,
         }
+        if self.recorded:
+            data["recorded"] = {"spent": to_builtins(self.spent), "cases": to_builtins(self.recorded)}
         if tried:
             data["sweep"] = {"tried": tried, "endings": endings}
         if self.coverage is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from agentrun.cli.approve import approver_of, person_for
+from agentrun.cli.consent import answers_of, confirm_recording
 from agentrun.cli.interrupt import Interrupts
 from agentrun.cli.own_output import keep_output
 from agentrun.cli.plan import Mode
@@ -14,11 +15,13 @@ from agentrun.cli.show import clean
 from agentrun.cli.suite_progress import Progress
 from agentrun.core.package import Package
 from agentrun.engine.ports import Approver
+from agentrun.testing.suite.announcement import announcement_of, plans_of
 from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.recorded import Live, Play, one_axis_live, recording
 
 if TYPE_CHECKING:
     from agentrun.engine.handle import RunHandle
+    from agentrun.engine.recording import Recorded
 
 
 class _Runs:
@@ -39,13 +42,22 @@ class _Runs:
         self._interrupts.hold(handle)
 
 
-def live_play(options: dict[str, Any], progress: Progress) -> Play:
-    """How cases are carried out."""
+def confirm_suite(cases: Sequence[Found], options: dict[str, Any], progress: Progress) -> None:
+    """Announce what recording these cases does, and ask about it once where that is needed."""
+    plans = plans_of(cases)
+    if plans:
+        answers = answers_of(options["approve"], progress, option_first=False)
+        confirm_recording(announcement_of(plans, options["record"], answers), progress, yes=options["yes"])
+
+
+def live_play(options: dict[str, Any], progress: Progress, spent: Callable[[Found, Recorded], None]) -> Play:
+    """How cases are carried out. `spent`: told of each recording."""
     mode: Mode = "record" if options["record"] else "live-tools" if options["live_tools"] else "live-model"
     runs = _Runs(progress)
     live = Live(
         approver=_approver(options["approve"], mode, progress),
         said=lambda found, text: _said(progress, found, text),
+        spent=spent,
         printed=lambda tool, text: _printed(progress, tool, text),
         write=lambda line: progress.say(f"delivered: {line}"),
         hold=runs.hold,
@@ -66,7 +78,7 @@ def _approver(text: str | None, mode: Mode, progress: Progress) -> Callable[[Pac
 
 
 def _said(progress: Progress, found: Found, text: str) -> None:
-    is_good = text.startswith("recorded: ") and ";" not in text
+    is_good = text.startswith("recorded: ") and text.endswith(")")
     progress.say(f"{found.id}  {text}", "good" if is_good else "warn")
 
 

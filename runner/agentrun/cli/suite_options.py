@@ -76,6 +76,8 @@ def refuse_mixtures(options: dict[str, Any]) -> None:
     live = [f"--{name.replace('_', '-')}" for name in ("record", "live_tools", "live_model") if options[name]]
     if len(live) > 1:
         raise click.UsageError(f"{' and '.join(live)} do not go together")
+    if options["yes"] and not options["record"]:
+        raise click.UsageError("--yes goes with --record")
     if not live:
         if options["approve"] is not None:
             raise click.UsageError(

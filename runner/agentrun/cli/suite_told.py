@@ -31,6 +31,7 @@ def told(ended: Ended, *, quiet: bool, color: bool) -> Iterator[str]:
         yield from _aside(ended)
     yield from _changes(ended)
     yield from _snapshots(ended, color=color)
+    yield from _recordings(ended)
     yield from _measured(ended, color=color)
     yield from _live(ended)
     yield _paint(_counted(ended), color, fg=_tone(ended), bold=True)
@@ -130,6 +131,17 @@ def _snapshots(ended: Ended, *, color: bool) -> Iterator[str]:
         yield ""
 
 
+def _recordings(ended: Ended) -> Iterator[str]:
+    """What recording cost, and which calls failed while it did."""
+    if not ended.recorded:
+        return
+    yield f"Recording {plural(len(ended.recorded), 'case')} spent {ended.spent}."
+    for each in ended.recorded:
+        for call in each.failed_calls:
+            yield f"  failed call  {clean(each.id)}  {clean(call)}"
+    yield ""
+
+
 def _measured(ended: Ended, *, color: bool) -> Iterator[str]:
     tried, endings = ended.swept
     if tried:
@@ -162,8 +174,18 @@ def _advice(ended: Ended) -> Iterator[str]:
     if journals or ended.unclaimed:
         what = "accept the journals as they are now" if journals else "remove them"
         yield f"  → {what}: {_command(ended, [] if ended.unclaimed else journals)} --update"
-    if missed:
-        yield f"  → record them: {_command(ended, missed)} --record all"
+    for how in ("new", "all"):
+        if chosen := [verdict for verdict in missed if _least_recording(verdict) == how]:
+            yield f"  → record them: {_command(ended, chosen)} --record {how}"
+
+
+def _least_recording(verdict: Verdict) -> str:
+    """`new` keeps recorded tool results. It does not help where the cassette cannot be read, or was played while the
+    rest was live."""
+    found = [
+        wrong.claim == "cassette.damaged" or (wrong.hint or "").endswith("--record all") for wrong in verdict.complaints
+    ]
+    return "all" if any(found) else "new"
 
 
 def _can_record(miss: Complaint) -> bool:

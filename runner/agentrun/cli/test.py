@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentrun.cli.approve import approve_option
+from agentrun.cli.consent import yes_option
 from agentrun.cli.options import file_name
 from agentrun.cli.show import json_option
 from agentrun.cli.suite_options import numbered, percent, record_how, refuse_mixtures, shard, workers
@@ -49,7 +50,8 @@ if TYPE_CHECKING:
 )
 @click.option("--live-tools", is_flag=True, help="Replay the model, run the tools for real.")
 @click.option("--live-model", is_flag=True, help="Replay the tools, ask the model for real.")
-@approve_option("A case's own answers come before these.")
+@approve_option("A case's own answers come before these, but never with --live-tools.")
+@yes_option
 @click.option(
     "--require-tier",
     type=click.Choice(["exact", "normalised"]),
@@ -89,7 +91,8 @@ def command(paths: tuple[str, ...], **options: Any) -> int:
       agentrun test specs/support.yaml -k "refund and not retry"
       agentrun test specs/support.cases.yaml::default     one case
       agentrun test --update                              accept journals that changed, look at the diff
-      agentrun test --record all -k refund                record cases again, then judge them
+      agentrun test --record new -k refund                record what changed, keep recorded tool results, judge
+      agentrun test --record all --yes -k refund          record all of it again, without a question
       agentrun test -n auto --junit report.xml            for CI; --shard 1/4 for one job of four
       agentrun test --sweep --coverage --coverage-min 80  what must always hold, and what no case shows
 
@@ -108,6 +111,10 @@ def command(paths: tuple[str, ...], **options: Any) -> int:
     color = False if options["no_color"] else None
     progress = progress_for(shown=not options["quiet"] and not options["as_json"], color=color)
     ended = Ended(paths=paths, results=[], cases=len(found.cases), least=options["coverage_min"])
+    if options["record"]:
+        from agentrun.cli.suite_live import confirm_suite
+
+        confirm_suite(found.cases, options, progress)
     _carry_out(found, ended, options, progress)
     if not ended.was_interrupted:
         _clear_away(found, ended, update=options["update"])
@@ -145,7 +152,7 @@ def _carry_out(found: Chosen, ended: Ended, options: dict[str, Any], progress: P
 
     began, covering = monotonic(), Covering()
     progress.begin(len(found.cases))
-    results = _results(found, options, progress, covering)
+    results = _results(found, ended, options, progress, covering)
     try:
         with settled(), _own_output(options, progress), stopping(at_once=_waits(options)) as stop:
             for result in results:
@@ -167,7 +174,7 @@ def _carry_out(found: Chosen, ended: Ended, options: dict[str, Any], progress: P
 
 
 def _results(
-    found: Chosen, options: dict[str, Any], progress: Progress, covering: Covering
+    found: Chosen, ended: Ended, options: dict[str, Any], progress: Progress, covering: Covering
 ) -> Generator[Result, None, None]:
     from agentrun.testing.suite.carried import Result, Suite
 
@@ -182,7 +189,7 @@ def _results(
     if _is_live(options):
         from agentrun.cli.suite_live import live_play
 
-        play = live_play(options, progress)
+        play = live_play(options, progress, ended.add_recorded)
     suite = Suite(orders, play, covering)
     yield from map(suite.result, found.cases)
 

@@ -28,12 +28,18 @@ from agentrun.errors import CassetteError
 ANSWERS: tuple[str, ...] = get_args(Answer)
 TO_ANSWER = "answer at a terminal, or in advance: --approve all, none or FILE"
 """What can be done where there is nobody to ask."""
+NOBODY: tuple[Answer, str] = ("unavailable", "nobody")
+"""There is no answer. An answer in advance may also say `unavailable`, but then somebody gave it."""
 STAGES = ("input", "output")
 """Subjects of questions that are neither calls nor deliveries."""
 
 Said: TypeAlias = Answer | bool
 Callback: TypeAlias = Callable[[Question], Said | Awaitable[Said]]
 """A function as an approver, plain or async: `approved`, `approved_for_session`, `denied`, or yes and no as a bool."""
+
+
+_CAREFUL: tuple[Answer, ...] = ("approved", "unavailable", "denied")
+"""The answers that can be given in advance, the most careful last."""
 
 
 class Asked(Question, frozen=True, kw_only=True):
@@ -54,7 +60,7 @@ class Nobody:
     """There is nobody to ask, and there never will be."""
 
     async def answer(self, question: Question) -> tuple[Answer, str]:  # noqa: ARG002  # whatever it is
-        return "unavailable", "nobody"
+        return NOBODY
 
 
 class Given:
@@ -65,12 +71,15 @@ class Given:
         self._by = by
 
     async def answer(self, question: Question) -> tuple[Answer, str]:
-        # An exact name wins over a pattern, and of two patterns the more careful answer.
-        found = self._answers.get(question.target)
-        fitting = [answer for name, answer in self._answers.items() if matches(name, question.target)]
-        if found is None and fitting:
-            found = "approved" if all(answer == "approved" for answer in fitting) else "denied"
-        return (found, self._by) if found is not None else ("unavailable", "nobody")
+        found = self.answer_about(question.target)
+        return NOBODY if found is None else (found, self._by)
+
+    def answer_about(self, target: str) -> Answer | None:
+        """An exact name wins over a pattern, and of several patterns the most careful answer."""
+        if target in self._answers:
+            return self._answers[target]
+        fitting = [answer for name, answer in self._answers.items() if matches(name, target)]
+        return max(fitting, key=_CAREFUL.index) if fitting else None
 
 
 class FirstOf:
@@ -83,9 +92,14 @@ class FirstOf:
     async def answer(self, question: Question) -> tuple[Answer, str]:
         for approver in self._approvers:
             said = await approver.answer(question)
-            if said[0] != "unavailable":
+            if said != NOBODY:
                 return said
-        return "unavailable", "nobody"
+        return NOBODY
+
+    def answer_about(self, target: str) -> Answer | None:
+        """The answer that is known before the question is asked. None: there is none."""
+        found = (each.answer_about(target) for each in self._approvers if isinstance(each, Given | FirstOf))
+        return next((answer for answer in found if answer is not None), None)
 
 
 class Called:

@@ -4,7 +4,7 @@ Rule 1  One process records a cassette at a time; another is refused before it s
 Rule 2  Whether it can be written is found out first. It is written when the last run is over, whole or not at all.
 Rule 3  A run that was cancelled, or that failed in us, is not recorded. One that failed at its provider does not take
         the place of a recording that is there: a wrong key must not cost a good one. The same holds for one that
-        found nobody to ask.
+        found nobody to ask, unless the case says that there is nobody.
 Rule 4  A conversation is recorded as a whole: its runs share one recorder, and it ends with the first that fails.
 """
 
@@ -24,15 +24,18 @@ from agentrun.cassette.file import dump, save
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
 from agentrun.cassette.tape import Interaction, may_fail
+from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.outcome import Outcome
 from agentrun.distribution import version
 from agentrun.engine import tape_forms as form
 from agentrun.engine.admission import admit, tape_seed
-from agentrun.engine.approvals import TO_ANSWER
+from agentrun.engine.approvals import NOBODY, TO_ANSWER
 from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.live import elsewhere
+from agentrun.engine.overruled_answers import leave_out_overruled
 from agentrun.engine.real_time import Job, Tapes, live_run
 from agentrun.engine.settings import Settings
+from agentrun.engine.spending import Spending, spending_of
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.taped import Recording
 from agentrun.errors import PolicyError, StorageError
@@ -42,6 +45,8 @@ from agentrun.store.lock import cassette_lock, locked
 from agentrun.store.staged import staged_path
 from agentrun.wire import SCRIPTED
 
+LOST = (NOBODY, ("unavailable", "approver"))
+"""Answers that nobody gave."""
 NOT_RECORDED = ("cancelled", "internal", "storage.", "journal.", "host.", "cassette.")
 
 
@@ -96,11 +101,20 @@ class Recorded(Struct, frozen=True):
     """Why nothing was written."""
     unasked: tuple[str, ...] = ()
     """What nobody could be asked about."""
+    spent: Spending = Spending()
+    """What the requests used that were sent now."""
 
     @property
     def run(self) -> FinishedRun:
         """The last one."""
         return self.runs[-1]
+
+    @property
+    def failed_calls(self) -> tuple[str, ...]:
+        """The tool calls that failed, as `tool (code)`, also those of sub-agents."""
+        records = [each for run in self.runs for journal in (run.journal, *run.children.values()) for each in journal]
+        faults = [fact.fault for each in records if isinstance(fact := each.fact, ToolFinished) and fact.fault]
+        return tuple(f"{fault.fields.get('tool', 'a tool')} ({fault.code})" for fault in faults)
 
     @property
     def is_saved(self) -> bool:
@@ -119,6 +133,8 @@ async def record_runs(job: Job, messages: Sequence[str | None], target: Target) 
         target.prepare()
         recorder = Recorder(SystemClock().now)
         began = datetime.now(UTC)
+        if target.kept is not None and target.until is None:
+            leave_out_overruled(target.kept, job.approver)
         tape = Recording(recorder, target.kept, target.until)
         runs = await _runs(job, messages, Tapes(models=tape, others=tape))
         done = runs[-1]
@@ -136,7 +152,8 @@ async def record_runs(job: Job, messages: Sequence[str | None], target: Target) 
                 target.save(dump(written, about))
             except StorageError as error:
                 done = replace(done, unsaved=error)
-    return Recorded((*runs[:-1], done), len(interactions), kept, refused, unasked)
+    spent = spending_of(job.file.agent, recorder.fresh())
+    return Recorded((*runs[:-1], done), len(interactions), kept, refused, unasked, spent)
 
 
 async def _runs(job: Job, messages: Sequence[str | None], tapes: Tapes) -> list[FinishedRun]:
@@ -164,10 +181,11 @@ def _refusal(done: FinishedRun, target: Target, interactions: tuple[Interaction,
 
 
 def _unasked(recorder: Recorder) -> tuple[str, ...]:
-    """What nobody could be asked about in this run. What an earlier one found out is not asked again."""
+    """What nobody could be asked about in this run. What an earlier one found out is not asked again, and what the case
+    itself declares unavailable is meant."""
     whole = [each for each in recorder.fresh() if each.failure is None and not each.stopped]
     asked = [each for each in whole if each.call.url.startswith("approval://")]
-    lost = [each.call.url for each in asked if form.approval_answer(each.reply)[0] == "unavailable"]
+    lost = [each.call.url for each in asked if form.approval_answer(each.reply) in LOST]
     return tuple(sorted({url.removeprefix("approval://") for url in lost}))
 
 
@@ -175,7 +193,7 @@ def _nobody(unasked: tuple[str, ...]) -> PolicyError:
     return PolicyError(
         "approval.unavailable",
         f"there was nobody to ask about {', '.join(unasked)}: the recording that is there stays as it is",
-        hint=f"{TO_ANSWER}; if nobody shall answer, remove the recording first",
+        hint=f"{TO_ANSWER}; if nobody shall answer, say so in the case: `approvals: {{{unasked[0]}: unavailable}}`",
         fields={"targets": list(unasked)},
     )
 

@@ -49,6 +49,9 @@ class Tape(Protocol):
     def pass_over(self, url: str, path: str) -> None:
         """Whatever it holds next of this address is not wanted."""
 
+    def overrule(self, why: str) -> None:
+        """An answer that it holds does not count. `why`: who says otherwise."""
+
 
 class Playing:
     """Everything comes from the tape. Without a clock of ours real time goes on beside it."""
@@ -69,6 +72,9 @@ class Playing:
 
     def pass_over(self, url: str, path: str) -> None:
         self._player.next_to(url, path)
+
+    def overrule(self, why: str) -> None:
+        self._player.overruled = why
 
 
 class Recording:
@@ -101,6 +107,9 @@ class Recording:
 
     def pass_over(self, url: str, path: str) -> None:
         """Only what is asked for is kept anyway."""
+
+    def overrule(self, why: str) -> None:
+        """What is overruled was left out before: see `overruled_answers`."""
 
     def _look(self, call: HttpCall, path: str) -> Interaction | None:
         if self._kept is None or (self._until is not None and self._recorder.count >= self._until):
@@ -263,10 +272,14 @@ class _TapedApprover:
 
     async def answer(self, question: Question) -> tuple[Answer, str]:
         said = await (self._instead or approvals.Nobody()).answer(question)
-        if said[0] == "unavailable":
+        if said == approvals.NOBODY:
             return await self._taped(question)
         try:  # the recorded answer is used up, if there is one, but does not count
-            await self._taped(question)
+            recorded = await self._taped(question)
+            if recorded[0] != said[0]:
+                self._tape.overrule(
+                    f"the answer about {question.target} is {said[0]} by {said[1]}, but the cassette has {recorded[0]}"
+                )
         except CassetteError:  # it was asked in other words
             self._tape.pass_over(form.approval_call(question).url, self._path)
         return said

@@ -32,6 +32,11 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         "`from:N` with the first N-1 interactions kept. Never where CI is set.",
     )
     group.addoption(
+        "--agentrun-yes",
+        action="store_true",
+        help="Record also where a tool that is not `effect: read` may run for real, or a file answers approvals.",
+    )
+    group.addoption(
         "--agentrun-live-tools",
         action="store_true",
         help="Run the tools of cases for real; only the model is replayed.",
@@ -76,6 +81,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from agentrun.testing.plugin.items import plays_another  # late: only where something is recorded
 
         items.sort(key=plays_another)
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
+    if config.option.agentrun_record is None:
+        return []
+    from agentrun.testing.plugin.items import announced_recording  # late: only where something is recorded
+
+    return announced_recording(config, items)
+
+
+@pytest.hookimpl(trylast=True)  # after the announcement
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.option.agentrun_record is not None:
+        from agentrun.testing.plugin.items import refuse_recording  # late: only where something is recorded
+
+        refuse_recording(session.config, session.items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec.structs import replace
 
 from agentrun.spec.v1.assertions import Answer, Assertion
 from agentrun.spec.v1.policy import Target
@@ -83,8 +84,8 @@ class Defaults(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Values for the agent's params."""
     profile: Name | UnsetType = UNSET
     """The profile to use."""
-    approvals: dict[Target, Literal["approved", "denied"]] = {}
-    """Answers to approvals, given in advance: by tool, by sink, or by stage (`input`, `output`)."""
+    approvals: dict[Target, Literal["approved", "denied", "unavailable"]] = {}
+    """Answers to approvals, by tool, by sink, or by stage (`input`, `output`); `unavailable`: there is nobody to ask. They count in a replay and while the case is recorded, never where tools run for real otherwise."""
     stubs: dict[Target, Stub | Annotated[list[Stub], Meta(min_length=1)]] = {}
     """Tools that are never run for these cases, also not when they are recorded, and what they give: always the same, or one after the other, the last again and again."""
     clock: ClockSetting = ClockSetting()
@@ -117,6 +118,12 @@ class Case(Defaults, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def is_plain(self) -> bool:
         """Whether it is its recording and nothing else: no conversation, nothing laid over it."""
         return self.turns is UNSET and not self.stubs and not self.faults and self.clock == ClockSetting()
+
+    @property
+    def without_approvals(self) -> "Case":
+        """The case for a run with real tools that is not recorded: a file approves nothing there."""
+        faults = [each for each in self.faults if each.inject.answer not in ("approved", "approved_for_session")]
+        return replace(self, approvals={}, faults=faults)
 
     @property
     def recording(self) -> str:

@@ -22,12 +22,15 @@ from agentrun.spec.v1.assertions import JournalSnapshot
 from agentrun.testing.plugin.failure import FailedAsExpected, NotPassed, problems_text, shown_failure
 from agentrun.testing.plugin.options import LIVE, RECORDED, has_syrupy
 from agentrun.testing.plugin.ways import record, replay
+from agentrun.testing.suite.announcement import Announcement, Answers, announcement_of, plans_of
 from agentrun.testing.suite.carried import Orders, Suite
 from agentrun.testing.suite.found import Found, read
 from agentrun.testing.suite.snapshots import Compare, accepted
 from agentrun.testing.suite.told import shown
 from agentrun.testing.suite.verdict import Verdict
 
+USAGE_EXIT = 2
+"""The exit code of `agentrun test` where consent is missing."""
 NO_MARKS = frozenset({"skip", "skipif", "xfail"})
 """Tags that would be orders to pytest."""
 
@@ -133,6 +136,31 @@ class CaseItem(pytest.Function):
         if isinstance(excinfo.value, NotPassed):
             return shown_failure(excinfo.value)
         return super().repr_failure(excinfo)
+
+
+def announced_recording(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
+    """What recording these cases does, in words."""
+    announcement = _announcement(config, items)
+    return [] if announcement is None else [f"agentrun: {line}" for line in announcement.lines()]
+
+
+def refuse_recording(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """End the session before anything runs if a recording needs consent that was not given."""
+    announcement = _announcement(config, items)
+    if announcement is None or not announcement.needs_consent:
+        return
+    if not config.option.agentrun_yes and not config.option.collectonly:
+        pytest.exit(f"{announcement.reason()}: add --agentrun-yes", returncode=USAGE_EXIT)
+
+
+def _announcement(config: pytest.Config, items: list[pytest.Item]) -> Announcement | None:
+    """None: nothing is recorded."""
+    plans = plans_of(item.found for item in items if isinstance(item, CaseItem) and not _is_skipped(item))
+    return announcement_of(plans, config.option.agentrun_record, Answers()) if plans else None
+
+
+def _is_skipped(item: pytest.Item) -> bool:
+    return item.get_closest_marker("skip") is not None
 
 
 def plays_another(item: pytest.Item) -> bool:

@@ -2,6 +2,7 @@
 
 Rule 1  Contradictions are refused before anything is collected.
 Rule 2  Nothing is recorded where CI is set: there a case that lacks its recording is a failure.
+Rule 3  Nobody is asked anything: a recording that may do harm needs `--agentrun-yes`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def refuse_contradictions(config: pytest.Config) -> None:
         raise pytest.UsageError("--agentrun-live-tools and --agentrun-live-model together leave nothing to replay")
     if option.agentrun_record is not None:
         _refuse_recording(config)
+    elif option.agentrun_yes:
+        raise pytest.UsageError("--agentrun-yes goes with --agentrun-record")
 
 
 def _refuse_recording(config: pytest.Config) -> None:

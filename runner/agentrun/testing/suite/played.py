@@ -111,8 +111,16 @@ def play(found: Found, prepared: Prepared, player: Player | None = None, laid: L
     return Played(tuple(runs), unmet=laid.unmet(), strayed=isinstance(player, FaultedPlayer) and player.has_strayed)
 
 
-def player_of(found: Found, prepared: Prepared, tape: Cassette | None = None, require: Tier = "normalised") -> Player:
-    """Plays the recording of a case, or another. Raises `cassette.miss`, `cassette.damaged`."""
+def player_of(
+    found: Found,
+    prepared: Prepared,
+    tape: Cassette | None = None,
+    require: Tier = "normalised",
+    *,
+    whole: bool = False,
+) -> Player:
+    """Plays the recording of a case, or another. `whole`: after a miss only a whole new recording helps. Raises
+    `cassette.miss`, `cassette.damaged`."""
     rules = prepared.file.agent.replay
     played = _tape(found, prepared) if tape is None else tape
     kind = FaultedPlayer if found.case.faults and require == "normalised" else Player
@@ -121,11 +129,11 @@ def player_of(found: Found, prepared: Prepared, tape: Cassette | None = None, re
         volatile=rules.volatile,
         redaction=Redaction(rules.redact),
         require=require,
-        here=lambda: _here(found, prepared, played),
+        here=lambda: _here(found, prepared, played, whole=whole),
     )
 
 
-def _here(found: Found, prepared: Prepared, tape: Cassette) -> Here:
+def _here(found: Found, prepared: Prepared, tape: Cassette, *, whole: bool) -> Here:
     """What is known of a case that its recording does not fit. Where the recording is another's and the spec is the
     recorded one, making it again changes nothing: what the case does differently is its own."""
     case = found.case
@@ -135,12 +143,12 @@ def _here(found: Found, prepared: Prepared, tape: Cassette) -> Here:
         message=next(messages(case)),
         params=case.params,
         accept=command_of(found, prepared),
-        whole=bool(case.approvals) or case.turns is not UNSET,
+        whole=whole,
     )
     if changed_sections(tape.metadata, here) != [] or maker_of(case, found.file) == case.name:
         return here
     command = f"agentrun test {quote(f'{shown_path(found.file, prepared.spec.project.root)}::{case.name}')}"
-    return replace(here, accept=f"{OWN}: {case.recording}` from the case, then {command}", whole=True)
+    return replace(here, accept=f"{OWN}: {case.recording}` from the case, then {command}", whole=False)
 
 
 def _tape(found: Found, prepared: Prepared) -> Cassette:
@@ -151,7 +159,7 @@ def _tape(found: Found, prepared: Prepared) -> Cassette:
     raise CassetteError(
         "cassette.miss",
         f"there is no cassette {shown_path(path, root)}",
-        hint=f"record it: {command_of(found, prepared)} --record all",
+        hint=f"record it: {command_of(found, prepared)} --record new",
         fields={"file": shown_path(path, root)},
     )
 

@@ -27,7 +27,7 @@ from agentrun.engine.approvals import FirstOf, Given, Nobody
 from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.ports import Approver
 from agentrun.errors import AgentrunError, CassetteError, RequestError
-from agentrun.report.line import plural
+from agentrun.report.line import plural, short
 from agentrun.spec.files import shown_path
 from agentrun.spec.problems import quoted
 from agentrun.store.staged import staged_path
@@ -59,6 +59,8 @@ class Live(Struct, frozen=True, kw_only=True):
     """Who answers approvals that the case itself does not."""
     said: Callable[[Found, str], None] = lambda found, text: None
     """Told in a line what was recorded, or why not."""
+    spent: Callable[[Found, Recorded], None] = lambda found, recorded: None
+    """Told of each recording that was paid for, also of one that is not saved."""
     printed: Callable[[str, str], None] = lambda tool, text: None
     """Told what a Python tool printed."""
     write: Callable[[str], None] = lambda line: None
@@ -95,6 +97,7 @@ def recording(how: str, live: Live = ALONE) -> Play:
             recorded = live.run(_recorded(found, prepared, how, live))
         except AgentrunError as error:
             return Played((), unrecorded=error)
+        live.spent(found, recorded)
         if not recorded.is_saved:
             return Played(recorded.runs, unrecorded=_why_not(recorded))
         return _replay_staged(found, prepared, recorded, live)
@@ -132,9 +135,11 @@ async def _half(found: Found, prepared: Prepared, axis: Axis, live: Live, requir
     from agentrun.engine.real_time import Tapes, live_run  # late: it takes a second
     from agentrun.engine.taped import Playing  # late: with it
 
-    player = player_of(found, prepared, require=require)
+    player = player_of(found, prepared, require=require, whole=True)
     playing = Playing(player, None)
     tapes = Tapes(models=playing) if axis == "tools" else Tapes(others=playing)
+    if axis == "tools":
+        found = replace(found, case=found.case.without_approvals)
     laid = LaidOver(found.case, player)
     job = _job(found, prepared, live, laid)
     runs: list[FinishedRun] = []
@@ -212,5 +217,8 @@ def _why_not(recorded: Recorded) -> AgentrunError:
 def _what(recorded: Recorded, path: Path, prepared: Prepared) -> str:
     kept = f", {recorded.kept} of them kept" if recorded.kept else ""
     nobody = f"; there was nobody to ask about {', '.join(map(quoted, recorded.unasked))}" if recorded.unasked else ""
+    failed = recorded.failed_calls
+    calls = f"; {plural(len(failed), 'tool call')} failed: {', '.join(map(short, failed))}" if failed else ""
     shown = shown_path(path, prepared.spec.project.root)
-    return f"recorded: {shown} ({plural(recorded.interactions, 'interaction')}{kept}){nobody}"
+    count = plural(recorded.interactions, "interaction")
+    return f"recorded: {shown} ({count}{kept}; spent {recorded.spent}){nobody}{calls}"

@@ -31,8 +31,7 @@ class Stubs:
 
     def next(self, member: Member, call: RunTool) -> Returned | None:
         """What a call gives. None: there is no stub for it."""
-        name = "/".join((*member.above, call.name))
-        target = name if name in self._stubs else next((each for each in self._stubs if _means(each, name)), None)
+        target = self.target_of("/".join((*member.above, call.name)))
         if target is None:
             return None
         stubs = self._stubs[target]
@@ -41,6 +40,10 @@ class Stubs:
         at = min(self._given[member, target], len(stubs) - 1)
         self._given[member, target] += 1
         return _returned(stubs[at], call)
+
+    def target_of(self, name: str) -> str | None:
+        """The stub of a tool, which is named with the tools above it: `read/search`. None: there is none."""
+        return name if name in self._stubs else next((each for each in self._stubs if _means(each, name)), None)
 
 
 def _means(target: str, name: str) -> bool:

@@ -1,0 +1,68 @@
+"""What recorded requests to models used, and what that costs at the pinned prices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from agentrun.cassette.answered import answered, model_of
+from agentrun.cassette.asked import asked
+from agentrun.cassette.tape import Interaction
+from agentrun.core.budget import cost_of, settled
+from agentrun.core.messages import Reply
+from agentrun.core.package import Package, Price
+from agentrun.engine.world import packages_of
+from agentrun.report.amounts import dollars, magnitude
+from agentrun.report.line import plural
+
+
+class Spending(Struct, frozen=True):
+    """The usage that providers reported."""
+
+    requests: int = 0
+    tokens: int = 0
+    cost: int = 0
+    """Micro-dollars, of the requests whose model has a price."""
+    unpriced: int = 0
+    """Requests whose model has no price in the package."""
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(
+            self.requests + other.requests,
+            self.tokens + other.tokens,
+            self.cost + other.cost,
+            self.unpriced + other.unpriced,
+        )
+
+    def __str__(self) -> str:
+        """`2 requests, 1.2k tokens, $0.0031`"""
+        amounts = [plural(self.requests, "request"), f"{magnitude(self.tokens)} tokens"]
+        if self.unpriced < self.requests:
+            amounts.append(dollars(self.cost))
+        if self.unpriced:
+            amounts.append("no price is pinned" if self.unpriced == self.requests else "some without a pinned price")
+        return ", ".join(amounts)
+
+
+def spending_of(package: Package, interactions: Iterable[Interaction]) -> Spending:
+    """What these interactions used. `package`: has the prices, also of its sub-agents."""
+    prices = {
+        route.name: route.price
+        for each in packages_of(package)
+        for route in each.model.routes
+        if route.price is not None
+    }
+    return sum(_each(prices, interactions), Spending())
+
+
+def _each(prices: dict[str, Price], interactions: Iterable[Interaction]) -> Iterator[Spending]:
+    for interaction in interactions:
+        question = asked(interaction.call)
+        if question is None or interaction.failure is not None or interaction.stopped:
+            continue
+        reply = answered(interaction, question)
+        if isinstance(reply, Reply):
+            price = prices.get(model_of(question))
+            cost = cost_of(price, reply.usage, 0)
+            yield Spending(1, settled(reply.usage, 0), cost, int(price is None))

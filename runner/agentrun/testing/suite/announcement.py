@@ -1,0 +1,195 @@
+"""What a recording is about to do: the tools that run for real, who answers approvals, and the rough cost.
+
+Rule 1  A recording needs consent if a tool without `effect: read` may run, or if a file answers an approval.
+Rule 2  Any tool of the package and its sub-agents may run, unless the case has a stub for it.
+Rule 3  Announcing reads files and nothing else: nothing is sent, and no tool runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import get_args
+
+from msgspec import UNSET, Struct
+
+from agentrun.cassette.file import load
+from agentrun.compiler.cases import maker_of
+from agentrun.core.names import effect_of, find_tool, schemas_of
+from agentrun.core.package import Package
+from agentrun.core.package_tools import Effect
+from agentrun.engine.spending import Spending, spending_of
+from agentrun.engine.world import packages_of
+from agentrun.errors import AgentrunError
+from agentrun.report.line import plural, short
+from agentrun.spec.v1.cases import Case
+from agentrun.testing.suite.found import Found
+from agentrun.testing.suite.overlay.stubs import Stubs
+from agentrun.testing.suite.prepared import Preparations
+
+MANY = 20
+"""Names that are listed; of more only the number is said."""
+
+
+class PlannedCassette(Struct, frozen=True):
+    """One cassette that is about to be recorded."""
+
+    package: Package
+    case: Case
+    cassette: Path
+
+
+class Answers(Struct, frozen=True, kw_only=True):
+    """Who else than a case answers approvals."""
+
+    option: str | None = None
+    """What answers on the command line, such as `--approve all`."""
+    is_file: bool = False
+    """Whether that option names a file."""
+    has_person: bool = False
+    """Whether a person at the terminal is asked."""
+    option_first: bool = False
+    """Whether the option comes before the case."""
+
+
+class Announcement(Struct, frozen=True, kw_only=True):
+    """What a recording is about to do."""
+
+    tools: dict[str, Effect]
+    """The tools that may run for real, by name; those of a sub-agent as `read/search`."""
+    keeps: str
+    """Which recorded results are kept, in words. Empty: none are."""
+    asks: bool
+    """Whether the policy asks for any approval."""
+    answered_by: tuple[str, ...]
+    """Who answers approvals, in order."""
+    files: tuple[str, ...]
+    """The files among them."""
+    known: Spending
+    """What the recordings that are there used."""
+    unknown: int
+    """How many have no recording yet."""
+    total: int
+
+    @property
+    def needs_consent(self) -> bool:
+        return bool(self.harmful or self.files)
+
+    @property
+    def harmful(self) -> tuple[str, ...]:
+        """The tools that may run and are not read-only."""
+        return tuple(name for name, effect in self.tools.items() if effect != "read")
+
+    def reason(self) -> str:
+        """Why it needs consent."""
+        if self.harmful:
+            return f"this recording may run {_listed(self.harmful)} for real, without `effect: read`"
+        return f"approvals of this recording are answered by {_listed(self.files)}"
+
+    def lines(self) -> list[str]:
+        """Four lines at most; the question is the fifth."""
+        kept = f" ({self.keeps})" if self.keeps and self.tools else ""
+        once = [name for name, effect in self.tools.items() if effect == "at_most_once"]
+        return [
+            f"tools that run for real: {_listed(self.tools) or 'none'}{kept}",
+            *([f"of these at_most_once: {_listed(once)}"] if once else []),
+            f"approvals are answered by: {self._answers()}",
+            f"estimated cost: {self._cost()}",
+        ]
+
+    def _answers(self) -> str:
+        if not self.asks:
+            return "nobody (the policy asks for none)"
+        return ", then ".join(self.answered_by) or "nobody (what needs approval is denied)"
+
+    def _cost(self) -> str:
+        if self.unknown == self.total:
+            return "nothing is known yet, this is the first recording"
+        also = f"; nothing is known yet of {plural(self.unknown, 'other case')}" if self.unknown else ""
+        return f"about {self.known}, by the last recording and the pinned prices{also}"
+
+
+def announcement_of(plans: Sequence[PlannedCassette], how: str, answers: Answers) -> Announcement:
+    """What recording these cassettes does. `how`: new, all or from:N."""
+    tools: dict[str, Effect] = {}
+    known, unknown = Spending(), 0
+    for plan in plans:
+        for name, effect in real_tools(plan.package, Stubs(plan.case.stubs)):
+            tools[name] = max(effect, tools.get(name, effect), key=_HARM.index)
+        spent = _recorded(plan)
+        known, unknown = known + (spent or Spending()), unknown + (spent is None)
+    by_case = tuple(f"case {plan.case.name}" for plan in plans if _answers(plan.case))
+    by_case = by_case if len(by_case) <= 1 else (f"{len(by_case)} cases",)
+    by_option = () if answers.option is None else (answers.option,)
+    keeps = unknown < len(plans) and how != "all" and how != "from:1"
+    return Announcement(
+        tools=dict(sorted(tools.items())),
+        keeps="" if not keeps else _KEEPS if how == "new" else f"from interaction {how.removeprefix('from:')} on",
+        asks=any(_asks(each) for plan in plans for each in packages_of(plan.package)),
+        answered_by=(
+            *(by_option + by_case if answers.option_first else by_case + by_option),
+            *(["the cassette"] if keeps else []),
+            *(["you"] if answers.has_person else []),
+        ),
+        files=(*by_case, *(by_option if answers.is_file else ())),
+        known=known,
+        unknown=unknown,
+        total=len(plans),
+    )
+
+
+_HARM: tuple[Effect, ...] = get_args(Effect)
+_KEEPS = "only calls that the cassette has no result of"
+
+
+def plans_of(cases: Iterable[Found]) -> list[PlannedCassette]:
+    """The cassettes that recording these cases makes. A spec that cannot be read is reported when its case runs."""
+    preparations, plans = Preparations(), []
+    for found in cases:
+        if found.case.skip is not UNSET:
+            continue
+        try:
+            if maker_of(found.case, found.file) != found.case.name:
+                continue
+            prepared = preparations.of(found)
+        except AgentrunError:
+            continue
+        plans.append(PlannedCassette(prepared.file.agent, found.case, prepared.cassette(found)))
+    return plans
+
+
+def real_tools(package: Package, stubs: Stubs, above: str = "") -> Iterator[tuple[str, Effect]]:
+    """The tools that may run for real, those of sub-agents included."""
+    for name in schemas_of(package.tools):
+        tool, full = find_tool(package, name), f"{above}{name}"
+        if tool is None or stubs.target_of(full) is not None:
+            continue
+        if name in package.agents:
+            yield from real_tools(package.agents[name], stubs, f"{full}/")
+        else:
+            yield full, effect_of(tool, name)
+
+
+def _recorded(plan: PlannedCassette) -> Spending | None:
+    """What the recording that is there used. None: there is none, or none that can be read."""
+    try:
+        return spending_of(plan.package, load(plan.cassette).interactions)
+    except (AgentrunError, OSError):
+        return None
+
+
+def _answers(case: Case) -> bool:
+    """Whether a case gives an answer to any approval. That nobody can be asked is none."""
+    given = [*case.approvals.values(), *(each.inject.answer for each in case.faults)]
+    return any(answer in ("approved", "approved_for_session", "denied") for answer in given)
+
+
+def _asks(package: Package) -> bool:
+    policy = package.policy
+    return policy.default == "ask" or any(rule.ruling == "ask" for rule in policy.rules)
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = [short(name) for name in names]
+    more = f" and {len(found) - MANY} more" if len(found) > MANY else ""
+    return ", ".join(found[:MANY]) + more
