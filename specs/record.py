@@ -65,7 +65,7 @@ def record(spec: str, case: str, **environment: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # the servers of tools run in this Python
         clean = {"PATH": path, "HOME": folder, "SHOP_LEDGER": str(Path(folder, "ledger.jsonl"))}
-        command = [AGENTRUN, "test", f"specs/{spec}.cases.yaml::{case}", "--record", "all", "--update"]
+        command = [AGENTRUN, "test", f"specs/{spec}.cases.yaml::{case}", "--record", "all", "--yes", "--update"]
         done = subprocess.run(command, cwd=ROOT, env=clean | environment, check=False, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{spec}/{case} was not recorded\n{done.stdout}{done.stderr}")

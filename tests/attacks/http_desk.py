@@ -45,7 +45,9 @@ class HttpDesk(Project):
         story = yaml.safe_dump({"agentrun": "1", "turns": [*turns, {"text": "Done."}]}, allow_unicode=True)
         (self.root / "run.jsonl").unlink(missing_ok=True)
         with self.provider(story) as (_, environment):
-            return self.run("--mode", mode, "--journal", "run.jsonl", **environment, **env)
+            return self.run(
+                "--mode", mode, *(["--yes"] if mode == "record" else []), "--journal", "run.jsonl", **environment, **env
+            )
 
     def finished(self) -> list[ToolFinished]:
         """What came of the calls."""

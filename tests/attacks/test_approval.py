@@ -133,7 +133,7 @@ def test_a_small_terminal(shop: Project) -> None:
 def test_an_answer_on_a_tape_is_for_its_own_question(shop: Project) -> None:
     """An edited tape: what was approved is another call, so nothing is approved."""
     with shop.provider(wanting({"order": "1"})) as (_, environment):
-        shop.run("--mode", "record", "--approve", "all", **environment)
+        shop.run("--mode", "record", "--yes", "--approve", "all", **environment)
     traces = shop.traces()
     text = shop.cassette.read_text()
     at = text.index("uri: approval://refund")

@@ -37,7 +37,7 @@ def refusing(status: int) -> str:
 def test_nothing_is_given_away(tmp_path: Path) -> None:
     trap = Trap(tmp_path)
     with asked() as given:
-        record = ("canary.yaml", *EVERYTHING, "--case", "all", "--mode", "record")
+        record = ("canary.yaml", *EVERYTHING, "--case", "all", "--mode", "record", "--yes")
         assert trap.run("record", *record, "--journal", "record.jsonl", environment=given) == 0
         live = ("canary.yaml", *EVERYTHING, "--mode", "live")
         assert trap.run("as JSON", *live, "--journal", "live.jsonl", "--json", environment=given) == 0
@@ -69,7 +69,7 @@ def test_nothing_is_given_away_by_what_fails(tmp_path: Path) -> None:
     for status in (400, 401, 429):
         with ScriptedProvider(refusing(status)) as server:
             once = ("--set", "retry.attempts=1", "--journal", f"{status}.jsonl")
-            args = ("canary.yaml", ALL, "--mode", "record", "--case", f"no-{status}", *once)
+            args = ("canary.yaml", ALL, "--mode", "record", "--yes", "--case", f"no-{status}", *once)
             assert trap.run(f"refused with {status}", *args, environment=environment(server.url)) == 6
     gone = environment("http://127.0.0.1:9")
     commands: dict[str, tuple[str, ...]] = {
@@ -98,7 +98,7 @@ def test_nothing_is_given_away_by_what_is_cancelled(tmp_path: Path) -> None:
         allow_unicode=True,
     )
     with ScriptedProvider(slow) as server:
-        args = ("canary.yaml", ALL, "--mode", "record", "--case", "all", "--journal", "cancelled.jsonl")
+        args = ("canary.yaml", ALL, "--mode", "record", "--yes", "--case", "all", "--journal", "cancelled.jsonl")
         running = trap.start(*args, environment=environment(server.url))
         while not server.requests:
             time.sleep(0.02)
@@ -128,7 +128,7 @@ def test_planted(tmp_path: Path) -> None:
     trap = Trap(tmp_path)
     blind = (sys.executable, "-c", BLIND.format(module="surroundings"))
     with asked() as given:
-        args = ("canary.yaml", *EVERYTHING, "--case", "all", "--mode", "record", "--journal", "record.jsonl")
+        args = ("canary.yaml", *EVERYTHING, "--case", "all", "--mode", "record", "--yes", "--journal", "record.jsonl")
         trap.run("record", *args, environment=given, prefix=blind)
     found = trap.leaks()
     assert found["cassettes/canary/all.yaml"] >= {*SECRETS, "the pair"}

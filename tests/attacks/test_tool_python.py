@@ -144,7 +144,7 @@ def story(calls: list[tuple[str, dict[str, Any]]]) -> str:
 
 def recorded(shop: Project, calls: list[tuple[str, dict[str, Any]]], *args: str) -> tuple[Done, list[Record]]:
     with shop.provider(story(calls)) as (_, environment):
-        done = shop.run("--mode", "record", "--journal", "run.jsonl", *args, **environment, SHOP_TOKEN=SECRET)
+        done = shop.run("--mode", "record", "--yes", "--journal", "run.jsonl", *args, **environment, SHOP_TOKEN=SECRET)
     return done, [*read_file(shop.root / "run.jsonl")]
 
 

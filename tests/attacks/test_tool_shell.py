@@ -49,7 +49,9 @@ class Shop(Project):
     def live(self, *values: str, mode: str = "live") -> Done:
         """A run in which the model calls the tool with each of the values."""
         with self.provider(story(*values)) as (_, environment):
-            return self.run("--mode", mode, "--journal", self.journal.name, **environment)
+            return self.run(
+                "--mode", mode, *(["--yes"] if mode == "record" else []), "--journal", self.journal.name, **environment
+            )
 
     def results(self) -> list[ToolFinished]:
         return [each.fact for each in read_file(self.journal) if isinstance(each.fact, ToolFinished)]
@@ -205,7 +207,16 @@ def test_a_secret_that_a_command_prints_is_nowhere(tmp_path: Path) -> None:
     shop = Shop(tmp_path, ["sh", "-c", "echo $A; echo $A >&2; exit 3"], env={"A": "${SHOP_TOKEN}"})
     with shop.provider(story("a")) as (server, environment):
         done = shop.run(
-            "--mode", "record", "--approve", "all", "--journal", "run.jsonl", "--json", SHOP_TOKEN=secret, **environment
+            "--mode",
+            "record",
+            "--yes",
+            "--approve",
+            "all",
+            "--journal",
+            "run.jsonl",
+            "--json",
+            SHOP_TOKEN=secret,
+            **environment,
         )
         asked = json.dumps([each.body.decode() for each in server.requests])
     kept = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]

@@ -75,7 +75,9 @@ def record(folder: Path) -> None:
     write(folder, FILES)
     with ScriptedProvider(TURNS) as server:
         env = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "sk-desk-1234567890abcdef"}
-        done = agentrun("specs/desk.yaml", "--mode", "record", "--approve", "all", cwd=folder, stdin=b"", **env)
+        done = agentrun(
+            "specs/desk.yaml", "--mode", "record", "--yes", "--approve", "all", cwd=folder, stdin=b"", **env
+        )
     assert done.code == 0, done.err
     shutil.rmtree(folder / "python" / "__pycache__", ignore_errors=True)
     rewrite(folder / TAPE, lambda tape: (_timed(n, each) for n, each in enumerate(tape)), recorded_at=RECORDED)

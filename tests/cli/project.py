@@ -90,7 +90,7 @@ class Project:
 
     def record(self, *args: str | Path, story: str = STORY) -> Done:
         with self.provider(story) as (_, environment):
-            done = self.run("--mode", "record", "--approve", "all", *args, **environment)
+            done = self.run("--mode", "record", "--yes", "--approve", "all", *args, **environment)
         assert "recorded: " in done.err, done.err
         return done
 

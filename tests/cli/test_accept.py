@@ -44,7 +44,7 @@ CHANGES: dict[str, tuple[Callable[[Project], None], str, tuple[str, ...]]] = {
     "second model": (without(4), "new", ()),
     "approval": (without(5), "new", ()),
     "last": (without(7), "new", ()),
-    "answers": (lambda shop: None, "all", ("--approve", "none")),
+    "answers": (lambda shop: None, "new", ("--approve", "none")),
 }
 
 
@@ -64,7 +64,7 @@ def test_what_a_miss_names_accepts_it(tmp_path: Path, change: str) -> None:
     assert words == ["agentrun", "shop.yaml", "--case", "default", *args, "--record", how]
     with shop.provider(STORY.replace("Done.", "Accepted.")) as (_, environment):
         approve = () if args else ("--approve", "all")
-        accepted = shop.run(*words[2:], *approve, **environment)
+        accepted = shop.run(*words[2:], *approve, "--yes", **environment)
     assert (accepted.code, "recorded: " in accepted.err) == (0, True), accepted.err
     again = shop.run(*args)
     assert (again.code, again.out) == (0, accepted.out), again.err

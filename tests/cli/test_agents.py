@@ -171,7 +171,7 @@ def test_the_story_tells_of_the_child(desk: Desk) -> None:
 
 
 def test_recorded_and_replayed_on_one_tape(desk: Desk) -> None:
-    recorded = desk.run("--mode", "record", "--journal", "live.jsonl")
+    recorded = desk.run("--mode", "record", "--yes", "--journal", "live.jsonl")
     assert (recorded.code, "recorded: " in recorded.err) == (0, True), recorded.err
     urls = [each.call.url for each in load(desk.root / "cassettes/desk/default.yaml").interactions]
     assert [url.rpartition("/")[2] for url in urls] == ["completions", "messages", "read", "messages", "completions"]
@@ -183,7 +183,7 @@ def test_recorded_and_replayed_on_one_tape(desk: Desk) -> None:
 
 
 def test_journals_of_a_run_before_make_room(desk: Desk) -> None:
-    desk.run("--mode", "record", "--journal", "run.jsonl")
+    desk.run("--mode", "record", "--yes", "--journal", "run.jsonl")
     assert (desk.root / "run.c1.0.jsonl").exists()
     plain = 'agentrun: "1"\nturns: [{text: I know it.}]\n'
     done = desk.run("--mode", "live", "--journal", "run.jsonl", leads=plain)
@@ -192,7 +192,7 @@ def test_journals_of_a_run_before_make_room(desk: Desk) -> None:
 
 
 def test_a_changed_child_is_a_miss_that_says_so(desk: Desk) -> None:
-    desk.run("--mode", "record")
+    desk.run("--mode", "record", "--yes")
     desk.put("reader.yaml", CHILD.replace("You read page", "Please read page"))
     done = agentrun("desk.yaml", cwd=desk.root)
     assert (done.code, "cassette.miss" in done.err) == (3, True)

@@ -527,7 +527,7 @@ def test_a_question_that_goes_to_the_background_is_over_in_time(shop: Project) -
 
 def test_recorded_and_replayed(shop: Project) -> None:
     """The answer is on the tape without a name, and nobody is asked again."""
-    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--mode", "record") as person:
+    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--mode", "record", "--yes") as person:
         person.until("Go ahead?")
         person.type("y\n")
         assert person.end()[0] == 0
@@ -543,7 +543,7 @@ def test_recorded_and_replayed(shop: Project) -> None:
 
 def test_a_recorded_timeout_is_replayed(shop: Project) -> None:
     shop.edit("shop.yaml", "  default: deny", "  default: deny\n  approval_timeout: 1s")
-    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--mode", "record") as person:
+    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--mode", "record", "--yes") as person:
         assert person.end()[0] == 0
     done = shop.run()
     assert done.code == 0, done.err

@@ -213,7 +213,7 @@ def test_the_lock_is_the_one_of_a_recording(desk: Path) -> None:
     env = {"OPENAI_API_KEY": "sk-desk-1234567890abcdef", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}
     project = find_project(desk / "specs/desk.yaml")
     with locked(project, cassette_lock(project, (desk / TAPE).resolve()), "busy"):
-        done = agentrun("specs/desk.yaml", "--record", "all", cwd=desk, stdin=b"", **env)
+        done = agentrun("specs/desk.yaml", "--record", "all", "--yes", cwd=desk, stdin=b"", **env)
     assert (done.code, "another process is recording default.yaml" in done.err) == (7, True)
 
 

@@ -32,7 +32,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         "shop.yaml", "effect: read", "effect: read, timeout: 2m"
     )  # nobody waits for it, nor a minute for the model
     with project.provider(STORY) as (server, environment):
-        done = project.run("--case", "hard", "--mode", "record", **environment)
+        done = project.run("--case", "hard", "--mode", "record", "--yes", **environment)
         assert done.code == 0, done.err
         assert len(server.requests) == 4, "the first attempt was never sent, and the server itself failed once"
     return project

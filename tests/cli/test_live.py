@@ -72,14 +72,15 @@ LACKING = """
 def test_all_that_tools_lack_is_said_at_once(shop: Project, mode: str) -> None:
     shop.edit("shop.yaml", "\ntools:", f"\ntools:{LACKING.rstrip()}")
     shop.edit("shop.yaml", "default: deny", "default: allow")
-    done = shop.run("--mode", mode, OPENAI_API_KEY=KEY)
+    yes = ["--yes"] if mode == "record" else []
+    done = shop.run("--mode", mode, *yes, OPENAI_API_KEY=KEY)
     said = (
         "STOCK_URL is not set (tool stock); STOCK_TOKEN is not set (tool stock); "
         'the command "no-such-datex" is not on PATH (tool days, tool hours)'
     )
     assert (done.code, f"host.missing: {said}\n" in done.err) == (2, True), done.err
     assert "script play the model" not in done.err
-    error = json.loads(shop.run("--mode", mode, "--json", OPENAI_API_KEY=KEY).out.splitlines()[-1])["error"]
+    error = json.loads(shop.run("--mode", mode, *yes, "--json", OPENAI_API_KEY=KEY).out.splitlines()[-1])["error"]
     assert error["fields"]["name"] == "STOCK_URL"
     assert error["fields"]["names"] == ["STOCK_URL", "STOCK_TOKEN", "no-such-datex"]
 
@@ -230,7 +231,7 @@ def started(shop: Project, environment: dict[str, str], *args: str) -> Iterator[
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("mode", ["live", "record"])
 def test_one_signal_cancels_cleanly(shop: Project, number: signal.Signals, mode: str) -> None:
-    arguments = ("--journal", "run.jsonl", "--mode", mode)
+    arguments = ("--journal", "run.jsonl", "--mode", mode, *(["--yes"] if mode == "record" else []))
     with shop.provider(SLOW) as (server, environment), started(shop, environment, *arguments) as run:
         until(lambda: bool(server.requests))
         run.send_signal(number)

@@ -45,7 +45,7 @@ def test_a_case_that_the_agent_does_not_take_is_in_nobodys_way(shop: Project, pa
 def test_a_new_case_has_a_name_that_a_file_can_have(shop: Project, name: str) -> None:
     before = sorted(shop.root.rglob("*.yaml"))
     with shop.provider() as (server, environment):
-        done = shop.run("--mode", "record", "--case", name, **environment)
+        done = shop.run("--mode", "record", "--yes", "--case", name, **environment)
         assert (done.code, "is not a name" in done.err, server.requests) == (2, True, [])
     assert sorted(shop.root.rglob("*.yaml")) == before
 

@@ -78,9 +78,11 @@ def test_what_is_on_the_tape(shop: Project) -> None:
 
 def test_a_new_case_needs_a_name(shop: Project) -> None:
     with shop.provider() as (server, environment):
-        refused = shop.run("Is 1042 late?", "--mode", "record", "--approve", "all", **environment)
+        refused = shop.run("Is 1042 late?", "--mode", "record", "--yes", "--approve", "all", **environment)
         assert (refused.code, "--case NAME" in refused.err, server.requests) == (2, True, [])
-        named = shop.run("Is 1042 late?", "--case", "late", "--mode", "record", "--approve", "all", **environment)
+        named = shop.run(
+            "Is 1042 late?", "--case", "late", "--mode", "record", "--yes", "--approve", "all", **environment
+        )
     assert named.code == 0, named.err
     cases = yaml.safe_load((shop.root / "shop.cases.yaml").read_text())["cases"]
     assert cases == [{"name": "late", "input": "Is 1042 late?"}]
@@ -132,7 +134,7 @@ def test_from_n_keeps_what_comes_before(shop: Project) -> None:
     before = load(shop.cassette)
     shop.edit("desk.py", 'return "paid"', 'return "paid twice"')
     with shop.provider(STORY.replace("Done.", "All done.")) as (server, environment):
-        done = shop.run("--record", "from:6", "--approve", "all", **environment)
+        done = shop.run("--record", "from:6", "--yes", "--approve", "all", **environment)
         assert [seen.turn for seen in server.requests] == [3], "only the last turn is asked again"
     assert (done.code, done.out) == (0, "All done.\n"), done.err
     after = load(shop.cassette)
@@ -150,7 +152,7 @@ def test_new_records_only_what_is_not_there(shop: Project) -> None:
     shop.record()
     shop.edit("desk.py", 'return "paid"', 'return "paid twice"')
     with shop.provider() as (server, environment):
-        done = shop.run("--record", "new", "--approve", "all", **environment)
+        done = shop.run("--record", "new", "--yes", "--approve", "all", **environment)
         assert (done.code, server.requests) == (0, []), "the results are on the tape, so nothing differs"
 
 
@@ -159,7 +161,7 @@ def test_record_takes_only_what_it_knows(shop: Project, how: str) -> None:
     shop.record()
     before = shop.cassette.read_bytes()
     with shop.provider() as (server, environment):
-        done = shop.run("--record", how, **environment)
+        done = shop.run("--record", how, "--yes", **environment)
         assert (done.code, server.requests) == (2, [])
     assert shop.cassette.read_bytes() == before
 
@@ -183,13 +185,13 @@ def test_a_failing_provider_does_not_replace_a_recording(shop: Project) -> None:
     before = shop.cassette.read_bytes()
     refusal = 'agentrun: "1"\nturns: [{text: x, faults: [{status: 401, times: 9}]}]\n'
     with shop.provider(refusal) as (_, environment):
-        kept = shop.run("--mode", "record", **environment)
+        kept = shop.run("--mode", "record", "--yes", **environment)
         assert (kept.code, "not recorded: " in kept.err) == (6, True)
         assert shop.cassette.read_bytes() == before
-        again = shop.run("--record", "all", **environment)
+        again = shop.run("--record", "all", "--yes", **environment)
         assert (again.code, shop.cassette.read_bytes()) == (6, before)
         shop.cassette.unlink()
-        meant = shop.run("--record", "all", **environment)
+        meant = shop.run("--record", "all", "--yes", **environment)
     assert (meant.code, "the run failed" in meant.err) == (6, True)
     replayed = shop.run()
     assert (replayed.code, "this failure is on the tape" in replayed.err) == (6, True)
@@ -199,14 +201,14 @@ def test_only_one_process_records_a_cassette(shop: Project) -> None:
     slow = STORY.replace("text: I look it up.", "text: I look it up.\n    faults: [{delay: 600s}]")
     with shop.provider(slow) as (server, environment):
         first = subprocess.Popen(
-            [SCRIPT, "shop.yaml", "--mode", "record", "--approve", "all"],
+            [SCRIPT, "shop.yaml", "--mode", "record", "--yes", "--approve", "all"],
             cwd=shop.root,
             env={"PATH": os.environ["PATH"], **environment},
             stderr=subprocess.DEVNULL,
         )
         try:
             _until(lambda: bool(server.requests))
-            second = shop.run("--mode", "record", "--approve", "all", **environment)
+            second = shop.run("--mode", "record", "--yes", "--approve", "all", **environment)
             assert (second.code, "another process is recording" in second.err) == (7, True)
             assert len(server.requests) == 1, "it was refused before it asked anything"
         finally:
@@ -241,7 +243,7 @@ POINTS = {
 def test_a_crash_leaves_the_old_file_whole(shop: Project, point: str) -> None:
     shop.record()
     before = shop.cassette.read_bytes()
-    argv = ["agentrun", "shop.yaml", "--record", "all", "--approve", "all"]
+    argv = ["agentrun", "shop.yaml", "--record", "all", "--yes", "--approve", "all"]
     with shop.provider(STORY.replace("Done.", "Other.")) as (_, environment):
         died = subprocess.run(
             [sys.executable, "-c", DIE.format(where=POINTS[point], argv=argv)],
@@ -261,7 +263,7 @@ def test_a_full_disk_leaves_the_old_file_whole(shop: Project) -> None:
     shop.record()
     before = shop.cassette.read_bytes()
     with shop.provider() as (_, environment):
-        command = f"ulimit -f 2; exec {SCRIPT} shop.yaml --record all --approve all"
+        command = f"ulimit -f 2; exec {SCRIPT} shop.yaml --record all --yes --approve all"
         done = subprocess.run(
             ["/bin/sh", "-c", command],
             cwd=shop.root,
@@ -284,7 +286,7 @@ def test_a_cassette_that_cannot_be_written_is_noticed_before_anything_is_spent(s
         shop.cassette.parent.mkdir(parents=True)
         os.mkfifo(shop.cassette)
     with shop.provider() as (server, environment):
-        done = shop.run("--mode", "record", "--approve", "all", **environment)
+        done = shop.run("--mode", "record", "--yes", "--approve", "all", **environment)
         assert (done.code, "storage.failed" in done.err, server.requests) == (7, True, [])
     assert shop.traces() == []
 
@@ -359,7 +361,7 @@ def test_failures_over_real_connections(shop: Project, fault: str) -> None:
         "shop.yaml", "retry: {first_delay: 1ms}", "limits: {stream_gap: 1s}\nretry: {attempts: 2, first_delay: 1s}"
     )
     story = FAULTS[fault]
-    arguments = ("--mode", "record", "--journal", "live.jsonl")
+    arguments = ("--mode", "record", "--yes", "--journal", "live.jsonl")
     if story is None:
         address = f"http://127.0.0.1:{closed_port()}/v1"
         recorded = shop.run(*arguments, OPENAI_API_KEY=KEY, OPENAI_BASE_URL=address)
@@ -378,7 +380,7 @@ def test_a_replay_waits_as_long_as_the_recording(shop: Project) -> None:
     shop.edit("shop.yaml", "first_delay: 1ms", "attempts: 3, first_delay: 600ms, max_wait: 1580ms")
     story = 'agentrun: "1"\nturns: [{text: Yes, faults: [{status: 500, times: 2}]}]\n'
     with shop.provider(story) as (_, environment):
-        shop.run("--mode", "record", "--journal", "live.jsonl", **environment)
+        shop.run("--mode", "record", "--yes", "--journal", "live.jsonl", **environment)
     shop.run("--journal", "replay.jsonl")
     waits = [_waits(shop.root / name) for name in ("live.jsonl", "replay.jsonl")]
     assert waits[0] == waits[1] != []
@@ -395,7 +397,7 @@ def test_what_may_not_be_meant_is_said(shop: Project) -> None:
     assert "failed" not in done.err
     shop.edit("desk.py", '    return "paid"', "    raise LookupError(order)")
     again = shop.record()
-    assert "; 1 tool call failed: refund" in again.err
+    assert "1 tool call failed: refund (tool.execution)" in again.err
     assert "added to" not in again.err
 
 
@@ -403,5 +405,5 @@ def test_to_accept_a_miss_pays_nothing_twice(shop: Project) -> None:
     shop.record()
     shop.edit("prompt.md", "Be brief.", "Be kind.")
     with shop.provider() as (_, environment):
-        assert shop.run("--case", "default", "--record", "new", **environment).code == 0
+        assert shop.run("--case", "default", "--record", "new", "--yes", **environment).code == 0
     assert (shop.traces(), shop.run().code) == (BOTH, 0), "and the recorded approval still counts"

@@ -74,7 +74,7 @@ def test_nobody_to_ask_costs_no_recording(shop: Project) -> None:
     """A new recording is written and says so; one that is there stays, and the command fails."""
     shop.cassette.unlink()
     with shop.provider() as (_, environment):
-        first = shop.run("--mode", "record", **environment)
+        first = shop.run("--mode", "record", "--yes", **environment)
     assert first.code == 0, first.err
     assert "there was nobody to ask about refund: answer at a terminal, or in advance: --approve" in first.err
     with shop.provider() as (_, environment):
@@ -84,7 +84,7 @@ def test_nobody_to_ask_costs_no_recording(shop: Project) -> None:
     shop.record()
     good = shop.cassette.read_bytes()
     with shop.provider() as (_, environment):
-        again = shop.run("--record", "all", "-q", **environment)
+        again = shop.run("--record", "all", "--yes", "-q", **environment)
     assert (again.code, again.out, shop.cassette.read_bytes() == good) == (4, "Done.\n", True)
     assert again.err.count("nobody to ask about refund") == 1
     assert "--approve all, none or FILE" in again.err
@@ -93,8 +93,8 @@ def test_nobody_to_ask_costs_no_recording(shop: Project) -> None:
 def test_nobody_to_ask_is_kept_where_it_was_recorded(shop: Project) -> None:
     shop.cassette.unlink()
     with shop.provider() as (_, environment):
-        shop.run("--mode", "record", **environment)
+        shop.run("--mode", "record", "--yes", **environment)
     with shop.provider(STORY.replace("Done.", "All done.")) as (_, environment):
-        again = shop.run("--record", "new", **environment)
+        again = shop.run("--record", "new", "--yes", **environment)
     assert again.code == 0, again.err
     assert "nobody to ask about" not in again.err

@@ -69,7 +69,7 @@ def test_the_case_that_misses_is_named(suite: Suite) -> None:
 
 def test_a_recording_is_recorded_by_the_case_of_its_name(suite: Suite) -> None:
     suite.write(PLAIN, ANOTHER)
-    code, _, err = run(suite, "specs/desk.yaml", "--case", "another", "--record", "all")
+    code, _, err = run(suite, "specs/desk.yaml", "--case", "another", "--record", "all", "--yes")
     assert code == 2
     assert "case another plays the recording of default" in err
 

@@ -40,8 +40,9 @@ class Trace:
 def test_a_case_is_recorded_and_then_judged(suite: Suite, trace: Iterable[str]) -> None:
     suite.write(f"  - {{name: fresh, {YES}, assert: [{{type: contains, value: paid back}}]}}\n")
     with suite.provider(TURNS):
-        ran = suite.test("--record", "all")
-    assert (ran.code, ran.out) == (0, "1 passed\n")
+        ran = suite.test("--record", "all", "--yes")
+    spent = "Recording 1 case spent 3 requests, 45 tokens (no price is pinned for 3 of them).\n\n"
+    assert (ran.code, ran.out) == (0, spent + "1 passed\n")
     assert f"{CASES}::fresh  recorded: cassettes/desk/fresh.yaml (7 interactions)" in ran.err
     assert list(trace) == ["lookup_order", "refund"]
     assert suite.test().code == 0
@@ -53,13 +54,13 @@ def test_a_case_is_recorded_and_then_judged(suite: Suite, trace: Iterable[str]) 
 def test_it_is_judged_by_its_claims(suite: Suite) -> None:
     suite.write(f"  - {{name: fresh, {YES}, assert: [{{type: contains, value: nowhere}}]}}\n")
     with suite.provider(TURNS):
-        assert suite.test("--record", "all").code == 1
+        assert suite.test("--record", "all", "--yes").code == 1
 
 
 def test_a_conversation_is_one_recording(suite: Suite, trace: Iterable[str]) -> None:
     suite.write(TWO + "    assert: [{type: turns, value: 4}, {type: contains, value: welcome}]\n")
     with suite.provider(TALK):
-        ran = suite.test("--record", "all")
+        ran = suite.test("--record", "all", "--yes")
     assert ran.code == 0, ran.out
     assert "recorded: cassettes/desk/talk.yaml (8 interactions)" in ran.err
     assert list(trace) == ["lookup_order", "refund"]
@@ -71,10 +72,10 @@ def test_a_conversation_is_one_recording(suite: Suite, trace: Iterable[str]) -> 
 def test_a_conversation_that_fails_does_not_take_the_place_of_a_recording(suite: Suite) -> None:
     suite.write(TWO)
     with suite.provider(TALK):
-        suite.test("--record", "all")
+        suite.test("--record", "all", "--yes")
     before = (suite.root / TALK_TAPE).read_bytes()
     with suite.provider(TURNS + "  - faults: [{status: 401}]\n    text: no\n"):
-        ran = suite.test("--record", "all")
+        ran = suite.test("--record", "all", "--yes")
     assert ran.code == 3
     assert "record: not recorded: the run failed with provider.fatal" in ran.out
     assert (suite.root / TALK_TAPE).read_bytes() == before
@@ -82,7 +83,7 @@ def test_a_conversation_that_fails_does_not_take_the_place_of_a_recording(suite:
 
 def test_what_could_not_be_recorded_is_not_judged(suite: Suite) -> None:
     suite.write("  - {name: fresh, xfail: anything, assert: [{type: contains, value: x}]}\n")
-    ran = suite.test("--record", "all")
+    ran = suite.test("--record", "all", "--yes")
     assert ran.code == 3
     assert "not recorded: " in ran.out
     assert "OPENAI_API_KEY" in ran.out
@@ -93,7 +94,7 @@ def test_nobody_to_ask_keeps_the_recording(suite: Suite) -> None:
     suite.write(PLAIN)
     before = (suite.root / TAPE).read_bytes()
     with suite.provider(TURNS):
-        ran = suite.test("--record", "all")
+        ran = suite.test("--record", "all", "--yes")
     assert ran.code == 3
     assert "there was nobody to ask about refund" in ran.out
     assert (suite.root / TAPE).read_bytes() == before
@@ -103,21 +104,21 @@ def test_nobody_to_ask_keeps_the_recording(suite: Suite) -> None:
 def test_approvals_of_the_command_line(suite: Suite, trace: Iterable[str], answer: str, tools: list[str]) -> None:
     suite.write("  - {name: fresh}\n")
     with suite.provider(TURNS):
-        assert suite.test("--record", "all", "--approve", answer).code == 0
+        assert suite.test("--record", "all", "--yes", "--approve", answer).code == 0
     assert list(trace) == tools
 
 
 def test_the_case_s_own_answers_come_first(suite: Suite, trace: Iterable[str]) -> None:
     suite.write("  - {name: fresh, approvals: {refund: denied}}\n")
     with suite.provider(TURNS):
-        assert suite.test("--record", "all", "--approve", "all").code == 0
+        assert suite.test("--record", "all", "--yes", "--approve", "all").code == 0
     assert list(trace) == ["lookup_order"]
 
 
 def test_stubs_are_in_force_and_never_on_a_tape(suite: Suite, trace: Iterable[str]) -> None:
     suite.write(f"  - {{name: fresh, {YES}, stubs: {{lookup_order: {{result: a stubbed order}}}}}}\n")
     with suite.provider(TURNS):
-        assert suite.test("--record", "all").code == 0
+        assert suite.test("--record", "all", "--yes").code == 0
     assert list(trace) == ["refund"]
     tape = load(suite.root / "cassettes/desk/fresh.yaml")
     assert not [each for each in tape.interactions if each.call.url.startswith("tool://lookup_order")]
@@ -127,12 +128,12 @@ def test_stubs_are_in_force_and_never_on_a_tape(suite: Suite, trace: Iterable[st
 def test_new_keeps_what_fits(suite: Suite, trace: Iterable[str]) -> None:
     suite.write(f"  - {{name: default, {YES}}}\n")
     with suite.provider(TURNS) as server:
-        assert suite.test("--record", "new").code == 0
+        assert suite.test("--record", "new", "--yes").code == 0
         assert len(server.requests) == 0
     assert list(trace) == []
     suite.edit("specs/desk.yaml", "Look an order up", "Look every order up")
     with suite.provider(TURNS) as server:
-        assert suite.test("--record", "new").code == 0
+        assert suite.test("--record", "new", "--yes").code == 0
         assert len(server.requests) == 4
     assert list(trace) == []
 
@@ -140,11 +141,11 @@ def test_new_keeps_what_fits(suite: Suite, trace: Iterable[str]) -> None:
 def test_from_keeps_the_beginning(suite: Suite) -> None:
     suite.write(f"  - {{name: default, {YES}}}\n")
     with suite.provider(TURNS.replace("Done, 20.50 is paid back.", "Paid.")) as server:
-        ran = suite.test("--record", "from:7")
+        ran = suite.test("--record", "from:7", "--yes")
         assert len(server.requests) == 1, ran.out
     assert "(7 interactions, 6 of them kept)" in ran.err
     assert load(suite.root / TAPE).interactions[-1].reply.body.find(b"Paid") > 0
-    ran = suite.test("--record", "from:9")
+    ran = suite.test("--record", "from:9", "--yes")
     assert ran.code == 3
     assert "nothing to keep before from:9: the recording has 7 interactions" in ran.out
 
@@ -153,24 +154,52 @@ def test_a_shared_recording_is_made_by_the_case_of_its_name(suite: Suite) -> Non
     sharing = "  - {name: sharing, cassette: fresh, input: Please refund 20 of order 1042.}\n"
     suite.write(sharing, f"  - {{name: fresh, {YES}}}\n")
     with suite.provider(TURNS):
-        ran = suite.test("--record", "all", "--json")
+        ran = suite.test("--record", "all", "--yes", "--json")
     assert ran.statuses() == {"sharing": "missed", "fresh": "passed"}
     assert not (suite.root / "cassettes/desk/sharing.yaml").exists()
     assert suite.test("--json").statuses() == {"sharing": "passed", "fresh": "passed"}
 
 
 def test_live_tools(suite: Suite, trace: Iterable[str]) -> None:
-    suite.write(f"  - {{name: default, {YES}}}\n")
-    ran = suite.test("--live-tools")
+    suite.write("  - {name: default}\n")
+    ran = suite.test("--live-tools", "--approve", "all")
     assert ran.code == 0, ran.out
     assert list(trace) == ["lookup_order", "refund"]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "{name: default}",
+        "{name: default, approvals: {refund: approved}}",
+        "{name: default, faults: [{at: 'approval:refund', inject: {answer: approved}}]}",
+    ],
+    ids=["cassette", "cases file", "fault"],
+)
+def test_no_file_approves_a_live_tool(suite: Suite, trace: Iterable[str], case: str) -> None:
+    """The cassette has an approved answer, and the case may have another."""
+    suite.write(f"  - {case}\n")
+    ran = suite.test("--live-tools")
+    assert list(trace) == ["lookup_order"]
+    assert ran.code == 3
+    assert "likely cause: there was nobody to ask about refund, and the cassette has approved" in ran.out
+    assert "--record" not in ran.out, "recording it again is no answer to the question"
+
+
+def test_a_miss_that_approve_causes_says_so(suite: Suite) -> None:
+    suite.write("  - {name: default}\n")
+    ran = suite.test("--live-tools", "--approve", "none")
+    assert ran.code == 3
+    assert "likely cause: the answer about refund is denied by --approve none, but the cassette has approved" in ran.out
 
 
 def test_live_tools_that_give_something_else(suite: Suite) -> None:
     suite.write(f"  - {{name: default, {YES}}}\n")
     suite.edit("python/shop.py", "39.9", "40.9")
     assert suite.test().code == 0
-    assert suite.test("--live-tools").code == 3
+    missed = suite.test("--live-tools", "--approve", "all")
+    assert missed.code == 3
+    assert "record them: agentrun test specs/desk.cases.yaml::default --record all" in missed.out, "new keeps results"
 
 
 def test_live_model(suite: Suite, trace: Iterable[str]) -> None:
@@ -184,14 +213,14 @@ def test_live_model(suite: Suite, trace: Iterable[str]) -> None:
 def test_record_and_update_in_one(suite: Suite) -> None:
     suite.write(KEPT.replace("{name: default", f"{{name: fresh, {YES}"))
     with suite.provider(TURNS):
-        assert suite.test("--record", "all", "--update").code == 0
+        assert suite.test("--record", "all", "--yes", "--update").code == 0
     assert suite.test().out == "1 passed\n"
 
 
 def test_no_key_reaches_a_file(suite: Suite) -> None:
     suite.write(f"  - {{name: fresh, {YES}}}\n")
     with suite.provider(TURNS):
-        suite.test("--record", "all", "--junit", "junit.xml")
+        suite.test("--record", "all", "--yes", "--junit", "junit.xml")
     for path in suite.root.rglob("*"):
         assert not path.is_file() or b"sk-desk-1234567890abcdef" not in path.read_bytes()
 

@@ -45,7 +45,7 @@ def clerk(project: Path, amount: float, expected: str, *options: str) -> Done:
     script = f'agentrun: "1"\nturns: [{{calls: [{call}]}}, {{expect: {{results: ["{expected}"]}}, text: Done.}}]\n'
     with ScriptedProvider(script) as server:
         keys = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "not-a-key"}
-        return agentrun("specs/clerk.yaml", "--record", "all", *options, cwd=project, stdin=b"", **keys)
+        return agentrun("specs/clerk.yaml", "--record", "all", "--yes", *options, cwd=project, stdin=b"", **keys)
 
 
 # --- hooks

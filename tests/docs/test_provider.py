@@ -100,7 +100,9 @@ def test_variables_lead_here(provider: str, variable: str, value: str, folder: P
     keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"), "any")
     with ScriptedProvider(Path("orders.provider.yaml")) as server:
         address = value.replace("http://127.0.0.1:8099", server.url)
-        done = agentrun("orders.yaml", "--mode", "record", cwd=folder, stdin=b"", **keys, **{variable: address})
+        done = agentrun(
+            "orders.yaml", "--mode", "record", "--yes", cwd=folder, stdin=b"", **keys, **{variable: address}
+        )
         assert {seen.provider for seen in server.requests} == {provider}
     assert (done.code, done.out) == (0, "Order 1042 is shipped.\n"), done.err
     (where,) = load(folder / "cassettes/orders/default.yaml").metadata["where"]

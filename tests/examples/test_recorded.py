@@ -47,7 +47,7 @@ def test_recorded_anew_it_means_the_same(tmp_path: Path, spec: str, case: str, s
     with ScriptedProvider(provider(spec, script)) as server, ScriptedProvider(provider(below, script)) as child:
         keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), "not-a-key")
         addresses = {"OPENAI_BASE_URL": f"{server.url}/v1", "ANTHROPIC_BASE_URL": child.url}
-        command = ("test", f"specs/{spec}.cases.yaml::{case}", "--record", "all", "--require-tier", "exact")
+        command = ("test", f"specs/{spec}.cases.yaml::{case}", "--record", "all", "--yes", "--require-tier", "exact")
         ledger = str(tmp_path / "ledger.jsonl")
         done = agentrun(*command, cwd=tmp_path, stdin=b"", PATH=PATH, SHOP_LEDGER=ledger, **keys, **addresses)
     assert done.code == 0, done.out + done.err

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from agentrun.cassette.asked import Asked, asked
 from agentrun.cassette.cause import likely
 from agentrun.cassette.difference import Difference, Kind, capped, distance, of_history, of_settings, of_tools
-from agentrun.cassette.here import Here, Template
+from agentrun.cassette.here import Here, Overruled, Template
 from agentrun.cassette.match import json_of
 from agentrun.cassette.prompt import of_prompt
 from agentrun.cassette.tape import Interaction
@@ -100,7 +100,7 @@ def explain(
     path: str = "",
     played: bool = False,
     empty: bool = False,
-    overruled: str | None = None,
+    overruled: Overruled | None = None,
 ) -> Explanation:
     """Why a request is on no tape.
 
@@ -108,22 +108,25 @@ def explain(
     on the tape, but was played already. `empty`: nothing is on the tape. `overruled`: a recorded answer that did not
     count, which is the likely cause. The metadata tells of the run itself, so a sub-agent's lines have no reason.
     """
+    because = None if overruled is None else overruled.why
+    if overruled is not None and overruled.fix is not None and here is not None:
+        because, here = f"{overruled.why}: {overruled.fix}", replace(here, accept=None)
     if played or not candidates:
         found = (Difference("absent", "", AGAIN if played else EMPTY if empty else ALL_PLAYED),)
-        return _explained(None, 0, found, overruled, here, path)
+        return _explained(None, 0, found, because, here, path)
     if path:
         metadata = {key: value for key, value in metadata.items() if key == "sections"}
     now = asked(call)
     best = _nearest(call, now, candidates)
     if best is None:
-        cause = overruled or likely(metadata, here, ())
+        cause = because or likely(metadata, here, ())
         return _explained(
             None, 0, (Difference("absent", "", f"the tape holds no further {named(call)}"),), cause, here, path
         )
     number, interaction = best
     was = asked(interaction.call) if now is not None else None
     told = tuple(_differences(interaction.call, was, call, now, metadata, here))
-    cause = overruled or likely(metadata, here, {difference.kind for difference in told})
+    cause = because or likely(metadata, here, {difference.kind for difference in told})
     return _explained(number, interaction.line, told, cause, here, path)
 
 

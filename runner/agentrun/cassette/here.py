@@ -17,6 +17,15 @@ class Template(Struct, frozen=True):
     source: str
 
 
+class Overruled(Struct, frozen=True):
+    """A recorded answer to an approval that did not count."""
+
+    why: str
+    """Who says what instead."""
+    fix: str | None = None
+    """What to do, if nobody gave the other answer."""
+
+
 class Here(Struct, frozen=True):
     """The run that asks."""
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from agentrun.cassette.explain import Here, explain, named
+from agentrun.cassette.here import Overruled
 from agentrun.cassette.match import TIERS, Key, Tier, as_sent, key_of, normalised, spelling_of
 from agentrun.cassette.redaction import Redaction
 from agentrun.cassette.tape import Cassette, Interaction
@@ -47,8 +48,8 @@ class Player:
         self._played: set[int] = set()
         self._spellings = _index(cassette.keys or self._keys(spelling_of))
         self._indexes: dict[str, Index] = {}
-        self.overruled: str | None = None
-        """Which recorded answer did not count, and why."""
+        self.overruled: Overruled | None = None
+        """The last recorded answer that did not count."""
         self._put_back: Index = {}
         """What was looked at and not played, by the request that it answers."""
 
@@ -110,7 +111,8 @@ class Player:
             overruled=self.overruled,
         )
         fields = {"turn": None, **said.fields(), "story": said.lines(), **({"path": path} if path else {})}
-        return CassetteError("cassette.miss", said.message(), hint=said.accept, fields=fields)
+        hint = said.accept if self.overruled is None else self.overruled.fix or said.accept
+        return CassetteError("cassette.miss", said.message(), hint=hint, fields=fields)
 
     def _look(self, call: HttpCall, path: str) -> int | None:
         """The slower ways, for recordings that others made or that hold placeholders."""

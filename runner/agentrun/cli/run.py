@@ -112,6 +112,8 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         session=options["session"],
     )
     plan = make_plan(compiled.spec, file.agent, asked, cases, case)
+    if options["yes"] and plan.mode != "record":
+        raise click.UsageError("--yes goes with a recording: --mode record or --record")
     teller = _teller(file.agent, plan, options)
     person = person_for(options["approve"], plan.mode, file.agent, options["session"], teller)
     errand = Errand(
@@ -130,8 +132,8 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     )
     if not options["quiet"] and not options["as_json"]:
         show_problems(list(compiled.problems), as_json=False)
-    _confirm(errand, teller, yes=options["yes"])
     teller.begin(plan)
+    _confirm(errand, teller, yes=options["yes"])
     return carry_out(errand, teller)
 
 
@@ -141,8 +143,6 @@ def _confirm(errand: Errand, teller: Teller, *, yes: bool) -> None:
         from agentrun.cli.record import confirm
 
         confirm(errand, teller, yes=yes)
-    elif yes:
-        raise click.UsageError("--yes goes with a recording: --mode record or --record")
 
 
 def _teller(package: Package, plan: Plan, options: dict[str, Any]) -> Teller:

@@ -78,7 +78,7 @@ def _approver(text: str | None, mode: Mode, progress: Progress) -> Callable[[Pac
 
 
 def _said(progress: Progress, found: Found, text: str) -> None:
-    is_good = text.startswith("recorded: ") and text.endswith(")")
+    is_good = text.startswith("recorded: ") and ";" not in text
     progress.say(f"{found.id}  {text}", "good" if is_good else "warn")
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from agentrun.cli.show import clean
 from agentrun.cli.suite_end import Ended
+from agentrun.engine.approvals import TO_ANSWER
 from agentrun.report.line import plural
 from agentrun.testing.suite.told import failure_text
 from agentrun.testing.suite.verdict import OWN, Complaint, Verdict
@@ -189,8 +190,9 @@ def _least_recording(verdict: Verdict) -> str:
 
 
 def _can_record(miss: Complaint) -> bool:
-    """Whether the case can be recorded as it stands: not while it plays another's recording, which fits that one."""
-    return not (miss.hint or "").startswith(OWN)
+    """Whether recording the case helps: not while it plays another's recording, which fits that one, nor where nobody
+    answered an approval."""
+    return not (miss.hint or "").startswith((OWN, TO_ANSWER))
 
 
 def _command(ended: Ended, verdicts: list[Verdict]) -> str:

@@ -38,11 +38,10 @@ class Spending(Struct, frozen=True):
     def __str__(self) -> str:
         """`2 requests, 1.2k tokens, $0.0031`"""
         amounts = [plural(self.requests, "request"), f"{magnitude(self.tokens)} tokens"]
-        if self.unpriced < self.requests:
+        if self.cost:
             amounts.append(dollars(self.cost))
-        if self.unpriced:
-            amounts.append("no price is pinned" if self.unpriced == self.requests else "some without a pinned price")
-        return ", ".join(amounts)
+        unpriced = f" (no price is pinned for {self.unpriced} of them)" if self.unpriced else ""
+        return ", ".join(amounts) + unpriced
 
 
 def spending_of(package: Package, interactions: Iterable[Interaction]) -> Spending:

@@ -22,6 +22,7 @@ from msgspec import UNSET, Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from agentrun.canon import compact, pretty
+from agentrun.cassette.tape import Interaction
 from agentrun.core.effects import Deliver, Returned, RunTool
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_gates import Answer, HookAnswer
@@ -117,6 +118,16 @@ def approval_reply(answer: tuple[Answer, str]) -> HttpReply:
 def approval_answer(reply: HttpReply) -> tuple[Answer, str]:
     approval = _read(reply, _Approval)
     return approval.answer, approval.by
+
+
+def recorded_answer(interaction: Interaction) -> Answer | None:
+    """The answer to an approval that an interaction holds. None: it holds none."""
+    if interaction.failure is not None or interaction.stopped:
+        return None
+    try:
+        return approval_answer(interaction.reply)[0]
+    except CassetteError:  # changed by hand
+        return None
 
 
 def hook_reply(answer: HookAnswer) -> HttpReply:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
+from agentrun.cassette.here import Overruled
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
 from agentrun.cassette.tape import Interaction
@@ -49,8 +50,8 @@ class Tape(Protocol):
     def pass_over(self, url: str, path: str) -> None:
         """Whatever it holds next of this address is not wanted."""
 
-    def overrule(self, why: str) -> None:
-        """An answer that it holds does not count. `why`: who says otherwise."""
+    def overrule(self, call: HttpCall, path: str, said: tuple[Answer, str]) -> None:
+        """A question is answered by somebody else: the answer that it holds does not count."""
 
 
 class Playing:
@@ -73,8 +74,12 @@ class Playing:
     def pass_over(self, url: str, path: str) -> None:
         self._player.next_to(url, path)
 
-    def overrule(self, why: str) -> None:
-        self._player.overruled = why
+    def overrule(self, call: HttpCall, path: str, said: tuple[Answer, str]) -> None:
+        """Where the recorded answer is another, that explains a later miss."""
+        recorded = self._player.peek(call, path)
+        answer = None if recorded is None else form.recorded_answer(recorded)
+        if answer is not None and answer != said[0]:
+            self._player.overruled = _overruled(call.url.partition("://")[2], said, answer)
 
 
 class Recording:
@@ -108,7 +113,7 @@ class Recording:
     def pass_over(self, url: str, path: str) -> None:
         """Only what is asked for is kept anyway."""
 
-    def overrule(self, why: str) -> None:
+    def overrule(self, call: HttpCall, path: str, said: tuple[Answer, str]) -> None:
         """What is overruled was left out before: see `overruled_answers`."""
 
     def _look(self, call: HttpCall, path: str) -> Interaction | None:
@@ -118,6 +123,13 @@ class Recording:
             return self._kept.play(call, path)
         found = self._kept.find(call, path)
         return found[1] if found is not None and not found[1].stopped else None
+
+
+def _overruled(target: str, said: tuple[Answer, str], recorded: Answer) -> Overruled:
+    if said == approvals.NOBODY:
+        why = f"there was nobody to ask about {target}, and the cassette has {recorded}"
+        return Overruled(why, approvals.TO_ANSWER)
+    return Overruled(f"the answer about {target} is {said[0]} by {said[1]}, but the cassette has {recorded}")
 
 
 def given(interaction: Interaction, heard: Heard | None) -> HttpReply:
@@ -184,6 +196,9 @@ class Taping:
             providers = {name: _taped_model(each, self._models, path) for name, each in world.providers.items()}
             world = replace(world, providers=providers)
         if self._others is None:
+            asked = world.approver
+            if isinstance(self._models, Playing) and asked is not None:
+                world = replace(world, approver=_ComparedApprover(self._models, path, asked))
             return world
         tape = self._others
         return replace(
@@ -274,12 +289,9 @@ class _TapedApprover:
         said = await (self._instead or approvals.Nobody()).answer(question)
         if said == approvals.NOBODY:
             return await self._taped(question)
+        self._tape.overrule(form.approval_call(question), self._path, said)
         try:  # the recorded answer is used up, if there is one, but does not count
-            recorded = await self._taped(question)
-            if recorded[0] != said[0]:
-                self._tape.overrule(
-                    f"the answer about {question.target} is {said[0]} by {said[1]}, but the cassette has {recorded[0]}"
-                )
+            await self._taped(question)
         except CassetteError:  # it was asked in other words
             self._tape.pass_over(form.approval_call(question).url, self._path)
         return said
@@ -292,6 +304,21 @@ class _TapedApprover:
             return form.approval_answer(await self._tape.through(form.approval_call(question), self._path, live))
         except CassetteError as error:
             raise _in_turn(error, question.subject) from None
+
+
+class _ComparedApprover:
+    """Asks for real while only the model is played, and compares: another answer explains a later miss."""
+
+    def __init__(self, tape: Playing, path: str, approver: Approver) -> None:
+        self._tape = tape
+        self._path = path
+        self._approver = approver
+        self.keeps_time = approvals.keeps_time(approver)
+
+    async def answer(self, question: Question) -> tuple[Answer, str]:
+        said = await self._approver.answer(question)
+        self._tape.overrule(form.approval_call(question), self._path, said)
+        return said
 
 
 def _taped_hook(tape: Tape, path: str, name: str, hook: Hook, clock: Clock) -> Hook:

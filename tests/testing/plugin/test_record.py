@@ -42,7 +42,7 @@ def test_new_keeps_what_fits(project: Project, provider: ScriptedProvider) -> No
     project.cases("name: default")
     result = project.run("--agentrun-record=new")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*recorded: cassettes/desk/default.yaml (3 interactions, 3 of them kept)"])
+    result.stdout.fnmatch_lines(["*recorded: cassettes/desk/default.yaml (3 interactions, 3 of them kept)*"])
     assert project.traces() == []
 
 
@@ -56,7 +56,7 @@ def test_from_a_place_on(
         monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
         result = project.run(f"--agentrun-record={how}")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines([f"*(3 interactions, {kept} of them kept)"])
+    result.stdout.fnmatch_lines([f"*(3 interactions, {kept} of them kept)*"])
     assert project.traces() == traces
 
 
@@ -109,3 +109,49 @@ def test_one_process(project: Project) -> None:
     result = project.run("--agentrun-record=all", "-n", "2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "in one process" in result.stderr.str()
+
+
+HARM = '  pay: {kind: python, call: "orders:look", effect: at_most_once}\npolicy:'
+
+
+def test_a_recording_that_may_do_harm_needs_yes(project: Project, provider: ScriptedProvider) -> None:
+    project.cases("name: default")
+    project.edit("specs/desk.yaml", "policy:", HARM)
+    project.edit("specs/desk.yaml", "allow: look", 'allow: "*"')
+    before = project.cassette.read_bytes()
+    result = project.run("--agentrun-record=all")
+    assert result.ret == 2
+    said = "this recording may run pay for real, without `effect: read`: add --agentrun-yes"
+    assert said in result.stdout.str() + result.stderr.str()
+    result.stdout.fnmatch_lines(
+        ["agentrun: tools that run for real: look, pay", "agentrun: of these at_most_once: pay"]
+    )
+    assert (len(provider.requests), project.traces(), project.cassette.read_bytes() == before) == (0, [], True)
+    project.run("--agentrun-record=all", "--collect-only").assert_outcomes()
+    project.run("--agentrun-record=all", "-k", "none").assert_outcomes(deselected=1)
+    result = project.run("--agentrun-record=all", "--agentrun-yes")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*recorded: cassettes/desk/default.yaml (*), spent 2 requests, * tokens*"])
+    assert len(provider.requests) == 2
+
+
+def test_answers_in_a_cases_file_need_yes(project: Project, provider: ScriptedProvider) -> None:
+    project.cases("name: default, approvals: {look: approved}")
+    project.edit("specs/desk.yaml", "allow: look", "ask: look, reason: privacy")
+    result = project.run("--agentrun-record=all")
+    assert (result.ret, project.traces()) == (2, [])
+    assert "answered by case default: add --agentrun-yes" in result.stdout.str() + result.stderr.str()
+    project.run("--agentrun-record=all", "--agentrun-yes").assert_outcomes(passed=1)
+    assert project.traces() == ["look 1042"]
+
+
+def test_a_cases_file_approves_no_live_tool(project: Project) -> None:
+    project.cases("name: default, approvals: {look: approved}")
+    project.edit("specs/desk.yaml", "allow: look", "ask: look, reason: privacy")
+    project.run("--agentrun-live-tools").assert_outcomes(failed=1)
+    assert project.traces() == []
+
+
+def test_yes_is_for_recordings(project: Project) -> None:
+    project.cases("name: default")
+    assert project.run("--agentrun-yes").ret == pytest.ExitCode.USAGE_ERROR

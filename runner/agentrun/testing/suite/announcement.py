@@ -106,7 +106,7 @@ class Announcement(Struct, frozen=True, kw_only=True):
         if self.unknown == self.total:
             return "nothing is known yet, this is the first recording"
         also = f"; nothing is known yet of {plural(self.unknown, 'other case')}" if self.unknown else ""
-        return f"about {self.known}, by the last recording and the pinned prices{also}"
+        return f"about {self.known}, as in the last recording{also}"
 
 
 def announcement_of(plans: Sequence[PlannedCassette], how: str, answers: Answers) -> Announcement:

@@ -221,4 +221,4 @@ def _what(recorded: Recorded, path: Path, prepared: Prepared) -> str:
     calls = f"; {plural(len(failed), 'tool call')} failed: {', '.join(map(short, failed))}" if failed else ""
     shown = shown_path(path, prepared.spec.project.root)
     count = plural(recorded.interactions, "interaction")
-    return f"recorded: {shown} ({count}{kept}; spent {recorded.spent}){nobody}{calls}"
+    return f"recorded: {shown} ({count}{kept}), spent {recorded.spent}{nobody}{calls}"

@@ -1,0 +1,161 @@
+"""Before a recording: what it announces, when it asks, and that nothing happens without a yes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentrun.cli.consent import PROMPT
+
+from .agent import agentrun
+from .person import at_terminal
+from .project import STORY, Project
+
+READS = {
+    '  refund: {kind: python, call: "desk:refund"}\n': "",
+    "    - {id: money, ask: refund, reason: money}\n": "",
+}
+LOOKS = STORY.replace(
+    '  - calls: [{tool: refund, args: {order: "1042", amount: 20.0}}]\n'
+    '    faults: [{status: 429, headers: {retry-after: "0"}}]\n',
+    "",
+)
+PRICED = "name: gpt-4.1-mini, price: {input: 2, output: 8}"
+SENTENCE = (
+    "this recording may run refund for real, without `effect: read`: answer the question at a terminal, or add --yes"
+)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def make_read_only(shop: Project) -> None:
+    for old, new in READS.items():
+        shop.edit("shop.yaml", old, new)
+
+
+def announced(err: str) -> list[str]:
+    """The lines between the first one, which says the mode, and the story."""
+    lines = err.splitlines()[1:]
+    return lines[: next(i for i, line in enumerate(lines) if line.startswith("estimated cost")) + 1]
+
+
+@pytest.mark.parametrize("how", [("--mode", "record"), ("--record", "new", "-q")])
+def test_without_a_terminal_it_needs_yes(shop: Project, how: tuple[str, ...]) -> None:
+    with shop.provider() as (server, environment):
+        done = shop.run(*how, "--approve", "all", "--journal", "run.jsonl", **environment)
+        assert (done.code, done.out, len(server.requests)) == (2, "", 0)
+    assert done.err.endswith(f"Error: {SENTENCE}\n")
+    assert (shop.traces(), shop.cassette.exists(), (shop.root / "run.jsonl").exists()) == ([], False, False)
+
+
+def test_json_is_asked_nothing(shop: Project) -> None:
+    with shop.provider() as (server, environment):
+        done = shop.run("--mode", "record", "--json", **environment)
+        assert (done.code, len(server.requests)) == (2, 0)
+    assert done.lines()[-1]["error"]["message"] == SENTENCE
+
+
+def test_what_is_announced(shop: Project) -> None:
+    shop.edit("shop.yaml", "name: gpt-4.1-mini", PRICED)
+    first = shop.record()
+    assert announced(first.err) == [
+        "tools that run for real: look, refund",
+        "of these at_most_once: refund",
+        "approvals are answered by: --approve all",
+        "estimated cost: nothing is known yet, this is the first recording",
+    ]
+    assert "spent: 3 requests, 45 tokens, $0.00018\n" in first.err
+    again = shop.record("--record", "new")
+    assert announced(again.err) == [
+        "tools that run for real: look, refund (only calls that the cassette has no result of)",
+        "of these at_most_once: refund",
+        "approvals are answered by: --approve all, then the cassette",
+        "estimated cost: about 3 requests, 45 tokens, $0.00018, as in the last recording",
+    ]
+    assert "spent: 0 requests, 0 tokens\n" in again.err, "all of it was kept"
+
+
+def test_a_read_only_agent_is_not_asked_about(shop: Project) -> None:
+    make_read_only(shop)
+    with shop.provider(LOOKS) as (_, environment):
+        done = shop.run("--mode", "record", **environment)
+    assert done.code == 0, done.err
+    assert announced(done.err) == [
+        "tools that run for real: look",
+        "approvals are answered by: nobody (the policy asks for none)",
+        "estimated cost: nothing is known yet, this is the first recording",
+    ]
+
+
+@pytest.mark.parametrize("by", ["cases file", "file"])
+def test_answers_in_a_file_need_consent(shop: Project, by: str) -> None:
+    make_read_only(shop)
+    shop.edit("shop.yaml", "{id: reads, allow: look}", "{id: reads, ask: look, reason: privacy}")
+    approvals = ", approvals: {look: approved}" if by == "cases file" else ""
+    (shop.root / "shop.cases.yaml").write_text(f'agentrun: "1"\ncases:\n  - {{name: default{approvals}}}\n')
+    (shop.root / "answers.yaml").write_text("look: approved\n")
+    args = () if by == "cases file" else ("--approve", "answers.yaml")
+    with shop.provider(LOOKS) as (server, environment):
+        refused = shop.run("--mode", "record", *args, **environment)
+        assert (refused.code, len(server.requests)) == (2, 0)
+        who = "case default" if by == "cases file" else "--approve answers.yaml"
+        assert f"approvals of this recording are answered by {who}: " in refused.err
+        done = shop.run("--mode", "record", "--yes", *args, **environment)
+    assert (done.code, shop.traces()) == (0, ["look 1042"]), done.err
+    assert f"approvals are answered by: {who}\n" in done.err
+
+
+def test_stubs_do_not_run(shop: Project) -> None:
+    cases = 'agentrun: "1"\ncases:\n  - {name: default, stubs: {refund: {result: paid}}}\n'
+    (shop.root / "shop.cases.yaml").write_text(cases)
+    with shop.provider() as (_, environment):
+        done = shop.run("--case", "default", "--mode", "record", "--approve", "all", **environment)
+    assert (done.code, shop.traces()) == (0, ["look 1042"]), done.err
+    assert "tools that run for real: look\n" in done.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "traces"),
+    [("y\n", 0, ["look 1042", "refund 1042 20"]), ("\n", 130, []), ("\x04", 130, [])],
+    ids=["yes", "enter", "end"],
+)
+def test_a_person_is_asked_once(shop: Project, typed: str, code: int, traces: list[str]) -> None:
+    command = ("--mode", "record", "--approve", "all")
+    with shop.provider() as (server, environment), at_terminal(shop, environment, *command) as person:
+        shown = person.until("Record? [y/N]")
+        assert "of these at_most_once: refund" in shown
+        assert len(server.requests) == 0
+        person.type(typed)
+        ended, shown = person.end()
+    assert (ended, shop.traces()) == (code, traces), shown
+    assert shown.count(PROMPT.strip()) == 1
+    assert shop.cassette.exists() == (code == 0)
+    assert ("nothing was recorded" in shown) == (code == 130)
+
+
+def test_the_person_who_is_asked_answers_approvals_too(shop: Project) -> None:
+    command = ("--mode", "record")
+    with shop.provider() as (_, environment), at_terminal(shop, environment, *command, rows=60) as person:
+        person.until("approvals are answered by: you", "Record? [y/N]")
+        person.type("y\n")
+        person.until("Go ahead?")
+        person.type("y\n")
+        ended, shown = person.end()
+    assert (ended, len(shop.traces())) == (0, 2), shown
+
+
+def test_yes_is_for_recordings(shop: Project) -> None:
+    done = shop.run("--yes", "--mode", "live")
+    assert (done.code, "--yes goes with a recording" in done.err) == (2, True)
+    done = agentrun("test", "--yes", cwd=shop.root)
+    assert (done.code, "--yes goes with --record" in done.err) == (2, True)
+
+
+def test_what_cannot_be_recorded_is_refused_before_the_question(shop: Project) -> None:
+    done = shop.run("--record", "from:3")
+    assert (done.code, "tools that run" in done.err) == (2, False)
+    assert "there is no recording to keep the beginning of" in done.err

@@ -1,0 +1,102 @@
+"""In a live run, and with live tools, neither a cases file nor a cassette approves anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .person import at_terminal
+from .project import STORY, Project
+
+CASES = 'agentrun: "1"\ncases:\n  - {{name: default, {0}}}\n'
+APPROVED = "approvals: {refund: approved}"
+INJECTED = "faults: [{at: 'approval:refund', inject: {answer: approved}}]"
+ONCE = STORY.replace('    faults: [{status: 429, headers: {retry-after: "0"}}]\n', "")
+REFUND = "refund 1042 20"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Project:
+    shop = Project(tmp_path)
+    shop.record(story=ONCE)
+    shop.trace.unlink()
+    return shop
+
+
+def write_case(shop: Project, text: str) -> None:
+    (shop.root / "shop.cases.yaml").write_text(CASES.format(text), encoding="utf-8")
+
+
+@pytest.mark.parametrize("mode", [("--mode", "live"), ("--live-tools",)])
+@pytest.mark.parametrize("case", [APPROVED, INJECTED, "tags: [none]"], ids=["approvals", "fault", "cassette"])
+def test_nobody_there(shop: Project, mode: tuple[str, ...], case: str) -> None:
+    write_case(shop, case)
+    with shop.provider(ONCE) as (_, environment):
+        done = shop.run("--case", "default", *mode, **environment)
+    assert shop.traces() == ["look 1042"], done.err
+    assert "there was nobody to ask about refund" in done.err
+    assert "--record" not in done.err
+
+
+def test_the_person_is_asked(shop: Project) -> None:
+    write_case(shop, APPROVED)
+    command = ("--case", "default", "--mode", "live", "--approve", "ask")
+    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, *command, rows=60) as person:
+        person.until("Go ahead?")
+        assert shop.traces() == ["look 1042"]
+        person.type("n\n")
+        person.end()
+    assert shop.traces() == ["look 1042"]
+
+
+def test_the_operator_s_own_word_counts(shop: Project) -> None:
+    write_case(shop, "approvals: {refund: denied}")
+    (shop.root / "answers.yaml").write_text("refund: approved\n", encoding="utf-8")
+    with shop.provider(ONCE) as (_, environment):
+        for mode in (("--mode", "live"), ("--live-tools",)):
+            done = shop.run("--case", "default", *mode, "--approve", "answers.yaml", **environment)
+            assert done.code == 0, done.err
+    assert shop.traces() == ["look 1042", REFUND] * 2
+
+
+def test_a_case_answers_where_no_tool_is_real(shop: Project) -> None:
+    write_case(shop, "approvals: {refund: denied}")
+    assert shop.run("--case", "default").code == 3, "the recording has another answer"
+    with shop.provider(ONCE) as (_, environment):
+        done = shop.run("--case", "default", "--live-model", "--journal", "run.jsonl", **environment)
+    assert done.code == 0, done.err
+    assert "refund: denied by case default" in done.err
+    assert shop.traces() == []
+
+
+@pytest.mark.parametrize("mode", [(), ("--live-model",)])
+def test_a_miss_that_approve_causes_says_so(shop: Project, mode: tuple[str, ...]) -> None:
+    shop.record("--record", "all", "--approve", "none", story=ONCE)
+    with shop.provider(ONCE) as (_, environment):
+        done = shop.run("--case", "default", *mode, "--approve", "all", **environment)
+    assert done.code == 3
+    assert "likely cause: the answer about refund is approved by --approve all, but the cassette has denied" in done.err
+
+
+def test_that_there_is_nobody_can_be_recorded_again(shop: Project) -> None:
+    """Also at a terminal, where somebody could be asked."""
+    write_case(shop, "approvals: {refund: unavailable}")
+    command = ("--case", "default", "--record", "all", "--yes")
+    with shop.provider(ONCE) as (_, environment):
+        done = shop.run(*command, **environment)
+        assert done.code == 0, done.err
+        assert "recorded: " in done.err
+        assert "nobody to ask about refund:" not in done.err, "it is meant"
+        with at_terminal(shop, environment, *command, rows=60) as person:
+            ended, shown = person.end()
+    assert (ended, "Go ahead?" in shown, "Record?" in shown) == (0, False, False), shown
+    assert shop.traces() == ["look 1042"] * 2
+    assert shop.run("--case", "default").code == 0
+
+
+def test_where_nobody_was_meant_the_way_out_is_named(shop: Project) -> None:
+    with shop.provider(ONCE) as (_, environment):
+        done = shop.run("--record", "all", "--yes", **environment)
+    assert done.code == 4
+    assert "say so in the case: `approvals: {refund: unavailable}`" in done.err
