@@ -23,7 +23,7 @@ LOOKS = STORY.replace(
 )
 PRICED = "name: gpt-4.1-mini, price: {input: 2, output: 8}"
 SENTENCE = (
-    "this recording may run refund for real, without `effect: read`: answer the question at a terminal, or add --yes"
+    "this recording may run tools that are not `effect: read` (refund); answer the question at a terminal, or add --yes"
 )
 
 
@@ -103,7 +103,7 @@ def test_answers_in_a_file_need_consent(shop: Project, by: str) -> None:
         refused = shop.run("--mode", "record", *args, **environment)
         assert (refused.code, len(server.requests)) == (2, 0)
         who = "case default" if by == "cases file" else "--approve answers.yaml"
-        assert f"approvals of this recording are answered by {who}: " in refused.err
+        assert f"approvals of this recording are answered by a file ({who}); " in refused.err
         done = shop.run("--mode", "record", "--yes", *args, **environment)
     assert (done.code, shop.traces()) == (0, ["look 1042"]), done.err
     assert f"approvals are answered by: {who}\n" in done.err

@@ -63,7 +63,7 @@ def confirm_recording(announcement: Announcement, output: Output, *, yes: bool) 
 
 def _need_consent(announcement: Announcement, output: Output) -> None:
     if not can_ask(output):
-        raise click.UsageError(f"{announcement.reason()}: answer the question at a terminal, or add --yes")
+        raise click.UsageError(f"{announcement.reason()}; answer the question at a terminal, or add --yes")
     with output.aside():
         is_agreed = _ask()
     if not is_agreed:

@@ -121,7 +121,7 @@ def test_a_recording_that_may_do_harm_needs_yes(project: Project, provider: Scri
     before = project.cassette.read_bytes()
     result = project.run("--agentrun-record=all")
     assert result.ret == 2
-    said = "this recording may run pay for real, without `effect: read`: add --agentrun-yes"
+    said = "this recording may run tools that are not `effect: read` (pay); add --agentrun-yes"
     assert said in result.stdout.str() + result.stderr.str()
     result.stdout.fnmatch_lines(
         ["agentrun: tools that run for real: look, pay", "agentrun: of these at_most_once: pay"]
@@ -140,7 +140,7 @@ def test_answers_in_a_cases_file_need_yes(project: Project, provider: ScriptedPr
     project.edit("specs/desk.yaml", "allow: look", "ask: look, reason: privacy")
     result = project.run("--agentrun-record=all")
     assert (result.ret, project.traces()) == (2, [])
-    assert "answered by case default: add --agentrun-yes" in result.stdout.str() + result.stderr.str()
+    assert "answered by a file (case default); add --agentrun-yes" in result.stdout.str() + result.stderr.str()
     project.run("--agentrun-record=all", "--agentrun-yes").assert_outcomes(passed=1)
     assert project.traces() == ["look 1042"]
 

@@ -150,7 +150,7 @@ def refuse_recording(config: pytest.Config, items: list[pytest.Item]) -> None:
     if announcement is None or not announcement.needs_consent:
         return
     if not config.option.agentrun_yes and not config.option.collectonly:
-        pytest.exit(f"{announcement.reason()}: add --agentrun-yes", returncode=USAGE_EXIT)
+        pytest.exit(f"{announcement.reason()}; add --agentrun-yes", returncode=USAGE_EXIT)
 
 
 def _announcement(config: pytest.Config, items: list[pytest.Item]) -> Announcement | None:

@@ -83,8 +83,8 @@ class Announcement(Struct, frozen=True, kw_only=True):
     def reason(self) -> str:
         """Why it needs consent."""
         if self.harmful:
-            return f"this recording may run {_listed(self.harmful)} for real, without `effect: read`"
-        return f"approvals of this recording are answered by {_listed(self.files)}"
+            return f"this recording may run tools that are not `effect: read` ({_listed(self.harmful)})"
+        return f"approvals of this recording are answered by a file ({_listed(self.files)})"
 
     def lines(self) -> list[str]:
         """Four lines at most; the question is the fifth."""
