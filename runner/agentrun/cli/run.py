@@ -16,7 +16,7 @@ from agentrun.cli.show import json_option, show_problems
 
 if TYPE_CHECKING:
     from agentrun.cli.carry_out import Errand
-    from agentrun.cli.plan import Plan
+    from agentrun.cli.plan import Asked, Plan
     from agentrun.cli.teller import Teller
     from agentrun.core.package import Package
     from agentrun.spec.v1.cases import Case
@@ -91,7 +91,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
       agentrun specs/support.yaml --approve ask --mode live   be asked, or do not start
     """
     from agentrun.cli.carry_out import Errand, carry_out
-    from agentrun.cli.plan import Asked, make_plan
+    from agentrun.cli.plan import make_plan
     from agentrun.cli.recorded import cases_of
 
     message = _message(message)
@@ -100,17 +100,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     compiled, file = _compiled(spec, profile, settings)
     assert compiled.spec is not None
     params = param_values(options["params"], file.agent.params)
-    asked = Asked(
-        mode=options["mode"],
-        record=_record(options["record"]),
-        case=options["case_name"],
-        message=message,
-        params=params,
-        profile=profile,
-        live_tools=options["live_tools"],
-        live_model=options["live_model"],
-        session=options["session"],
-    )
+    asked = _asked(message, params, profile, options)
     plan = make_plan(compiled.spec, file.agent, asked, cases, case)
     if options["yes"] and plan.mode != "record":
         raise click.UsageError("--yes goes with a recording: --mode record or --record")
@@ -135,6 +125,22 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     teller.begin(plan)
     _confirm(errand, teller, yes=options["yes"])
     return carry_out(errand, teller)
+
+
+def _asked(message: str | None, params: dict[str, Any], profile: str | None, options: dict[str, Any]) -> Asked:
+    from agentrun.cli.plan import Asked
+
+    return Asked(
+        mode=options["mode"],
+        record=_record(options["record"]),
+        case=options["case_name"],
+        message=message,
+        params=params,
+        profile=profile,
+        live_tools=options["live_tools"],
+        live_model=options["live_model"],
+        session=options["session"],
+    )
 
 
 def _confirm(errand: Errand, teller: Teller, *, yes: bool) -> None:

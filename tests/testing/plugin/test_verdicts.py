@@ -128,7 +128,7 @@ def test_a_case_that_was_never_recorded(project: Project) -> None:
     result.stdout.fnmatch_lines(
         [
             "cassette.miss: there is no cassette cassettes/desk/other.yaml",
-            "  → record it: agentrun specs/desk.yaml --case default --record all",
+            "  → record it: agentrun specs/desk.yaml --case default --record new",
             "specs/desk.cases.yaml:3: missed",
         ]
     )
