@@ -18,7 +18,7 @@ from .suites import CASES, TAPE, Suite
 ASSERTS = "  - {name: default, approvals: {refund: approved}, assert: [{type: contains, value: Done}%s]}\n"
 SNAPSHOT = ", {type: journal-snapshot}"
 OTHER = TURNS.replace("Done, 20.50", "Sorry, 20.50")
-RECORD = ("--record", "all")
+RECORD = ("--record", "all", "--yes")
 STAGED = ".agentrun/recorded/desk/default.yaml"
 ID = f"{CASES}::default"
 

@@ -225,7 +225,9 @@ def test_no_key_reaches_a_file(suite: Suite) -> None:
         assert not path.is_file() or b"sk-desk-1234567890abcdef" not in path.read_bytes()
 
 
-@pytest.mark.parametrize("given", [(), ("--record", "all"), ("--record", "new"), ("--live-tools",), ("--live-model",)])
+@pytest.mark.parametrize(
+    "given", [(), ("--record", "all", "--yes"), ("--record", "new", "--yes"), ("--live-tools",), ("--live-model",)]
+)
 def test_a_cassette_path_that_is_a_directory(suite: Suite, trace: Iterable[str], given: tuple[str, ...]) -> None:
     suite.write(PLAIN)
     (suite.root / TAPE).unlink()
