@@ -102,7 +102,7 @@ def test_a_new_recording_is_judged_by_its_replay(judged: Suite, judge: Server) -
     judged.write(f"  - {{name: default, approvals: {{refund: approved}}, assert: [{claim(judge)}]}}\n")
     (judged.root / TAPE).unlink()
     with judged.provider(TURNS):
-        assert "tried to reach" in judged.test("--record", "all").out
+        assert "tried to reach" in judged.test("--record", "all", "--yes").out
     assert judge.requests == []
 
 
@@ -110,7 +110,7 @@ def test_a_new_recording_is_judged_by_its_replay(judged: Suite, judge: Server) -
 def test_with_live_tools_it_is_open_unless_ci_is_set(
     judged: Suite, judge: Server, environment: dict[str, str], requests: int
 ) -> None:
-    judged.write(f"  - {{name: default, approvals: {{refund: approved}}, assert: [{claim(judge)}]}}\n")
+    judged.write(case(judge))
     judged.setenv(**environment)
-    ran = judged.test("--live-tools")
+    ran = judged.test("--live-tools", "--approve", "all")
     assert ("tried to reach" in ran.out, len(judge.requests)) == (not requests, requests), ran.out
