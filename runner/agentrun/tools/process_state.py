@@ -23,6 +23,11 @@ from typing import Any, NamedTuple
 
 _set_recursion_limit = sys.setrecursionlimit
 """Python's own."""
+_SIGNALS = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM, signal.SIGCHLD, signal.SIGPIPE,
+    signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH,
+)  # fmt: skip
+"""Those that a program handles. Asking for all 64 takes longer than most calls."""
 _call: ContextVar[object | None] = ContextVar("call", default=None)
 """The call that runs in this context."""
 
@@ -35,7 +40,7 @@ class _State(NamedTuple):
     """Null: it is not there any more."""
     umask: int
     locale: str
-    handlers: dict[int, Any]
+    handlers: dict[signal.Signals, Any]
     """Of signals. Only the main thread can change them."""
 
 
@@ -108,7 +113,7 @@ def _read_state() -> _State:
         directory=directory,
         umask=umask,
         locale=locale.setlocale(locale.LC_ALL),
-        handlers={number: signal.getsignal(number) for number in signal.valid_signals()} if in_main else {},
+        handlers={number: signal.getsignal(number) for number in _SIGNALS} if in_main else {},
     )
 
 
