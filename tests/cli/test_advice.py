@@ -111,3 +111,19 @@ def test_failed_calls_are_listed(suite: Suite) -> None:
         done = suite.test("--record", "all", "--yes")
     assert "  failed call  specs/desk.cases.yaml::fresh  lookup_order (tool.execution)\n" in done.out
     assert "1 tool call failed: lookup_order (tool.execution)" in done.err
+
+
+def test_what_the_audit_advises_for_a_stale_cassette_makes_it_fresh(
+    suite: Suite, ledger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tape = "cassettes/desk/default.yaml"
+    suite.edit("specs/desk.yaml", "turns: 8", "turns: 9")
+    run_command(["cassette", "audit", tape])
+    (advice,) = [line for line in capsys.readouterr().out.splitlines() if line.endswith("--record new")]
+    with suite.provider(TALK) as server:
+        assert run_command([*shlex.split(advice[advice.index("agentrun ") :])[1:], "--yes"]) == 0
+        assert len(server.requests) == 0
+    assert not ledger.exists()
+    capsys.readouterr()
+    run_command(["cassette", "audit", tape])
+    assert "stale" not in capsys.readouterr().out

@@ -69,7 +69,7 @@ cassettes/desk/default.yaml:32  miss  its case no longer replays: instructions l
 from specs/desk.yaml line 4, because the template changed; the spec's section instructions changed since the recording
   → agentrun specs/desk.yaml --case default --record new
 cassettes/desk/default.yaml:1  stale  instructions of specs/desk.yaml changed since it was recorded
-  → record it again: agentrun specs/desk.yaml --case default --record all
+  → record it again: agentrun specs/desk.yaml --case default --record new
 """,
     unused: """\
 cassettes/desk/default.yaml:565  unused  1 of 8 interactions not played by its case: 8
@@ -77,7 +77,7 @@ cassettes/desk/default.yaml:565  unused  1 of 8 interactions not played by its c
 """,
     stale: """\
 cassettes/desk/default.yaml:1  stale  budgets of specs/desk.yaml changed since it was recorded
-  → nothing, while it replays; recording it again makes it fresh: agentrun specs/desk.yaml --case default --record all
+  → nothing, while it replays; recording it again makes it fresh: agentrun specs/desk.yaml --case default --record new
 """,
     orphan: """\
 cassettes/desk/nobody.yaml:1  orphan  no case plays it

@@ -80,7 +80,7 @@ def test_who_differs_from_whose_recording_it_plays_is_told_to_have_its_own(suite
     assert suite.test().code == 0, "after a fault recorded replies are played on, unless that is not wanted"
     ran = suite.test("--require-tier", "exact")
     assert ran.code == 3
-    own = "remove `cassette: default` from the case, then agentrun test specs/desk.cases.yaml::shorter --record all"
+    own = "remove `cassette: default` from the case, then agentrun test specs/desk.cases.yaml::shorter --record new"
     assert f"→ {own}" in ran.out
     assert f"to accept it: {own}" in ran.out
     assert "record them" not in ran.out

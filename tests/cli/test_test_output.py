@@ -33,7 +33,7 @@ def test_a_miss_says_what_changed_and_how_to_record_it(suite: Suite) -> None:
     assert 'instructions line 1 is "Look every order up' in line
     assert line.endswith(f"({CASES}::default, {CASES}::another)")
     assert "2 missed" in tail
-    assert f"agentrun test {CASES}::default {CASES}::another --record all" in tail
+    assert f"agentrun test {CASES}::default {CASES}::another --record new" in tail
 
 
 def test_of_many_cases_with_one_change_the_number_is_told(suite: Suite) -> None:
@@ -41,7 +41,7 @@ def test_of_many_cases_with_one_change_the_number_is_told(suite: Suite) -> None:
     suite.edit("specs/desk.yaml", "Look an order up", "Look every order up")
     tail = suite.test().out.partition("What is different now:")[2]
     assert "(4 cases)" in tail
-    assert "agentrun test . --record all" in tail
+    assert "agentrun test . --record new" in tail
 
 
 def test_reasons_of_cases_that_are_not_run_or_do_not_pass(suite: Suite) -> None:
