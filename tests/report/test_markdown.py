@@ -4,7 +4,7 @@ import re
 from html import unescape
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentrun.report.change import Change
@@ -55,6 +55,7 @@ def test_hostile_texts(text: str) -> None:
 
 
 @given(st.text(alphabet="ab|\\`<>&@#*_[]()!~:./-=+{}\"'\u00e9\u2192 1", max_size=30))
+@example("__1 a__")
 def test_any_line(text: str) -> None:
     assert INERT.fullmatch(code(text))
     assert unescape(code(text)) == f"<code>{text}</code>"

@@ -23,7 +23,7 @@ LONGEST = 60_000
 MOST_LINES = 60
 """Lines of one difference of texts."""
 # What means nothing to anybody inside a line: letters and digits, some marks, and some between letters or digits.
-_PLAIN = re.compile(r"[A-Za-z0-9 ,;()/=%?+]|[.:](?= |$)|(?<=\w)[-_](?=\w)|(?<=\d)[.](?=\d)|[^\x00-\x7f]")
+_PLAIN = re.compile(r"[A-Za-z0-9 ,;()/=%?+]|[.:](?= |$)|(?<=[^\W_])[-_](?=[^\W_])|(?<=\d)[.](?=\d)|[^\x00-\x7f]")
 _TICKS = re.compile(r"`+")
 
 
