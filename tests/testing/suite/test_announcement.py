@@ -1,0 +1,98 @@
+"""What a recording announces: which tools count, and what is known of the cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentrun.compiler.compile import compiled_or_raise
+from agentrun.core.package import Package
+from agentrun.engine.spending import Spending
+from agentrun.spec.v1.cases import Case, Stub
+from agentrun.testing.suite.announcement import Announcement, Answers, PlannedCassette, announcement_of, plans_of
+from agentrun.testing.suite.found import read
+
+ROOT = Path(__file__).parents[3]
+TAPES = ROOT / "cassettes"
+
+
+def package(spec: str) -> Package:
+    return compiled_or_raise(ROOT / "specs" / f"{spec}.yaml")[1].agent
+
+
+def announced(spec: str, *cases: Case, how: str = "all", answers: Answers = Answers()) -> Announcement:  # noqa: B008  # frozen
+    agent = package(spec)
+    plans = [PlannedCassette(agent, case, TAPES / spec / f"{case.recording}.yaml") for case in cases]
+    return announcement_of(plans, how, answers)
+
+
+def test_tools_of_sub_agents_and_servers_count() -> None:
+    found = announced("researcher", Case(name="default"))
+    assert found.tools == {
+        "library.add_note": "at_most_once",
+        "library.search": "read",
+        "reader/library.read": "read",
+    }
+    assert found.reason() == "this recording may run tools that are not `effect: read` (library.add_note)"
+
+
+def test_a_stub_of_a_sub_agent_s_tool_is_named_with_the_tools_above_it() -> None:
+    case = Case(name="default", stubs={"reader/*": Stub(result="x"), "library.*": Stub(result="y")})
+    found = announced("researcher", case)
+    assert (found.tools, found.needs_consent) == ({}, False)
+
+
+def test_a_read_only_sub_agent_needs_no_consent() -> None:
+    assert not announced("reader", Case(name="default")).needs_consent
+
+
+@pytest.mark.parametrize(
+    ("names", "cost"),
+    [
+        (["new"], "nothing is known yet, this is the first recording"),
+        (["default"], "about 4 requests, 2.3k tokens, $0.001089, as in the last recording"),
+        (
+            ["default", "new"],
+            "about 4 requests, 2.3k tokens, $0.001089, as in the last recording; nothing is known yet of 1 other case",
+        ),
+    ],
+)
+def test_cost(names: list[str], cost: str) -> None:
+    assert announced("support", *(Case(name=name) for name in names)).lines()[-1] == f"estimated cost: {cost}"
+
+
+@pytest.mark.parametrize(
+    ("approvals", "answers", "line"),
+    [
+        ({}, Answers(), "nobody (what needs approval is denied)"),
+        ({"refund": "approved"}, Answers(has_person=True), "case default, then you"),
+        ({"refund": "unavailable"}, Answers(), "nobody (what needs approval is denied)"),
+        ({"refund": "denied"}, Answers(option="--approve all"), "case default, then --approve all"),
+        ({"refund": "denied"}, Answers(option="--approve all", option_first=True), "--approve all, then case default"),
+    ],
+)
+def test_who_answers(approvals: dict[str, str], answers: Answers, line: str) -> None:
+    case = Case(name="default", approvals=approvals)  # type: ignore[arg-type]  # one of the answers each
+    assert f"approvals are answered by: {line}" in announced("support", case, answers=answers).lines()
+
+
+def test_never_more_than_five_lines() -> None:
+    """The question is the fifth."""
+    for spec in ("support", "triage", "ops", "researcher", "reader"):
+        cases = [found.case for found in read(ROOT / "specs" / f"{spec}.cases.yaml")]
+        assert len(announced(spec, *cases, how="new").lines()) <= 4
+
+
+def test_only_the_case_that_makes_a_cassette_is_recorded() -> None:
+    cases = read(ROOT / "specs" / "support.cases.yaml")
+    plans = plans_of(cases)
+    assert len(plans) < len(cases)
+    assert len({plan.cassette for plan in plans}) == len(plans)
+
+
+def test_spending_is_told_with_what_has_no_price() -> None:
+    assert str(Spending(2, 1200, 3100)) == "2 requests, 1.2k tokens, $0.0031"
+    assert str(Spending(2, 1200, 3100) + Spending(1, 50, 0, 1)) == (
+        "3 requests, 1.2k tokens, $0.0031 (no price is pinned for 1 of them)"
+    )
