@@ -105,7 +105,7 @@ def _cassette(folder: Path, steps: int) -> Path:
     from agentrun.engine.models import WireProvider
     from agentrun.engine.request import Request
     from agentrun.engine.runtime import Runtime
-    from agentrun.engine.taped import Recording, Taping
+    from agentrun.engine.taped import Recording, tape_models, tape_others
     from agentrun.providers.registry import codec_for
     from agentrun.wire import HttpCall, HttpReply
 
@@ -125,7 +125,7 @@ def _cassette(folder: Path, steps: int) -> Path:
         clock=clock,
         providers={"openai": WireProvider(codec_for("openai"), Service())},
         executors={"python": Pages()},
-        scope=Taping("run-1", models=tape, others=tape).scope,
+        wrappers=(tape_models(tape), tape_others(tape)),
     )
     clock.run(runtime.start(Request(agent="pages", package=file, run="run-1")).wait())
     path = folder / f"pages{steps}.tape.yaml"

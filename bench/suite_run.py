@@ -187,7 +187,7 @@ def _recorded(root: Path) -> str:
     from agentrun.engine.models import WireProvider
     from agentrun.engine.request import Request
     from agentrun.engine.runtime import Runtime
-    from agentrun.engine.taped import Recording, Taping
+    from agentrun.engine.taped import Recording, tape_models, tape_others
     from agentrun.providers.registry import codec_for
     from agentrun.wire import HttpCall, HttpReply
 
@@ -208,7 +208,7 @@ def _recorded(root: Path) -> str:
         clock=clock,
         providers={"openai": WireProvider(codec_for("openai"), Service())},
         executors={"python": Pages()},
-        scope=Taping("run-1", models=tape, others=tape).scope,
+        wrappers=(tape_models(tape), tape_others(tape)),
     )
     request = Request(
         agent="pages", package=agentrun.compile(root / "specs/pages.yaml"), run="run-1", message=str(FIRST)

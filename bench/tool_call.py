@@ -33,7 +33,7 @@ def overhead(folder: Path) -> float:
     from agentrun.engine.perform import Performer
     from agentrun.engine.sealed import SEALED
     from agentrun.engine.system_clock import SystemClock
-    from agentrun.engine.world import World
+    from agentrun.engine.world import World, world_of_run
 
     (folder / "call.yaml").write_text(SPEC, encoding="utf-8")
     (folder / "measured.py").write_text(SOURCE, encoding="utf-8")
@@ -46,7 +46,7 @@ def overhead(folder: Path) -> float:
         crew=_nobody,
         executors=live_ports(package, site).executors,
     )
-    performer = Performer(world, world, "run-1")
+    performer = Performer(world_of_run(world, "run-1"))
     call = RunTool("c1.0", "look", package.tools["look"], ARGUMENTS, "key", max_lines=2000, max_bytes=51_200)
 
     async def measured() -> float:

@@ -90,10 +90,11 @@ def live(agent: Package, sender: Scripted, message: str | None = None, **params:
         journals=lambda _run: journal,
         crew=lambda _run, perform, consult: StepCrew(perform, width=1, clock=clock, consult=consult),
         providers={route.provider: WireProvider(codec_for(route.provider), sender) for route in agent.model.routes},
+        run="live-1",
     )
-    log = open_log(world, "live-1")
+    log = open_log(world)
     log.commit(run_started(agent, admit(agent, message, params), run="live-1", fingerprint=text_hash("a package")))
-    clock.run(drive(agent, log, crew_of(world, "live-1", agent)))
+    clock.run(drive(agent, log, crew_of(world, agent)))
     return journal
 
 

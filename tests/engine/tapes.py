@@ -24,7 +24,7 @@ from agentrun.engine.ports import Approver
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.sealed import SEALED, SINK_KINDS, TOOL_KINDS, sealed_hooks, sealed_providers
-from agentrun.engine.taped import Playing, Recording, Tape, Taping
+from agentrun.engine.taped import Playing, Recording, Tape, tape_models, tape_others
 from agentrun.errors import AgentrunError
 from agentrun.journal.canonical import canonical
 from agentrun.providers.registry import codec_for
@@ -86,7 +86,7 @@ def _run(
         journals=journals,
         clock=clock,
         width=parts.pop("width", 1),
-        scope=Taping(ROOT, models=tape, others=tape, approver=instead).scope,
+        wrappers=(tape_models(tape), tape_others(tape, instead)),
         **parts,
     )
     handle = runtime.start(Request(agent=agent.name, package=sealed(agent), run=ROOT))

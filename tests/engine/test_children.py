@@ -23,7 +23,7 @@ from agentrun.engine.perform import crew_of
 from agentrun.engine.ports import Consult, Work
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.task_crew import TaskCrew
-from agentrun.engine.world import open_log
+from agentrun.engine.world import open_log, world_of_run
 
 from ..packages import package
 from .places import AGENT, PYTHON, Model, Place, calls, child, says
@@ -178,9 +178,9 @@ def test_suspended_and_resumed() -> None:
     assert work(place, child(ASKING)) == ChildSuspended("c1.0", ("c1.0",))
     assert work(place, child(ASKING)) == ChildSuspended("c1.0", ("c1.0",))
     assert refunds.keys == []
-    asked = open_log(place.world, RUN).state.calls[0].gate.question
+    asked = open_log(world_of_run(place.world, RUN)).state.calls[0].gate.question
     assert asked is not None
-    open_log(place.world, RUN).welcome(ApprovalAnswered("c1.0", asked, "approved", "ada"))
+    open_log(world_of_run(place.world, RUN)).welcome(ApprovalAnswered("c1.0", asked, "approved", "ada"))
     fact = finished(place, child(ASKING))
     assert (words(fact.parts), len(refunds.keys)) == ("paid", 1)
     facts = place.facts(RUN)
@@ -237,12 +237,12 @@ def parent_of(agent: Package, **changes: Any) -> Package:
 
 
 def root(place: Place, agent: Package) -> Any:
-    log = open_log(place.world, "root")
+    log = open_log(world_of_run(place.world, "root"))
     if log.state.started is None:
         log.commit(run_started(agent, admit(agent, "hello", {}), run="root", fingerprint="sha256:0"))
     else:
         log.take_over("sha256:0")
-    return drive(agent, log, crew_of(place.world, "root", agent))
+    return drive(agent, log, crew_of(world_of_run(place.world, "root"), agent))
 
 
 def test_spending_is_rolled_up_once() -> None:
@@ -282,9 +282,9 @@ def test_parent_waits_with_its_child() -> None:
     waiting = place.clock.run(root(place, agent))
     assert isinstance(waiting, Suspended)
     assert waiting.waits_for == ("c1.0",)
-    asked = open_log(place.world, RUN).state.calls[0].gate.question
+    asked = open_log(world_of_run(place.world, RUN)).state.calls[0].gate.question
     assert asked is not None
-    open_log(place.world, RUN).welcome(ApprovalAnswered("c1.0", asked, "approved", "ada"))
+    open_log(world_of_run(place.world, RUN)).welcome(ApprovalAnswered("c1.0", asked, "approved", "ada"))
     outcome = place.clock.run(root(place, agent))
     assert isinstance(outcome, Outcome)
     assert outcome.answer == "all done"

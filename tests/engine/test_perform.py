@@ -12,6 +12,7 @@ from agentrun.core.facts_gates import ApprovalAnswered, Continue, Failed, HookAn
 from agentrun.core.messages import Text
 from agentrun.engine.approvals import Nobody
 from agentrun.engine.perform import Performer, crew_of
+from agentrun.engine.world import world_of_run
 from agentrun.errors import StorageError
 
 from ..packages import package
@@ -21,7 +22,7 @@ from .places import Model, Place, ask, child, delivery, hook, run, says
 
 def perform(effect: Effect, **parts: Any) -> Fact:
     place = Place(**parts)
-    return place.clock.run(Performer(place.world, place.world, "run-1").perform(effect))
+    return place.clock.run(Performer(world_of_run(place.world, "run-1")).perform(effect))
 
 
 class Anything:
@@ -139,7 +140,7 @@ def test_interrupt_passes() -> None:
 
 def test_crew_asks_whom_there_is() -> None:
     place = Place(approver=Nobody())
-    crew = crew_of(place.world, "run-1", package())
+    crew = crew_of(world_of_run(place.world, "run-1"), package())
     crew.consult([question("c1.0")])
     given = place.clock.run(crew.settled(None))
     assert given == ApprovalAnswered("c1.0", "c1.0?", "unavailable", "nobody")
@@ -153,7 +154,7 @@ def test_crew_waits_as_long_as_the_policy_says() -> None:
 
     for limit, wanted in ((100, "approved"), (99, "timed_out")):
         place = Place(approver=Slow())
-        crew = crew_of(place.world, "run-1", package(policy={"approval_timeout": limit}))
+        crew = crew_of(world_of_run(place.world, "run-1"), package(policy={"approval_timeout": limit}))
         crew.consult([question("c1.0")])
         given = place.clock.run(crew.settled(None))
         assert isinstance(given, ApprovalAnswered)
@@ -161,6 +162,6 @@ def test_crew_waits_as_long_as_the_policy_says() -> None:
 
 
 def test_crew_with_nobody_to_ask() -> None:
-    crew = crew_of(Place().world, "run-1", package())
+    crew = crew_of(world_of_run(Place().world, "run-1"), package())
     crew.consult([question("c1.0")])
     assert not crew.busy

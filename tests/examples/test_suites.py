@@ -44,7 +44,7 @@ def run(project: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     """A command without a network, with nothing of this environment but PATH and where packages are."""
     environment = {"PATH": os.environ["PATH"], "SHOP_LEDGER": str(project / "ledger.jsonl")}
     return subprocess.run(
-        [*OFFLINE, *argv], cwd=project, env=environment, capture_output=True, check=False, timeout=120, text=True
+        [*OFFLINE, *argv], cwd=project, env=environment, capture_output=True, check=False, timeout=900, text=True
     )
 
 

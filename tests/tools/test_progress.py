@@ -17,6 +17,7 @@ from agentrun.engine.perform import Performer
 from agentrun.engine.ports import Progress
 from agentrun.engine.progress import GAP, LONGEST, MOST, Heard
 from agentrun.engine.system_clock import SystemClock
+from agentrun.engine.world import world_of_run
 from agentrun.redact import Redactor
 from agentrun.secret import Secret
 from agentrun.tools.progress import MOST_CHARACTERS, hearing, progress, tell, telling
@@ -88,7 +89,7 @@ class Tool:
 def perform(*said: tuple[int, str], **parts: Any) -> Place:
     place = Place(**parts)
     world = Place(clock=place.clock, executors={"python": Tool(place, *said)}, listen=place.world.listen, **parts).world
-    place.clock.run(Performer(world, world, "run-1").perform(called()))
+    place.clock.run(Performer(world_of_run(world, "run-1")).perform(called()))
     return place
 
 
@@ -143,7 +144,7 @@ def test_two_calls_at_once_keep_their_own() -> None:
     place = Place()
     tool = Tool(place, (0, "begins"), (GAP, "ends"))
     world = Place(clock=place.clock, executors={"python": tool}, listen=place.world.listen).world
-    performer = Performer(world, world, "run-1")
+    performer = Performer(world_of_run(world, "run-1"))
     crew = place.crew("run-1", performer.perform, None)
     first = called()
     crew.start(first)
@@ -171,7 +172,7 @@ def test_from_python_functions(desk: Desk, form: str) -> None:
     place = Place(clock=SystemClock(), executors={"python": desk.tools})
 
     async def main() -> None:
-        await Performer(place.world, place.world, "run-1").perform(desk.call("desk:f"))
+        await Performer(world_of_run(place.world, "run-1")).perform(desk.call("desk:f"))
         await asyncio.sleep(0)
 
     asyncio.run(main())
@@ -192,7 +193,7 @@ def test_late_progress_is_not_heard(desk: Desk) -> None:
     place = Place(clock=SystemClock(), executors={"python": desk.tools})
 
     async def main() -> None:
-        await Performer(place.world, place.world, "run-1").perform(desk.call("desk:f", timeout=50))
+        await Performer(world_of_run(place.world, "run-1")).perform(desk.call("desk:f", timeout=50))
         while not path.with_name("desk.py.done").exists():  # noqa: ASYNC110  # a thread's doing
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.05)

@@ -19,6 +19,7 @@ from agentrun.core.messages import words
 from agentrun.engine.perform import Performer
 from agentrun.engine.ports import Progress
 from agentrun.engine.system_clock import SystemClock
+from agentrun.engine.world import world_of_run
 from agentrun.tools.python import PythonTools
 from agentrun.tools.raised import LONGEST_MESSAGE
 from agentrun.tools.values import MOST_BYTES
@@ -253,7 +254,7 @@ class RingsWhenItHangs(SystemClock):
 def test_killed_when_its_time_is_over(desk: Desk, left: Path) -> None:
     place = Place(clock=RingsWhenItHangs(left), executors={"python": desk.tools})
     call = desk.call("desk:hangs", isolation="process", timeout=1500)
-    finished = asyncio.run(Performer(place.world, place.world, "run-1").perform(call))
+    finished = asyncio.run(Performer(world_of_run(place.world, "run-1")).perform(call))
     assert isinstance(finished, ToolFinished)
     assert finished.fault is not None
     assert (finished.fault.code, finished.fault.fields) == ("tool.timeout", {"tool": "hangs", "limit": 1500})
@@ -337,6 +338,6 @@ def test_progress(desk: Desk) -> None:
     desk.write("desk.py", code)
     place = Place(clock=SystemClock(), executors={"python": desk.tools})
     call = desk.call("desk:f", isolation="process", timeout=20_000)
-    asyncio.run(Performer(place.world, place.world, "run-1").perform(call))
+    asyncio.run(Performer(world_of_run(place.world, "run-1")).perform(call))
     heard = [news for _, news in place.heard if isinstance(news, Progress)]
     assert [(news.effect, news.tool, news.text) for news in heard] == [("c1.0", "f", f"{n} of 3") for n in range(3)]

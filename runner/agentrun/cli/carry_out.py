@@ -183,7 +183,7 @@ def _live(errand: Errand, teller: Teller) -> FinishedRun:
         write=teller.write,
         hold=interrupts.hold,
         watch=teller.watch,
-        over=NOTHING.scope if laid is None else laid.overlay.scope,
+        wrappers=() if laid is None else laid.overlay.wrappers,
     )
     done = _carried_out(errand, job, interrupts, teller)
     _say_unmet(laid, teller)

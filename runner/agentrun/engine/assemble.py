@@ -27,7 +27,7 @@ from agentrun.engine.ports import Approver
 from agentrun.engine.request import Attachment, contents
 from agentrun.engine.sealed import SEALED, SINK_KINDS, sealed_executors, sealed_hooks, sealed_providers
 from agentrun.engine.sessions import earlier
-from agentrun.engine.world import Listen, Scope, World, open_log
+from agentrun.engine.world import Listen, World, Wrapper, open_log, wrap
 from agentrun.errors import AgentrunError, CassetteError
 from agentrun.journal.canonical import canonical
 
@@ -45,8 +45,8 @@ class Overlay(Struct, frozen=True, kw_only=True):
     """When the clock begins, in milliseconds since 1970. None: when the recording was made."""
     step: int | None = None
     """How long each recorded exchange takes, in milliseconds. None: as long as it took."""
-    scope: Scope = lambda world, run, path: world
-    """What stands before the tapes of a run: stubs and faults."""
+    wrappers: tuple[Wrapper, ...] = ()
+    """What is before the cassette: stubs and faults."""
 
 
 NOTHING = Overlay()
@@ -110,7 +110,7 @@ def replay_run(
     Raises before the run exists: `host.missing`, `package.invalid`, `provider.not_found`, `input.rejected`, `policy.*`,
     `cassette.miss` without a file, `cassette.damaged`. What goes wrong in the run is in its outcome.
     """
-    from agentrun.engine.taped import Playing, Taping
+    from agentrun.engine.taped import Playing, tape_models, tape_others
 
     refuse_unsound(package)
     admitted = admit(package, message, params)
@@ -123,8 +123,7 @@ def replay_run(
     names = [each.part.blob for each in attachments] + [run_of(each.journal) for each in after]
     run = "replay-" + text_hash(compact([fingerprint, admitted.params, admitted.message, tape.hash, *names]))[7:31]
     playing = Playing(player, clock, overlay.step)
-    taping = Taping(run, models=playing, others=playing, approver=approver, over=overlay.scope)
-    world = World(
+    bare = World(
         clock=clock,
         blobs=blobs,
         journals=journals.open,
@@ -132,8 +131,9 @@ def replay_run(
         **_nobody(package),
         listen=listen or (lambda run, news: None),
         replayed=True,
-        scope=taping.scope,
+        run=run,
     )
+    world = wrap(bare, tape_models(playing), tape_others(playing, approver), *overlay.wrappers)
     started = run_started(
         package,
         admitted,
@@ -145,7 +145,7 @@ def replay_run(
         seed=tape_seed(package, admitted),
     )
     refuse_unruly(start_ruling(package, started), started)
-    log = open_log(world, run)
+    log = open_log(world)
     log.commit(started)
     ended = clock.run(drive_all(world, package, log, crew_of))
     return _finished(ended, run, journals, player)

@@ -28,15 +28,16 @@ from agentrun.engine.admission import admit, refuse_unruly, run_started, start_r
 from agentrun.engine.driver import Log, drive
 from agentrun.engine.ports import Crew
 from agentrun.engine.toolbox import failed, readable, told
-from agentrun.engine.world import World, open_log
+from agentrun.engine.world import World, open_log, world_of_child
 from agentrun.errors import AgentrunError, PolicyError, RequestError
 
-CrewOf: TypeAlias = Callable[[World, str, Package], Crew]
+CrewOf: TypeAlias = Callable[[World, Package], Crew]
 """Makes the crew that performs the effects of a run."""
 
 
-async def run_child(world: World, effect: RunChild, crew_of: CrewOf) -> ToolFinished | ChildSuspended:
-    log = open_log(world, effect.run)
+async def run_child(parent: World, effect: RunChild, crew_of: CrewOf) -> ToolFinished | ChildSuspended:
+    world = world_of_child(parent, effect.run, effect.id, effect.name)
+    log = open_log(world)
     try:
         _begin(world, effect, log)
     except (RequestError, PolicyError) as error:
@@ -53,17 +54,17 @@ async def run_child(world: World, effect: RunChild, crew_of: CrewOf) -> ToolFini
 
 async def drive_all(world: World, package: Package, log: Log, crew_of: CrewOf) -> Outcome | Suspended:
     """Drive a run, and when it is over end the children that nobody works on: lost ones, and those that wait."""
-    assert log.state.started is not None
-    ended = await drive(package, log, crew_of(world, log.state.started.run, package))
+    ended = await drive(package, log, crew_of(world, package))
     if isinstance(ended, Outcome) and package.agents:
         with suppress(Exception):  # the run is over, whatever becomes of this
-            children = {fact.run: fact.tool for fact in log.facts() if isinstance(fact, ChildStarted)}
-            for run, tool in children.items():
-                await _end(world, package.agents[tool], open_log(world, run), crew_of)
+            children = {fact.run: fact for fact in log.facts() if isinstance(fact, ChildStarted)}
+            for run, fact in children.items():
+                await _end(world_of_child(world, run, fact.call, fact.tool), package.agents[fact.tool], crew_of)
     return ended
 
 
-async def _end(world: World, package: Package, log: Log, crew_of: CrewOf) -> None:
+async def _end(world: World, package: Package, crew_of: CrewOf) -> None:
+    log = open_log(world)
     if log.state.started is not None and log.state.stopped is None:
         log.take_over(fingerprint(package))
         log.welcome(CancelRequested("parent"))

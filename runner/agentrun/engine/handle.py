@@ -11,7 +11,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from agentrun.compiler.fingerprint import PackageFile
 from agentrun.core.facts import CancelRequested, Fact, MessageQueued, RunStopped
@@ -31,7 +30,7 @@ from agentrun.engine.ports import Consult, Crew, Work
 from agentrun.engine.request import RunStatus, wrong_state
 from agentrun.engine.sessions import Session
 from agentrun.engine.start import refuse_changed, refuse_duplicate
-from agentrun.engine.world import World
+from agentrun.engine.world import World, world_of_run
 from agentrun.errors import PackageError, RequestError
 
 How: TypeAlias = Literal["retry", "result", "stop"]
@@ -64,7 +63,7 @@ class RunHandle:
         self.agent = log.state.started.agent
         self._package = package
         self._log = log
-        self._world = replace(world, crew=self._crew)
+        self._world = world_of_run(world, self.run, self._crew)
         self.session = session
         self._hands = hands
         self._crews: dict[str, Inbox] = {}

@@ -9,8 +9,6 @@ from __future__ import annotations
 from functools import partial
 from typing import assert_never
 
-from msgspec.structs import replace
-
 from agentrun.core.effects import AskHook, AskModel, Deliver, Effect, RunChild, RunTool
 from agentrun.core.facts import DeliveryFinished, Fact, ModelFailed
 from agentrun.core.facts_base import Fault
@@ -34,12 +32,9 @@ from agentrun.tools.progress import telling
 class Performer:
     """Performs the effects of one run."""
 
-    def __init__(self, world: World, here: World, run: str) -> None:
-        """`world` is the family's, `here` the same as this run sees it."""
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._here = here
-        self._run = run
-        self._models = Models(here, run)
+        self._models = Models(world, world.run)
 
     async def perform(self, effect: Effect) -> Fact:
         try:
@@ -59,20 +54,19 @@ class Performer:
             case RunTool():
                 return await self._run_tool(effect)
             case RunChild():
-                below = replace(self._world, above=(*self._world.above, effect.name))
-                return await run_child(below, effect, crew_of)
+                return await run_child(self._world, effect, crew_of)
             case AskHook():
-                return await ask_hook(self._here, self._run, effect)
+                return await ask_hook(self._world, self._world.run, effect)
             case Deliver():
-                return await deliver(self._here, effect)
+                return await deliver(self._world, effect)
             case _:
                 assert_never(effect)
 
     async def _run_tool(self, effect: RunTool) -> Fact:
-        heard = Heard(self._here, self._run, effect)
+        heard = Heard(self._world, self._world.run, effect)
         try:
             with telling(heard):
-                return await run_tool(self._here, effect)
+                return await run_tool(self._world, effect)
         finally:
             heard.close()
 
@@ -99,10 +93,9 @@ def failure(effect: Effect, fault: Fault) -> Fact:
             assert_never(effect)
 
 
-def crew_of(world: World, run: str, package: Package) -> Crew:
+def crew_of(world: World, package: Package) -> Crew:
     """The crew of a run: it performs the run's effects, and asks whom there is to ask."""
-    here = world.scope(world, run)
     consult = None
-    if here.approver is not None:
-        consult = partial(answered, here.clock, here.approver, package, here.programs)
-    return world.crew(run, Performer(world, here, run).perform, consult)
+    if world.approver is not None:
+        consult = partial(answered, world.clock, world.approver, package, world.programs)
+    return world.crew(world.run, Performer(world).perform, consult)

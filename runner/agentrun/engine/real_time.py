@@ -9,7 +9,7 @@ Importing this takes a second: only what goes live does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -34,8 +34,8 @@ from agentrun.engine.request import Attachment, Request, contents
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.sealed import SEALED, SINK_KINDS, sealed_executors, sealed_hooks, sealed_providers
 from agentrun.engine.surroundings import Surroundings
-from agentrun.engine.taped import Playing, Tape, Taping
-from agentrun.engine.world import Scope
+from agentrun.engine.taped import Playing, Tape, compare_answers, tape_models, tape_others
+from agentrun.engine.world import Wrapper
 from agentrun.spec.project import Project
 from agentrun.store.sessions import StoredSession
 
@@ -65,8 +65,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """Given the run as soon as there is one: whoever may want to cancel it."""
     watch: Callable[[Event], None] = lambda event: None
     """Told what happens in the run and its children."""
-    over: Scope = lambda world, run, path: world
-    """What stands before the ports: stubs and faults."""
+    wrappers: tuple[Wrapper, ...] = ()
+    """What is before the cassette: stubs and faults."""
     after: tuple[FinishedRun, ...] = ()
     """The runs of the same conversation before it."""
 
@@ -100,13 +100,7 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
             sinks=dict.fromkeys(SINK_KINDS, SEALED) if others_play else ports.sinks,
             programs=ports.programs,
             approver=SEALED if others_play else job.approver,
-            scope=Taping(
-                run,
-                models=tapes.models,
-                others=tapes.others,
-                approver=job.approver if others_play else None,
-                over=job.over,
-            ).scope,
+            wrappers=(*_on_tapes(tapes, job.approver if others_play else None), *job.wrappers),
             redactor=around.redactor,
         )
         request = Request(
@@ -130,6 +124,15 @@ async def live_run(job: Job, tapes: Tapes = Tapes()) -> FinishedRun:  # noqa: B0
         children={each: journals.records(each) for each in journals.runs if each.startswith(f"{run}.")},
         redaction=Redaction(package.replay.redact, around.known),
     )
+
+
+def _on_tapes(tapes: Tapes, approver: Approver | None) -> Iterator[Wrapper]:
+    if tapes.models is not None:
+        yield tape_models(tapes.models)
+    if tapes.others is not None:
+        yield tape_others(tapes.others, approver)
+    elif isinstance(tapes.models, Playing):
+        yield compare_answers(tapes.models)
 
 
 def _session(runtime: Runtime, journals: MemoryJournals, job: Job) -> str | None:

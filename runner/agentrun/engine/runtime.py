@@ -44,7 +44,7 @@ from agentrun.engine.start import (
     refuse_missing,
     start,
 )
-from agentrun.engine.world import World, open_log
+from agentrun.engine.world import World, Wrapper, open_log, world_of_run, wrap
 from agentrun.errors import HostError
 from agentrun.redact import Redactor
 
@@ -80,9 +80,8 @@ class Runtime:
     """Ports, registries and packages; runs are started with them.
 
     `width`: how many effects of a run may be under way at once. `order`: which of several goes on first, under a clock
-    that is moved by hand. `ids`: makes the ids of runs that are not given one. `scope`: the world as one run of a
-    family sees it. `programs`: the file of each command that tools may start. `redactor`: knows the values that no fact
-    may hold.
+    that is moved by hand. `ids`: makes the ids of runs that are not given one. `wrappers`: what is before the ports.
+    `programs`: the file of each command that tools may start. `redactor`: knows the values that no fact may hold.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class Runtime:
         width: int = WIDTH,
         order: Order = lambda ready: 0,
         ids: Callable[[], str] = lambda: f"run-{token_hex(8)}",
-        scope: Callable[[World, str], World] = lambda world, run: world,
+        wrappers: tuple[Wrapper, ...] = (),
         programs: Mapping[str, str] | None = None,
         redactor: Redactor = Redactor(()),  # noqa: B008  # it does not change
     ) -> None:
@@ -120,7 +119,7 @@ class Runtime:
         self._width = width
         self._order = order
         self._ids = ids
-        self._scope = scope
+        self._wrappers = wrappers
         self._programs = programs or {}
         self._redactor = redactor
         self._runs: dict[str, RunHandle] = {}
@@ -168,7 +167,7 @@ class Runtime:
         if not ports.events.knows(run):
             ports.events.learn(run, records)
         ports.journal.keep(run, package)
-        log = open_log(world, run)
+        log = open_log(world_of_run(world, run))
         log.take_over(package.fingerprint)
         return self._register(package, log, world, known.session if known else Session())
 
@@ -239,13 +238,13 @@ class Runtime:
         if not is_welcome(fold(self.records(run)), fact):
             return False
         if not any(handle.post_to_child(run, fact) for handle in self._runs.values()):
-            open_log(self._world(find_ports(self._host, run)), run).commit(fact)
+            open_log(world_of_run(self._world(find_ports(self._host, run)), run)).commit(fact)
         return True
 
     # --- making --------------------------------------------------------------------------------------------------
 
     def _world(self, ports: Ports) -> World:
-        return World(
+        world = World(
             clock=self.clock,
             blobs=ports.content,
             journals=ports.journal.open,
@@ -256,10 +255,10 @@ class Runtime:
             sinks=self.sinks,
             approver=self._approver,
             listen=ports.events.tell,
-            scope=self._scope,
             programs=self._programs,
             redactor=self._redactor,
         )
+        return wrap(world, *self._wrappers)
 
     def _crew(self, work: Work, consult: Consult | None) -> Inbox:
         if isinstance(self.clock, StepClock):

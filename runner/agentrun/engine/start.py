@@ -30,7 +30,7 @@ from agentrun.engine.memory import Journals
 from agentrun.engine.ports import Blobs
 from agentrun.engine.request import Request, rejected
 from agentrun.engine.sessions import Session, Sessions, earlier
-from agentrun.engine.world import World, missing, open_log
+from agentrun.engine.world import World, missing, open_log, world_of_run
 from agentrun.errors import AgentrunError, HostError, PackageError, RequestError
 
 
@@ -214,7 +214,7 @@ def _registered(ports: Ports, world: World, session: Session, started: RunStarte
         message = f"there is a run {started.run} already; it was not touched"
         raise RequestError("run.duplicate", message, fields={"run": started.run})
     ports.journal.keep(started.run, package)
-    log = open_log(world, started.run)
+    log = open_log(world_of_run(world, started.run))
     log.commit(started)
     session.runs.append(started.run)
     if started.input is not None:

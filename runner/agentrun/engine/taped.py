@@ -31,7 +31,7 @@ from agentrun.engine.models import WireProvider
 from agentrun.engine.ports import Approver, Clock, Executor, Hook, Provider, SinkPort
 from agentrun.engine.sinks import handed
 from agentrun.engine.toolbox import Cuts, shortened, tried
-from agentrun.engine.world import Scope, World
+from agentrun.engine.world import World, Wrapper
 from agentrun.errors import AgentrunError, CassetteError, ProviderError
 from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpCall, HttpReply, Sender
@@ -167,47 +167,42 @@ async def _never() -> None:
 # --- the ports of one run ---------------------------------------------------------------------------------------
 
 
-class Taping:
-    """Puts tapes before the ports of a run and of its children. `root` is the run that a user started."""
+def tape_models(tape: Tape) -> Wrapper:
+    """Puts a cassette before the models of a world."""
 
-    def __init__(
-        self,
-        root: str,
-        *,
-        models: Tape | None,
-        others: Tape | None,
-        approver: Approver | None = None,
-        over: Scope = lambda world, run, path: world,
-    ) -> None:
-        """`approver`: who answers instead of the tape, if it has anything to say. `over`: what stands before it."""
-        self._root = root
-        self._models = models
-        self._others = others
-        self._approver = approver
-        self._over = over
+    def wrapper(world: World) -> World:
+        providers = {name: _taped_model(each, tape, world.path) for name, each in world.providers.items()}
+        return replace(world, providers=providers)
 
-    def scope(self, world: World, run: str) -> World:
-        """The world as one run sees it."""
-        path = run.removeprefix(self._root).removeprefix(".")
-        return self._over(self._taped(world, path), run, path)
+    return wrapper
 
-    def _taped(self, world: World, path: str) -> World:
-        if self._models is not None:
-            providers = {name: _taped_model(each, self._models, path) for name, each in world.providers.items()}
-            world = replace(world, providers=providers)
-        if self._others is None:
-            asked = world.approver
-            if isinstance(self._models, Playing) and asked is not None:
-                world = replace(world, approver=_ComparedApprover(self._models, path, asked))
-            return world
-        tape = self._others
+
+def tape_others(tape: Tape, approver: Approver | None = None) -> Wrapper:
+    """Puts a cassette before tools, hooks, sinks and people. `approver`: who answers instead of the cassette, if they
+    have anything to say."""
+
+    def wrapper(world: World) -> World:
+        path = world.path
         return replace(
             world,
             executors={name: _taped_tool(tape, path, each, world) for name, each in world.executors.items()},
             hooks={name: _taped_hook(tape, path, name, each, world.clock) for name, each in world.hooks.items()},
             sinks={name: _TapedSink(tape, path, each) for name, each in world.sinks.items()},
-            approver=None if world.approver is None else _TapedApprover(tape, path, world.approver, self._approver),
+            approver=None if world.approver is None else _TapedApprover(tape, path, world.approver, approver),
         )
+
+    return wrapper
+
+
+def compare_answers(tape: Playing) -> Wrapper:
+    """Compares what people say with what the cassette has, to explain a miss. The answers of the cassette count for
+    nothing."""
+
+    def wrapper(world: World) -> World:
+        asked = world.approver
+        return world if asked is None else replace(world, approver=_ComparedApprover(tape, world.path, asked))
+
+    return wrapper
 
 
 def _taped_model(provider: Provider, tape: Tape, path: str) -> Provider:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentrun.core.facts import Record
 from agentrun.core.package import Package
@@ -40,12 +41,12 @@ Listen: TypeAlias = Callable[[str, Record | Passing], None]
 """Told the run, and what was committed to its journal or what passes."""
 
 
-Scope: TypeAlias = Callable[["World", str, str], "World"]
-"""The world as one run of a family sees it: the world, the run, and its path (the calls that led to it)."""
+Wrapper: TypeAlias = Callable[["World"], "World"]
+"""Puts something before the ports of a world: a cassette that records or replays, stubs, faults."""
 
 
 class World(Struct, frozen=True, kw_only=True):
-    """The ports of a run and of its children."""
+    """What one run can reach. A child's world is its parent's, with another run and path (`world_of_child`)."""
 
     clock: Clock
     blobs: Blobs
@@ -66,20 +67,52 @@ class World(Struct, frozen=True, kw_only=True):
     listen: Listen = lambda run, news: None
     replayed: bool = False
     """Whether it is a cassette."""
-    scope: Callable[[World, str], World] = lambda world, run: world
-    """The world as one run of a family sees it."""
+    run: str = ""
+    """The run that it is the world of."""
+    path: str = ""
+    """The calls that lead from the run that a user started to this one, such as `c1.0.c2.1`."""
     above: tuple[str, ...] = ()
-    """The tools that led to this run. None: a user started it."""
+    """The tools of those calls."""
+    wrappers: tuple[Wrapper, ...] = ()
+    """What is before the ports, in the order in which it was put there."""
+    inner: World | None = None
+    """The world without its wrappers. None: it has none."""
     programs: Mapping[str, str] = {}
     """The file of each command that tools may start, as it was found before the run."""
     redactor: Redactor = Redactor(())
     """Knows the values that must not be shown: they are replaced in every fact before it counts, and in what passes."""
 
 
-def open_log(world: World, run: str) -> Log:
-    """A run's journal and state. Whoever listens hears of each record that is written."""
+def wrap(world: World, *wrappers: Wrapper) -> World:
+    """The world with something before its ports, and before those of its children."""
+    wrapped = world
+    for wrapper in wrappers:
+        wrapped = wrapper(wrapped)
+    inner = world if world.inner is None else world.inner
+    return replace(wrapped, wrappers=(*world.wrappers, *wrappers), inner=inner) if wrappers else world
+
+
+def _rewrap(world: World, **changes: Any) -> World:
+    """The world with other values, which its wrappers see."""
+    inner = world if world.inner is None else world.inner
+    return wrap(replace(inner, **changes), *world.wrappers)
+
+
+def world_of_run(world: World, run: str, crew: Callable[[str, Work, Consult | None], Crew] | None = None) -> World:
+    """The world as it is for a run that a user started. `crew`: who makes its crew and those of its children."""
+    return _rewrap(world, run=run, crew=crew or world.crew)
+
+
+def world_of_child(world: World, run: str, call: str, tool: str) -> World:
+    """The world as it is for the child of a run that a call of a tool starts."""
+    path = f"{world.path}.{call}" if world.path else call
+    return _rewrap(world, run=run, path=path, above=(*world.above, tool))
+
+
+def open_log(world: World) -> Log:
+    """The journal and the state of the world's run. Whoever listens hears of each record that is written."""
     clean = partial(cleaned, world.redactor) if world.redactor else None
-    return Log(world.journals(run), world.clock, partial(world.listen, run), clean)
+    return Log(world.journals(world.run), world.clock, partial(world.listen, world.run), clean)
 
 
 def provider_of(world: World, name: str) -> Provider:

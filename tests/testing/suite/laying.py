@@ -23,7 +23,7 @@ from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.models import WireProvider
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
-from agentrun.engine.taped import Recording, Taping
+from agentrun.engine.taped import Recording, tape_models, tape_others
 from agentrun.journal.canonical import canonical
 from agentrun.providers.registry import codec_for
 from agentrun.spec.v1.cases import Case, FaultAt, Inject
@@ -167,7 +167,7 @@ def taped(
         journals=journals,
         clock=clock,
         width=1,
-        scope=Taping(ROOT, models=tape, others=tape, over=LaidOver(laid).scope).scope,
+        wrappers=(tape_models(tape), tape_others(tape), LaidOver(laid).wrap),
         providers={name: WireProvider(codec_for(name), service) for name in ("openai", "anthropic")},
         **(doubles or Doubles()).ports(),
     )

@@ -172,7 +172,7 @@ def _job(found: Found, prepared: Prepared, live: Live, laid: LaidOver) -> Job:
         printed=live.printed,
         write=live.write,
         hold=live.hold,
-        over=laid.overlay.scope,
+        wrappers=laid.overlay.wrappers,
     )
 
 

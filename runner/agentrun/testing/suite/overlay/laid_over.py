@@ -70,10 +70,12 @@ class LaidOver:
         """Where somebody was asked, in order. Nothing if nothing is laid over and nobody watches."""
         return tuple(self._faults.places)
 
-    def scope(self, world: World, run: str, path: str) -> World:
+    def wrap(self, world: World) -> World:
         """The world of one run with all of it before the ports."""
-        member = Member(path, world.above)
-        layer = Layer(member, self._faults, self._stubs, world.clock, self._player, self._by, run, self.carried_out)
+        member = Member(world.path, world.above)
+        layer = Layer(
+            member, self._faults, self._stubs, world.clock, self._player, self._by, world.run, self.carried_out
+        )
         models = LaidModels(layer)
         return replace(
             world,
@@ -90,7 +92,7 @@ class LaidOver:
         return Overlay(
             start=None if case.clock.start is UNSET else _moment(case.clock.start),
             step=None if case.clock.step is UNSET else milliseconds(case.clock.step),
-            scope=self.scope if self._is_laid else NOTHING.scope,
+            wrappers=(self.wrap,) if self._is_laid else (),
         )
 
 
