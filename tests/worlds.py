@@ -9,14 +9,16 @@ from agentrun.canon import text_hash
 from agentrun.cassette.file import dump
 from agentrun.cassette.tape import Interaction
 from agentrun.core.package import Package
-from agentrun.engine.admission import admit, run_started
+from agentrun.engine.admission import admit
+from agentrun.engine.begin import begin
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew import StepCrew
 from agentrun.engine.driver import drive
 from agentrun.engine.memory import MemoryBlobs
 from agentrun.engine.models import WireProvider
 from agentrun.engine.perform import crew_of
-from agentrun.engine.world import World, open_log
+from agentrun.engine.request import Request
+from agentrun.engine.world import World
 from agentrun.journal.memory import MemoryJournal
 from agentrun.providers.registry import codec_for
 from agentrun.wire import HttpCall, HttpReply
@@ -92,8 +94,8 @@ def live(agent: Package, sender: Scripted, message: str | None = None, **params:
         providers={route.provider: WireProvider(codec_for(route.provider), sender) for route in agent.model.routes},
         run="live-1",
     )
-    log = open_log(world)
-    log.commit(run_started(agent, admit(agent, message, params), run="live-1", fingerprint=text_hash("a package")))
+    request = Request(agent=agent.name, package=text_hash("a package"))
+    log = begin(world, agent, request, admit(agent, message, params))
     clock.run(drive(agent, log, crew_of(world, agent)))
     return journal
 

@@ -7,10 +7,14 @@ import pytest
 from agentrun.core.facts import RULES, Earlier
 from agentrun.core.messages import Image, Text, User
 from agentrun.core.package import Package
-from agentrun.engine.admission import Admitted, admit, run_started
+from agentrun.engine.admission import Admitted, admit
+from agentrun.engine.begin import run_started
+from agentrun.engine.request import Request
+from agentrun.engine.world import world_of_run
 from agentrun.errors import RequestError
 
 from ..packages import package
+from .places import Place
 
 PICTURE = Image("image/png", "sha256:0", 1)
 PARAMS = {
@@ -95,12 +99,14 @@ def test_prompts() -> None:
 
 def test_first_fact() -> None:
     admitted = admit(agent(), "Hi.", {"size": 3})
-    started = run_started(agent(), admitted, run="r1", fingerprint="sha256:1", attachments=(PICTURE,))
+    world = world_of_run(Place().world, "r1")
+    request = Request(agent="triage", package="sha256:1", attachments=(PICTURE,))
+    started = run_started(world, agent(), request, admitted)
     assert (started.run, started.package, started.agent, started.rules) == ("r1", "sha256:1", "triage", RULES)
     assert started.input == User((Text("Hi."), PICTURE))
     assert (started.params, started.instructions, started.prompts) == (admitted.params, admitted.instructions, {})
     assert (started.replayed, started.earlier, started.parent) == (False, Earlier(), None)
-    going_on = run_started(agent(), admit(agent(), None, {"size": 3}, goes_on=True), run="r1", fingerprint="sha256:1")
+    going_on = run_started(world, agent(), request, admit(agent(), None, {"size": 3}, goes_on=True))
     assert going_on.input is None
 
 

@@ -15,12 +15,14 @@ from agentrun.core.facts_gates import ApprovalAnswered
 from agentrun.core.messages import Text, ToolResult, words
 from agentrun.core.outcome import Outcome, Question, Suspended
 from agentrun.core.package import Package
-from agentrun.engine.admission import admit, run_started
+from agentrun.engine.admission import admit
+from agentrun.engine.begin import begin
 from agentrun.engine.children import run_child
 from agentrun.engine.clock import Sleep, step
 from agentrun.engine.driver import drive
 from agentrun.engine.perform import crew_of
 from agentrun.engine.ports import Consult, Work
+from agentrun.engine.request import Request
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.task_crew import TaskCrew
 from agentrun.engine.world import open_log, world_of_run
@@ -237,12 +239,13 @@ def parent_of(agent: Package, **changes: Any) -> Package:
 
 
 def root(place: Place, agent: Package) -> Any:
-    log = open_log(world_of_run(place.world, "root"))
+    world = world_of_run(place.world, "root")
+    log = open_log(world)
     if log.state.started is None:
-        log.commit(run_started(agent, admit(agent, "hello", {}), run="root", fingerprint="sha256:0"))
+        begin(world, agent, Request(agent=agent.name, package="sha256:0"), admit(agent, "hello", {}), log=log)
     else:
         log.take_over("sha256:0")
-    return drive(agent, log, crew_of(world_of_run(place.world, "root"), agent))
+    return drive(agent, log, crew_of(world, agent))
 
 
 def test_spending_is_rolled_up_once() -> None:

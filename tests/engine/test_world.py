@@ -7,7 +7,9 @@ import pytest
 
 from agentrun.core.facts import CancelRequested, Record
 from agentrun.core.package import Package
-from agentrun.engine.admission import admit, run_started
+from agentrun.engine.admission import admit
+from agentrun.engine.begin import begin
+from agentrun.engine.request import Request
 from agentrun.engine.world import World, executor_of, missing, open_log, sink_of, world_of_run
 from agentrun.errors import HostError, StorageError
 from agentrun.journal.memory import MemoryJournal
@@ -17,6 +19,8 @@ from .places import AGENT, HOOK, MCP, PYTHON, Place, delivery, tool
 
 SINK = {"kind": "stdout", "delivery": "optional", "timeout": 1000}
 ANYTHING: Any = object()
+
+REQUEST = Request(agent="triage", package="sha256:0")
 
 
 def agent(**changes: Any) -> Package:
@@ -116,8 +120,7 @@ def test_names_win_over_kinds() -> None:
 def test_listeners_hear_what_is_written() -> None:
     """After it is written, and only then."""
     place = Place()
-    log = open_log(world_of_run(place.world, "run-1"))
-    log.commit(run_started(package(), admit(package(), "hello", {}), run="run-1", fingerprint="sha256:0"))
+    log = begin(world_of_run(place.world, "run-1"), package(), REQUEST, admit(package(), "hello", {}))
     log.commit(CancelRequested("me"))
     assert place.heard == [("run-1", record) for record in place.journals["run-1"].records()]
     assert open_log(world_of_run(place.world, "run-1")).state == log.state
@@ -129,7 +132,6 @@ def test_what_is_not_written_is_not_heard() -> None:
             raise StorageError("storage.failed", "no space left")
 
     place = Place(journals=lambda run: Full())
-    log = open_log(world_of_run(place.world, "run-1"))
     with pytest.raises(StorageError):
-        log.commit(run_started(package(), admit(package(), "hello", {}), run="run-1", fingerprint="sha256:0"))
+        begin(world_of_run(place.world, "run-1"), package(), REQUEST, admit(package(), "hello", {}))
     assert place.heard == []

@@ -9,17 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from agentrun.canon import compact, text_hash
 from agentrun.compiler.prompts import complete_params, rendered, rendered_input, rendered_instructions
-from agentrun.core.facts import RULES, Earlier, Parent, RunStarted
-from agentrun.core.messages import Content, Text, User
-from agentrun.core.names import command_of
 from agentrun.core.package import Package
-from agentrun.core.policy import Verdict, rule_on, variables_of
-from agentrun.core.state import State
-from agentrun.errors import PolicyError, RequestError
+from agentrun.errors import RequestError
 
 
 class Admitted(Struct, frozen=True):
@@ -50,57 +45,9 @@ def admit(package: Package, message: str | None, params: Mapping[str, Any], *, g
     )
 
 
-def run_started(
-    package: Package,
-    admitted: Admitted,
-    *,
-    run: str,
-    fingerprint: str,
-    replayed: bool = False,
-    attachments: tuple[Content, ...] = (),
-    earlier: Earlier = Earlier(),  # noqa: B008  # frozen
-    parent: Parent | None = None,
-    seed: str | None = None,
-    programs: Mapping[str, str] | None = None,
-) -> RunStarted:
-    """The first fact of a run. `programs`: the files of commands; those of the package's own tools are told."""
-    commands = [command for tool in package.tools.values() if (command := command_of(tool)) is not None]
-    found = {command: programs[command] for command in sorted(commands) if programs and command in programs}
-    return RunStarted(
-        run=run,
-        package=fingerprint,
-        replayed=replayed,
-        agent=package.name,
-        rules=RULES,
-        params=admitted.params,
-        instructions=admitted.instructions,
-        input=None if admitted.message is None else User((Text(admitted.message), *attachments)),
-        prompts=admitted.prompts,
-        earlier=earlier,
-        parent=parent,
-        seed=UNSET if seed is None else seed,
-        programs=found or UNSET,
-    )
-
-
 def tape_seed(package: Package, admitted: Admitted) -> str:
     """What jitter is made of in a run that is recorded and in its replays: they wait equally long."""
     return text_hash(compact([package.name, admitted.params, admitted.message]))[7:23]
-
-
-def start_ruling(package: Package, started: RunStarted) -> Verdict:
-    """What the package's own rules say about starting."""
-    return rule_on(package, "run_start", "run_start", variables_of(State(started=started)))
-
-
-def refuse_unruly(verdict: Verdict, started: RunStarted) -> None:
-    """Only `allow` starts a run. Raises `policy.denied` or `policy.interrupted`."""
-    if verdict.ruling == "allow":
-        return
-    code = "policy.interrupted" if verdict.ruling == "interrupt" else "policy.denied"
-    message = verdict.reason or f"the policy rules {verdict.ruling} on starting the run"
-    fields = {"run": started.run, "rules": list(verdict.rules), "ruling": verdict.ruling}
-    raise PolicyError(code, message, fields=fields)
 
 
 def _prompts(package: Package, values: Mapping[str, Any]) -> dict[str, str]:

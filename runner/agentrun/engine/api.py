@@ -25,6 +25,7 @@ from agentrun.core.facts import Record, kind_of
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.engine.approvals import Callback
+from agentrun.engine.begin import find_package
 from agentrun.engine.clock import StepClock
 from agentrun.engine.given import refuse_unknown_names, refuse_unknown_words
 from agentrun.engine.handle import RunHandle
@@ -32,7 +33,6 @@ from agentrun.engine.memory import Journals, MemoryJournals, stored_package
 from agentrun.engine.ports import Approver, Clock, Executor, Hook, Provider, SinkPort
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
-from agentrun.engine.start import find_package
 from agentrun.engine.typed import Contract, TypedOutcome
 from agentrun.errors import AuditError
 from agentrun.journal.file import read_file

@@ -17,17 +17,18 @@ from agentrun.core.facts import Earlier, Record, RunStarted
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.core.sound import refuse_unsound
-from agentrun.engine.admission import admit, refuse_unruly, run_started, start_ruling, tape_seed
+from agentrun.engine.admission import admit, tape_seed
+from agentrun.engine.begin import begin
 from agentrun.engine.children import drive_all
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew import WIDTH, StepCrew
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals
 from agentrun.engine.perform import crew_of
 from agentrun.engine.ports import Approver
-from agentrun.engine.request import Attachment, contents
+from agentrun.engine.request import Attachment, Request, contents
 from agentrun.engine.sealed import SEALED, SINK_KINDS, sealed_executors, sealed_hooks, sealed_providers
 from agentrun.engine.sessions import earlier
-from agentrun.engine.world import Listen, World, Wrapper, open_log, wrap
+from agentrun.engine.world import Listen, World, Wrapper, wrap
 from agentrun.errors import AgentrunError, CassetteError
 from agentrun.journal.canonical import canonical
 
@@ -134,19 +135,16 @@ def replay_run(
         run=run,
     )
     world = wrap(bare, tape_models(playing), tape_others(playing, approver), *overlay.wrappers)
-    started = run_started(
-        package,
-        admitted,
-        run=run,
-        fingerprint=fingerprint,
-        replayed=True,
+    request = Request(
+        agent=package.name,
+        package=fingerprint,
+        message=message,
+        params=dict(params),
         attachments=contents(blobs, attachments),
-        earlier=_earlier(package, after),
+        run=run,
         seed=tape_seed(package, admitted),
     )
-    refuse_unruly(start_ruling(package, started), started)
-    log = open_log(world)
-    log.commit(started)
+    log = begin(world, package, request, admitted, earlier=_earlier(package, after))
     ended = clock.run(drive_all(world, package, log, crew_of))
     return _finished(ended, run, journals, player)
 

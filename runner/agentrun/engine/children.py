@@ -24,9 +24,11 @@ from agentrun.core.facts_calls import ChildStarted, ChildSuspended, Spent, ToolF
 from agentrun.core.messages import Text
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
-from agentrun.engine.admission import admit, refuse_unruly, run_started, start_ruling
+from agentrun.engine.admission import admit
+from agentrun.engine.begin import begin
 from agentrun.engine.driver import Log, drive
 from agentrun.engine.ports import Crew
+from agentrun.engine.request import Request
 from agentrun.engine.toolbox import failed, readable, told
 from agentrun.engine.world import World, open_log, world_of_child
 from agentrun.errors import AgentrunError, PolicyError, RequestError
@@ -72,23 +74,21 @@ async def _end(world: World, package: Package, crew_of: CrewOf) -> None:
 
 
 def _begin(world: World, effect: RunChild, log: Log) -> None:
-    package = fingerprint(effect.package)
+    """Begin the child, or go on with it where its journal ends."""
+    package = effect.package
     if log.state.started is None:
-        admitted = admit(effect.package, effect.message, effect.params)
-        started = run_started(
-            effect.package,
-            admitted,
+        request = Request(
+            agent=package.name,
+            package=fingerprint(package),
+            message=effect.message,
+            params=effect.params,
             run=effect.run,
-            fingerprint=package,
-            replayed=world.replayed,
             parent=effect.parent,
             seed=effect.seed,
-            programs=world.programs,
         )
-        refuse_unruly(start_ruling(effect.package, started), started)
-        log.commit(started)
+        begin(world, package, request, admit(package, effect.message, effect.params), log=log)
     elif log.state.stopped is None:
-        log.take_over(package)
+        log.take_over(fingerprint(package))
 
 
 def _finished(world: World, effect: RunChild, outcome: Outcome) -> ToolFinished:

@@ -22,6 +22,7 @@ from agentrun.core.outcome import Outcome, Question, Suspended, outcome_of
 from agentrun.core.state import State
 from agentrun.core.takeover import is_welcome
 from agentrun.engine.admission import admit
+from agentrun.engine.begin import refuse_changed, refuse_duplicate
 from agentrun.engine.bus import Cursor, Subscription
 from agentrun.engine.children import drive_all
 from agentrun.engine.driver import Log
@@ -29,7 +30,6 @@ from agentrun.engine.perform import crew_of
 from agentrun.engine.ports import Consult, Crew, Work
 from agentrun.engine.request import RunStatus, wrong_state
 from agentrun.engine.sessions import Session
-from agentrun.engine.start import refuse_changed, refuse_duplicate
 from agentrun.engine.world import World, world_of_run
 from agentrun.errors import PackageError, RequestError
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from agentrun.compiler.fingerprint import PackageFile
+from agentrun.core.facts import Parent
 from agentrun.core.messages import File, Image, Message
 from agentrun.core.outcome import Outcome
 from agentrun.engine.ports import Blobs
@@ -40,6 +41,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """The run's id. Null: the runtime makes one."""
     seed: str | None = None
     """What jitter is made of. Null: the run's id."""
+    parent: Parent | None = None
+    """The call of another run that asks for it. Null: a user does."""
     session: str | None = None
     """The session it belongs to; it must exist."""
     history: tuple[Message, ...] = ()

@@ -14,16 +14,30 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from secrets import token_hex
 from typing import Any, Generic, Self, TypeVar
 
+from msgspec.structs import replace
+
 from agentrun.compiler.fingerprint import PackageFile
 from agentrun.core.evolve import fold
-from agentrun.core.facts import CancelRequested, Fact, Record
+from agentrun.core.facts import CancelRequested, Earlier, Fact, Record
 from agentrun.core.facts_calls import CallSettled
 from agentrun.core.facts_gates import Answer, ApprovalAnswered
 from agentrun.core.messages import Content
 from agentrun.core.outcome import Question, outcome_of
+from agentrun.core.package import Package
 from agentrun.core.sound import refuse_unsound
 from agentrun.core.takeover import is_welcome
+from agentrun.engine.admission import Admitted, admit
 from agentrun.engine.approvals import Callback, approver_of
+from agentrun.engine.begin import (
+    PackagePolicy,
+    StartPolicy,
+    begin,
+    find_package,
+    refuse_answered,
+    refuse_changed,
+    refuse_duplicate,
+    refuse_missing,
+)
 from agentrun.engine.bus import EVERYTHING, Bus, Cursor, Scope, Subscription, of_run
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew import WIDTH, Order, StepCrew
@@ -32,20 +46,9 @@ from agentrun.engine.handle import Hands, How, Inbox, RunHandle
 from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals, stored_package
 from agentrun.engine.ports import Approver, Blobs, Clock, Consult, Executor, Hook, Provider, SinkPort, Work
 from agentrun.engine.request import Request, RunStatus, Snapshot, unknown_run, wrong_state
-from agentrun.engine.sessions import Session, Sessions
-from agentrun.engine.start import (
-    Host,
-    PackagePolicy,
-    Ports,
-    StartPolicy,
-    find_package,
-    find_ports,
-    refuse_changed,
-    refuse_missing,
-    start,
-)
+from agentrun.engine.sessions import Session, Sessions, earlier
 from agentrun.engine.world import World, Wrapper, open_log, world_of_run, wrap
-from agentrun.errors import HostError
+from agentrun.errors import AgentrunError, HostError, RequestError
 from agentrun.redact import Redactor
 
 T = TypeVar("T")
@@ -123,13 +126,7 @@ class Runtime:
         self._programs = programs or {}
         self._redactor = redactor
         self._runs: dict[str, RunHandle] = {}
-        self._host = Host(
-            ports={"journal": journals, "events": events, "content": content, "policy": policy},
-            packages=self.packages,
-            sessions=self.sessions,
-            world=self._world,
-            is_over=lambda run: run not in self._runs or self._runs[run].outcome is not None,
-        )
+        self._policy = policy
 
     @classmethod
     def in_memory(cls, **given: Any) -> Self:
@@ -142,8 +139,61 @@ class Runtime:
     def start(self, request: Request) -> RunHandle:
         """Start a run. Raises, and leaves nothing, when it cannot be accepted."""
         run = request.run or self._ids()
-        accepted = start(self._host, request, run)
-        return self._register(accepted.package, accepted.log, accepted.world, accepted.session)
+        journals, policy = self._ports(run)
+        package = find_package(self.packages, request)
+        request = replace(request, package=package)
+        world = world_of_run(self._world(), run)
+        refuse_missing(world, package.agent)
+        session, before, admitted = self._admit(journals, request, package.agent, run)
+
+        def register() -> None:
+            if run in journals:
+                message = f"there is a run {run} already; it was not touched"
+                raise RequestError("run.duplicate", message, fields={"run": run})
+            journals.keep(run, package)
+
+        log = begin(world, package.agent, request, admitted, earlier=before, policy=policy, register=register)
+        session.runs.append(run)
+        if admitted.message is not None:
+            session.saw(admitted.message)
+        return self._register(package, log, world, session)
+
+    def _admit(
+        self, journals: Journals, request: Request, package: Package, run: str
+    ) -> tuple[Session, Earlier, Admitted]:
+        """The session of a request, what the run knows of it, and the request as it may run."""
+        input_id = f"{run}.1"
+        try:
+            session = self.sessions.find(request.session, self._is_over)
+            before = earlier(session.runs, package.session, journals.records)
+            before = replace(before, messages=(*before.messages, *request.history))
+            admitted = admit(package, request.message, request.params, goes_on=request.goes_on)
+            if admitted.message is None:
+                refuse_answered(before)
+            else:
+                refuse_duplicate(package, session, admitted.message, input_id)
+        except AgentrunError as error:
+            error.fields.setdefault("input_id", input_id)
+            raise
+        except Exception as error:
+            fields = {"input_id": input_id, "reason": type(error).__name__, "run": run}
+            message = f"{type(error).__name__} while the input was looked at"
+            raise RequestError("input.admission_failed", message, fields=fields) from error
+        return session, before, admitted
+
+    def _is_over(self, run: str) -> bool:
+        return run not in self._runs or self._runs[run].outcome is not None
+
+    def _ports(self, run: str) -> tuple[Journals, StartPolicy]:
+        """The ports that every run needs, looked for in this order. Raises `host.missing`."""
+        ports = {"journal": self.journals, "events": self._events, "content": self.content, "policy": self._policy}
+        for name, port in ports.items():
+            if port is None:
+                message = f"the runtime has no port for {name}"
+                raise HostError("host.missing", message, fields={"name": name, "run": run})
+        assert self.journals is not None
+        assert self._policy is not None
+        return self.journals, self._policy
 
     def effective_package(self, request: Request) -> PackageFile:
         """The package that a request would run with."""
@@ -151,7 +201,7 @@ class Runtime:
 
     def resume(self, run: str, *, with_package: PackageFile | None = None) -> RunHandle:
         """Go on with a run whose owner is gone, or that waits: with the package it has, or with another one."""
-        ports = find_ports(self._host, run)
+        journals, _ = self._ports(run)
         records = tuple(self.records(run))
         state = fold(records)
         if state.stopped is not None:
@@ -159,15 +209,16 @@ class Runtime:
         known = self._runs.get(run)
         if known is not None and known.is_worked_on:
             raise wrong_state(run, "suspended", "processing")
-        package = with_package or stored_package(ports.journal, run)
+        package = with_package or stored_package(journals, run)
         refuse_changed(package)
         refuse_unsound(package.agent)
-        world = self._world(ports)
-        refuse_missing(world, package.agent, run)
-        if not ports.events.knows(run):
-            ports.events.learn(run, records)
-        ports.journal.keep(run, package)
-        log = open_log(world_of_run(world, run))
+        world = world_of_run(self._world(), run)
+        refuse_missing(world, package.agent)
+        assert self._events is not None
+        if not self._events.knows(run):
+            self._events.learn(run, records)
+        journals.keep(run, package)
+        log = open_log(world)
         log.take_over(package.fingerprint)
         return self._register(package, log, world, known.session if known else Session())
 
@@ -238,23 +289,28 @@ class Runtime:
         if not is_welcome(fold(self.records(run)), fact):
             return False
         if not any(handle.post_to_child(run, fact) for handle in self._runs.values()):
-            open_log(world_of_run(self._world(find_ports(self._host, run)), run)).commit(fact)
+            self._ports(run)
+            open_log(world_of_run(self._world(), run)).commit(fact)
         return True
 
     # --- making --------------------------------------------------------------------------------------------------
 
-    def _world(self, ports: Ports) -> World:
+    def _world(self) -> World:
+        """What runs can reach. All ports are there."""
+        assert self.content is not None
+        assert self.journals is not None
+        assert self._events is not None
         world = World(
             clock=self.clock,
-            blobs=ports.content,
-            journals=ports.journal.open,
+            blobs=self.content,
+            journals=self.journals.open,
             crew=lambda run, work, consult: self._crew(work, consult),
             providers=self.providers,
             executors=self.executors,
             hooks=self.hooks,
             sinks=self.sinks,
             approver=self._approver,
-            listen=ports.events.tell,
+            listen=self._events.tell,
             programs=self._programs,
             redactor=self._redactor,
         )

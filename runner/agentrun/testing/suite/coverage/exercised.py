@@ -32,7 +32,7 @@ from agentrun.core.facts_gates import ApprovalAnswered, Continue, HookAnswered, 
 from agentrun.core.messages import words
 from agentrun.core.package import Package
 from agentrun.core.state import State
-from agentrun.engine.admission import start_ruling
+from agentrun.engine.begin import start_ruling
 from agentrun.testing.suite.coverage.kin import Agent
 
 Mark: TypeAlias = tuple[str, str]

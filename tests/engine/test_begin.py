@@ -12,10 +12,10 @@ from agentrun.core.messages import Assistant, File, Image, Text, said
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.core.policy import Verdict
+from agentrun.engine.begin import PackagePolicy
 from agentrun.engine.bus import Bus
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
-from agentrun.engine.start import PackagePolicy
 from agentrun.errors import AgentrunError, StorageError
 from agentrun.testing import FailingJournals, scripted, sink
 

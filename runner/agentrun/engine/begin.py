@@ -1,0 +1,191 @@
+"""How a run begins: the only place where a request becomes a run, whoever asks for it.
+
+1  the package: found, merged with the request's output contract, valid, of the agent that was asked for, unchanged
+2  a provider for each route; every hook, executor and sink that the package names
+3  the request is admitted: its input is not empty, too long or a duplicate (`admission.py`)
+4  the policy on starting: only `allow` passes
+5  `run_started` is written. Accepted means journaled.
+
+A replay brings a world with all of 2, and a child has its package from its parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from agentrun.canon import fingerprint
+from agentrun.compiler.fingerprint import PackageFile, sealed
+from agentrun.core.facts import RULES, Earlier, RunStarted
+from agentrun.core.messages import Assistant, Text, User
+from agentrun.core.names import command_of
+from agentrun.core.package import Package
+from agentrun.core.policy import Verdict, rule_on, variables_of
+from agentrun.core.sound import refuse_unsound
+from agentrun.core.state import State
+from agentrun.engine.admission import Admitted
+from agentrun.engine.driver import Log
+from agentrun.engine.request import Request, rejected
+from agentrun.engine.sessions import Session
+from agentrun.engine.world import World, missing, open_log
+from agentrun.errors import PackageError, PolicyError, RequestError
+
+
+class StartPolicy(Protocol):
+    """Says whether a run may start."""
+
+    def ruling(self, package: Package, started: RunStarted) -> Verdict: ...
+
+
+class PackagePolicy:
+    """What the package's own rules for the stage `run_start` say."""
+
+    def ruling(self, package: Package, started: RunStarted) -> Verdict:
+        return start_ruling(package, started)
+
+
+def begin(
+    world: World,
+    package: Package,
+    request: Request,
+    admitted: Admitted,
+    *,
+    earlier: Earlier = Earlier(),  # noqa: B008  # frozen
+    policy: StartPolicy = PackagePolicy(),  # noqa: B008  # it has no state
+    register: Callable[[], None] = lambda: None,
+    log: Log | None = None,
+) -> Log:
+    """Begin the run of a world: rule on its start, and write its first record.
+
+    `register` is called in between, and may raise to refuse the run. `log`: that of the run, if it is open already.
+    Raises `policy.denied`, `policy.interrupted`.
+    """
+    started = run_started(world, package, request, admitted, earlier)
+    refuse_unruly(policy.ruling(package, started), started)
+    register()
+    log = log or open_log(world)
+    log.commit(started)
+    return log
+
+
+def run_started(
+    world: World,
+    package: Package,
+    request: Request,
+    admitted: Admitted,
+    earlier: Earlier = Earlier(),  # noqa: B008  # frozen
+) -> RunStarted:
+    """The first fact of a run."""
+    commands = [command for tool in package.tools.values() if (command := command_of(tool)) is not None]
+    found = {command: world.programs[command] for command in sorted(commands) if command in world.programs}
+    message = admitted.message
+    return RunStarted(
+        run=world.run,
+        package=request.package if isinstance(request.package, str) else request.package.fingerprint,
+        replayed=world.replayed,
+        agent=package.name,
+        rules=RULES,
+        params=admitted.params,
+        instructions=admitted.instructions,
+        input=None if message is None else User((Text(message), *request.attachments)),
+        prompts=admitted.prompts,
+        earlier=earlier,
+        parent=request.parent,
+        seed=UNSET if request.seed is None else request.seed,
+        programs=found or UNSET,
+    )
+
+
+def start_ruling(package: Package, started: RunStarted) -> Verdict:
+    """What the package's own rules say about starting."""
+    return rule_on(package, "run_start", "run_start", variables_of(State(started=started)))
+
+
+def refuse_unruly(verdict: Verdict, started: RunStarted) -> None:
+    """Only `allow` starts a run. Raises `policy.denied` or `policy.interrupted`."""
+    if verdict.ruling == "allow":
+        return
+    code = "policy.interrupted" if verdict.ruling == "interrupt" else "policy.denied"
+    message = verdict.reason or f"the policy rules {verdict.ruling} on starting the run"
+    fields = {"run": started.run, "rules": list(verdict.rules), "ruling": verdict.ruling}
+    raise PolicyError(code, message, fields=fields)
+
+
+# --- the package ------------------------------------------------------------------------------------------------
+
+
+def find_package(packages: Mapping[str, PackageFile], request: Request) -> PackageFile:
+    """The package that a request would run with."""
+    file = _resolved(packages, request.package)
+    package = file.agent if request.output is None else _merged(file.agent, request.output)
+    refuse_unsound(package)
+    if package.name != request.agent:
+        fields = {"pointer": "/name", "expected": request.agent, "actual": package.name}
+        raise PackageError("package.invalid", f"the package is of the agent {package.name!r}", fields=fields)
+    refuse_changed(file)
+    return file if package is file.agent else sealed(package)
+
+
+def _resolved(packages: Mapping[str, PackageFile], wanted: PackageFile | str) -> PackageFile:
+    if isinstance(wanted, PackageFile):
+        return wanted
+    if wanted not in packages:
+        message = f"the runtime has no package {wanted}"
+        raise PackageError("package.invalid", message, fields={"place": wanted})
+    return packages[wanted]
+
+
+def _merged(package: Package, schema: dict[str, Any]) -> Package:
+    """The package with another contract. One that it has already is replaced by a schema of the same id only."""
+    present = package.output.schema
+    if present is not None and present != schema and (_id(present) is None or _id(present) != _id(schema)):
+        message = "the package has an output contract, and the request's is not a version of it"
+        fields = {"pointer": "/output/schema", "expected": _id(present), "actual": _id(schema)}
+        raise PackageError("package.invalid", message, hint="give both schemas one `title`", fields=fields)
+    return replace(package, output=replace(package.output, schema=schema))
+
+
+def _id(schema: dict[str, Any]) -> Any:
+    """A schema's id. Schemas are compiled without `$id`, so the title stands for it."""
+    return schema.get("$id", schema.get("title"))
+
+
+def refuse_changed(file: PackageFile) -> None:
+    """Refuse a package that is not what its fingerprint says."""
+    found = fingerprint(file.agent)
+    if found != file.fingerprint:
+        raise PackageError(
+            "package.fingerprint_mismatch",
+            "the package is not what its fingerprint says",
+            fields={"pinned": file.fingerprint, "found": found},
+        )
+
+
+# --- what it needs ----------------------------------------------------------------------------------------------
+
+
+def refuse_missing(world: World, package: Package) -> None:
+    """Refuse a package that names what the world does not have. Raises `host.missing`, `provider.not_found`."""
+    if lack := missing(world, package):
+        lack.fields["run"] = world.run
+        raise lack
+
+
+# --- its input --------------------------------------------------------------------------------------------------
+
+
+def refuse_answered(before: Earlier) -> None:
+    """Refuse to go on with a conversation in which nothing waits for an answer."""
+    last = before.messages[-1] if before.messages else None
+    if last is None or isinstance(last, Assistant):
+        message = "there is no input, and nothing in the conversation waits for an answer"
+        fields = {"expected": "user or tool", "actual": "empty" if last is None else "assistant"}
+        raise RequestError("run.invalid_continuation", message, fields=fields)
+
+
+def refuse_duplicate(package: Package, session: Session, text: str, input_id: str) -> None:
+    if package.admission.dedupe and session.has_seen(text):
+        raise rejected("duplicate", "the same message was sent in this session before", input_id)
