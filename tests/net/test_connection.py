@@ -2,11 +2,15 @@
 
 import asyncio
 import socket
+import ssl
 import threading
+from typing import Any
 
+import httpx
 import pytest
 
 from agentrun.net.sender import HttpxSender
+from agentrun.net.transport import Transport
 from agentrun.wire import HttpReply
 
 from ..servers import CLOSE, Plan, Server, Wait, head, plain
@@ -128,3 +132,23 @@ def test_a_handshake_that_is_stopped_leaves_nothing(moment: float) -> None:
         url = server.url.replace("http", "https")
         sending(stopped)
         assert server.is_quiet()
+
+
+def test_a_reply_that_is_given_up_while_it_is_closed_leaves_no_connection() -> None:
+    """A deadline may pass in the very moment in which the reply is put away."""
+
+    class Stopped:
+        async def aclose(self) -> None:
+            raise asyncio.CancelledError
+
+    async def give_up() -> None:
+        transport = Transport(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        response = await transport.handle_async_request(httpx.Request("GET", server.url))
+        stream: Any = response.stream
+        stream._response = Stopped()
+        with pytest.raises(asyncio.CancelledError):
+            await response.aclose()
+        assert stream._way.is_closed()
+
+    with Server(GOOD) as server:
+        asyncio.run(give_up())

@@ -104,7 +104,11 @@ class _Stream(httpx.AsyncByteStream):
         return self._pieces
 
     async def aclose(self) -> None:
-        await self._response.aclose()
+        try:
+            await self._response.aclose()
+        except BaseException:  # stopped in the middle: the connection is in no state for another request
+            await self._way.aclose()
+            raise
         if self._transport is None:
             await self._way.aclose()
         elif self._way.is_idle():
