@@ -72,6 +72,7 @@ def test_a_recording_is_recorded_by_the_case_of_its_name(suite: Suite) -> None:
     code, _, err = run(suite, "specs/desk.yaml", "--case", "another", "--record", "all", "--yes")
     assert code == 2
     assert "case another plays the recording of default" in err
+    assert "record: " not in err, "it is refused before a recording is announced"
 
 
 def test_who_differs_from_whose_recording_it_plays_is_told_to_have_its_own(suite: Suite) -> None:

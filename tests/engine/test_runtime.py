@@ -13,7 +13,8 @@ from agentrun.core.outcome import Outcome, Question, Suspended
 from agentrun.core.package import Package
 from agentrun.engine.bus import Cursor, of_agent, of_run
 from agentrun.engine.memory import MemoryJournals
-from agentrun.engine.runtime import Registry, Runtime
+from agentrun.engine.registry import Registry
+from agentrun.engine.runtime import Runtime
 from agentrun.errors import AgentrunError, StorageError
 from agentrun.testing import Crash, CrashingJournals, approving, call, calls, scripted, sink, stub, text
 
@@ -160,6 +161,22 @@ def test_resume_of_a_finished_run() -> None:
     assert caught.value.code == "run.invalid_state"
     assert caught.value.fields == {"run": "r1", "expected": "unfinished", "actual": "completed"}
     assert home.journals.text("r1") == before
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_outcome_of_a_finished_run_may_be_asked_for(is_known: bool) -> None:
+    home = Home("Hello.")
+    home.run()
+    before = home.journals.text("r1")
+    if not is_known:
+        other = Home()
+        other.journals.restore("r1", home.journals.records("r1"))
+        other.journals.keep("r1", sealed(package()))
+        home = other
+    handle = home.runtime.resume("r1", finished_ok=True)
+    assert (handle.status, home.wait(handle).answer) == ("completed", "Hello.")  # type: ignore[union-attr]  # it is over
+    assert home.journals.text("r1") == before
+    assert home.model.requests == [] or is_known
 
 
 def test_resume_of_a_run_that_is_worked_on() -> None:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 def confirm(errand: Errand, teller: Teller, *, yes: bool) -> None:
-    """Announce the recording, and ask about it where that is needed. What cannot be recorded is refused first."""
-    target, case = _target(errand), errand.plan.case
+    """Announce the recording, and ask about it where that is needed."""
+    target, case = recording_target(errand), errand.plan.case
     assert case is not None
     answers = answers_of(errand.approve, teller, option_first=True)
     planned = PlannedCassette(errand.file.agent, case, target.path)
@@ -42,7 +42,7 @@ def confirm(errand: Errand, teller: Teller, *, yes: bool) -> None:
 
 
 def record(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> FinishedRun:
-    target = _target(errand)
+    target = recording_target(errand)
     plan, root = errand.plan, errand.spec.project.root
     recorded = interrupts.run(record_run(job, target))
     if not recorded.is_saved:
@@ -95,7 +95,8 @@ def _write_case(errand: Errand, case: Case, teller: Teller) -> None:
     teller.say(advice or added, "warn" if advice else "good")
 
 
-def _target(errand: Errand) -> Target:
+def recording_target(errand: Errand) -> Target:
+    """Where the recording goes. Raises what keeps the case from being recorded."""
     plan, project, how = errand.plan, errand.spec.project, errand.record
     assert plan.cassette is not None
     assert plan.case is not None

@@ -120,6 +120,10 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         attached=options["attached"],
         session=options["session"],
     )
+    if plan.mode == "record":
+        from agentrun.cli.record import recording_target
+
+        recording_target(errand)  # what cannot be recorded is refused before the first line
     if not options["quiet"] and not options["as_json"]:
         show_problems(list(compiled.problems), as_json=False)
     teller.begin(plan)

@@ -115,13 +115,23 @@ def run(
 
 
 def resume(
-    run: str, *, journals: Journals, package: AnyPackage | None = None, **world: Unpack[World]
+    run: str,
+    *,
+    journals: Journals,
+    package: AnyPackage | None = None,
+    finished_ok: bool = False,
+    **world: Unpack[World],
 ) -> Outcome | Suspended:
-    """Go on with a run: with the package that is stored with it, or with another one."""
+    """Go on with a run: with the package that is stored with it, or with another one.
+
+    A run that is over raises `run.invalid_state`; with `finished_ok` its outcome is returned.
+    """
     refuse_unknown_words(world, World.__annotations__)
     file = stored_package(journals, run) if package is None else package_of(package)
     project = _project(file if package is None else package, world)
-    return _ended(file.agent, journals, world, project, lambda r: r.resume(run, with_package=file))
+    return _ended(
+        file.agent, journals, world, project, lambda r: r.resume(run, with_package=file, finished_ok=finished_ok)
+    )
 
 
 def audit(journal: Iterable[Record] | str | Path, package: AnyPackage) -> None:

@@ -21,14 +21,12 @@ from agentrun.engine.admission import admit, tape_seed
 from agentrun.engine.begin import begin
 from agentrun.engine.children import drive_all
 from agentrun.engine.clock import StepClock
-from agentrun.engine.crew import WIDTH, StepCrew
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals
 from agentrun.engine.perform import crew_of
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Attachment, Request, contents
-from agentrun.engine.sealed import SEALED, SINK_KINDS, sealed_executors, sealed_hooks, sealed_providers
 from agentrun.engine.sessions import earlier
-from agentrun.engine.world import Listen, World, Wrapper, wrap
+from agentrun.engine.world import Listen, Wrapper
 from agentrun.errors import AgentrunError, CassetteError
 from agentrun.journal.canonical import canonical
 
@@ -111,7 +109,7 @@ def replay_run(
     Raises before the run exists: `host.missing`, `package.invalid`, `provider.not_found`, `input.rejected`, `policy.*`,
     `cassette.miss` without a file, `cassette.damaged`. What goes wrong in the run is in its outcome.
     """
-    from agentrun.engine.taped import Playing, tape_models, tape_others
+    from agentrun.engine.worlds.replay import replay_world
 
     refuse_unsound(package)
     admitted = admit(package, message, params)
@@ -123,18 +121,18 @@ def replay_run(
     blobs, journals = MemoryBlobs(), MemoryJournals()
     names = [each.part.blob for each in attachments] + [run_of(each.journal) for each in after]
     run = "replay-" + text_hash(compact([fingerprint, admitted.params, admitted.message, tape.hash, *names]))[7:31]
-    playing = Playing(player, clock, overlay.step)
-    bare = World(
-        clock=clock,
-        blobs=blobs,
-        journals=journals.open,
-        crew=lambda _run, perform, consult: StepCrew(perform, width=WIDTH, clock=clock, consult=consult),
-        **_nobody(package),
+    world = replay_world(
+        package,
+        run,
+        player,
+        clock,
+        journals,
+        blobs,
+        step=overlay.step,
+        approver=approver,
+        wrappers=overlay.wrappers,
         listen=listen or (lambda run, news: None),
-        replayed=True,
-        run=run,
     )
-    world = wrap(bare, tape_models(playing), tape_others(playing, approver), *overlay.wrappers)
     request = Request(
         agent=package.name,
         package=fingerprint,
@@ -173,17 +171,6 @@ def run_of(journal: Sequence[Record]) -> str:
     started = journal[0].fact
     assert isinstance(started, RunStarted), "a journal begins with it"
     return started.run
-
-
-def _nobody(package: Package) -> dict[str, Any]:
-    """Who does what a package asks for, when it is not done. Raises `provider.not_found`, `package.invalid`."""
-    return {
-        "providers": sealed_providers(package),
-        "executors": sealed_executors(),
-        "hooks": sealed_hooks(package),
-        "sinks": dict.fromkeys(SINK_KINDS, SEALED),
-        "approver": SEALED,
-    }
 
 
 def _player(package: Package, cassette: Path | Cassette | Player) -> Player:

@@ -10,9 +10,9 @@ Rule 2  A name in a registry is given once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from secrets import token_hex
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -45,38 +45,13 @@ from agentrun.engine.driver import Log
 from agentrun.engine.handle import Hands, How, Inbox, RunHandle
 from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals, stored_package
 from agentrun.engine.ports import Approver, Blobs, Clock, Consult, Executor, Hook, Provider, SinkPort, Work
+from agentrun.engine.registry import Registry
 from agentrun.engine.request import Request, RunStatus, Snapshot, unknown_run, wrong_state
 from agentrun.engine.sessions import Session, Sessions, earlier
-from agentrun.engine.world import World, Wrapper, open_log, world_of_run, wrap
+from agentrun.engine.world import World, Wrapper, open_log, world_of_run
+from agentrun.engine.worlds.hosted import hosted_world
 from agentrun.errors import AgentrunError, HostError, RequestError
 from agentrun.redact import Redactor
-
-T = TypeVar("T")
-
-
-class Registry(Mapping[str, T], Generic[T]):
-    """Things by name."""
-
-    def __init__(self, what: str, things: Mapping[str, T] | Iterable[tuple[str, T]] = ()) -> None:
-        self._what = what
-        self._things: dict[str, T] = {}
-        for name, thing in things.items() if isinstance(things, Mapping) else things:
-            self.add(name, thing)
-
-    def add(self, name: str, thing: T) -> None:
-        """ValueError: there is one of that name."""
-        if name in self._things:
-            raise ValueError(f"there is a {self._what} {name!r} already")
-        self._things[name] = thing
-
-    def __getitem__(self, name: str) -> T:
-        return self._things[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._things)
-
-    def __len__(self) -> int:
-        return len(self._things)
 
 
 class Runtime:
@@ -199,14 +174,19 @@ class Runtime:
         """The package that a request would run with."""
         return find_package(self.packages, request)
 
-    def resume(self, run: str, *, with_package: PackageFile | None = None) -> RunHandle:
-        """Go on with a run whose owner is gone, or that waits: with the package it has, or with another one."""
+    def resume(self, run: str, *, with_package: PackageFile | None = None, finished_ok: bool = False) -> RunHandle:
+        """Go on with a run whose owner is gone, or that waits: with the package it has, or with another one.
+
+        A run that is over raises `run.invalid_state`; with `finished_ok` its handle has the outcome.
+        """
         journals, _ = self._ports(run)
         records = tuple(self.records(run))
         state = fold(records)
-        if state.stopped is not None:
-            raise wrong_state(run, "unfinished", state.stopped.status)
         known = self._runs.get(run)
+        if state.stopped is not None:
+            if not finished_ok:
+                raise wrong_state(run, "unfinished", state.stopped.status)
+            return known or self._finished(journals, run)
         if known is not None and known.is_worked_on:
             raise wrong_state(run, "suspended", "processing")
         package = with_package or stored_package(journals, run)
@@ -222,9 +202,16 @@ class Runtime:
         log.take_over(package.fingerprint)
         return self._register(package, log, world, known.session if known else Session())
 
+    def _finished(self, journals: Journals, run: str) -> RunHandle:
+        """The handle of a run that is over. Nobody works on it."""
+        world = world_of_run(self._world(), run)
+        return RunHandle(stored_package(journals, run), open_log(world), world, Session(), self._hands())
+
+    def _hands(self) -> Hands:
+        return Hands(self._crew, self._spawn, lambda run, cursor: self.subscribe(of_run(run), cursor))
+
     def _register(self, package: PackageFile, log: Log, world: World, session: Session) -> RunHandle:
-        hands = Hands(self._crew, self._spawn, lambda run, cursor: self.subscribe(of_run(run), cursor))
-        handle = RunHandle(package, log, world, session, hands)
+        handle = RunHandle(package, log, world, session, self._hands())
         self._runs[handle.run] = handle
         handle.begin()
         return handle
@@ -300,21 +287,21 @@ class Runtime:
         assert self.content is not None
         assert self.journals is not None
         assert self._events is not None
-        world = World(
+        return hosted_world(
             clock=self.clock,
-            blobs=self.content,
-            journals=self.journals.open,
-            crew=lambda run, work, consult: self._crew(work, consult),
+            journals=self.journals,
+            events=self._events,
+            content=self.content,
+            crew=self._crew,
             providers=self.providers,
             executors=self.executors,
             hooks=self.hooks,
             sinks=self.sinks,
             approver=self._approver,
-            listen=self._events.tell,
+            wrappers=self._wrappers,
             programs=self._programs,
             redactor=self._redactor,
         )
-        return wrap(world, *self._wrappers)
 
     def _crew(self, work: Work, consult: Consult | None) -> Inbox:
         if isinstance(self.clock, StepClock):

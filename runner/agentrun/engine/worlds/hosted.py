@@ -1,0 +1,45 @@
+"""The world of the runs that a runtime holds: whatever its host gave it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from agentrun.engine.bus import Bus
+from agentrun.engine.memory import Journals
+from agentrun.engine.ports import Approver, Blobs, Clock, Consult, Crew, Executor, Hook, Provider, SinkPort, Work
+from agentrun.engine.world import World, Wrapper, wrap
+from agentrun.redact import Redactor
+
+
+def hosted_world(
+    *,
+    clock: Clock,
+    journals: Journals,
+    events: Bus,
+    content: Blobs,
+    crew: Callable[[Work, Consult | None], Crew],
+    providers: Mapping[str, Provider],
+    executors: Mapping[str, Executor],
+    hooks: Mapping[str, Hook],
+    sinks: Mapping[str, SinkPort],
+    approver: Approver | None,
+    wrappers: tuple[Wrapper, ...],
+    programs: Mapping[str, str],
+    redactor: Redactor,
+) -> World:
+    """What the runs of a runtime can reach."""
+    world = World(
+        clock=clock,
+        blobs=content,
+        journals=journals.open,
+        crew=lambda _run, work, consult: crew(work, consult),
+        providers=providers,
+        executors=executors,
+        hooks=hooks,
+        sinks=sinks,
+        approver=approver,
+        listen=events.tell,
+        programs=programs,
+        redactor=redactor,
+    )
+    return wrap(world, *wrappers)
