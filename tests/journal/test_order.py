@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrun.core.effects import effect_id_of
 from agentrun.core.facts import (
     CancelRequested,
     DeliveryFinished,
@@ -248,5 +249,5 @@ def test_planted_facts_as_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_planted_effects_that_are_told_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that is sent again has another id: by ids alone it would be told twice."""
-    monkeypatch.setattr(order, "_work", order._effect)
+    monkeypatch.setattr(order, "_work", effect_id_of)
     assert text(interrupted(1)) != text(WHOLE)

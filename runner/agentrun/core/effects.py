@@ -11,7 +11,8 @@ from typing import Any, TypeAlias, assert_never
 
 from msgspec import Struct
 
-from agentrun.core.facts import DeliveryStarted, Fact, ModelAsked, Parent, Purpose
+from agentrun.core.effect_ids import DeliveryId, Purpose
+from agentrun.core.facts import DeliveryStarted, ModelAsked, Parent
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import ChildStarted, ToolStarted
 from agentrun.core.facts_gates import HookAsked, Point
@@ -143,9 +144,11 @@ class Deliver(Struct, frozen=True):
 
 
 Effect: TypeAlias = AskModel | RunTool | RunChild | AskHook | Deliver
+Intent: TypeAlias = ModelAsked | ToolStarted | ChildStarted | HookAsked | DeliveryStarted
+"""What is written before an effect takes place."""
 
 
-def intent(effect: Effect) -> Fact:
+def intent(effect: Effect) -> Intent:
     """The fact that says what is about to be done."""
     match effect:
         case AskModel():
@@ -169,6 +172,19 @@ def intent(effect: Effect) -> Fact:
             return DeliveryStarted(effect.name)
         case _:
             assert_never(effect)
+
+
+def effect_id_of(fact: Intent) -> str:
+    """The id of the effect that a fact is the intent of."""
+    match fact:
+        case ModelAsked() | HookAsked():
+            return fact.effect
+        case ToolStarted() | ChildStarted():
+            return fact.call
+        case DeliveryStarted():
+            return str(DeliveryId(fact.sink))
+        case _:
+            assert_never(fact)
 
 
 def route_name(route: Route) -> str:

@@ -15,6 +15,7 @@ from typing import Any, assert_never, get_args
 from msgspec.structs import replace
 
 from agentrun.core.budget import estimated, settled
+from agentrun.core.effect_ids import DeliveryId
 from agentrun.core.evolve_calls import calls_of, evolve_call
 from agentrun.core.evolve_gates import evolve_gate, went_on
 from agentrun.core.facts import (
@@ -296,7 +297,7 @@ def _lost(state: State, effect: str) -> State:
         return replace(_charged(state), phase="thinking", asking=None)
     if state.gate.hook == effect:
         return replace(state, gate=replace(state.gate, hook=None))
-    if effect == f"deliver:{state.delivering}":
+    if state.delivering is not None and effect == str(DeliveryId(state.delivering)):
         return replace(state, delivering=None)
     return replace(state, calls=tuple(_lost_call(call, effect) for call in state.calls))
 

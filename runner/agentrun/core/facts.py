@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
+from agentrun.core.effect_ids import Purpose
 from agentrun.core.facts_base import Decision, Fault, Observation, Share
 from agentrun.core.facts_calls import CallFact
 from agentrun.core.facts_gates import GateFact
@@ -26,8 +27,6 @@ RULES = 2
 Status: TypeAlias = Literal["completed", "failed"]
 Label: TypeAlias = Literal["budget.turns", "filtered", "refused", "truncated", "unknown_finish"]
 """What a reader of a completed run must know: why the answer may not be all that was asked for."""
-Purpose: TypeAlias = Literal["answer", "compact"]
-"""What a model is asked for: the next step of the run, or a summary of its history."""
 Why: TypeAlias = Literal["wrap_up", "continue", "nudge", "follow_up"]
 """Why the model is told something: few turns are left, its reply was cut off, it stopped without a tool call, or
 somebody sent a message."""

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from agentrun.canon import compact, data_hash
+from agentrun.core.effect_ids import DeliveryId, parse_effect_id
 from agentrun.core.effects import Deliver
 from agentrun.core.facts import AnswerReached, DeliverySkipped, Label, ModelTold, OutputRefused, RunStopped
 from agentrun.core.facts_base import Fault
@@ -81,7 +82,8 @@ def end(package: Package, state: State) -> Next:
     goes_on = not cut_short and state.ended_by is None
     if state.queue and not state.delivered and state.delivering is None and goes_on:
         return Commit((ModelTold("follow_up", state.queue),))
-    if not state.delivered and state.delivering is None and not state.gate.subject.startswith("deliver:"):
+    is_delivering = state.delivering is not None or isinstance(parse_effect_id(state.gate.subject), DeliveryId)
+    if not state.delivered and not is_delivering:
         gate = state.gate if state.gate.subject == "output" else Gate("output")
         text = answer_of(state)
         passage = Passage("output", "output", text, point="on_output", stage="output")
@@ -107,7 +109,7 @@ def _output(package: Package, state: State) -> Any | UnsetType:
 def _deliver(package: Package, state: State) -> Next | None:
     """The next step of the deliveries. None: all are done."""
     if state.delivering is not None:
-        return Wait(inflight=(f"deliver:{state.delivering}",))
+        return Wait(inflight=(str(DeliveryId(state.delivering)),))
     for name, sink in sorted(package.sinks.items()):
         if sink.delivery == "disabled":
             continue
@@ -122,7 +124,7 @@ def _deliver(package: Package, state: State) -> Next | None:
 
 def _deliver_to(package: Package, state: State, name: str) -> Next:
     assert state.started is not None
-    sink, subject = package.sinks[name], f"deliver:{name}"
+    sink, subject = package.sinks[name], str(DeliveryId(name))
     gate = state.gate if state.gate.subject == subject else Gate(subject)
     passage = Passage(subject, name, answer_of(state), stage="delivery")
     passed = pass_gate(package, state, gate, passage)

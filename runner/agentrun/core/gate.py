@@ -15,6 +15,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from agentrun.canon import compact, data_hash
+from agentrun.core.effect_ids import HookId
 from agentrun.core.effects import AskHook
 from agentrun.core.evolve_gates import APPROVED
 from agentrun.core.facts import Fact
@@ -76,7 +77,7 @@ def pass_gate(package: Package, state: State, gate: Gate, passage: Passage) -> P
     if gate.hooked < len(hooks):
         hook = hooks[gate.hooked]
         effect = AskHook(
-            f"h.{hook.id}.{passage.subject}.{state.turns}",
+            str(HookId(hook.id, passage.subject, state.turns)),
             hook,
             hook.at,
             passage.subject,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, get_args
 
+from agentrun.core.effect_ids import CallId, parse_effect_id
 from agentrun.core.facts import (
     AnswerReached,
     CancelRequested,
@@ -337,7 +338,7 @@ def is_about_call(fact: GateFact) -> bool:
         case HookAsked() | HookAnswered():
             return fact.point in ("before_tool", "after_tool")
         case _:
-            return fact.subject.startswith("c")
+            return isinstance(parse_effect_id(fact.subject), CallId)
 
 
 def is_about_result(fact: GateFact) -> bool:

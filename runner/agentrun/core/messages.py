@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from agentrun.core.effect_ids import CallId
+
 VOLATILE = Meta(extra={"volatile": True})
 
 Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "unknown"]
@@ -188,7 +190,7 @@ class Reply(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
         named, count = [], 0
         for part in self.message.parts:
             if isinstance(part, ToolCall):
-                part = replace(part, id=f"c{turn}.{count}", route=route)
+                part = replace(part, id=str(CallId(turn, count)), route=route)
                 count += 1
             named.append(part)
         return replace(self, message=Assistant(tuple(named)))

@@ -7,7 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from agentrun.core.facts import CancelRequested, Label, Purpose, RunStarted, RunStopped
+from agentrun.core.effect_ids import DeliveryId, Purpose
+from agentrun.core.facts import CancelRequested, Label, RunStarted, RunStopped
 from agentrun.core.facts_base import Fault, Share
 from agentrun.core.facts_gates import Answer
 from agentrun.core.messages import NOTHING_USED, Content, Reply, ToolCall, Transcript, Usage, User
@@ -263,7 +264,7 @@ def under_way(state: State) -> tuple[str, ...]:
     if state.gate.hook is not None:
         found.append(state.gate.hook)
     if state.delivering is not None:
-        found.append(f"deliver:{state.delivering}")
+        found.append(str(DeliveryId(state.delivering)))
     for call in state.calls:
         if call.status == "started":
             found.append(call.call.id)

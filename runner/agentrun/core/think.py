@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from agentrun.core.arguments import hidden_tools, offered_tools
 from agentrun.core.budget import estimated, input_estimate, overspent, reserved_cost
 from agentrun.core.context import foldable, inconsistent, summed_up
+from agentrun.core.effect_ids import Purpose, RequestId
 from agentrun.core.effects import AskModel, ModelRequest
-from agentrun.core.facts import AnswerReached, ModelTold, Purpose
+from agentrun.core.facts import AnswerReached, ModelTold
 from agentrun.core.facts_base import Fault
 from agentrun.core.gate import Open, Passage, Passed, Shut, is_guarded, pass_gate
 from agentrun.core.messages import Assistant, Message, Transcript, User, said, words
@@ -117,7 +118,7 @@ def _ask(
         return fail(package, state, fault)
     turn, attempt = state.turns if state.in_turn else state.turns + 1, state.attempt + 1
     effect = AskModel(
-        id=f"{'m' if purpose == 'answer' else 'k'}{turn}.{attempt}",
+        id=str(RequestId(purpose, turn, attempt)),
         turn=turn,
         attempt=attempt,
         reserved=size + longest,

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, get_args
 
 from msgspec.structs import asdict
 
+from agentrun.core.effect_ids import DeliveryId, parse_effect_id
 from agentrun.core.facts import Record
 from agentrun.core.facts_gates import Answer, ApprovalAnswered, ApprovalAsked
 from agentrun.core.names import command_of, find_tool, matches
@@ -156,7 +157,7 @@ async def answered(
 
 
 def _asked(package: Package, programs: Mapping[str, str], question: Question) -> Asked:
-    is_delivery = question.subject.startswith("deliver:")
+    is_delivery = isinstance(parse_effect_id(question.subject), DeliveryId)
     is_call = not is_delivery and question.subject not in STAGES  # a tool may be called `input`
     tool = find_tool(package, question.target) if is_call else None
     return Asked(

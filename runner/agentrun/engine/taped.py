@@ -18,6 +18,7 @@ from agentrun.cassette.here import Overruled
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
 from agentrun.cassette.tape import Interaction
+from agentrun.core.effect_ids import CallId, parse_effect_id
 from agentrun.core.effects import Deliver, Returned, RunTool
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_gates import Answer, HookAnswer
@@ -225,8 +226,8 @@ class _TapedSender:
 
 def _in_turn(error: CassetteError, call: str) -> CassetteError:
     """The error with its place. Calls are named after their turn: c2.0; what is no call has none."""
-    turn = call[1:].partition(".")[0]
-    error.fields.update({"call": call, "turn": int(turn)} if call[:1] == "c" and turn.isdigit() else {})
+    place = parse_effect_id(call)
+    error.fields.update({"call": call, "turn": place.turn} if isinstance(place, CallId) else {})
     return error
 
 

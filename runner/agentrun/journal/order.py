@@ -10,10 +10,9 @@ Rule 2  The facts of a batch stand in call order, each call's in their own order
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias, assert_never
 
+from agentrun.core.effects import Intent, effect_id_of
 from agentrun.core.facts import (
-    DeliveryStarted,
     Fact,
     ModelAsked,
     ModelReplied,
@@ -23,11 +22,8 @@ from agentrun.core.facts import (
     TimePassed,
     WorkLost,
 )
-from agentrun.core.facts_calls import CallSettled, ChildStarted, ChildSuspended, ResultsGiven, ToolStarted
-from agentrun.core.facts_gates import HookAsked, Ruled
-
-Intent: TypeAlias = ModelAsked | HookAsked | ToolStarted | ChildStarted | DeliveryStarted
-"""What is written before an effect takes place."""
+from agentrun.core.facts_calls import CallSettled, ChildSuspended, ResultsGiven
+from agentrun.core.facts_gates import Ruled
 
 
 def meant(facts: Iterable[Fact]) -> Iterator[Fact]:
@@ -47,7 +43,7 @@ def _undisturbed(facts: Iterable[Fact]) -> list[Fact]:
         elif isinstance(fact, Intent):
             for at in cut.pop(_work(fact), ()):
                 del told[at]
-            begun[_effect(fact)] = index, _work(fact)
+            begun[effect_id_of(fact)] = index, _work(fact)
             told[index] = fact
         elif not _is_recovery(fact):
             told[index] = fact
@@ -66,22 +62,9 @@ def _is_recovery(fact: Fact) -> bool:
     return isinstance(fact, RunResumed | TimePassed) or (isinstance(fact, CallSettled) and fact.how == "retry")
 
 
-def _effect(fact: Intent) -> str:
-    """The effect that a fact is the intent of, as `work_lost` names it."""
-    match fact:
-        case ModelAsked() | HookAsked():
-            return fact.effect
-        case ToolStarted() | ChildStarted():
-            return fact.call
-        case DeliveryStarted():
-            return f"deliver:{fact.sink}"
-        case _:
-            assert_never(fact)
-
-
 def _work(fact: Intent) -> str:
     """What is done by an effect. A request that is sent again is another effect, and the same work."""
-    return f"{fact.purpose} {fact.turn}" if isinstance(fact, ModelAsked) else _effect(fact)
+    return f"{fact.purpose} {fact.turn}" if isinstance(fact, ModelAsked) else effect_id_of(fact)
 
 
 def _in_call_order(facts: Iterable[Fact]) -> Iterator[Fact]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_CALLS = re.compile(r"\.c\d+\.\d+(\.c\d+\.\d+)*")
+from agentrun.core.effect_ids import CALL_PATTERN
+
+_CALLS = re.compile(rf"(\.{CALL_PATTERN})+")
 
 
 def child_file(path: Path, calls: str) -> Path:
@@ -28,4 +30,4 @@ def is_child_of(path: Path, other: Path) -> bool:
 
 def is_child(path: Path) -> bool:
     """Whether a file is named as the journal of somebody's child."""
-    return re.search(r"\.c\d+\.\d+$", path.stem) is not None
+    return re.search(rf"\.{CALL_PATTERN}$", path.stem) is not None

@@ -8,12 +8,12 @@ Rule 3  A fact that has no words of its own is compared field by field.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from agentrun.canon import same
+from agentrun.core.effect_ids import CallId, parse_effect_id
 from agentrun.report.change import Change, Kind, Place
 from agentrun.report.fields import Lines, arrow, as_json, lines, listed, shown
 from agentrun.report.line import plural, short
@@ -113,8 +113,8 @@ def _own(fact: Fact) -> dict[str, Any]:
 
 def _ended_by(fact: Fact) -> int | None:
     """Which call of its turn ends the run, from 1. The number of the turn moves when one before it is new."""
-    last = str(fact.get("ended_by")).rpartition(".")[2]
-    return int(last) + 1 if re.fullmatch("[0-9]{1,6}", last) else None
+    call = parse_effect_id(str(fact.get("ended_by")))
+    return call.index + 1 if isinstance(call, CallId) else None
 
 
 def _given(place: Place, before: Fact, after: Fact, _: str) -> Iterator[Change]:

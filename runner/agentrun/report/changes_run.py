@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from agentrun.canon import same
+from agentrun.core.effect_ids import DeliveryId, parse_effect_id
 from agentrun.report.align import aligned
 from agentrun.report.change import Change, Place
 from agentrun.report.changes_calls import call_words, calls_compared, same_call
@@ -139,8 +140,8 @@ def _about(fact: Fact) -> str:
         "output": "the answer",
         "stop": "the end",
     }
-    if subject.startswith("deliver:"):
-        return f"the delivery to {subject.removeprefix('deliver:')}"
+    if isinstance(delivery := parse_effect_id(subject), DeliveryId):
+        return f"the delivery to {delivery.sink}"
     return names.get(subject, subject)
 
 

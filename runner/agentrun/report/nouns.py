@@ -5,16 +5,15 @@ A fact that nobody has words for is told by its name: a journal may come from a 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from agentrun.core.effect_ids import CallId, parse_effect_id
 from agentrun.report.change import Kind
 from agentrun.report.line import gist, short
 from agentrun.report.steps import Fact, look, said, text_of
 
 NAME = 60
-_CALL = re.compile(r"c\d+\.\d+")
 
 
 class Noun(NamedTuple):
@@ -38,7 +37,8 @@ def key_of(fact: Fact) -> tuple[str, ...]:
     """Which facts of two journals are the same one: those that are about the same thing."""
     about = _ABOUT.get(fact.kind, ())
     subject = str(fact.get("subject"))
-    who = "" if _CALL.fullmatch(subject) else subject  # the number of a call moves when one before it is new
+    # The number of a call moves when one before it is new.
+    who = "" if isinstance(parse_effect_id(subject), CallId) else subject
     return (fact.kind, who, *(str(fact.get(name)) for name in about))
 
 

@@ -7,6 +7,7 @@ from typing import assert_never
 from msgspec import UNSET
 
 from agentrun.canon import compact
+from agentrun.core.effect_ids import DeliveryId, parse_effect_id
 from agentrun.core.facts_gates import (
     Answer,
     ApprovalAnswered,
@@ -73,8 +74,8 @@ def subject(state: State, name: str, *, after: bool = False) -> str:
     """What wants to pass. `after`: of a call, its result."""
     if name in SUBJECTS:
         return SUBJECTS[name]
-    if name.startswith("deliver:"):
-        return f"the delivery to {short(name.removeprefix('deliver:'), NAME)}"
+    if isinstance(delivery := parse_effect_id(name), DeliveryId):
+        return f"the delivery to {short(delivery.sink, NAME)}"
     named = name_of(state, name)
     return f"the result of {named}" if after else named
 

@@ -18,6 +18,7 @@ import msgspec
 from agentrun.cassette.cause import changed_sections, of_sections
 from agentrun.cassette.difference import Difference
 from agentrun.cassette.here import Here
+from agentrun.core.effect_ids import CALL_PATTERN
 from agentrun.core.evolve_gates import APPROVED
 from agentrun.errors import AgentrunError
 from agentrun.providers.names import wire_name
@@ -33,7 +34,7 @@ from agentrun.testing.suite.trail import Trail
 
 _BY_THE_TAPE = frozenset({"instructions", "input", "params", "prompt"})
 _BY_THE_JOURNAL = frozenset({"history", "argument"})
-_CALL = re.compile(r"c\d+\.\d+")
+_CALL = re.compile(CALL_PATTERN)
 _STRICT = frozenset({"ask", "deny", "defer", "interrupt"})
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentrun.core.arguments import parsed
+from agentrun.core.effect_ids import DeliveryId, parse_effect_id
 from agentrun.core.evolve_gates import APPROVED
 from agentrun.core.facts import Fact, ModelReplied, Record, ReplyDiscarded
 from agentrun.core.facts_calls import CallCancelled, CallRefused, CallSettled, ChildStarted, ToolFinished
@@ -171,7 +172,8 @@ class _Steps:
     def _target(self, fact: Ruled) -> str:
         if fact.stage in ("tool_call", "tool_result"):
             return self._trail.calls[self._begun[fact.subject]].tool
-        return self._above + (fact.subject.removeprefix("deliver:") if fact.stage == "delivery" else fact.stage)
+        delivery = parse_effect_id(fact.subject)
+        return self._above + (delivery.sink if isinstance(delivery, DeliveryId) else fact.stage)
 
     def _answered(self, fact: ApprovalAnswered) -> None:
         if fact.answer not in APPROVED:

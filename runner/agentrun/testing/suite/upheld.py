@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 from agentrun.core.audit import audit
 from agentrun.core.budget import allowance
+from agentrun.core.effect_ids import DeliveryId
 from agentrun.core.evolve import evolve
 from agentrun.core.facts import DeliveryStarted, Fact, ModelAsked, Record, RunStopped, kind_of
 from agentrun.core.facts_calls import CallCancelled, CallRefused, CallSettled, ChildStarted, ToolFinished, ToolStarted
@@ -103,7 +104,7 @@ def gates(package: Package, records: Sequence[Record]) -> Iterator[str]:  # noqa
                 if (against := stands.get(fact.call, "nobody ruled on it")) is not None:
                     yield f"record {record.seq} runs {fact.tool} ({fact.call}), although {against}"
             case DeliveryStarted() as fact:
-                if (against := stands.get(f"deliver:{fact.sink}")) is not None:
+                if (against := stands.get(str(DeliveryId(fact.sink)))) is not None:
                     yield f"record {record.seq} gives the answer to {fact.sink}, although {against}"
 
 
