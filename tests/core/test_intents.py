@@ -1,0 +1,75 @@
+"""From an intent in a journal back to the effect that it stands for."""
+
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from agentrun.core.effects import Effect, Intent, RunChild
+from agentrun.core.evolve import evolve, fold
+from agentrun.core.facts import Fact, ModelAsked, RunResumed
+from agentrun.core.facts_calls import ChildStarted, ToolStarted
+from agentrun.core.intents import perform_of
+from agentrun.core.state import State
+from agentrun.errors import StorageError
+
+from ..packages import package
+from .script import Run, agent_tool, called, said, tool
+from .shapes import SHAPES
+from .shaping import ALLOW
+
+
+def effects_of(run: Run) -> Iterator[Effect]:
+    """The effects of a run, found again from its journal."""
+    agent, state = run.first, State()
+    for record in run.records:
+        if isinstance(record.fact, RunResumed):
+            agent = run.others.get(record.fact.package, agent)
+        if isinstance(record.fact, Intent):
+            yield perform_of(agent, state, record.fact)
+        state = evolve(state, record)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_effect_is_found_again(name: str) -> None:
+    run = SHAPES[name]()
+    run.finish()
+    assert list(effects_of(run)) == run.effects
+
+
+def test_children_whose_intents_are_written_late() -> None:
+    """A child keeps the time that was written for it, although less is left when its intent is read."""
+    agent = package(
+        tools={"child": agent_tool()}, agents={"child": package(name="child")}, policy=ALLOW, budgets={"time": 10_000}
+    )
+    asked = ('{"message": "one"}', '{"message": "two"}')
+    run = Run(agent, called(*(("child", text) for text in asked)), said("done"))
+    run.until(ChildStarted)
+    second = run.records[-1]
+    before = fold(run.records[:-1])
+    late = replace(before, now=before.now + 20_000)
+    effect = perform_of(agent, late, run.of(ChildStarted)[1])
+    assert isinstance(effect, RunChild)
+    assert effect == run.effects[-1]
+    assert effect.parent.share == run.of(ChildStarted)[1].share
+    assert second.fact == run.of(ChildStarted)[1]
+
+
+def wrong(run: Run, kind: type, fact: Fact) -> StorageError:
+    place = next(record.seq for record in run.records if isinstance(record.fact, kind))
+    with pytest.raises(StorageError) as raised:
+        perform_of(run.first, fold(run.records[: place - 1]), fact)  # type: ignore[arg-type]  # also what is no intent
+    return raised.value
+
+
+def test_other_effects() -> None:
+    """What the package would not do exactly so is not found: another key, another attempt, or nothing to do."""
+    run = Run(package(tools={"read": tool()}, policy=ALLOW), called(("read", '{"q": "x"}')), said("done"))
+    run.finish()
+    started, asked = run.of(ToolStarted)[0], run.of(ModelAsked)[0]
+    error = wrong(run, ToolStarted, replace(started, key="sha256:0"))
+    assert (error.code, error.fields) == ("recovery.failed", {"seq": 5})
+    assert wrong(run, ModelAsked, replace(asked, attempt=2)).code == "recovery.failed"
+    assert wrong(run, ModelAsked, started).code == "recovery.failed"
+    with pytest.raises(StorageError, match=r"record 4 \(tool_started\) stands for no effect of this package"):
+        perform_of(run.first, fold(run.records[:3]), started)

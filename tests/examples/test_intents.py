@@ -1,0 +1,55 @@
+"""A law over the shipped cases: every intent of their journals stands for exactly one effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import pytest
+
+from agentrun.core.effects import Effect, Intent, RunChild, intent
+from agentrun.core.evolve import evolve
+from agentrun.core.facts import Record
+from agentrun.core.intents import perform_of
+from agentrun.core.package import Package
+from agentrun.core.state import State
+from agentrun.testing.suite.found import Found, files, read
+from agentrun.testing.suite.played import play
+from agentrun.testing.suite.prepared import Preparations
+from agentrun.testing.suite.snapshots import path_of, snapshot_of
+
+from ..cli.agent import ROOT
+
+PREPARATIONS = Preparations()
+FOUND = [each for file in files([ROOT / "specs"]) for each in read(file)]
+
+
+def effects_of(
+    package: Package, records: Iterable[Record], children: Mapping[str, tuple[Record, ...]]
+) -> Iterator[tuple[Intent, Effect]]:
+    """The intents of a run and its children, and their effects."""
+    state = State()
+    for record in records:
+        if isinstance(record.fact, Intent):
+            effect = perform_of(package, state, record.fact)
+            yield record.fact, effect
+            if isinstance(effect, RunChild):
+                yield from effects_of(effect.package, children[effect.run], children)
+        state = evolve(state, record)
+
+
+@pytest.mark.parametrize("found", FOUND, ids=lambda found: f"{found.file.name}::{found.case.name}")
+def test_every_intent_stands_for_one_effect(found: Found) -> None:
+    prepared = PREPARATIONS.of(found)
+    played = play(found, prepared)
+    assert snapshot_of(played.runs) == path_of(found).read_text(encoding="utf-8")
+    pairs = [pair for run in played.runs for pair in effects_of(prepared.file.agent, run.journal, run.children)]
+    assert all(intent(effect) == fact for fact, effect in pairs)
+    written = [
+        record.fact
+        for run in played.runs
+        for journal in (run.journal, *run.children.values())
+        for record in journal
+        if isinstance(record.fact, Intent)
+    ]
+    assert pairs
+    assert sorted(map(repr, written)) == sorted(repr(fact) for fact, _ in pairs), "no journal was left out"
