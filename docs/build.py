@@ -18,8 +18,8 @@ from agentrun.compiler.schemas import schema_text
 from agentrun.core import state
 from agentrun.core.facts import Fact
 from agentrun.core.facts_base import Decision
-from agentrun.core.legal import CALL_LEGAL, LEGAL
 from agentrun.core.state import CallStatus, Phase
+from agentrun.core.transitions import CALL_LEGAL, LEGAL
 from agentrun.errors import CODES, TOOL_RESULTS
 from agentrun.spec.problems import CODES as SPEC_CODES
 from agentrun.spec.schema import DOCUMENTS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from agentrun.core import act, budget
+from agentrun.core import budget, call_effects
 from agentrun.core.budget import allowance
 from agentrun.core.effects import RunChild
 from agentrun.core.evolve import fold
@@ -133,7 +133,7 @@ def test_a_child_that_a_person_decides_about_keeps_its_share() -> None:
 
 def test_children_that_start_together_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Children that each have all that is left overshoot together."""
-    monkeypatch.setattr(act, "carved", lambda package, state, held, among: Share(tokens=1000))
+    monkeypatch.setattr(call_effects, "carved", lambda package, state, held, among: Share(tokens=1000))
     run = Run(parent(tokens=1025), called(*asks("a", "b")), said("Yes."), tools=dict.fromkeys(NAMES, spends_all))
     assert run.finish().code == "budget.tokens"
     assert run.state.meter.tokens > 1025

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core import act
+from agentrun.core import tool_calls
 from agentrun.core.effects import RunTool
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import CallCancelled, CallRefused, CallSettled, ResultsGiven, ToolFinished, ToolStarted
@@ -89,8 +89,8 @@ def test_order() -> None:
 
 def test_order_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        act,
-        "_ready",
+        tool_calls,
+        "ready_calls",
         lambda package, state: [
             (call, package.tools[call.call.tool]) for call in state.calls if call.status == "ready"
         ],

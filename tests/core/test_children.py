@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core import act
+from agentrun.core import call_effects
 from agentrun.core.effects import RunChild
 from agentrun.core.facts import CancelRequested, Parent, RunStarted, WorkLost
 from agentrun.core.facts_base import Fault, Share
@@ -92,7 +92,7 @@ def test_children_together_have_no_more_than_there_is() -> None:
 def test_unequal_shares_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shares that do not know of each other are too much together, and an audit sees that they depend on order."""
     monkeypatch.setattr(
-        act, "carved", lambda package, state, held, among: Share(tokens=(1000 - state.meter.tokens) // among)
+        call_effects, "carved", lambda package, state, held, among: Share(tokens=(1000 - state.meter.tokens) // among)
     )
     run = parent(ONE, TWO, THREE, budgets={"tokens": 1000})
     run.until(ChildStarted)

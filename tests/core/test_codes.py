@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from agentrun import core
-from agentrun.core import act, judge, think
+from agentrun.core import judge, think, tool_calls
 from agentrun.core.audit import audit
 from agentrun.core.evolve import evolve
 from agentrun.core.facts import ModelAsked, Record, RunStopped
@@ -87,7 +87,7 @@ def test_stop(case: Stop) -> None:
     [
         ("provider.transient", judge, "delay"),
         ("guard.cycle", judge, "tripped"),
-        ("budget.tool_calls", act, "out_of_calls"),
+        ("budget.tool_calls", tool_calls, "out_of_calls"),
         ("budget.tokens", think, "overspent"),
     ],
 )

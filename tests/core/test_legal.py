@@ -24,9 +24,18 @@ from agentrun.core.facts import (
 )
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import OneCall, ResultsGiven
-from agentrun.core.facts_gates import ApprovalAnswered, GateFact, HookAnswered, HookAsked, Inject, Modify, Ruled
-from agentrun.core.legal import CALL_LEGAL, LEGAL, is_about_call
+from agentrun.core.facts_gates import (
+    ApprovalAnswered,
+    GateFact,
+    HookAnswered,
+    HookAsked,
+    Inject,
+    Modify,
+    Ruled,
+    is_about_call,
+)
 from agentrun.core.state import CallState, CallStatus, Phase, State
+from agentrun.core.transitions import CALL_LEGAL, LEGAL
 from agentrun.errors import StorageError
 
 from ..packages import package

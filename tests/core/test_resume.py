@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core import act, stop
+from agentrun.core import call_effects, stop, tool_calls
 from agentrun.core.effects import Deliver, RunTool
 from agentrun.core.evolve import fold
 from agentrun.core.facts import (
@@ -88,7 +88,7 @@ def test_two_crashes(name: str) -> None:
 
 def test_crash_everywhere_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A core that runs a lost call again, whatever it may do, is noticed."""
-    monkeypatch.setattr(act, "_may_run", lambda call, tool: call.status in ("ready", "lost"))
+    monkeypatch.setattr(call_effects, "_may_run", lambda call, tool: call.status in ("ready", "lost"))
     runs = []
     for at in range(1, length("writes")):
         run = SHAPES["writes"]()
@@ -107,7 +107,7 @@ def test_stop_that_is_cut_off_planted(monkeypatch: pytest.MonkeyPatch) -> None:
         return Commit((*closed, stopped))
 
     expected = ends(SHAPES["denied_stop"]())
-    for module in (stop, act):
+    for module in (stop, tool_calls):
         monkeypatch.setattr(
             module, "fail", lambda package, state, fault: hasty(package, state, RunStopped("failed", fault=fault))
         )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrun.core import act
+from agentrun.core import tool_calls
 from agentrun.core.context import inconsistent
 from agentrun.core.effects import AskHook, AskModel, Effect, RunChild
 from agentrun.core.evolve import fold
@@ -200,7 +200,7 @@ def test_budgets_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(agent, called("a"), called(("a", '{"q": "b"}')), called(("a", '{"q": "c"}')), said("Done."))
     run.finish()
     assert budgets_kept(run)
-    monkeypatch.setattr(act, "out_of_calls", lambda *_: None)
+    monkeypatch.setattr(tool_calls, "out_of_calls", lambda *_: None)
     run = Run(agent, called("a", ("a", '{"q": "b"}')), said("Done."))
     run.finish()
     assert not budgets_kept(run)

@@ -12,7 +12,7 @@ import pytest
 
 from agentrun.core.facts import Fact
 from agentrun.core.facts_base import Decision
-from agentrun.core.legal import CALL_LEGAL, LEGAL
+from agentrun.core.transitions import CALL_LEGAL, LEGAL
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "states.md").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core import act, takeover
+from agentrun.core import call_effects, takeover
 from agentrun.core.effects import AskModel
 from agentrun.core.evolve import evolve
 from agentrun.core.facts import Fact, Record
@@ -81,7 +81,7 @@ def test_run_that_waits_forever() -> None:
 
 def test_finds_a_call_that_runs_again_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every tool is taken for one that may run twice."""
-    monkeypatch.setattr(act, "effect_of", lambda tool, name: "read")
+    monkeypatch.setattr(call_effects, "effect_of", lambda tool, name: "read")
     with pytest.raises(AssertionError, match=r"c1\.1 may run once at most and ran 2 times"):
         crash_everywhere(*SHAPES["parallel tools"])
 

@@ -7,14 +7,14 @@ Rule 3  Whatever the phase: a run that was cancelled, or has taken too long, sto
 
     starting   the input passes hooks and policy         think.py
     thinking   ask the model, if the budgets let us      think.py
-    asking     wait
+    asking     wait                                      waiting.py
     failed     send again, switch the route, or stop     judge.py
-    waiting    wait, then ask again                      think.py
+    waiting    wait, then ask again                      waiting.py
     answered   calls, or an answer?                      judge.py
-    acting     the calls run                             act.py
+    acting     the calls run                             tool_calls.py
     ending     the answer is looked at and delivered     finish.py
     stopping   hooks hear of it                          stop.py
-    stopped    finished
+    stopped    finished                                  waiting.py
 """
 
 from __future__ import annotations
@@ -27,14 +27,29 @@ from agentrun.core.budget import deadline, out_of_time
 from agentrun.core.facts_base import Fault
 from agentrun.core.finish import end
 from agentrun.core.judge import failed, go_on, judge
-from agentrun.core.outcome import outcome_of
 from agentrun.core.package import Package
-from agentrun.core.state import Phase, State, under_way
+from agentrun.core.state import Phase, State
 from agentrun.core.steps import Commit, Finished, Next, Perform, Wait
 from agentrun.core.stop import fail, stopping
 from agentrun.core.think import start, think
+from agentrun.core.waiting import give_outcome, wait_for_reply, wait_for_retry, wait_for_start
 
 __all__ = ["Commit", "Finished", "Next", "Perform", "Wait", "decide"]
+
+STEPS: Mapping[Phase, Callable[[Package, State], Next]] = {
+    "fresh": wait_for_start,
+    "starting": start,
+    "thinking": think,
+    "asking": wait_for_reply,
+    "failed": failed,
+    "waiting": wait_for_retry,
+    "answered": judge,
+    "acting": go_on,
+    "ending": end,
+    "stopping": stopping,
+    "stopped": give_outcome,
+}
+"""What is done in each phase."""
 
 
 def decide(package: Package, state: State) -> Next:
@@ -59,35 +74,3 @@ def _in_time(package: Package, state: State, limit: int) -> Next:
     if state.phase == "stopping":
         return next  # its hooks have times of their own
     return replace(next, deadline=limit if next.deadline is None else min(limit, next.deadline))
-
-
-def _not_begun(_: Package, __: State) -> Next:
-    return Wait()
-
-
-def _asking(_: Package, state: State) -> Next:
-    return Wait(inflight=under_way(state))
-
-
-def _waiting(package: Package, state: State) -> Next:
-    return think(package, state) if state.now >= state.until else Wait(deadline=state.until)
-
-
-def _over(_: Package, state: State) -> Next:
-    return Finished(outcome_of(state))
-
-
-STEPS: Mapping[Phase, Callable[[Package, State], Next]] = {
-    "fresh": _not_begun,
-    "starting": start,
-    "thinking": think,
-    "asking": _asking,
-    "failed": failed,
-    "waiting": _waiting,
-    "answered": judge,
-    "acting": go_on,
-    "ending": end,
-    "stopping": stopping,
-    "stopped": _over,
-}
-"""What is done in each phase."""

@@ -1,6 +1,6 @@
 """How facts change state.
 
-Rule 1  Every change of `State` happens in this file and the two beside it, for gates and for calls.
+Rule 1  Every change of `State` happens in this file and the three beside it, for requests, gates and calls.
 Rule 2  No judgement here: budgets, contracts, guards and retries are judged by `decide`. A fact already happened.
 Rule 3  `legal.py` says which fact may follow. Anything else is refused before anything changes.
 Rule 4  Facts of one batch commute: any order of arrival gives the same state.
@@ -14,10 +14,11 @@ from typing import Any, assert_never, get_args
 
 from msgspec.structs import replace
 
-from agentrun.core.budget import estimated, settled
+from agentrun.core.budget import estimated
 from agentrun.core.effect_ids import DeliveryId
-from agentrun.core.evolve_calls import calls_of, evolve_call
+from agentrun.core.evolve_calls import evolve_call
 from agentrun.core.evolve_gates import evolve_gate, went_on
+from agentrun.core.evolve_requests import charged, evolve_request
 from agentrun.core.facts import (
     AnswerReached,
     CancelRequested,
@@ -28,16 +29,10 @@ from agentrun.core.facts import (
     DeliveryStarted,
     Fact,
     MessageQueued,
-    ModelAsked,
     ModelFact,
-    ModelFailed,
-    ModelReplied,
     ModelTold,
     OutputRefused,
     Record,
-    ReplyDiscarded,
-    RetryPlanned,
-    RouteSwitched,
     RunEnding,
     RunFact,
     RunResumed,
@@ -53,9 +48,18 @@ from agentrun.core.guards import with_text
 from agentrun.core.legal import refusal
 from agentrun.core.messages import Transcript
 from agentrun.core.outcome import answer_of
-from agentrun.core.state import Asking, CallState, Detector, Gate, State, under_way
+from agentrun.core.state import CallState, Detector, Gate, State, under_way
 from agentrun.core.tally import Tally, TextTally
 from agentrun.errors import StorageError
+
+FAMILIES: Mapping[type[Fact], Callable[[State, Any], State]] = {
+    **dict.fromkeys(get_args(CallFact), evolve_call),
+    **dict.fromkeys(get_args(GateFact), evolve_gate),
+    **dict.fromkeys(get_args(ModelFact), evolve_request),
+}
+"""Who knows what a fact means; the others are those of the run as a whole. Looked up by type, for every record."""
+FROM_OUTSIDE = frozenset((ApprovalAnswered, CallSettled, CancelRequested, MessageQueued, RunResumed))
+"""What can end a time in which the run waited for people, or for an owner. Such time is not counted."""
 
 
 def fold(records: Iterable[Record]) -> State:
@@ -76,98 +80,9 @@ def evolve(state: State, record: Record) -> State:
     return replace(after, seq=record.seq, now=record.at)
 
 
-FROM_OUTSIDE = frozenset((ApprovalAnswered, CallSettled, CancelRequested, MessageQueued, RunResumed))
-"""What can end a time in which the run waited for people, or for an owner. Such time is not counted."""
-
-
 def _was_pause(state: State, fact: Fact) -> bool:
     """Whether nothing was done in the time before a fact. A wait before a request is sent again is not a pause."""
     return isinstance(fact, RunResumed) or (state.phase != "waiting" and not under_way(state))
-
-
-MAY_HAVE_WORKED = ("provider.timeout", "provider.zero_output", "provider.empty", "provider.decode")
-"""Faults after which the provider may ask to be paid. Nobody knows how much: what was reserved counts as spent."""
-
-
-def _model(state: State, fact: ModelFact) -> State:
-    match fact:
-        case ModelAsked():
-            return replace(
-                state,
-                phase="asking",
-                turns=fact.turn if fact.purpose == "answer" else state.turns,
-                in_turn=state.in_turn or fact.purpose == "answer",
-                attempt=fact.attempt,
-                asking=Asking(fact.effect, fact.purpose, fact.reserved, fact.cost),
-                purpose=fact.purpose,
-                hidden=fact.hidden if fact.purpose == "answer" else state.hidden,
-                reply=None if fact.purpose == "answer" else state.reply,
-                looked_at=len(state.transcript) if fact.purpose == "answer" else state.looked_at,
-            )
-        case ModelReplied():
-            return _replied(state, fact)
-        case ModelFailed():
-            says_so = fact.fault.code == "provider.context_overflow"
-            overflow = state.overflow if state.purpose == "compact" else says_so
-            state = _charged(state) if fact.fault.code in MAY_HAVE_WORKED else state
-            return replace(
-                state, phase="failed", asking=None, fault=fact.fault, tries=state.tries + 1, overflow=overflow
-            )
-        case RetryPlanned():
-            return replace(state, phase="waiting", waited=state.waited + fact.wait, until=fact.until)
-        case RouteSwitched():
-            return replace(state, phase="thinking", route=state.route + 1, tries=0, waited=0, overflow=False)
-        case ReplyDiscarded():
-            return replace(
-                state,
-                phase="thinking",
-                cap=fact.cap,
-                reply=None,
-                calls=(),
-                detector=state.before,
-                truncations=state.truncations + 1,
-                gate=Gate(),
-            )
-        case _:
-            assert_never(fact)
-
-
-def _replied(state: State, fact: ModelReplied) -> State:
-    assert state.asking is not None
-    meter = replace(
-        state.meter,
-        usage=state.meter.usage.plus(fact.reply.usage),
-        tokens=state.meter.tokens + settled(fact.reply.usage, state.asking.reserved),
-        cost=state.meter.cost + fact.cost,
-    )
-    if state.purpose == "compact":
-        return replace(state, phase="answered", asking=None, tries=0, waited=0, meter=meter, summary=fact.reply)
-    calls, detector = calls_of(fact.reply.message, state.detector)
-    return replace(
-        state,
-        phase="answered",
-        asking=None,
-        tries=0,
-        waited=0,
-        meter=meter,
-        at_batch=meter,
-        reply=fact.reply,
-        spoken=fact.reply.message.text,
-        calls=calls,
-        detector=detector,
-        before=state.detector,
-        overflow=False,
-        gate=Gate(),
-        answer=None,
-    )
-
-
-FAMILIES: Mapping[type[Fact], Callable[[State, Any], State]] = {
-    **dict.fromkeys(get_args(CallFact), evolve_call),
-    **dict.fromkeys(get_args(GateFact), evolve_gate),
-    **dict.fromkeys(get_args(ModelFact), _model),
-}
-"""Who knows what a fact means; the others are those of the run as a whole. Looked up by type, for every record."""
 
 
 def _run(state: State, record: Record, fact: RunFact) -> State:
@@ -294,7 +209,7 @@ def _again(gate: Gate) -> Gate:
 def _lost(state: State, effect: str) -> State:
     """What an owner that went away left undone. What a request may have cost counts as spent."""
     if state.asking is not None and state.asking.effect == effect:
-        return replace(_charged(state), phase="thinking", asking=None)
+        return replace(charged(state), phase="thinking", asking=None)
     if state.gate.hook == effect:
         return replace(state, gate=replace(state.gate, hook=None))
     if state.delivering is not None and effect == str(DeliveryId(state.delivering)):
@@ -312,13 +227,7 @@ def _lost_call(call: CallState, effect: str) -> CallState:
     return call
 
 
-def _charged(state: State) -> State:
-    assert state.asking is not None
-    tokens, cost = state.meter.tokens + state.asking.reserved, state.meter.cost + state.asking.cost
-    return replace(state, meter=replace(state.meter, tokens=tokens, cost=cost))
-
-
 def _given_up(state: State) -> State:
     """Nothing is waited for any more; a request that was under way counts as what was reserved for it."""
     calls = tuple(replace(call, gate=Gate(), after=Gate()) for call in state.calls)
-    return replace(_charged(state) if state.asking else state, asking=None, delivering=None, calls=calls)
+    return replace(charged(state) if state.asking else state, asking=None, delivering=None, calls=calls)

@@ -22,9 +22,8 @@ from agentrun.core.facts_calls import (
     ToolStarted,
 )
 from agentrun.core.guards import advanced, with_batch, with_text
-from agentrun.core.legal import find_call
 from agentrun.core.messages import Assistant, Text, ToolResult, words
-from agentrun.core.state import CallState, Detector, Gate, Meter, Phase, State
+from agentrun.core.state import CallState, Detector, Gate, Meter, Phase, State, find_call
 
 
 def calls_of(message: Assistant, detector: Detector) -> tuple[tuple[CallState, ...], Detector]:

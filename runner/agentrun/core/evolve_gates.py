@@ -18,11 +18,13 @@ from agentrun.core.facts_gates import (
     Inject,
     Modify,
     Ruled,
+    is_about_call,
+    is_about_result,
 )
-from agentrun.core.legal import POINT_PHASE, STAGE_PHASE, find_call, is_about_call, is_about_result
 from agentrun.core.messages import Assistant, Message, Refusal, Text, ToolCall, Transcript, User, said
 from agentrun.core.package import Ruling
-from agentrun.core.state import CallState, CallStatus, Gate, State
+from agentrun.core.state import CallState, CallStatus, Gate, State, find_call
+from agentrun.core.transitions import POINT_PHASE, STAGE_PHASE
 
 RULED: Mapping[Ruling, CallStatus] = {
     "allow": "ready",

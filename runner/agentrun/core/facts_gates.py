@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
+from agentrun.core.effect_ids import CallId, parse_effect_id
 from agentrun.core.facts_base import Decision, Fault, Observation
 from agentrun.core.messages import VOLATILE, Message
 from agentrun.core.package import Ruling, Stage
@@ -126,3 +127,25 @@ class ApprovalAnswered(Observation, frozen=True, tag="approval_answered"):
 
 
 GateFact: TypeAlias = HookAsked | HookAnswered | Ruled | ApprovalAsked | ApprovalAnswered
+
+
+def is_about_call(fact: GateFact) -> bool:
+    """Whether the fact is about a call or its result, and not about the run as a whole."""
+    match fact:
+        case Ruled():
+            return fact.stage in ("tool_call", "tool_result")
+        case HookAsked() | HookAnswered():
+            return fact.point in ("before_tool", "after_tool")
+        case _:
+            return isinstance(parse_effect_id(fact.subject), CallId)
+
+
+def is_about_result(fact: GateFact) -> bool:
+    """Whether the fact is about the result of a call."""
+    match fact:
+        case Ruled():
+            return fact.stage == "tool_result"
+        case HookAsked() | HookAnswered():
+            return fact.point == "after_tool"
+        case _:
+            return False

@@ -7,6 +7,7 @@ Rule 3  The answer passes hooks and policy before anybody outside sees it, and e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -26,6 +27,12 @@ from agentrun.core.state import Gate, State
 from agentrun.core.steps import Commit, Next, Perform, Wait
 from agentrun.core.stop import fail, stop
 
+_LABELS: Mapping[Finish, Label] = {
+    "length": "truncated",
+    "content_filter": "filtered",
+    "unknown": "unknown_finish",
+}
+"""What a reader must know about an answer that ended like this."""
 REPAIR = """\
 Your answer does not keep its contract:
 {}
@@ -140,13 +147,6 @@ def _deliver_to(package: Package, state: State, name: str) -> Next:
             return fail(package, state, fault)
         case _:
             return passed
-
-
-_LABELS: dict[Finish, Label] = {
-    "length": "truncated",
-    "content_filter": "filtered",
-    "unknown": "unknown_finish",
-}
 
 
 def _label(reply: Reply) -> Label | None:

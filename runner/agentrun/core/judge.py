@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.core.act import act
 from agentrun.core.effects import route_name
 from agentrun.core.facts import ModelTold, ReplyDiscarded, RetryPlanned, RouteSwitched
 from agentrun.core.facts_calls import CallRefused
@@ -19,6 +18,7 @@ from agentrun.core.state import Gate, State
 from agentrun.core.steps import Commit, Next
 from agentrun.core.stop import fail
 from agentrun.core.think import judge_summary, think
+from agentrun.core.tool_calls import act
 
 GO_ON = "Your reply was cut off. Go on exactly where it stopped, without repeating anything."
 

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from agentrun.core.package import Package
 from agentrun.core.package_tools import AgentTool, Effect, JsonSchema, McpTool, ShellTool, Tool
 
+_HARM: tuple[Effect, ...] = ("read", "idempotent", "at_most_once")
+"""From the least harm to the most."""
+
 
 def matches(target: str, name: str) -> bool:
     """Whether a target means a name: exactly, or by a glob."""
@@ -66,6 +69,3 @@ def command_of(tool: Tool) -> str | None:
     if isinstance(tool, ShellTool):
         return tool.argv[0]
     return tool.command[0] if isinstance(tool, McpTool) and tool.command else None
-
-
-_HARM: tuple[Effect, ...] = ("read", "idempotent", "at_most_once")

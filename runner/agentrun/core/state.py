@@ -270,3 +270,11 @@ def under_way(state: State) -> tuple[str, ...]:
             found.append(call.call.id)
         found += [gate.hook for gate in (call.gate, call.after) if gate.hook is not None]
     return tuple(found)
+
+
+def find_call(state: State, id: str) -> CallState | None:
+    """A call of the batch under way."""
+    for call in state.calls:
+        if call.call.id == id:
+            return call
+    return None

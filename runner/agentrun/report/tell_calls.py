@@ -20,12 +20,11 @@ from agentrun.core.facts_calls import (
     ToolFinished,
     ToolStarted,
 )
-from agentrun.core.legal import find_call
 from agentrun.core.messages import Content, File, Image, Text, ToolCall
 from agentrun.core.names import find_tool
 from agentrun.core.package import Package
 from agentrun.core.package_tools import HttpTool
-from agentrun.core.state import State
+from agentrun.core.state import State, find_call
 from agentrun.report.amounts import dollars, magnitude
 from agentrun.report.line import Line, gist, plural, short, told
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from agentrun.cassette.file import load
 from agentrun.cassette.loose import LoosePlayer
-from agentrun.core import act, evolve_gates
+from agentrun.core import evolve_gates, tool_calls
 from agentrun.core.effects import RunTool
 from agentrun.core.facts import ModelAsked, ModelFailed
 from agentrun.engine import perform
@@ -146,7 +146,7 @@ def test_a_law_that_a_case_breaks_without_any_fault_is_told_of_though_it_misses(
 ) -> None:
     """A denied call that runs is not on the tape: the planted bug itself keeps the case from fitting."""
     monkeypatch.setitem(evolve_gates.RULED, "interrupt", "ready")
-    monkeypatch.setattr(act, "_fatal_denial", lambda *_: None)
+    monkeypatch.setattr(tool_calls, "_fatal_denial", lambda *_: None)
     found, _ = shipped("ops", "other")
     verdict = Suite(Orders(sweep=True)).result(found).verdict
     assert verdict.status == "failed"
