@@ -10,6 +10,7 @@ from agentrun.core.facts_gates import HookAsked
 from agentrun.core.state import State, under_way
 from agentrun.core.steps import Wait
 from agentrun.core.takeover import lost_work
+from agentrun.errors import InternalError
 
 from ..packages import package
 from .script import SINK, Run, called, hook, said, tool, writing
@@ -20,6 +21,11 @@ from .shaping import ALLOW
 def test_nothing_is_under_way_in_the_beginning() -> None:
     assert under_way(State()) == ()
     assert State().elapsed == 0
+
+
+def test_a_run_that_has_not_started() -> None:
+    with pytest.raises(InternalError, match="the run has not started"):
+        _ = State().started
 
 
 EXPECTED: dict[type, tuple[str, ...]] = {

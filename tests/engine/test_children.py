@@ -241,7 +241,7 @@ def parent_of(agent: Package, **changes: Any) -> Package:
 def root(place: Place, agent: Package) -> Any:
     world = world_of_run(place.world, "root")
     log = open_log(world)
-    if log.state.started is None:
+    if log.state.phase == "fresh":
         begin(world, agent, Request(agent=agent.name, package="sha256:0"), admit(agent, "hello", {}), log=log)
     else:
         log.take_over("sha256:0")

@@ -98,7 +98,6 @@ def _runs(package: Package, state: State, call: CallState) -> int:
 
 
 def _depth(state: State) -> int:
-    assert state.started is not None
     return state.started.parent.depth if state.started.parent else 0
 
 

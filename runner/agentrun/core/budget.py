@@ -107,7 +107,7 @@ def cost_of(price: Price | None, usage: Usage | None, reserved: int) -> int:
 
 def allowance(package: Package, state: State) -> Budgets | Share:
     """What the run may spend: its own budgets, and not more than its share of its parent's."""
-    own, parent = package.budgets, state.started.parent if state.started else None
+    own, parent = package.budgets, state.start.parent if state.start else None
     if parent is None:
         return own
     return Share(
@@ -134,7 +134,7 @@ def carved(package: Package, state: State, about_to_start: list[Share], among: i
 
 def run_limit(package: Package, state: State) -> int:
     """How many runs may be started below this one, of all depths."""
-    parent = state.started.parent if state.started else None
+    parent = state.start.parent if state.start else None
     own = package.limits.runs
     return own if parent is None or parent.share.runs is UNSET else min(own, parent.share.runs)
 

@@ -77,7 +77,6 @@ def _to_come(package: Package, state: State) -> int:
 
 
 def _run(package: Package, state: State, call: CallState, tool: Tool) -> RunTool:
-    assert state.started is not None
     key = data_hash(compact([state.started.run, call.call.id, call.call.tool, call.arguments]))
     return RunTool(
         id=call.call.id,
@@ -92,7 +91,6 @@ def _run(package: Package, state: State, call: CallState, tool: Tool) -> RunTool
 
 
 def _child(package: Package, state: State, call: CallState, tool: AgentTool, share: Share) -> RunChild:
-    assert state.started is not None
     started, arguments = state.started, call.arguments or {}
     depth = started.parent.depth + 1 if started.parent else 1
     return RunChild(

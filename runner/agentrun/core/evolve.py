@@ -138,7 +138,7 @@ def _started(record: Record, fact: RunStarted) -> State:
     return State(
         phase="starting",
         began=record.at,
-        started=fact,
+        start=fact,
         package=fact.package,
         instructions=fact.instructions,
         transcript=Transcript(messages),

@@ -188,7 +188,6 @@ def _last_words(state: State) -> tuple[Message, ...]:
 
 def _with_input(state: State, text: str) -> State:
     """The conversation with another text of its input. What else the input has, and what follows it, stays."""
-    assert state.started is not None
     if state.started.input is None:
         return added(state, said(text))
     at = len(state.started.earlier.messages)

@@ -56,7 +56,6 @@ def conclude(package: Package, state: State) -> Next:
 
 def _empty(package: Package, state: State, budget: int) -> Next:
     assert state.reply is not None
-    assert state.started is not None
     observed = state.detector.empty + 1
     if observed > budget:
         message = f"the model stopped {observed} times without calling a tool"
@@ -130,7 +129,6 @@ def _deliver(package: Package, state: State) -> Next | None:
 
 
 def _deliver_to(package: Package, state: State, name: str) -> Next:
-    assert state.started is not None
     sink, subject = package.sinks[name], str(DeliveryId(name))
     gate = state.gate if state.gate.subject == subject else Gate(subject)
     passage = Passage(subject, name, answer_of(state), stage="delivery")

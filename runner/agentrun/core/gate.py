@@ -146,14 +146,12 @@ def _set(verdict: Verdict) -> dict[str, Any]:
 
 def question_fact(state: State, gate: Gate, passage: Passage) -> Fact:
     """A person is to be asked."""
-    assert state.started is not None
     grant = _hash(state, passage, gate.rules)
     question = data_hash(compact([state.started.run, passage.subject, grant]))
     return ApprovalAsked(passage.subject, question, grant, passage.target, gate.rules, gate.reason)
 
 
 def question_of(state: State, gate: Gate, passage: Passage) -> Question:
-    assert state.started is not None
     return Question(
         passage.subject,
         gate.question or "",

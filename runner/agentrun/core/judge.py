@@ -26,7 +26,6 @@ GO_ON = "Your reply was cut off. Go on exactly where it stopped, without repeati
 def failed(package: Package, state: State) -> Next:
     """Try again, on this route or the next, or give up."""
     assert state.fault is not None
-    assert state.started is not None
     fault = state.fault
     if state.overflow and state.purpose == "answer" and package.context.overflow == "compact":
         return think(package, state)

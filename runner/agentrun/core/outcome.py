@@ -109,13 +109,11 @@ class Suspended(Struct, frozen=True, kw_only=True):
 
 def suspended(state: State, questions: tuple[Question, ...], waits_for: tuple[str, ...]) -> Suspended:
     """What a run waits for."""
-    assert state.started is not None
     return Suspended(run=state.started.run, agent=state.started.agent, questions=questions, waits_for=waits_for)
 
 
 def outcome_of(state: State) -> Outcome:
     """The outcome of a stopped run."""
-    assert state.started is not None
     assert state.stopped is not None
     stopped = state.stopped
     completed = stopped.status == "completed"

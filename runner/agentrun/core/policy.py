@@ -116,7 +116,6 @@ def variables_of(state: State, arguments: Mapping[str, Any] | None = None, index
 
     Calls are ruled on in their order, so these are the ones before it; after it only for one that was deferred.
     """
-    assert state.started is not None
     meter, earlier = state.meter if index is None else state.at_batch, state.started.earlier
     batch = () if index is None else (*state.calls[:index], *state.calls[index + 1 :])
     others = [call for call in batch if call.gate.ruling in ("allow", "ask")]

@@ -14,6 +14,7 @@ from agentrun.core.facts_gates import Answer
 from agentrun.core.messages import NOTHING_USED, Content, Reply, ToolCall, Transcript, Usage, User
 from agentrun.core.package import Ruling
 from agentrun.core.tally import Tally, TextTally
+from agentrun.errors import InternalError
 
 Phase: TypeAlias = Literal[
     "fresh",
@@ -168,7 +169,8 @@ class State(Struct, frozen=True, gc=False):
     """The time of the first record."""
     paused: int = 0
     """Milliseconds in which the run waited for somebody outside, or had no owner."""
-    started: RunStarted | None = None
+    start: RunStarted | None = None
+    """The first fact. None: nothing happened yet."""
     package: str = ""
     """Fingerprint of the package that the run goes by: the first one, or that of a later owner."""
     instructions: str = ""
@@ -249,6 +251,13 @@ class State(Struct, frozen=True, gc=False):
     ending: RunStopped | None = None
     """How the run is to end."""
     stopped: RunStopped | None = None
+
+    @property
+    def started(self) -> RunStarted:
+        """How the run was started. A fresh run has no start: to ask for it is our own bug."""
+        if self.start is None:
+            raise InternalError("internal", "the run has not started")
+        return self.start
 
     @property
     def elapsed(self) -> int:

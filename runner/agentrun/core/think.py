@@ -28,7 +28,6 @@ WRAP_UP = "{} turns are left. Wrap up: use what you have and give your answer."
 
 def start(package: Package, state: State) -> Next:
     """Look at the input, then ask."""
-    assert state.started is not None
     if state.started.earlier.messages and (fault := inconsistent(state.started.earlier.messages)):
         return fail(package, state, fault)
     at = len(state.started.earlier.messages)
@@ -162,7 +161,6 @@ def foldable_now(package: Package, state: State) -> int:
 
 
 def _summary_request(package: Package, state: State, messages: tuple[Message, ...]) -> ModelRequest:
-    assert state.started is not None
     return ModelRequest(
         route=package.model.routes[state.route],
         settings=package.model,

@@ -101,7 +101,7 @@ def run_started(
 
 def start_ruling(package: Package, started: RunStarted) -> Verdict:
     """What the package's own rules say about starting."""
-    return rule_on(package, "run_start", "run_start", variables_of(State(started=started)))
+    return rule_on(package, "run_start", "run_start", variables_of(State(start=started)))
 
 
 def refuse_unruly(verdict: Verdict, started: RunStarted) -> None:

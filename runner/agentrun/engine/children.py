@@ -67,7 +67,7 @@ async def drive_all(world: World, package: Package, log: Log, crew_of: CrewOf) -
 
 async def _end(world: World, package: Package, crew_of: CrewOf) -> None:
     log = open_log(world)
-    if log.state.started is not None and log.state.stopped is None:
+    if log.state.phase not in ("fresh", "stopped"):
         log.take_over(fingerprint(package))
         log.welcome(CancelRequested("parent"))
         await drive_all(world, package, log, crew_of)
@@ -76,7 +76,7 @@ async def _end(world: World, package: Package, crew_of: CrewOf) -> None:
 def _begin(world: World, effect: RunChild, log: Log) -> None:
     """Begin the child, or go on with it where its journal ends."""
     package = effect.package
-    if log.state.started is None:
+    if log.state.phase == "fresh":
         request = Request(
             agent=package.name,
             package=fingerprint(package),

@@ -58,7 +58,6 @@ class RunHandle:
     """One run: wait for it, look at it, tell it something."""
 
     def __init__(self, package: PackageFile, log: Log, world: World, session: Session, hands: Hands) -> None:
-        assert log.state.started is not None
         self.run = log.state.started.run
         self.agent = log.state.started.agent
         self._package = package
@@ -152,7 +151,6 @@ class RunHandle:
     def send(self, text: str) -> None:
         """Tell the model something when it stops. Raises `input.rejected`, `run.invalid_state`."""
         started, agent = self.state.started, self._package.agent
-        assert started is not None
         self._inputs += 1
         input_id = f"{self.run}.{self._inputs}"
         try:

@@ -232,7 +232,6 @@ class Runtime:
     def snapshot(self, run: str) -> Snapshot:
         """A run as its journal has it now. Raises `run.not_found`."""
         state = fold(self.records(run))
-        assert state.started is not None
         handle = self._runs.get(run)
         status: RunStatus = state.stopped.status if state.stopped else handle.status if handle else "suspended"
         return Snapshot(

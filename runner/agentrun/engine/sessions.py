@@ -67,7 +67,6 @@ def earlier(runs: Sequence[str], carrying: Carrying, read: Callable[[str], Itera
         return Earlier()
     carried = runs[-carrying.max_runs :] if carrying.max_runs else runs
     last = fold(read(runs[-1]))
-    assert last.started is not None
     return Earlier(
         runs=last.started.earlier.runs + 1,
         turns=last.started.earlier.turns + last.turns,
@@ -95,7 +94,6 @@ def _messages(runs: Sequence[str], carrying: Carrying, read: Callable[[str], Ite
 
 def _question_and_answer(state: State) -> list[Message]:
     """What a completed run was asked and what it answered."""
-    assert state.started is not None
     if state.stopped is None or state.stopped.status != "completed":
         return []
     asked = [] if state.started.input is None else [state.started.input]
@@ -104,7 +102,6 @@ def _question_and_answer(state: State) -> list[Message]:
 
 def _conversation(state: State, *, whole: bool) -> list[Message]:
     """What was said in a run: since its own input, or all that it knew."""
-    assert state.started is not None
     messages = list(state.transcript.since(0 if whole else len(state.started.earlier.messages)))
     if state.stopped is not None and state.stopped.status == "completed" and state.ended_by is None:
         messages.append(_last_word(state))

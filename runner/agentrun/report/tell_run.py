@@ -147,7 +147,7 @@ def _refused(package: Package, state: State, fact: OutputRefused) -> tuple[Line,
 def _delivered(state: State, fact: DeliveryFinished) -> Line:
     sink = short(fact.sink, NAME)
     if fact.fault is None:
-        if state.started is not None and state.started.replayed:
+        if state.phase != "fresh" and state.started.replayed:
             return told(f"delivered to {sink} when it was recorded; nothing is delivered now", "dim", 1)
         return told(f"delivered to {sink}", "good", 1)
     return told(f"not delivered to {sink}: {_fault(fact.fault)}", "bad", 1)

@@ -96,7 +96,6 @@ def _filled_in(agent: Agent, journal: Sequence[Record]) -> Iterator[tuple[str, d
     state = State()
     for record in journal:
         state = evolve(state, record)
-        assert state.started is not None, "a journal begins with it"
         params = state.started.params
         match record.fact:
             case RunStarted() as started:
