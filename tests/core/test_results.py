@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.core import results
-from agentrun.core.results import clipped
+from agentrun.core.facts_base import Fault
+from agentrun.core.messages import Image, Text
+from agentrun.core.results import clip_parts, clipped, fault_parts
 
 LINES, BYTES = 2000, 51_200
 MARKER = re.compile(r"\[… (\d+) of (\d+) bytes left out …\]\n")
@@ -117,3 +119,24 @@ def test_a_split_character_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "_text", lambda data: data.decode("utf-8", "replace"))
     text = "漢" * 20
     assert not is_within(text, clipped(text, 10, 20), 10, 20)
+
+
+IMAGE = Image("image/png", "sha256:0", 1)
+
+
+def test_parts() -> None:
+    """Images keep their places; the limits are for all texts together."""
+    assert clip_parts((Text("a"), IMAGE, Text("b")), 10, 100) == ((Text("a"), IMAGE, Text("b")), None)
+    (image, text, other), whole = clip_parts((IMAGE, Text("a" * 80), IMAGE, Text("b" * 80)), 10, 100)
+    assert (image, other) == (IMAGE, IMAGE)
+    assert text == Text(clipped("a" * 80 + "b" * 80, 10, 100))
+    assert whole == b"a" * 80 + b"b" * 80
+
+
+def test_half_a_character_is_replaced() -> None:
+    """Nothing is left out, so there is no other text to keep."""
+    assert clip_parts((Text("a\ud800b"),), 10, 100) == ((Text("a?b"),), None)
+
+
+def test_fault() -> None:
+    assert fault_parts(Fault("tool.timeout", "too long")) == (Text("tool.timeout: too long"),)

@@ -7,6 +7,27 @@ Rule 3  Head and tail have one half of the limit each: what one of them does not
 
 from __future__ import annotations
 
+from agentrun.core.facts_base import Fault
+from agentrun.core.messages import Content, Text, words
+
+
+def clip_parts(parts: tuple[Content, ...], max_lines: int, max_bytes: int) -> tuple[tuple[Content, ...], bytes | None]:
+    """What the model reads of a result, and all its text when that is not all."""
+    whole = words(parts)
+    encoded = whole.encode("utf-8", "replace")  # half of a surrogate pair is no text: no journal could hold it
+    text = encoded.decode()
+    cut = clipped(text, max_lines, max_bytes)
+    if cut == whole:
+        return parts, None
+    first = next(index for index, part in enumerate(parts) if isinstance(part, Text))
+    others = tuple(part for part in parts if not isinstance(part, Text))
+    return (*parts[:first], Text(cut), *others[first:]), None if cut == text else encoded
+
+
+def fault_parts(fault: Fault) -> tuple[Content, ...]:
+    """What the model reads of a fault."""
+    return (Text(f"{fault.code}: {fault.message}"),)
+
 
 def clipped(text: str, max_lines: int, max_bytes: int) -> str:
     """The text, or as much of its beginning and end as is allowed."""

@@ -14,22 +14,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias
 
-from msgspec import UNSET
+from msgspec.structs import replace
 
 from agentrun.canon import fingerprint
+from agentrun.core.child_runs import child_failed, child_finished, child_refused, child_suspended
 from agentrun.core.effects import RunChild
 from agentrun.core.facts import CancelRequested
 from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import ChildStarted, ChildSuspended, Spent, ToolFinished
-from agentrun.core.messages import Text
+from agentrun.core.facts_calls import ChildStarted, ChildSuspended, ToolFinished
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.engine.admission import admit
 from agentrun.engine.begin import begin
 from agentrun.engine.driver import Log, drive
 from agentrun.engine.ports import Crew
-from agentrun.engine.request import Request
-from agentrun.engine.toolbox import failed, readable, told
+from agentrun.engine.request import child_request
 from agentrun.engine.world import World, open_log, world_of_child
 from agentrun.errors import AgentrunError, PolicyError, RequestError
 
@@ -43,14 +42,13 @@ async def run_child(parent: World, effect: RunChild, crew_of: CrewOf) -> ToolFin
     try:
         _begin(world, effect, log)
     except (RequestError, PolicyError) as error:
-        return failed(effect, f"{error.code}: {error.message}", code=error.code)
+        return child_refused(effect, error.code, error.message)
     except BaseException:
         log.abandon()  # it may have begun: its parent will never come back to it
         raise
     ended = await drive_all(world, effect.package, log, crew_of)
     if isinstance(ended, Suspended):
-        subjects = (question.subject for question in ended.questions)
-        return ChildSuspended(effect.id, (*subjects, *ended.waits_for))
+        return child_suspended(effect, ended)
     return _finished(world, effect, ended)
 
 
@@ -77,42 +75,15 @@ def _begin(world: World, effect: RunChild, log: Log) -> None:
     """Begin the child, or go on with it where its journal ends."""
     package = effect.package
     if log.state.phase == "fresh":
-        request = Request(
-            agent=package.name,
-            package=fingerprint(package),
-            message=effect.message,
-            params=effect.params,
-            run=effect.run,
-            parent=effect.parent,
-            seed=effect.seed,
-        )
-        begin(world, package, request, admit(package, effect.message, effect.params), log=log)
+        begin(world, package, child_request(effect), admit(package, effect.message, effect.params), log=log)
     elif log.state.stopped is None:
         log.take_over(fingerprint(package))
 
 
 def _finished(world: World, effect: RunChild, outcome: Outcome) -> ToolFinished:
-    spent = Spent(outcome.tokens, outcome.cost, outcome.tool_calls, outcome.runs or UNSET)
-    fault = outcome.fault
-    if fault is not None:
-        fault = _readable_fault(effect, fault)
-        return ToolFinished(effect.id, told(fault), fault, None, spent)
+    """The result of the call, with the whole answer kept as a blob if the model reads only a part of it."""
+    fact, whole = child_finished(effect, outcome)
     try:
-        answer = (Text(outcome.answer or ""),)
-        parts, blob = readable(world.blobs, answer, effect.max_lines, effect.max_bytes)
+        return fact if whole is None else replace(fact, blob=world.blobs.put(whole))
     except AgentrunError as error:  # it is its answer that cannot be kept: no journal failed
-        fault = Fault(error.code, error.message, error.fields, error.hint)
-        return ToolFinished(effect.id, told(fault), fault, None, spent)
-    return ToolFinished(effect.id, parts, None, blob, spent)
-
-
-def _readable_fault(effect: RunChild, fault: Fault) -> Fault:
-    """How a parent's model reads it. A child that used up the time its call has is late, as any tool would be."""
-    if fault.code.startswith("cassette."):
-        return fault
-    limit = effect.parent.share.time
-    if fault.code == "budget.time" and fault.fields.get("limit") == limit:
-        message = f"the agent took longer than {limit} ms and was stopped"
-        return Fault("tool.timeout", message, {"tool": effect.name, "limit": limit})
-    message = f"agent failed: {fault.code}: {fault.message}"
-    return Fault("tool.execution", message, {"tool": effect.name, "code": fault.code})
+        return child_failed(effect, outcome, Fault(error.code, error.message, error.fields, error.hint))

@@ -16,6 +16,7 @@ from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.facts_gates import Failed
 from agentrun.core.hooks import answered as hook_answered
 from agentrun.core.package import Package
+from agentrun.core.results import fault_parts
 from agentrun.engine.approvals import answered
 from agentrun.engine.children import run_child
 from agentrun.engine.hooks import ask_hook
@@ -23,7 +24,7 @@ from agentrun.engine.models import Models
 from agentrun.engine.ports import Crew
 from agentrun.engine.progress import Heard
 from agentrun.engine.sinks import deliver
-from agentrun.engine.toolbox import run_tool, told
+from agentrun.engine.toolbox import run_tool
 from agentrun.engine.world import World
 from agentrun.errors import AgentrunError, CassetteError
 from agentrun.tools.progress import telling
@@ -84,7 +85,7 @@ def failure(effect: Effect, fault: Fault) -> Fact:
         case AskModel():
             return ModelFailed(effect.id, effect.turn, effect.attempt, fault)
         case RunTool() | RunChild():
-            return ToolFinished(effect.id, told(fault), fault)
+            return ToolFinished(effect.id, fault_parts(fault), fault)
         case AskHook():
             return hook_answered(effect.id, effect.hook, effect.subject, Failed(fault))
         case Deliver():

@@ -10,7 +10,9 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from agentrun.canon import fingerprint
 from agentrun.compiler.fingerprint import PackageFile
+from agentrun.core.effects import RunChild
 from agentrun.core.facts import Parent
 from agentrun.core.messages import File, Image, Message
 from agentrun.core.outcome import Outcome
@@ -49,6 +51,19 @@ class Request(Struct, frozen=True, kw_only=True):
     """A conversation that came before, when it was not in a session."""
     output: dict[str, Any] | None = None
     """JSON Schema of the answer. It is added to a package without one, and replaces one of the same id."""
+
+
+def child_request(effect: RunChild) -> Request:
+    """The run that a call of a sub-agent asks for."""
+    return Request(
+        agent=effect.package.name,
+        package=fingerprint(effect.package),
+        message=effect.message,
+        params=effect.params,
+        run=effect.run,
+        parent=effect.parent,
+        seed=effect.seed,
+    )
 
 
 class Attachment(Struct, frozen=True):

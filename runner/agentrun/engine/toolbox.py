@@ -15,14 +15,14 @@ from copy import deepcopy
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
-from agentrun.core.effects import Returned, RunChild, RunTool
+from agentrun.core.effects import Returned, RunTool
 from agentrun.core.facts import WorkLost
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import ToolFinished
-from agentrun.core.messages import Content, Text, words
+from agentrun.core.messages import Content
 from agentrun.core.names import effect_of
 from agentrun.core.package_tools import PythonTool
-from agentrun.core.results import clipped
+from agentrun.core.results import clip_parts, fault_parts
 from agentrun.engine.attempt import Late, Raised, attempt, caught, is_sound
 from agentrun.engine.clean import cleaned
 from agentrun.engine.ports import Blobs, Executor
@@ -36,7 +36,7 @@ async def run_tool(world: World, effect: RunTool) -> ToolFinished | WorkLost:
     returned = await attempt(world.clock, limit, lambda: tried(executor, effect))
     if isinstance(returned, Late):
         fault = late(effect)
-        return ToolFinished(effect.id, told(fault), fault)
+        return ToolFinished(effect.id, fault_parts(fault), fault)
     if isinstance(returned, Raised):
         returned = _of_raised(effect, returned)
     if returned.fault is not None and returned.fault.code == "tool.indeterminate":
@@ -68,7 +68,7 @@ def shortened(returned: Returned, blobs: Blobs, effect: RunTool) -> Returned:
     """What the model reads of a result."""
     if returned.whole is not None:
         return returned
-    parts = returned.parts or told(returned.fault)
+    parts = returned.parts or (fault_parts(returned.fault) if returned.fault else ())
     read, blob = readable(blobs, parts, effect.max_lines, effect.max_bytes)
     return Returned(read, returned.fault, blob)
 
@@ -90,35 +90,16 @@ def _of_raised(effect: RunTool, raised: Raised) -> Returned:
     return Returned(fault=failure_of(effect, raised.message, error=raised.kind))
 
 
-def failed(effect: RunTool | RunChild, message: str, **fields: str) -> ToolFinished:
-    """A failure that the model reads."""
-    fault = failure_of(effect, message, **fields)
-    return ToolFinished(effect.id, told(fault), fault)
-
-
-def failure_of(effect: RunTool | RunChild, message: str, **fields: str) -> Fault:
+def failure_of(effect: RunTool, message: str, **fields: str) -> Fault:
     return Fault("tool.execution", message, {"tool": effect.name, **fields})
-
-
-def told(fault: Fault | None) -> tuple[Content, ...]:
-    """What the model reads of a fault."""
-    return () if fault is None else (Text(f"{fault.code}: {fault.message}"),)
 
 
 def readable(
     blobs: Blobs, parts: tuple[Content, ...], max_lines: int, max_bytes: int
 ) -> tuple[tuple[Content, ...], str | None]:
     """What the model reads of a result, and the blob with all its text when that is not all."""
-    whole = words(parts)
-    encoded = whole.encode("utf-8", "replace")  # half of a surrogate pair is no text: no journal could hold it
-    text = encoded.decode()
-    cut = clipped(text, max_lines, max_bytes)
-    if cut == whole:
-        return parts, None
-    first = next(index for index, part in enumerate(parts) if isinstance(part, Text))
-    others = tuple(part for part in parts if not isinstance(part, Text))
-    read = (*parts[:first], Text(cut), *others[first:])
-    return read, None if cut == text else blobs.put(encoded)
+    read, whole = clip_parts(parts, max_lines, max_bytes)
+    return read, None if whole is None else blobs.put(whole)
 
 
 def _sound(answer: object) -> Returned | None:

@@ -1,0 +1,119 @@
+"""What a parent is told of a child."""
+
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from agentrun.core.child_runs import child_failed, child_finished, child_refused, child_suspended
+from agentrun.core.effects import RunChild
+from agentrun.core.facts import Parent
+from agentrun.core.facts_base import Fault, Share
+from agentrun.core.facts_calls import ChildSuspended, Spent, ToolFinished
+from agentrun.core.messages import NOTHING_USED, Text
+from agentrun.core.outcome import Outcome, Question, Suspended
+
+from ..packages import package
+
+EFFECT = RunChild(
+    id="c1.0",
+    name="helper",
+    run="root.c1.0",
+    package=package(name="helper"),
+    params={},
+    message="Hello.",
+    parent=Parent("root", "c1.0", 1, Share(time=500)),
+    max_lines=10,
+    max_bytes=100,
+)
+
+
+def outcome(**changes: Any) -> Outcome:
+    over = Outcome(
+        run="root.c1.0",
+        agent="helper",
+        status="completed",
+        replayed=False,
+        answer="Yes.",
+        label=None,
+        turns=1,
+        usage=NOTHING_USED,
+        tokens=30,
+        cost=7,
+        tool_calls=2,
+        fault=None,
+        attempt=1,
+        seq=9,
+    )
+    return replace(over, **changes)
+
+
+SPENT = Spent(30, 7, 2)
+
+
+def test_answer() -> None:
+    assert child_finished(EFFECT, outcome()) == (ToolFinished("c1.0", (Text("Yes."),), None, None, SPENT), None)
+    fact, _ = child_finished(EFFECT, outcome(answer=None, runs=3))
+    assert fact.parts == (Text(""),)
+    assert fact.spent == Spent(30, 7, 2, 3)
+    assert SPENT.runs is UNSET
+
+
+def test_long_answer() -> None:
+    """The model reads a part; the fact has no blob yet, because nobody has kept the whole text."""
+    text = "line\n" * 100
+    fact, whole = child_finished(EFFECT, outcome(answer=text))
+    assert whole == text.encode()
+    assert fact.blob is None
+    (part,) = fact.parts
+    assert isinstance(part, Text)
+    assert "bytes left out" in part.text
+
+
+@pytest.mark.parametrize(
+    ("fault", "read"),
+    [
+        (
+            Fault("output.invalid", "no JSON", {"errors": []}),
+            Fault(
+                "tool.execution",
+                "agent failed: output.invalid: no JSON",
+                {"tool": "helper", "code": "output.invalid"},
+            ),
+        ),
+        (
+            Fault("budget.time", "too long", {"limit": 500}),
+            Fault(
+                "tool.timeout", "the agent took longer than 500 ms and was stopped", {"tool": "helper", "limit": 500}
+            ),
+        ),
+        (
+            Fault("budget.time", "too long", {"limit": 400}),
+            Fault("tool.execution", "agent failed: budget.time: too long", {"tool": "helper", "code": "budget.time"}),
+        ),
+        (Fault("cassette.miss", "no such request"), Fault("cassette.miss", "no such request")),
+    ],
+)
+def test_faults(fault: Fault, read: Fault) -> None:
+    fact, whole = child_finished(EFFECT, outcome(status="failed", fault=fault, answer=None))
+    assert fact == ToolFinished("c1.0", (Text(f"{read.code}: {read.message}"),), read, None, SPENT)
+    assert whole is None
+
+
+def test_an_answer_that_cannot_be_kept() -> None:
+    fault = Fault("storage.failed", "the disk is full")
+    fact = child_failed(EFFECT, outcome(), fault)
+    assert fact == ToolFinished("c1.0", (Text("storage.failed: the disk is full"),), fault, None, SPENT)
+
+
+def test_refused() -> None:
+    fact = child_refused(EFFECT, "policy.denied", "not today")
+    fault = Fault("tool.execution", "policy.denied: not today", {"tool": "helper", "code": "policy.denied"})
+    assert fact == ToolFinished("c1.0", (Text("tool.execution: policy.denied: not today"),), fault)
+
+
+def test_suspended() -> None:
+    question = Question("c1.1", "sha256:0", "refund", {}, (), None)
+    waits = Suspended(run="root.c1.0", agent="helper", questions=(question,), waits_for=("c1.2",))
+    assert child_suspended(EFFECT, waits) == ChildSuspended("c1.0", ("c1.1", "c1.2"))
