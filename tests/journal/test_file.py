@@ -1,11 +1,14 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from errno import ENOSPC
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from agentrun.canon import data_hash
 from agentrun.core.facts import Record, RunResumed
 from agentrun.errors import StorageError
 from agentrun.journal import file as module
@@ -35,6 +38,55 @@ def test_each_record_is_in_the_file_at_once(tmp_path: Path) -> None:
     with FileJournal(path) as journal:
         journal.append(JOURNAL.records()[0])
         assert tuple(read_file(path)) == JOURNAL.records()[:1]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("seq", range(len(JOURNAL.records()) + 2))
+def test_lines_after(tmp_path: Path, seq: int, resume: bool) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = write(path)
+    if resume:
+        journal = FileJournal(path, resume=True)
+    with journal:
+        assert list(journal.lines_after(seq)) == JOURNAL.text().splitlines()[seq:]
+
+
+def test_lines_after_while_the_run_goes_on(tmp_path: Path) -> None:
+    """Who has read up to n reads what came since; lines that were read before need not be there any more."""
+    path = tmp_path / "journal.jsonl"
+    lines, records = JOURNAL.text().splitlines(), JOURNAL.records()
+    with FileJournal(path) as journal:
+        for record in records[:3]:
+            journal.append(record)
+    with FileJournal(path, resume=True) as journal:
+        assert list(journal.lines_after(0)) == lines[:3]
+        following = [replace(record, epoch=2) for record in records[3:4]]
+        journal.append(replace(following[0], prev=journal.head))
+        path.write_bytes(b"x" * len(b"\n".join(lines[:3])) + path.read_bytes()[len(b"\n".join(lines[:3])) :])
+        (line,) = journal.lines_after(3)
+        assert data_hash(line) == journal.head
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "why"),
+    [
+        (lambda data: data[:-2], "journal.damaged", "it is not the line that was written"),
+        (lambda data: data[:-2] + b"x\n", "journal.damaged", "it is not the record that the journal ended with"),
+    ],
+)
+def test_lines_after_of_a_file_that_was_changed(
+    tmp_path: Path, change: Callable[[bytes], bytes], code: str, why: str
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = write(path)
+    path.write_bytes(change(path.read_bytes()))
+    seq = len(JOURNAL.records())
+    with pytest.raises(StorageError, match=why) as caught:
+        list(journal.lines_after(seq - 1))
+    assert (caught.value.code, caught.value.fields) == (code, {"seq": seq})
+    path.unlink()
+    with pytest.raises(StorageError, match=r"storage\.failed"):
+        list(journal.lines_after(0))
 
 
 def test_never_overwrites(tmp_path: Path) -> None:

@@ -36,6 +36,13 @@ def test_the_one_it_goes_on_from_stays() -> None:
     assert first.records() == JOURNAL.records()[:3]
 
 
+@pytest.mark.parametrize("seq", range(len(JOURNAL.records()) + 2))
+def test_lines_after(seq: int) -> None:
+    lines = JOURNAL.text().splitlines()
+    assert list(MemoryJournal(JOURNAL.records()).lines_after(seq)) == lines[seq:]
+    assert list(MemoryJournal(JOURNAL.records()[:seq]).lines_after(seq)) == []
+
+
 def test_only_from_a_beginning() -> None:
     with pytest.raises(InternalError):
         MemoryJournal(JOURNAL.records()[1:])

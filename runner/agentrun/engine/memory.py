@@ -81,6 +81,10 @@ class MemoryJournals:
             raise unknown_run(run)
         return self._journals[run].records()
 
+    def lines_after(self, run: str, seq: int) -> Iterable[bytes]:
+        """The lines of a run's records after this one."""
+        return self._journals[run].lines_after(seq)
+
     def text(self, run: str) -> bytes:
         """The file that a run's journal would be."""
         return self._journals[run].text()
@@ -121,6 +125,9 @@ class _Owned:
 
     def records(self) -> tuple[Record, ...]:
         return self._journals.records(self._run) if self._run in self._journals else ()
+
+    def lines_after(self, seq: int) -> Iterable[bytes]:
+        return self._journals.lines_after(self._run, seq)
 
 
 class MemoryBlobs:

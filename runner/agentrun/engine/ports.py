@@ -86,6 +86,9 @@ class Journal(Protocol):
     def records(self) -> Iterable[Record]:
         """All records so far."""
 
+    def lines_after(self, seq: int) -> Iterable[bytes]:
+        """The lines of the records after this one, as they stand in a journal file, without their line ends."""
+
 
 class Crew(Protocol):
     """Performs effects, and brings in what comes from outside."""

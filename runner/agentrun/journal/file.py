@@ -11,15 +11,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from errno import ENOSPC
+from itertools import pairwise
 from os import strerror
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from agentrun.canon import data_hash
 from agentrun.core.facts import Record
 from agentrun.errors import StorageError
 from agentrun.files import ProjectTree, open_given
-from agentrun.journal.lines import Chain, follow, read
+from agentrun.journal.lines import Chain, damaged, follow, read
 
 MAX_BYTES = 50 * 1000 * 1000
 
@@ -33,8 +35,10 @@ class FileJournal:
         self._chain = Chain()
         self._path = path
         self._poisoned = False
+        self._ends = [0]
+        """Where each line ends in the file, from before the first one on."""
         if resume:
-            for record in follow(self._chain, _lines(path)):
+            for record in follow(self._chain, self._measured(_lines(path))):
                 self.epoch = record.epoch + 1
         flags = os.O_WRONLY | os.O_APPEND | (0 if resume else os.O_CREAT | os.O_EXCL)
         descriptor = open_given(path, flags, "journal") if tree is None else tree.open_file(path, flags)
@@ -56,10 +60,32 @@ class FileJournal:
             raise _failed(error) from error
         if written != len(line):  # the first sign of a full disk is a short write, not an error
             raise _failed(OSError(ENOSPC, strerror(ENOSPC)))
+        self._ends.append(self._ends[-1] + len(line))
         self._poisoned = False
 
     def records(self) -> tuple[Record, ...]:
         return tuple(read_file(self._path, self.head))
+
+    def lines_after(self, seq: int) -> Iterator[bytes]:
+        """Only these lines are read from the file."""
+        ends = self._ends[seq:]
+        try:
+            with self._path.open("rb") as file:
+                file.seek(ends[0] if ends else 0)
+                for number, (start, end) in enumerate(pairwise(ends), seq + 1):
+                    line = file.read(end - start)
+                    if line[-1:] != b"\n" or len(line) != end - start:
+                        raise damaged(number, "it is not the line that was written")
+                    if number == self._chain.seq and data_hash(line[:-1]) != self.head:
+                        raise damaged(number, "it is not the record that the journal ended with")
+                    yield line[:-1]
+        except OSError as error:
+            raise _failed(error) from error
+
+    def _measured(self, lines: Iterator[bytes]) -> Iterator[bytes]:
+        for line in lines:
+            self._ends.append(self._ends[-1] + len(line) + 1)
+            yield line
 
     def __enter__(self) -> Self:
         return self

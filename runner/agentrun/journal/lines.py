@@ -80,7 +80,7 @@ def read(lines: Iterable[bytes], head: str | None = None) -> Iterator[Record]:
     chain = Chain()
     yield from follow(chain, lines)
     if head is not None and head != chain.head:
-        raise _damaged(chain.seq, "it is not the record that the journal ended with")
+        raise damaged(chain.seq, "it is not the record that the journal ended with")
 
 
 def follow(chain: Chain, lines: Iterable[bytes]) -> Iterator[Record]:
@@ -94,13 +94,13 @@ def follow(chain: Chain, lines: Iterable[bytes]) -> Iterator[Record]:
                 raise _unreadable(seq, rules)
             record, written = _record(line, rules)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise _damaged(seq, "it cannot be read") from error
+            raise damaged(seq, "it cannot be read") from error
         if record.seq != seq:
-            raise _damaged(seq, f"its number is {record.seq}")
+            raise damaged(seq, f"its number is {record.seq}")
         if record.prev != chain.head:
-            raise _damaged(seq, "it does not continue the one before" if seq > 1 else "it is not a first record")
+            raise damaged(seq, "it does not continue the one before" if seq > 1 else "it is not a first record")
         if written != line:
-            raise _damaged(seq, "it is not written as journals are")
+            raise damaged(seq, "it is not written as journals are")
         chain.grow(line)
         yield record
 
@@ -129,7 +129,8 @@ def _record(line: bytes, rules: int) -> tuple[Record, bytes]:
     return msgspec.convert(today, Record), compact(old)
 
 
-def _damaged(seq: int, why: str) -> StorageError:
+def damaged(seq: int, why: str) -> StorageError:
+    """The error of a journal that is not as it was written."""
     return StorageError(
         "journal.damaged",
         f"record {seq} of the journal is damaged: {why}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from agentrun.core.facts import Record
 from agentrun.journal.lines import Chain
@@ -29,6 +29,9 @@ class MemoryJournal:
 
     def records(self) -> tuple[Record, ...]:
         return tuple(self._records)
+
+    def lines_after(self, seq: int) -> Iterator[bytes]:
+        yield from self._lines[seq:]
 
     def text(self) -> bytes:
         """The file that this journal would be."""
