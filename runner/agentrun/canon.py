@@ -37,6 +37,27 @@ def pretty(value: Any) -> str:
     return msgspec.json.format(_sorted.encode(value), indent=2).decode() + "\n"
 
 
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Errors of `read_json`."""
+
+
+def _number(text: str) -> int | float:
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+read_json: Callable[[bytes], Any] = msgspec.json.Decoder(float_hook=_number).decode
+"""Read JSON in which a whole number is an int, however it is spelled. Raises one of NOT_JSON."""
+
+
+def json_or_text(text: str) -> Any:
+    """Return the value of a JSON text, or the text itself if it is not JSON."""
+    try:
+        return read_json(text.encode())
+    except (*NOT_JSON, UnicodeEncodeError):
+        return text
+
+
 def data_hash(data: bytes) -> str:
     """`sha256:` and the hash of bytes."""
     return "sha256:" + hashlib.sha256(data).hexdigest()

@@ -13,8 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from agentrun.cassette.match import json_of
-from agentrun.cassette.values import NO_JSON
+from agentrun.canon import NOT_JSON, json_or_text, read_json
 from agentrun.providers.guidance import GUIDANCE
 from agentrun.wire import HttpCall
 
@@ -73,8 +72,8 @@ def asked(call: HttpCall) -> Asked | None:
     if read is None or call.method.upper() != "POST":
         return None
     try:
-        return read(call.url, mapping(json_of(call.body)))
-    except (*NO_JSON, Odd):
+        return read(call.url, mapping(read_json(call.body)))
+    except (*NOT_JSON, Odd):
         return None
 
 
@@ -264,10 +263,7 @@ def _renamed(tool: dict[str, Any], schema: str) -> dict[str, Any]:
 
 
 def _arguments(text: Any) -> Any:
-    try:
-        return json_of(string(text).encode())
-    except (*NO_JSON, UnicodeEncodeError):
-        return text
+    return json_or_text(string(text))
 
 
 def mapping(value: Any) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from typing import Any
 
 from agentrun.canon import same
 from agentrun.cassette.here import Here
-from agentrun.cassette.shown import listed, shown
+from agentrun.cassette.shown import listed
 from agentrun.secret import mask
+from agentrun.spec.text import json_text
 
 MAX_NAMED = 5
 
@@ -53,7 +54,7 @@ def of_params(changed: Mapping[str, tuple[Any, Any]]) -> str:
     if len(changed) > 1:
         return f"{listed(_some([f'params.{name}' for name in changed]))} changed"
     ((name, (was, now)),) = changed.items()
-    return f"params.{name} changed from {shown(was, name)} to {shown(now, name)}"
+    return f"params.{name} changed from {json_text(was, name)} to {json_text(now, name)}"
 
 
 def of_sections(names: list[str]) -> str:

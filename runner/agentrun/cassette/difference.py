@@ -12,11 +12,12 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from agentrun.canon import same
+from agentrun.canon import json_or_text, same
 from agentrun.cassette.asked import Asked, Part, Said
-from agentrun.cassette.shown import arrow, listed, shown, told
-from agentrun.cassette.values import Change, changes, parsed
+from agentrun.cassette.shown import arrow, listed, told
+from agentrun.cassette.values import Change, changes
 from agentrun.spec.problems import visible
+from agentrun.spec.text import json_text
 
 Kind: TypeAlias = Literal[
     "instructions", "input", "tool", "setting", "history", "argument", "question", "delivery", "request", "absent"
@@ -129,8 +130,8 @@ def _field(change: Change) -> str:
         case "removed", _, _:
             return f"{change.path} was removed"
         case "changed", list(was), list(now):
-            lost = [shown(item).strip('"') for item in was if item not in now]
-            gained = [shown(item).strip('"') for item in now if item not in was]
+            lost = [json_text(item).strip('"') for item in was if item not in now]
+            gained = [json_text(item).strip('"') for item in now if item not in was]
             words = [f"lost {listed(lost)}" if lost else "", f"gained {listed(gained)}" if gained else ""]
             return f"{change.path} {listed([word for word in words if word]) or 'has another order'}"
     return change.words()
@@ -154,7 +155,7 @@ def _said(number: int, was: Said, now: Said) -> Iterator[tuple[str, str | None]]
 def _read(was: Part, now: Part) -> tuple[Part, Part]:
     """Two results that are JSON in a text, as what the texts say."""
     if was.kind == now.kind == "result" and isinstance(was.value, str) and isinstance(now.value, str):
-        one, two = parsed(was.value), parsed(now.value)
+        one, two = json_or_text(was.value), json_or_text(now.value)
         if type(one) is type(two) and isinstance(one, dict | list) and not same(one, two):
             return replace(was, value=one), replace(now, value=two)
     return was, now

@@ -16,14 +16,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from agentrun.canon import NOT_JSON, read_json
 from agentrun.cassette.asked import Asked, asked
 from agentrun.cassette.cause import likely
 from agentrun.cassette.difference import Difference, Kind, capped, distance, of_history, of_settings, of_tools
 from agentrun.cassette.here import Here, Overruled, Template
-from agentrun.cassette.match import json_of
 from agentrun.cassette.prompt import of_prompt
 from agentrun.cassette.tape import Interaction
-from agentrun.cassette.values import NO_JSON, changes, differences
+from agentrun.cassette.values import changes, differences
 from agentrun.secret import mask
 from agentrun.spec.problems import visible
 from agentrun.wire import HttpCall
@@ -234,7 +234,7 @@ def _of_form(recorded: HttpCall, call: HttpCall) -> Iterator[Difference]:
     scheme, _, name = call.url.partition("://")
     kind, label, _ = _FORMS[scheme]
     try:
-        found = changes(json_of(recorded.body), json_of(call.body))
+        found = changes(read_json(recorded.body), read_json(call.body))
         told = (
             Difference(
                 kind, change.path, label.format(name) + change.words("it"), brief=label.format(name) + change.brief()
@@ -242,7 +242,7 @@ def _of_form(recorded: HttpCall, call: HttpCall) -> Iterator[Difference]:
             for change in found
         )
         yield from capped(kind, told, "differences")
-    except NO_JSON:
+    except NOT_JSON:
         return
 
 

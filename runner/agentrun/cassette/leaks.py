@@ -14,11 +14,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from agentrun.canon import NOT_JSON, read_json
 from agentrun.cassette.answered import answered
 from agentrun.cassette.asked import asked
-from agentrun.cassette.match import json_of
 from agentrun.cassette.tape import Cassette, Interaction
-from agentrun.cassette.values import NO_JSON
 from agentrun.core.messages import Reply
 from agentrun.net.environment import SHORTEST
 from agentrun.redact import Redactor
@@ -116,8 +115,8 @@ def _headers(headers: tuple[tuple[str, str], ...]) -> Iterator[tuple[str | None,
 def _body(body: bytes) -> Iterator[tuple[str | None, str]]:
     yield None, body.decode("utf-8", "replace")
     try:
-        yield from _walk(json_of(body))
-    except NO_JSON:
+        yield from _walk(read_json(body))
+    except NOT_JSON:
         return
 
 
@@ -126,8 +125,8 @@ def _inner(text: str) -> Iterator[tuple[str | None, str]]:
     yield None, text
     if text[:1] in ("{", "[") and len(text) < _LONGEST_INNER:
         try:
-            yield from _walk(json_of(text.encode()), inside=True)
-        except (*NO_JSON, UnicodeEncodeError):
+            yield from _walk(read_json(text.encode()), inside=True)
+        except (*NOT_JSON, UnicodeEncodeError):
             return
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from agentrun.canon import compact
+from agentrun.canon import NOT_JSON, compact, read_json
 from agentrun.cassette.paths import places
 from agentrun.wire import HttpCall
 
@@ -19,13 +19,12 @@ Tier: TypeAlias = Literal["exact", "normalised"]
 """How well a request fits the recorded one: it is the same, or it is but for its volatile fields."""
 TIERS: tuple[Tier, ...] = ("exact", "normalised")
 
-_NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _VOLATILE = "volatile"
 
 
 def key_of(call: HttpCall, path: str = "") -> Key:
     """What equal requests have in common."""
-    return _key(call, path, _numbers)
+    return _key(call, path, read_json)
 
 
 def spelling_of(call: HttpCall, path: str = "") -> Key:
@@ -40,17 +39,13 @@ def as_sent(call: HttpCall, path: str = "") -> Key:
 
 def normalised(call: HttpCall, path: str, volatile: Sequence[str]) -> Key:
     """What requests have in common that differ in volatile fields only."""
-    return _key(call, path, lambda body: _without(_numbers(body), volatile))
-
-
-def json_of(body: bytes) -> Any:
-    return _numbers(body)
+    return _key(call, path, lambda body: _without(read_json(body), volatile))
 
 
 def _key(call: HttpCall, path: str, read: Any) -> Key:
     try:
         body = compact(read(call.body))
-    except _NO_JSON:
+    except NOT_JSON:
         body = call.body
     return path, call.method.upper(), call.url, body
 
@@ -61,11 +56,3 @@ def _without(data: Any, volatile: Sequence[str]) -> Any:
         for container, key in list(places(data, field)):
             container[key] = _VOLATILE
     return data
-
-
-def _number(text: str) -> int | float:
-    value = float(text)
-    return int(value) if value.is_integer() and abs(value) < 2**53 else value
-
-
-_numbers = msgspec.json.Decoder(float_hook=_number).decode

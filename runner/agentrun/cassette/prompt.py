@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from agentrun.cassette.cause import changed_params, changed_sections, of_params, recorded_params
 from agentrun.cassette.difference import MAX_LISTED, Difference, Kind
 from agentrun.cassette.here import Here, Template
-from agentrun.cassette.shown import common, excerpts, masked_lines
+from agentrun.cassette.shown import common, excerpts
 from agentrun.compiler.template import Line, TemplateStopped, rendered_lines
+from agentrun.spec.text import masked_lines
 
 MAX_TEXT = 1 << 20
 MAX_WINDOW = 200

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from agentrun.cassette.match import json_of
+from agentrun.canon import read_json
 from agentrun.secret import Secret
 from agentrun.wire import HttpCall
 
@@ -38,7 +38,7 @@ def stand_ins(recorded: HttpCall, call: HttpCall) -> StandIns | None:
         return None
     found = StandIns([], [])
     try:
-        was, now = json_of(recorded.body), json_of(call.body)
+        was, now = read_json(recorded.body), read_json(call.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         was, now = recorded.body.decode("utf-8", "replace"), call.body.decode("utf-8", "replace")
     return found if _fits(recorded.url, call.url, found) and _fits(was, now, found) else None

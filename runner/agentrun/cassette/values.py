@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
-from agentrun.canon import same
-from agentrun.cassette.match import json_of
-from agentrun.cassette.shown import arrow, shown, told
+from agentrun.canon import NOT_JSON, read_json, same
+from agentrun.cassette.shown import arrow, told
+from agentrun.spec.text import json_text
 from agentrun.wire import HttpCall
-
-NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading a body as JSON may raise."""
 
 
 class Change(Struct, frozen=True):
@@ -31,9 +27,9 @@ class Change(Struct, frozen=True):
         path = self.path or place
         match self.change:
             case "added":
-                return f"{path} is new: {shown(self.now, path)}"
+                return f"{path} is new: {json_text(self.now, path)}"
             case "removed":
-                return f"{path} is missing, recorded was {shown(self.was, path)}"
+                return f"{path} is missing, recorded was {json_text(self.was, path)}"
             case "length":
                 return f"{path} has {self.now} items, recorded were {self.was}"
         return told(path, self.was, self.now)
@@ -43,14 +39,6 @@ class Change(Struct, frozen=True):
         if self.change in ("added", "removed"):
             return f"{self.path} is {'new' if self.change == 'added' else 'gone'}"
         return f"{self.path} {'has items: ' * (self.change == 'length')}{arrow(self.path, self.was, self.now)}".lstrip()
-
-
-def parsed(text: str) -> Any:
-    """What a text says, if it is JSON; else the text."""
-    try:
-        return json_of(text.encode())
-    except (*NO_JSON, UnicodeEncodeError):
-        return text
 
 
 def changes(was: Any, now: Any, path: str = "", *, whole_lists: bool = False) -> Iterator[Change]:
@@ -80,8 +68,8 @@ def differences(recorded: HttpCall, call: HttpCall) -> Iterator[str]:
     if recorded.url != call.url:
         yield told("the address", recorded.url, call.url)
     try:
-        was, now = json_of(recorded.body), json_of(call.body)
-    except NO_JSON:
+        was, now = read_json(recorded.body), read_json(call.body)
+    except NOT_JSON:
         if recorded.body != call.body:
             yield "the body differs, and is not JSON"
         return

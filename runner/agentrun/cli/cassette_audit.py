@@ -63,7 +63,7 @@ def command(paths: tuple[Path, ...], fail_on: frozenset[str], max_age: int | Non
     from agentrun.cli.cassette_findings import Look, findings
     from agentrun.cli.cassette_replay import Packages, loaded
     from agentrun.cli.cassette_shelf import shelved
-    from agentrun.report.line import plural
+    from agentrun.spec.text import plural
 
     look = Look(Packages(), environment_values(os.environ), now, max_age)
     filed = shelved(paths)

@@ -17,7 +17,7 @@ from agentrun.cli.cassette_age import DAY, days
 from agentrun.cli.cassette_replay import Loaded, Packages, Played, played, unused_by_all
 from agentrun.cli.cassette_shelf import Filed, Owner
 from agentrun.redact import Redactor
-from agentrun.report.line import plural, short
+from agentrun.spec.text import plural, short
 
 _MOST_NUMBERS = 10
 

@@ -79,7 +79,7 @@ def _row(found: Loaded, packages: Packages, now: int) -> dict[str, Any]:
 
 def _models(asked: list[Exchange]) -> list[str]:
     """Who was asked, and who answered if that was another. A request that failed was answered by nobody."""
-    from agentrun.report.line import short
+    from agentrun.spec.text import short
 
     answered = {each.asked for each in asked if each.answered is not None}
     found = (
@@ -91,7 +91,7 @@ def _models(asked: list[Exchange]) -> list[str]:
 
 
 def _state(found: Loaded, packages: Packages) -> tuple[str, str | None]:
-    from agentrun.report.line import short
+    from agentrun.spec.text import short
 
     if found.tape is None:
         return "damaged", None if found.error is None else short(found.error.message, 300)

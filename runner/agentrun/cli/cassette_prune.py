@@ -37,7 +37,7 @@ def command(paths: tuple[Path, ...], yes: bool, now: int, as_json: bool) -> int:
     """
     from agentrun.cli.cassette_pruning import carry_out, plans
     from agentrun.cli.cassette_replay import Packages
-    from agentrun.report.line import plural
+    from agentrun.spec.text import plural
 
     packages = Packages()
     steps = plans(paths, packages)

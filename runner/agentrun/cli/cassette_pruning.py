@@ -27,7 +27,7 @@ from agentrun.cli.cassette_replay import Loaded, Packages, loaded, played, unuse
 from agentrun.cli.cassette_shelf import Filed, Owner, shelved
 from agentrun.errors import StorageError
 from agentrun.files import TEMPORARY, ProjectTree
-from agentrun.report.line import plural, short
+from agentrun.spec.text import plural, short
 from agentrun.store.lock import cassette_lock, locked
 
 

@@ -55,8 +55,8 @@ def command(file: Path, number: int | None, now: int, as_json: bool) -> int:
 
 def _head(file: Path, tape: Cassette, now: int) -> Iterator[str]:
     from agentrun.cli.cassette_words import counted, kind_of
-    from agentrun.report.line import plural, short
     from agentrun.spec.files import shown_path
+    from agentrun.spec.text import plural, short
 
     about = tape.metadata
     kinds = counted([kind_of(each) for each in tape.interactions])
@@ -86,7 +86,7 @@ def _head(file: Path, tape: Cassette, now: int) -> Iterator[str]:
 def _lines(number: int, interaction: Interaction, width: int, *, whole: bool) -> Iterator[str]:
     from agentrun.cli.cassette_whole import whole_lines
     from agentrun.cli.cassette_words import words_of
-    from agentrun.report.line import short
+    from agentrun.spec.text import short
 
     words = words_of(interaction)
     inner = "  " * _depth(interaction.path)
@@ -111,7 +111,7 @@ def _depth(path: str) -> int:
 
 
 def _json(value: Any) -> str:
-    from agentrun.report.line import short
+    from agentrun.spec.text import short
 
     return short(json.dumps(value, ensure_ascii=False, default=str), 200)
 

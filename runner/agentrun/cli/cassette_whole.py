@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentrun.canon import compact, pretty
+from agentrun.canon import NOT_JSON, compact, pretty, read_json
 from agentrun.cassette.answered import answered
 from agentrun.cassette.asked import ADDRESS, Asked, Part, asked
-from agentrun.cassette.match import json_of
-from agentrun.cassette.shown import masked_lines
 from agentrun.cassette.tape import Interaction
-from agentrun.cassette.values import NO_JSON
 from agentrun.core.messages import Reply
-from agentrun.report.line import plural, short
 from agentrun.spec.problems import visible
+from agentrun.spec.text import masked_lines, plural, short
 
 LONGEST = 100_000
 """Characters of one text that are shown."""
@@ -95,6 +92,6 @@ def _text(text: str, indent: int = 2) -> Iterator[str]:
 
 def _readable(body: bytes) -> str:
     try:
-        return pretty(json_of(body))
-    except NO_JSON:
+        return pretty(read_json(body))
+    except NOT_JSON:
         return body.decode("utf-8", "replace")

@@ -12,18 +12,17 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from agentrun.canon import NOT_JSON, json_or_text, read_json
 from agentrun.cassette.answered import PROVIDERS, answered, model_of
 from agentrun.cassette.asked import Asked, asked
-from agentrun.cassette.match import json_of
-from agentrun.cassette.shown import shown
 from agentrun.cassette.tape import Interaction
-from agentrun.cassette.values import NO_JSON
 from agentrun.core.facts_base import Fault
 from agentrun.core.messages import Reply
 from agentrun.providers.registry import HOMES
 from agentrun.report.amounts import magnitude
-from agentrun.report.line import gist, plural, short
+from agentrun.report.line import gist
 from agentrun.spec.problems import visible
+from agentrun.spec.text import json_text, plural, short
 
 Kind: TypeAlias = Literal["model", "tool", "approval", "hook", "sink", "http"]
 
@@ -64,8 +63,8 @@ def words_of(interaction: Interaction) -> Words:
     told, answer = _FORM_WORDS[kind]
     name = short(interaction.call.url.partition("://")[2], _NAME)
     try:
-        what = told(name, json_of(interaction.call.body))
-    except NO_JSON:
+        what = told(name, read_json(interaction.call.body))
+    except NOT_JSON:
         what = f"{kind} {name}"
     return Words(kind, what, _outcome(interaction, lambda: answer(interaction)))
 
@@ -101,7 +100,7 @@ def _reply(interaction: Interaction, question: Asked) -> str:
     verb = "refuses" if said.refused else "text"
     found = [f"{verb} “{gist(said.text)}”"] if said.text.strip() else []
     if said.calls:
-        found.append("calls " + ", ".join(_called(call.tool, _parsed(call.arguments)) for call in said.calls[:8]))
+        found.append("calls " + ", ".join(_called(call.tool, json_or_text(call.arguments)) for call in said.calls[:8]))
         if len(said.calls) > 8:
             found.append(f"and {len(said.calls) - 8} more")
     if reply.finish in ("length", "content_filter"):
@@ -177,7 +176,7 @@ def _hook_answer(interaction: Interaction) -> str:
         return _plain(interaction)
     fault = _fault({"fault": _field(interaction, "fault")})
     more = [f"“{gist(text)}”" for key in ("reason", "text") if isinstance(text := _field(interaction, key), str)]
-    more += [visible(shown(value)) for value in [_field(interaction, "value")] if value is not None]
+    more += [visible(json_text(value)) for value in [_field(interaction, "value")] if value is not None]
     return fault[0] if fault else " ".join([short(said, _NAME), *more])
 
 
@@ -222,8 +221,8 @@ def _status(interaction: Interaction) -> str:
 def _called(name: str, arguments: Any) -> str:
     """`refund(amount=20, order_id="1042")`."""
     if not isinstance(arguments, dict):
-        return f"{short(name, _NAME)}({_cut(visible(shown(arguments)))})"
-    given = ", ".join(f"{short(key, _NAME)}={visible(shown(value, key))}" for key, value in arguments.items())
+        return f"{short(name, _NAME)}({_cut(visible(json_text(arguments)))})"
+    given = ", ".join(f"{short(key, _NAME)}={visible(json_text(value, key))}" for key, value in arguments.items())
     return f"{short(name, _NAME)}({_cut(given)})"
 
 
@@ -231,17 +230,10 @@ def _cut(text: str) -> str:
     return text if len(text) <= _ARGUMENTS else text[: _ARGUMENTS - 1] + "…"
 
 
-def _parsed(text: str) -> Any:
-    try:
-        return json_of(text.encode())
-    except (*NO_JSON, UnicodeEncodeError):
-        return text
-
-
 def _field(interaction: Interaction, key: str) -> Any:
     try:
-        data = json_of(interaction.reply.body)
-    except NO_JSON:
+        data = read_json(interaction.reply.body)
+    except NOT_JSON:
         return None
     return data.get(key) if isinstance(data, dict) else None
 

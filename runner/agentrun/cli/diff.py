@@ -119,7 +119,7 @@ def _say(difference: Difference) -> None:
 def _change(difference: Difference) -> Change:
     from agentrun.report.change import Change, How
     from agentrun.report.fields import ABSENT
-    from agentrun.report.line import short
+    from agentrun.spec.text import short
 
     hows: dict[str, How] = {"added": "new", "removed": "gone", "changed": "changed"}
     return Change(

@@ -14,13 +14,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from agentrun.canon import compact
+from agentrun.canon import NOT_JSON, compact, read_json
 from agentrun.cassette.answered import answered
 from agentrun.cassette.asked import Asked, asked
 from agentrun.cassette.difference import of_history
-from agentrun.cassette.match import json_of
 from agentrun.cassette.tape import Cassette, Interaction
-from agentrun.cassette.values import NO_JSON
 from agentrun.cli.cassette_words import kind_of, words_of
 from agentrun.core.facts_base import Fault
 from agentrun.core.messages import Reply
@@ -32,8 +30,8 @@ from agentrun.report.changes_facts import of_fields, of_reply, of_text
 from agentrun.report.changes_run import nested
 from agentrun.report.changes_spend import spending, spent
 from agentrun.report.fields import fields
-from agentrun.report.line import short
 from agentrun.report.steps import Call, calls_of
+from agentrun.spec.text import short
 
 _SAYS = ("spec", "case", "profile", "params", "agentrun", "note")
 _FOLLOWED: tuple[Kind, ...] = ("reply", "result", "call", "argument", "finish", "approval", "hook")
@@ -108,8 +106,8 @@ def _of_kind(interaction: Interaction) -> Hashable:
 
 def _body(data: bytes) -> Any:
     try:
-        return json_of(data)
-    except NO_JSON:
+        return read_json(data)
+    except NOT_JSON:
         return data.decode("utf-8", "replace")
 
 

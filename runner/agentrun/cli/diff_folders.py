@@ -12,7 +12,7 @@ from agentrun.cli.diff_sides import Side, changes_in, side_of
 from agentrun.errors import StorageError
 from agentrun.journal.places import is_child, is_child_of
 from agentrun.report.change import Change
-from agentrun.report.line import short
+from agentrun.spec.text import short
 
 _KINDS: dict[Side, str] = {"snapshot": "snapshot", "journal": "journal", "cassette": "recording"}
 

@@ -16,9 +16,9 @@ from agentrun.cli.show import clean, colored, say, seen
 from agentrun.redact import masked
 from agentrun.report.change import Change
 from agentrun.report.fields import ABSENT
-from agentrun.report.line import plural
 from agentrun.report.markdown import LONGEST, code, markdown, text_lines
 from agentrun.secret import MASK, mask, names_credential
+from agentrun.spec.text import plural
 
 _COLORS = {"new": "green", "gone": "red", "changed": "yellow", "moved": "cyan"}
 _SIGNS = {"new": "+", "gone": "-", "changed": "~", "moved": "~"}

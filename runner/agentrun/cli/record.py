@@ -20,8 +20,8 @@ from agentrun.engine.known import known_values
 from agentrun.engine.recording import Recorded, Target, record_run
 from agentrun.errors import RequestError
 from agentrun.redact import Redactor
-from agentrun.report.line import plural, short
 from agentrun.spec.files import shown_path
+from agentrun.spec.text import plural, short
 from agentrun.testing.suite.announcement import PlannedCassette, announcement_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from agentrun.cli.show import clean
 from agentrun.cli.suite_end import Ended
 from agentrun.engine.approvals import TO_ANSWER
-from agentrun.report.line import plural
+from agentrun.spec.text import plural
 from agentrun.testing.suite.told import failure_text
 from agentrun.testing.suite.verdict import OWN, Complaint, Verdict
 

@@ -14,7 +14,7 @@ from agentrun.core.messages import Reply
 from agentrun.core.package import Package, Price
 from agentrun.engine.world import packages_of
 from agentrun.report.amounts import dollars, magnitude
-from agentrun.report.line import plural
+from agentrun.spec.text import plural
 
 
 class Spending(Struct, frozen=True):

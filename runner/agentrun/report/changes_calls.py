@@ -15,9 +15,10 @@ from agentrun.canon import compact, same
 from agentrun.report.change import Change, How, Place
 from agentrun.report.changes_facts import compared, of_reply
 from agentrun.report.fields import fields, listed, shown
-from agentrun.report.line import gist, short
+from agentrun.report.line import gist
 from agentrun.report.nouns import NAME, fault_words
 from agentrun.report.steps import Call, Fact, look, text_of
+from agentrun.spec.text import short
 
 _ENDS = frozenset(
     {"tool_started", "child_started", "tool_finished", "call_refused", "call_cancelled", "child_suspended"}

@@ -16,9 +16,9 @@ from agentrun.canon import same
 from agentrun.core.effect_ids import CallId, parse_effect_id
 from agentrun.report.change import Change, Kind, Place
 from agentrun.report.fields import Lines, arrow, as_json, lines, listed, shown
-from agentrun.report.line import plural, short
 from agentrun.report.nouns import NAME, answer_words, by_rules, fault_words, key_of, noun_of
 from agentrun.report.steps import Fact, look, said
+from agentrun.spec.text import plural, short
 
 MAX_LINES = 5
 """Lines of a text that are told one by one."""

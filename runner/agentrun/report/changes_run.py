@@ -12,9 +12,10 @@ from agentrun.report.change import Change, Place
 from agentrun.report.changes_calls import call_words, calls_compared, same_call
 from agentrun.report.changes_facts import compared, of_fields, of_reply, of_text
 from agentrun.report.fields import fields, listed
-from agentrun.report.line import gist, short
+from agentrun.report.line import gist
 from agentrun.report.nouns import NAME, fault_words, outcome_words
 from agentrun.report.steps import Fact, Run, Turn, look, runs_of, said
+from agentrun.spec.text import short
 
 _START = frozenset({"agent", "rules", "params", "instructions", "input", "prompts", "earlier", "parent"})
 

@@ -16,8 +16,8 @@ import msgspec
 
 from agentrun.canon import compact, same
 from agentrun.redact import masked
-from agentrun.report.line import short
 from agentrun.secret import MASK, names_credential
+from agentrun.spec.text import short
 
 SHOWN = 80
 """Characters of a value that are shown."""

@@ -15,17 +15,14 @@ from msgspec import Struct
 from agentrun.redact import masked
 from agentrun.report.amounts import magnitude
 from agentrun.spec.problems import visible
+from agentrun.spec.text import MASKED_LENGTH, SHORT, cut, plural, short
 
 Tone: TypeAlias = Literal["plain", "dim", "good", "warn", "bad"]
 
 LONGEST = 400
 """Characters of a line at most."""
-SHORT = 120
-"""Characters of most things that are quoted in one."""
 LINES = 40
 """Lines of a text that are shown."""
-_LOOKED_AT = 20_000
-"""How much of a text is looked at: secrets are looked for well beyond what is shown."""
 
 
 class Line(Struct, frozen=True):
@@ -38,18 +35,7 @@ class Line(Struct, frozen=True):
 
 def told(text: str, tone: Tone = "plain", indent: int = 0) -> Line:
     """A line. What is foreign in it has gone through `short`; what was forgotten is made visible here."""
-    return Line(_shown(text, LONGEST), tone, indent)
-
-
-def short(text: str, most: int = SHORT) -> str:
-    """Foreign text as part of a line."""
-    return _shown(masked(text[:_LOOKED_AT]), most)
-
-
-def _shown(text: str, most: int) -> str:
-    """Visible, which never makes a text shorter, and cut."""
-    shown = visible(text[: most + 1])
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+    return Line(cut(text, LONGEST), tone, indent)
 
 
 def paragraph(text: str, tone: Tone = "plain", indent: int = 0) -> tuple[Line, ...]:
@@ -57,7 +43,7 @@ def paragraph(text: str, tone: Tone = "plain", indent: int = 0) -> tuple[Line, .
     text = text.strip("\n")
     if not text.strip():
         return ()
-    shown = masked(text[:_LOOKED_AT]).replace("\r\n", "\n").split("\n")
+    shown = masked(text[:MASKED_LENGTH]).replace("\r\n", "\n").split("\n")
     lines = tuple(told(line, tone, indent) for line in shown[:LINES])
     left_out = text.count("\n") + 1 - LINES
     return lines if left_out <= 0 else (*lines, told(f"… and {plural(left_out, 'more line')}", "dim", indent))
@@ -69,12 +55,8 @@ def gist(text: str) -> str:
     text = text.strip()
     if not text:
         return "nothing"
-    first = masked(text[:_LOOKED_AT]).partition("\n")[0].rstrip("\r")
+    first = masked(text[:MASKED_LENGTH]).partition("\n")[0].rstrip("\r")
     if first == text and len(first) <= SHORT:
         return visible(first)
     lines = text.count("\n") + 1
     return f"{short(first)} ({plural(lines, 'line')}, {size})" if lines > 1 else f"{short(first)} ({size})"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

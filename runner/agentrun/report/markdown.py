@@ -15,8 +15,8 @@ from itertools import islice
 
 from agentrun.redact import masked
 from agentrun.report.change import Change
-from agentrun.report.line import plural
 from agentrun.spec.problems import visible
+from agentrun.spec.text import plural
 
 LONGEST = 60_000
 """Characters. The limit of GitHub is 65,536."""

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from agentrun.core.effect_ids import CallId, parse_effect_id
 from agentrun.report.change import Kind
-from agentrun.report.line import gist, short
+from agentrun.report.line import gist
 from agentrun.report.steps import Fact, look, said, text_of
+from agentrun.spec.text import short
 
 NAME = 60
 

@@ -38,11 +38,12 @@ from agentrun.core.package import Package
 from agentrun.core.state import State
 from agentrun.errors import StorageError
 from agentrun.report.amounts import dollars
-from agentrun.report.line import Line, Tone, paragraph, plural
+from agentrun.report.line import Line, Tone, paragraph
 from agentrun.report.spend import used
 from agentrun.report.tell_calls import called, gave, missed, tell_call, tool_of
 from agentrun.report.tell_gates import tell_gate
 from agentrun.report.tell_run import ended, tell_model, tell_run
+from agentrun.spec.text import plural
 
 __all__ = ["Line", "Story", "Tone", "summary"]
 

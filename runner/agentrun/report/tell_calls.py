@@ -26,7 +26,8 @@ from agentrun.core.package import Package
 from agentrun.core.package_tools import HttpTool
 from agentrun.core.state import State, find_call
 from agentrun.report.amounts import dollars, magnitude
-from agentrun.report.line import Line, gist, plural, short, told
+from agentrun.report.line import Line, gist, told
+from agentrun.spec.text import plural, short
 
 MANY = 160
 """Characters of arguments that are shown."""

@@ -24,8 +24,9 @@ from agentrun.core.facts_gates import (
 )
 from agentrun.core.package import Package, Ruling
 from agentrun.core.state import State
-from agentrun.report.line import Line, Tone, gist, short, told
+from agentrun.report.line import Line, Tone, gist, told
 from agentrun.report.tell_calls import MANY, NAME, name_of
+from agentrun.spec.text import short
 
 SUBJECTS = {
     "input": "the input",

@@ -38,9 +38,10 @@ from agentrun.core.messages import User, words
 from agentrun.core.package import Package
 from agentrun.core.state import State
 from agentrun.report.amounts import duration, magnitude
-from agentrun.report.line import Line, gist, plural, short, told
+from agentrun.report.line import Line, gist, told
 from agentrun.report.tell_calls import NAME, tool_of
 from agentrun.report.tell_gates import subject
+from agentrun.spec.text import plural, short
 
 ERRORS = 3
 """Breaches of the contract that are named."""

@@ -21,7 +21,7 @@ from agentrun.core.package_tools import Effect
 from agentrun.engine.spending import Spending, spending_of
 from agentrun.engine.world import packages_of
 from agentrun.errors import AgentrunError
-from agentrun.report.line import plural, short
+from agentrun.spec.text import plural, short
 from agentrun.spec.v1.cases import Case
 from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.overlay.stubs import Stubs

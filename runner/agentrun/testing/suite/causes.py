@@ -23,9 +23,9 @@ from agentrun.core.evolve_gates import APPROVED
 from agentrun.errors import AgentrunError
 from agentrun.providers.names import wire_name
 from agentrun.report.changes import Change, changes_between
-from agentrun.report.line import short
 from agentrun.report.nouns import by_rules
 from agentrun.report.steps import look
+from agentrun.spec.text import short
 from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.played import Played
 from agentrun.testing.suite.prepared import Prepared

@@ -27,9 +27,9 @@ from agentrun.engine.approvals import FirstOf, Given, Nobody
 from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.ports import Approver
 from agentrun.errors import AgentrunError, CassetteError, RequestError
-from agentrun.report.line import plural, short
 from agentrun.spec.files import shown_path
 from agentrun.spec.problems import quoted
+from agentrun.spec.text import plural, short
 from agentrun.store.staged import staged_path
 from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.overlay.laid_over import LaidOver

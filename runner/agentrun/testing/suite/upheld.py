@@ -28,7 +28,7 @@ from agentrun.core.names import effect_of, find_tool
 from agentrun.core.package import Package
 from agentrun.core.state import State
 from agentrun.errors import AgentrunError
-from agentrun.report.line import plural
+from agentrun.spec.text import plural
 
 APPROVED = ("approved", "approved_for_session")
 """Said again here: what judges the runtime does not ask it."""

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from agentrun.compiler.quantities import count, milliseconds
 from agentrun.core.names import matches
 from agentrun.report.amounts import dollars
-from agentrun.report.line import plural
+from agentrun.spec.text import plural
 from agentrun.spec.v1 import assertions as types
 from agentrun.testing.suite.claims.finding import Finding
 from agentrun.testing.suite.evidence import Evidence

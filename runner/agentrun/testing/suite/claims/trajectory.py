@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from msgspec import UnsetType
 
 from agentrun.core.names import matches
-from agentrun.report.line import plural
+from agentrun.spec.text import plural
 from agentrun.spec.v1 import assertions as types
 from agentrun.testing.suite.claims.arguments import misfits
 from agentrun.testing.suite.claims.finding import Finding, in_json, is_below, is_meant, listed
