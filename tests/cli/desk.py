@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from agentrun.cassette.file import dump, load
 from agentrun.cassette.tape import Interaction
 from agentrun.testing.provider import ScriptedProvider
+from agentrun.wire import HttpCall, HttpReply
 
 from .agent import Done, agentrun
 
@@ -107,6 +108,21 @@ def in_replies(path: Path, old: str, new: str) -> None:
     before = path.read_bytes()
     rewrite(path, lambda tape: map(changed, tape))
     assert path.read_bytes() != before
+
+
+def stranger(number: int = 0) -> Interaction:
+    """An interaction that no case plays."""
+    call = HttpCall("CALL", "tool://nothing", (("content-type", "application/json"),), f'{{"n": {number}}}'.encode())
+    return Interaction(call, HttpReply(200, (("content-type", "text/plain"),), b"gone"), start=1, end=2)
+
+
+def add_unused(path: Path) -> None:
+    rewrite(path, lambda tape: [stranger(), *tape[:3], tape[1], *tape[3:]])
+
+
+def bare(interactions: tuple[Interaction, ...]) -> list[Interaction]:
+    """Interactions without their lines."""
+    return [replace(each, line=0) for each in interactions]
 
 
 def copied(folder: Path, name: str, **metadata: Any) -> Path:

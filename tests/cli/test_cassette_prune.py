@@ -4,33 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from msgspec.structs import replace
-
 from agentrun.cassette.file import load
-from agentrun.cassette.tape import Interaction
-from agentrun.cli.cassette_pruning import carry_out, plans
-from agentrun.cli.cassette_replay import Packages
 from agentrun.spec.project import find_project
 from agentrun.store.lock import cassette_lock, locked
-from agentrun.wire import HttpCall, HttpReply
 
 from .agent import Done, agentrun
-from .desk import NOW, TAPE, cassette, copied, edit, make_foreign, rewrite
+from .desk import NOW, TAPE, add_unused, bare, cassette, copied, edit, make_foreign, rewrite, stranger
 
 UNCHANGED = "nothing was changed; --yes does it\n"
-
-
-def stranger(number: int = 0) -> Interaction:
-    """An interaction that no run asks for."""
-    call = HttpCall("CALL", "tool://nothing", (("content-type", "application/json"),), f'{{"n": {number}}}'.encode())
-    return Interaction(call, HttpReply(200, (("content-type", "text/plain"),), b"gone"), start=1, end=2)
-
-
-def add_unused(path: Path) -> None:
-    rewrite(path, lambda tape: [stranger(), *tape[:3], tape[1], *tape[3:]])
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -81,10 +62,6 @@ def test_history_grows(desk: Path) -> None:
     rewrite(desk / TAPE, lambda tape: [*tape, stranger()], history=[first])
     assert pruned(desk).code == 0
     assert load(desk / TAPE).metadata["history"] == [first, {"at": NOW, "pruned": 1}]
-
-
-def bare(interactions: tuple[Interaction, ...]) -> list[Interaction]:
-    return [replace(each, line=0) for each in interactions]
 
 
 def test_orphans(desk: Path) -> None:
@@ -215,40 +192,3 @@ def test_the_lock_is_the_one_of_a_recording(desk: Path) -> None:
     with locked(project, cassette_lock(project, (desk / TAPE).resolve()), "busy"):
         done = agentrun("specs/desk.yaml", "--record", "all", "--yes", cwd=desk, stdin=b"", **env)
     assert (done.code, "another process is recording default.yaml" in done.err) == (7, True)
-
-
-def test_a_file_that_changed_meanwhile(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from agentrun.errors import StorageError
-
-    monkeypatch.chdir(desk)
-    add_unused(desk / TAPE)
-    (step,) = plans([], Packages())
-    edit(desk / TAPE, "Please refund", "Do refund")
-    after = (desk / TAPE).read_bytes()
-    with pytest.raises(StorageError, match="changed meanwhile"):
-        carry_out(step, NOW)
-    assert (desk / TAPE).read_bytes() == after
-
-
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_whatever_is_put_between(data: st.DataObject, desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strangers and repetitions anywhere: what is left is what was recorded."""
-    monkeypatch.chdir(desk)
-    original = (desk / TAPE).read_bytes()
-    good = load(desk / TAPE)
-    mixed = list(good.interactions)
-    repeated = [each for each in good.interactions if each.call.method == "CALL"]
-    for number in range(data.draw(st.integers(1, 4))):
-        extra = data.draw(st.sampled_from([stranger(number), *repeated]))
-        first = mixed.index(extra) + 1 if extra in mixed else 0  # of equal requests the first recorded is played
-        mixed.insert(data.draw(st.integers(first, len(mixed))), extra)
-    try:
-        rewrite(desk / TAPE, lambda _: mixed)
-        (step,) = plans([], Packages())
-        assert step.action == "rewrite"
-        carry_out(step, NOW)
-        assert bare(load(desk / TAPE).interactions) == bare(good.interactions)
-        assert plans([], Packages()) == []
-    finally:
-        (desk / TAPE).write_bytes(original)

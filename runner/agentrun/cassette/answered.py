@@ -14,6 +14,7 @@ from agentrun.core.facts_base import Fault
 from agentrun.core.messages import Reply, Transcript
 from agentrun.core.package import Model, Route
 from agentrun.providers.registry import codec_for
+from agentrun.spec.text import short
 from agentrun.wire import HttpReply
 
 PROVIDERS = {
@@ -62,6 +63,21 @@ def exchanges(tape: Cassette) -> Iterator[Exchange]:
             reply = answered(interaction, question)
             model = reply.model if isinstance(reply, Reply) else None
             yield Exchange(number, interaction.line, model_of(question), model)
+
+
+def model_names(tape: Cassette) -> list[str]:
+    """The models that were asked, each once, as `asked → answered` where another model answered.
+
+    A request that failed names its model only if no other request to it was answered.
+    """
+    found = list(exchanges(tape))
+    answered = {each.asked for each in found if each.answered is not None}
+    names = (
+        f"{short(each.asked, 60)} → {short(str(each.answered), 60)}" if each.differs else short(each.asked, 60)
+        for each in found
+        if each.answered is not None or each.asked not in answered
+    )
+    return list(dict.fromkeys(names))
 
 
 def model_of(question: Asked) -> str:

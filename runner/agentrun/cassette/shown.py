@@ -15,6 +15,7 @@ from agentrun.spec.text import json_text
 
 MAX_LINE = 100
 _BEFORE = 15
+_MAX_NUMBERS = 10
 
 
 def told(place: str, was: Any, now: Any) -> str:
@@ -49,6 +50,12 @@ def common(one: str, two: str) -> int:
 def listed(names: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def listed_numbers(numbers: Sequence[int]) -> str:
+    """`2, 3 and 5`. Of many only the first are named."""
+    named = [str(number) for number in numbers[:_MAX_NUMBERS]]
+    return listed(named if len(numbers) <= _MAX_NUMBERS else [*named, f"{len(numbers) - _MAX_NUMBERS} more"])
 
 
 def _texts(place: str, was: Any, now: Any) -> tuple[str, str]:

@@ -14,6 +14,9 @@ from agentrun.cassette.match import Key
 from agentrun.errors import CODES
 from agentrun.wire import HttpCall, HttpReply
 
+DAY = 86_400_000
+"""Milliseconds."""
+
 
 def may_fail(code: str) -> bool:
     """Whether a request can fail with a code. What fails in us is on no tape: a stranger's file must not say so."""
@@ -59,3 +62,7 @@ class Cassette(Struct, frozen=True):
     """Hash of the file."""
     keys: tuple[Key, ...] = ()
     """What each interaction is found by, as it is spelled. Empty: not looked at yet."""
+
+    def days_old(self, now: int) -> int | None:
+        """Whole days since the recording. None: the cassette does not say when it was made."""
+        return None if self.recorded_at == 0 else max(0, now - self.recorded_at) // DAY

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from agentrun.cassette.audit import FAILING, KINDS, Finding
-from agentrun.cli.cassette_age import max_age, now_option
+from agentrun.cassette.audit import FAILING, KINDS, AuditContext, Finding, audit_cassette
+from agentrun.cli.cassette_options import max_age, now_option
 from agentrun.cli.show import json_option, say, seen
 from agentrun.spec.problems import visible
 
@@ -60,24 +60,23 @@ def command(paths: tuple[Path, ...], fail_on: frozenset[str], max_age: int | Non
       agentrun cassette audit --max-age 90d --fail-on old,secret --json
     """
     from agentrun.cassette.leaks import environment_values
-    from agentrun.cli.cassette_findings import Look, findings
-    from agentrun.cli.cassette_replay import Packages, loaded
-    from agentrun.cli.cassette_shelf import shelved
+    from agentrun.cassette.select import load_selected, select_cassettes
     from agentrun.spec.text import plural
+    from agentrun.testing.suite.case_replays import SuiteReplays
 
-    look = Look(Packages(), environment_values(os.environ), now, max_age)
-    filed = shelved(paths)
-    found = [finding for each in filed for finding in findings(loaded(each), look)]
+    context = AuditContext(SuiteReplays(), environment_values(os.environ), now, max_age)
+    files = select_cassettes(paths)
+    found = [finding for file in files for finding in audit_cassette(load_selected(file), context)]
     failing = [finding for finding in found if finding.kind in fail_on]
     for finding in found:
-        click.echo(_told(finding, finding in failing, as_json=as_json))
+        click.echo(_line(finding, finding in failing, as_json=as_json))
     if not as_json:
         fails = "" if not failing else f", {len(failing)} of them of a kind that fails"
-        say(f"{plural(len(filed), 'cassette')}, {plural(len(found), 'finding')}{fails}")
+        say(f"{plural(len(files), 'cassette')}, {plural(len(found), 'finding')}{fails}")
     return 1 if failing else 0
 
 
-def _told(finding: Finding, fails: bool, *, as_json: bool) -> str:
+def _line(finding: Finding, fails: bool, *, as_json: bool) -> str:
     if as_json:
         return seen(json.dumps(finding.as_json(fails=fails), ensure_ascii=False))
     place = f"{finding.file}:{finding.line}"

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentrun.cli.cassette_age import age_words, days, now_option
+from agentrun.cli.cassette_options import now_option
 from agentrun.cli.show import json_option, say, seen
 
 if TYPE_CHECKING:
-    from agentrun.cassette.answered import Exchange
-    from agentrun.cli.cassette_replay import Loaded, Packages
+    from agentrun.cassette.case_replay import CaseReplays
+    from agentrun.cassette.select import LoadedCassette
 
 
 @click.command("ls")
@@ -40,77 +40,53 @@ def command(paths: tuple[Path, ...], now: int, as_json: bool) -> int:
       agentrun cassette ls specs/support.yaml
       agentrun cassette ls --json | jq 'select(.state == "stale").file'
     """
-    from agentrun.cli.cassette_replay import Packages, loaded
-    from agentrun.cli.cassette_shelf import shelved
+    from agentrun.cassette.select import load_selected, select_cassettes
+    from agentrun.testing.suite.case_replays import SuiteReplays
 
-    packages = Packages()
-    rows = [_row(loaded(each), packages, now) for each in shelved(paths)]
+    replays = SuiteReplays()
+    rows = [_row(load_selected(file), replays, now) for file in select_cassettes(paths)]
     if as_json:
         for row in rows:
             click.echo(seen(json.dumps(row, ensure_ascii=False)))
         return 0
-    for line in _table([_cells(row, now) for row in rows]):
+    for line in _table([_cells(row) for row in rows]):
         click.echo(line)
     if not rows:
         say("no cassettes found")
     return 0
 
 
-def _row(found: Loaded, packages: Packages, now: int) -> dict[str, Any]:
-    from agentrun.cassette.answered import exchanges
+def _row(loaded: LoadedCassette, replays: CaseReplays, now: int) -> dict[str, Any]:
+    from agentrun.cassette.answered import model_names
+    from agentrun.cassette.audit import cassette_state
     from agentrun.cli.cassette_words import counted, kind_of
 
-    tape, owner = found.tape, found.owner
-    state, why = _state(found, packages)
-    row: dict[str, Any] = {"file": found.filed.shown, "state": state, "why": why}
-    if tape is not None:
+    cassette, owners = loaded.cassette, loaded.owners
+    state, why = cassette_state(loaded, replays)
+    row: dict[str, Any] = {"file": loaded.file.label, "state": state, "why": why}
+    if cassette is not None:
         row |= {
-            "interactions": counted([kind_of(each) for each in tape.interactions]),
-            "recorded_at": tape.recorded_at,
-            "days": days(tape.recorded_at, now),
-            "models": _models(list(exchanges(tape))),
+            "interactions": counted([kind_of(each) for each in cassette.interactions]),
+            "recorded_at": cassette.recorded_at,
+            "days": cassette.days_old(now),
+            "models": model_names(cassette),
         }
-    if owner is not None:
-        row |= {"spec": owner.shown, "case": owner.case.name}
-    if len(found.players) > 1:
-        row["cases"] = [each.case.name for each in found.players]
+    if owners:
+        row |= {"spec": owners[0].spec_label, "case": owners[0].case.name}
+    if len(owners) > 1:
+        row["cases"] = [each.case.name for each in owners]
     return row
 
 
-def _models(asked: list[Exchange]) -> list[str]:
-    """Who was asked, and who answered if that was another. A request that failed was answered by nobody."""
-    from agentrun.spec.text import short
-
-    answered = {each.asked for each in asked if each.answered is not None}
-    found = (
-        f"{short(each.asked, 60)} → {short(str(each.answered), 60)}" if each.differs else short(each.asked, 60)
-        for each in asked
-        if each.answered is not None or each.asked not in answered
-    )
-    return list(dict.fromkeys(found))
-
-
-def _state(found: Loaded, packages: Packages) -> tuple[str, str | None]:
-    from agentrun.spec.text import short
-
-    if found.tape is None:
-        return "damaged", None if found.error is None else short(found.error.message, 300)
-    if found.owner is None:
-        return "orphan", f"{found.filed.doubt} cannot be read" if found.filed.doubt else None
-    if found.is_foreign:
-        return "foreign", None
-    changed = packages.changed(found.owner, found.tape.metadata)
-    return ("fresh", None) if changed is None else ("stale", short(changed, 300))
-
-
-def _cells(row: dict[str, Any], now: int) -> list[str]:
+def _cells(row: dict[str, Any]) -> list[str]:
+    from agentrun.cli.cassette_words import age_text
     from agentrun.spec.problems import visible
 
     counts = row.get("interactions")
     if counts is None:
         return [visible(row["file"]), "", "", "", row["state"]]
     kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    age = age_words(row["recorded_at"], now)
+    age = age_text(row["days"])
     return [visible(row["file"]), kinds or "empty", age, ", ".join(row["models"]) or "no model", row["state"]]
 
 

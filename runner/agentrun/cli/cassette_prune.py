@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentrun.cli.cassette_age import now_option
+from agentrun.cli.cassette_options import now_option
 from agentrun.cli.show import json_option, say, show_error
 from agentrun.errors import AgentrunError
 from agentrun.spec.problems import visible
 
 if TYPE_CHECKING:
-    from agentrun.cli.cassette_pruning import Step
+    from agentrun.cassette.prune import PruneStep
 
 
 @click.command("prune")
@@ -35,24 +35,24 @@ def command(paths: tuple[Path, ...], yes: bool, now: int, as_json: bool) -> int:
       agentrun cassette prune
       agentrun cassette prune specs/support.yaml --yes
     """
-    from agentrun.cli.cassette_pruning import carry_out, plans
-    from agentrun.cli.cassette_replay import Packages
+    from agentrun.cassette.prune import apply_step, plan_prune
     from agentrun.spec.text import plural
+    from agentrun.store.lock import lock_cassette
+    from agentrun.testing.suite.case_replays import SuiteReplays
 
-    packages = Packages()
-    steps = plans(paths, packages)
+    steps = plan_prune(paths, SuiteReplays())
     at = datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     code = changed = 0
     for step in steps:
         done = False
         if yes and step.action != "keep":
             try:
-                carry_out(step, at)
+                apply_step(step, at, lock_cassette)
                 done, changed = True, changed + 1
             except AgentrunError as error:
                 show_error(error, as_json=as_json)
                 code = code or error.exit_code
-        click.echo(_told(step, done=done, as_json=as_json))
+        click.echo(_line(step, done=done, as_json=as_json))
     if not as_json:
         could = sum(step.action != "keep" for step in steps)
         say(f"{plural(changed, 'file')} changed" if yes else _advice(could))
@@ -63,8 +63,8 @@ def _advice(could: int) -> str:
     return "nothing was changed; --yes does it" if could else "there is nothing to prune"
 
 
-def _told(step: Step, *, done: bool, as_json: bool) -> str:
+def _line(step: PruneStep, *, done: bool, as_json: bool) -> str:
     if as_json:
-        line = {"file": step.filed.shown, "action": step.action, "why": step.why, "done": done}
+        line = {"file": step.file.label, "action": step.action, "why": step.reason, "done": done}
         return json.dumps(line | ({"interactions": list(step.unused)} if step.unused else {}), ensure_ascii=False)
-    return f"{step.action:<7}  {visible(step.filed.shown)}  {visible(step.why)}"
+    return f"{step.action:<7}  {visible(step.file.label)}  {visible(step.reason)}"

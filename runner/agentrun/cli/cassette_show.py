@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentrun.cli.cassette_age import age_words, now_option
+from agentrun.cli.cassette_options import now_option
 from agentrun.cli.show import json_option, seen
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def command(file: Path, number: int | None, now: int, as_json: bool) -> int:
 
 
 def _head(file: Path, tape: Cassette, now: int) -> Iterator[str]:
-    from agentrun.cli.cassette_words import counted, kind_of
+    from agentrun.cli.cassette_words import age_text, counted, kind_of
     from agentrun.spec.files import shown_path
     from agentrun.spec.text import plural, short
 
@@ -68,7 +68,7 @@ def _head(file: Path, tape: Cassette, now: int) -> Iterator[str]:
         yield f"  case {short(str(about['case']), 60)} of {short(str(about.get('spec')))}{profile}"
     if about.get("params"):
         yield f"  params {_json(about['params'])}"
-    age = age_words(tape.recorded_at, now)
+    age = age_text(tape.days_old(now))
     ago = age if age == "today" else f"{age} ago"
     when = f"{short(str(about['recorded_at']), 60)} ({ago})" if tape.recorded_at else "at a time that it does not say"
     by = f" by agentrun {short(str(about['agentrun']), 60)}" if "agentrun" in about else ""

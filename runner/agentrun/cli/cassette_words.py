@@ -53,6 +53,13 @@ def counted(kinds: list[Kind]) -> dict[str, int]:
     return {**found, "other": len(kinds) - sum(found.values())}
 
 
+def age_text(days: int | None) -> str:
+    """The age of a cassette: `today`, `12 days`."""
+    if days is None:
+        return "age unknown"
+    return "today" if days == 0 else plural(days, "day")
+
+
 def words_of(interaction: Interaction) -> Words:
     kind = kind_of(interaction)
     question = asked(interaction.call)

@@ -10,14 +10,13 @@ from typing import Any, cast
 from msgspec import UNSET
 
 from agentrun.cli.known import known
-from agentrun.compiler.cases import cases_path, read_cases
-from agentrun.compiler.lint_cases import lint_names
+from agentrun.compiler.cases import cases_path
 from agentrun.compiler.prompts import complete_params, rendered_input
 from agentrun.compiler.resolve import Spec
 from agentrun.core.package import Package
-from agentrun.errors import CassetteError, RequestError, SpecError
+from agentrun.errors import CassetteError, RequestError
 from agentrun.spec.files import shown_path
-from agentrun.spec.problems import DocumentError, did_you_mean, quoted
+from agentrun.spec.problems import did_you_mean, quoted
 from agentrun.spec.v1.cases import Case
 
 
@@ -65,20 +64,6 @@ def _asked_by(case: Case, package: Package) -> tuple[Any, ...] | None:
 def cassette_of(spec: Spec, package: Package, case: Case) -> Path:
     """Where the recording of a case is, or would be."""
     return spec.project.cassette_directory / package.name / f"{case.recording}.yaml"
-
-
-def cases_of(spec: Path) -> list[Case]:
-    """The cases in the file beside a spec."""
-    path = cases_path(spec)
-    if not path.exists():
-        return []
-    try:
-        root, cases = read_cases(path)
-    except DocumentError as error:
-        raise SpecError(error.problems) from None
-    if problems := list(lint_names(root, cases)):
-        raise SpecError(problems)
-    return cases
 
 
 def nothing_recorded(

@@ -92,7 +92,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     """
     from agentrun.cli.carry_out import Errand, carry_out
     from agentrun.cli.plan import make_plan
-    from agentrun.cli.recorded import cases_of
+    from agentrun.compiler.cases import cases_of
 
     message = _message(message)
     cases = cases_of(spec)

@@ -10,9 +10,10 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.compiler.case_schemas import with_schemas
-from agentrun.compiler.lint_cases import lint_cases
+from agentrun.compiler.lint_cases import lint_cases, lint_names
 from agentrun.compiler.negations import told_apart
 from agentrun.compiler.resolve import Spec
+from agentrun.errors import SpecError
 from agentrun.spec.files import read_source
 from agentrun.spec.load import load
 from agentrun.spec.problems import DocumentError, Problem, Source
@@ -35,6 +36,20 @@ def read_cases(path: Path) -> tuple[Mapping, list[Case]]:
     """The cases in a file. Raises DocumentError with everything wrong in it."""
     root, file = read_file(path)
     return root, complete_cases(file)
+
+
+def cases_of(spec: Path) -> list[Case]:
+    """Read the cases next to a spec; without a cases file there are none. Raises SpecError."""
+    path = cases_path(spec)
+    if not path.exists():
+        return []
+    try:
+        root, cases = read_cases(path)
+    except DocumentError as error:
+        raise SpecError(error.problems) from None
+    if problems := list(lint_names(root, cases)):
+        raise SpecError(problems)
+    return cases
 
 
 def read_file(path: Path) -> tuple[Mapping, CasesFile]:

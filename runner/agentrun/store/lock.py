@@ -47,6 +47,13 @@ def cassette_lock(project: Project, cassette: Path) -> Path:
 
 
 @contextmanager
+def lock_cassette(project: Project, cassette: Path) -> Iterator[None]:
+    """Hold the lock of a cassette. Raises `storage.failed` if another process records it."""
+    with locked(project, cassette_lock(project, cassette), f"another process is recording {cassette.name}"):
+        yield
+
+
+@contextmanager
 def files_locked(project: Project) -> Iterator[None]:
     """Hold the one lock under which cases files, lock files and snapshots are read again and replaced."""
     busy = f"another process has been changing the files of this project for {LONGEST_WAIT:.0f} seconds"

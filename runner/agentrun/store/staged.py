@@ -12,7 +12,7 @@ from pathlib import Path
 from agentrun.errors import StorageError
 from agentrun.spec.files import shown_path
 from agentrun.spec.project import Project
-from agentrun.store.lock import cassette_lock, locked
+from agentrun.store.lock import lock_cassette
 
 
 def staged_path(project: Project, cassette: Path) -> Path:
@@ -23,7 +23,7 @@ def staged_path(project: Project, cassette: Path) -> Path:
 def accept_staged(project: Project, cassette: Path) -> None:
     """Put a new recording in place of its cassette. Raises `storage.failed`."""
     staged = staged_path(project, cassette)
-    with locked(project, cassette_lock(project, cassette), f"another process is recording {cassette.name}"):
+    with lock_cassette(project, cassette):
         try:
             data = staged.read_bytes()
         except OSError as error:

@@ -1,0 +1,162 @@
+"""Remove from cassettes what no case plays.
+
+Rule 1  Only what no replay plays is removed, and only if that is certain: the case replays to its end, every document
+        that could name the cassette could be read, and agentrun recorded it.
+Rule 2  A shortened cassette is replayed before it is written: the answer is the same, and all of it is played.
+Rule 3  A file is changed under the lock of its recorder, and only if it has not changed since it was looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agentrun.canon import text_hash
+from agentrun.cassette.case_replay import CaseReplays, find_unused
+from agentrun.cassette.events import read
+from agentrun.cassette.file import dump, load, save
+from agentrun.cassette.match import Key, key_of
+from agentrun.cassette.reader import cassette as read_cassette
+from agentrun.cassette.select import CassetteFile, LoadedCassette, Owner, load_selected, select_cassettes
+from agentrun.cassette.shown import listed, listed_numbers
+from agentrun.cassette.tape import Cassette, Interaction
+from agentrun.errors import StorageError
+from agentrun.files import TEMPORARY, ProjectTree
+from agentrun.spec.project import Project
+from agentrun.spec.text import plural, short
+
+CassetteLock: TypeAlias = Callable[[Project, Path], AbstractContextManager[None]]
+"""Locks a cassette against other processes."""
+
+
+class PruneStep(Struct, frozen=True):
+    """The action for one file."""
+
+    file: CassetteFile
+    action: Literal["remove", "rewrite", "keep"]
+    reason: str
+    cassette: Cassette | None = None
+    """The cassette as it was when the step was planned."""
+    unused: tuple[int, ...] = ()
+    """The numbers of the interactions that a rewrite leaves out."""
+
+
+def plan_prune(paths: Sequence[Path], replays: CaseReplays) -> list[PruneStep]:
+    """Plan a step for every file, except those that need none."""
+    steps = [_plan(load_selected(file), replays) for file in select_cassettes(paths)]
+    leftovers = [
+        PruneStep(file, "remove", "a write that did not end left it")
+        for file in select_cassettes(paths, leftovers=True)
+        if file.is_in_place
+    ]
+    return [step for step in steps if step is not None] + leftovers
+
+
+def _plan(loaded: LoadedCassette, replays: CaseReplays) -> PruneStep | None:
+    file, cassette, owners = loaded.file, loaded.cassette, loaded.owners
+    if cassette is None:
+        return PruneStep(file, "keep", "it is damaged; restore it or record it again")
+    if not owners:
+        doubt = _doubt(loaded)
+        action: Literal["keep", "remove"] = "keep" if doubt else "remove"
+        return PruneStep(file, action, f"no case plays it{f', but {doubt}' if doubt else ''}", cassette)
+    results = [replays.replay(owner, cassette) for owner in owners]
+    unused = find_unused(results)
+    failed = next((each for each in results if each.is_miss or (unused and each.code is not None)), None)
+    if failed is not None:
+        end = f"its replay ends with {failed.code}, and what it does not play follows from that"
+        return PruneStep(file, "keep", f"{end}: {short(failed.message or '')}", cassette)
+    if not unused:
+        return None
+    total = plural(len(cassette.interactions), "interaction")
+    subject = "its case does" if len(owners) == 1 else "its cases do"
+    which = f"{len(unused)} of {total}, which {subject} not play: {listed_numbers(unused)}"
+    if file.path.is_symlink():
+        return PruneStep(file, "keep", f"{which}; but it is a link", cassette)
+    if len(file.specs) > 1:
+        reason = f"{which}; but {listed(file.specs)} have one name, and each may play it"
+        return PruneStep(file, "keep", reason, cassette)
+    if not _replays_the_same(replays, owners, cassette, unused, [each.answer for each in results]):
+        return PruneStep(file, "keep", f"{which}; but the rest would not stay as it is", cassette)
+    return PruneStep(file, "rewrite", f"without {which}", cassette, unused)
+
+
+def _doubt(loaded: LoadedCassette) -> str | None:
+    """Why a cassette without a case is kept. None: it can be removed."""
+    file = loaded.file
+    if not file.is_in_place:
+        return f"it is not below {file.project.cassettes}/"
+    if file.unreadable:
+        return f"{file.unreadable} cannot be read and may name one"
+    if loaded.is_foreign:
+        return "something else recorded it"
+    return None
+
+
+def _replays_the_same(
+    replays: CaseReplays,
+    owners: Sequence[Owner],
+    cassette: Cassette,
+    unused: tuple[int, ...],
+    answers: list[str | None],
+) -> bool:
+    text = _pruned_text(cassette, unused, "")
+    shorter = read_cassette(read(text), text_hash(text.encode()))
+    remaining = _without(cassette, unused)
+    if _comparable(shorter.interactions) != _comparable(remaining) or _metadata(shorter) != _metadata(cassette):
+        return False
+    results = [replays.replay(owner, shorter) for owner in owners]
+    failed = any(each.code is not None for each in results)
+    return not failed and not find_unused(results) and [each.answer for each in results] == answers
+
+
+def _pruned_text(cassette: Cassette, unused: tuple[int, ...], at: str) -> str:
+    """The text of a cassette without some of its interactions. Its history says so."""
+    before = cassette.metadata.get("history")
+    history = [*(before if isinstance(before, list) else []), {"at": at, "pruned": len(unused)}]
+    return dump(_without(cassette, unused), _plain({**cassette.metadata, "history": history}))
+
+
+def apply_step(step: PruneStep, at: str, lock: CassetteLock) -> None:
+    """Remove or rewrite the file of a step. `at` is the time for its history. Raises `storage.failed`."""
+    file = step.file
+    project, tree = file.project, _tree(file)
+    name = TEMPORARY.fullmatch(file.path.name)
+    with lock(project, file.path.with_name(name[1]) if name else file.path):
+        if step.cassette is not None and load(file.path, project.cassette_limit).hash != step.cassette.hash:
+            message = f"{file.label} was changed meanwhile; it is kept"
+            raise StorageError("storage.failed", message, fields={"path": "cassette", "errno": None})
+        if step.action == "rewrite" and step.cassette is not None:
+            save(tree, file.path, _pruned_text(step.cassette, step.unused, at), project.cassette_limit)
+        else:
+            tree.remove(file.path)
+
+
+def _tree(file: CassetteFile) -> ProjectTree:
+    """A path on the command line may name a cassette outside the folder of cassettes."""
+    return file.project.cassette_tree if file.is_in_place else file.project.source_tree("cassette")
+
+
+def _without(cassette: Cassette, unused: tuple[int, ...]) -> tuple[Interaction, ...]:
+    return tuple(each for number, each in enumerate(cassette.interactions, 1) if number not in set(unused))
+
+
+def _comparable(interactions: tuple[Interaction, ...]) -> list[tuple[Key, Interaction]]:
+    """Interactions without their lines, and with requests by their keys, because JSON is formatted anew."""
+    return [(key_of(each.call), replace(each, line=0, call=replace(each.call, body=b""))) for each in interactions]
+
+
+def _metadata(cassette: Cassette) -> dict[str, Any]:
+    return {key: value for key, value in cassette.metadata.items() if key != "history"}
+
+
+def _plain(value: Any) -> Any:
+    """Copy the reader's mappings, which know their lines, into plain ones."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value

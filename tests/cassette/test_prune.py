@@ -1,0 +1,59 @@
+"""Pruning: a file that changes in between, and unused interactions in any place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentrun.cassette.file import load
+from agentrun.cassette.prune import apply_step, plan_prune
+from agentrun.errors import StorageError
+from agentrun.store.lock import lock_cassette
+from agentrun.testing.suite.case_replays import SuiteReplays
+
+from ..cli.desk import NOW, TAPE, add_unused, bare, edit, record, rewrite, stranger
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    """A project with one cassette."""
+    record(tmp_path)
+    return tmp_path
+
+
+def test_a_file_that_changed_meanwhile(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(desk)
+    add_unused(desk / TAPE)
+    (step,) = plan_prune([], SuiteReplays())
+    edit(desk / TAPE, "Please refund", "Do refund")
+    after = (desk / TAPE).read_bytes()
+    with pytest.raises(StorageError, match="changed meanwhile"):
+        apply_step(step, NOW, lock_cassette)
+    assert (desk / TAPE).read_bytes() == after
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_is_put_between(data: st.DataObject, desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers and repetitions anywhere: what is left is what was recorded."""
+    monkeypatch.chdir(desk)
+    original = (desk / TAPE).read_bytes()
+    good = load(desk / TAPE)
+    mixed = list(good.interactions)
+    repeated = [each for each in good.interactions if each.call.method == "CALL"]
+    for number in range(data.draw(st.integers(1, 4))):
+        extra = data.draw(st.sampled_from([stranger(number), *repeated]))
+        first = mixed.index(extra) + 1 if extra in mixed else 0  # of equal requests the first recorded is played
+        mixed.insert(data.draw(st.integers(first, len(mixed))), extra)
+    try:
+        rewrite(desk / TAPE, lambda _: mixed)
+        (step,) = plan_prune([], SuiteReplays())
+        assert step.action == "rewrite"
+        apply_step(step, NOW, lock_cassette)
+        assert bare(load(desk / TAPE).interactions) == bare(good.interactions)
+        assert plan_prune([], SuiteReplays()) == []
+    finally:
+        (desk / TAPE).write_bytes(original)
