@@ -59,14 +59,15 @@ def command(paths: tuple[Path, ...], now: int, as_json: bool) -> int:
 def _row(loaded: LoadedCassette, replays: CaseReplays, now: int) -> dict[str, Any]:
     from agentrun.cassette.answered import model_names
     from agentrun.cassette.audit import cassette_state
-    from agentrun.cli.cassette_words import counted, kind_of
+    from agentrun.cassette.parsed import parse_cassette
+    from agentrun.report.cassette_text import count_kinds
 
     cassette, owners = loaded.cassette, loaded.owners
     state, why = cassette_state(loaded, replays)
     row: dict[str, Any] = {"file": loaded.file.label, "state": state, "why": why}
     if cassette is not None:
         row |= {
-            "interactions": counted([kind_of(each) for each in cassette.interactions]),
+            "interactions": count_kinds(parse_cassette(cassette).interactions),
             "recorded_at": cassette.recorded_at,
             "days": cassette.days_old(now),
             "models": model_names(cassette),
@@ -79,15 +80,14 @@ def _row(loaded: LoadedCassette, replays: CaseReplays, now: int) -> dict[str, An
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    from agentrun.cli.cassette_words import age_text
+    from agentrun.report.cassette_text import age_text, kinds_text
     from agentrun.spec.problems import visible
 
     counts = row.get("interactions")
     if counts is None:
         return [visible(row["file"]), "", "", "", row["state"]]
-    kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    age = age_text(row["days"])
-    return [visible(row["file"]), kinds or "empty", age, ", ".join(row["models"]) or "no model", row["state"]]
+    models = ", ".join(row["models"]) or "no model"
+    return [visible(row["file"]), kinds_text(counts) or "empty", age_text(row["days"]), models, row["state"]]
 
 
 def _table(rows: list[list[str]]) -> list[str]:

@@ -11,7 +11,8 @@ import click
 from agentrun.cli.journal_file import JOURNAL_BEGINS
 
 if TYPE_CHECKING:
-    from agentrun.cassette.tape import Cassette, Interaction
+    from agentrun.cassette.parsed import ParsedCassette
+    from agentrun.cassette.tape import Interaction
     from agentrun.core.facts import Record
     from agentrun.report.change import Change
 
@@ -75,19 +76,20 @@ _WORDS: dict[Side, str] = {
 def changes_in(a: Path, b: Path, side: Side, other: Side) -> tuple[Change, ...]:
     """How two files differ that are not specs. Raises what reading them raises."""
     if side == "cassette":
-        from agentrun.cli.diff_cassettes import tapes_compared
+        from agentrun.report.cassette_diff import compare_cassettes
 
-        return tapes_compared(_tape(a), _tape(b))
+        return compare_cassettes(_cassette(a), _cassette(b))
     from agentrun.report.changes import changes_of
 
     return changes_of(_facts(a, side), _facts(b, other))
 
 
-def _tape(path: Path) -> Cassette:
+def _cassette(path: Path) -> ParsedCassette:
     """A recording, without what nobody may see."""
     from msgspec.structs import replace
 
     from agentrun.cassette.file import load
+    from agentrun.cassette.parsed import parse_cassette
     from agentrun.cli.known import known
     from agentrun.spec.project import cassette_limit_near
 
@@ -96,7 +98,8 @@ def _tape(path: Path) -> Cassette:
         return replace(each, call=call, reply=replace(each.reply, body=known().raw(each.reply.body)))
 
     tape = load(path, cassette_limit_near(path))
-    return replace(tape, metadata=known().data(tape.metadata), interactions=tuple(map(clean, tape.interactions)))
+    interactions = tuple(map(clean, tape.interactions))
+    return parse_cassette(replace(tape, metadata=known().data(tape.metadata), interactions=interactions))
 
 
 def _facts(path: Path, side: Side) -> list[Any]:

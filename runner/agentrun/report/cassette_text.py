@@ -1,21 +1,19 @@
-"""Recorded interactions in words.
+"""One line of text for each interaction of a cassette, and for the cassette as a whole.
 
-Rule 1  What stands on a tape is foreign text: secrets are masked, what a terminal would act on is made visible, and
-        lengths are cut, in this order.
-Rule 2  What is not of its form is told as any request is: by its method, address, status and size.
+Rule 1  The contents of a cassette are untrusted: secrets are masked, control characters escaped and lengths cut, in
+        this order.
+Rule 2  An interaction whose form is not known is described as any HTTP request: method, address, status and size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from agentrun.canon import NOT_JSON, json_or_text, read_json
-from agentrun.cassette.answered import PROVIDERS, answered, model_of
-from agentrun.cassette.asked import Asked, asked
-from agentrun.cassette.tape import Interaction
 from agentrun.core.facts_base import Fault
 from agentrun.core.messages import Reply
 from agentrun.providers.registry import HOMES
@@ -24,33 +22,32 @@ from agentrun.report.line import gist
 from agentrun.spec.problems import visible
 from agentrun.spec.text import json_text, plural, short
 
-Kind: TypeAlias = Literal["model", "tool", "approval", "hook", "sink", "http"]
+if TYPE_CHECKING:  # `cassette` is a neighbour: only its types are known here
+    from agentrun.cassette.parsed import ModelExchange, ParsedInteraction
+    from agentrun.cassette.tape import Interaction
 
-_FORMS: tuple[Kind, ...] = ("tool", "approval", "hook", "sink")
-_COUNTED: tuple[Kind, ...] = ("model", "tool", "http")
+_COUNTED = ("model", "tool", "http")
 _NAME = 60
 _ARGUMENTS = 160
 
 
-class Words(Struct, frozen=True):
-    """One interaction in words."""
+class InteractionText(Struct, frozen=True):
+    """One interaction in two lines."""
 
-    kind: Kind
-    asked: str
-    answered: str
-
-
-def kind_of(interaction: Interaction) -> Kind:
-    scheme = interaction.call.url.partition("://")[0]
-    if interaction.call.method.upper() == "CALL":
-        return next((form for form in _FORMS if form == scheme), "http")
-    return "model" if asked(interaction.call) is not None else "http"
+    request: str
+    outcome: str
 
 
-def counted(kinds: list[Kind]) -> dict[str, int]:
-    """How many of them are questions to models, tool calls, requests that HTTP tools sent, and others."""
-    found: dict[str, int] = {kind: kinds.count(kind) for kind in _COUNTED}
+def count_kinds(interactions: Sequence[ParsedInteraction]) -> dict[str, int]:
+    """Count requests to models, tool calls, requests of HTTP tools, and others."""
+    kinds = [each.kind for each in interactions]
+    found: dict[str, int] = {kind: sum(each == kind for each in kinds) for kind in _COUNTED}
     return {**found, "other": len(kinds) - sum(found.values())}
+
+
+def kinds_text(counts: dict[str, int]) -> str:
+    """`3 model, 2 tool`: the counts that are not 0."""
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
 
 
 def age_text(days: int | None) -> str:
@@ -60,69 +57,69 @@ def age_text(days: int | None) -> str:
     return "today" if days == 0 else plural(days, "day")
 
 
-def words_of(interaction: Interaction) -> Words:
-    kind = kind_of(interaction)
-    question = asked(interaction.call)
-    if kind == "model" and question is not None:
-        return Words(kind, _question(question), _outcome(interaction, lambda: _reply(interaction, question)))
-    if kind == "http":
-        return Words(kind, _request(interaction), _outcome(interaction, lambda: _plain(interaction)))
-    told, answer = _FORM_WORDS[kind]
+def describe(parsed: ParsedInteraction) -> InteractionText:
+    """Describe the request and the outcome of an interaction."""
+    interaction, exchange = parsed.recorded, parsed.exchange
+    if exchange is not None:
+        return InteractionText(_question(exchange), _outcome(interaction, lambda _: _reply(interaction, exchange)))
+    if parsed.kind == "http":
+        return InteractionText(_request(interaction), _outcome(interaction, _plain))
+    describe_call, describe_result = _CALLS[parsed.kind]
     name = short(interaction.call.url.partition("://")[2], _NAME)
     try:
-        what = told(name, read_json(interaction.call.body))
+        request = describe_call(name, read_json(interaction.call.body))
     except NOT_JSON:
-        what = f"{kind} {name}"
-    return Words(kind, what, _outcome(interaction, lambda: answer(interaction)))
+        request = f"{parsed.kind} {name}"
+    return InteractionText(request, _outcome(interaction, describe_result))
 
 
-def _outcome(interaction: Interaction, answer: Any) -> str:
-    """The answer, or why there is none."""
+def _outcome(interaction: Interaction, describe_reply: Callable[[Interaction], str]) -> str:
+    """The reply, or the reason why there is none."""
     if interaction.failure is not None:
         came = len(interaction.reply.body)
         after = f", after {magnitude(came)}B of a reply" if came else ""
         return f"failed{after}: {short(interaction.failure.message)} ({interaction.failure.code})"
     if interaction.stopped:
         return "given up before it was answered"
-    return str(answer())
+    return describe_reply(interaction)
 
 
-# --- models -----------------------------------------------------------------------------------------------------
+# --- models ------------------------------------------------------------------------------------------------------
 
 
-def _question(question: Asked) -> str:
-    provider = PROVIDERS[question.format]
-    address = str(question.settings.get("the address", ""))
-    at = "" if address.startswith(HOMES[provider].address) else f" at {short(_host(address), _NAME)}"
-    tools = f", {plural(len(question.tools), 'tool')}" if question.tools else ""
-    messages = plural(len(question.messages), "message")
-    return f"model {provider} {short(model_of(question), _NAME)}{at}, {messages}{tools}"
+def _question(exchange: ModelExchange) -> str:
+    request, address = exchange.request, exchange.address
+    at = "" if address.startswith(HOMES[exchange.provider].address) else f" at {short(_host(address), _NAME)}"
+    tools = f", {plural(len(request.tools), 'tool')}" if request.tools else ""
+    messages = plural(len(request.messages), "message")
+    return f"model {exchange.provider} {short(exchange.model, _NAME)}{at}, {messages}{tools}"
 
 
-def _reply(interaction: Interaction, question: Asked) -> str:
-    reply = answered(interaction, question)
+def _reply(interaction: Interaction, exchange: ModelExchange) -> str:
+    reply = exchange.reply
     if isinstance(reply, Fault):
-        return _refused(interaction, reply)
+        return _refusal(interaction, reply)
     said = reply.message
     verb = "refuses" if said.refused else "text"
     found = [f"{verb} “{gist(said.text)}”"] if said.text.strip() else []
     if said.calls:
-        found.append("calls " + ", ".join(_called(call.tool, json_or_text(call.arguments)) for call in said.calls[:8]))
+        calls = (_call_text(call.tool, json_or_text(call.arguments)) for call in said.calls[:8])
+        found.append("calls " + ", ".join(calls))
         if len(said.calls) > 8:
             found.append(f"and {len(said.calls) - 8} more")
     if reply.finish in ("length", "content_filter"):
         found.append({"length": "cut off at its longest", "content_filter": "cut off by a filter"}[reply.finish])
-    return "; ".join([*(found or ["nothing"]), *_spent(reply)])
+    return "; ".join([*(found or ["nothing"]), *_tokens(reply)])
 
 
-def _spent(reply: Reply) -> list[str]:
+def _tokens(reply: Reply) -> list[str]:
     usage = reply.usage
     if usage is None or usage.input is None or usage.output is None:
         return []
     return [f"{usage.input} in, {usage.output} out tokens"]
 
 
-def _refused(interaction: Interaction, fault: Fault) -> str:
+def _refusal(interaction: Interaction, fault: Fault) -> str:
     status = _status(interaction) if interaction.reply.status != HTTPStatus.OK else "unreadable"
     again = [value for name, value in interaction.reply.headers if name == "retry-after"]
     wait = f", retry-after {short(again[0], _NAME)}" if again else ""
@@ -130,18 +127,18 @@ def _refused(interaction: Interaction, fault: Fault) -> str:
     return f"{status}{wait}: {short(why)} ({fault.code})"
 
 
-# --- what is not HTTP -------------------------------------------------------------------------------------------
+# --- calls that are not HTTP -------------------------------------------------------------------------------------
 
 
 def _tool(name: str, arguments: Any) -> str:
-    return f"tool {_called(name, arguments)}"
+    return f"tool {_call_text(name, arguments)}"
 
 
 def _approval(name: str, question: Any) -> str:
     if not isinstance(question, dict):
         return f"approval of {name}"
     value, reason = question.get("value"), question.get("reason")
-    subject = _called(name, value) if isinstance(value, dict) else name
+    subject = _call_text(name, value) if isinstance(value, dict) else name
     return f"approval of {subject}" + (f" because “{short(reason)}”" if isinstance(reason, str) else "")
 
 
@@ -161,8 +158,8 @@ def _result(interaction: Interaction) -> str:
     if not isinstance(returned, dict):
         return _plain(interaction)
     parts = returned.get("parts")
-    told = [_part(part) for part in (parts if isinstance(parts, list) else [])[:8] if isinstance(part, dict)]
-    return "; ".join([*_fault(returned), *told]) or "nothing"
+    texts = [_part(part) for part in (parts if isinstance(parts, list) else [])[:8] if isinstance(part, dict)]
+    return "; ".join([*_fault(returned), *texts]) or "nothing"
 
 
 def _part(part: dict[str, Any]) -> str:
@@ -187,7 +184,7 @@ def _hook_answer(interaction: Interaction) -> str:
     return fault[0] if fault else " ".join([short(said, _NAME), *more])
 
 
-def _delivered(interaction: Interaction) -> str:
+def _delivery(interaction: Interaction) -> str:
     fault = _field(interaction, "fault")
     return _fault({"fault": fault})[0] if fault else "delivered"
 
@@ -199,15 +196,15 @@ def _fault(data: dict[str, Any]) -> list[str]:
     return [f"failed: {short(str(fault.get('message')))} ({short(str(fault.get('code')), _NAME)})"]
 
 
-_FORM_WORDS: dict[Kind, Any] = {
+_CALLS: dict[str, tuple[Callable[[str, Any], str], Callable[[Interaction], str]]] = {
     "tool": (_tool, _result),
     "approval": (_approval, _answer),
     "hook": (_hook, _hook_answer),
-    "sink": (_sink, _delivered),
+    "sink": (_sink, _delivery),
 }
 
 
-# --- anything ---------------------------------------------------------------------------------------------------
+# --- any request -------------------------------------------------------------------------------------------------
 
 
 def _request(interaction: Interaction) -> str:
@@ -225,7 +222,7 @@ def _status(interaction: Interaction) -> str:
     return str(interaction.reply.status)
 
 
-def _called(name: str, arguments: Any) -> str:
+def _call_text(name: str, arguments: Any) -> str:
     """`refund(amount=20, order_id="1042")`."""
     if not isinstance(arguments, dict):
         return f"{short(name, _NAME)}({_cut(visible(json_text(arguments)))})"

@@ -1,0 +1,232 @@
+"""How two cassettes differ: interactions are aligned, requests and replies are compared by their meaning.
+
+Rule 1  When an interaction was recorded, how long it took and in which pieces it came makes no difference.
+Rule 2  Every request to a model repeats the prompt, the tools and the earlier messages. A difference in them is
+        reported once, and not at all if it follows from a reply or a result that is already reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from agentrun.canon import NOT_JSON, compact, read_json
+from agentrun.core.facts_base import Fault
+from agentrun.core.messages import Reply
+from agentrun.providers.names import wire_name
+from agentrun.report.align import aligned
+from agentrun.report.cassette_text import describe
+from agentrun.report.change import Change, How, Kind, Place
+from agentrun.report.changes_calls import calls_compared
+from agentrun.report.changes_facts import of_fields, of_reply, of_text
+from agentrun.report.changes_run import nested
+from agentrun.report.changes_spend import spending, spent
+from agentrun.report.fields import fields
+from agentrun.report.steps import Call, calls_of
+from agentrun.spec.text import short
+
+if TYPE_CHECKING:  # `cassette` is a neighbour: only its types are known here
+    from agentrun.cassette.parsed import ModelExchange, ParsedCassette, ParsedInteraction
+
+_COMPARED_METADATA = ("spec", "case", "profile", "params", "agentrun", "note")
+_CAUSES: tuple[Kind, ...] = ("reply", "result", "call", "argument", "finish", "approval", "hook")
+"""After a change of these kinds the messages of later requests differ too."""
+_RESULTS: dict[str, tuple[Kind, str]] = {
+    "tool": ("result", "the result of {}"),
+    "approval": ("approval", "the answer about {}"),
+    "hook": ("hook", "the answer of the hook {}"),
+    "sink": ("delivery", "the delivery to {}"),
+    "http": ("result", "the reply of {}"),
+}
+
+
+def compare_cassettes(before: ParsedCassette, after: ParsedCassette) -> tuple[Change, ...]:
+    """Return every difference between two cassettes."""
+    found = list(_metadata(before.metadata, after.metadata))
+    reported: set[str] = set()
+    tools = _tool_names(before, after)
+    for was, now in _pairs(before, after):
+        known = now or was
+        assert known is not None
+        path = known.recorded.path
+        label = f"interaction {known.number}{f' (in {short(path, 60)})' if path else ''}"
+        has_cause = any(each.kind in _CAUSES for each in found)
+        for change in _interaction(was, now, tools, has_cause=has_cause):
+            if change.text not in reported:
+                reported.add(change.text)
+                found.append(replace(change, text=f"{label}: {change.text}", path=path))
+    return (*found, *spending(spent(_replies(before)), spent(_replies(after))))
+
+
+def _pairs(
+    before: ParsedCassette, after: ParsedCassette
+) -> Iterator[tuple[ParsedInteraction | None, ParsedInteraction | None]]:
+    """Interactions side by side. Two of different kinds count as one that is gone and one that is new."""
+    keys = _exact_key, _outcome_key, _request_key, _kind_key
+    for was, now in aligned(before.interactions, after.interactions, *keys):
+        if was is not None and now is not None and _kind_key(was) != _kind_key(now):
+            yield was, None
+            yield None, now
+        else:
+            yield was, now
+
+
+def _metadata(before: dict[str, Any], after: dict[str, Any]) -> Iterator[Change]:
+    one, two = before.get("sections"), after.get("sections")
+    if isinstance(one, dict) and isinstance(two, dict):
+        for name in [*one, *(name for name in two if name not in one)]:
+            if one.get(name) != two.get(name):
+                yield Place().told("metadata", f"the section {short(str(name), 60)} of the spec changed")
+    elif before.get("fingerprint") != after.get("fingerprint"):
+        yield Place().told("metadata", "the spec changed: the fingerprints differ")
+    was, now = ({key: each[key] for key in _COMPARED_METADATA if key in each} for each in (before, after))
+    for field in fields(was, now):
+        yield Place().of_field("metadata", field)
+
+
+def _exact_key(parsed: ParsedInteraction) -> Hashable:
+    return *_outcome_key(parsed), compact(_body(parsed.recorded.call.body))
+
+
+def _outcome_key(parsed: ParsedInteraction) -> tuple[Hashable, ...]:
+    """A request that failed and was sent again is there twice. The outcome tells the two apart."""
+    interaction = parsed.recorded
+    return *_request_key(parsed), interaction.failure is None and interaction.reply.status < HTTPStatus.BAD_REQUEST
+
+
+def _request_key(parsed: ParsedInteraction) -> tuple[str, ...]:
+    interaction = parsed.recorded
+    return interaction.path, interaction.call.method.upper(), interaction.call.url
+
+
+def _kind_key(parsed: ParsedInteraction) -> Hashable:
+    """Calls that are not HTTP are of one kind only if their names are the same: two tools are two kinds."""
+    name = "" if parsed.kind in ("model", "http") else parsed.recorded.call.url
+    return parsed.recorded.path, parsed.kind, name
+
+
+def _body(data: bytes) -> Any:
+    try:
+        return read_json(data)
+    except NOT_JSON:
+        return data.decode("utf-8", "replace")
+
+
+def _tool_names(*cassettes: ParsedCassette) -> dict[str, str]:
+    """The tools that were called, by their names on the wire, so that a call has one name everywhere."""
+    urls = {each.recorded.call.url for cassette in cassettes for each in cassette.interactions}
+    tools = [url.removeprefix("tool://") for url in sorted(urls) if url.startswith("tool://")]
+    return {wire_name(tool): tool for tool in tools}
+
+
+def _interaction(
+    was: ParsedInteraction | None, now: ParsedInteraction | None, tools: dict[str, str], *, has_cause: bool
+) -> Iterator[Change]:
+    place = Place()
+    if was is None or now is None:
+        known = now or was
+        assert known is not None
+        text, how = describe(known), _new_or_gone(is_new=was is None)
+        kind: Kind = "call" if known.kind == "tool" else "request"
+        yield place.told(kind, f"it is {how}: {text.request} → {text.outcome}", how)
+    elif was.exchange is not None and now.exchange is not None:
+        yield from _questions(place, was.exchange, now.exchange, has_cause=has_cause)
+        yield from _answers(place, was, now, was.exchange, now.exchange, tools)
+    else:
+        yield from _requests(place, was, now)
+        yield from _results(place, was, now)
+
+
+def _new_or_gone(*, is_new: bool) -> How:
+    return "new" if is_new else "gone"
+
+
+def _questions(place: Place, before: ModelExchange, after: ModelExchange, *, has_cause: bool) -> Iterator[Change]:
+    was, now = before.request, after.request
+    yield from of_text(place, "instructions", "instructions", was.instructions, now.instructions)
+    for name in sorted(was.tools.keys() | now.tools.keys()):
+        if name not in was.tools or name not in now.tools:
+            how = _new_or_gone(is_new=name in now.tools)
+            yield place.told("tools", f"the tool {short(name, 60)} is {how}", how)
+        else:
+            yield from of_fields(place, "tools", f"the tool {short(name, 60)}", was.tools[name], now.tools[name])
+    for field in fields(was.settings, now.settings):
+        yield place.of_field("setting", field)
+    if not has_cause:
+        for text in before.history_changes(after):
+            yield place.told("history", text)
+
+
+def _answers(
+    place: Place,
+    was: ParsedInteraction,
+    now: ParsedInteraction,
+    before: ModelExchange,
+    after: ModelExchange,
+    tools: dict[str, str],
+) -> Iterator[Change]:
+    one, two = before.reply, after.reply
+    if isinstance(one, Fault) or isinstance(two, Fault) or was.recorded.failure or now.recorded.failure:
+        yield from _outcomes(place, was, now)
+        return
+    yield from of_reply(place, "reply", "the reply", one.message.text, two.message.text)
+    yield from calls_compared(place, _calls(one, tools), _calls(two, tools), nested)
+    rest: tuple[tuple[Kind, str, Any, Any], ...] = (
+        ("finish", "the reply ends with", one.finish, two.finish),
+        ("model", "the model that answered", one.model, two.model),
+    )
+    for kind, name, old, new in rest:
+        if old != new:
+            yield place.changed(kind, name, old, new)
+
+
+def _outcomes(place: Place, was: ParsedInteraction, now: ParsedInteraction) -> Iterator[Change]:
+    before, after = describe(was).outcome, describe(now).outcome
+    if before != after:
+        yield place.told("fault", f"what came of it: {before} → {after}", before=before, after=after)
+
+
+def _calls(reply: Reply, tools: dict[str, str]) -> list[Call]:
+    calls = calls_of([msgspec.to_builtins(part) for part in reply.message.parts])
+    return [replace(call, tool=tools.get(call.tool, call.tool)) for call in calls]
+
+
+def _requests(place: Place, was: ParsedInteraction, now: ParsedInteraction) -> Iterator[Change]:
+    kind: Kind = "argument" if now.kind == "tool" else "request"
+    old, new = was.recorded.call, now.recorded.call
+    if old.method.upper() != new.method.upper():
+        yield place.changed(kind, "the method", old.method, new.method)
+    if old.url != new.url:
+        yield place.changed(kind, "the address", old.url, new.url)
+    yield from of_fields(place, kind, f"the call of {_name(now)}", _body(old.body), _body(new.body))
+
+
+def _results(place: Place, was: ParsedInteraction, now: ParsedInteraction) -> Iterator[Change]:
+    kind, name = _RESULTS.get(now.kind, _RESULTS["http"])
+    before, after = was.recorded, now.recorded
+    if before.failure or after.failure or before.stopped != after.stopped:
+        yield from _outcomes(place, was, now)
+        return
+    if before.reply.status != after.reply.status:
+        yield place.changed(kind, "the status", before.reply.status, after.reply.status)
+    one, two = (each.reply.body.decode("utf-8", "replace") for each in (before, after))
+    yield from of_reply(place, kind, f"{name.format(_name(now))} changed", one, two)
+
+
+def _name(parsed: ParsedInteraction) -> str:
+    url = parsed.recorded.call.url
+    scheme, _, name = url.partition("://")
+    return short(name if scheme in _RESULTS else url, 120)
+
+
+def _replies(cassette: ParsedCassette) -> list[Any]:
+    """The replies of models as facts, to sum up what they cost."""
+    return [
+        {"model_replied": {"turn": each.number, "reply": msgspec.to_builtins(each.exchange.reply)}}
+        for each in cassette.interactions
+        if each.exchange is not None and not each.recorded.failure and isinstance(each.exchange.reply, Reply)
+    ]
