@@ -7,16 +7,21 @@ never parses a request itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentrun.cassette.answered import PROVIDERS, answered, model_of
 from agentrun.cassette.asked import ADDRESS, Asked, asked
 from agentrun.cassette.difference import of_history
+from agentrun.cassette.file import load
 from agentrun.cassette.tape import Cassette, Interaction
 from agentrun.core.facts_base import Fault
 from agentrun.core.messages import Reply
+from agentrun.redact import Redactor
+from agentrun.spec.project import cassette_limit_near
 
 Kind: TypeAlias = Literal["model", "tool", "approval", "hook", "sink", "http"]
 
@@ -75,6 +80,18 @@ def parse_cassette(cassette: Cassette) -> ParsedCassette:
     """Parse all interactions. A body that is damaged, or in an unknown format, is left as it is."""
     numbered = enumerate(cassette.interactions, 1)
     return ParsedCassette(cassette.metadata, tuple(_parse(number, each) for number, each in numbered))
+
+
+def load_redacted(path: Path, redactor: Redactor) -> ParsedCassette:
+    """Read and parse a cassette without the values that a redactor knows. Raises `CassetteError`."""
+
+    def redact(each: Interaction) -> Interaction:
+        call = replace(each.call, url=redactor.text(each.call.url), body=redactor.raw(each.call.body))
+        return replace(each, call=call, reply=replace(each.reply, body=redactor.raw(each.reply.body)))
+
+    cassette = load(path, cassette_limit_near(path))
+    interactions = tuple(map(redact, cassette.interactions))
+    return parse_cassette(replace(cassette, metadata=redactor.data(cassette.metadata), interactions=interactions))
 
 
 def _parse(number: int, interaction: Interaction) -> ParsedInteraction:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentrun.cli.diff_sides import changes_in, must_be_comparable
 from agentrun.cli.known import known
 from agentrun.cli.options import profile_option
 from agentrun.cli.show import clean, json_option, say, seen, show_error
@@ -18,8 +17,17 @@ if TYPE_CHECKING:
     from agentrun.compiler.difference import Difference
     from agentrun.compiler.fingerprint import PackageFile
     from agentrun.report.change import Change
+    from agentrun.report.file_diff import FileKind
 
 Place = click.Path(exists=True, path_type=Path)
+
+_KINDS: dict[FileKind, str] = {
+    "journal": "a journal",
+    "snapshot": "a snapshot",
+    "cassette": "a cassette",
+    "agent": "a spec or a package",
+    "folder": "a folder",
+}
 
 
 @click.command("diff")
@@ -55,37 +63,62 @@ def command(a: Path, b: Path, profile: str | None, as_json: bool, as_markdown: b
     """
     if as_json and as_markdown:
         raise click.UsageError("--json and --markdown exclude each other")
-    side, other = must_be_comparable(a, b)
-    if side == "agent":
+    kind, other = _kinds(a, b)
+    if kind == "agent":
         return _agents(a, b, profile, as_json=as_json, as_markdown=as_markdown)
     if profile is not None:
         raise click.UsageError("--profile is for specs")
-    from agentrun.cli.diff_shown import Compared, show
+    from agentrun.cassette.parsed import load_redacted
+    from agentrun.cli.diff_output import show
+    from agentrun.report.file_diff import Comparison, FileDiff, NotComparable
 
+    compare = FileDiff(known(), lambda path: load_redacted(path, known()))
     try:
-        if side == "folder":
-            from agentrun.cli.diff_folders import folders_compared
-
-            found = folders_compared(a, b)
+        if kind == "folder":
+            found = compare.folders(a, b)
         else:
-            found = [Compared(side, a, b, changes_in(a, b, side, other))]
+            found = [Comparison(kind, a, b, compare.files(a, b, kind, other))]
+    except NotComparable as error:
+        raise click.UsageError(str(error)) from None
     except SpecError:
         raise
     except AgentrunError as error:
         show_error(error, as_json=as_json)
         return 2
-    return show(found, a, b, as_json=as_json, as_markdown=as_markdown, folders=side == "folder")
+    return show(found, a, b, as_json=as_json, as_markdown=as_markdown, folders=kind == "folder")
+
+
+def _kinds(a: Path, b: Path) -> tuple[FileKind, FileKind]:
+    """What the two files are. Raises a usage error if they cannot be compared."""
+    one, two = _kind(a), _kind(b)
+    if one == two or {one, two} == {"journal", "snapshot"}:
+        return one, two
+    kinds = f"{a} is {_KINDS[one]} and {b} is {_KINDS[two]}"
+    raise click.UsageError(f"{kinds}: only two of a kind can be compared, or a journal and a snapshot")
+
+
+def _kind(path: Path) -> FileKind:
+    from agentrun.report.file_diff import file_kind
+
+    try:
+        kind = file_kind(path)
+    except OSError as error:
+        raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
+    if kind is None:
+        raise click.UsageError(f"{path} is no journal, snapshot, cassette, spec or package")
+    return kind
 
 
 def _agents(a: Path, b: Path, profile: str | None, *, as_json: bool, as_markdown: bool) -> int:
     from agentrun.compiler.difference import differences
 
-    found = list(map(_cleaned, differences(_package(a, profile), _package(b, profile))))
+    found = list(map(_redacted, differences(_package(a, profile), _package(b, profile))))
     if as_markdown:
-        from agentrun.cli.diff_shown import Compared, show
+        from agentrun.cli.diff_output import show
+        from agentrun.report.file_diff import Comparison
 
         changes = tuple(map(_change, found))
-        return show([Compared("agent", a, b, changes)], a, b, as_json=False, as_markdown=True, folders=False)
+        return show([Comparison("agent", a, b, changes)], a, b, as_json=False, as_markdown=True, folders=False)
     for difference in found:
         if as_json:
             fields = ("section", "path", "change", "before", "after")
@@ -98,7 +131,7 @@ def _agents(a: Path, b: Path, profile: str | None, *, as_json: bool, as_markdown
     return 1 if found else 0
 
 
-def _cleaned(difference: Difference) -> Difference:
+def _redacted(difference: Difference) -> Difference:
     """The difference without the credentials of the environment: who writes one into a spec shows it to nobody here."""
     from msgspec.structs import replace
 
@@ -108,12 +141,12 @@ def _cleaned(difference: Difference) -> Difference:
 
 
 def _say(difference: Difference) -> None:
-    from agentrun.cli.diff_shown import painted
+    from agentrun.cli.diff_output import paint
 
     first, *more = [clean(line) for line in difference.words().split("\n")]
-    painted(first, bold=True)
+    paint(first, bold=True)
     for line in more:
-        painted(line, fg={"+": "green", "-": "red"}.get(line[4:5]))
+        paint(line, fg={"+": "green", "-": "red"}.get(line[4:5]))
 
 
 def _change(difference: Difference) -> Change:

@@ -11,10 +11,8 @@ from agentrun.cli.write import refuse_other, write_output
 from agentrun.core.facts import Record
 from agentrun.engine.assemble import FinishedRun
 from agentrun.files import remove_given
+from agentrun.journal.file import JOURNAL_BEGINS
 from agentrun.journal.places import child_file, child_files
-
-JOURNAL_BEGINS = b'{"at":'
-"""A file that begins otherwise is no journal, and is not replaced by one."""
 
 
 def clear_journal(path: Path) -> None:

@@ -62,6 +62,21 @@ def markdown(title: str, changes: Sequence[Change], room: int = LONGEST) -> str:
     return f"{head}{chr(10).join(table)}\n{_details(changes, room - used)}"
 
 
+def folder_markdown(title: str, changed: Sequence[tuple[str, Sequence[Change]]], total: int) -> str:
+    """A heading, the number of files, and a section for each changed file of a folder that has `total` files."""
+    parts: list[str] = []
+    room = LONGEST
+    for name, changes in changed:
+        part = markdown(code(name), changes, room)
+        room -= len(part)
+        if room < 0:
+            parts.append(f"… and {plural(len(changed) - len(parts), 'more file')}.\n")
+            break
+        parts.append(part)
+    head = f"## {title}\n\n{plural(len(changed), 'file')} of {total} changed.\n\n"
+    return head + "\n".join(parts)
+
+
 def _details(changes: Sequence[Change], room: int) -> str:
     found = []
     for change in changes:

@@ -1,4 +1,4 @@
-"""Differences for eyes, programs and pull requests."""
+"""Print differences as text, as JSON or as Markdown."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import click
-from msgspec import Struct
+from msgspec.structs import replace
 
-from agentrun.cli.diff_sides import Side
 from agentrun.cli.known import known
 from agentrun.cli.show import clean, colored, say, seen
 from agentrun.redact import masked
 from agentrun.report.change import Change
 from agentrun.report.fields import ABSENT
-from agentrun.report.markdown import LONGEST, code, markdown, text_lines
+from agentrun.report.file_diff import Comparison
+from agentrun.report.markdown import code, folder_markdown, markdown, text_lines
 from agentrun.secret import MASK, mask, names_credential
 from agentrun.spec.text import plural
 
@@ -24,19 +24,8 @@ _COLORS = {"new": "green", "gone": "red", "changed": "yellow", "moved": "cyan"}
 _SIGNS = {"new": "+", "gone": "-", "changed": "~", "moved": "~"}
 
 
-class Compared(Struct, frozen=True):
-    """Two files, and how they differ."""
-
-    side: Side
-    a: Path
-    b: Path
-    changes: tuple[Change, ...]
-    name: str = ""
-    """Of files in folders: the path in them."""
-
-
-def show(found: list[Compared], a: Path, b: Path, *, as_json: bool, as_markdown: bool, folders: bool) -> int:
-    """Print all of it. The exit code."""
+def show(found: list[Comparison], a: Path, b: Path, *, as_json: bool, as_markdown: bool, folders: bool) -> int:
+    """Print all differences and return the exit code."""
     if as_json:
         click.echo(seen(json.dumps(_folders(found, a, b) if folders else _file(found[0]), ensure_ascii=False)))
     elif as_markdown:
@@ -46,51 +35,39 @@ def show(found: list[Compared], a: Path, b: Path, *, as_json: bool, as_markdown:
     return 1 if any(each.changes for each in found) else 0
 
 
-def _text(found: list[Compared], *, folders: bool) -> None:
+def _text(found: list[Comparison], *, folders: bool) -> None:
     for each in found:
         if folders and each.changes:
-            painted(clean(each.name), bold=True)
+            paint(clean(each.name), bold=True)
         for change in each.changes:
-            painted(f"{_SIGNS[change.how]} {clean(change.text)}", fg=_COLORS[change.how])
+            paint(f"{_SIGNS[change.how]} {clean(change.text)}", fg=_COLORS[change.how])
             for line in text_lines(change):
-                painted(f"    {clean(line)}", fg={"+": "green", "-": "red"}.get(line[:1]))
+                paint(f"    {clean(line)}", fg={"+": "green", "-": "red"}.get(line[:1]))
     count = sum(len(each.changes) for each in found)
     files = sum(bool(each.changes) for each in found)
     within = f" in {files} of {plural(len(found), 'file')}" if folders else ""
     say(f"{plural(count, 'difference')}{within}" if count else "no differences")
 
 
-def painted(text: str, *, fg: str | None = None, bold: bool = False) -> None:
+def paint(text: str, *, fg: str | None = None, bold: bool = False) -> None:
     click.secho(text, fg=fg, bold=bold or None, color=colored(sys.stdout))
 
 
-def _markdown(found: list[Compared], a: Path, b: Path, *, folders: bool) -> str:
+def _markdown(found: list[Comparison], a: Path, b: Path, *, folders: bool) -> str:
     title = f"{code(clean(str(a)))} → {code(clean(str(b)))}"
     if not folders:
-        return markdown(title, _cleaned(found[0].changes))
-    parts: list[str] = []
-    room = LONGEST
-    changed = [each for each in found if each.changes]
-    for each in changed:
-        part = markdown(code(clean(each.name)), _cleaned(each.changes), room)
-        room -= len(part)
-        if room < 0:
-            parts.append(f"… and {plural(len(changed) - len(parts), 'more file')}.\n")
-            break
-        parts.append(part)
-    head = f"## {title}\n\n{plural(len(changed), 'file')} of {len(found)} changed.\n\n"
-    return head + "\n".join(parts)
+        return markdown(title, _clean_changes(found[0].changes))
+    changed = [(clean(each.name), _clean_changes(each.changes)) for each in found if each.changes]
+    return folder_markdown(title, changed, len(found))
 
 
-def _cleaned(changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    from msgspec.structs import replace
-
+def _clean_changes(changes: tuple[Change, ...]) -> tuple[Change, ...]:
     return tuple(replace(each, text=clean(each.text)) for each in changes)
 
 
-def _file(compared: Compared) -> dict[str, Any]:
+def _file(compared: Comparison) -> dict[str, Any]:
     return {
-        "kind": compared.side,
+        "kind": compared.kind,
         "a": clean(str(compared.a)),
         "b": clean(str(compared.b)),
         "same": not compared.changes,
@@ -98,15 +75,15 @@ def _file(compared: Compared) -> dict[str, Any]:
     }
 
 
-def _folders(found: list[Compared], a: Path, b: Path) -> dict[str, Any]:
+def _folders(found: list[Comparison], a: Path, b: Path) -> dict[str, Any]:
     files = [{"file": clean(each.name), **_file(each)} for each in found]
     same = not any(each.changes for each in found)
     return {"kind": "folder", "a": clean(str(a)), "b": clean(str(b)), "same": same, "files": files}
 
 
 def _change(change: Change) -> dict[str, Any]:
-    """Plain data. What there was not, or is not, is left out."""
-    told: dict[str, Any] = {
+    """A change as plain data, without the fields that do not apply."""
+    data: dict[str, Any] = {
         "kind": change.kind,
         "how": change.how,
         "text": clean(change.text),
@@ -115,20 +92,20 @@ def _change(change: Change) -> dict[str, Any]:
         "call": change.call,
         "path": change.path or None,
     }
-    told = {key: value for key, value in told.items() if value is not None}
+    data = {key: value for key, value in data.items() if value is not None}
     values = {"before": change.before, "after": change.after}
-    return told | {key: _shown(value) for key, value in values.items() if value is not ABSENT}
+    return data | {key: _masked_data(value) for key, value in values.items() if value is not ABSENT}
 
 
-def _shown(value: Any, key: str = "") -> Any:
-    """Data without what nobody may see."""
+def _masked_data(value: Any, key: str = "") -> Any:
+    """Plain data with secrets masked."""
     match value:
         case str():
             return MASK if names_credential(key) else masked(mask(known().text(value)))
         case dict():
-            return {mask(str(name)): _shown(item, str(name)) for name, item in value.items()}
+            return {mask(str(name)): _masked_data(item, str(name)) for name, item in value.items()}
         case list() | tuple():
-            return [_shown(item) for item in value]
+            return [_masked_data(item) for item in value]
         case None | bool() | int() | float():
             return value
     return str(value)

@@ -1,0 +1,180 @@
+"""Compare two journals, snapshots or cassettes, or two folders of them file by file.
+
+Rule 1  The content of a file decides what it is, not its name.
+Rule 2  Everything read is redacted before it is compared.
+Rule 3  A file that cannot be read is an error. It is never reported as gone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from agentrun.core.facts import Record, RunStarted
+from agentrun.errors import StorageError
+from agentrun.journal.canonical import plain_facts
+from agentrun.journal.file import JOURNAL_BEGINS, read_file
+from agentrun.journal.laid_out import NotLaidOut
+from agentrun.journal.places import child_files, is_child, is_child_of
+from agentrun.redact import Redactor
+from agentrun.report.cassette_diff import compare_cassettes
+from agentrun.report.change import Change
+from agentrun.report.changes import changes_of, facts_in
+from agentrun.spec.text import short
+
+if TYPE_CHECKING:  # `cassette` is a neighbour: only its types are known here
+    from agentrun.cassette.parsed import ParsedCassette
+
+FileKind: TypeAlias = Literal["journal", "snapshot", "cassette", "agent", "folder"]
+"""agent: a spec or a package."""
+
+_HEAD = 65_536
+_DOCUMENT = re.compile(r"^[\"']?agentrun[\"']?[ ]*:", re.MULTILINE)
+_CASSETTE = re.compile(r"^[\"']?interactions[\"']?[ ]*:", re.MULTILINE)
+_CASES = (".cases.yaml", ".cases.yml")
+_SNAPSHOT = b"- run_started:"
+_NOUNS: dict[FileKind, str] = {"snapshot": "snapshot", "journal": "journal", "cassette": "recording"}
+"""The kinds of files that are compared in folders."""
+
+
+class NotComparable(Exception):
+    """Two folders that cannot be compared. The text is a message for the user."""
+
+
+class Comparison(Struct, frozen=True):
+    """Two files, and how they differ."""
+
+    kind: FileKind
+    a: Path
+    b: Path
+    changes: tuple[Change, ...]
+    name: str = ""
+    """The path inside the folders, if folders are compared."""
+
+
+def file_kind(path: Path) -> FileKind | None:
+    """Return what a file is. None: it cannot be compared. Raises OSError."""
+    if path.is_dir():
+        return "folder"
+    if not path.is_file():  # reading a pipe would never end
+        return None
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    if head.startswith(JOURNAL_BEGINS):
+        return "journal"
+    if head.startswith(_SNAPSHOT):
+        return "snapshot"
+    text = head.decode("utf-8", "replace")
+    if _CASSETTE.search(text) and not _DOCUMENT.search(text):
+        return "cassette"
+    is_agent = path.suffix in (".json", ".yaml", ".yml") and not path.name.endswith(_CASES)
+    return "agent" if is_agent else None
+
+
+class FileDiff:
+    """Reads and compares files. Raises the errors of reading them."""
+
+    def __init__(self, redactor: Redactor, load_cassette: Callable[[Path], ParsedCassette]) -> None:
+        self._redactor = redactor
+        self._load_cassette = load_cassette
+
+    def files(self, a: Path, b: Path, kind: FileKind, other: FileKind) -> tuple[Change, ...]:
+        """Compare two cassettes, or two journals or snapshots in any mix, whose kinds are given."""
+        if kind == "cassette":
+            return compare_cassettes(self._load_cassette(a), self._load_cassette(b))
+        return changes_of(self._facts(a, kind), self._facts(b, other))
+
+    def folders(self, a: Path, b: Path) -> list[Comparison]:
+        """Compare the files of two folders by their names. Raises `NotComparable`."""
+        one, two = _find_files(a), _find_files(b)
+        if not one and not two:
+            raise NotComparable(f"{a} and {b} hold no snapshots, journals or recordings")
+        found = []
+        for name in sorted(one.keys() | two.keys()):
+            if name not in one:
+                found.append(Comparison(two[name], a / name, b / name, (_new(two[name]),), name))
+            elif name not in two:
+                found.append(Comparison(one[name], a / name, b / name, (_gone(one[name]),), name))
+            elif one[name] != two[name] and "cassette" in (one[name], two[name]):
+                message = f"{short(name)} is a {_NOUNS[one[name]]} in {a} and a {_NOUNS[two[name]]} in {b}"
+                raise NotComparable(message)
+            else:
+                changes = self.files(a / name, b / name, one[name], two[name])
+                found.append(Comparison(two[name], a / name, b / name, changes, name))
+        return found
+
+    def _facts(self, path: Path, kind: FileKind) -> list[Any]:
+        """The facts of a journal or a snapshot as plain data."""
+        if kind == "snapshot":
+            facts: list[Any] = self._redactor.data(_snapshot(path))
+            return facts
+        records = _records(path)
+        return list(plain_facts(records, _children(path, records), self._redactor.text))
+
+
+def _new(kind: FileKind) -> Change:
+    return Change(text=f"the {_NOUNS[kind]} is new", kind="run", how="new")
+
+
+def _gone(kind: FileKind) -> Change:
+    return Change(text=f"the {_NOUNS[kind]} is gone", kind="run", how="gone")
+
+
+def _find_files(folder: Path) -> dict[str, FileKind]:
+    """The files that can be compared, by their paths in the folder. A sub-agent's journal belongs to its parent's."""
+    found: dict[str, FileKind] = {}
+    for here, folders, names in os.walk(folder, onerror=_refuse):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        for path in (Path(here, name) for name in sorted(names) if not name.startswith(".")):
+            try:
+                kind = file_kind(path)
+            except OSError as error:
+                raise _unreadable(path, error) from None
+            if kind in _NOUNS and not (kind == "journal" and _has_parent(path)):
+                found[path.relative_to(folder).as_posix()] = kind
+    return found
+
+
+def _refuse(error: OSError) -> None:
+    raise _unreadable(Path(error.filename), error)
+
+
+def _unreadable(path: Path, error: OSError) -> StorageError:
+    fields = {"path": "comparison", "errno": error.errno}
+    return StorageError("storage.failed", f"{path} cannot be read: {error.strerror}", fields=fields)
+
+
+def _has_parent(path: Path) -> bool:
+    return is_child(path) and any(is_child_of(other, path) for other in path.parent.glob(f"*{path.suffix}"))
+
+
+def _records(path: Path) -> list[Record]:
+    """Read a journal. Errors name its file, because several are read."""
+    try:
+        return list(read_file(path))
+    except StorageError as error:
+        message = f"{path}: {error.message}"
+        raise StorageError(error.code, message, hint=error.hint, fields=error.fields) from None
+
+
+def _snapshot(path: Path) -> list[Any]:
+    hint = "accept it anew: agentrun test --update"
+    try:
+        return facts_in(path.read_text(encoding="utf-8"))
+    except NotLaidOut as error:
+        raise StorageError("journal.damaged", f"{path}: {error}", hint=hint, fields={"line": error.line}) from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise StorageError("journal.damaged", f"{path}: {why}", hint=hint) from None
+
+
+def _children(path: Path, records: list[Record]) -> dict[str, list[Record]]:
+    """The journals of sub-agents next to a journal, by run."""
+    first = records[0].fact if records else None
+    run = first.run if isinstance(first, RunStarted) else ""
+    return {f"{run}.{each.stem[len(path.stem) + 1 :]}": _records(each) for each in child_files(path)}
