@@ -19,25 +19,12 @@ def command(case: str) -> None:
     Examples:
       agentrun cassette accept specs/support.cases.yaml::default
     """
-    from agentrun.cassette.file import load
-    from agentrun.errors import RequestError
-    from agentrun.spec.files import shown_path
-    from agentrun.store.staged import accept_staged, staged_path
     from agentrun.testing.suite.chosen import Picks, chosen
-    from agentrun.testing.suite.prepared import Preparations
+    from agentrun.testing.suite.new_cassettes import accept_new_cassette
 
     if "::" not in case:
         raise click.UsageError("name one case: FILE::NAME, such as specs/support.cases.yaml::default")
     (found,) = chosen([case], Picks()).cases or (None,)
     if found is None:
         raise click.UsageError(f"{case.partition('::')[0]} cannot be read: see agentrun validate")
-    prepared = Preparations().of(found)
-    project, cassette = prepared.spec.project, prepared.cassette(found)
-    staged = staged_path(project, cassette)
-    if not staged.is_file():
-        message = f"there is no new recording of {found.id}"
-        hint = f"record one: agentrun test {found.id} --record new"
-        raise RequestError("input.rejected", message, hint=hint, fields={"reason": "case"})
-    load(staged, project.cassette_limit)
-    accept_staged(project, cassette)
-    say(f"{shown_path(cassette, project.root)} replaced; see what changed: agentrun test {found.id}")
+    say(f"{accept_new_cassette(found)} replaced; see what changed: agentrun test {found.id}")

@@ -12,10 +12,13 @@ from shlex import quote
 
 from msgspec.structs import replace
 
+from agentrun.cassette.file import load
+from agentrun.errors import RequestError
 from agentrun.spec.files import shown_path
 from agentrun.store.staged import accept_staged, staged_path
 from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.played import NewCassette
+from agentrun.testing.suite.prepared import Preparations
 from agentrun.testing.suite.verdict import Complaint, Verdict
 
 SNAPSHOTS = ("journal-snapshot", "not-journal-snapshot")
@@ -33,6 +36,23 @@ def settle_recording(found: Found, verdict: Verdict, new: NewCassette) -> Verdic
         return verdict
     new.say(f"{new.summary}; its journal is not the accepted one")
     return replace(verdict, status="passed", complaints=(), notes=notes, story="")
+
+
+def accept_new_cassette(found: Found) -> str:
+    """Put the staged cassette of a case in place and return the path of the cassette, as messages show it.
+
+    Raises `input.rejected` if there is none, and what is wrong with the spec or the staged cassette.
+    """
+    prepared = Preparations().of(found)
+    project, cassette = prepared.spec.project, prepared.cassette(found)
+    staged = staged_path(project, cassette)
+    if not staged.is_file():
+        message = f"there is no new recording of {found.id}"
+        hint = f"record one: agentrun test {found.id} --record new"
+        raise RequestError("input.rejected", message, hint=hint, fields={"reason": "case"})
+    load(staged, project.cassette_limit)
+    accept_staged(project, cassette)
+    return shown_path(cassette, project.root)
 
 
 def _keep(found: Found, verdict: Verdict, wrong: list[Complaint], new: NewCassette) -> Verdict:
