@@ -1,0 +1,37 @@
+"""The lines of a cassette: each kind of interaction in two lines, and with all of its content."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentrun.cassette.events import read
+from agentrun.cassette.file import dump
+from agentrun.cassette.parsed import ParsedInteraction, parse_cassette
+from agentrun.cassette.reader import cassette
+from agentrun.report.cassette_details import content_lines, interaction_lines
+
+from .interactions import INTERACTIONS, KEY
+
+
+def parsed(name: str) -> ParsedInteraction:
+    text = dump([INTERACTIONS[name][0]], {})
+    (found,) = parse_cassette(cassette(read(text), "")).interactions
+    return found
+
+
+@pytest.mark.parametrize("name", INTERACTIONS)
+def test_each_interaction_in_two_lines(name: str) -> None:
+    request, outcome = (line.strip() for line in interaction_lines(parsed(name), 1))
+    _, expected, answer = INTERACTIONS[name]
+    start, dots, _ = answer.partition("…")
+    assert request.partition(": ")[2] == expected
+    assert outcome.startswith(f"→ {start}") if dots else outcome == f"→ {answer}"
+
+
+@pytest.mark.parametrize("name", INTERACTIONS)
+def test_all_content_of_each_interaction(name: str) -> None:
+    text = "\n".join(content_lines(parsed(name)))
+    assert text.startswith("request: ")
+    assert "\nreply: " in text
+    assert not {"\x1b", "\x07", "\u202e"} & set(text)
+    assert KEY not in text

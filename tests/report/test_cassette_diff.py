@@ -1,0 +1,117 @@
+"""How two cassettes differ: interactions aligned by call, requests and replies compared by their meaning."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from agentrun.cassette.file import load
+from agentrun.cassette.parsed import parse_cassette
+from agentrun.report.cassette_diff import compare_cassettes
+
+from ..cli.sides import TAPES, edited
+
+SIGNS = {"new": "+", "gone": "-", "changed": "~", "moved": "~"}
+
+
+def compare(a: Path, b: Path) -> list[str]:
+    changes = compare_cassettes(parse_cassette(load(a)), parse_cassette(load(b)))
+    return [f"{SIGNS[change.how]} {change.text}" for change in changes]
+
+
+@pytest.fixture
+def tape(tmp_path: Path) -> Path:
+    shutil.copy(TAPES / "support" / "default.yaml", tmp_path / "a.yaml")
+    return tmp_path / "a.yaml"
+
+
+# What becomes what everywhere in the file, and all changes that are reported.
+CHANGES: dict[str, tuple[str, str, list[str]]] = {
+    "prompt": (
+        "three days ago",
+        "four days ago",
+        [
+            (
+                "~ interaction 1: instructions line 5: “- An order is late when it was due more than three days ago.” →"
+                " “- An order is late when it was due more than four days ago.”"
+            )
+        ],
+    ),
+    "tool": (
+        '"description": "Pays an amount of',
+        '"description": "Gives an amount of',
+        [
+            (
+                "~ interaction 1: the tool refund: description “Pays an amount of an order back to the customer. Cannot"
+                " be undone.” → “Gives an amount of an order back to the customer. Cannot be undone.”"
+            )
+        ],
+    ),
+    "setting": (
+        '"max_completion_tokens": 1000',
+        '"max_completion_tokens": 900',
+        ["~ interaction 1: max_completion_tokens 1000 → 900"],
+    ),
+    "reply": (
+        '{"content":"I loo',
+        '{"content":"I pee',
+        ["~ interaction 1: the reply: “I look at the order first.” → “I peek at the order first.”"],
+    ),
+    "call": (
+        '"arguments":":39.9,',
+        '"arguments":":29.9,',
+        ["~ interaction 5: the call of refund: amount 39.9 → 29.9"],
+    ),
+    "model": (
+        '"model":"gpt-4.1-mini"',
+        '"model":"gpt-4.2-mini"',
+        ["~ interaction 1: the model that answered: “gpt-4.1-mini” → “gpt-4.2-mini”"],
+    ),
+    "result": (
+        '"state":"in transit","total":39.9}\'',
+        '"state":"in transit","total":49.9}\'',
+        ["~ interaction 2: the result of lookup_order changed: total 39.9 → 49.9"],
+    ),
+    "argument": (
+        '        "number": "PX-1042-1"\n',
+        '        "number": "PX-1042-2"\n',
+        ["~ interaction 4: the call of track_parcel: number “PX-1042-1” → “PX-1042-2”"],
+    ),
+    "metadata": (
+        "    policy: sha256:",
+        "    policy: sha256:0",
+        ["~ the section policy of the spec changed"],
+    ),
+    "params": ("  params:\n    order_id: '1042'", "  params:\n    order_id: '7'", ["~ params.order_id “1042” → “7”"]),
+    "time": ("      start: 65\n", "      start: 66\n", []),
+    "when": ("  recorded_at: '2026-", "  recorded_at: '2027-", []),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_change_is_reported_once(tape: Path, name: str) -> None:
+    old, new, lines = CHANGES[name]
+    assert compare(tape, edited(tape, old, new)) == lines
+
+
+def test_one_that_is_gone_does_not_move_the_others(tape: Path) -> None:
+    """The tool call of turn 2 with the question before it."""
+    text = tape.read_text(encoding="utf-8")
+    head, *interactions = text.split("\n- request:\n")
+    assert len(interactions) == 7
+    less = tape.with_name("b.yaml")
+    less.write_text("\n- request:\n".join([head, *interactions[:3], *interactions[4:]]), encoding="utf-8")
+    gone = 'tool track_parcel(number="PX-1042-1") → {"at":"2026-01-08","event":"sent to the wrong region",'
+    assert [line.startswith(f"- interaction 4: it is gone: {gone}") for line in compare(tape, less)] == [True]
+    assert [line.startswith(f"+ interaction 4: it is new: {gone}") for line in compare(less, tape)] == [True]
+
+
+def test_a_call_is_reported_once_also_when_its_tool_has_another_name_on_the_wire(tmp_path: Path) -> None:
+    """The model calls `library__search`, and `library.search` is run."""
+    tape = tmp_path / "a.yaml"
+    shutil.copy(TAPES / "researcher" / "retry.yaml", tape)
+    text = tape.read_text(encoding="utf-8")
+    assert text.count("wall raising") > 2
+    assert compare(tape, edited(tape, "wall raising", "wall rising")) == [
+        "~ interaction 1: the call of library.search: words “wall raising” → “wall rising”"
+    ]
