@@ -14,14 +14,7 @@ from agentrun.errors import StorageError
 from agentrun.store.lock import lock_cassette
 from agentrun.testing.suite.case_replays import SuiteReplays
 
-from ..cli.desk import NOW, TAPE, add_unused, bare, edit, record, rewrite, stranger
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Path:
-    """A project with one cassette."""
-    record(tmp_path)
-    return tmp_path
+from ..cli.desk import NOW, TAPE, add_unused, bare, edit, rewrite, stranger
 
 
 def test_a_file_that_changed_meanwhile(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:

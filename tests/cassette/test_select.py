@@ -1,0 +1,116 @@
+"""Which cassettes a path stands for, and which cases play each of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentrun.cassette.select import LoadedCassette, load_selected, select_cassettes
+
+from ..cli.desk import TAPE, add_cases, copied, edit
+
+
+@pytest.fixture
+def full(desk: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three cassettes with a case and one without, in the working directory."""
+    for name in ("brief", "nobody", "short"):
+        copied(desk, name)
+    add_cases(desk, "name: brief", "name: short")
+    monkeypatch.chdir(desk)
+    return desk
+
+
+def select(*paths: str | Path) -> list[LoadedCassette]:
+    return [load_selected(file) for file in select_cassettes([Path(path) for path in paths])]
+
+
+def owners(loaded: LoadedCassette) -> list[str]:
+    return [f"{owner.spec_label}::{owner.case.name}" for owner in loaded.owners]
+
+
+@pytest.mark.parametrize(
+    ("path", "count"),
+    [
+        ("cassettes", 4),
+        ("cassettes/desk", 4),
+        ("specs", 4),
+        (".", 4),
+        ("specs/desk.yaml", 4),
+        ("specs/desk.cases.yaml", 4),
+        (TAPE, 1),
+        ("python", 0),
+    ],
+)
+def test_paths(full: Path, path: str, count: int) -> None:
+    assert len(select(path)) == count
+    assert len(select(path, path)) == count
+
+
+def test_without_a_path_all_of_the_project(full: Path) -> None:
+    assert {each.file.label: owners(each) for each in select()} == {
+        "cassettes/desk/brief.yaml": ["specs/desk.yaml::brief"],
+        "cassettes/desk/default.yaml": ["specs/desk.yaml::default"],
+        "cassettes/desk/nobody.yaml": [],
+        "cassettes/desk/short.yaml": ["specs/desk.yaml::short"],
+    }
+
+
+def test_a_spec_of_another_folder_name(desk: Path) -> None:
+    """The folder is named for the spec's name, not for its file."""
+    (desk / "specs/desk.yaml").rename(desk / "specs/office.yaml")
+    (desk / "specs/desk.cases.yaml").rename(desk / "specs/office.cases.yaml")
+    (found,) = select(desk)
+    assert [owner.spec.name for owner in found.owners] == ["office.yaml"]
+    edit(desk / "specs/office.yaml", "name: desk\n", "name: office\n")
+    (found,) = select(desk)
+    assert found.owners == ()
+
+
+def test_of_two_specs_of_one_name_the_recorded_one_counts(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for ending in (".yaml", ".cases.yaml"):
+        (desk / f"specs/again{ending}").write_bytes((desk / f"specs/desk{ending}").read_bytes())
+    for folder in (desk, desk.parent):
+        monkeypatch.chdir(folder)
+        (found,) = select(desk / TAPE)
+        assert [owner.spec.name for owner in found.owners] == ["desk.yaml"]
+        assert len(found.file.specs) == 2
+
+
+def test_a_project_in_a_project_has_its_own_cassettes(desk: Path) -> None:
+    inner = desk / "inner"
+    inner.mkdir()
+    (desk / "specs").rename(inner / "specs")
+    (found,) = select(desk)
+    assert [owner.spec for owner in found.owners] == [inner.resolve() / "specs/desk.yaml"]
+    (inner / "pyproject.toml").write_text("[tool.agentrun]\n")
+    (found,) = select(desk)
+    assert found.owners == ()
+
+
+def test_nothing_hides_in_the_folder_of_cassettes(desk: Path) -> None:
+    """Not even a file that looks like a spec."""
+    (desk / TAPE).write_text('agentrun: "1"\n' + (desk / TAPE).read_text())
+    (desk / "cassettes/loose.yaml").write_text("agentrun: 1\n")
+    assert [(each.file.path.name, each.cassette is None) for each in select(desk)] == [
+        ("loose.yaml", True),
+        ("default.yaml", False),
+    ]
+
+
+def test_other_folders_are_left_alone(desk: Path) -> None:
+    """A folder outside every project, with the cassette of another program in it."""
+    folder = desk.parent / "elsewhere"
+    folder.mkdir()
+    (folder / "a.yaml").write_bytes((desk / TAPE).read_bytes())
+    (folder / "spec.yaml").write_bytes((desk / "specs/desk.yaml").read_bytes())
+    (found,) = select(folder)
+    assert (found.file.path.name, found.owners, found.file.is_in_place) == ("a.yaml", (), False)
+
+
+def test_a_document_that_cannot_be_read(desk: Path) -> None:
+    edit(desk / "specs/desk.yaml", "name: desk\n", "name: [\n")
+    (found,) = select(desk)
+    assert found.owners == ()
+    assert found.file.unreadable is not None
+    assert found.file.unreadable.endswith("specs/desk.yaml")
