@@ -9,6 +9,10 @@ SHELL := /bin/sh
 PYTHON ?=
 TESTS ?=
 
+# Images for deployment often set this. Without bytecode on disk every process compiles what it imports anew, and pytest
+# rewrites the asserts of every test file once for each of its workers.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The venv is made anew when the pins change, so that no old package lingers; a change of pyproject.toml alone

@@ -4,11 +4,12 @@
 `AGENTRUN_TESTS=long`: many more examples, different in each run; a failure prints how to repeat it.
 """
 
+import gc
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,17 @@ def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` is: more workers than cores, for a worker waits while the commands that it has started work."""
     cores = os.cpu_count() or 1
     return cores + cores // 2
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Tests that are collected stay to the end, so looking for garbage among them is in vain, now and later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)

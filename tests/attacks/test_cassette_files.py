@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import resource
@@ -19,6 +18,7 @@ from agentrun.errors import CODES
 
 from ..cli.agent import SCRIPT
 from ..cli.project import Project
+from .bombs import bomb
 
 EVIL = "\x1b]52;c;aGk=\x07\x1b[2J\x1b]8;;http://x\x07\x9b31m\r\u202e\u200b\x00\x7f"
 ACTS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
@@ -27,6 +27,8 @@ ACTS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060
 LIMIT = 1 << 30
 MODEL, TOOL, LIMITED, APPROVAL = 0, 1, 2, 4
 """Numbers of interactions in the story of the project."""
+
+BOMB = bomb(b"\0")
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +121,7 @@ REFUSED: dict[str, tuple[str, Any]] = {
     "a header that is a number": ("interactions.0.response.headers", {"x": [1]}),
     "a body that is a list": ("interactions.0.response.body", {"string": [1]}),
     "no response": ("interactions.0.response", None),
-    "a bomb": ("interactions.0.response.body.string", gzip.compress(bytes(200 << 20))),
+    "a bomb": ("interactions.0.response.body.string", BOMB),
     "an encoding that nobody knows": ("interactions.0.response.headers", {"content-encoding": ["br"]}),
 }
 
@@ -257,7 +259,7 @@ LARGE = {
     "a result of ten megabytes": ("interactions.1.response.body.string", "x\n" * (5 << 20)),
     "a reply of ten megabytes": ("interactions.0.response.body.string", "data: {}\n\n" * (1 << 20)),
     "a request of ten megabytes": ("interactions.0.request.body", json.dumps({"x": "[redacted:a]" * 900_000})),
-    "a bomb": ("interactions.0.response.body.string", gzip.compress(bytes(200 << 20))),
+    "a bomb": ("interactions.0.response.body.string", BOMB),
 }
 
 

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import gzip
 import json
-import struct
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 from typing import NamedTuple
 
 from ..servers import LAST, Plan, Server, chunk, head
+from .bombs import bomb
 from .provider_runs import GOOD, STREAM, delta, events
 
 MOST = 64 * 1024 * 1024
-BLOCKS = 200
-BLOCK = 1024 * 1024
 
 RUNS = """
 import json, sys
@@ -64,20 +61,6 @@ tools:
     private_network: true
     max_bytes: 64MiB
 """
-
-
-def bomb(data: bytes, *, form: str = "gzip") -> bytes:
-    """Some bytes repeated up to 200 MiB, compressed. Blocks of a compressed body can be repeated as they are."""
-    block = data * (BLOCK // len(data))
-    packer = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
-    blocks = (packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)) * BLOCKS + packer.flush()
-    assert len(blocks) < 1024 * 1024
-    if form == "deflate":
-        return b"\x78\x9c" + blocks  # nobody reads up to its checksum
-    checksum = 0
-    for _ in range(BLOCKS):
-        checksum = zlib.crc32(block, checksum)
-    return b"\x1f\x8b\x08" + bytes(7) + blocks + struct.pack("<II", checksum, len(block) * BLOCKS)
 
 
 class Case(NamedTuple):
