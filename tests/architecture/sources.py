@@ -4,11 +4,14 @@ The checkers in this folder are functions from a tree of sources to a list of fi
 shown a small tree with a planted fault (`plant`) as well as the real one (`product`).
 """
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "runner" / "agentrun"
@@ -24,6 +27,15 @@ class Import:
     """Inside a function, so it happens when the function runs."""
 
 
+class _Written(NamedTuple):
+    """One import as it is written: of `inner` if that is a module, else of `base`."""
+
+    base: str
+    inner: str
+    line: int
+    late: bool
+
+
 @dataclass(frozen=True)
 class Module:
     name: str
@@ -34,6 +46,10 @@ class Module:
     @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.text, self.path)
+
+    @cached_property
+    def imported(self) -> list[_Written]:
+        return list(_imports(self.tree, self, late=False))
 
     @cached_property
     def lines(self) -> list[str]:
@@ -78,36 +94,40 @@ def nothing(findings: list[str]) -> None:
 
 def imports(module: Module, tree: Tree) -> list[Import]:
     """What `module` imports at run time. Imports under `if TYPE_CHECKING` do not happen and are left out."""
-    return list(dict.fromkeys(_imports(module.tree, module, tree, late=False)))
+    found = (Import(inner if inner in tree else base, line, late) for base, inner, line, late in module.imported)
+    return list(dict.fromkeys(found))
 
 
-def _imports(node: ast.AST, module: Module, tree: Tree, *, late: bool) -> Iterator[Import]:
+def _imports(node: ast.AST, module: Module, *, late: bool) -> Iterator[_Written]:
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+        if isinstance(child, ast.If) and _is_for_types(child.test):
             for other in child.orelse:
-                yield from _imports(ast.Module([other], []), module, tree, late=late)
+                yield from _imports(ast.Module([other], []), module, late=late)
             continue
         inside = late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         if isinstance(child, ast.Import | ast.ImportFrom | ast.Call):
-            for target in _targets(child, module, tree):
-                yield Import(target, child.lineno, inside)
-        yield from _imports(child, module, tree, late=inside)
+            for base, inner in _targets(child, module):
+                yield _Written(base, inner, child.lineno, inside)
+        yield from _imports(child, module, late=inside)
 
 
-def _targets(node: ast.AST, module: Module, tree: Tree) -> Iterator[str]:
+def _is_for_types(test: ast.expr) -> bool:
+    return any("TYPE_CHECKING" in (getattr(node, "id", ""), getattr(node, "attr", "")) for node in ast.walk(test))
+
+
+def _targets(node: ast.AST, module: Module) -> Iterator[tuple[str, str]]:
     match node:
         case ast.Import(names=names):
-            yield from (alias.name for alias in names)
+            yield from ((alias.name, alias.name) for alias in names)
         case ast.ImportFrom(module=written, names=names, level=level):
             base = _absolute(module, written, level)
             # `from a import b` imports the module a.b where there is one, else something out of a.
-            for inner in (f"{base}.{alias.name}" for alias in names):
-                yield inner if inner in tree else base
+            yield from ((base, f"{base}.{alias.name}") for alias in names)
         case ast.Call(
             func=ast.Name(id="import_module") | ast.Attribute(attr="import_module"),
             args=[ast.Constant(value=str(name)), *_],
         ):
-            yield name
+            yield name, name
 
 
 def _absolute(module: Module, written: str | None, level: int) -> str:

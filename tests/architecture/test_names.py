@@ -1,7 +1,8 @@
 """The same tests have the same names in every process: workers that collect in parallel must agree on them.
 
 A name made of a set's text or of the time of day differs from one worker to the next, and the whole run is lost, but
-only sometimes.
+only sometimes. Every run with workers makes this comparison: each worker has its own hash seed, and xdist compares what
+they have collected. This test adds a run without workers, and the long tests.
 """
 
 import os
@@ -11,6 +12,7 @@ import sys
 import pytest
 
 
+@pytest.mark.long
 def test_names_do_not_depend_on_the_process(request: pytest.FixtureRequest) -> None:
     root = request.config.rootpath
     here = {item.nodeid for item in request.session.items}
