@@ -1,4 +1,4 @@
-"""What CONTRIBUTING says about the tree and the targets is so."""
+"""What CONTRIBUTING says about the targets and the tree is so."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ import re
 
 import pytest
 
-from ..architecture.layers import LAYERS
 from .terminal import ROOT
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 MENU = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-
-
-def test_drawing() -> None:
-    drawn = PAGE.partition("do not know each other.\n\n```\n")[2].partition("```")[0]
-    assert [set(re.findall(r"\w+", line)) for line in drawn.splitlines()] == LAYERS[1:]
 
 
 def test_targets() -> None:
