@@ -62,6 +62,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     is_new: bool = False
     """Whether the case has to be written to the cases when it is recorded."""
     cassette: Path | None = None
+    has_cassette: bool = False
+    """Whether it was there when the plan was made."""
     message: str | None
     params: dict[str, Any]
     recorded: tuple[str, ...] = ()
@@ -102,12 +104,14 @@ def make_plan(spec: Spec, package: Package, asked: Asked, cases: list[Case], cas
     if is_new:
         case = _new_case(package, asked, cases)
         path = cassette_of(spec, package, case)
+        is_there = cassette_exists(path)
     return Plan(
         mode=mode,  # type: ignore[arg-type]  # auto was resolved
         why=_why(mode, spec, package, case, path, asked),
         case=case,
         is_new=is_new,
         cassette=path,
+        has_cassette=is_there,
         message=asked.message if case is None or case.input is UNSET else case.input,
         params=dict(asked.params) if case is None else case.params,
         recorded=recorded,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 from msgspec import UNSET
+from msgspec.structs import replace
 
-from agentrun.cassette.file import cassette_exists
 from agentrun.cli.consent import answers_of, confirm_recording
 from agentrun.cli.new_case import add_case
-from agentrun.compiler.cases import cases_path, maker_of
+from agentrun.compiler.cases import cases_of, cases_path, maker_of
 from agentrun.compiler.prompts import complete_params
 from agentrun.engine.approvals import TO_ANSWER
 from agentrun.engine.assemble import FinishedRun
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from agentrun.cli.interrupt import Interrupts
     from agentrun.cli.teller import Teller
     from agentrun.engine.real_time import Job
+    from agentrun.report.line import Tone
     from agentrun.spec.v1.cases import Case
 
 
@@ -42,8 +44,14 @@ def confirm(errand: Errand, teller: Teller, *, yes: bool) -> None:
 
 
 def record(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> FinishedRun:
-    target = recording_target(errand)
     plan, root = errand.plan, errand.spec.project.root
+    added: list[tuple[str, Tone]] = []
+
+    def write_case() -> None:
+        if plan.is_new and plan.case is not None:
+            added.extend(_write_case(errand, plan.case))
+
+    target = replace(recording_target(errand), after_save=write_case)
     recorded = interrupts.run(record_run(job, target))
     if not recorded.is_saved:
         if recorded.refused is not None and recorded.run.complaint is None:
@@ -57,8 +65,8 @@ def record(errand: Errand, job: Job, interrupts: Interrupts, teller: Teller) -> 
         "warn" if doubts else "good",
     )
     _say_spending(recorded, teller)
-    if plan.is_new and plan.case is not None:
-        _write_case(errand, plan.case, teller)
+    for text, tone in added:
+        teller.say(text, tone)
     return recorded.run
 
 
@@ -78,21 +86,20 @@ def _doubts(recorded: Recorded) -> str:
     return f"{nobody}: {TO_ANSWER}, and record again" if nobody else ""
 
 
-def _write_case(errand: Errand, case: Case, teller: Teller) -> None:
-    """Secrets stand in the case as they stand on the tape: as placeholders, with which it can be replayed."""
+def _write_case(errand: Errand, case: Case) -> Iterator[tuple[str, Tone]]:
+    """Add a new case to the cases of its spec, and give what there is to say about it. A secret is written to the case
+    as to the cassette: as a placeholder, with which it can be replayed."""
     clean = cleaned(Redactor(known_values(errand.file.agent, os.environ)), case)
     if clean != case:
-        teller.say("a secret in its message or params is not written to the case: a placeholder is", "warn")
+        yield "a secret in its message or params is not written to the case: a placeholder is", "warn"
         try:
             complete_params(errand.file.agent, clean.params)
         except RequestError:
-            teller.say(
-                "the case was not added: one of its params is a secret that no placeholder can stand for", "warn"
-            )
+            yield "the case was not added: one of its params is a secret that no placeholder can stand for", "warn"
             return
     advice = add_case(errand.spec, clean)
     added = f"case {clean.name} added to {shown_path(cases_path(errand.spec.path), errand.spec.project.root)}"
-    teller.say(advice or added, "warn" if advice else "good")
+    yield (advice, "warn") if advice else (added, "good")
 
 
 def recording_target(errand: Errand) -> Target:
@@ -100,9 +107,10 @@ def recording_target(errand: Errand) -> Target:
     plan, project, how = errand.plan, errand.spec.project, errand.record
     assert plan.cassette is not None
     assert plan.case is not None
+    name = plan.case.name
     if (maker := maker_of(plan.case, cases_path(errand.spec.path))) != plan.case.name:
         raise click.UsageError(f"case {plan.case.name} plays the recording of {maker}: record that one, --case {maker}")
-    is_there = cassette_exists(plan.cassette)
+    is_there = plan.has_cassette
     until = int(how.removeprefix("from:")) - 1 if how and how.startswith("from:") else None
     if until and not is_there:
         raise click.UsageError(f"--record {how}: there is no recording to keep the beginning of")
@@ -114,6 +122,7 @@ def recording_target(errand: Errand) -> Target:
         project=project,
         path=plan.cassette,
         is_new=not is_there,
+        is_taken=lambda: plan.is_new and any(each.name == name for each in cases_of(errand.spec.path)),
         about={
             "spec": errand.spec.path.relative_to(project.root).as_posix(),
             "case": plan.case.name,

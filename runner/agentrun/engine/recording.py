@@ -10,7 +10,7 @@ Rule 4  A conversation is recorded as a whole: its runs share one recorder, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from errno import EEXIST
 from pathlib import Path
@@ -64,6 +64,10 @@ class Target(Struct, frozen=True, kw_only=True):
     """The first so many interactions are kept, and must fit. None: all that fit."""
     is_new: bool = False
     """Whether there was no cassette when the recording was planned: then there may be none when it begins."""
+    is_taken: Callable[[], bool] = lambda: False
+    """Whether another process has recorded the same since the recording was planned."""
+    after_save: Callable[[], None] = lambda: None
+    """What has to be done with the new recording before another process may record it again."""
     is_staged: bool = False
     """Whether the recording is judged before it takes the place of the cassette; until then it is staged."""
 
@@ -76,7 +80,7 @@ class Target(Struct, frozen=True, kw_only=True):
 
     def prepare(self) -> None:
         """Find out whether it can be written, before anything is spent. Raises `storage.failed`."""
-        if self.is_new and self.path.exists():
+        if (self.is_new and self.path.exists()) or self.is_taken():
             message = f"another process has recorded {self.path.name} meanwhile: it is left as it is"
             raise StorageError("storage.failed", message, fields={"path": "cassette", "errno": EEXIST})
         self.project.cassette_tree.check(self.path)
@@ -152,6 +156,8 @@ async def record_runs(job: Job, messages: Sequence[str | None], target: Target) 
                 target.save(dump(written, about))
             except StorageError as error:
                 done = replace(done, unsaved=error)
+            else:
+                target.after_save()
     spent = spending_of(job.file.agent, recorder.fresh())
     return Recorded((*runs[:-1], done), len(interactions), kept, refused, unasked, spent)
 
