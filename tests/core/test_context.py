@@ -15,7 +15,7 @@ from agentrun.core.facts_base import Fault
 from agentrun.core.messages import Assistant, Message, Reply, Text, ToolCall, ToolResult, Transcript, Usage
 from agentrun.core.messages import said as user
 from agentrun.core.package import Package
-from agentrun.core.state import State
+from agentrun.core.state import Conversation, State
 
 from ..packages import ROUTE, package
 from .script import STARTED, Run, called, said, tool
@@ -101,7 +101,7 @@ def test_compaction() -> None:
     assert isinstance(call, Assistant)
     assert isinstance(result, ToolResult)
     assert call.calls[0].id == result.call == "c3.0", "pairs stay together"
-    assert run.state.estimate == sum(map(estimated, run.state.transcript))
+    assert run.state.conversation.estimate == sum(map(estimated, run.state.conversation.transcript))
 
 
 def test_request_for_a_summary() -> None:
@@ -209,7 +209,7 @@ def test_smaller_from_both_sides() -> None:
 
 def test_pairs_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule that only counts messages tears a call from its result."""
-    monkeypatch.setattr(think, "foldable", lambda package, state, room: len(state.transcript) - 1)
+    monkeypatch.setattr(think, "foldable", lambda package, state, room: len(state.conversation.transcript) - 1)
     run = play(agent(), *searches(2), OVERFLOW, said("S"), said("Yes."))
     assert inconsistent(run.requests[-1].request.messages) is not None
 
@@ -239,7 +239,7 @@ def test_what_is_summed_up_fits_the_window() -> None:
 
 
 def state_of(messages: list[Message]) -> State:
-    return State(transcript=Transcript(messages))
+    return State(conversation=Conversation(transcript=Transcript(messages)))
 
 
 @pytest.mark.parametrize(("keep", "count"), [(0, 5), (1, 4), (2, 1), (3, 1), (4, 1), (5, 0), (9, 0)])

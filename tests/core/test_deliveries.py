@@ -63,7 +63,7 @@ def test_optional_sink_that_fails() -> None:
     run = Run(package(sinks=sinks(a="optional", b="required")), said("Yes."), sinks={"a": BROKEN})
     assert run.finish().answer == "Yes."
     assert [name for name, _ in delivered(run)] == ["a", "b"]
-    assert run.state.delivered == {"a": BROKEN, "b": None}
+    assert run.state.ending.delivered == {"a": BROKEN, "b": None}
 
 
 @pytest.mark.parametrize("ruling", ["deny", "ask"])

@@ -122,7 +122,7 @@ def test_any_order_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     for each, order in ((run, ORDERS[0]), (other, ORDERS[-1])):
         with suppress(AssertionError):
             in_order(each, order)
-    assert run.state.transcript != other.state.transcript
+    assert run.state.conversation.transcript != other.state.conversation.transcript
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -153,15 +153,15 @@ def test_evolve_changes_no_state(name: str) -> None:
 
 def test_states_share_nothing_by_default() -> None:
     fold(records([STARTED]))
-    assert len(State().transcript) == 0
+    assert len(State().conversation.transcript) == 0
 
 
 def test_started() -> None:
     earlier = Earlier(2, 5, (told("Hello"), said("Hi.").message), {fnv1a("x"): 2}, {"y": 1}, ("g",))
     state = fold([Record(1, 7, 1, "", replace(STARTED, earlier=earlier))])
     assert (state.phase, state.began, state.now, state.elapsed, state.package) == ("starting", 7, 7, 0, "sha256:0")
-    assert tuple(state.transcript) == (*earlier.messages, STARTED.input)
-    assert state.estimate == sum(estimated(message) for message in state.transcript)
+    assert tuple(state.conversation.transcript) == (*earlier.messages, STARTED.input)
+    assert state.conversation.estimate == sum(estimated(message) for message in state.conversation.transcript)
     assert (state.detector.texts.count("x"), state.detector.batches.count("y"), state.grants) == (2, 1, ("g",))
 
 
@@ -177,15 +177,17 @@ def test_estimate_is_that_of_the_transcript(name: str) -> None:
     run = SHAPES[name]()
     run.finish()
     for length in range(1, len(run.records)):
-        state = fold(run.records[:length])
-        assert state.estimate == sum(estimated(message) for message in state.transcript), run.kinds()[length - 1]
+        talk = fold(run.records[:length]).conversation
+        assert talk.estimate == sum(estimated(message) for message in talk.transcript), run.kinds()[length - 1]
 
 
 def test_estimate_after_a_summary() -> None:
     for name in ("compacted", "overflowed"):
         run = SHAPES[name]()
         run.until(ContextCompacted)
-        assert run.state.estimate == sum(estimated(message) for message in run.state.transcript)
+        assert run.state.conversation.estimate == sum(
+            estimated(message) for message in run.state.conversation.transcript
+        )
 
 
 # time

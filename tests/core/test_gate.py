@@ -129,7 +129,7 @@ def test_modify_arguments() -> None:
     assert (second.ruling, second.rules) == ("ask", ("r2",))
     (effect,) = [effect for effect in run.effects if isinstance(effect, RunTool)]
     assert effect.arguments == {"q": "y"}
-    (assistant,) = [message for message in run.state.transcript if isinstance(message, Assistant)]
+    (assistant,) = [message for message in run.state.conversation.transcript if isinstance(message, Assistant)]
     assert assistant.calls[0].arguments == '{"q": "x"}'
 
 

@@ -183,9 +183,9 @@ def test_modify_a_reply() -> None:
 def test_modify_a_reply_of_many_parts() -> None:
     run = Run(package(hooks=[hook("after_model")]), hooks={"watch": Modify("All.")})
     run.answers = [said(Reasoning("x", "openai/gpt"), "One", Refusal("two"))]
-    assert (run.finish().answer, run.state.label) == ("All.", None)
-    assert run.state.reply is not None
-    assert run.state.reply.message == Assistant((Reasoning("x", "openai/gpt"), Text("All.")))
+    assert (run.finish().answer, run.state.ending.label) == ("All.", None)
+    assert run.state.replies.latest is not None
+    assert run.state.replies.latest.message == Assistant((Reasoning("x", "openai/gpt"), Text("All.")))
 
 
 def test_modify_arguments() -> None:
@@ -193,7 +193,7 @@ def test_modify_arguments() -> None:
     run.finish()
     (effect,) = [effect for effect in run.effects if isinstance(effect, RunTool)]
     assert effect.arguments == {"q": "y"}
-    (assistant,) = [message for message in run.state.transcript if isinstance(message, Assistant)]
+    (assistant,) = [message for message in run.state.conversation.transcript if isinstance(message, Assistant)]
     assert assistant.calls[0].arguments == '{"q": "x"}', "the original stays"
 
 

@@ -317,7 +317,7 @@ def test_another_package_begins_with_its_first_route(kind: type) -> None:
     run.until(kind)
     other = package(hooks=[hook("before_model")])
     run.crash(other)
-    assert (run.state.phase, run.state.route, run.state.tries) == ("thinking", 0, 0)
+    assert (run.state.phase, run.state.requests.route, run.state.requests.tries) == ("thinking", 0, 0)
     assert run.finish().status == "completed"
     assert run.requests[-1].request.route == other.model.routes[0]
 

@@ -55,7 +55,7 @@ def test_in_a_row() -> None:
     agent = package(limits={"truncations": 1}, tools={"a": tool()}, policy=ALLOW)
     run = Run(agent, cut("x"), called("a"), cut("y"), said("z"))
     assert (run.finish().answer, len(run.of(ModelTold))) == ("yz", 2)
-    assert run.state.label is None
+    assert run.state.ending.label is None
 
 
 def test_joined_answer_keeps_the_contract() -> None:

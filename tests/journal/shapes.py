@@ -214,7 +214,7 @@ def comes_to(records: Iterable[Record]) -> str:
     state = fold(records)
     whole = {
         "outcome": outcome_of(state),
-        "messages": list(state.transcript),
+        "messages": list(state.conversation.transcript),
         "texts": state.detector.texts.totals(),
         "batches": state.detector.batches.totals(),
         "grants": state.grants,

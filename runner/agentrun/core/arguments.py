@@ -68,11 +68,11 @@ def refused(package: Package, state: State, call: CallState) -> CallRefused | No
     name, id = call.call.tool, call.call.id
     tool = find_tool(package, name)
     if tool is None:
-        known = [each.name for each in offered_tools(package, state.hidden)]
+        known = [each.name for each in offered_tools(package, state.requests.hidden)]
         more = f" and {len(known) - MAX_NAMES} more" if len(known) > MAX_NAMES else ""
         message = f"there is no tool {name!r}; tools: {', '.join(known[:MAX_NAMES]) or 'none'}{more}"
         return _refusal(id, "tool.unknown", message, {"tool": name})
-    if name in state.hidden or name.partition(".")[0] in state.hidden:
+    if name in state.requests.hidden or name.partition(".")[0] in state.requests.hidden:
         return _refusal(id, "tool.hidden", f"the tool {name!r} is not available now", {"tool": name})
     if call.arguments is None:
         why = parse(call.call.arguments, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)

@@ -21,7 +21,7 @@ SUMMARY = "Summary of the conversation so far:\n\n"
 
 def foldable(package: Package, state: State, room: int | None) -> int:
     """How many of the first messages can be summed up in a request with so much room. None: any number."""
-    messages = tuple(state.transcript)
+    messages = tuple(state.conversation.transcript)
     end = max(len(messages) - package.context.keep, 0)
     used, best = 0, 0
     for index in range(end):
@@ -35,15 +35,15 @@ def foldable(package: Package, state: State, room: int | None) -> int:
 
 def summed_up(state: State, count: int) -> ContextCompacted | CompactionFailed:
     """What is made of a model's summary of the first messages."""
-    assert state.summary is not None
-    message = state.summary.message
-    failures = state.failed_compactions + 1
+    assert state.compaction.summary is not None
+    message = state.compaction.summary.message
+    failures = state.compaction.failures + 1
     if message.calls:
         return CompactionFailed("calls", failures)
     if not message.text.strip():
         return CompactionFailed("empty", failures)
     summary = said(SUMMARY + message.text)
-    before, after = sum(estimated(each) for each in state.transcript.until(count)), estimated(summary)
+    before, after = sum(estimated(each) for each in state.conversation.transcript.until(count)), estimated(summary)
     if after >= before:
         return CompactionFailed("not_smaller", failures)
     return ContextCompacted(count, summary, before, after)

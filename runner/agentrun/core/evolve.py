@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from agentrun.core.budget import estimated
 from agentrun.core.effect_ids import DeliveryId
 from agentrun.core.evolve_calls import evolve_call
-from agentrun.core.evolve_gates import evolve_gate, went_on
-from agentrun.core.evolve_requests import charged, evolve_request
+from agentrun.core.evolve_gates import added, evolve_gate, went_on
+from agentrun.core.evolve_requests import charged, drop_overflow, evolve_request
 from agentrun.core.facts import (
     AnswerReached,
     CancelRequested,
@@ -48,7 +48,7 @@ from agentrun.core.guards import with_text
 from agentrun.core.legal import refusal
 from agentrun.core.messages import Transcript
 from agentrun.core.outcome import answer_of
-from agentrun.core.state import CallState, Detector, Gate, State, under_way
+from agentrun.core.state import NO_GATE, CallState, Conversation, Detector, Gate, Replies, State, under_way
 from agentrun.core.tally import Tally, TextTally
 from agentrun.errors import StorageError
 
@@ -102,33 +102,26 @@ def _run(state: State, record: Record, fact: RunFact) -> State:
         case ModelTold():
             return _told(state, fact)
         case OutputRefused():
-            return replace(went_on(state, fact.repair), repairs=state.repairs + 1)
+            after = went_on(state, fact.repair)
+            return replace(after, ending=replace(after.ending, repairs=after.ending.repairs + 1))
         case ContextCompacted():
-            rest = state.transcript.since(fact.replaced)
-            return replace(
-                state,
-                phase="thinking",
-                transcript=Transcript((fact.summary, *rest)),
-                estimate=state.estimate - fact.before + fact.after,
-                looked_at=1 + len(rest),
-                failed_compactions=0,
-                overflow=False,
-            )
+            return _compacted(state, fact)
         case CompactionFailed():
-            return replace(state, phase="thinking", failed_compactions=fact.failures)
+            return replace(state, phase="thinking", compaction=replace(state.compaction, failures=fact.failures))
         case AnswerReached():
-            cut_short = state.cut_short or fact.label == "budget.turns"
-            return replace(
-                state, phase="ending", answer=answer_of(state), label=fact.label, cut_short=cut_short, gate=Gate()
-            )
+            cut_short = state.ending.cut_short or fact.label == "budget.turns"
+            ending = replace(state.ending, answer=answer_of(state), label=fact.label, cut_short=cut_short)
+            return replace(state, phase="ending", ending=ending, gate=NO_GATE)
         case DeliveryStarted():
-            return replace(state, delivering=fact.sink)
+            return replace(state, ending=replace(state.ending, delivering=fact.sink))
         case DeliveryFinished() | DeliverySkipped():
-            return replace(state, delivering=None, delivered={**state.delivered, fact.sink: fact.fault}, gate=Gate())
+            delivered = {**state.ending.delivered, fact.sink: fact.fault}
+            return replace(state, ending=replace(state.ending, delivering=None, delivered=delivered), gate=NO_GATE)
         case RunEnding():
-            return replace(_given_up(state), phase="stopping", ending=fact.stop, gate=Gate())
+            after = _given_up(state)
+            return replace(after, phase="stopping", ending=replace(after.ending, stop=fact.stop), gate=NO_GATE)
         case RunStopped():
-            return replace(_given_up(state), phase="stopped", stopped=fact, gate=Gate())
+            return replace(_given_up(state), phase="stopped", stopped=fact, gate=NO_GATE)
         case _:
             assert_never(fact)
 
@@ -140,26 +133,37 @@ def _started(record: Record, fact: RunStarted) -> State:
         began=record.at,
         start=fact,
         package=fact.package,
-        instructions=fact.instructions,
-        transcript=Transcript(messages),
-        estimate=sum(estimated(message) for message in messages),
+        conversation=Conversation(
+            fact.instructions, Transcript(messages), sum(estimated(message) for message in messages)
+        ),
         detector=Detector(batches=Tally(fact.earlier.batches), texts=TextTally(fact.earlier.texts)),
         grants=fact.earlier.grants,
+    )
+
+
+def _compacted(state: State, fact: ContextCompacted) -> State:
+    before = state.conversation
+    rest = before.transcript.since(fact.replaced)
+    transcript, estimate = Transcript((fact.summary, *rest)), before.estimate - fact.before + fact.after
+    return replace(
+        state,
+        phase="thinking",
+        conversation=Conversation(before.instructions, transcript, estimate, looked_at=1 + len(rest)),
+        compaction=replace(state.compaction, overflow=False, failures=0),
     )
 
 
 def _told(state: State, fact: ModelTold) -> State:
     match fact.why:
         case "wrap_up":
-            added = sum(estimated(message) for message in fact.messages)
-            transcript = state.transcript.plus(*fact.messages)
-            return replace(state, phase="thinking", warned=True, transcript=transcript, estimate=state.estimate + added)
+            return replace(added(state, *fact.messages), phase="thinking", warned=True)
         case "continue":
-            assert state.reply is not None
-            kept, truncations = state.kept + state.reply.message.text, state.truncations + 1
-            return replace(went_on(state, *fact.messages), reply=None, kept=kept, truncations=truncations)
+            assert state.replies.latest is not None
+            kept = state.replies.kept + state.replies.latest.message.text
+            replies = Replies(None, state.replies.spoken, kept, state.replies.truncations + 1)
+            return replace(went_on(state, *fact.messages), replies=replies)
         case "nudge":
-            detector = with_text(state.detector, state.spoken)
+            detector = with_text(state.detector, state.replies.spoken)
             return replace(went_on(state, *fact.messages), detector=replace(detector, empty=detector.empty + 1))
         case "follow_up":
             return replace(went_on(state, *fact.messages), queue=())
@@ -176,10 +180,8 @@ def _resumed(state: State, fact: RunResumed) -> State:
         state,
         phase="thinking" if state.phase in ("failed", "waiting") else state.phase,
         package=fact.package,
-        route=0,
-        tries=0,
-        waited=0,
-        overflow=False,
+        requests=replace(state.requests, route=0, tries=0, waited=0),
+        compaction=drop_overflow(state.compaction),
         calls=tuple(_anew(call) for call in state.calls),
         gate=_unruled(state.gate),
     )
@@ -208,12 +210,12 @@ def _again(gate: Gate) -> Gate:
 
 def _lost(state: State, effect: str) -> State:
     """What an owner that went away left undone. What a request may have cost counts as spent."""
-    if state.asking is not None and state.asking.effect == effect:
-        return replace(charged(state), phase="thinking", asking=None)
+    if state.requests.asking is not None and state.requests.asking.effect == effect:
+        return replace(charged(state), phase="thinking", requests=replace(state.requests, asking=None))
     if state.gate.hook == effect:
         return replace(state, gate=replace(state.gate, hook=None))
-    if state.delivering is not None and effect == str(DeliveryId(state.delivering)):
-        return replace(state, delivering=None)
+    if state.ending.delivering is not None and effect == str(DeliveryId(state.ending.delivering)):
+        return replace(state, ending=replace(state.ending, delivering=None))
     return replace(state, calls=tuple(_lost_call(call, effect) for call in state.calls))
 
 
@@ -229,5 +231,10 @@ def _lost_call(call: CallState, effect: str) -> CallState:
 
 def _given_up(state: State) -> State:
     """Nothing is waited for any more; a request that was under way counts as what was reserved for it."""
-    calls = tuple(replace(call, gate=Gate(), after=Gate()) for call in state.calls)
-    return replace(charged(state) if state.asking else state, asking=None, delivering=None, calls=calls)
+    calls = tuple(replace(call, gate=NO_GATE, after=NO_GATE) for call in state.calls)
+    return replace(
+        charged(state) if state.requests.asking else state,
+        calls=calls,
+        requests=replace(state.requests, asking=None),
+        ending=replace(state.ending, delivering=None),
+    )

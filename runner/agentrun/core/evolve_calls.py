@@ -7,7 +7,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from agentrun.core.arguments import parsed
-from agentrun.core.evolve_gates import added
+from agentrun.core.evolve_gates import extend_conversation
 from agentrun.core.facts_base import Fault, counted
 from agentrun.core.facts_calls import (
     CallCancelled,
@@ -23,7 +23,7 @@ from agentrun.core.facts_calls import (
 )
 from agentrun.core.guards import advanced, with_batch, with_text
 from agentrun.core.messages import Assistant, Text, ToolResult, words
-from agentrun.core.state import CallState, Detector, Gate, Meter, Phase, State, find_call
+from agentrun.core.state import NO_GATE, CallState, Detector, Meter, Phase, Replies, State, find_call
 
 
 def calls_of(message: Assistant, detector: Detector) -> tuple[tuple[CallState, ...], Detector]:
@@ -65,7 +65,7 @@ def _moved(call: CallState, fact: OneCall) -> CallState:
         case CallCancelled():
             fields = {"tool": call.call.tool, "reason": "unnecessary" if fact.by else "stopped"}
             fault = Fault("tool.aborted", fact.told, fields)
-            return replace(call, status="done", parts=(Text(fact.told),), fault=fault, gate=Gate())
+            return replace(call, status="done", parts=(Text(fact.told),), fault=fault, gate=NO_GATE)
         case ChildStarted():
             return replace(call, status="started", counted=True, share=fact.share)
         case ChildSuspended():
@@ -111,22 +111,20 @@ def _counted(meter: Meter, call: CallState, fact: OneCall) -> Meter:
 
 
 def _given(state: State, fact: ResultsGiven) -> State:
-    assert state.reply is not None
+    assert state.replies.latest is not None
     results = [ToolResult(call.call.id, call.parts) for call in state.calls]
     ran = state.detector.empty and any(call.counted for call in state.calls)
     ended_by = find_call(state, fact.ended_by) if fact.ended_by else None
     answer = words(ended_by.parts) if ended_by else None
     return replace(
-        added(state, state.reply.message, *results),
+        state,
         phase="thinking" if answer is None else "answered",
         in_turn=False,
         attempt=0,
-        kept="",
-        truncations=0,
-        cap=None,
+        conversation=extend_conversation(state.conversation, state.replies.latest.message, *results),
+        replies=Replies(state.replies.latest, state.replies.spoken),
         calls=(),
-        gate=Gate(),
-        answer=answer,
-        ended_by=fact.ended_by,
+        gate=NO_GATE,
+        ending=replace(state.ending, answer=answer, ended_by=fact.ended_by),
         detector=replace(state.detector, empty=0) if ran else state.detector,
     )

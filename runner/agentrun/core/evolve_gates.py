@@ -23,7 +23,7 @@ from agentrun.core.facts_gates import (
 )
 from agentrun.core.messages import Assistant, Message, Refusal, Text, ToolCall, Transcript, User, said
 from agentrun.core.package import Ruling
-from agentrun.core.state import CallState, CallStatus, Gate, State, find_call
+from agentrun.core.state import NO_GATE, CallState, CallStatus, Conversation, Gate, Replies, State, find_call
 from agentrun.core.transitions import POINT_PHASE, STAGE_PHASE
 
 RULED: Mapping[Ruling, CallStatus] = {
@@ -134,10 +134,11 @@ def _answered(state: State, fact: HookAnswered) -> State:
         case Modify(value) if fact.point == "on_input":
             return _with_input(state, str(value))
         case Modify(value) if fact.point == "after_model":
-            assert state.reply is not None
-            return replace(state, reply=replace(state.reply, message=_reworded(state.reply.message, str(value))))
+            assert state.replies.latest is not None
+            reply = replace(state.replies.latest, message=_reworded(state.replies.latest.message, str(value)))
+            return replace(state, replies=replace(state.replies, latest=reply))
         case Modify(value):
-            return replace(state, answer=str(value))
+            return replace(state, ending=replace(state.ending, answer=str(value)))
         case Inject(text) if fact.point == "on_output":
             return went_on(state, said(text))
         case Inject(text):
@@ -148,21 +149,33 @@ def _answered(state: State, fact: HookAnswered) -> State:
 def _ruled(state: State, fact: Ruled) -> State:
     """What a rule that modifies changes in the run as a whole."""
     if fact.stage == "model_request":
-        state = replace(state, looked_at=len(state.transcript))
-        if fact.messages:
-            messages = list(state.transcript)
-            for each in fact.messages:
-                messages[each.index] = each.message
-            estimate = sum(estimated(message) for message in messages)
-            state = replace(state, transcript=Transcript(messages), estimate=estimate)
-        return replace(state, instructions=fact.text) if isinstance(fact.text, str) else state
-    return replace(state, answer=fact.text) if fact.stage == "output" and isinstance(fact.text, str) else state
+        return replace(state, conversation=_masked(state.conversation, fact))
+    if fact.stage == "output" and isinstance(fact.text, str):
+        return replace(state, ending=replace(state.ending, answer=fact.text))
+    return state
+
+
+def _masked(conversation: Conversation, fact: Ruled) -> Conversation:
+    """The conversation as a rule on requests leaves it."""
+    conversation = replace(conversation, looked_at=len(conversation.transcript))
+    if fact.messages:
+        messages = list(conversation.transcript)
+        for each in fact.messages:
+            messages[each.index] = each.message
+        estimate = sum(estimated(message) for message in messages)
+        conversation = replace(conversation, transcript=Transcript(messages), estimate=estimate)
+    return replace(conversation, instructions=fact.text) if isinstance(fact.text, str) else conversation
 
 
 def added(state: State, *messages: Message) -> State:
+    """The state with further messages in the conversation."""
+    return replace(state, conversation=extend_conversation(state.conversation, *messages))
+
+
+def extend_conversation(conversation: Conversation, *messages: Message) -> Conversation:
     """The conversation with further messages."""
-    more = sum([estimated(message) for message in messages])
-    return replace(state, transcript=state.transcript.plus(*messages), estimate=state.estimate + more)
+    estimate = conversation.estimate + sum([estimated(message) for message in messages])
+    return replace(conversation, transcript=conversation.transcript.plus(*messages), estimate=estimate)
 
 
 def went_on(state: State, *messages: User) -> State:
@@ -172,18 +185,14 @@ def went_on(state: State, *messages: User) -> State:
         phase="thinking",
         in_turn=False,
         attempt=0,
-        kept="",
-        truncations=0,
-        cap=None,
-        answer=None,
-        label=None,
-        ended_by=None,
-        gate=Gate(),
+        replies=Replies(state.replies.latest, state.replies.spoken),
+        gate=NO_GATE,
+        ending=replace(state.ending, answer=None, label=None, ended_by=None),
     )
 
 
 def _last_words(state: State) -> tuple[Message, ...]:
-    return (state.reply.message,) if state.in_turn and state.reply else ()
+    return (state.replies.latest.message,) if state.in_turn and state.replies.latest else ()
 
 
 def _with_input(state: State, text: str) -> State:
@@ -191,11 +200,13 @@ def _with_input(state: State, text: str) -> State:
     if state.started.input is None:
         return added(state, said(text))
     at = len(state.started.earlier.messages)
-    old, *rest = state.transcript.since(at)
+    before = state.conversation
+    old, *rest = before.transcript.since(at)
     others = tuple(part for part in state.started.input.parts if not isinstance(part, Text))
     new = User((Text(text), *others))
-    estimate = state.estimate - estimated(old) + estimated(new)
-    return replace(state, transcript=Transcript((*state.transcript.until(at), new, *rest)), estimate=estimate)
+    estimate = before.estimate - estimated(old) + estimated(new)
+    transcript = Transcript((*before.transcript.until(at), new, *rest))
+    return replace(state, conversation=replace(before, transcript=transcript, estimate=estimate))
 
 
 def _reworded(message: Assistant, text: str) -> Assistant:

@@ -17,87 +17,106 @@ from agentrun.core.facts import (
     RetryPlanned,
     RouteSwitched,
 )
-from agentrun.core.state import Asking, Gate, State
+from agentrun.core.state import NO_GATE, Asking, Compaction, State
 
 MAY_HAVE_WORKED = ("provider.timeout", "provider.zero_output", "provider.empty", "provider.decode")
 """Faults after which the provider may ask to be paid. Nobody knows how much: what was reserved counts as spent."""
 
 
 def evolve_request(state: State, fact: ModelFact) -> State:
+    requests = state.requests
     match fact:
         case ModelAsked():
-            return replace(
-                state,
-                phase="asking",
-                turns=fact.turn if fact.purpose == "answer" else state.turns,
-                in_turn=state.in_turn or fact.purpose == "answer",
-                attempt=fact.attempt,
-                asking=Asking(fact.effect, fact.purpose, fact.reserved, fact.cost),
-                purpose=fact.purpose,
-                hidden=fact.hidden if fact.purpose == "answer" else state.hidden,
-                reply=None if fact.purpose == "answer" else state.reply,
-                looked_at=len(state.transcript) if fact.purpose == "answer" else state.looked_at,
-            )
+            return _asked(state, fact)
         case ModelReplied():
             return _replied(state, fact)
         case ModelFailed():
             says_so = fact.fault.code == "provider.context_overflow"
-            overflow = state.overflow if state.purpose == "compact" else says_so
+            overflow = state.compaction.overflow if requests.purpose == "compact" else says_so
             state = charged(state) if fact.fault.code in MAY_HAVE_WORKED else state
             return replace(
-                state, phase="failed", asking=None, fault=fact.fault, tries=state.tries + 1, overflow=overflow
+                state,
+                phase="failed",
+                requests=replace(requests, asking=None, fault=fact.fault, tries=requests.tries + 1),
+                compaction=replace(state.compaction, overflow=overflow),
             )
         case RetryPlanned():
-            return replace(state, phase="waiting", waited=state.waited + fact.wait, until=fact.until)
+            waited = requests.waited + fact.wait
+            return replace(state, phase="waiting", requests=replace(requests, waited=waited, until=fact.until))
         case RouteSwitched():
-            return replace(state, phase="thinking", route=state.route + 1, tries=0, waited=0, overflow=False)
-        case ReplyDiscarded():
             return replace(
                 state,
                 phase="thinking",
-                cap=fact.cap,
-                reply=None,
+                requests=replace(requests, route=requests.route + 1, tries=0, waited=0),
+                compaction=drop_overflow(state.compaction),
+            )
+        case ReplyDiscarded():
+            truncations = state.replies.truncations + 1
+            return replace(
+                state,
+                phase="thinking",
+                replies=replace(state.replies, latest=None, truncations=truncations, cap=fact.cap),
                 calls=(),
                 detector=state.before,
-                truncations=state.truncations + 1,
-                gate=Gate(),
+                gate=NO_GATE,
             )
         case _:
             assert_never(fact)
 
 
+def _asked(state: State, fact: ModelAsked) -> State:
+    asking = Asking(fact.effect, fact.purpose, fact.reserved, fact.cost)
+    if fact.purpose == "compact":
+        requests = replace(state.requests, asking=asking, purpose="compact")
+        return replace(state, phase="asking", attempt=fact.attempt, requests=requests)
+    return replace(
+        state,
+        phase="asking",
+        turns=fact.turn,
+        in_turn=True,
+        attempt=fact.attempt,
+        conversation=replace(state.conversation, looked_at=len(state.conversation.transcript)),
+        requests=replace(state.requests, asking=asking, purpose="answer", hidden=fact.hidden),
+        replies=replace(state.replies, latest=None),
+    )
+
+
 def _replied(state: State, fact: ModelReplied) -> State:
-    assert state.asking is not None
+    assert state.requests.asking is not None
     meter = replace(
         state.meter,
         usage=state.meter.usage.plus(fact.reply.usage),
-        tokens=state.meter.tokens + settled(fact.reply.usage, state.asking.reserved),
+        tokens=state.meter.tokens + settled(fact.reply.usage, state.requests.asking.reserved),
         cost=state.meter.cost + fact.cost,
     )
-    if state.purpose == "compact":
-        return replace(state, phase="answered", asking=None, tries=0, waited=0, meter=meter, summary=fact.reply)
+    requests = replace(state.requests, asking=None, tries=0, waited=0)
+    if requests.purpose == "compact":
+        compaction = replace(state.compaction, summary=fact.reply)
+        return replace(state, phase="answered", requests=requests, meter=meter, compaction=compaction)
     calls, detector = calls_of(fact.reply.message, state.detector)
     return replace(
         state,
         phase="answered",
-        asking=None,
-        tries=0,
-        waited=0,
+        requests=requests,
+        replies=replace(state.replies, latest=fact.reply, spoken=fact.reply.message.text),
+        compaction=drop_overflow(state.compaction),
+        calls=calls,
+        gate=NO_GATE,
         meter=meter,
         at_batch=meter,
-        reply=fact.reply,
-        spoken=fact.reply.message.text,
-        calls=calls,
         detector=detector,
         before=state.detector,
-        overflow=False,
-        gate=Gate(),
-        answer=None,
+        ending=state.ending if state.ending.answer is None else replace(state.ending, answer=None),
     )
+
+
+def drop_overflow(compaction: Compaction) -> Compaction:
+    """What the provider said of the conversation's size does not count any more."""
+    return replace(compaction, overflow=False) if compaction.overflow else compaction
 
 
 def charged(state: State) -> State:
     """The state after a request whose cost is not known: what was reserved counts as spent."""
-    assert state.asking is not None
-    tokens, cost = state.meter.tokens + state.asking.reserved, state.meter.cost + state.asking.cost
+    assert state.requests.asking is not None
+    tokens, cost = state.meter.tokens + state.requests.asking.reserved, state.meter.cost + state.requests.asking.cost
     return replace(state, meter=replace(state.meter, tokens=tokens, cost=cost))

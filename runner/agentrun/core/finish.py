@@ -42,9 +42,9 @@ Answer again with the corrected JSON and nothing else."""
 def conclude(package: Package, state: State) -> Next:
     """The model stopped without a call, or a terminal tool ended it: is that the answer?"""
     label: Label | None = None
-    if state.ended_by is None:
-        assert state.reply is not None
-        label = _label(state.reply)
+    if state.ending.ended_by is None:
+        assert state.replies.latest is not None
+        label = _label(state.replies.latest)
         if state.queue:
             return Commit((ModelTold("follow_up", state.queue),))
         if package.guards.empty_outcome is not None:
@@ -55,13 +55,13 @@ def conclude(package: Package, state: State) -> Next:
 
 
 def _empty(package: Package, state: State, budget: int) -> Next:
-    assert state.reply is not None
+    assert state.replies.latest is not None
     observed = state.detector.empty + 1
     if observed > budget:
         message = f"the model stopped {observed} times without calling a tool"
         fault = Fault("guard.empty_outcome", message, {"observed": observed, "budget": budget})
         return fail(package, state, fault)
-    if stale := stagnation(package, state, state.spoken, 1):
+    if stale := stagnation(package, state, state.replies.spoken, 1):
         return fail(package, state, stale)
     return Commit((ModelTold("nudge", (said(state.started.prompts["nudge"]),)),))
 
@@ -74,22 +74,22 @@ def _errors(package: Package, state: State) -> tuple[str, ...]:
 
 
 def _repair(package: Package, state: State, errors: tuple[str, ...]) -> Next:
-    if state.repairs < package.output.repairs:
+    if state.ending.repairs < package.output.repairs:
         lines = "\n".join(f"- {error}" for error in errors)
         return Commit((OutputRefused(state.turns, errors, said(REPAIR.format(lines))),))
-    message = f"the answer breaks its contract after {state.repairs} repairs: {errors[0]}"
-    fields = {"errors": list(errors), "repairs": state.repairs, "turn": state.turns}
+    message = f"the answer breaks its contract after {state.ending.repairs} repairs: {errors[0]}"
+    fields = {"errors": list(errors), "repairs": state.ending.repairs, "turn": state.turns}
     return fail(package, state, Fault("output.invalid", message, fields))
 
 
 def end(package: Package, state: State) -> Next:
     """There is an answer: hooks and policy, the contract once more, sinks, and the end."""
-    cut_short = state.label == "budget.turns"
-    goes_on = not cut_short and state.ended_by is None
-    if state.queue and not state.delivered and state.delivering is None and goes_on:
+    cut_short = state.ending.label == "budget.turns"
+    goes_on = not cut_short and state.ending.ended_by is None
+    if state.queue and not state.ending.delivered and state.ending.delivering is None and goes_on:
         return Commit((ModelTold("follow_up", state.queue),))
-    is_delivering = state.delivering is not None or isinstance(parse_effect_id(state.gate.subject), DeliveryId)
-    if not state.delivered and not is_delivering:
+    is_delivering = state.ending.delivering is not None or isinstance(parse_effect_id(state.gate.subject), DeliveryId)
+    if not state.ending.delivered and not is_delivering:
         gate = state.gate if state.gate.subject == "output" else Gate("output")
         text = answer_of(state)
         passage = Passage("output", "output", text, point="on_output", stage="output")
@@ -101,7 +101,7 @@ def end(package: Package, state: State) -> Next:
         if not cut_short and (errors := _errors(package, state)):
             return _repair(package, state, errors)
     return _deliver(package, state) or stop(
-        package, state, RunStopped("completed", label=state.label, output=_output(package, state))
+        package, state, RunStopped("completed", label=state.ending.label, output=_output(package, state))
     )
 
 
@@ -114,13 +114,13 @@ def _output(package: Package, state: State) -> Any | UnsetType:
 
 def _deliver(package: Package, state: State) -> Next | None:
     """The next step of the deliveries. None: all are done."""
-    if state.delivering is not None:
-        return Wait(inflight=(str(DeliveryId(state.delivering)),))
+    if state.ending.delivering is not None:
+        return Wait(inflight=(str(DeliveryId(state.ending.delivering)),))
     for name, sink in sorted(package.sinks.items()):
         if sink.delivery == "disabled":
             continue
-        if name in state.delivered:
-            fault = state.delivered[name]
+        if name in state.ending.delivered:
+            fault = state.ending.delivered[name]
             if fault is not None and sink.delivery == "required":
                 return fail(package, state, fault)
             continue

@@ -77,7 +77,7 @@ def tripped(package: Package, state: State) -> Fault | None:
         or _repeated_call(package, state)
         or _cycle(package, state)
         or _repeated_batch(package, state)
-        or stagnation(package, state, state.spoken, 0)
+        or stagnation(package, state, state.replies.spoken, 0)
     )
 
 

@@ -25,34 +25,34 @@ GO_ON = "Your reply was cut off. Go on exactly where it stopped, without repeati
 
 def failed(package: Package, state: State) -> Next:
     """Try again, on this route or the next, or give up."""
-    assert state.fault is not None
-    fault = state.fault
-    if state.overflow and state.purpose == "answer" and package.context.overflow == "compact":
+    assert state.requests.fault is not None
+    fault = state.requests.fault
+    if state.compaction.overflow and state.requests.purpose == "answer" and package.context.overflow == "compact":
         return think(package, state)
     started = state.started
     seed = f"{started.run if started.seed is UNSET else started.seed}/{state.turns}/{state.attempt}"
-    wait = delay(package.retry, fault, tries=state.tries, waited=state.waited, seed=seed)
+    wait = delay(package.retry, fault, tries=state.requests.tries, waited=state.requests.waited, seed=seed)
     if wait is not None:
         return Commit((RetryPlanned(state.turns, wait, state.now + wait),))
     routes = package.model.routes
-    if state.route + 1 < len(routes) and may_fall_back(fault):
-        here, there = routes[state.route], routes[state.route + 1]
+    if state.requests.route + 1 < len(routes) and may_fall_back(fault):
+        here, there = routes[state.requests.route], routes[state.requests.route + 1]
         return Commit((RouteSwitched(state.turns, route_name(here), route_name(there), fault),))
-    fields = {**fault.fields, "turn": state.turns, "attempts": state.tries}
+    fields = {**fault.fields, "turn": state.turns, "attempts": state.requests.tries}
     return fail(package, state, replace(fault, fields=fields))
 
 
 def judge(package: Package, state: State) -> Next:
     """Hooks, truncation, guards; then its calls, or its answer."""
-    if state.ended_by is not None:
+    if state.ending.ended_by is not None:
         return conclude(package, state)
-    if state.purpose == "compact":
+    if state.requests.purpose == "compact":
         return judge_summary(package, state)
-    assert state.reply is not None
+    assert state.replies.latest is not None
     if not is_guarded(package, "after_model", None):
         return _judge(package, state)
     gate = state.gate if state.gate.subject == "reply" else Gate("reply")
-    passage = Passage("reply", "reply", state.reply.message.text, point="after_model")
+    passage = Passage("reply", "reply", state.replies.latest.message.text, point="after_model")
     passed = pass_gate(package, state, gate, passage)
     match passed:
         case Open():
@@ -64,8 +64,8 @@ def judge(package: Package, state: State) -> Next:
 
 
 def _judge(package: Package, state: State) -> Next:
-    assert state.reply is not None
-    if state.reply.finish == "length" and (next := _truncated(package, state)):
+    assert state.replies.latest is not None
+    if state.replies.latest.finish == "length" and (next := _truncated(package, state)):
         return next
     if not state.calls:
         return conclude(package, state)
@@ -83,10 +83,10 @@ def go_on(package: Package, state: State) -> Next:
 
 def _truncated(package: Package, state: State) -> Next | None:
     """Ask for the rest, or again with more room. None: take the reply as it is."""
-    if state.truncations >= package.limits.truncations:
+    if state.replies.truncations >= package.limits.truncations:
         return None
     if package.limits.on_truncated == "escalate":
-        cap = state.cap or package.model.max_output_tokens
+        cap = state.replies.cap or package.model.max_output_tokens
         return None if cap is None else Commit((ReplyDiscarded(state.turns, 2 * cap),))
     return None if state.calls else Commit((ModelTold("continue", (said(GO_ON),)),))
 

@@ -139,17 +139,17 @@ def outcome_of(state: State) -> Outcome:
 
 def answer_of(state: State) -> str:
     """The text that the run gives: the reply's, unless a terminal tool, a hook or a rule made it another."""
-    if state.answer is not None:
-        return state.answer
-    return state.kept + (state.reply.message.text if state.reply else "")
+    if state.ending.answer is not None:
+        return state.ending.answer
+    return state.replies.kept + (state.replies.latest.message.text if state.replies.latest else "")
 
 
 def conversation(state: State) -> tuple[Message, ...]:
     """What a later run of the session reads of this one. Every call in it has its result."""
-    messages = tuple(state.transcript)
+    messages = tuple(state.conversation.transcript)
     if state.stopped is not None and state.stopped.status == "completed":
         return (*messages, Assistant((Text(answer_of(state)),))) if state.in_turn else messages
-    if state.reply is None or not state.in_turn:
+    if state.replies.latest is None or not state.in_turn:
         return messages
     results = (ToolResult(call.call.id, call.parts) for call in state.calls)
-    return (*messages, state.reply.message, *results)
+    return (*messages, state.replies.latest.message, *results)

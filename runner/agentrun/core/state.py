@@ -86,6 +86,10 @@ class Gate(Struct, frozen=True, gc=False):
     """What a rule made of the text, for one delivery."""
 
 
+NO_GATE = Gate()
+"""Nothing is on its way."""
+
+
 class CallState(Struct, frozen=True, gc=False):
     """One call of the batch under way."""
 
@@ -99,9 +103,9 @@ class CallState(Struct, frozen=True, gc=False):
     status: CallStatus = "new"
     checked: bool = False
     """Whether the arguments were found valid."""
-    gate: Gate = Gate()
+    gate: Gate = NO_GATE
     """On the way in."""
-    after: Gate = Gate()
+    after: Gate = NO_GATE
     """On the way out."""
     counted: bool = False
     """Whether it counts as a call that ran. It counts once, also when it is started again."""
@@ -159,6 +163,84 @@ class Detector(Struct, frozen=True, gc=False):
     """Stops without a tool call since the last batch that ran."""
 
 
+class Conversation(Struct, frozen=True, gc=False):
+    """What the model reads."""
+
+    instructions: str = ""
+    """As they are sent."""
+    transcript: Transcript = field(default_factory=Transcript)
+    """What was said before the reply that is being judged."""
+    estimate: int = 0
+    """Tokens of the transcript, estimated."""
+    looked_at: int = 0
+    """Messages that hooks and rules on requests have seen."""
+
+
+class Requests(Struct, frozen=True, gc=False):
+    """The request under way, and how the requests before it went."""
+
+    asking: Asking | None = None
+    purpose: Purpose = "answer"
+    """Of the latest request."""
+    hidden: tuple[str, ...] = ()
+    """Tools that the latest request did not offer."""
+    route: int = 0
+    """Which route is asked."""
+    tries: int = 0
+    """Requests that failed in this turn on this route."""
+    waited: int = 0
+    """Milliseconds waited in this turn on this route."""
+    until: int = 0
+    """When a request that failed may be sent again."""
+    fault: Fault | None = None
+    """Why the latest request failed."""
+
+
+class Replies(Struct, frozen=True, gc=False):
+    """The latest reply, and what is left of earlier ones that were cut off."""
+
+    latest: Reply | None = None
+    spoken: str = ""
+    """Its text as the model said it, whatever a hook made of it."""
+    kept: str = ""
+    """What earlier replies, cut off at their cap, said of the answer."""
+    truncations: int = 0
+    """Replies in a row that were cut off."""
+    cap: int | None = None
+    """Tokens that the next reply may have, when more than the settings say."""
+
+
+class Compaction(Struct, frozen=True, gc=False):
+    """How far the conversation was summed up."""
+
+    overflow: bool = False
+    """Whether the provider said that the conversation does not fit."""
+    summary: Reply | None = None
+    """The latest reply to a request for a summary."""
+    failures: int = 0
+    """In a row."""
+
+
+class Ending(Struct, frozen=True, gc=False):
+    """The answer, what is done with it, and how the run is to end."""
+
+    answer: str | None = None
+    """The answer, when it is not simply the reply's text."""
+    label: Label | None = None
+    ended_by: str | None = None
+    """The terminal call whose result is the answer."""
+    cut_short: bool = False
+    """Whether the run was brought to its end because its turns were spent."""
+    repairs: int = 0
+    """How often the answer was refused."""
+    delivering: str | None = None
+    """The sink that is being served."""
+    delivered: Mapping[str, Fault | None] = {}
+    """Sinks that were served, and what went wrong."""
+    stop: RunStopped | None = None
+    """How the run is to end, after its calls are closed and its hooks were told."""
+
+
 class State(Struct, frozen=True, gc=False):
     phase: Phase = "fresh"
     seq: int = 0
@@ -173,83 +255,34 @@ class State(Struct, frozen=True, gc=False):
     """The first fact. None: nothing happened yet."""
     package: str = ""
     """Fingerprint of the package that the run goes by: the first one, or that of a later owner."""
-    instructions: str = ""
-    """As they are sent."""
-    transcript: Transcript = field(default_factory=Transcript)
-    """What was said before the reply that is being judged."""
-    estimate: int = 0
-    """Tokens of the transcript, estimated."""
-    looked_at: int = 0
-    """Messages that hooks and rules on requests have seen."""
-    gate: Gate = Gate()
-    """Of the run as a whole; calls have their own."""
     turns: int = 0
     """Turns begun."""
     in_turn: bool = False
     """Whether the latest turn is still under way."""
     attempt: int = 0
     """Requests sent in this turn."""
-    tries: int = 0
-    """Requests that failed in this turn on this route."""
-    waited: int = 0
-    """Milliseconds waited in this turn on this route."""
-    until: int = 0
-    """When a request that failed may be sent again."""
-    route: int = 0
-    """Which route is asked."""
-    asking: Asking | None = None
-    purpose: Purpose = "answer"
-    """Of the latest request."""
-    reply: Reply | None = None
-    """The latest reply."""
-    spoken: str = ""
-    """Its text as the model said it, whatever a hook made of it."""
-    summary: Reply | None = None
-    """The latest reply to a request for a summary."""
-    fault: Fault | None = None
-    """Why the latest request failed."""
-    kept: str = ""
-    """What earlier replies, cut off at their cap, said of the answer."""
-    truncations: int = 0
-    """Replies in a row that were cut off."""
-    cap: int | None = None
-    """Tokens that the next reply may have, when more than the settings say."""
-    hidden: tuple[str, ...] = ()
-    """Tools that the latest request did not offer."""
+    warned: bool = False
+    """Whether the model was told that few turns are left."""
+    conversation: Conversation = field(default_factory=Conversation)
+    requests: Requests = Requests()
+    replies: Replies = Replies()
+    compaction: Compaction = Compaction()
     calls: tuple[CallState, ...] = ()
     """The batch under way."""
+    gate: Gate = NO_GATE
+    """Of the run as a whole; calls have their own."""
     meter: Meter = Meter()
     at_batch: Meter = Meter()
     """The meter when the batch began: conditions see the same whatever call of a batch is done first."""
     detector: Detector = field(default_factory=Detector)
     before: Detector = field(default_factory=Detector)
     """The detector without the latest reply, in case that is discarded."""
-    warned: bool = False
-    """Whether the model was told that few turns are left."""
-    repairs: int = 0
-    """How often the answer was refused."""
-    failed_compactions: int = 0
-    """In a row."""
-    overflow: bool = False
-    """Whether the provider said that the conversation does not fit."""
     queue: tuple[User, ...] = ()
     """Messages that were sent and not read."""
     grants: tuple[str, ...] = ()
     """Questions that were approved for the session."""
-    answer: str | None = None
-    """The answer, when it is not simply the reply's text."""
-    label: Label | None = None
-    cut_short: bool = False
-    """Whether the run was brought to its end because its turns were spent."""
-    ended_by: str | None = None
-    """The terminal call whose result is the answer."""
-    delivering: str | None = None
-    """The sink that is being served."""
-    delivered: Mapping[str, Fault | None] = {}
-    """Sinks that were served, and what went wrong."""
+    ending: Ending = Ending()
     cancelled: CancelRequested | None = None
-    ending: RunStopped | None = None
-    """How the run is to end."""
     stopped: RunStopped | None = None
 
     @property
@@ -268,12 +301,12 @@ class State(Struct, frozen=True, gc=False):
 def under_way(state: State) -> tuple[str, ...]:
     """The effects whose facts are waited for."""
     found = []
-    if state.asking is not None:
-        found.append(state.asking.effect)
+    if state.requests.asking is not None:
+        found.append(state.requests.asking.effect)
     if state.gate.hook is not None:
         found.append(state.gate.hook)
-    if state.delivering is not None:
-        found.append(str(DeliveryId(state.delivering)))
+    if state.ending.delivering is not None:
+        found.append(str(DeliveryId(state.ending.delivering)))
     for call in state.calls:
         if call.status == "started":
             found.append(call.call.id)

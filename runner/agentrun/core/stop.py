@@ -38,10 +38,10 @@ def _closed(state: State) -> Iterator[CallCancelled]:
 
 def stopping(package: Package, state: State) -> Next:
     """Close the calls, tell the hooks, then end. What they say changes nothing any more."""
-    assert state.ending is not None
+    assert state.ending.stop is not None
     if closed := tuple(_closed(state)):
         return Commit(closed)
-    ending = state.ending
+    ending = state.ending.stop
     value = {"status": ending.status, "code": ending.fault.code if ending.fault else None}
     gate = state.gate if state.gate.subject == "stop" else Gate("stop")
     passed = pass_gate(package, state, gate, Passage("stop", "stop", value, point="on_stop"))

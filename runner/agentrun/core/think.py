@@ -31,7 +31,7 @@ def start(package: Package, state: State) -> Next:
     if state.started.earlier.messages and (fault := inconsistent(state.started.earlier.messages)):
         return fail(package, state, fault)
     at = len(state.started.earlier.messages)
-    looked_at = state.transcript.since(at)[:1] if state.started.input else ()
+    looked_at = state.conversation.transcript.since(at)[:1] if state.started.input else ()
     text = "".join(words(message.parts) for message in looked_at if isinstance(message, User))
     gate = state.gate if state.gate.subject == "input" else Gate("input")
     passage = Passage("input", "input", text, point="on_input", stage="input")
@@ -66,7 +66,7 @@ def think(package: Package, state: State) -> Next:
 
 def _out_of_turns(package: Package, state: State) -> Next:
     limit = package.budgets.turns
-    if package.budgets.on_turns == "stop" and not state.cut_short:
+    if package.budgets.on_turns == "stop" and not state.ending.cut_short:
         return Commit((AnswerReached("budget.turns"),))
     fields = {"used": state.turns, "reserved": 1, "limit": limit}
     hint = "raise budgets.turns, or set budgets.on_turns: stop"
@@ -76,7 +76,7 @@ def _out_of_turns(package: Package, state: State) -> Next:
 def _pass_request(package: Package, state: State) -> Passed:
     if not is_guarded(package, "before_model", "model_request"):
         return Open()
-    new = state.transcript.since(state.looked_at)
+    new = state.conversation.transcript.since(state.conversation.looked_at)
     text = "\n\n".join(words(message.parts) for message in new if not isinstance(message, Assistant))
     gate = state.gate if state.gate.subject == "request" else Gate("request")
     passage = Passage(
@@ -85,25 +85,25 @@ def _pass_request(package: Package, state: State) -> Passed:
         text,
         point="before_model",
         stage="model_request",
-        instructions=state.instructions,
-        messages=tuple(enumerate(new, start=state.looked_at)),
+        instructions=state.conversation.instructions,
+        messages=tuple(enumerate(new, start=state.conversation.looked_at)),
     )
     return pass_gate(package, state, gate, passage)
 
 
 def _fit(package: Package, state: State) -> Next:
     """Send the request if it fits, else make it fit or stop."""
-    hidden = hidden_tools(package, state)
+    hidden, cap = hidden_tools(package, state), state.replies.cap
     request = ModelRequest(
-        route=package.model.routes[state.route],
-        settings=package.model if state.cap is None else replace(package.model, max_output_tokens=state.cap),
-        instructions=state.instructions,
-        messages=state.transcript,
+        route=package.model.routes[state.requests.route],
+        settings=package.model if cap is None else replace(package.model, max_output_tokens=cap),
+        instructions=state.conversation.instructions,
+        messages=state.conversation.transcript,
         output=package.output.schema,
         tools=offered_tools(package, hidden),
     )
-    size, window = input_estimate(request, state.estimate), request.route.context_window
-    if state.overflow or (window is not None and size > window):
+    size, window = input_estimate(request, state.conversation.estimate), request.route.context_window
+    if state.compaction.overflow or (window is not None and size > window):
         return _overflow(package, state, size)
     return _ask(package, state, request, size, "answer", hidden)
 
@@ -132,22 +132,22 @@ def _ask(
 
 
 def _overflow(package: Package, state: State, size: int) -> Next:
-    route = package.model.routes[state.route]
+    route = package.model.routes[state.requests.route]
     if package.context.overflow == "fail":
         message = f"the request has an estimated {size} tokens, and the model reads {route.context_window}"
         fields = {"context": route.context_window, "estimated": size}
         return fail(package, state, Fault("context.overflow", message, fields, "set context.overflow: compact"))
-    if state.failed_compactions >= package.context.failures:
-        message = f"{state.failed_compactions} summaries in a row gave nothing usable"
+    if state.compaction.failures >= package.context.failures:
+        message = f"{state.compaction.failures} summaries in a row gave nothing usable"
         return fail(package, state, Fault("context.failed", message, {"part": "history", "reason": "compaction"}))
     count = foldable_now(package, state)
     if not count:
-        if state.overflow and state.fault is not None:
-            return fail(package, state, state.fault)
+        if state.compaction.overflow and state.requests.fault is not None:
+            return fail(package, state, state.requests.fault)
         message = "there is nothing in the history that could be summed up"
         fields = {"context": route.context_window, "estimated": size}
         return fail(package, state, Fault("context.overflow", message, fields, "lower context.compaction.keep"))
-    request = _summary_request(package, state, state.transcript.until(count))
+    request = _summary_request(package, state, state.conversation.transcript.until(count))
     messages = sum(estimated(message) for message in request.messages)
     return _ask(package, state, request, input_estimate(request, messages), "compact")
 
@@ -162,9 +162,9 @@ def foldable_now(package: Package, state: State) -> int:
 
 def _summary_request(package: Package, state: State, messages: tuple[Message, ...]) -> ModelRequest:
     return ModelRequest(
-        route=package.model.routes[state.route],
+        route=package.model.routes[state.requests.route],
         settings=package.model,
-        instructions=state.instructions,
+        instructions=state.conversation.instructions,
         messages=Transcript((*messages, said(state.started.prompts["compact"]))),
         output=None,
     )

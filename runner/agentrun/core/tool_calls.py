@@ -23,7 +23,7 @@ from agentrun.core.gate import Open, Passed
 from agentrun.core.names import find_tool
 from agentrun.core.outcome import Question
 from agentrun.core.package import Package
-from agentrun.core.state import CallStatus, Gate, State, under_way
+from agentrun.core.state import NO_GATE, CallStatus, State, under_way
 from agentrun.core.steps import Commit, Next, Perform, Wait
 from agentrun.core.stop import fail
 
@@ -48,7 +48,6 @@ ENDED = ("abandoned", "denied", "finished")
 READABLE = ("tool.execution", "tool.timeout", "tool.denied")
 """Faults of a call that the model reads. Any other ends the run."""
 ABORTED = "tool.aborted: {} made this call unnecessary"
-NO_GATE = Gate()
 
 
 def act(package: Package, state: State) -> Next:

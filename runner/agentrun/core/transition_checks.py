@@ -28,12 +28,12 @@ from agentrun.core.transitions import CALL_LEGAL, LEGAL, POINT_PHASE, STAGE_PHAS
 
 
 def check_reply(state: State, fact: ModelReplied | ModelFailed) -> str | None:
-    under = state.asking.effect if state.asking else None
+    under = state.requests.asking.effect if state.requests.asking else None
     return None if fact.effect == under else f"it answers {fact.effect}, but {under} is under way"
 
 
 def check_delivery(state: State, fact: DeliveryFinished) -> str | None:
-    return None if fact.sink == state.delivering else f"nothing is being delivered to {fact.sink}"
+    return None if fact.sink == state.ending.delivering else f"nothing is being delivered to {fact.sink}"
 
 
 def check_lost_work(state: State, fact: WorkLost) -> str | None:
@@ -41,7 +41,7 @@ def check_lost_work(state: State, fact: WorkLost) -> str | None:
 
 
 def check_message(state: State, _: MessageQueued) -> str | None:
-    return "the answer is being delivered" if state.delivering or state.delivered else None
+    return "the answer is being delivered" if state.ending.delivering or state.ending.delivered else None
 
 
 def check_results(state: State, _: ResultsGiven) -> str | None:

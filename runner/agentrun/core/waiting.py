@@ -21,7 +21,7 @@ def wait_for_reply(_: Package, state: State) -> Next:
 
 def wait_for_retry(package: Package, state: State) -> Next:
     """Ask again, when it is time."""
-    return think(package, state) if state.now >= state.until else Wait(deadline=state.until)
+    return think(package, state) if state.now >= state.requests.until else Wait(deadline=state.requests.until)
 
 
 def give_outcome(_: Package, state: State) -> Next:

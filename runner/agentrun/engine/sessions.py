@@ -102,17 +102,17 @@ def _question_and_answer(state: State) -> list[Message]:
 
 def _conversation(state: State, *, whole: bool) -> list[Message]:
     """What was said in a run: since its own input, or all that it knew."""
-    messages = list(state.transcript.since(0 if whole else len(state.started.earlier.messages)))
-    if state.stopped is not None and state.stopped.status == "completed" and state.ended_by is None:
+    messages = list(state.conversation.transcript.since(0 if whole else len(state.started.earlier.messages)))
+    if state.stopped is not None and state.stopped.status == "completed" and state.ending.ended_by is None:
         messages.append(_last_word(state))
     return [_named_after(state.started.earlier.runs + 1, message) for message in messages]
 
 
 def _last_word(state: State) -> Message:
     """The answer as it was given: rules and hooks may have changed it."""
-    assert state.reply is not None
+    assert state.replies.latest is not None
     answer = answer_of(state)
-    return state.reply.message if state.reply.message.text == answer else Assistant((Text(answer),))
+    return state.replies.latest.message if state.replies.latest.message.text == answer else Assistant((Text(answer),))
 
 
 def _named_after(run: int, message: Message) -> Message:

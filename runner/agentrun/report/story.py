@@ -107,7 +107,7 @@ class Story:
         return FAMILIES[type(fact)](self._package, self._state, fact)
 
     def _replied(self, fact: ModelReplied) -> tuple[Line, ...]:
-        asking, message, budgets = self._state.asking, fact.reply.message, self._package.budgets
+        asking, message, budgets = self._state.requests.asking, fact.reply.message, self._package.budgets
         if asking is not None and asking.purpose == "compact":
             return ()
         text = paragraph(message.text, indent=1)

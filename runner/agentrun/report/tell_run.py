@@ -63,15 +63,15 @@ REASONS: dict[Why, str] = {
 def tell_model(package: Package, state: State, fact: ModelFact) -> tuple[Line, ...]:
     match fact:
         case ModelAsked(purpose="compact"):
-            why = f"{_fault(state.fault)}; " if state.phase == "failed" and state.fault else ""
+            why = f"{_fault(state.requests.fault)}; " if state.phase == "failed" and state.requests.fault else ""
             return (told(f"{why}the conversation is to be summed up", "warn", 1),)
         case ModelAsked():
             return _turn(package, state, fact)
         case ModelReplied() | ModelFailed():
             return ()  # a reply is told by its story, a failure with what is made of it
         case RetryPlanned():
-            why = f"{_fault(state.fault)}; " if state.fault else ""
-            again = f"waits {duration(fact.wait)}, attempt {state.tries + 1} of {package.retry.attempts}"
+            why = f"{_fault(state.requests.fault)}; " if state.requests.fault else ""
+            again = f"waits {duration(fact.wait)}, attempt {state.requests.tries + 1} of {package.retry.attempts}"
             return (told(f"{why}{again}", "warn", 1),)
         case RouteSwitched():
             return (told(f"{_fault(fact.fault)}; goes on with {short(fact.target)}", "warn", 1),)
@@ -136,7 +136,7 @@ def ended(stop: RunStopped, *, is_child: bool = False) -> tuple[Line, ...]:
 
 
 def _refused(package: Package, state: State, fact: OutputRefused) -> tuple[Line, ...]:
-    repair = f"repair {state.repairs + 1} of {package.output.repairs}"
+    repair = f"repair {state.ending.repairs + 1} of {package.output.repairs}"
     more = len(fact.errors) - ERRORS
     return (
         told(f"the answer breaks its contract, {repair}", "warn", 1),
@@ -156,7 +156,7 @@ def _delivered(state: State, fact: DeliveryFinished) -> Line:
 
 def _lost(state: State, effect: str) -> str:
     """What was under way. A call has its id: whoever settles it needs that."""
-    if state.asking is not None and state.asking.effect == effect:
+    if state.requests.asking is not None and state.requests.asking.effect == effect:
         return "the request"
     tool = tool_of(state, effect)
     return f"{short(tool, NAME)} ({short(effect, NAME)})" if tool else subject(state, effect)
