@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core.effects import Effect, Intent, RunChild
+from agentrun.core.effects import Effect, Intent, RunChild, effect_id_of
 from agentrun.core.evolve import evolve, fold
 from agentrun.core.facts import Fact, ModelAsked, RunResumed
 from agentrun.core.facts_calls import ChildStarted, ToolStarted
@@ -35,6 +35,7 @@ def test_every_effect_is_found_again(name: str) -> None:
     run = SHAPES[name]()
     run.finish()
     assert list(effects_of(run)) == run.effects
+    assert [effect_id_of(fact) for fact in run.facts if isinstance(fact, Intent)] == [each.id for each in run.effects]
 
 
 def test_children_whose_intents_are_written_late() -> None:
