@@ -40,7 +40,7 @@ class FileJournal:
         self._ends = [0]
         """Where each line ends in the file, from before the first one on."""
         if resume:
-            for record in follow(self._chain, self._measured(_lines(path))):
+            for record in follow(self._chain, self._measure(_lines(path))):
                 self.epoch = record.epoch + 1
         flags = os.O_WRONLY | os.O_APPEND | (0 if resume else os.O_CREAT | os.O_EXCL)
         descriptor = open_given(path, flags, "journal") if tree is None else tree.open_file(path, flags)
@@ -84,7 +84,8 @@ class FileJournal:
         except OSError as error:
             raise _failed(error) from error
 
-    def _measured(self, lines: Iterator[bytes]) -> Iterator[bytes]:
+    def _measure(self, lines: Iterator[bytes]) -> Iterator[bytes]:
+        """Give the lines on, and remember where each ends."""
         for line in lines:
             self._ends.append(self._ends[-1] + len(line) + 1)
             yield line
