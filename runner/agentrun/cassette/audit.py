@@ -13,10 +13,9 @@ from agentrun.cassette.answered import exchanges
 from agentrun.cassette.case_replay import CaseReplays, ReplayResult, describe_change, find_unused
 from agentrun.cassette.leaks import leaks
 from agentrun.cassette.select import CassetteFile, LoadedCassette, Owner
-from agentrun.cassette.shown import listed_numbers
 from agentrun.cassette.tape import DAY, Cassette
 from agentrun.redact import Redactor
-from agentrun.spec.text import plural, short
+from agentrun.spec.text import join_numbers, plural, short
 
 Kind: TypeAlias = Literal["damaged", "secret", "miss", "unused", "stale", "orphan", "model", "old", "foreign"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -166,7 +165,7 @@ def _unused(file: CassetteFile, cassette: Cassette, result: ReplayResult, comman
         end = f"the run now ends with {result.code} ({result.message})"
         message = f"{len(result.unused)} of {total} not played: {end}"
         return _finding(file, "unused", short(message, 300), command, first.line)
-    message = f"{len(result.unused)} of {total} not played by its case: {listed_numbers(result.unused)}"
+    message = f"{len(result.unused)} of {total} not played by its case: {join_numbers(result.unused)}"
     return _finding(file, "unused", message, "agentrun cassette prune removes them", first.line)
 
 

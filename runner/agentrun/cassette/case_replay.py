@@ -11,10 +11,10 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from agentrun.cassette.select import Owner
-from agentrun.cassette.shown import listed
 from agentrun.cassette.tape import Cassette
 from agentrun.compiler.fingerprint import PackageFile
 from agentrun.errors import AgentrunError
+from agentrun.spec.text import join_words
 
 
 class ReplayResult(Struct, frozen=True):
@@ -63,4 +63,4 @@ def describe_change(replays: CaseReplays, owner: Owner, metadata: Mapping[str, A
     if not isinstance(before, dict):
         return f"the package of {owner.spec_label} changed since it was recorded"
     names = sorted(name for name, now in file.sections.items() if before.get(name) != now)
-    return f"{listed(names) or 'the package'} of {owner.spec_label} changed since it was recorded"
+    return f"{join_words(names) or 'the package'} of {owner.spec_label} changed since it was recorded"

@@ -11,9 +11,8 @@ from typing import Any
 
 from agentrun.canon import same
 from agentrun.cassette.here import Here
-from agentrun.cassette.shown import listed
 from agentrun.secret import mask
-from agentrun.spec.text import json_text
+from agentrun.spec.text import join_words, json_text
 
 MAX_NAMED = 5
 
@@ -52,14 +51,14 @@ def changed_sections(metadata: Mapping[str, Any], here: Here) -> list[str] | Non
 def of_params(changed: Mapping[str, tuple[Any, Any]]) -> str:
     """`params.region changed from "eu" to "us"`."""
     if len(changed) > 1:
-        return f"{listed(_some([f'params.{name}' for name in changed]))} changed"
+        return f"{join_words(_some([f'params.{name}' for name in changed]))} changed"
     ((name, (was, now)),) = changed.items()
     return f"params.{name} changed from {json_text(was, name)} to {json_text(now, name)}"
 
 
 def of_sections(names: list[str]) -> str:
     """`the spec's section budgets changed since the recording`."""
-    told = listed(_some([mask(name)[:60] for name in names]))
+    told = join_words(_some([mask(name)[:60] for name in names]))
     return f"the spec's section{'s' * (len(names) > 1)} {told} changed since the recording"
 
 

@@ -14,10 +14,9 @@ from msgspec.structs import asdict, replace
 
 from agentrun.canon import json_or_text, same
 from agentrun.cassette.asked import Asked, Part, Said
-from agentrun.cassette.shown import arrow, listed, told
-from agentrun.cassette.values import Change, changes
+from agentrun.cassette.values import Change, arrow, changes, sentence
 from agentrun.spec.problems import visible
-from agentrun.spec.text import json_text
+from agentrun.spec.text import join_words, json_text
 
 Kind: TypeAlias = Literal[
     "instructions", "input", "tool", "setting", "history", "argument", "question", "delivery", "request", "absent"
@@ -132,8 +131,8 @@ def _field(change: Change) -> str:
         case "changed", list(was), list(now):
             lost = [json_text(item).strip('"') for item in was if item not in now]
             gained = [json_text(item).strip('"') for item in now if item not in was]
-            words = [f"lost {listed(lost)}" if lost else "", f"gained {listed(gained)}" if gained else ""]
-            return f"{change.path} {listed([word for word in words if word]) or 'has another order'}"
+            words = [f"lost {join_words(lost)}" if lost else "", f"gained {join_words(gained)}" if gained else ""]
+            return f"{change.path} {join_words([word for word in words if word]) or 'has another order'}"
     return change.words()
 
 
@@ -166,7 +165,7 @@ def _part(was: Part, now: Part) -> str:
         return f"it is {_named(now)}, recorded was {_named(was)}"
     match now.kind:
         case "text":
-            return told("the text", was.value, now.value)
+            return sentence("the text", was.value, now.value)
         case "other":
             return next(change.words("it") for change in changes(was.value, now.value))
         case "call" | "result":

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from agentrun.cassette.cause import changed_params, changed_sections, of_params, recorded_params
 from agentrun.cassette.difference import MAX_LISTED, Difference, Kind
 from agentrun.cassette.here import Here, Template
-from agentrun.cassette.shown import common, excerpts
+from agentrun.cassette.values import common_length, excerpts
 from agentrun.compiler.template import Line, TemplateStopped, rendered_lines
 from agentrun.spec.text import masked_lines
 
@@ -114,7 +114,7 @@ class Origins:
         was = None if old is None else one[old]
         template, line = None, None
         if new is not None:
-            column = 0 if was is None else common(was, two[new])
+            column = 0 if was is None else common_length(was, two[new])
             template, line = self._present.lines[new].place(column)
         elif self._past is not None and was is not None:
             template, line = self._past.place_of(was)

@@ -23,12 +23,11 @@ from agentrun.cassette.file import dump, load, save
 from agentrun.cassette.match import Key, key_of
 from agentrun.cassette.reader import cassette as read_cassette
 from agentrun.cassette.select import CassetteFile, LoadedCassette, Owner, load_selected, select_cassettes
-from agentrun.cassette.shown import listed, listed_numbers
 from agentrun.cassette.tape import Cassette, Interaction
 from agentrun.errors import StorageError
 from agentrun.files import TEMPORARY, ProjectTree
 from agentrun.spec.project import Project
-from agentrun.spec.text import plural, short
+from agentrun.spec.text import join_numbers, join_words, plural, short
 
 CassetteLock: TypeAlias = Callable[[Project, Path], AbstractContextManager[None]]
 """Locks a cassette against other processes."""
@@ -75,11 +74,11 @@ def _plan(loaded: LoadedCassette, replays: CaseReplays) -> PruneStep | None:
         return None
     total = plural(len(cassette.interactions), "interaction")
     subject = "its case does" if len(owners) == 1 else "its cases do"
-    which = f"{len(unused)} of {total}, which {subject} not play: {listed_numbers(unused)}"
+    which = f"{len(unused)} of {total}, which {subject} not play: {join_numbers(unused)}"
     if file.path.is_symlink():
         return PruneStep(file, "keep", f"{which}; but it is a link", cassette)
     if len(file.specs) > 1:
-        reason = f"{which}; but {listed(file.specs)} have one name, and each may play it"
+        reason = f"{which}; but {join_words(file.specs)} have one name, and each may play it"
         return PruneStep(file, "keep", reason, cassette)
     if not _replays_the_same(replays, owners, cassette, unused, [each.answer for each in results]):
         return PruneStep(file, "keep", f"{which}; but the rest would not stay as it is", cassette)

@@ -1,4 +1,8 @@
-"""In what two JSON values differ, path by path."""
+"""Find where two JSON values or lines differ, and say so in words.
+
+Rule 1  Secrets are masked before anything is cut, so that no part of a key is shown.
+Rule 2  A long text is shown from just before the difference, and never as a whole.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,13 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from agentrun.canon import NOT_JSON, read_json, same
-from agentrun.cassette.shown import arrow, told
+from agentrun.redact import masked
+from agentrun.secret import names_credential
 from agentrun.spec.text import json_text
 from agentrun.wire import HttpCall
+
+MAX_LINE = 100
+_BEFORE = 15
 
 
 class Change(Struct, frozen=True):
@@ -32,7 +40,7 @@ class Change(Struct, frozen=True):
                 return f"{path} is missing, recorded was {json_text(self.was, path)}"
             case "length":
                 return f"{path} has {self.now} items, recorded were {self.was}"
-        return told(path, self.was, self.now)
+        return sentence(path, self.was, self.now)
 
     def brief(self) -> str:
         """`amount 20 → 25`."""
@@ -66,7 +74,7 @@ def differences(recorded: HttpCall, call: HttpCall) -> Iterator[str]:
     if recorded.method.upper() != call.method.upper():
         yield f"the method is {call.method}, recorded was {recorded.method}"
     if recorded.url != call.url:
-        yield told("the address", recorded.url, call.url)
+        yield sentence("the address", recorded.url, call.url)
     try:
         was, now = read_json(recorded.body), read_json(call.body)
     except NOT_JSON:
@@ -79,3 +87,46 @@ def differences(recorded: HttpCall, call: HttpCall) -> Iterator[str]:
 
 def _flat(items: list[Any]) -> bool:
     return not any(isinstance(item, dict | list) for item in items)
+
+
+def sentence(place: str, was: Any, now: Any) -> str:
+    """`amount is 25, recorded was 20`."""
+    one, two = _texts(place, was, now)
+    return f"{place} is {two}, recorded was {one}"
+
+
+def arrow(place: str, was: Any, now: Any) -> str:
+    """`20 → 25`."""
+    return " → ".join(_texts(place, was, now))
+
+
+def excerpts(was: str, now: str) -> tuple[str, str]:
+    """Cut two lines, which must be masked already, to where they differ."""
+    start = max(0, common_length(was, now) - _BEFORE) if max(len(was), len(now)) > MAX_LINE else 0
+    return _excerpt(was, start), _excerpt(now, start)
+
+
+def common_length(one: str, two: str) -> int:
+    """The length of the common beginning of two texts."""
+    low, high = 0, min(len(one), len(two))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == two[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _texts(place: str, was: Any, now: Any) -> tuple[str, str]:
+    if not (isinstance(was, str) and isinstance(now, str)) or names_credential(place):
+        return json_text(was, place), json_text(now, place)
+    was, now = masked(was), masked(now)
+    start = max(0, common_length(was, now) - _BEFORE)
+    lead = "…" if start else ""
+    return json_text(was[start:], "", lead), json_text(now[start:], "", lead)
+
+
+def _excerpt(line: str, start: int) -> str:
+    cut = line[start : start + MAX_LINE]
+    return ("…" if start else "") + cut + ("…" if len(line) > start + MAX_LINE else "")

@@ -11,7 +11,7 @@ from agentrun.cli.write import refuse_other, write_output
 from agentrun.core.facts import Record
 from agentrun.engine.assemble import FinishedRun
 from agentrun.files import remove_given
-from agentrun.journal.file import JOURNAL_BEGINS
+from agentrun.journal.lines import JOURNAL_BEGINS
 from agentrun.journal.places import child_file, child_files
 
 

@@ -23,8 +23,6 @@ from agentrun.errors import StorageError
 from agentrun.files import ProjectTree, open_given
 from agentrun.journal.lines import Chain, damaged, follow, read
 
-JOURNAL_BEGINS = b'{"at":'
-"""The first bytes of every journal."""
 MAX_BYTES = 50 * 1000 * 1000
 
 

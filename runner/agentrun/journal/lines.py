@@ -22,6 +22,8 @@ from agentrun.core.facts import RULES, Record
 from agentrun.errors import InternalError, StorageError
 from agentrun.journal.upcast import upcast
 
+JOURNAL_BEGINS = b'{"at":'
+"""The first bytes of every journal."""
 GENESIS = "sha256:" + "0" * 64
 
 

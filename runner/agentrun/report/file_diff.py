@@ -18,8 +18,9 @@ from msgspec import Struct
 from agentrun.core.facts import Record, RunStarted
 from agentrun.errors import StorageError
 from agentrun.journal.canonical import plain_facts
-from agentrun.journal.file import JOURNAL_BEGINS, read_file
+from agentrun.journal.file import read_file
 from agentrun.journal.laid_out import NotLaidOut
+from agentrun.journal.lines import JOURNAL_BEGINS
 from agentrun.journal.places import child_files, is_child, is_child_of
 from agentrun.redact import Redactor
 from agentrun.report.cassette_diff import compare_cassettes

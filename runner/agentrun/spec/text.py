@@ -6,6 +6,7 @@ Rule 2  Characters that a terminal acts on, or does not show, are written as esc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ SHORT = 120
 MASKED_LENGTH = 20_000
 """Characters of a long text that are searched for secrets: many more than are ever shown."""
 _JSON_LENGTH = 60
+_MAX_NUMBERS = 10
 
 
 def short(text: str, most: int = SHORT) -> str:
@@ -44,6 +46,17 @@ def masked_lines(text: str) -> list[str]:
 def plural(count: int, noun: str) -> str:
     """`1 file`, `2 files`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def join_numbers(numbers: Sequence[int]) -> str:
+    """`2, 3 and 5`. Of many only the first are named."""
+    named = [str(number) for number in numbers[:_MAX_NUMBERS]]
+    return join_words(named if len(numbers) <= _MAX_NUMBERS else [*named, f"{len(numbers) - _MAX_NUMBERS} more"])
 
 
 def json_text(value: Any, key: str = "", lead: str = "") -> str:
