@@ -36,13 +36,13 @@ ROUNDS = 7
 
 
 def per_step(folder: Path, steps: int) -> float:
-    """Microseconds of CPU for one step: a model's reply and the tool call that it asks for."""
-    return _least(_replay(folder, steps), steps) * 1e6
+    """CPU for one step, which is a model's reply and a tool call, as a multiple of reading and writing both as JSON."""
+    return _least(_replay(folder, steps), steps) / _least(_as_json, SHORT)
 
 
 def growth(folder: Path) -> float:
     """How much more a step of the long run costs than one of the short run."""
-    return per_step(folder, LONG) / per_step(folder, SHORT)
+    return _least(_replay(folder, LONG), LONG) / _least(_replay(folder, SHORT), SHORT)
 
 
 def to_vcrpy(folder: Path, steps: int) -> float:
@@ -81,6 +81,16 @@ def _least(work: Callable[[], float], steps: int) -> float:
     runs = max(1, 100 // steps)
     work()
     return min(sum(work() for _ in range(runs)) / (runs * steps) for _ in range(ROUNDS))
+
+
+def _as_json() -> float:
+    """CPU seconds to read the replies of a short run and write the messages that it adds, with Python's own json."""
+    replies = [json.dumps(reply_to([{"role": "user", "content": str(SHORT)}])) for _ in range(SHORT)]
+    begin = time.process_time()
+    for number, reply in enumerate(replies):
+        message = json.loads(reply)["choices"][0]["message"]
+        json.dumps([message, {"role": "tool", "tool_call_id": f"call_{number}", "content": page(str(number))}])
+    return time.process_time() - begin
 
 
 # --- ours -------------------------------------------------------------------------------------------------------
