@@ -5,9 +5,11 @@
 .SUFFIXES:
 SHELL := /bin/sh
 
-# May be given: `make PYTHON=python3.12` (used when .venv is made), `make test TESTS="tests/core -x"`.
+# May be given: `make PYTHON=python3.12` (used when .venv is made), `make test TESTS="tests/core -x"`, and with
+# `make quick BASE=origin/next` the branch that a change is compared with.
 PYTHON ?=
 TESTS ?=
+BASE ?= main
 
 # Images for deployment often set this. Without bytecode on disk every process compiles what it imports anew, and pytest
 # rewrites the asserts of every test file once for each of its workers.
@@ -59,6 +61,10 @@ types: $(READY) ## mypy, strict
 .PHONY: check
 check: $(READY) $(NODE_SERVERS) ## the tests alone, on all cores; TESTS="tests/core -x" picks some
 	@$(BIN)/pytest -q -n auto --dist worksteal $(TESTS)
+
+.PHONY: quick
+quick: lint types ## lint, types and the tests of the packages changed since the merge base
+	@tests=$$($(BIN)/python tests/affected.py $(BASE)) && $(BIN)/pytest -q -n auto --dist worksteal $$tests
 
 .PHONY: coverage
 coverage: $(READY) ## branch coverage of the core by its own tests: all of it
