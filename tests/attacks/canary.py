@@ -13,6 +13,7 @@ from urllib.parse import quote, quote_plus
 
 import yaml
 
+from ..cli import ready
 from ..cli.agent import SCRIPT
 
 KEY = "sk-proj-Canary0123456789abcdefGHIJ"
@@ -213,15 +214,13 @@ class Trap:
         """What the user wrote."""
 
     def run(self, name: str, *args: str, environment: Mapping[str, str], prefix: tuple[str, ...] = ()) -> int:
-        """A command, with both streams in pipes."""
-        done = subprocess.run(
-            [*(prefix or (SCRIPT,)), *args],
-            cwd=self.root,
-            env=self._environment(environment),
-            capture_output=True,
-            check=False,
-            timeout=120,
-        )
+        """A command, with both streams in pipes. With a prefix, Python starts for it."""
+        env = self._environment(environment)
+        if prefix or not ready.enough(environment):
+            command = [*(prefix or (SCRIPT,)), *args]
+            done = subprocess.run(command, cwd=self.root, env=env, capture_output=True, check=False, timeout=120)
+        else:
+            done = ready.run(args, self.root, env, b"", 120)
         self.said[name] = done.stdout + b"\n" + done.stderr
         assert b"Traceback" not in done.stderr, done.stderr[-3000:]
         return done.returncode
@@ -252,14 +251,14 @@ class Trap:
 
     @staticmethod
     def _environment(given: Mapping[str, str]) -> dict[str, str]:
-        return {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **given}
+        return {"PATH": os.environ["PATH"], **given}
 
     def leaks(self) -> dict[str, set[str]]:
-        """Where secrets are: in what was said, and in every file that the user did not write."""
+        """Where secrets are: in what was said, and in every file but the user's own and their bytecode."""
         files = {
             path.relative_to(self.root).as_posix(): path.read_bytes() + path.name.encode()
             for path in self.root.rglob("*")
-            if path.is_file() and path.name not in self.mine
+            if path.is_file() and path.name not in self.mine and path.suffix != ".pyc"
         }
         return {place: found for place, data in {**self.said, **files}.items() if (found := leaks(data))}
 
