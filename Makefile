@@ -21,6 +21,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # only repeats the editable install.
 PINNED := .venv/pinned
 READY := .venv/ready
+# In a fresh clone one process compiles the tests, before several workers all do it.
+COMPILED := .venv/compiled
 # A server that is no Python, for the tests that use one: where npm is. Without it those tests are skipped.
 NODE_SERVERS := $(if $(shell command -v npm 2>/dev/null),.node/ready)
 
@@ -32,17 +34,22 @@ menu: ## print this menu
 demo: $(READY) ## run an example agent offline, from its cassette
 	@$(BIN)/agentrun specs/support.yaml
 
-# The tests of the core are run once, by `coverage`, beside mypy, which uses one core of the machine.
+# What uses one core of the machine runs beside something else: pip beside npm, and mypy beside the tests of the core,
+# which are run once, by `coverage`.
 .PHONY: test
 test: TESTS := $(or $(TESTS),--ignore=tests/core)
-test: lint types-and-coverage check ## all that CI runs: lint, types, tests and the core's coverage
+test: installed lint types-and-coverage check ## all that CI runs: lint, types, tests and the core's coverage
+
+.PHONY: installed
+installed:
+	@$(MAKE) --no-print-directory -j2 $(READY) $(NODE_SERVERS)
 
 .PHONY: types-and-coverage
 types-and-coverage: $(READY)
 	@$(MAKE) --no-print-directory -j2 types coverage
 
 .PHONY: test-long
-test-long: $(READY) $(NODE_SERVERS) ## every test, the long ones too, with more random examples
+test-long: $(COMPILED) $(NODE_SERVERS) ## every test, the long ones too, with more random examples
 	@AGENTRUN_TESTS=long $(BIN)/pytest -q -n auto --dist worksteal -m "long or not long" $(TESTS)
 
 .PHONY: bench
@@ -59,7 +66,7 @@ types: $(READY) ## mypy, strict
 	@$(BIN)/mypy --no-error-summary
 
 .PHONY: check
-check: $(READY) $(NODE_SERVERS) ## the tests alone, on all cores; TESTS="tests/core -x" picks some
+check: $(COMPILED) $(NODE_SERVERS) ## the tests alone, on all cores; TESTS="tests/core -x" picks some
 	@$(BIN)/pytest -q -n auto --dist worksteal $(TESTS)
 
 .PHONY: quick
@@ -67,7 +74,7 @@ quick: lint types ## lint, types and the tests of the packages changed since the
 	@tests=$$($(BIN)/python tests/affected.py $(BASE)) && $(BIN)/pytest -q -n auto --dist worksteal $$tests
 
 .PHONY: coverage
-coverage: $(READY) ## branch coverage of the core by its own tests: all of it
+coverage: $(COMPILED) ## branch coverage of the core by its own tests: all of it
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -q -n auto tests/core
 	@$(BIN)/coverage combine --quiet
@@ -160,6 +167,10 @@ $(READY): $(PINNED) pyproject.toml
 		uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . && \
 		said=$$(uv pip check --python $(BIN)/python 2>&1); \
 	fi || { echo "$$said"; echo "the install failed; if a pin is missing or too old, run 'make pins'"; exit 1; } >&2
+	@touch $@
+
+$(COMPILED): $(READY)
+	@$(BIN)/pytest --collect-only -qq >/dev/null || $(BIN)/pytest --collect-only -q
 	@touch $@
 
 # Venvs for the tests that need more than a fresh clone has. Without them those tests are skipped, and say so.

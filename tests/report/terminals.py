@@ -8,7 +8,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from threading import Lock, Thread
+from threading import Condition, Thread
 from typing import TextIO
 
 import pyte
@@ -25,7 +25,7 @@ class Terminal:
         self.screen = pyte.HistoryScreen(columns, rows, history=10_000)
         self._feed = pyte.ByteStream(self.screen)
         self.raw = b""
-        self._lock = Lock()
+        self._lock = Condition()
         self._size(columns, rows)
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -36,6 +36,7 @@ class Terminal:
                 with self._lock:
                     self.raw += data
                     self._feed.feed(data)
+                    self._lock.notify_all()
 
     def _size(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self.stream.fileno(), termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -72,11 +73,14 @@ class Terminal:
             return not self.screen.cursor.hidden
 
     def until(self, holds: Callable[[str], bool], patience: float = 60) -> None:
-        """Wait until what is shown is as wanted."""
-        end = time.monotonic() + patience
+        """Wait until what is shown is as wanted. To read a screen takes long, so it is read when it has changed."""
+        end, read = time.monotonic() + patience, len(self.raw)
         while not holds(self.shown):
             assert time.monotonic() < end, self.shown
-            time.sleep(0.005)
+            with self._lock:
+                if len(self.raw) == read:
+                    self._lock.wait(0.1)
+                read = len(self.raw)
 
     def drained(self) -> None:
         """Wait until all that was written has arrived."""
