@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -117,3 +118,33 @@ def test_memory_stays_below_64_mib(tmp_path: Path) -> None:
     for name, (codes, grown) in zip(LARGE, large, strict=True):
         assert codes == ["tool.execution" if LARGE[name].who == "tool" else "provider.decode"], name
         assert grown < MOST, name
+
+
+RECORDINGS = """
+import sys
+from pathlib import Path
+from agentrun.cli.group import run_command
+
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+assert run_command(["stream.yaml", "Go.", "--mode", "record", "--case", "small"]) == 0
+before = peak()
+code = run_command(["stream.yaml", "Go on.", "--mode", "record", "--case", "large"])
+print("grown", code, peak() - before)
+"""
+
+
+def test_memory_stays_below_64_mib_while_a_stream_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.agentrun]\n", encoding="utf-8")
+    with Server(SMALL[1].plan(), LARGE["a stream of words"].plan()) as server:
+        text = SPEC.format(url=server.url, stream="true").partition("policy:")[0]
+        (tmp_path / "stream.yaml").write_text(text, encoding="utf-8")
+        command = [sys.executable, "-c", RECORDINGS]
+        environment = {"PATH": os.environ["PATH"], "OPENAI_API_KEY": "key"}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    _, code, grown = done.stdout.splitlines()[-1].split()
+    assert (code, int(grown) < MOST) == ("6", True), done.stdout
+    assert (tmp_path / "cassettes/reader/large.yaml").stat().st_size < MOST // 8

@@ -1,7 +1,7 @@
 """Keeps what a run sees of the world, in the order in which it asked.
 
 Rule 1  The place of an interaction is taken when its request is issued, not when it is answered.
-Rule 2  What fails or is given up is kept too, with as much as had come.
+Rule 2  What fails or is given up is kept too, with what had come of it, up to `MOST_PARTIAL` bytes.
 Rule 3  Interactions that are kept from an earlier recording stay as they are; what is new comes after them in time.
 """
 
@@ -16,6 +16,8 @@ from agentrun.wire import HttpCall, HttpReply
 
 Heard = Callable[[bytes], None]
 _STREAM = (("content-type", "text/event-stream"),)
+MOST_PARTIAL = 4 * 1024 * 1024
+"""Bytes that are kept of a reply that is not whole: a hostile one may have come up to the cap of a reply."""
 
 
 class Recorder:
@@ -81,7 +83,9 @@ class Take:
         self._path = path
         self._time = time
         self._start = start
-        self._pieces: list[bytes] = []
+        self._sizes: list[int] = []
+        """Of the pieces that came."""
+        self._beginning = bytearray()
         self.made: Interaction | None = None
         self.is_kept = False
         self.server = ""
@@ -93,7 +97,8 @@ class Take:
             return None
 
         def both(data: bytes) -> None:
-            self._pieces.append(data)
+            self._sizes.append(len(data))
+            self._beginning += data[: MOST_PARTIAL - len(self._beginning)]
             heard(data)
 
         return both
@@ -101,19 +106,29 @@ class Take:
     def end(self, reply: HttpReply) -> None:
         """The whole reply is there."""
         self.server = next((value for name, value in reply.headers if name == "server"), "")
-        whole = b"".join(self._pieces) == reply.body
-        self._make(reply, chunks=tuple(map(len, self._pieces)) if whole else ())
+        is_whole = sum(self._sizes) == len(reply.body)  # a reply that is no success is not heard
+        self._make(reply, chunks=tuple(self._sizes) if is_whole else ())
 
     def fail(self, code: str, message: str, fields: dict[str, Any]) -> None:
         """There will be no whole reply."""
-        self._make(self._partial(), chunks=tuple(map(len, self._pieces)), failure=Failure(code, message, fields))
+        self._make(self._partial(), chunks=self._partial_chunks(), failure=Failure(code, message, fields))
 
     def stop(self) -> None:
         """Nobody waits for it any more."""
-        self._make(self._partial(), chunks=tuple(map(len, self._pieces)), stopped=True)
+        self._make(self._partial(), chunks=self._partial_chunks(), stopped=True)
 
     def _partial(self) -> HttpReply:
-        return HttpReply(200, _STREAM, b"".join(self._pieces)) if self._pieces else HttpReply(NO_REPLY, (), b"")
+        return HttpReply(200, _STREAM, bytes(self._beginning)) if self._sizes else HttpReply(NO_REPLY, (), b"")
+
+    def _partial_chunks(self) -> tuple[int, ...]:
+        """The sizes of the pieces that are kept; the last one may be cut."""
+        chunks, left = [], len(self._beginning)
+        for size in self._sizes:
+            chunks.append(min(size, left))
+            left -= chunks[-1]
+            if not left:
+                break
+        return tuple(chunks)
 
     def _make(self, reply: HttpReply, **more: Any) -> None:
         if self.made is None:
