@@ -109,11 +109,11 @@ class _Stream(httpx.AsyncByteStream):
         except BaseException:  # stopped in the middle: the connection is in no state for another request
             await self._way.aclose()
             raise
-        if self._transport is None:
-            await self._way.aclose()
-        elif self._way.is_idle():
+        if self._transport is not None and self._way.is_idle():
             self._transport.keep(self._way)
             return
+        # Also where the library thinks it has closed it: whoever is stopped twice while closing has not.
+        await self._way.aclose()
         if isinstance(self._pieces, AsyncGenerator):
             await self._pieces.aclose()
             for _ in range(_INSIDE):  # the event loop ends each of those in a task of its own
