@@ -146,13 +146,15 @@ def _cassette(folder: Path, steps: int) -> Path:
 def _replay(folder: Path, steps: int) -> Callable[[], float]:
     # late: only the process that is measured pays for these
     from agentrun.cassette.file import load
-    from agentrun.engine.assemble import replay_run
+    from agentrun.cassette.player import Player
+    from agentrun.engine.request import Request
+    from agentrun.engine.run import replay_run
 
     file, tape = _package(folder, steps), load(_cassette(folder, steps))
 
     def once() -> float:
         begin = time.process_time()
-        done = replay_run(file.agent, fingerprint=file.fingerprint, message=None, params={}, cassette=tape)
+        done = replay_run(Request(agent=file.agent.name, package=file), Player(tape))
         spent = time.process_time() - begin
         assert (done.exit_code, done.outcome.turns) == (0, steps), (done.outcome, done.unused)
         return spent

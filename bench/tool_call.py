@@ -28,28 +28,20 @@ def overhead(folder: Path) -> float:
     # late: only the process that is measured pays for these
     import agentrun
     from agentrun.core.effects import RunTool
-    from agentrun.engine.live_ports import Site, live_ports
-    from agentrun.engine.memory import MemoryBlobs, MemoryJournals
     from agentrun.engine.perform import Performer
-    from agentrun.engine.sealed import SEALED
-    from agentrun.engine.system_clock import SystemClock
-    from agentrun.engine.world import World, world_of_run
+    from agentrun.engine.worlds.live import live_world
+    from agentrun.spec.project import find_project
 
     (folder / "call.yaml").write_text(SPEC, encoding="utf-8")
     (folder / "measured.py").write_text(SOURCE, encoding="utf-8")
     package = agentrun.compile(folder / "call.yaml").agent
-    site = Site(root=folder, import_roots=(folder,), lookup=_nobody, sender=SEALED)
-    world = World(
-        clock=SystemClock(),
-        blobs=MemoryBlobs(),
-        journals=MemoryJournals().open,
-        crew=_nobody,
-        executors=live_ports(package, site).executors,
-    )
-    performer = Performer(world_of_run(world, "run-1"))
     call = RunTool("c1.0", "look", package.tools["look"], ARGUMENTS, "key", max_lines=2000, max_bytes=51_200)
 
     async def measured() -> float:
+        async with live_world(package, find_project(folder / "call.yaml"), "run-1", models=False) as world:
+            return await rounds(Performer(world))
+
+    async def rounds(performer: Performer) -> float:
         await performer.perform(call)
         import measured as module  # type: ignore[import-not-found]  # late: written just now
 
@@ -66,7 +58,3 @@ def overhead(folder: Path) -> float:
         return min(ours) / min(bare)
 
     return asyncio.run(measured())
-
-
-def _nobody(*_: Any) -> Any:
-    raise AssertionError("nothing asks for it")

@@ -12,14 +12,13 @@ from agentrun.core.package import Package
 from agentrun.engine.admission import admit
 from agentrun.engine.begin import begin
 from agentrun.engine.clock import StepClock
-from agentrun.engine.crew import StepCrew
+from agentrun.engine.crews import Crews
 from agentrun.engine.driver import drive
-from agentrun.engine.memory import MemoryBlobs
+from agentrun.engine.memory import MemoryBlobs, MemoryJournals
 from agentrun.engine.models import WireProvider
 from agentrun.engine.perform import crew_of
 from agentrun.engine.request import Request
 from agentrun.engine.world import World
-from agentrun.journal.memory import MemoryJournal
 from agentrun.providers.registry import codec_for
 from agentrun.wire import HttpCall, HttpReply
 
@@ -83,21 +82,22 @@ class Scripted:
         return reply
 
 
-def live(agent: Package, sender: Scripted, message: str | None = None, **params: Any) -> MemoryJournal:
+def live(agent: Package, sender: Scripted, message: str | None = None, **params: Any) -> MemoryJournals:
     """The journal of a run against a scripted service."""
-    journal, clock = MemoryJournal(), StepClock()
+    journals, clock = MemoryJournals(), StepClock()
     world = World(
         clock=clock,
         blobs=MemoryBlobs(),
-        journals=lambda _run: journal,
-        crew=lambda _run, perform, consult: StepCrew(perform, width=1, clock=clock, consult=consult),
+        journals=journals,
+        crews=Crews(clock, width=1),
+        crew=crew_of,
         providers={route.provider: WireProvider(codec_for(route.provider), sender) for route in agent.model.routes},
         run="live-1",
     )
     request = Request(agent=agent.name, package=text_hash("a package"))
     log = begin(world, agent, request, admit(agent, message, params))
     clock.run(drive(agent, log, crew_of(world, agent)))
-    return journal
+    return journals
 
 
 def record(path: Path, agent: Package, *replies: HttpReply, message: str | None = None, **params: Any) -> Path:

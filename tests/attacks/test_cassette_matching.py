@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from agentrun.cassette.redaction import Redaction
 from agentrun.core.package import Package
-from agentrun.engine.assemble import replay_run
 from agentrun.engine.clock import StepClock
 from agentrun.journal.canonical import canonical
 from agentrun.redact import Redactor
@@ -30,6 +29,7 @@ from ..core.script import rule
 from ..engine.places import PYTHON
 from ..engine.tapes import asks, cassette, recorded
 from ..packages import package
+from ..replays import replay_package
 from ..worlds import completion
 
 Known = list[tuple[str, Secret]]
@@ -67,7 +67,7 @@ def both(one: Package, result: str, *replies: Any, known: Known = [], hidden: tu
 
     taken = recorded(one, world, *replies)
     assert taken.outcome.code is None, taken.outcome
-    redaction = Redaction(one.replay.redact, known)
+    redaction = Redaction(one.replay.redact, Redactor(known))
     clean = redaction.clean(taken.interactions)
     was = canonical(taken.records, None, redaction.text)
     with TemporaryDirectory() as folder:
@@ -77,7 +77,7 @@ def both(one: Package, result: str, *replies: Any, known: Known = [], hidden: tu
         assert value not in text
         assert json.dumps(value)[1:-1] not in text
         assert value not in was
-    done = replay_run(one, fingerprint="sha256:x", message=None, params={}, cassette=tape)
+    done = replay_package(one, tape)
     assert done.exit_code == 0, done.outcome.fault
     assert done.canonical() == was
     return text

@@ -20,10 +20,11 @@ from agentrun.cassette.file import load
 from agentrun.compiler.compile import compile_spec
 from agentrun.compiler.fingerprint import sealed
 from agentrun.core.package import Package
-from agentrun.engine.assemble import FinishedRun, replay_run
+from agentrun.engine.run import FinishedRun
 
 from ..cli.agent import ROOT, SCRIPT
 from ..packages import BASE, ROUTE, package
+from ..replays import replay_package
 from ..servers import Server
 from ..worlds import completion, record
 
@@ -38,7 +39,7 @@ def agent(number: int, address: str) -> Package:
 
 
 def replay(agent: Package, tape: Path) -> FinishedRun:
-    return replay_run(agent, fingerprint=f"sha256:{agent.name}", message=None, params={}, cassette=tape)
+    return replay_package(agent, tape, fingerprint=f"sha256:{agent.name}")
 
 
 def lines(done: FinishedRun) -> bytes:
@@ -119,9 +120,8 @@ def test_a_thousand_replays_are_one(watch: Watch) -> None:
     assert compiled.package is not None
     file = sealed(compiled.package)
     tape = load(ROOT / "cassettes" / "support" / "default.yaml")
-    given: dict[str, Any] = {"message": None, "params": {}, "cassette": tape, "fingerprint": file.fingerprint}
     before = watch.opened
-    journals = {lines(replay_run(file.agent, **given)) for _ in range(1000)}
+    journals = {lines(replay_package(file.agent, tape, fingerprint=file.fingerprint)) for _ in range(1000)}
     assert (len(journals), watch.opened - before) == (1, 0)
     assert b"run_stopped" in journals.pop()
 

@@ -116,7 +116,7 @@ def test_nothing_is_given_away_by_what_is_cancelled(tmp_path: Path) -> None:
 
 BLIND = """
 import sys
-from agentrun.engine import {module}
+from agentrun.engine.{package} import {module}
 {module}.known_values = lambda package, environment: []
 from agentrun.cli import main
 main()
@@ -126,7 +126,7 @@ main()
 def test_planted(tmp_path: Path) -> None:
     """Without the redactor it is all over the place."""
     trap = Trap(tmp_path)
-    blind = (sys.executable, "-c", BLIND.format(module="surroundings"))
+    blind = (sys.executable, "-c", BLIND.format(package="worlds", module="live"))
     with asked() as given:
         args = ("canary.yaml", *EVERYTHING, "--case", "all", "--mode", "record", "--yes", "--journal", "record.jsonl")
         trap.run("record", *args, environment=given, prefix=blind)

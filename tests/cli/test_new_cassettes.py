@@ -8,7 +8,8 @@ import pytest
 
 from agentrun.cassette.file import load
 from agentrun.cli.group import run_command
-from agentrun.engine.recording import Target
+from agentrun.engine.approvals import Nobody
+from agentrun.engine.recording import CassetteRecording
 from agentrun.errors import StorageError
 from agentrun.spec.project import find_project
 
@@ -172,12 +173,13 @@ def test_sizes(tmp_path: Path, value: str, size: int) -> None:
 
 def test_a_recorder_that_comes_late_leaves_the_cassette_of_the_winner(tmp_path: Path) -> None:
     path = tmp_path / "cassettes/a/default.yaml"
-    target = Target(project=find_project(tmp_path / "a.yaml"), path=path, about={}, is_new=True)
-    target.prepare()
+    recording = CassetteRecording(find_project(tmp_path / "a.yaml"), path, {}, is_new=True)
+    with recording.prepared(Nobody()):
+        pass
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("of the winner")
-    with pytest.raises(StorageError, match="another process has recorded"):
-        target.prepare()
+    with pytest.raises(StorageError, match="another process has recorded"), recording.prepared(Nobody()):
+        pytest.fail("it began to record")
 
 
 def test_a_snapshot_that_another_process_accepted_meanwhile_is_left(

@@ -6,7 +6,7 @@ from agentrun.core.effects import Effect
 from agentrun.core.facts import Fact, ModelReplied, kind_of
 from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.messages import Reply, Text
-from agentrun.core.outcome import Outcome, Suspended
+from agentrun.core.outcome import Ending
 from agentrun.core.package import Package
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew import StepCrew
@@ -55,7 +55,7 @@ class Driven:
     def crew(self) -> StepCrew:
         return StepCrew(self.perform, width=self.width, clock=self.clock)
 
-    def finish(self) -> Outcome | Suspended:
+    def finish(self) -> Ending:
         return self.clock.run(drive(self.agent, self.log(), self.crew()))
 
     def facts(self) -> list[Fact]:

@@ -14,11 +14,11 @@ from agentrun.core.package import Hook, Package
 from agentrun.core.package_sinks import StdoutSink
 from agentrun.core.package_tools import PythonTool, Tool
 from agentrun.engine.clock import StepClock
-from agentrun.engine.crew import StepCrew
-from agentrun.engine.memory import MemoryBlobs
-from agentrun.engine.ports import Consult, Delta, Work
+from agentrun.engine.crews import Crews
+from agentrun.engine.memory import MemoryBlobs, MemoryJournals
+from agentrun.engine.perform import crew_of
+from agentrun.engine.ports import Delta
 from agentrun.engine.world import World
-from agentrun.journal.memory import MemoryJournal
 
 from ..packages import package
 
@@ -77,28 +77,25 @@ class Place:
     def __init__(self, width: int = 4, **parts: Any) -> None:
         self.clock = StepClock(1_000_000)
         self.blobs = MemoryBlobs()
-        self.journals: dict[str, MemoryJournal] = {}
+        self.journals = MemoryJournals()
         self.heard: list[tuple[str, Any]] = []
-        self.width = width
         self.world = World(
             **{
                 "clock": self.clock,
                 "blobs": self.blobs,
-                "journals": lambda run: self.journals.setdefault(run, MemoryJournal()),
-                "crew": self.crew,
+                "journals": self.journals,
+                "crews": Crews(parts.get("clock", self.clock), width),
+                "crew": crew_of,
                 "listen": lambda run, news: self.heard.append((run, news)),
                 **parts,
             }
         )
 
-    def crew(self, run: str, perform: Work, consult: Consult | None) -> StepCrew:
-        return StepCrew(perform, width=self.width, clock=self.clock, consult=consult)
-
     def deltas(self) -> list[str | None]:
         return [news.text for _, news in self.heard if isinstance(news, Delta)]
 
     def facts(self, run: str) -> list[Any]:
-        return [record.fact for record in self.journals[run].records()]
+        return [record.fact for record in self.journals.records(run)]
 
 
 class Model:

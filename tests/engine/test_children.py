@@ -19,13 +19,11 @@ from agentrun.engine.admission import admit
 from agentrun.engine.begin import begin
 from agentrun.engine.children import run_child
 from agentrun.engine.clock import Sleep, step
-from agentrun.engine.driver import drive
+from agentrun.engine.driver import drive, open_log
 from agentrun.engine.perform import crew_of
-from agentrun.engine.ports import Consult, Work
 from agentrun.engine.request import Request
 from agentrun.engine.system_clock import SystemClock
-from agentrun.engine.task_crew import TaskCrew
-from agentrun.engine.world import open_log, world_of_run
+from agentrun.engine.world import world_of_run
 
 from ..packages import package
 from .places import AGENT, PYTHON, Model, Place, calls, child, says
@@ -52,8 +50,8 @@ def place_of(model: Model, **parts: Any) -> Place:
     return place
 
 
-def work(place: Place, effect: RunChild) -> ToolFinished | ChildSuspended:
-    return place.clock.run(run_child(place.world, effect, crew_of))
+def work(place: Place, effect: RunChild) -> ToolFinished | ChildSuspended | None:
+    return place.clock.run(run_child(place.world, effect))
 
 
 def finished(place: Place, effect: RunChild) -> ToolFinished:
@@ -160,7 +158,7 @@ def test_refused_before_it_exists(agent: Package, message: str, code: str) -> No
     assert fact.fault is not None
     assert (fact.fault.code, fact.fault.fields) == ("tool.execution", {"tool": "billing", "code": code})
     assert fact.spent is None
-    assert place.facts(RUN) == []
+    assert RUN not in place.journals
     assert model.asked == []
 
 
@@ -168,9 +166,9 @@ def test_over_is_over() -> None:
     model = Model(says("paid"))
     place = place_of(model)
     before = work(place, child())
-    text = place.journals[RUN].text()
+    text = place.journals.text(RUN)
     assert work(place, child()) == before
-    assert place.journals[RUN].text() == text
+    assert place.journals.text(RUN) == text
     assert len(model.asked) == 1
 
 
@@ -203,15 +201,13 @@ def test_person_is_asked_for_a_child_too() -> None:
 def test_crash_inside_a_child() -> None:
     """What was under way is named, and the child goes on."""
     place = place_of(Model(500, says("never read")))
-    lost = run_child(place.world, child(), crew_of)
+    lost = run_child(place.world, child())
     assert isinstance(step(lost), Sleep)
-    records = place.journals[RUN].records()
+    records = place.journals.records(RUN)
     lost.close()
-    place.journals.clear()
-    for record in records:
-        place.world.journals(RUN).append(record)
+    place.journals.restore(RUN, records)
     model = Model(says("paid"))
-    again = Place(providers={"openai": model}, journals=place.world.journals)
+    again = Place(providers={"openai": model}, journals=place.journals)
     assert words(finished(again, child()).parts) == "paid"
     facts = place.facts(RUN)
     assert [type(each) for each in facts[len(records) :][:2]] == [RunResumed, WorkLost]
@@ -219,7 +215,7 @@ def test_crash_inside_a_child() -> None:
 
 def test_stopped_with_its_parent() -> None:
     place = place_of(Model(500, says("never read")))
-    stopped = run_child(place.world, child(), crew_of)
+    stopped = run_child(place.world, child())
     assert isinstance(step(stopped), Sleep)
     stopped.close()
     *_, last = place.facts(RUN)
@@ -254,7 +250,7 @@ def test_spending_is_rolled_up_once() -> None:
     outcome = place.clock.run(root(place, parent_of(package())))
     assert isinstance(outcome, Outcome)
     assert (outcome.answer, outcome.tokens, outcome.tool_calls) == ("all done", 75, 1)
-    assert set(place.journals) == {"root", RUN}
+    assert set(place.journals.runs) == {"root", RUN}
     *_, result = model.asked[-1].request.messages
     assert result == ToolResult("c1.0", (Text("paid"),))
 
@@ -296,7 +292,6 @@ def test_parent_waits_with_its_child() -> None:
 @pytest.mark.parametrize("cancel", ["task", "post"])
 def test_cancellation_cascades(cancel: str) -> None:
     """In real time: both journals end, and nothing is left running."""
-    crews: dict[str, TaskCrew] = {}
     begun = asyncio.Event()
 
     class Endless:
@@ -306,13 +301,7 @@ def test_cancellation_cascades(cancel: str) -> None:
             begun.set()
             await asyncio.sleep(3600)
 
-    clock = SystemClock()
-
-    def crew(run: str, perform: Work, consult: Consult | None) -> TaskCrew:
-        crews[run] = TaskCrew(perform, width=4, clock=clock, consult=consult)
-        return crews[run]
-
-    place = Place(providers={"openai": Endless()}, clock=clock, crew=crew)
+    place = Place(providers={"openai": Endless()}, clock=SystemClock())
 
     async def whole() -> None:
         running = asyncio.create_task(root(place, parent_of(package())))
@@ -322,7 +311,7 @@ def test_cancellation_cascades(cancel: str) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await running
         else:
-            crews["root"].post(CancelRequested("ada"))
+            place.world.crews.post("root", CancelRequested("ada"))
             outcome = await asyncio.wait_for(running, 60)
             assert isinstance(outcome, Outcome)
             assert (outcome.code, outcome.fields["by"]) == ("cancelled", "ada")

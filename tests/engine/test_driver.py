@@ -19,7 +19,7 @@ from agentrun.core.facts import (
 )
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import ToolFinished
-from agentrun.core.outcome import Outcome, Suspended, outcome_of
+from agentrun.core.outcome import Ending, Outcome, Suspended, outcome_of
 from agentrun.core.package import Package
 from agentrun.core.state import State
 from agentrun.engine import driver
@@ -130,7 +130,7 @@ def test_width(width: int) -> None:
 def test_in_an_event_loop() -> None:
     """The driver is a plain coroutine: it also runs where effects do take time."""
 
-    async def main(width: int) -> Outcome | Suspended:
+    async def main(width: int) -> Ending:
         run = Driven(TOOLS, called(("look", '{"q": "1"}'), ("look", '{"q": "2"}')), said("Done.")).begun()
         clock = SystemClock()
 

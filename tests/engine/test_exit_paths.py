@@ -111,7 +111,7 @@ def test_a_crew_that_leaves_work_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_effect_without_its_intent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     perform = Performer.perform
 
-    async def twice(performer: Performer, effect: Effect) -> Fact:
+    async def twice(performer: Performer, effect: Effect) -> Fact | None:
         await perform(performer, effect)
         return await perform(performer, effect)
 

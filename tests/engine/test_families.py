@@ -4,8 +4,8 @@ import pytest
 
 from agentrun.compiler.fingerprint import sealed
 from agentrun.core.facts import CancelRequested, RunStopped
-from agentrun.core.outcome import Outcome, Suspended
-from agentrun.engine import children
+from agentrun.core.outcome import Ending, Outcome, Suspended
+from agentrun.engine import driver
 from agentrun.engine.memory import MemoryJournals
 from agentrun.testing import StepClock
 from agentrun.testing.setting import begun, runtime_in
@@ -13,7 +13,7 @@ from agentrun.testing.setting import begun, runtime_in
 from ..testing.shapes import SHAPES
 
 
-def ended() -> tuple[Outcome | Suspended, MemoryJournals]:
+def ended() -> tuple[Ending, MemoryJournals]:
     """A parent whose child waits for a person is cancelled and resumed."""
     shape, clock, journals = SHAPES["asking child"], StepClock(), MemoryJournals()
     setting, file = shape.setting(clock), sealed(shape.package)
@@ -39,6 +39,6 @@ def test_a_child_that_waits_ends_with_its_parent() -> None:
 def test_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     async def forgotten(*_: object) -> None: ...
 
-    monkeypatch.setattr(children, "_end", forgotten)
+    monkeypatch.setattr(driver, "_end_child", forgotten)
     _, journals = ended()
     assert not isinstance(list(journals.records(journals.runs[1]))[-1].fact, RunStopped)

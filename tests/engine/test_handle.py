@@ -13,7 +13,7 @@ from agentrun.core.facts import CancelRequested, MessageQueued, RunStopped
 from agentrun.core.facts_calls import CallSettled
 from agentrun.core.facts_gates import ApprovalAnswered
 from agentrun.core.messages import Text
-from agentrun.core.outcome import Outcome, Suspended
+from agentrun.core.outcome import Ending, Outcome, Suspended
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.memory import stored_package
 from agentrun.engine.ports import Delta
@@ -302,7 +302,7 @@ def test_many_waiters() -> None:
 
 
 def test_who_stops_waiting_does_not_stop_the_run() -> None:
-    async def main() -> Outcome | Suspended:
+    async def main() -> Ending:
         home = live(after(50, text("Hello."), clock=SystemClock()))
         handle = home.start()
         with pytest.raises(TimeoutError):
@@ -313,7 +313,7 @@ def test_who_stops_waiting_does_not_stop_the_run() -> None:
 
 
 def test_answer_goes_on_by_itself() -> None:
-    async def main() -> Outcome | Suspended:
+    async def main() -> Ending:
         home = live(*PAY)
         handle = home.start(ASKING)
         waiting = await handle.wait()
@@ -326,7 +326,7 @@ def test_answer_goes_on_by_itself() -> None:
 
 
 def test_cancel_from_another_thread() -> None:
-    async def main() -> tuple[Outcome | Suspended, Home]:
+    async def main() -> tuple[Ending, Home]:
         home = live(after(60_000, text("Never."), clock=SystemClock()))
         handle = home.start()
         threading.Timer(0.02, handle.cancel, ["a thread"]).start()
@@ -368,7 +368,7 @@ def test_many_runs_at_once() -> None:
 
 
 def test_person_in_a_loop() -> None:
-    async def main() -> Outcome | Suspended:
+    async def main() -> Ending:
         return await live(*PAY, approver=approving(delay=5, clock=SystemClock())).start(ASKING).wait()
 
     assert looped(main).answer == "Done."

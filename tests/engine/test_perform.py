@@ -11,7 +11,9 @@ from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.facts_gates import ApprovalAnswered, Continue, Failed, HookAnswered
 from agentrun.core.messages import Text
 from agentrun.engine.approvals import Nobody
+from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.perform import Performer, crew_of
+from agentrun.engine.ports import Journal
 from agentrun.engine.world import world_of_run
 from agentrun.errors import StorageError
 
@@ -22,7 +24,20 @@ from .places import Model, Place, ask, child, delivery, hook, run, says
 
 def perform(effect: Effect, **parts: Any) -> Fact:
     place = Place(**parts)
-    return place.clock.run(Performer(world_of_run(place.world, "run-1")).perform(effect))
+    fact = place.clock.run(Performer(world_of_run(place.world, "run-1")).perform(effect))
+    assert fact is not None
+    return fact
+
+
+class Unreadable(MemoryJournals):
+    """Journals of which none can be opened."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    def open(self, run: str) -> Journal:
+        raise self._error
 
 
 class Anything:
@@ -90,8 +105,8 @@ class Broken:
 )
 def test_our_own_bug(effect: Effect, port: str) -> None:
     """A fact all the same: the name of the error, and not a word more."""
-    broken = Broken()
-    fact = perform(effect, **{port: broken.__getitem__ if port == "journals" else broken})
+    broken = Unreadable(ZeroDivisionError("a secret")) if port == "journals" else Broken()
+    fact = perform(effect, **{port: broken})
     assert (fault_of(fact).code, fault_of(fact).fields) == ("internal", {"error": "ZeroDivisionError"})
     assert "secret" not in repr(fact)
 
@@ -119,17 +134,12 @@ def test_blob_that_cannot_be_kept() -> None:
 def test_journal_of_a_child_that_fails(code: str) -> None:
     """It is raised: nobody knows what the child did."""
 
-    def journals(run: str) -> Any:
-        raise StorageError(code, "no")
-
     with pytest.raises(StorageError, match=code):
-        perform(child(), journals=journals)
+        perform(child(), journals=Unreadable(StorageError(code, "no")))
 
 
 def test_journal_of_a_child_that_cannot_be_read() -> None:
-    def journals(run: str) -> Any:
-        raise StorageError("recovery.failed", "no")
-
+    journals = Unreadable(StorageError("recovery.failed", "no"))
     assert fault_of(perform(child(), journals=journals)).code == "recovery.failed"
 
 

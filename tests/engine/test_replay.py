@@ -17,18 +17,19 @@ from agentrun.core.facts import ModelAsked, RetryPlanned, kind_of
 from agentrun.core.messages import Usage
 from agentrun.core.outcome import outcome_of
 from agentrun.core.package import Package
-from agentrun.engine.assemble import FinishedRun, replay_run
+from agentrun.engine.run import FinishedRun
 from agentrun.errors import AgentrunError, CassetteError, HostError, PackageError, RequestError
 from agentrun.journal.canonical import canonical
 
 from ..packages import BASE, ROUTE, package, typed
+from ..replays import replay_package
 from ..worlds import BAD, GOOD, Scripted, completion, failure, live, record
 
 PRINT = text_hash("the package")
 
 
 def replay(agent: Package, cassette: Path, message: str | None = None, **params: Any) -> FinishedRun:
-    return replay_run(agent, fingerprint=PRINT, message=message, params=params, cassette=cassette)
+    return replay_package(agent, cassette, message, params, fingerprint=PRINT)
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_means_the_same_as_the_recorded_run(tape: Path) -> None:
     agent = typed()
     replies = [completion(BAD), completion(GOOD)]
     done = replay(agent, record(tape, agent, *replies))
-    assert canonical(done.journal) == canonical(live(agent, Scripted(replies)).records())
+    assert canonical(done.journal) == canonical(live(agent, Scripted(replies)).records("live-1"))
 
 
 def test_message_and_params(tape: Path) -> None:
@@ -97,7 +98,7 @@ def test_run_id(tape: Path) -> None:
     assert one.journal == two.journal
     assert one.outcome.run.startswith("replay-")
     others = [
-        replay_run(agent, fingerprint="sha256:other", message=None, params={}, cassette=tape),
+        replay_package(agent, tape, fingerprint="sha256:other"),
         replay(agent, tape, "Other."),
         replay(agent, tape, "The printer of support is on fire.", team="other"),
         replay(agent, record(tape, agent, completion("other"))),
@@ -191,6 +192,7 @@ def test_refused_before_it_starts(tape: Path) -> None:
 
 def test_template_that_cannot_be_filled(tape: Path) -> None:
     agent = package(params={"order": {"type": "object"}}, instructions=["{{ order.id }}"], input="x")
+    record(tape, package(), completion("x"))
     error = refused(agent, tape, order={})
     assert (error.code, error.fields["reason"]) == ("input.rejected", "template")
 
@@ -235,11 +237,15 @@ import json, sys
 from pathlib import Path
 import msgspec
 from agentrun.core.package import Package
-from agentrun.engine.assemble import replay_run
+from agentrun.cassette.file import load
+from agentrun.cassette.player import Player
+from agentrun.compiler.fingerprint import sealed
+from agentrun.engine.request import Request
+from agentrun.engine.run import replay_run
 from agentrun.canon import compact, text_hash
 from agentrun.journal.canonical import canonical
 package = msgspec.convert(json.loads(sys.argv[1]), Package)
-done = replay_run(package, fingerprint="sha256:x", message=None, params={}, cassette=Path(sys.argv[2]))
+done = replay_run(Request(agent=package.name, package=sealed(package)), Player(load(Path(sys.argv[2]))))
 heavy = {"asyncio", "httpx", "vcr", "pydantic", "ssl"} & {name.partition(".")[0] for name in sys.modules}
 print(json.dumps({
     "lines": text_hash(b"".join(compact(record) for record in done.journal)),

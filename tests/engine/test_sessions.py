@@ -7,7 +7,7 @@ import pytest
 from agentrun.core.facts import Earlier, RunStarted
 from agentrun.core.facts_gates import Modify
 from agentrun.core.messages import Assistant, Message, ToolCall, ToolResult, User, words
-from agentrun.core.outcome import Outcome, Suspended
+from agentrun.core.outcome import Ending, Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.engine.sessions import Sessions
 from agentrun.errors import AgentrunError
@@ -27,7 +27,7 @@ class Talk(Home):
         self.runtime.sessions.create("s")
         self.count = 0
 
-    def say(self, message: str | None, what: Package | None = None, **request: Any) -> Outcome | Suspended:
+    def say(self, message: str | None, what: Package | None = None, **request: Any) -> Ending:
         self.count += 1
         return self.run(what, message=message, session="s", run=f"r{self.count}", **request)
 
@@ -164,7 +164,7 @@ def test_texts_across_runs() -> None:
     assert [_code(talk.say(message, agent)) for message in "abc"] == [None, None, "guard.stagnation"]
 
 
-def _code(ended: Outcome | Suspended) -> str | None:
+def _code(ended: Ending) -> str | None:
     assert isinstance(ended, Outcome)
     return ended.code
 

@@ -9,10 +9,11 @@ from agentrun.core.facts import CancelRequested, Record
 from agentrun.core.package import Package
 from agentrun.engine.admission import admit
 from agentrun.engine.begin import begin
+from agentrun.engine.driver import open_log
+from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.request import Request
-from agentrun.engine.world import World, executor_of, missing, open_log, sink_of, world_of_run
+from agentrun.engine.world import World, executor_of, missing, sink_of, world_of_run
 from agentrun.errors import HostError, StorageError
-from agentrun.journal.memory import MemoryJournal
 
 from ..packages import ROUTE, package
 from .places import AGENT, HOOK, MCP, PYTHON, Place, delivery, tool
@@ -122,16 +123,16 @@ def test_listeners_hear_what_is_written() -> None:
     place = Place()
     log = begin(world_of_run(place.world, "run-1"), package(), REQUEST, admit(package(), "hello", {}))
     log.commit(CancelRequested("me"))
-    assert place.heard == [("run-1", record) for record in place.journals["run-1"].records()]
+    assert place.heard == [("run-1", record) for record in place.journals.records("run-1")]
     assert open_log(world_of_run(place.world, "run-1")).state == log.state
 
 
 def test_what_is_not_written_is_not_heard() -> None:
-    class Full(MemoryJournal):
-        def append(self, record: Record) -> None:
+    class Full(MemoryJournals):
+        def append(self, run: str, record: Record) -> None:
             raise StorageError("storage.failed", "no space left")
 
-    place = Place(journals=lambda run: Full())
+    place = Place(journals=Full())
     with pytest.raises(StorageError):
         begin(world_of_run(place.world, "run-1"), package(), REQUEST, admit(package(), "hello", {}))
     assert place.heard == []

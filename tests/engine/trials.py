@@ -7,7 +7,7 @@ from typing import Any
 from agentrun.compiler.fingerprint import sealed
 from agentrun.core.evolve import fold
 from agentrun.core.facts import RunStopped
-from agentrun.core.outcome import Outcome, Suspended, outcome_of
+from agentrun.core.outcome import Ending, outcome_of
 from agentrun.engine.api import providers_of
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.request import Request
@@ -41,7 +41,7 @@ class Trial:
         clock = real or self.clock
         self.file = sealed(shape.agent)
         self.handle: RunHandle | None = None
-        self.result: Outcome | Suspended | None = None
+        self.result: Ending | None = None
         self.error: BaseException | None = None
         self.resumed = False
         self.left: set[Any] = set()
@@ -73,7 +73,7 @@ class Trial:
         self.handle.cancel("ada")
 
     def live(self) -> "Trial":
-        def begun() -> Outcome | Suspended:
+        def begun() -> Ending:
             self.handle = self.runtime.start(self.request)
             return self.clock.run(self.handle.wait())
 
@@ -82,7 +82,7 @@ class Trial:
     def live_in_a_loop(self) -> "Trial":
         """The same in real time. Nothing may be left in the loop."""
 
-        async def begun() -> Outcome | Suspended:
+        async def begun() -> Ending:
             try:
                 self.handle = self.runtime.start(self.request)
                 return await self.handle.wait()
@@ -96,13 +96,13 @@ class Trial:
         self.ports.arm(point)
         self.resumed = True
 
-        def resumed() -> Outcome | Suspended:
+        def resumed() -> Ending:
             self.handle = self.runtime.resume(RUN)
             return ended(self.runtime, self.handle, self.clock, "retry", "approved")
 
         return self._heard(resumed)
 
-    def _heard(self, work: Callable[[], Outcome | Suspended]) -> "Trial":
+    def _heard(self, work: Callable[[], Ending]) -> "Trial":
         self.handle = self.result = self.error = None
         try:
             self.result = work()

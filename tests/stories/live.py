@@ -14,7 +14,7 @@ from msgspec import Struct
 from agentrun.compiler.compile import compiled_or_raise
 from agentrun.compiler.fingerprint import PackageFile
 from agentrun.core.facts import Record
-from agentrun.core.outcome import Outcome, Suspended
+from agentrun.core.outcome import Ending
 from agentrun.engine.bus import Subscription
 from agentrun.engine.live import live_providers, live_sender
 from agentrun.engine.memory import MemoryJournals
@@ -30,7 +30,7 @@ RUN = "run-1"
 class Live(Struct, frozen=True):
     """A run that is over."""
 
-    outcome: Outcome | Suspended
+    outcome: Ending
     records: tuple[Record, ...]
     heard: tuple[str, ...]
     """The pieces of text that passed."""

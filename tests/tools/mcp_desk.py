@@ -20,8 +20,8 @@ from agentrun.core.effects import Returned, RunTool
 from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.messages import words
 from agentrun.core.package_tools import McpTool, Pinned
-from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.pinning import pinned as asked_for
+from agentrun.engine.run import FinishedRun
 from agentrun.secret import Secret
 from agentrun.spec.problems import DocumentError, Source
 from agentrun.tools.mcp import McpServers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, TypeVar
@@ -14,12 +15,17 @@ from agentrun.compiler.compile import compile_spec
 from agentrun.compiler.fingerprint import PackageFile, sealed
 from agentrun.core.facts import Record
 from agentrun.core.package import Package
-from agentrun.engine.assemble import FinishedRun, replay_run
-from agentrun.engine.bus import Event
-from agentrun.engine.real_time import Job, live_run
-from agentrun.engine.recording import Target, record_run
+from agentrun.engine.approvals import Nobody
+from agentrun.engine.ports import Approver, Passing
+from agentrun.engine.recording import CassetteRecording, Recorded, record_runs
+from agentrun.engine.request import Request, new_run_id
+from agentrun.engine.run import FinishedRun, run_in
+from agentrun.engine.world import World
+from agentrun.engine.worlds.live import live_world
 from agentrun.spec.project import Project
 from agentrun.testing.provider import ScriptedProvider
+
+from ..replays import replay_package
 
 T = TypeVar("T")
 
@@ -63,7 +69,7 @@ class Runs:
         self.tape = root / "tape.yaml"
         self.printed: list[tuple[str, str]] = []
         self.written: list[str] = []
-        self.events: list[Event] = []
+        self.news: list[Record | Passing] = []
 
     @property
     def traces(self) -> list[str]:
@@ -80,26 +86,57 @@ class Runs:
     def package(self) -> Package:
         return self.compiled()[0].agent
 
-    def job(self, **changes: Any) -> Job:
-        file, project = changes.pop("compiled", None) or self.compiled()
-        given = {"printed": lambda name, text: self.printed.append((name, text)), "write": self.written.append}
-        return Job(file=file, project=project, watch=self.events.append, **{**given, **changes})
+    def world(
+        self, run: str, compiled: tuple[PackageFile, Project], approver: Approver | None = None
+    ) -> AbstractAsyncContextManager[World]:
+        file, project = compiled
+        return live_world(
+            file.agent,
+            project,
+            run,
+            approver=approver or Nobody(),
+            printed=lambda name, text: self.printed.append((name, text)),
+            write=self.written.append,
+            listen=lambda run, news: self.news.append(news),
+        )
+
+    async def go_live(
+        self, compiled: tuple[PackageFile, Project] | None = None, approver: Approver | None = None, **request: Any
+    ) -> FinishedRun:
+        """A run for real, by whatever provider the environment names."""
+        compiled, run = compiled or self.compiled(), new_run_id()
+        async with self.world(run, compiled, approver) as world:
+            return await run_in(world, request_of(compiled[0], run=run, **request))
 
     def live(self, story: str = STORY, **changes: Any) -> FinishedRun:
-        job = self.job(**changes)
-        return self._asked(story, lambda: asyncio.run(live_run(job)))
+        return self._asked(story, lambda: asyncio.run(self.go_live(**changes)))
 
-    def record(self, story: str = STORY, **changes: Any) -> FinishedRun:
-        job = self.job(**changes)
-        target = Target(project=job.project, path=self.tape, about={"spec": "desk.yaml", "case": "default"})
-        recorded = self._asked(story, lambda: asyncio.run(record_run(job, target)))
+    def record(
+        self,
+        story: str = STORY,
+        *,
+        compiled: tuple[PackageFile, Project] | None = None,
+        approver: Approver | None = None,
+        **request: Any,
+    ) -> FinishedRun:
+        found = compiled or self.compiled()
+        recording = CassetteRecording(found[1], self.tape, {"spec": "desk.yaml", "case": "default"})
+        requests = [request_of(found[0], **request)]
+
+        def work() -> Recorded:
+            by = approver or Nobody()
+            return asyncio.run(
+                record_runs(recording, lambda run: self.world(run, found, approver), found[0], requests, by)
+            )
+
+        recorded = self._asked(story, work)
         assert recorded.refused is None
         return recorded.run
 
     def replay(self) -> FinishedRun:
         """Nothing but the tape: whatever is done for real now would be seen in `traces`."""
         file, _ = self.compiled()
-        return replay_run(file.agent, fingerprint=file.fingerprint, message=None, params={}, cassette=self.tape)
+        return replay_package(file.agent, self.tape, fingerprint=file.fingerprint)
 
     def recorded_and_replayed(self, story: str = STORY, **changes: Any) -> FinishedRun:
         """A run for real. Its replay is the same run, and does nothing."""
@@ -121,6 +158,10 @@ class Runs:
             environment = {"OPENAI_API_KEY": "not-a-real-key", "OPENAI_BASE_URL": f"{server.url}/v1"}
             with patch.dict(os.environ, environment):
                 return work()
+
+
+def request_of(file: PackageFile, **changes: Any) -> Request:
+    return Request(agent=file.agent.name, package=file, **changes)
 
 
 def facts(done: FinishedRun, kind: type[T]) -> list[T]:

@@ -13,8 +13,8 @@ from agentrun.core.facts_calls import CallRefused, ToolFinished
 from agentrun.core.facts_gates import Continue, Deny, Failed, HookAnswered, Inject, Modify
 from agentrun.core.messages import words
 from agentrun.core.package import Hook
-from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.hooks import HookQuestion
+from agentrun.engine.run import FinishedRun
 from agentrun.errors import PackageError, ToolError
 from agentrun.tools.hooks import python_hooks
 
@@ -199,7 +199,7 @@ def test_a_hook_that_changed_is_refused_before_the_run(desk: Desk) -> None:
         here.live(compiled=compiled)
     assert (caught.value.code, caught.value.fields["hook"]) == ("tool.drift", "watch")
     assert "hook watch" in caught.value.message
-    assert here.events == [], "there was no run"
+    assert here.news == [], "there was no run"
 
 
 def test_a_hook_that_changes_under_a_run_fails_closed(desk: Desk) -> None:

@@ -145,7 +145,7 @@ def test_two_calls_at_once_keep_their_own() -> None:
     tool = Tool(place, (0, "begins"), (GAP, "ends"))
     world = Place(clock=place.clock, executors={"python": tool}, listen=place.world.listen).world
     performer = Performer(world_of_run(world, "run-1"))
-    crew = place.crew("run-1", performer.perform, None)
+    crew = place.world.crews.make("run-1", performer.perform, None)
     first = called()
     crew.start(first)
     crew.start(RunTool("c1.1", "refund", first.tool, {}, "key", max_lines=10, max_bytes=100))
@@ -215,7 +215,7 @@ def test_in_a_whole_run_it_is_an_event_and_no_record(desk: Desk) -> None:
     here = Runs(desk.root, "", code)
     here.spec.write_text(here.spec.read_text().replace("desk:look", "desk:count"))
     done = here.recorded_and_replayed()
-    heard = [event.what for event in here.events if isinstance(event.what, Progress)]
+    heard = [news for news in here.news if isinstance(news, Progress)]
     assert [(news.tool, news.text) for news in heard] == [("look", "1 of 1")]
     assert "1 of 1" not in done.canonical()
     assert "1 of 1" not in here.tape.read_text()

@@ -11,7 +11,7 @@ import pytest
 import agentrun
 from agentrun.core.facts_calls import CallRefused, ToolFinished
 from agentrun.core.messages import words
-from agentrun.core.outcome import Outcome, Suspended
+from agentrun.core.outcome import Ending, Outcome, Suspended
 from agentrun.engine.memory import MemoryJournals
 from agentrun.testing import calls, scripted, text
 from agentrun.tools.python import PythonTools
@@ -29,7 +29,7 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield tmp_path / "ledger.jsonl"
 
 
-def support(*said: Any) -> tuple[Outcome | Suspended, list[Any]]:
+def support(*said: Any) -> tuple[Ending, list[Any]]:
     """A run of the support agent with its real tools, and the facts of its journal."""
     journals = MemoryJournals()
     package = agentrun.compile(SPECS / "support.yaml")

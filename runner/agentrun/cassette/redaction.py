@@ -10,7 +10,7 @@ Rule 4  A text that is shown is made of the same values in the same way as a tap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -41,10 +41,11 @@ _JSON = ("{", "[", '"')
 class Redaction:
     """Finds and replaces values in one run."""
 
-    def __init__(self, rules: Sequence[Rule] = (), known: Iterable[tuple[str, Secret]] = ()) -> None:
+    def __init__(self, rules: Sequence[Rule] = (), redactor: Redactor = Redactor(())) -> None:  # noqa: B008  # frozen
+        """`redactor`: knows the secrets of the environment."""
         self._rules = tuple(rules)
         self._patterns = tuple(rule for rule in self._rules if rule.path is None)
-        self._redactor = Redactor(known)
+        self._redactor = redactor
         self._found: set[tuple[str, str]] = set()
         self._stretches: dict[str, str] = {}
         """Texts that are known only as a whole."""

@@ -9,7 +9,8 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from agentrun.engine.handle import RunHandle
+from agentrun.core.facts import CancelRequested
+from agentrun.engine.world import World
 from agentrun.errors import code_of
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ class Interrupts:
 
     def __init__(self, teller: Tells) -> None:
         self._teller = teller
-        self._handle: RunHandle | None = None
+        self._world: World | None = None
         self._by: str | None = None
         """Who wants the run to end."""
 
@@ -40,11 +41,10 @@ class Interrupts:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(self._heard(work))
 
-    def hold(self, handle: RunHandle) -> None:
-        """From here on there is a run to cancel."""
-        self._handle = handle
-        if self._by is not None:
-            handle.cancel(self._by)
+    def hold(self, world: World) -> None:
+        """From here on there is a run to cancel: that of this world."""
+        self._world = world
+        self._cancel()
 
     async def _heard(self, work: Coroutine[Any, Any, T]) -> T:
         loop = asyncio.get_running_loop()
@@ -59,5 +59,8 @@ class Interrupts:
             os._exit(code_of("cancelled").exit)
         self._by = "user" if name == "SIGINT" else name
         self._teller.say("cancelling; once more ends it at once", "warn")
-        if self._handle is not None:
-            self._handle.cancel(self._by)
+        self._cancel()
+
+    def _cancel(self) -> None:
+        if self._world is not None and self._by is not None:
+            self._world.crews.post(self._world.run, CancelRequested(self._by))

@@ -7,12 +7,21 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from agentrun.cli.plan import Plan
 from agentrun.cli.write import refuse_other, write_output
 from agentrun.core.facts import Record
-from agentrun.engine.assemble import FinishedRun
+from agentrun.engine.request import Request
+from agentrun.engine.run import FinishedRun
 from agentrun.files import remove_given
 from agentrun.journal.lines import JOURNAL_BEGINS
 from agentrun.journal.places import child_file, child_files
+
+
+def writes_journal_as_it_goes(plan: Plan, request: Request) -> bool:
+    """A pipe gets the whole at the end. Of a session's run the journal is in the session, and is copied."""
+    path = plan.journal
+    is_file = path is not None and str(path) != "-" and (path.is_file() or not path.exists())
+    return is_file and plan.mode != "replay" and request.session is None
 
 
 def clear_journal(path: Path) -> None:

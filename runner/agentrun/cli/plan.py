@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, TypeAlias
 
 import click
 from msgspec import UNSET, Struct
 
 from agentrun.cassette.file import cassette_exists
+from agentrun.cassette.match import Tier
 from agentrun.cli.options import NAME_RULE, is_name
 from agentrun.cli.recorded import asked_cases, cassette_of, nothing_recorded
 from agentrun.compiler.prompts import complete_params
@@ -32,42 +34,29 @@ Mode: TypeAlias = Literal["replay", "live", "record", "live-tools", "live-model"
 FIRST_CASE = "default"
 
 
-class Asked(Struct, frozen=True, kw_only=True):
-    """What the command line says."""
-
-    mode: str
-    record: str | None
-    """new, all or from:N."""
-    case: str | None
-    """The name that was given."""
-    message: str | None
-    params: Mapping[str, Any]
-    profile: str | None
-    live_tools: bool
-    live_model: bool
-    session: str | None = None
-
-    @property
-    def has_own_input(self) -> bool:
-        return self.message is not None or bool(self.params) or self.profile is not None
-
-
 class Plan(Struct, frozen=True, kw_only=True):
     """What will happen."""
 
     mode: Mode
     why: str
     """The first line of the story, after the mode."""
+    spec: Spec
     case: Case | None
     is_new: bool = False
     """Whether the case has to be written to the cases when it is recorded."""
     cassette: Path | None = None
     has_cassette: bool = False
     """Whether it was there when the plan was made."""
-    message: str | None
-    params: dict[str, Any]
     recorded: tuple[str, ...] = ()
     """The cases that could be replayed."""
+    record: str | None = None
+    """What is recorded: new, all or from:N."""
+    require: Tier = "normalised"
+    """The weakest match of a request with the tape that counts."""
+    journal: Path | None = None
+    """Where the journal is written to."""
+    command: str = ""
+    """The command that this is, for hints."""
 
     @property
     def has_real_tools(self) -> bool:
@@ -80,16 +69,27 @@ class Plan(Struct, frozen=True, kw_only=True):
         return f"{words.get(self.mode, self.mode)}: {self.why}"
 
 
-def make_plan(spec: Spec, package: Package, asked: Asked, cases: list[Case], case: Case | None) -> Plan:
-    """The plan. `case`: the one that was named and exists.
+def make_plan(
+    spec: Spec,
+    package: Package,
+    cases: list[Case],
+    case: Case | None,
+    *,
+    message: str | None,
+    params: Mapping[str, Any],
+    profile: str | None,
+    options: Mapping[str, Any],
+) -> tuple[Plan, str | None, dict[str, Any]]:
+    """The plan, and the message and the params of the run. `case`: the one that was named and exists. `options`: those
+    of the command line.
 
     Raises `cassette.miss`, `input.rejected`, `storage.failed`.
     """
-    mode = _mode(asked)
+    mode = _mode(options)
     # What is asked to be live reads no cassette, whatever is at its path.
     is_recorded = Path.is_file if mode == "live" else cassette_exists
-    if case is None and asked.case is None and asked.session is None:
-        found = asked_cases(cases, package, asked.profile, asked.message, asked.params)
+    if case is None and options["case_name"] is None and options["session"] is None:
+        found = asked_cases(cases, package, profile, message, params)
         recorded_ones = (each for each in found if is_recorded(cassette_of(spec, package, each)))
         case = next(recorded_ones, found[0] if found else None)
     folder = spec.project.cassette_directory / package.name
@@ -99,47 +99,76 @@ def make_plan(spec: Spec, package: Package, asked: Asked, cases: list[Case], cas
     if mode == "auto":
         mode = "replay" if is_there or in_ci() else "live"
     if mode in ("replay", "live-tools", "live-model") and not is_there:
-        raise nothing_recorded(spec, cases, folder, case, in_ci=asked.mode == "auto")
+        raise nothing_recorded(spec, cases, folder, case, in_ci=options["mode"] == "auto")
     is_new = mode == "record" and case is None
     if is_new:
-        case = _new_case(package, asked, cases)
+        case = _new_case(package, cases, options["case_name"], message, params, profile)
         path = cassette_of(spec, package, case)
         is_there = cassette_exists(path)
-    return Plan(
+    plan = Plan(
         mode=mode,  # type: ignore[arg-type]  # auto was resolved
-        why=_why(mode, spec, package, case, path, asked),
+        why=_why(mode, spec, package, case, path, options),
+        spec=spec,
         case=case,
         is_new=is_new,
         cassette=path,
         has_cassette=is_there,
-        message=asked.message if case is None or case.input is UNSET else case.input,
-        params=dict(asked.params) if case is None else case.params,
         recorded=recorded,
+        record=options["record"],
+        require=options["require_tier"],
+        journal=options["journal"],
+        command=_command(spec, case, options),
     )
+    if case is None:
+        return plan, message, dict(params)
+    return plan, message if case.input is UNSET else case.input, case.params
 
 
-def _mode(asked: Asked) -> str:
-    if asked.session is not None:
-        if asked.mode not in ("auto", "live") or asked.record or asked.case or asked.live_tools or asked.live_model:
+def _command(spec: Spec, case: Case | None, options: Mapping[str, Any]) -> str:
+    words = ["agentrun", shown_path(spec.path, spec.project.root)]
+    if case is not None:
+        words += ["--case", case.name]
+    for setting in options["settings"]:
+        words += ["--set", setting]
+    for path in options["attached"]:
+        words += ["--attach", str(path)]
+    if options["approve"] is not None:
+        words += ["--approve", options["approve"]]
+    return " ".join(map(quote, words))
+
+
+def _mode(options: Mapping[str, Any]) -> str:
+    mode, record = options["mode"], options["record"]
+    live_tools, live_model = options["live_tools"], options["live_model"]
+    if options["session"] is not None:
+        if mode not in ("auto", "live") or record or options["case_name"] or live_tools or live_model:
             raise click.UsageError("a run of a session is live: what it says depends on the runs before it")
-        if in_ci() and asked.mode == "auto":
+        if in_ci() and mode == "auto":
             raise click.UsageError("a run of a session is live; with CI set that needs --mode live")
         return "live"
-    if asked.record is not None and asked.mode not in ("auto", "record"):
-        raise click.UsageError(f"--record goes with --mode record, not with --mode {asked.mode}")
-    if asked.live_tools and asked.live_model:
+    if record is not None and mode not in ("auto", "record"):
+        raise click.UsageError(f"--record goes with --mode record, not with --mode {mode}")
+    if live_tools and live_model:
         raise click.UsageError("--live-tools and --live-model together are --mode live")
-    if asked.live_tools or asked.live_model:
-        if asked.mode not in ("auto", "replay") or asked.record is not None:
+    if live_tools or live_model:
+        if mode not in ("auto", "replay") or record is not None:
             raise click.UsageError("--live-tools and --live-model are for replays")
-        return "live-tools" if asked.live_tools else "live-model"
-    return "record" if asked.record is not None else asked.mode
+        return "live-tools" if live_tools else "live-model"
+    return "record" if record is not None else str(mode)
 
 
-def _new_case(package: Package, asked: Asked, cases: list[Case]) -> Case:
-    complete_params(package, asked.params)
-    name = asked.case if asked.case is not None else None if asked.has_own_input else FIRST_CASE
-    if name is None or (asked.case is None and any(each.name == name for each in cases)):
+def _new_case(
+    package: Package,
+    cases: list[Case],
+    given_name: str | None,
+    message: str | None,
+    params: Mapping[str, Any],
+    profile: str | None,
+) -> Case:
+    complete_params(package, params)
+    has_own_input = message is not None or bool(params) or profile is not None
+    name = given_name if given_name is not None else None if has_own_input else FIRST_CASE
+    if name is None or (given_name is None and any(each.name == name for each in cases)):
         raise RequestError(
             "input.rejected",
             "no case has this message, params and profile, so the recording needs a name",
@@ -147,17 +176,19 @@ def _new_case(package: Package, asked: Asked, cases: list[Case]) -> Case:
             fields={"reason": "case"},
         )
     if not is_name(name):
-        message = f"{quoted(name)} is not a name: {NAME_RULE}"
-        raise RequestError("input.rejected", message, fields={"reason": "case"})
+        text = f"{quoted(name)} is not a name: {NAME_RULE}"
+        raise RequestError("input.rejected", text, fields={"reason": "case"})
     return Case(
         name=name,
-        input=UNSET if asked.message is None else asked.message,
-        params=dict(asked.params),
-        profile=UNSET if asked.profile is None else asked.profile,
+        input=UNSET if message is None else message,
+        params=dict(params),
+        profile=UNSET if profile is None else profile,
     )
 
 
-def _why(mode: str, spec: Spec, package: Package, case: Case | None, path: Path | None, asked: Asked) -> str:
+def _why(
+    mode: str, spec: Spec, package: Package, case: Case | None, path: Path | None, options: Mapping[str, Any]
+) -> str:
     to = " and ".join(sorted({route.provider for each in packages_of(package) for route in each.model.routes}))
     name = "" if case is None else f"case {case.name}"
     shown = "" if path is None else shown_path(path, spec.project.root)
@@ -170,9 +201,9 @@ def _why(mode: str, spec: Spec, package: Package, case: Case | None, path: Path 
             return f"tools from {shown} ({name}); requests go to {to}"
         case "record":
             return f"{shown} ({name}; requests go to {to}, tools run for real)"
-    if asked.session is not None:
-        return f"session {asked.session} (requests go to {to}, tools run for real)"
-    if asked.mode == "live":
+    if options["session"] is not None:
+        return f"session {options['session']} (requests go to {to}, tools run for real)"
+    if options["mode"] == "live":
         return f"as asked (requests go to {to}, tools run for real)"
     reason = f"{name} has no cassette" if case else "no recorded case has this message, params and profile"
     return f"{reason} (requests go to {to}, tools run for real)"

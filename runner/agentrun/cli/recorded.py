@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import UNSET
 
 from agentrun.cli.known import known
 from agentrun.compiler.cases import cases_path
+from agentrun.compiler.fingerprint import PackageFile
 from agentrun.compiler.prompts import complete_params, rendered_input
 from agentrun.compiler.resolve import Spec
 from agentrun.core.package import Package
@@ -18,6 +19,13 @@ from agentrun.errors import CassetteError, RequestError
 from agentrun.spec.files import shown_path
 from agentrun.spec.problems import did_you_mean, quoted
 from agentrun.spec.v1.cases import Case
+
+if TYPE_CHECKING:
+    from agentrun.cassette.player import Player
+    from agentrun.cli.plan import Plan
+    from agentrun.cli.teller import Teller
+    from agentrun.engine.request import Request
+    from agentrun.testing.suite.overlay.laid_over import LaidOver
 
 
 def named_case(cases: list[Case], name: str, *, may_be_new: bool) -> Case | None:
@@ -85,3 +93,47 @@ def nothing_recorded(
     if in_ci:
         what += "; with CI set nothing goes live unless --mode says so"
     return CassetteError("cassette.miss", f"nothing to replay: {what}", hint=hint, fields={"recorded": recorded})
+
+
+def player_of(plan: Plan, request: Request) -> Player:
+    """Plays the recording of the case."""
+    from agentrun.cassette.file import load
+    from agentrun.cassette.loose import FaultedPlayer
+    from agentrun.cassette.player import Player
+    from agentrun.cassette.redaction import Redaction
+    from agentrun.engine.here import here_of
+
+    assert plan.cassette is not None
+    file = cast(PackageFile, request.package)
+    has_faults = plan.case is not None and bool(plan.case.faults) and plan.require == "normalised"
+    return (FaultedPlayer if has_faults else Player)(
+        load(plan.cassette, plan.spec.project.cassette_limit),
+        volatile=file.agent.replay.volatile,
+        redaction=Redaction(file.agent.replay.redact),
+        require=plan.require,
+        here=lambda: here_of(
+            plan.spec,
+            file,
+            message=request.message,
+            params=request.params,
+            accept=plan.command,
+            whole=plan.mode in ("live-tools", "live-model"),
+        ),
+    )
+
+
+def faults_of(plan: Plan, player: Player | None = None) -> LaidOver | None:
+    """What the case puts before the ports of its runs. `player`: plays all of the recording. None: nothing."""
+    case = plan.case
+    if case is not None and plan.has_real_tools:
+        case = case.without_approvals
+    if case is None or case.is_plain:
+        return None
+    from agentrun.testing.suite.overlay.laid_over import LaidOver
+
+    return LaidOver(case, player)
+
+
+def say_unmet(faults: LaidOver | None, teller: Teller) -> None:
+    for place in () if faults is None else faults.unmet():
+        teller.say(f"the fault at {place} never happened", "warn")

@@ -15,10 +15,13 @@ from agentrun.cli.options import file_name, is_text, param_option, param_values,
 from agentrun.cli.show import json_option, show_problems
 
 if TYPE_CHECKING:
-    from agentrun.cli.carry_out import Errand
-    from agentrun.cli.plan import Asked, Plan
+    from agentrun.cli.plan import Plan
     from agentrun.cli.teller import Teller
     from agentrun.core.package import Package
+    from agentrun.engine.ports import Approver
+    from agentrun.engine.recording import CassetteRecording
+    from agentrun.engine.request import Request
+    from agentrun.engine.run import FinishedRun
     from agentrun.spec.v1.cases import Case
 
 LONGEST_MESSAGE = 1024 * 1024
@@ -90,9 +93,9 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
       agentrun specs/support.yaml --approve answers.yaml      answer some in advance, be asked about the rest
       agentrun specs/support.yaml --approve ask --mode live   be asked, or do not start
     """
-    from agentrun.cli.carry_out import Errand, carry_out
     from agentrun.cli.plan import make_plan
     from agentrun.compiler.cases import cases_of
+    from agentrun.engine.request import Request
 
     message = _message(message)
     cases = cases_of(spec)
@@ -100,59 +103,99 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     compiled, file = _compiled(spec, profile, settings)
     assert compiled.spec is not None
     params = param_values(options["params"], file.agent.params)
-    asked = _asked(message, params, profile, options)
-    plan = make_plan(compiled.spec, file.agent, asked, cases, case)
+    options |= {"record": _record(options["record"]), "settings": settings}
+    plan, message, params = make_plan(
+        compiled.spec, file.agent, cases, case, message=message, params=params, profile=profile, options=options
+    )
     if options["yes"] and plan.mode != "record":
         raise click.UsageError("--yes goes with a recording: --mode record or --record")
     teller = _teller(file.agent, plan, options)
     person = person_for(options["approve"], plan.mode, file.agent, options["session"], teller)
-    errand = Errand(
-        plan=plan,
-        spec=compiled.spec,
-        file=file,
-        approver=approver_of(options["approve"], None if plan.has_real_tools else plan.case, file.agent, person),
+    approver = approver_of(options["approve"], None if plan.has_real_tools else plan.case, file.agent, person)
+    request = Request(
+        agent=file.agent.name,
+        package=file,
+        message=message,
+        params=params,
         attachments=attachments_of(options["attached"]),
-        journal=options["journal"],
-        require=options["require_tier"],
-        record=asked.record,
-        settings=settings,
-        approve=options["approve"],
-        attached=options["attached"],
         session=options["session"],
     )
-    if plan.mode == "record":
-        from agentrun.cli.record import recording_target
-
-        recording_target(errand)  # what cannot be recorded is refused before the first line
+    recording = _recording(plan, request)  # what cannot be recorded is refused before the first line
     if not options["quiet"] and not options["as_json"]:
         show_problems(list(compiled.problems), as_json=False)
     teller.begin(plan)
-    _confirm(errand, teller, yes=options["yes"])
-    return carry_out(errand, teller)
-
-
-def _asked(message: str | None, params: dict[str, Any], profile: str | None, options: dict[str, Any]) -> Asked:
-    from agentrun.cli.plan import Asked
-
-    return Asked(
-        mode=options["mode"],
-        record=_record(options["record"]),
-        case=options["case_name"],
-        message=message,
-        params=params,
-        profile=profile,
-        live_tools=options["live_tools"],
-        live_model=options["live_model"],
-        session=options["session"],
-    )
-
-
-def _confirm(errand: Errand, teller: Teller, *, yes: bool) -> None:
-    """Announce a recording, and ask about it where that is needed."""
-    if errand.plan.mode == "record":
+    if recording is not None:
         from agentrun.cli.record import confirm
 
-        confirm(errand, teller, yes=yes)
+        confirm(plan, file.agent, options["approve"], teller, yes=options["yes"])
+    return _run(plan, request, approver, teller, recording)
+
+
+def _recording(plan: Plan, request: Request) -> CassetteRecording | None:
+    if plan.mode != "record":
+        return None
+    from agentrun.cli.record import recording_of
+
+    return recording_of(plan, request)
+
+
+def _run(
+    plan: Plan, request: Request, approver: Approver | None, teller: Teller, recording: CassetteRecording | None
+) -> int:
+    """Do it. The exit code."""
+    from agentrun.cli.journal_file import write_journal, writes_journal_as_it_goes
+    from agentrun.cli.way_out import hinted, with_way_out
+    from agentrun.errors import HostError
+
+    try:
+        done = _done(plan, request, approver, teller, recording)
+    except HostError as error:
+        raise with_way_out(error, plan) from None
+    finally:
+        teller.close()
+    if plan.journal is not None and not writes_journal_as_it_goes(plan, request):
+        write_journal(plan.journal, done)
+    teller.end(hinted(done, plan))
+    if done.complaint is not None:
+        raise done.complaint
+    return done.exit_code
+
+
+def _done(
+    plan: Plan, request: Request, approver: Approver | None, teller: Teller, recording: CassetteRecording | None
+) -> FinishedRun:
+    match plan.mode:
+        case "replay":
+            return _replay(plan, request, approver, teller)
+        case "live" | "live-tools" | "live-model":
+            from agentrun.cli.live import run_live
+
+            return run_live(plan, request, approver, teller)
+        case "record":
+            from agentrun.cli.record import record
+
+            assert recording is not None
+            return record(plan, request, approver, teller, recording)
+
+
+def _replay(plan: Plan, request: Request, approver: Approver | None, teller: Teller) -> FinishedRun:
+    from msgspec.structs import replace
+
+    from agentrun.cassette.loose import FaultedPlayer
+    from agentrun.cli.recorded import faults_of, player_of, say_unmet
+    from agentrun.engine.run import replay_run
+
+    player = player_of(plan, request)
+    faults = faults_of(plan, player)
+    injected: dict[str, Any] = (
+        {} if faults is None else {"start": faults.start, "step": faults.step, "wrappers": faults.wrappers}
+    )
+    done = replay_run(request, player, approver=approver, listen=teller.listen, **injected)
+    say_unmet(faults, teller)
+    if not (isinstance(player, FaultedPlayer) and player.has_strayed):
+        return done
+    teller.say("after a fault the recorded replies were played to other requests than the recorded ones", "warn")
+    return replace(done, unused=None)
 
 
 def _teller(package: Package, plan: Plan, options: dict[str, Any]) -> Teller:

@@ -20,8 +20,8 @@ from agentrun.testing.suite.found import Found
 from agentrun.testing.suite.recorded import Live, Play, one_axis_live, recording
 
 if TYPE_CHECKING:
-    from agentrun.engine.handle import RunHandle
     from agentrun.engine.recording import Recorded
+    from agentrun.engine.world import World
 
 
 class _Runs:
@@ -38,8 +38,8 @@ class _Runs:
             raise KeyboardInterrupt
         return came
 
-    def hold(self, handle: RunHandle) -> None:
-        self._interrupts.hold(handle)
+    def hold(self, world: World) -> None:
+        self._interrupts.hold(world)
 
 
 def confirm_suite(cases: Sequence[Found], options: dict[str, Any], progress: Progress) -> None:

@@ -18,12 +18,11 @@ from agentrun.cli.show import clean, colored, seen
 from agentrun.core.facts import Fact, Record, WorkLost
 from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import ChildStarted, ToolStarted
-from agentrun.core.outcome import Outcome, Suspended
+from agentrun.core.outcome import Parked, Suspended
 from agentrun.core.package import Package
-from agentrun.engine.assemble import FinishedRun
-from agentrun.engine.bus import Event, Gap
 from agentrun.engine.clean import cleaned
 from agentrun.engine.ports import Delta, Passing, Progress
+from agentrun.engine.run import FinishedRun
 from agentrun.report.family import Family
 from agentrun.report.line import Line, told
 from agentrun.report.screen import Screen, screen_for
@@ -83,11 +82,6 @@ class Teller:
         else:
             show(news, story, self._screen, run, self._family.root)
 
-    def watch(self, event: Event) -> None:
-        """The same for an event of a run in real time."""
-        if event.run is not None and not isinstance(event.what, Gap):
-            self.listen(event.run, event.what)
-
     def write(self, line: str) -> None:
         """A line of JSON that a sink prints."""
         if self._as_json:
@@ -114,12 +108,15 @@ class Teller:
         self.close()
         outcome = cleaned(known(), done.ended)
         if self._as_json:
-            kind = "outcome" if isinstance(outcome, Outcome) else "suspended"
+            kind = type(outcome).__name__.lower()
             _print({kind: {**msgspec.to_builtins(outcome), "tier": done.tier, "exit": done.exit_code}})
             return
         if isinstance(outcome, Suspended):
             for line in _waits(outcome, done):
                 self._complain(line)
+            return
+        if isinstance(outcome, Parked):
+            self._complain(f"parked: the run was left after record {outcome.seq}")
             return
         if outcome.answer is not None:
             click.echo("\n".join(map(_readable, outcome.answer.split("\n"))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -105,6 +105,20 @@ class Suspended(Struct, frozen=True, kw_only=True):
     waits_for: tuple[str, ...]
     """Calls whose outcome is not known, that a rule deferred, or whose child waits."""
     exit_code: int = SUSPENDED_EXIT
+
+
+class Parked(Struct, frozen=True, kw_only=True):
+    """A run that its host left, in order, before it was over: nothing is under way, and it can be resumed."""
+
+    run: str
+    agent: str
+    seq: int
+    """The number of the last record."""
+    exit_code: int = SUSPENDED_EXIT
+
+
+Ending: TypeAlias = Outcome | Suspended | Parked
+"""How the work on a run ends."""
 
 
 def suspended(state: State, questions: tuple[Question, ...], waits_for: tuple[str, ...]) -> Suspended:

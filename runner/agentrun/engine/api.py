@@ -22,7 +22,7 @@ from agentrun.compiler.api import compile, load
 from agentrun.compiler.fingerprint import PackageFile, sealed
 from agentrun.core.audit import audit as first_divergence
 from agentrun.core.facts import Record, kind_of
-from agentrun.core.outcome import Outcome, Suspended
+from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
 from agentrun.core.package import Package
 from agentrun.engine.approvals import Callback
 from agentrun.engine.begin import find_package
@@ -75,7 +75,7 @@ def run(
     output: dict[str, Any] | None = None,
     journals: Journals | None = None,
     **world: Unpack[World],
-) -> Outcome | Suspended: ...
+) -> Ending: ...
 
 
 @overload
@@ -87,7 +87,7 @@ def run(
     output: type[T],
     journals: Journals | None = None,
     **world: Unpack[World],
-) -> TypedOutcome[T] | Suspended: ...
+) -> TypedOutcome[T] | Suspended | Parked: ...
 
 
 def run(
@@ -98,7 +98,7 @@ def run(
     output: Any = None,
     journals: Journals | None = None,
     **world: Unpack[World],
-) -> Outcome | Suspended:
+) -> Ending:
     """Run an agent. Further keywords are those of `World`: `model=`, `tools=`, `approver=` and others say who does it.
 
     `output`: what the answer has to be, as a JSON Schema or as a type. A model of pydantic, or whatever else pydantic
@@ -121,7 +121,7 @@ def resume(
     package: AnyPackage | None = None,
     finished_ok: bool = False,
     **world: Unpack[World],
-) -> Outcome | Suspended:
+) -> Ending:
     """Go on with a run: with the package that is stored with it, or with another one.
 
     A run that is over raises `run.invalid_state`; with `finished_ok` its outcome is returned.
@@ -181,7 +181,7 @@ def _project(package: AnyPackage, world: World) -> Path:
 
 def _ended(
     package: Package, journals: Journals, world: World, project: Path, begin: Callable[[Runtime], RunHandle]
-) -> Outcome | Suspended:
+) -> Ending:
     """What comes of a run, in whatever time its clock has."""
     refuse_unknown_names(package, world)
     clock = world.get("clock")

@@ -11,7 +11,7 @@ A replay brings a world with all of 2, and a child has its package from its pare
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from msgspec import UNSET
@@ -19,19 +19,20 @@ from msgspec.structs import replace
 
 from agentrun.canon import fingerprint
 from agentrun.compiler.fingerprint import PackageFile, sealed
-from agentrun.core.facts import RULES, Earlier, RunStarted
+from agentrun.core.facts import RULES, Earlier, Record, RunStarted
 from agentrun.core.messages import Assistant, Text, User
 from agentrun.core.names import command_of
 from agentrun.core.package import Package
 from agentrun.core.policy import Verdict, rule_on, variables_of
 from agentrun.core.sound import refuse_unsound
 from agentrun.core.state import State
-from agentrun.engine.admission import Admitted
-from agentrun.engine.driver import Log
-from agentrun.engine.request import Request, rejected
+from agentrun.engine.admission import Admitted, admit
+from agentrun.engine.driver import Log, open_log
+from agentrun.engine.request import Request, contents, rejected
 from agentrun.engine.sessions import Session
-from agentrun.engine.world import World, missing, open_log
-from agentrun.errors import PackageError, PolicyError, RequestError
+from agentrun.engine.sessions import earlier as earlier_of
+from agentrun.engine.world import World, missing
+from agentrun.errors import AgentrunError, PackageError, PolicyError, RequestError
 
 
 class StartPolicy(Protocol):
@@ -90,7 +91,7 @@ def run_started(
         rules=RULES,
         params=admitted.params,
         instructions=admitted.instructions,
-        input=None if message is None else User((Text(message), *request.attachments)),
+        input=None if message is None else User((Text(message), *contents(world.blobs, request.attachments))),
         prompts=admitted.prompts,
         earlier=earlier,
         parent=request.parent,
@@ -175,6 +176,32 @@ def refuse_missing(world: World, package: Package) -> None:
 
 
 # --- its input --------------------------------------------------------------------------------------------------
+
+
+def admit_request(
+    package: Package, request: Request, run: str, session: Session, read: Callable[[str], Iterable[Record]]
+) -> tuple[Earlier, Admitted]:
+    """What a run knows of its session, and the request as it may run. `read`: the journals of the session's runs.
+
+    Raises `input.rejected`, `run.invalid_continuation`, `input.admission_failed`.
+    """
+    input_id = f"{run}.1"
+    try:
+        before = earlier_of(session.runs, package.session, read)
+        before = replace(before, messages=(*before.messages, *request.history))
+        admitted = admit(package, request.message, request.params, goes_on=request.goes_on)
+        if admitted.message is None:
+            refuse_answered(before)
+        else:
+            refuse_duplicate(package, session, admitted.message, input_id)
+    except AgentrunError as error:
+        error.fields.setdefault("input_id", input_id)
+        raise
+    except Exception as error:
+        fields = {"input_id": input_id, "reason": type(error).__name__, "run": run}
+        message = f"{type(error).__name__} while the input was looked at"
+        raise RequestError("input.admission_failed", message, fields=fields) from error
+    return before, admitted
 
 
 def refuse_answered(before: Earlier) -> None:

@@ -5,38 +5,28 @@ Rule 1  A child that has a journal goes on where that ends; one that is over is 
 Rule 2  However a child fails, its parent's model reads it as the result of the call. Two things pass: a recording that
         does not fit, which is no failure of the child, and a journal that fails.
 Rule 3  What a child used counts in its parent, once, when it is over.
-Rule 4  No child outlives its parent: one that still waits, or was lost, is cancelled when its parent is over.
+Rule 4  A child that is parked gives its parent, which is parked too, nothing to record.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from agentrun.canon import fingerprint
 from agentrun.core.child_runs import child_failed, child_finished, child_refused, child_suspended
 from agentrun.core.effects import RunChild
-from agentrun.core.facts import CancelRequested
 from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import ChildStarted, ChildSuspended, ToolFinished
-from agentrun.core.outcome import Outcome, Suspended
-from agentrun.core.package import Package
+from agentrun.core.facts_calls import ChildSuspended, ToolFinished
+from agentrun.core.outcome import Outcome, Parked, Suspended
 from agentrun.engine.admission import admit
 from agentrun.engine.begin import begin
-from agentrun.engine.driver import Log, drive
-from agentrun.engine.ports import Crew
+from agentrun.engine.driver import Log, drive_family, open_log
 from agentrun.engine.request import child_request
-from agentrun.engine.world import World, open_log, world_of_child
+from agentrun.engine.world import World, world_of_child
 from agentrun.errors import AgentrunError, PolicyError, RequestError
 
-CrewOf: TypeAlias = Callable[[World, Package], Crew]
-"""Makes the crew that performs the effects of a run."""
 
-
-async def run_child(parent: World, effect: RunChild, crew_of: CrewOf) -> ToolFinished | ChildSuspended:
+async def run_child(parent: World, effect: RunChild) -> ToolFinished | ChildSuspended | None:
     world = world_of_child(parent, effect.run, effect.id, effect.name)
     log = open_log(world)
     try:
@@ -46,29 +36,13 @@ async def run_child(parent: World, effect: RunChild, crew_of: CrewOf) -> ToolFin
     except BaseException:
         log.abandon()  # it may have begun: its parent will never come back to it
         raise
-    ended = await drive_all(world, effect.package, log, crew_of)
-    if isinstance(ended, Suspended):
-        return child_suspended(effect, ended)
-    return _finished(world, effect, ended)
-
-
-async def drive_all(world: World, package: Package, log: Log, crew_of: CrewOf) -> Outcome | Suspended:
-    """Drive a run, and when it is over end the children that nobody works on: lost ones, and those that wait."""
-    ended = await drive(package, log, crew_of(world, package))
-    if isinstance(ended, Outcome) and package.agents:
-        with suppress(Exception):  # the run is over, whatever becomes of this
-            children = {fact.run: fact for fact in log.facts() if isinstance(fact, ChildStarted)}
-            for run, fact in children.items():
-                await _end(world_of_child(world, run, fact.call, fact.tool), package.agents[fact.tool], crew_of)
-    return ended
-
-
-async def _end(world: World, package: Package, crew_of: CrewOf) -> None:
-    log = open_log(world)
-    if log.state.phase not in ("fresh", "stopped"):
-        log.take_over(fingerprint(package))
-        log.welcome(CancelRequested("parent"))
-        await drive_all(world, package, log, crew_of)
+    match await drive_family(world, effect.package, log):
+        case Outcome() as outcome:
+            return _finished(world, effect, outcome)
+        case Suspended() as waits:
+            return child_suspended(effect, waits)
+        case Parked():
+            return None
 
 
 def _begin(world: World, effect: RunChild, log: Log) -> None:

@@ -1,23 +1,33 @@
-"""Who performs effects, under a clock that is moved by hand: every piece of work is a coroutine stepped here.
+"""Performs the effects of a run, and asks people: what all crews do, and the one under a clock moved by hand.
 
-Rule 1  One step at a time, and always of work whose moment has come. Among several the first started goes first,
+Rule 1  Effects take up the width; questions to people do not.
+Rule 2  Each question is asked once. One that is no longer open is dropped, and asked again if it comes back.
+
+Under a clock that is moved by hand every piece of work is a coroutine that is stepped here:
+
+Rule 3  One step at a time, and always of work whose moment has come. Among several the first started goes first,
         unless `order` says otherwise: then any order of completion can be had.
-Rule 2  When all sleep, the crew sleeps until the first of them wakes up, so a child's crew sleeps in its parent's.
-Rule 3  Work that is stopped is closed on the spot, and what it says about that is not heard.
+Rule 4  When all sleep, the crew sleeps until the first of them wakes up, so a child's crew sleeps in its parent's.
+Rule 5  Work that is stopped is closed on the spot, and what it says about that is not heard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
+from agentrun.core.effects import Effect
 from agentrun.core.facts import Fact
+from agentrun.core.outcome import Question
 from agentrun.engine.clock import Sleep, StepClock, step
-from agentrun.engine.crew_base import BaseCrew
 from agentrun.engine.ports import Consult, Work
 from agentrun.errors import InternalError
+
+Task = TypeVar("Task")
 
 Order: TypeAlias = Callable[[Sequence[str]], int]
 """Given the ids of work that could go on, the index of the one that does."""
@@ -28,12 +38,80 @@ WIDTH = 8
 call ends the others is told by the recorded times, and not by the order of the calls."""
 
 
+class BaseCrew(ABC, Generic[Task]):
+    """`Task` is what work becomes when it is begun."""
+
+    def __init__(self, perform: Work, width: int, consult: Consult | None) -> None:
+        self._perform = perform
+        self._width = width
+        self._consult = consult
+        self._effects: dict[str, Task] = {}
+        self._questions: dict[str, Task] = {}
+        self._asked: set[str] = set()
+        self._posted: deque[Fact] = deque()
+        self._parks_at: int | None = None
+
+    @property
+    def free(self) -> int:
+        return self._width - len(self._effects)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._effects or self._questions or self._posted)
+
+    def start(self, effect: Effect) -> None:
+        self._effects[effect.id] = self._begin(effect.id, self._perform(effect))
+
+    def consult(self, questions: Sequence[Question]) -> None:
+        if self._consult is None:
+            return
+        wanted = {question.question: question for question in questions}
+        for key in self._questions.keys() - wanted.keys():
+            self._asked.discard(key)
+        self._keep(self._questions, wanted)
+        for key, question in wanted.items():
+            if key not in self._asked:
+                self._asked.add(key)
+                self._questions[key] = self._begin(key, self._consult(question))
+
+    def post(self, fact: Fact) -> None:
+        """Bring in a fact from outside."""
+        self._posted.append(fact)
+
+    @property
+    def parks_at(self) -> int | None:
+        return self._parks_at
+
+    def park(self, until: int) -> None:
+        self._parks_at = until
+
+    def arrived(self) -> Sequence[Fact]:
+        return tuple(self._posted.popleft() for _ in range(len(self._posted)))
+
+    def keep(self, effects: Iterable[str]) -> None:
+        self._keep(self._effects, set(effects))
+
+    def _keep(self, tasks: dict[str, Task], kept: Iterable[str]) -> None:
+        for key in [key for key in tasks if key not in kept]:
+            self._stop(tasks.pop(key))
+
+    def _stop_all(self) -> None:
+        self._keep(self._effects, ())
+        self._keep(self._questions, ())
+
+    @abstractmethod
+    def _begin(self, key: str, work: Coroutine[Any, Any, Fact | None]) -> Task: ...
+
+    @abstractmethod
+    def _stop(self, task: Task) -> None: ...
+
+
 class _Task:
     """Work that has begun, and when it goes on. It has a context of its own, as a task of an event loop has."""
 
     __slots__ = ("context", "wakes", "work")
 
-    def __init__(self, work: Coroutine[Any, Any, Fact]) -> None:
+    def __init__(self, work: Coroutine[Any, Any, Fact | None]) -> None:
         self.context = copy_context()
         self.work = work
         self.wakes = 0
@@ -54,7 +132,10 @@ class StepCrew(BaseCrew[_Task]):
         self._order = order or (lambda ready: 0)
 
     async def settled(self, deadline: int | None) -> Fact | None:
+        was_parking = self._parks_at is not None
         while not self._posted:
+            if self._parks_at is not None and not (was_parking and self.busy):
+                return None
             now = self._clock.now()
             tasks = {**self._effects, **self._questions}
             ready = [key for key, task in tasks.items() if task.wakes <= now]
@@ -71,7 +152,7 @@ class StepCrew(BaseCrew[_Task]):
     async def close(self) -> None:
         self._stop_all()
 
-    def _begin(self, key: str, work: Coroutine[Any, Any, Fact]) -> _Task:  # noqa: ARG002  # others name their tasks
+    def _begin(self, key: str, work: Coroutine[Any, Any, Fact | None]) -> _Task:  # noqa: ARG002  # others name their tasks
         return _Task(work)
 
     def _stop(self, task: _Task) -> None:

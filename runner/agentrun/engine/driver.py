@@ -1,4 +1,4 @@
-"""The loop: decide → do → journal → evolve. It contains no policy and sees only the core and the ports.
+"""The loop: decide → do → journal → evolve. It contains no policy and sees only the core, the ports and the world.
 
 Rule 1  One writer, one order. State changes by `evolve` alone, and only after the record is in the journal.
 Rule 2  A fact that cannot follow is refused before it is written.
@@ -6,24 +6,32 @@ Rule 3  The intent of an effect is written before the effect is started.
 Rule 4  Whatever happens here, nothing is left running, and the journal ends with one terminal record, unless it is
         the journal itself that fails: then nothing more is written or started, and the run can be resumed.
 Rule 5  Who listens hears of a record after it counts, and cannot stop the run.
+Rule 6  A run that is parked decides nothing more: it records what ends within the grace time, gives up the rest, and
+        writes no terminal record.
+Rule 7  No child outlives its parent: one that still waits, or was lost, is cancelled when its parent is over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import assert_never
 
+from agentrun.canon import fingerprint
 from agentrun.core.decide import Commit, Finished, Perform, Wait, decide
 from agentrun.core.effects import intent
 from agentrun.core.evolve import evolve, fold
 from agentrun.core.facts import RULES, CancelRequested, Fact, Record, RunResumed, RunStopped, TimePassed
 from agentrun.core.facts_base import Fault
-from agentrun.core.outcome import Outcome, Suspended, outcome_of, suspended
+from agentrun.core.facts_calls import ChildStarted
+from agentrun.core.outcome import Ending, Outcome, Parked, outcome_of, suspended
 from agentrun.core.package import Package
 from agentrun.core.state import under_way
 from agentrun.core.takeover import is_welcome, lost_work
+from agentrun.engine.clean import cleaned
 from agentrun.engine.ports import Clock, Crew, Journal
+from agentrun.engine.world import World, world_of_child
 from agentrun.errors import AgentrunError, InternalError, StorageError
 
 
@@ -95,8 +103,34 @@ class Log:
                 self.stop(Fault("cancelled", "the host ended the run", {"by": "host"}))
 
 
-async def drive(package: Package, log: Log, crew: Crew) -> Outcome | Suspended:
-    """Take a run from where its journal ends to its end, or to where somebody outside must answer."""
+def open_log(world: World) -> Log:
+    """The journal and the state of the world's run. Whoever listens hears of each record that is written."""
+    clean = partial(cleaned, world.redactor) if world.redactor else None
+    return Log(world.journals.open(world.run), world.clock, partial(world.listen, world.run), clean)
+
+
+async def drive_family(world: World, package: Package, log: Log) -> Ending:
+    """Drive a run, and when it is over end the children that nobody works on: lost ones, and those that wait."""
+    ending = await drive(package, log, world.crew(world, package))
+    if isinstance(ending, Outcome) and package.agents:
+        with suppress(Exception):  # the run is over, whatever becomes of this
+            children = {fact.run: fact for fact in log.facts() if isinstance(fact, ChildStarted)}
+            for run, fact in children.items():
+                await _end_child(world_of_child(world, run, fact.call, fact.tool), package.agents[fact.tool])
+    return ending
+
+
+async def _end_child(world: World, package: Package) -> None:
+    log = open_log(world)
+    if log.state.phase not in ("fresh", "stopped"):
+        log.take_over(fingerprint(package))
+        log.welcome(CancelRequested("parent"))
+        await drive_family(world, package, log)
+
+
+async def drive(package: Package, log: Log, crew: Crew) -> Ending:
+    """Take a run from where its journal ends to its end, to where somebody outside must answer, or to where it is
+    parked."""
     try:
         return await _loop(package, log, crew)
     except AgentrunError as error:
@@ -107,14 +141,15 @@ async def drive(package: Package, log: Log, crew: Crew) -> Outcome | Suspended:
         kind = type(error).__name__
         return log.stop(Fault("internal", f"{kind} in the runtime", {"error": kind}))
     except BaseException:
-        log.abandon()
+        if crew.parks_at is None:
+            log.abandon()
         raise
     finally:
         await crew.close()
 
 
-async def _loop(package: Package, log: Log, crew: Crew) -> Outcome | Suspended:
-    while True:
+async def _loop(package: Package, log: Log, crew: Crew) -> Ending:
+    while crew.parks_at is None:
         for fact in crew.arrived():
             log.welcome(fact)
         match decide(package, log.state):
@@ -134,6 +169,19 @@ async def _loop(package: Package, log: Log, crew: Crew) -> Outcome | Suspended:
                     raise InternalError("internal", f"{lost[0]} is under way, and nobody works on it")
                 if not crew.busy and pause.deadline is None:
                     return suspended(log.state, pause.questions, pause.waits_for)
-                log.welcome(await crew.settled(pause.deadline) or TimePassed())
+                settled = await crew.settled(pause.deadline)
+                if settled is not None or crew.parks_at is None:
+                    log.welcome(settled or TimePassed())
             case other:
                 assert_never(other)
+    return await _park(log, crew, crew.parks_at)
+
+
+async def _park(log: Log, crew: Crew, until: int) -> Ending:
+    """Record what ends within the grace time, and leave the run there. One that is over is over."""
+    crew.consult(())
+    while crew.busy and (fact := await crew.settled(until)) is not None:
+        log.welcome(fact)
+    if log.state.stopped is not None:
+        return outcome_of(log.state)
+    return Parked(run=log.state.started.run, agent=log.state.started.agent, seq=log.state.seq)

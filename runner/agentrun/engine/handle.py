@@ -7,10 +7,8 @@ Rule 3  The outcome is read from the journal. A handle whose run has another own
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Literal, Protocol, TypeAlias
-
-from msgspec import Struct
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
 
 from agentrun.compiler.fingerprint import PackageFile
 from agentrun.core.facts import CancelRequested, Fact, MessageQueued, RunStopped
@@ -18,57 +16,47 @@ from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import CallSettled
 from agentrun.core.facts_gates import Answer, ApprovalAnswered
 from agentrun.core.messages import Content, said
-from agentrun.core.outcome import Outcome, Question, Suspended, outcome_of
+from agentrun.core.outcome import Ending, Outcome, Question, outcome_of
 from agentrun.core.state import State
 from agentrun.core.takeover import is_welcome
 from agentrun.engine.admission import admit
 from agentrun.engine.begin import refuse_changed, refuse_duplicate
 from agentrun.engine.bus import Cursor, Subscription
-from agentrun.engine.children import drive_all
-from agentrun.engine.driver import Log
-from agentrun.engine.perform import crew_of
-from agentrun.engine.ports import Consult, Crew, Work
+from agentrun.engine.clock import StepClock
+from agentrun.engine.driver import Log, drive_family
 from agentrun.engine.request import RunStatus, wrong_state
 from agentrun.engine.sessions import Session
-from agentrun.engine.world import World, world_of_run
+from agentrun.engine.world import World
 from agentrun.errors import PackageError, RequestError
 
 How: TypeAlias = Literal["retry", "result", "stop"]
 """What is made of a call whose outcome is not known: it runs again, this is its result, or the run stops."""
 
 
-class Inbox(Crew, Protocol):
-    """A crew that outsiders reach."""
-
-    def post(self, fact: Fact) -> None: ...
-
-
-class Hands(Struct, frozen=True):
-    """What a runtime does for its handles."""
-
-    crew: Callable[[Work, Consult | None], Inbox]
-    """Makes the crew of a run."""
-    spawn: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
-    """Begins some work as a task of the running event loop. None: there is no loop, and it was not begun."""
-    subscribe: Callable[[str, Cursor | None], Subscription]
-    """The events of a run."""
+GRACE = 10_000
+"""Milliseconds that what is under way may still take when a run is parked."""
 
 
 class RunHandle:
     """One run: wait for it, look at it, tell it something."""
 
-    def __init__(self, package: PackageFile, log: Log, world: World, session: Session, hands: Hands) -> None:
+    def __init__(
+        self,
+        package: PackageFile,
+        log: Log,
+        world: World,
+        session: Session,
+        subscribe: Callable[[Cursor | None], Subscription],
+    ) -> None:
         self.run = log.state.started.run
         self.agent = log.state.started.agent
         self._package = package
         self._log = log
-        self._world = world_of_run(world, self.run, self._crew)
+        self._world = world
         self.session = session
-        self._hands = hands
-        self._crews: dict[str, Inbox] = {}
-        """Who works on the run and its children now."""
+        self._subscribe = subscribe
         self._task: Any = None
-        self._ended: Outcome | Suspended | None = None
+        self._ended: Ending | None = None
         self._broken: Exception | None = None
         """What ended the work on the run, but not the run: it can be resumed."""
         self._cancelled = self.state.cancelled is not None
@@ -81,7 +69,7 @@ class RunHandle:
 
     @property
     def is_worked_on(self) -> bool:
-        return self.run in self._crews
+        return self.run in self._world.crews
 
     @property
     def status(self) -> RunStatus:
@@ -96,8 +84,8 @@ class RunHandle:
         """How it ended. None: it did not, yet."""
         return outcome_of(self.state) if self.state.stopped is not None else None
 
-    async def wait(self) -> Outcome | Suspended:
-        """The outcome, or what the run waits for. Who stops waiting does not stop the run."""
+    async def wait(self) -> Ending:
+        """The outcome, what the run waits for, or where it was parked. Who stops waiting does not stop the run."""
         if self.outcome is not None:
             return self.outcome
         if self._broken is not None:
@@ -117,7 +105,7 @@ class RunHandle:
     def begin(self) -> None:
         """Go on with the run, if there is an event loop to do it."""
         if self._task is None or self._task.done():
-            self._task = self._hands.spawn(self._work)
+            self._task = self._spawn()
 
     async def _work(self) -> None:
         if self.is_worked_on:
@@ -127,19 +115,26 @@ class RunHandle:
         except Exception as error:  # noqa: BLE001  # who waits hears of it
             self._broken = error
         finally:
-            self._crews.clear()
+            self._world.crews.clear()
 
-    async def _drive(self) -> Outcome | Suspended:
+    async def _drive(self) -> Ending:
         agent = self._package.agent
         try:
             refuse_changed(self._package)
         except PackageError as error:
             self._log.commit(RunStopped("failed", Fault(error.code, error.message, error.fields)))
-        return await drive_all(self._world, agent, self._log, crew_of)
+        return await drive_family(self._world, agent, self._log)
 
-    def _crew(self, run: str, work: Work, consult: Consult | None) -> Inbox:
-        self._crews[run] = self._hands.crew(work, consult)
-        return self._crews[run]
+    def _spawn(self) -> Any:
+        """The work as a task of the running event loop. None: there is no loop, and it was not begun."""
+        if isinstance(self._world.clock, StepClock):
+            return None
+        import asyncio  # late: a clock moved by hand needs no event loop
+
+        try:
+            return asyncio.get_running_loop().create_task(self._work())
+        except RuntimeError:
+            return None
 
     # --- what comes from outside ---------------------------------------------------------------------------------
 
@@ -147,6 +142,12 @@ class RunHandle:
         """End the run: what it waits for is given up, and its children are cancelled too. Again: nothing more."""
         if not self._cancelled:
             self._cancelled = self.post(CancelRequested(by))
+
+    def park(self, grace: int = GRACE) -> None:
+        """Leave the run as it is: nothing more is started, and what is under way may end within so many milliseconds.
+        Whoever waits gets a `Parked`, and the run can be resumed. Nothing happens to a run that is not worked on."""
+        if self.is_worked_on:
+            self._world.crews.park(grace)
 
     def send(self, text: str) -> None:
         """Tell the model something when it stops. Raises `input.rejected`, `run.invalid_state`."""
@@ -176,7 +177,7 @@ class RunHandle:
         if not is_welcome(self.state, fact):
             return False
         if self.is_worked_on:
-            self._crews[self.run].post(fact)
+            self._world.crews.post(self.run, fact)
         else:
             self._log.commit(fact)
             self.begin()
@@ -184,12 +185,11 @@ class RunHandle:
 
     def post_to_child(self, run: str, fact: Fact) -> bool:
         """Bring in a fact for a child that is worked on now. False: it is not."""
-        crew = self._crews.get(run)
-        if crew is None or not crew.busy:
+        if not self._world.crews.is_busy(run):
             return False
-        crew.post(fact)
+        self._world.crews.post(run, fact)
         return True
 
     def events(self, cursor: Cursor | None = None) -> Subscription:
         """The run's events, from its first record or from a cursor of an earlier event."""
-        return self._hands.subscribe(self.run, cursor or Cursor(f"run:{self.run}", 0))
+        return self._subscribe(cursor or Cursor(f"run:{self.run}", 0))

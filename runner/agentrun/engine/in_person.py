@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentrun.core.outcome import Outcome, Suspended
+from agentrun.core.outcome import Ending
 from agentrun.core.package import Package
 from agentrun.core.package_tools import AgentTool
 from agentrun.engine.handle import RunHandle
@@ -30,26 +30,22 @@ async def ended(
     project: Path,
     env_file: Path | None,
     begin: Callable[[Runtime], RunHandle],
-) -> Outcome | Suspended:
+) -> Ending:
     """What comes of a run. `given`: what a runtime is made of; `project`: a path in the project."""
     rest, live = _rest(package, given), given.pop("live")
     if not live and not _asks_for_something(rest):
         return await waited(begin(Runtime.in_memory(**given)))
-    from agentrun.engine.surroundings import Surroundings  # late: Rule 2
+    from agentrun.engine.worlds.live import live_world  # late: Rule 2
 
-    around = Surroundings(package, env_file)
-    try:
-        ports = around.ports(rest, find_project(project), _unheard, print)
-        for name, found in (("executors", ports.executors), ("hooks", ports.hooks), ("sinks", ports.sinks)):
-            given[name] = {**found, **given[name]}
-        given["providers"] = around.providers(package) if live else given["providers"]
-        runtime = Runtime.in_memory(**given, programs=ports.programs, redactor=around.redactor)
+    async with live_world(package, find_project(project), models=live, parts=rest, env_file=env_file) as world:
+        for name in ("executors", "hooks", "sinks"):
+            given[name] = {**getattr(world, name), **given[name]}
+        given["providers"] = world.providers if live else given["providers"]
+        runtime = Runtime.in_memory(**given, programs=world.programs, redactor=world.redactor)
         return await waited(begin(runtime))
-    finally:
-        await around.close()
 
 
-async def waited(handle: RunHandle) -> Outcome | Suspended:
+async def waited(handle: RunHandle) -> Ending:
     """What comes of a run. Who does not wait to its end ends it."""
     try:
         return await handle.wait()
@@ -90,7 +86,3 @@ def _asks_for_something(package: Package) -> bool:
         each.hooks or each.sinks or any(not isinstance(tool, AgentTool) for tool in each.tools.values())
         for each in packages_of(package)
     )
-
-
-def _unheard(tool: str, text: str) -> None:
-    """What tools print is for nobody: a program's output is its own."""

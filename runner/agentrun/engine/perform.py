@@ -37,7 +37,8 @@ class Performer:
         self._world = world
         self._models = Models(world, world.run)
 
-    async def perform(self, effect: Effect) -> Fact:
+    async def perform(self, effect: Effect) -> Fact | None:
+        """What came of it. None: it is a child that was parked."""
         try:
             return await self._perform(effect)
         except AgentrunError as error:
@@ -48,14 +49,14 @@ class Performer:
             kind = type(error).__name__
             return failure(effect, Fault("internal", f"{kind} while performing {effect.id}", {"error": kind}))
 
-    async def _perform(self, effect: Effect) -> Fact:
+    async def _perform(self, effect: Effect) -> Fact | None:
         match effect:
             case AskModel():
                 return await self._models.ask(effect)
             case RunTool():
                 return await self._run_tool(effect)
             case RunChild():
-                return await run_child(self._world, effect, crew_of)
+                return await run_child(self._world, effect)
             case AskHook():
                 return await ask_hook(self._world, self._world.run, effect)
             case Deliver():
@@ -99,4 +100,4 @@ def crew_of(world: World, package: Package) -> Crew:
     consult = None
     if world.approver is not None:
         consult = partial(answered, world.clock, world.approver, package, world.programs)
-    return world.crew(world.run, Performer(world).perform, consult)
+    return world.crews.make(world.run, Performer(world).perform, consult)

@@ -106,6 +106,16 @@ class Crew(Protocol):
     def consult(self, questions: Sequence[Question]) -> None:
         """Ask people, each question once. Without anybody to ask it does nothing."""
 
+    def post(self, fact: Fact) -> None:
+        """Bring in a fact from outside."""
+
+    def park(self, until: int) -> None:
+        """Ask for the run to be left as it is. What is under way may end until then."""
+
+    @property
+    def parks_at(self) -> int | None:
+        """When what is under way is given up, because the run is to be parked. None: it is not."""
+
     def arrived(self) -> Sequence[Fact]:
         """What outsiders posted since the last look."""
 
@@ -113,14 +123,15 @@ class Crew(Protocol):
         """Stop everything under way but these effects."""
 
     async def settled(self, deadline: int | None) -> Fact | None:
-        """The fact of the next effect that is done, or of an outsider. None: the deadline came first."""
+        """The fact of the next effect that is done, or of an outsider. None: the deadline came first, or the wish to
+        park the run."""
 
     async def close(self) -> None:
         """Stop everything. When this returns nothing is running."""
 
 
-Work: TypeAlias = Callable[[Effect], Coroutine[Any, Any, Fact]]
-"""Performs an effect."""
+Work: TypeAlias = Callable[[Effect], Coroutine[Any, Any, Fact | None]]
+"""Performs an effect. None: nothing came of it, because its run is parked."""
 Consult: TypeAlias = Callable[[Question], Coroutine[Any, Any, Fact]]
 """Asks a person."""
 

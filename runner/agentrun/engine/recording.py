@@ -10,7 +10,8 @@ Rule 4  A conversation is recorded as a whole: its runs share one recorder, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import UTC, datetime
 from errno import EEXIST
 from pathlib import Path
@@ -23,25 +24,29 @@ from msgspec.structs import replace
 from agentrun.cassette.file import dump, save
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
+from agentrun.cassette.redaction import Redaction
 from agentrun.cassette.tape import Interaction, may_fail
+from agentrun.compiler.fingerprint import PackageFile
 from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.outcome import Outcome
 from agentrun.distribution import version
 from agentrun.engine import tape_forms as form
 from agentrun.engine.admission import admit, tape_seed
 from agentrun.engine.approvals import NOBODY, TO_ANSWER
-from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.live import elsewhere
 from agentrun.engine.overruled_answers import leave_out_overruled
-from agentrun.engine.real_time import Job, Tapes, live_run
+from agentrun.engine.ports import Approver
+from agentrun.engine.request import Request, new_run_id
+from agentrun.engine.run import FinishedRun, run_in
 from agentrun.engine.settings import Settings
 from agentrun.engine.spending import Spending, spending_of
 from agentrun.engine.system_clock import SystemClock
-from agentrun.engine.taped import Recording
+from agentrun.engine.world import World, Wrapper, wrap
+from agentrun.engine.worlds.record import record_on
 from agentrun.errors import PolicyError, StorageError
 from agentrun.files import ProjectTree
 from agentrun.spec.project import Project
-from agentrun.store.lock import cassette_lock, locked
+from agentrun.store.lock import lock_cassette
 from agentrun.store.staged import staged_path
 from agentrun.wire import SCRIPTED
 
@@ -50,48 +55,107 @@ LOST = (NOBODY, ("unavailable", "approver"))
 NOT_RECORDED = ("cancelled", "internal", "storage.", "journal.", "host.", "cassette.")
 
 
-class Target(Struct, frozen=True, kw_only=True):
-    """Where a recording goes, and what is kept of the one that is there."""
+class CassetteRecording:
+    """A cassette that is being recorded: the wrapper that records, and what is written when the last run is over."""
 
-    project: Project
-    path: Path
-    """The cassette."""
-    about: Mapping[str, Any]
-    """For the metadata: what was recorded."""
-    kept: Player | None = None
-    """The recording that is there, if some of it is kept."""
-    until: int | None = None
-    """The first so many interactions are kept, and must fit. None: all that fit."""
-    is_new: bool = False
-    """Whether there was no cassette when the recording was planned: then there may be none when it begins."""
-    is_taken: Callable[[], bool] = lambda: False
-    """Whether another process has recorded the same since the recording was planned."""
-    after_save: Callable[[], None] = lambda: None
-    """What has to be done with the new recording before another process may record it again."""
-    is_staged: bool = False
-    """Whether the recording is judged before it takes the place of the cassette; until then it is staged."""
+    def __init__(
+        self,
+        project: Project,
+        path: Path,
+        about: Mapping[str, Any],
+        *,
+        kept: Player | None = None,
+        until: int | None = None,
+        is_new: bool = False,
+        is_taken: Callable[[], bool] = lambda: False,
+        is_staged: bool = False,
+    ) -> None:
+        """`path`: the cassette. `about`: for the metadata, what was recorded. `kept`: the recording that is there, if
+        some of it is kept; `until`: the first so many interactions, which must fit; None: all that fit. `is_new`:
+        whether there was no cassette when the recording was planned: then there may be none when it begins.
+        `is_taken`: whether another process has recorded the same since then. `is_staged`: the recording is judged
+        before it takes the place of the cassette."""
+        self.project = project
+        self.path = path
+        self._about = about
+        self._kept = kept
+        self._until = until
+        self._is_new = is_new
+        self._is_taken = is_taken
+        self._is_staged = is_staged
+        self._recorder: Recorder
+        self._began: datetime
 
     @property
     def destination(self) -> tuple[ProjectTree, Path]:
         """Where the recording is written."""
-        if self.is_staged:
+        if self._is_staged:
             return self.project.data_tree, staged_path(self.project, self.path)
         return self.project.cassette_tree, self.path
 
-    def prepare(self) -> None:
-        """Find out whether it can be written, before anything is spent. Raises `storage.failed`."""
-        if (self.is_new and self.path.exists()) or self.is_taken():
-            message = f"another process has recorded {self.path.name} meanwhile: it is left as it is"
-            raise StorageError("storage.failed", message, fields={"path": "cassette", "errno": EEXIST})
-        self.project.cassette_tree.check(self.path)
-        tree, path = self.destination
-        tree.check(path)
-        tree.clear(path)
+    @contextmanager
+    def prepared(self, approver: Approver) -> Iterator[Wrapper]:
+        """Ours as long as it is made: whether it can be written is found out before anything is spent. Gives what
+        records the runs.
 
-    def save(self, text: str) -> None:
+        Raises `storage.failed`.
+        """
+        with lock_cassette(self.project, self.path):
+            if (self._is_new and self.path.exists()) or self._is_taken():
+                message = f"another process has recorded {self.path.name} meanwhile: it is left as it is"
+                raise StorageError("storage.failed", message, fields={"path": "cassette", "errno": EEXIST})
+            self.project.cassette_tree.check(self.path)
+            tree, path = self.destination
+            tree.check(path)
+            tree.clear(path)
+            if self._kept is not None and self._until is None:
+                leave_out_overruled(self._kept, approver)
+            self._recorder, self._began = Recorder(SystemClock().now), datetime.now(UTC)
+            yield record_on(self._recorder, self._kept, self._until)
+
+    def finish(self, package: PackageFile, runs: Sequence[FinishedRun], after_save: Callable[[], None]) -> Recorded:
+        """Write what the runs saw of the world, whole or not at all. `after_save`: what has to be done before another
+        process may record it again."""
+        done = runs[-1]
+        interactions, unasked = self._recorder.interactions(), _unasked(self._recorder)
+        refused = _refusal(done, interactions, is_there=self.path.exists())
+        if refused is None and unasked and self.path.exists():
+            error = _nobody(unasked)
+            refused, done = error.message, replace(done, unsaved=error)
+        if refused is None:
+            try:
+                self._save(package, done.redaction, interactions)
+            except StorageError as error:
+                done = replace(done, unsaved=error)
+            else:
+                after_save()
+        spent = spending_of(package.agent, self._recorder.fresh())
+        return Recorded((*runs[:-1], done), len(interactions), self._recorder.kept, refused, unasked, spent)
+
+    def _save(self, package: PackageFile, redaction: Redaction, interactions: Sequence[Interaction]) -> None:
         """Write the recording, unless it is larger than a replay reads. Raises `storage.failed`."""
+        written = redaction.clean(interactions)
+        text = dump(written, redaction.data(self._metadata(package, len(written))))
         tree, path = self.destination
         save(tree, path, text, self.project.cassette_limit)
+
+    def _metadata(self, package: PackageFile, total: int) -> dict[str, Any]:
+        """What the recording was made of. Of what is kept, the beginning stays the beginning."""
+        kept = self._recorder.kept
+        before = {} if self._kept is None or not kept else self._kept.cassette.metadata
+        now = self._began.isoformat(timespec="seconds").replace("+00:00", "Z")
+        about = {
+            **self._about,
+            "recorded_at": before.get("recorded_at", now),
+            "agentrun": version(),
+            "where": list(dict.fromkeys([*_list(before, "where"), *_where(self._recorder)])),
+            "fingerprint": package.fingerprint,
+            "sections": package.sections,
+        }
+        if kept:
+            line = {"at": now, "kept": kept, "recorded": total - kept, "fingerprint": package.fingerprint}
+            about["history"] = [*_list(before, "history"), line]
+        return about
 
 
 class Recorded(Struct, frozen=True):
@@ -125,55 +189,33 @@ class Recorded(Struct, frozen=True):
         return self.refused is None and self.run.unsaved is None
 
 
-async def record_run(job: Job, target: Target) -> Recorded:
-    """Run for real, and write what the run saw of the world to a cassette."""
-    return await record_runs(job, (job.message,), target)
+async def record_runs(
+    recording: CassetteRecording,
+    open_world: Callable[[str], AbstractAsyncContextManager[World]],
+    package: PackageFile,
+    requests: Sequence[Request],
+    approver: Approver,
+    *,
+    wrappers: tuple[Wrapper, ...] = (),
+    after_save: Callable[[], None] = lambda: None,
+) -> Recorded:
+    """Run for real, and write what the runs saw of the world to a cassette. Several are a conversation, each after the
+    ones before. `open_world`: the live world of a run. `wrappers`: what is before the cassette."""
+    with recording.prepared(approver) as recorder:
+        runs: list[FinishedRun] = []
+        for request in requests:
+            seed = tape_seed(package.agent, admit(package.agent, request.message, request.params))
+            run = new_run_id()
+            async with open_world(run) as world:
+                before = [each.journal for each in runs]
+                world = wrap(world, recorder, *wrappers)
+                runs.append(await run_in(world, replace(request, run=run, seed=seed), before))
+            if runs[-1].ended.exit_code:
+                break
+        return recording.finish(package, runs, after_save)
 
 
-async def record_runs(job: Job, messages: Sequence[str | None], target: Target) -> Recorded:
-    """The same for a conversation: one run for each message, each after the ones before. One at least."""
-    lock = cassette_lock(target.project, target.path)
-    with locked(target.project, lock, f"another process is recording {target.path.name}"):
-        target.prepare()
-        recorder = Recorder(SystemClock().now)
-        began = datetime.now(UTC)
-        if target.kept is not None and target.until is None:
-            leave_out_overruled(target.kept, job.approver)
-        tape = Recording(recorder, target.kept, target.until)
-        runs = await _runs(job, messages, Tapes(models=tape, others=tape))
-        done = runs[-1]
-        interactions = recorder.interactions()
-        kept = recorder.kept
-        unasked = _unasked(recorder)
-        refused = _refusal(done, target, interactions)
-        if refused is None and unasked and target.path.exists():
-            error = _nobody(unasked)
-            refused, done = error.message, replace(done, unsaved=error)
-        if refused is None:
-            try:
-                written = done.redaction.clean(interactions)
-                about = done.redaction.data(_metadata(job, target, recorder, began, len(written)))
-                target.save(dump(written, about))
-            except StorageError as error:
-                done = replace(done, unsaved=error)
-            else:
-                target.after_save()
-    spent = spending_of(job.file.agent, recorder.fresh())
-    return Recorded((*runs[:-1], done), len(interactions), kept, refused, unasked, spent)
-
-
-async def _runs(job: Job, messages: Sequence[str | None], tapes: Tapes) -> list[FinishedRun]:
-    runs: list[FinishedRun] = []
-    for message in messages:
-        seed = tape_seed(job.file.agent, admit(job.file.agent, message, job.params))
-        done = await live_run(replace(job, message=message, seed=seed, after=tuple(runs)), tapes)
-        runs.append(done)
-        if done.ended.exit_code:
-            break
-    return runs
-
-
-def _refusal(done: FinishedRun, target: Target, interactions: tuple[Interaction, ...]) -> str | None:
+def _refusal(done: FinishedRun, interactions: tuple[Interaction, ...], *, is_there: bool) -> str | None:
     if not isinstance(done.ended, Outcome):
         return "the run is not over"
     if any(each.failure is not None and not may_fail(each.failure.code) for each in interactions):
@@ -181,7 +223,7 @@ def _refusal(done: FinishedRun, target: Target, interactions: tuple[Interaction,
     code = done.outcome.code or ""
     if code.startswith(NOT_RECORDED):
         return f"the run ended with {code}"
-    if code.startswith("provider.") and target.path.exists():
+    if code.startswith("provider.") and is_there:
         return f"the run failed with {code}, and there is a recording; remove it if the failure is what you want"
     return None
 
@@ -202,29 +244,6 @@ def _nobody(unasked: tuple[str, ...]) -> PolicyError:
         hint=f"{TO_ANSWER}; if nobody shall answer, say so in the case: `approvals: {{{unasked[0]}: unavailable}}`",
         fields={"targets": list(unasked)},
     )
-
-
-def _metadata(job: Job, target: Target, recorder: Recorder, began: datetime, total: int) -> dict[str, Any]:
-    """What the recording was made of. Of what is kept, the beginning stays the beginning."""
-    before = {} if target.kept is None or not recorder.kept else target.kept.cassette.metadata
-    now = began.isoformat(timespec="seconds").replace("+00:00", "Z")
-    about = {
-        **target.about,
-        "recorded_at": before.get("recorded_at", now),
-        "agentrun": version(),
-        "where": list(dict.fromkeys([*_list(before, "where"), *_where(recorder)])),
-        "fingerprint": job.file.fingerprint,
-        "sections": job.file.sections,
-    }
-    if recorder.kept:
-        line = {
-            "at": now,
-            "kept": recorder.kept,
-            "recorded": total - recorder.kept,
-            "fingerprint": job.file.fingerprint,
-        }
-        about["history"] = [*_list(before, "history"), line]
-    return about
 
 
 def _list(before: Mapping[str, Any], key: str) -> list[Any]:

@@ -6,6 +6,7 @@ its run's status tells how far it is. A rejected input leaves no run and no mess
 
 from __future__ import annotations
 
+from secrets import token_hex
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -37,8 +38,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """Without a message: go on with the conversation before as it is."""
     params: dict[str, Any] = {}
     """The values of the templates' variables."""
-    attachments: tuple[Image | File, ...] = ()
-    """Contents by their hash; the content port has the bytes."""
+    attachments: tuple[Image | File | Attachment, ...] = ()
+    """Pictures and files that go with the message, with their bytes. Without: the content port has them."""
     run: str | None = None
     """The run's id. Null: the runtime makes one."""
     seed: str | None = None
@@ -73,11 +74,12 @@ class Attachment(Struct, frozen=True):
     data: bytes
 
 
-def contents(blobs: Blobs, attachments: tuple[Attachment, ...]) -> tuple[Image | File, ...]:
-    """What a request names, after the bytes are where it can be found."""
+def contents(blobs: Blobs, attachments: tuple[Image | File | Attachment, ...]) -> tuple[Image | File, ...]:
+    """What a message names, after the bytes are where it can be found."""
     for attachment in attachments:
-        blobs.put(attachment.data)
-    return tuple(attachment.part for attachment in attachments)
+        if isinstance(attachment, Attachment):
+            blobs.put(attachment.data)
+    return tuple(each.part if isinstance(each, Attachment) else each for each in attachments)
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -100,6 +102,11 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 def rejected(reason: str, message: str, input_id: str, hint: str | None = None, **fields: Any) -> RequestError:
     """The error of an input that is refused."""
     return RequestError("input.rejected", message, hint=hint, fields={"input_id": input_id, "reason": reason, **fields})
+
+
+def new_run_id() -> str:
+    """The id of a run in real time."""
+    return f"run-{token_hex(8)}"
 
 
 def unknown_run(run: str) -> RequestError:

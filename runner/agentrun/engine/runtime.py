@@ -10,47 +10,43 @@ Rule 2  A name in a registry is given once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from secrets import token_hex
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from msgspec.structs import replace
 
 from agentrun.compiler.fingerprint import PackageFile
 from agentrun.core.evolve import fold
-from agentrun.core.facts import CancelRequested, Earlier, Fact, Record
+from agentrun.core.facts import CancelRequested, Fact, Record
 from agentrun.core.facts_calls import CallSettled
 from agentrun.core.facts_gates import Answer, ApprovalAnswered
 from agentrun.core.messages import Content
 from agentrun.core.outcome import Question, outcome_of
-from agentrun.core.package import Package
 from agentrun.core.sound import refuse_unsound
 from agentrun.core.takeover import is_welcome
-from agentrun.engine.admission import Admitted, admit
 from agentrun.engine.approvals import Callback, approver_of
 from agentrun.engine.begin import (
     PackagePolicy,
     StartPolicy,
+    admit_request,
     begin,
     find_package,
-    refuse_answered,
     refuse_changed,
-    refuse_duplicate,
     refuse_missing,
 )
 from agentrun.engine.bus import EVERYTHING, Bus, Cursor, Scope, Subscription, of_run
-from agentrun.engine.clock import StepClock
-from agentrun.engine.crew import WIDTH, Order, StepCrew
-from agentrun.engine.driver import Log
-from agentrun.engine.handle import Hands, How, Inbox, RunHandle
+from agentrun.engine.crew import WIDTH, Order
+from agentrun.engine.crews import Crews
+from agentrun.engine.driver import Log, open_log
+from agentrun.engine.handle import GRACE, How, RunHandle
 from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals, stored_package
-from agentrun.engine.ports import Approver, Blobs, Clock, Consult, Executor, Hook, Provider, SinkPort, Work
+from agentrun.engine.ports import Approver, Blobs, Clock, Executor, Hook, Provider, SinkPort
 from agentrun.engine.registry import Registry
-from agentrun.engine.request import Request, RunStatus, Snapshot, unknown_run, wrong_state
-from agentrun.engine.sessions import Session, Sessions, earlier
-from agentrun.engine.world import World, Wrapper, open_log, world_of_run
+from agentrun.engine.request import Request, RunStatus, Snapshot, new_run_id, unknown_run, wrong_state
+from agentrun.engine.sessions import Session, Sessions
+from agentrun.engine.world import World, Wrapper, world_of_run
 from agentrun.engine.worlds.hosted import hosted_world
-from agentrun.errors import AgentrunError, HostError, RequestError
+from agentrun.errors import HostError, RequestError
 from agentrun.redact import Redactor
 
 
@@ -78,7 +74,7 @@ class Runtime:
         approver: Approver | Callback | None = None,
         width: int = WIDTH,
         order: Order = lambda ready: 0,
-        ids: Callable[[], str] = lambda: f"run-{token_hex(8)}",
+        ids: Callable[[], str] = new_run_id,
         wrappers: tuple[Wrapper, ...] = (),
         programs: Mapping[str, str] | None = None,
         redactor: Redactor = Redactor(()),  # noqa: B008  # it does not change
@@ -119,7 +115,8 @@ class Runtime:
         request = replace(request, package=package)
         world = world_of_run(self._world(), run)
         refuse_missing(world, package.agent)
-        session, before, admitted = self._admit(journals, request, package.agent, run)
+        session = self._session(request, run)
+        before, admitted = admit_request(package.agent, request, run, session, journals.records)
 
         def register() -> None:
             if run in journals:
@@ -133,28 +130,12 @@ class Runtime:
             session.saw(admitted.message)
         return self._register(package, log, world, session)
 
-    def _admit(
-        self, journals: Journals, request: Request, package: Package, run: str
-    ) -> tuple[Session, Earlier, Admitted]:
-        """The session of a request, what the run knows of it, and the request as it may run."""
-        input_id = f"{run}.1"
+    def _session(self, request: Request, run: str) -> Session:
         try:
-            session = self.sessions.find(request.session, self._is_over)
-            before = earlier(session.runs, package.session, journals.records)
-            before = replace(before, messages=(*before.messages, *request.history))
-            admitted = admit(package, request.message, request.params, goes_on=request.goes_on)
-            if admitted.message is None:
-                refuse_answered(before)
-            else:
-                refuse_duplicate(package, session, admitted.message, input_id)
-        except AgentrunError as error:
-            error.fields.setdefault("input_id", input_id)
+            return self.sessions.find(request.session, self._is_over)
+        except RequestError as error:
+            error.fields["input_id"] = f"{run}.1"
             raise
-        except Exception as error:
-            fields = {"input_id": input_id, "reason": type(error).__name__, "run": run}
-            message = f"{type(error).__name__} while the input was looked at"
-            raise RequestError("input.admission_failed", message, fields=fields) from error
-        return session, before, admitted
 
     def _is_over(self, run: str) -> bool:
         return run not in self._runs or self._runs[run].outcome is not None
@@ -205,13 +186,13 @@ class Runtime:
     def _finished(self, journals: Journals, run: str) -> RunHandle:
         """The handle of a run that is over. Nobody works on it."""
         world = world_of_run(self._world(), run)
-        return RunHandle(stored_package(journals, run), open_log(world), world, Session(), self._hands())
+        return RunHandle(stored_package(journals, run), open_log(world), world, Session(), self._events_of(run))
 
-    def _hands(self) -> Hands:
-        return Hands(self._crew, self._spawn, lambda run, cursor: self.subscribe(of_run(run), cursor))
+    def _events_of(self, run: str) -> Callable[[Cursor | None], Subscription]:
+        return lambda cursor: self.subscribe(of_run(run), cursor)
 
     def _register(self, package: PackageFile, log: Log, world: World, session: Session) -> RunHandle:
-        handle = RunHandle(package, log, world, session, self._hands())
+        handle = RunHandle(package, log, world, session, self._events_of(world.run))
         self._runs[handle.run] = handle
         handle.begin()
         return handle
@@ -261,6 +242,12 @@ class Runtime:
         else:
             self._post(run, CancelRequested(by))
 
+    def park(self, grace: int = GRACE) -> None:
+        """Leave all runs that are worked on as they are: nothing more is started, and what is under way may end within
+        so many milliseconds. They can be resumed."""
+        for handle in self._runs.values():
+            handle.park(grace)
+
     def answer(self, run: str, question: Question, answer: Answer, by: str) -> bool:
         """Answer what a person is asked, in a run or in a child of one."""
         return self._post(run, ApprovalAnswered(question.subject, question.question, answer, by))
@@ -291,7 +278,7 @@ class Runtime:
             journals=self.journals,
             events=self._events,
             content=self.content,
-            crew=self._crew,
+            crews=Crews(self.clock, self._width, self._order),
             providers=self.providers,
             executors=self.executors,
             hooks=self.hooks,
@@ -301,23 +288,6 @@ class Runtime:
             programs=self._programs,
             redactor=self._redactor,
         )
-
-    def _crew(self, work: Work, consult: Consult | None) -> Inbox:
-        if isinstance(self.clock, StepClock):
-            return StepCrew(work, width=self._width, clock=self.clock, consult=consult, order=self._order)
-        from agentrun.engine.task_crew import TaskCrew  # late: a clock moved by hand needs no event loop
-
-        return TaskCrew(work, width=self._width, clock=self.clock, consult=consult)
-
-    def _spawn(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        if isinstance(self.clock, StepClock):
-            return None
-        import asyncio  # late: a clock moved by hand needs no event loop
-
-        try:
-            return asyncio.get_running_loop().create_task(work())
-        except RuntimeError:
-            return None
 
 
 def _system_clock() -> Clock:

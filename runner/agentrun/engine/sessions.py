@@ -8,14 +8,14 @@ Rule 4  A run that summed up its history stands for all runs before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from agentrun.canon import text_hash
 from agentrun.core.evolve import fold
-from agentrun.core.facts import ContextCompacted, Earlier, Record
-from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult
+from agentrun.core.facts import ContextCompacted, Earlier, Record, RunStarted
+from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, words
 from agentrun.core.outcome import answer_of
 from agentrun.core.package import Session as Carrying
 from agentrun.core.state import State
@@ -35,6 +35,17 @@ class Session:
 
     def saw(self, text: str) -> None:
         self._seen.add(text_hash(text.strip()))
+
+
+def session_of(name: str | None, journals: Mapping[str, Sequence[Record]]) -> Session:
+    """A session with runs that it had before, maybe in other processes."""
+    session = Session(name)
+    for run, records in journals.items():
+        session.runs.append(run)
+        started = records[0].fact
+        if isinstance(started, RunStarted) and started.input is not None:
+            session.saw(words(started.input.parts))
+    return session
 
 
 class Sessions:

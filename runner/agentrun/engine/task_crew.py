@@ -16,11 +16,11 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from agentrun.core.facts import Fact
-from agentrun.engine.crew_base import BaseCrew
+from agentrun.engine.crew import BaseCrew
 from agentrun.engine.ports import Clock, Consult, Work
 from agentrun.errors import InternalError
 
-_Task: TypeAlias = "asyncio.Task[Fact]"
+_Task: TypeAlias = "asyncio.Task[Fact | None]"
 
 
 class TaskCrew(BaseCrew[_Task]):
@@ -34,12 +34,20 @@ class TaskCrew(BaseCrew[_Task]):
 
     def post(self, fact: Fact) -> None:
         super().post(fact)
+        self._wake()
+
+    def park(self, until: int) -> None:
+        super().park(until)
+        self._wake()
+
+    def _wake(self) -> None:
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self._news.set)
 
     async def settled(self, deadline: int | None) -> Fact | None:
         self._loop = asyncio.get_running_loop()
+        was_parking = self._parks_at is not None
         while True:
             self._news.clear()
             if self._posted:
@@ -47,6 +55,8 @@ class TaskCrew(BaseCrew[_Task]):
             fact = self._next()
             if fact is not None:
                 return fact
+            if self._parks_at is not None and not (was_parking and self.busy):
+                return None
             if deadline is None:
                 await self._news.wait()
                 continue
@@ -67,7 +77,7 @@ class TaskCrew(BaseCrew[_Task]):
         if cancelled is not None:
             raise cancelled
 
-    def _begin(self, key: str, work: Coroutine[Any, Any, Fact]) -> _Task:
+    def _begin(self, key: str, work: Coroutine[Any, Any, Fact | None]) -> _Task:
         task = asyncio.get_running_loop().create_task(work, name=key)
         task.add_done_callback(self._end)
         return task
@@ -92,5 +102,6 @@ class TaskCrew(BaseCrew[_Task]):
                     del tasks[task.get_name()]
                     if task.cancelled():
                         raise InternalError("internal", "work was cancelled, and not by its crew")
-                    return task.result()
+                    if (fact := task.result()) is not None:
+                        return fact
         return None

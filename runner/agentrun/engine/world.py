@@ -8,8 +8,7 @@ Rule 2  What a package or one of its sub-agents names must be there before the r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,24 +17,23 @@ from agentrun.core.facts import Record
 from agentrun.core.package import Package
 from agentrun.core.package_sinks import Sink
 from agentrun.core.package_tools import AgentTool, McpTool, Tool
-from agentrun.engine.clean import cleaned
-from agentrun.engine.driver import Log
 from agentrun.engine.ports import (
     Approver,
     Blobs,
     Clock,
-    Consult,
     Crew,
     Executor,
     Hook,
-    Journal,
     Passing,
     Provider,
     SinkPort,
-    Work,
 )
 from agentrun.errors import HostError
 from agentrun.redact import Redactor
+
+if TYPE_CHECKING:
+    from agentrun.engine.crews import Crews
+    from agentrun.engine.memory import Journals
 
 Listen: TypeAlias = Callable[[str, Record | Passing], None]
 """Told the run, and what was committed to its journal or what passes."""
@@ -50,10 +48,12 @@ class World(Struct, frozen=True, kw_only=True):
 
     clock: Clock
     blobs: Blobs
-    journals: Callable[[str], Journal]
-    """Opens the journal of a run, or begins one."""
-    crew: Callable[[str, Work, Consult | None], Crew]
-    """Makes the crew of a run."""
+    journals: Journals
+    """Those of all runs."""
+    crews: Crews
+    """Who works on the run and its children now."""
+    crew: Callable[[World, Package], Crew]
+    """Makes the crew of a world's run."""
     providers: Mapping[str, Provider] = {}
     """By the name of the provider."""
     executors: Mapping[str, Executor] = {}
@@ -98,21 +98,15 @@ def _rewrap(world: World, **changes: Any) -> World:
     return wrap(replace(inner, **changes), *world.wrappers)
 
 
-def world_of_run(world: World, run: str, crew: Callable[[str, Work, Consult | None], Crew] | None = None) -> World:
-    """The world as it is for a run that a user started. `crew`: who makes its crew and those of its children."""
-    return _rewrap(world, run=run, crew=crew or world.crew)
+def world_of_run(world: World, run: str) -> World:
+    """The world as it is for a run that a user started."""
+    return _rewrap(world, run=run)
 
 
 def world_of_child(world: World, run: str, call: str, tool: str) -> World:
     """The world as it is for the child of a run that a call of a tool starts."""
     path = f"{world.path}.{call}" if world.path else call
     return _rewrap(world, run=run, path=path, above=(*world.above, tool))
-
-
-def open_log(world: World) -> Log:
-    """The journal and the state of the world's run. Whoever listens hears of each record that is written."""
-    clean = partial(cleaned, world.redactor) if world.redactor else None
-    return Log(world.journals(world.run), world.clock, partial(world.listen, world.run), clean)
 
 
 def provider_of(world: World, name: str) -> Provider:

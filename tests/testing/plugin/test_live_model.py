@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from agentrun.engine import real_time
+from agentrun.engine.worlds import mixed
 from agentrun.testing.provider import ScriptedProvider
 
 from .projects import STORY, Project
 
-IMPORTED = real_time
+IMPORTED = mixed
 
 
 def test_model(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

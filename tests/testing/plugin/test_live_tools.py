@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from agentrun.engine import real_time
+from agentrun.engine.worlds import mixed
 
 from .projects import KEPT, Project
 
-IMPORTED = real_time
+IMPORTED = mixed
 
 
 def test_tools(project: Project) -> None:

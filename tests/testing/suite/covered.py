@@ -7,10 +7,10 @@ from typing import Any
 
 from agentrun.cassette.redaction import Redaction
 from agentrun.compiler.compile import compiled_or_raise
-from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.clock import StepClock
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.request import Request
+from agentrun.engine.run import FinishedRun
 from agentrun.engine.runtime import Runtime
 from agentrun.errors import AgentrunError
 from agentrun.spec.v1.cases import Case

@@ -17,11 +17,11 @@ from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.facts_gates import Continue
 from agentrun.core.messages import words
 from agentrun.core.package import Package
-from agentrun.engine.assemble import FinishedRun, replay_run
 from agentrun.engine.clock import StepClock
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.models import WireProvider
 from agentrun.engine.request import Request
+from agentrun.engine.run import FinishedRun
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.taped import Recording, tape_models, tape_others
 from agentrun.journal.canonical import canonical
@@ -36,6 +36,7 @@ from ...core.script import rule
 from ...engine.places import AGENT, COMMON, HOOK, PYTHON
 from ...engine.tapes import BEGAN, ROOT, Service, cassette
 from ...packages import ROUTE, package
+from ...replays import replay_package
 
 HTTP: dict[str, Any] = {
     **COMMON,
@@ -181,7 +182,7 @@ def replayed(agent: Package, laid: Case, tape: Cassette, make: Callable[[Cassett
     """A case, replayed from a recording."""
     player = make(tape)
     over = LaidOver(laid, player)
-    run = replay_run(agent, fingerprint="sha256:0", message=None, params={}, cassette=player, overlay=over.overlay)
+    run = replay_package(agent, player, start=over.start, step=over.step, wrappers=over.wrappers)
     return Replayed(run, over, player)
 
 

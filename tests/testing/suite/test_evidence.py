@@ -8,7 +8,7 @@ from agentrun.cassette.redaction import Redaction
 from agentrun.core.facts import Record, ReplyDiscarded
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
-from agentrun.engine.assemble import FinishedRun
+from agentrun.engine.run import FinishedRun
 from agentrun.errors import PolicyError
 from agentrun.testing import call, calls
 from agentrun.testing.suite.evidence import Evidence, evidence_of

@@ -17,7 +17,6 @@ from agentrun.core.facts import DeliveryFinished, Record
 from agentrun.core.facts_calls import ToolFinished
 from agentrun.core.facts_gates import ApprovalAnswered, HookAnswered
 from agentrun.core.messages import words
-from agentrun.engine.assemble import replay_run
 from agentrun.engine.system_clock import SystemClock
 from agentrun.spec.v1.cases import Case, ClockSetting, Stub
 from agentrun.testing import stub
@@ -29,6 +28,7 @@ from agentrun.testing.suite.overlay.stubs import Stubs
 
 from ...engine.tapes import BEGAN, asks
 from ...packages import package
+from ...replays import replay_package
 from ...worlds import completion
 from .laying import HOOKED, HTTP, SUNK, Doubles, both, case, fault, replayed, shop, taped, with_reader
 
@@ -169,8 +169,7 @@ def test_in_a_conversation_a_list_goes_on(tmp_path: Path) -> None:
     laid = case(stubs={"look": [Stub(result="one"), Stub(result="two")]})
     tape, _ = taped(tmp_path, shop(), laid, LOOK, DONE)
     over = LaidOver(laid)
-    given: dict[str, Any] = {"fingerprint": "sha256:0", "message": None, "params": {}, "overlay": over.overlay}
-    runs = [replay_run(shop(), cassette=LoosePlayer(tape), **given) for _ in range(2)]
+    runs = [replay_package(shop(), LoosePlayer(tape), wrappers=over.wrappers) for _ in range(2)]
     assert [replayed_texts(run.journal) for run in runs] == [["one"], ["two"]]
 
 

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from agentrun.cassette.player import Player
 from agentrun.cassette.tape import Cassette
 from agentrun.core.facts import RouteSwitched
-from agentrun.engine.assemble import replay_run
 from agentrun.engine.ports import Delta
 from agentrun.testing.suite.overlay.laid_over import LaidOver
 from agentrun.wire import HttpReply
 
 from ...engine.tapes import asks
 from ...packages import ROUTE
+from ...replays import replay_package
 from ...worlds import completion, failure
 from .laying import SECOND, both, case, fault, replayed, shop, taped
 
@@ -148,13 +148,12 @@ def heard(agent: Any, laid: Any, tape: Any) -> tuple[Any, list[str | None]]:
     passed: list[str | None] = []
     player = Player(tape)
     over = LaidOver(laid, player)
-    run = replay_run(
+    run = replay_package(
         agent,
-        fingerprint="sha256:0",
-        message=None,
-        params={},
-        cassette=player,
-        overlay=over.overlay,
+        player,
+        start=over.start,
+        step=over.step,
+        wrappers=over.wrappers,
         listen=lambda run, news: passed.append(news.text) if isinstance(news, Delta) else None,
     )
     return (run, over), passed

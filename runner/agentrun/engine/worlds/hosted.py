@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from agentrun.engine.bus import Bus
+from agentrun.engine.crews import Crews
 from agentrun.engine.memory import Journals
-from agentrun.engine.ports import Approver, Blobs, Clock, Consult, Crew, Executor, Hook, Provider, SinkPort, Work
+from agentrun.engine.perform import crew_of
+from agentrun.engine.ports import Approver, Blobs, Clock, Executor, Hook, Provider, SinkPort
 from agentrun.engine.world import World, Wrapper, wrap
 from agentrun.redact import Redactor
 
@@ -17,7 +19,7 @@ def hosted_world(
     journals: Journals,
     events: Bus,
     content: Blobs,
-    crew: Callable[[Work, Consult | None], Crew],
+    crews: Crews,
     providers: Mapping[str, Provider],
     executors: Mapping[str, Executor],
     hooks: Mapping[str, Hook],
@@ -31,8 +33,9 @@ def hosted_world(
     world = World(
         clock=clock,
         blobs=content,
-        journals=journals.open,
-        crew=lambda _run, work, consult: crew(work, consult),
+        journals=journals,
+        crews=crews,
+        crew=crew_of,
         providers=providers,
         executors=executors,
         hooks=hooks,

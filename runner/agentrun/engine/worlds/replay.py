@@ -9,8 +9,9 @@ from __future__ import annotations
 from agentrun.cassette.player import Player
 from agentrun.core.package import Package
 from agentrun.engine.clock import StepClock
-from agentrun.engine.crew import WIDTH, StepCrew
+from agentrun.engine.crews import Crews
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals
+from agentrun.engine.perform import crew_of
 from agentrun.engine.ports import Approver
 from agentrun.engine.sealed import SEALED, SINK_KINDS, sealed_executors, sealed_hooks, sealed_providers
 from agentrun.engine.taped import Playing, tape_models, tape_others
@@ -22,8 +23,6 @@ def replay_world(
     run: str,
     player: Player,
     clock: StepClock,
-    journals: MemoryJournals,
-    blobs: MemoryBlobs,
     *,
     step: int | None = None,
     approver: Approver | None = None,
@@ -37,9 +36,10 @@ def replay_world(
     """
     world = World(
         clock=clock,
-        blobs=blobs,
-        journals=journals.open,
-        crew=lambda _run, perform, consult: StepCrew(perform, width=WIDTH, clock=clock, consult=consult),
+        blobs=MemoryBlobs(),
+        journals=MemoryJournals(),
+        crews=Crews(clock),
+        crew=crew_of,
         providers=sealed_providers(package),
         executors=sealed_executors(),
         hooks=sealed_hooks(package),

@@ -19,10 +19,10 @@ from agentrun.compiler.compile import compiled_or_raise
 from agentrun.core.facts import Record
 from agentrun.engine.api import World
 from agentrun.engine.api import run as run_agent
-from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.clock import StepClock
 from agentrun.engine.given import refuse_unknown_words
 from agentrun.engine.memory import MemoryJournals
+from agentrun.engine.run import FinishedRun
 from agentrun.errors import AgentrunError, RequestError
 from agentrun.spec.problems import did_you_mean, quoted
 from agentrun.testing.plugin.ways import replay

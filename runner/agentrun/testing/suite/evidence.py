@@ -16,7 +16,7 @@ from agentrun.core.evolve import fold
 from agentrun.core.facts import RunStarted
 from agentrun.core.outcome import Outcome
 from agentrun.core.output import Checked, Kept, parse
-from agentrun.engine.assemble import FinishedRun
+from agentrun.engine.run import FinishedRun
 from agentrun.spec.text import SHORT, short
 from agentrun.testing.suite.played import Played
 from agentrun.testing.suite.trail import ApprovalSeen, Call, RulingSeen, Trail

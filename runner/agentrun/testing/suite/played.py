@@ -19,8 +19,9 @@ from agentrun.cassette.redaction import Redaction
 from agentrun.cassette.tape import Cassette
 from agentrun.compiler.cases import maker_of
 from agentrun.engine.approvals import Given
-from agentrun.engine.assemble import FinishedRun, replay_run
 from agentrun.engine.here import here_of
+from agentrun.engine.request import Request
+from agentrun.engine.run import FinishedRun, replay_run
 from agentrun.errors import AgentrunError, CassetteError
 from agentrun.spec.files import shown_path
 from agentrun.spec.project import Project
@@ -94,14 +95,13 @@ def play(found: Found, prepared: Prepared, player: Player | None = None, laid: L
         laid = laid or LaidOver(case, player)
         for message in messages(case):
             done = replay_run(
-                package,
-                fingerprint=prepared.file.fingerprint,
-                message=message,
-                params=case.params,
-                cassette=player,
+                Request(agent=package.name, package=prepared.file, message=message, params=case.params),
+                player,
                 approver=Given(case.approvals, f"case {case.name}") if case.approvals else None,
                 after=runs,
-                overlay=laid.overlay,
+                start=laid.start,
+                step=laid.step,
+                wrappers=laid.wrappers,
             )
             runs.append(done)
             if done.ended.exit_code:

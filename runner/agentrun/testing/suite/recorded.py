@@ -10,9 +10,10 @@ Rule 4  Stubs and faults of a case are in force; what they give never gets onto 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -24,8 +25,10 @@ from agentrun.compiler.prompts import complete_params
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.engine.approvals import FirstOf, Given, Nobody
-from agentrun.engine.assemble import FinishedRun
 from agentrun.engine.ports import Approver
+from agentrun.engine.request import Request, new_run_id
+from agentrun.engine.run import FinishedRun
+from agentrun.engine.world import World, wrap
 from agentrun.errors import AgentrunError, CassetteError, RequestError
 from agentrun.spec.files import shown_path
 from agentrun.spec.problems import quoted
@@ -37,13 +40,10 @@ from agentrun.testing.suite.played import NewCassette, Played, messages, play, p
 from agentrun.testing.suite.prepared import Prepared
 
 if TYPE_CHECKING:
-    from agentrun.engine.handle import RunHandle
-    from agentrun.engine.real_time import Job
-    from agentrun.engine.recording import Recorded, Target
+    from agentrun.engine.recording import CassetteRecording, Recorded
+    from agentrun.engine.worlds.mixed import Axis
 
 Play: TypeAlias = Callable[[Found, Prepared], Played]
-Axis: TypeAlias = Literal["tools", "model"]
-"""What is live while the rest is replayed."""
 
 
 def _in_a_loop(work: Coroutine[Any, Any, Any]) -> Any:
@@ -65,8 +65,8 @@ class Live(Struct, frozen=True, kw_only=True):
     """Told what a Python tool printed."""
     write: Callable[[str], None] = lambda line: None
     """Given what a sink prints."""
-    hold: Callable[[RunHandle], None] = lambda handle: None
-    """Given each run as soon as there is one: whoever may want to cancel it."""
+    hold: Callable[[World], None] = lambda world: None
+    """Given the world of each run as soon as there is one: whoever may want to cancel it."""
     run: Callable[[Coroutine[Any, Any, Any]], Any] = _in_a_loop
 
 
@@ -132,52 +132,64 @@ def one_axis_live(axis: Axis, live: Live = ALONE, require: Tier = "normalised") 
 
 
 async def _half(found: Found, prepared: Prepared, axis: Axis, live: Live, require: Tier) -> Played:
-    from agentrun.engine.real_time import Tapes, live_run  # late: it takes a second
-    from agentrun.engine.taped import Playing  # late: with it
+    from agentrun.engine.run import run_in  # late: it takes a second
+    from agentrun.engine.worlds.mixed import mixed_world  # late: with it
 
     player = player_of(found, prepared, require=require, whole=True)
-    playing = Playing(player, None)
-    tapes = Tapes(models=playing) if axis == "tools" else Tapes(others=playing)
     if axis == "tools":
         found = replace(found, case=found.case.without_approvals)
     laid = LaidOver(found.case, player)
-    job = _job(found, prepared, live, laid)
+    package, project = prepared.file.agent, prepared.spec.project
+    approver = _approver(found, prepared, live)
     runs: list[FinishedRun] = []
-    for message in messages(found.case):
-        job = replace(job, message=message, after=tuple(runs))
-        runs.append(replace(await live_run(job, tapes), tier=player.tier))
-        if runs[-1].ended.exit_code:
+    for request in _requests(found, prepared):
+        run = new_run_id()
+        given = {"printed": live.printed, "write": live.write}
+        async with mixed_world(package, project, run, player, axis, approver, **given) as world:
+            live.hold(world)
+            before = [each.journal for each in runs]
+            done = await run_in(wrap(world, *laid.wrappers), replace(request, run=run), before)
+        runs.append(replace(done, tier=player.tier))
+        if done.ended.exit_code:
             break
     return Played(tuple(runs), unmet=laid.unmet(), is_live=True)
 
 
 async def _recorded(found: Found, prepared: Prepared, how: str, live: Live) -> Recorded:
     from agentrun.engine.recording import record_runs  # late: it takes a second
+    from agentrun.engine.worlds.live import live_world  # late: with it
 
-    target = _target(found, prepared, how)
-    job = _job(found, prepared, live, LaidOver(found.case))
-    return await record_runs(job, tuple(messages(found.case)), target)
+    recording = _recording(found, prepared, how)
+    approver = _approver(found, prepared, live)
+
+    @asynccontextmanager
+    async def open_world(run: str) -> AsyncIterator[World]:
+        package, project = prepared.file.agent, prepared.spec.project
+        async with live_world(
+            package, project, run, approver=approver, printed=live.printed, write=live.write
+        ) as world:
+            live.hold(world)
+            yield world
+
+    requests, wrappers = list(_requests(found, prepared)), LaidOver(found.case).wrappers
+    return await record_runs(recording, open_world, prepared.file, requests, approver, wrappers=wrappers)
 
 
-def _job(found: Found, prepared: Prepared, live: Live, laid: LaidOver) -> Job:
-    from agentrun.engine.real_time import Job  # late: it takes a second
+def _requests(found: Found, prepared: Prepared) -> Iterator[Request]:
+    """The runs of a case."""
+    file = prepared.file
+    for message in messages(found.case):
+        yield Request(agent=file.agent.name, package=file, message=message, params=found.case.params)
 
+
+def _approver(found: Found, prepared: Prepared, live: Live) -> Approver:
     case, given = found.case, live.approver(prepared.file.agent)
     approvers: list[Approver] = [Given(case.approvals, f"case {case.name}")] if case.approvals else []
-    return Job(
-        file=prepared.file,
-        project=prepared.spec.project,
-        params=case.params,
-        approver=FirstOf(*approvers, given or Nobody()),
-        printed=live.printed,
-        write=live.write,
-        hold=live.hold,
-        wrappers=laid.overlay.wrappers,
-    )
+    return FirstOf(*approvers, given or Nobody())
 
 
-def _target(found: Found, prepared: Prepared, how: str) -> Target:
-    from agentrun.engine.recording import Target  # late: it takes a second
+def _recording(found: Found, prepared: Prepared, how: str) -> CassetteRecording:
+    from agentrun.engine.recording import CassetteRecording  # late: it takes a second
 
     case, project, path = found.case, prepared.spec.project, prepared.cassette(found)
     until = int(how.removeprefix("from:")) - 1 if how.startswith("from:") else None
@@ -187,12 +199,10 @@ def _target(found: Found, prepared: Prepared, how: str) -> Target:
             f"the recording has {plural(len(kept.cassette.interactions), 'interaction')}" if kept else "there is none"
         )
         raise RequestError("input.rejected", f"nothing to keep before {how}: {there}", fields={"reason": "record"})
-    return Target(
-        project=project,
-        path=path,
-        is_new=not path.exists(),
-        is_staged=True,
-        about={
+    return CassetteRecording(
+        project,
+        path,
+        {
             "spec": found.spec.relative_to(project.root).as_posix(),
             "case": case.name,
             **({} if case.profile is UNSET else {"profile": case.profile}),
@@ -200,6 +210,8 @@ def _target(found: Found, prepared: Prepared, how: str) -> Target:
         },
         kept=kept,
         until=until,
+        is_new=not path.exists(),
+        is_staged=True,
     )
 
 

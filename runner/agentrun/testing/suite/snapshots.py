@@ -10,7 +10,7 @@ from stat import S_ISREG
 from typing import TypeAlias
 
 from agentrun.compiler.cases import ENDING
-from agentrun.engine.assemble import FinishedRun
+from agentrun.engine.run import FinishedRun
 from agentrun.errors import StorageError
 from agentrun.report.changes import changes_between
 from agentrun.testing.suite.found import Found

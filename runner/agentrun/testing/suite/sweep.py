@@ -25,10 +25,10 @@ from agentrun.cassette.tape import Cassette
 from agentrun.core.facts import Record, RunStopped
 from agentrun.core.facts_calls import ChildStarted
 from agentrun.core.names import find_tool
-from agentrun.core.outcome import Outcome
+from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.core.package_tools import HttpTool
-from agentrun.engine.assemble import FinishedRun, run_of
+from agentrun.engine.run import FinishedRun, run_of
 from agentrun.errors import CassetteError
 from agentrun.spec.v1.assertions import Answer
 from agentrun.spec.v1.cases import FaultAt, Inject
@@ -180,7 +180,7 @@ def _broken(package: Package, played: Played, carried_out: Mapping[tuple[str, st
         waits = not isinstance(run.ended, Outcome)
         if isinstance(run.ended, Outcome) and run.ended.fault is not None and run.ended.code == "internal":
             yield f"the run ended with internal: {run.ended.fault.message}"
-        if not isinstance(run.ended, Outcome) and not (run.ended.questions or run.ended.waits_for):
+        if isinstance(run.ended, Suspended) and not (run.ended.questions or run.ended.waits_for):
             yield "the run waits, and for nobody"
         for path, agent, records in _family(package, run):
             asleep = waits and not (path and isinstance(records[-1].fact, RunStopped))

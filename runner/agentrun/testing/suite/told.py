@@ -9,7 +9,7 @@ from functools import cache
 from agentrun.core.facts import Record
 from agentrun.core.facts_calls import ChildStarted
 from agentrun.core.outcome import Outcome
-from agentrun.engine.assemble import FinishedRun, run_of
+from agentrun.engine.run import FinishedRun, run_of
 from agentrun.net.credentials import credentials
 from agentrun.redact import Redactor, masked
 from agentrun.report.family import Family

@@ -21,7 +21,7 @@ from agentrun.core.facts import Fact, ModelReplied, Record, ReplyDiscarded
 from agentrun.core.facts_calls import CallCancelled, CallRefused, CallSettled, ChildStarted, ToolFinished
 from agentrun.core.facts_gates import ApprovalAnswered, ApprovalAsked, HookAnswered, Modify, Ruled
 from agentrun.core.messages import words
-from agentrun.engine.assemble import FinishedRun
+from agentrun.engine.run import FinishedRun
 
 OPEN = "open"
 """The status of a call that has not ended: the run waits, or ended before it."""

@@ -1,8 +1,8 @@
 """What a case lays over its recording: stubs, faults, and the clock.
 
     laid = LaidOver(case, player)
-    replay_run(…, cassette=player, overlay=laid.overlay)      # every run of the case
-    laid.unmet()                                              # the faults that never happened
+    replay_run(request, player, start=laid.start, step=laid.step, wrappers=laid.wrappers)      # every run of the case
+    laid.unmet()                                                                # the faults that never happened
 
 Rule 1  It stands before the tape, in a replay and while a recording is made: none of it gets onto one.
 Rule 2  One for a case, also for a conversation: counting goes on from run to run.
@@ -25,11 +25,10 @@ from msgspec.structs import replace
 from agentrun.cassette.loose import FaultedPlayer
 from agentrun.cassette.player import Player
 from agentrun.compiler.quantities import milliseconds
-from agentrun.engine.assemble import NOTHING, Overlay
 from agentrun.engine.models import WireProvider
 from agentrun.engine.ports import Executor, Provider
 from agentrun.engine.toolbox import Cuts
-from agentrun.engine.world import World
+from agentrun.engine.world import World, Wrapper
 from agentrun.spec.v1.cases import Case, FaultAt
 from agentrun.testing.suite.overlay.layer import Layer
 from agentrun.testing.suite.overlay.models import LaidModels
@@ -53,7 +52,12 @@ class LaidOver:
         self.carried_out: Counter[tuple[str, str]] = Counter()
         """How often each call reached its tool: by run and call. It is no journal's word."""
         self._is_laid = bool(case.stubs or case.faults or more or watched)
-        self.overlay = self._overlay(case)
+        clock = case.clock
+        self.start = None if clock.start is UNSET else _moment(clock.start)
+        """When the clock of a replay begins, in milliseconds since 1970. None: when the recording was made."""
+        self.step = None if clock.step is UNSET else milliseconds(clock.step)
+        """How long each recorded exchange takes, in milliseconds. None: as long as it took."""
+        self.wrappers: tuple[Wrapper, ...] = (self.wrap,) if self._is_laid else ()
         if isinstance(player, FaultedPlayer):
             player.is_faulted = self._faults.is_read_of
 
@@ -84,15 +88,6 @@ class LaidOver:
             hooks={name: laid_hook(layer, name, each) for name, each in world.hooks.items()},
             sinks={name: LaidSink(layer, each) for name, each in world.sinks.items()},
             approver=None if world.approver is None else LaidApprover(layer, world.approver),
-        )
-
-    def _overlay(self, case: Case) -> Overlay:
-        if not self._is_laid and case.is_plain:
-            return NOTHING
-        return Overlay(
-            start=None if case.clock.start is UNSET else _moment(case.clock.start),
-            step=None if case.clock.step is UNSET else milliseconds(case.clock.step),
-            wrappers=(self.wrap,) if self._is_laid else (),
         )
 
 

@@ -1,0 +1,65 @@
+"""Who works on a run and its children now, and how outsiders reach them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from agentrun.core.facts import Fact
+from agentrun.engine.clock import StepClock
+from agentrun.engine.crew import WIDTH, Order, StepCrew
+from agentrun.engine.ports import Clock, Consult, Crew, Work
+
+
+class Crews:
+    """The crews of a run and of its children. Outsiders reach them here, by the id of the run."""
+
+    def __init__(self, clock: Clock, width: int = WIDTH, order: Order = lambda ready: 0) -> None:
+        self._clock = clock
+        self._width = width
+        self._order = order
+        self._crews: dict[str, Crew] = {}
+        self._waiting: dict[str, list[Fact]] = defaultdict(list)
+        """What was posted to runs that have no crew yet."""
+        self._parks_at: int | None = None
+
+    def __contains__(self, run: object) -> bool:
+        """Whether a run is worked on."""
+        return run in self._crews
+
+    def make(self, run: str, work: Work, consult: Consult | None) -> Crew:
+        """The crew of a run."""
+        crew: Crew
+        if isinstance(self._clock, StepClock):
+            crew = StepCrew(work, width=self._width, clock=self._clock, consult=consult, order=self._order)
+        else:
+            from agentrun.engine.task_crew import TaskCrew  # late: a clock moved by hand needs no event loop
+
+            crew = TaskCrew(work, width=self._width, clock=self._clock, consult=consult)
+        for fact in self._waiting.pop(run, ()):
+            crew.post(fact)
+        if self._parks_at is not None:
+            crew.park(self._parks_at)
+        self._crews[run] = crew
+        return crew
+
+    def post(self, run: str, fact: Fact) -> None:
+        """Bring in a fact for a run. One that is not worked on yet gets it when it is."""
+        if run in self._crews:
+            self._crews[run].post(fact)
+        else:
+            self._waiting[run].append(fact)
+
+    def is_busy(self, run: str) -> bool:
+        """Whether a fact may still come in a run without anybody outside doing something."""
+        return run in self._crews and self._crews[run].busy
+
+    def park(self, grace: int) -> None:
+        """Ask for the run and its children to be left as they are, within so many milliseconds."""
+        self._parks_at = self._clock.now() + grace
+        for crew in self._crews.values():
+            crew.park(self._parks_at)
+
+    def clear(self) -> None:
+        """Nobody works on the run any more."""
+        self._crews.clear()
+        self._parks_at = None

@@ -1,0 +1,51 @@
+"""The world of a run that is half a replay: the model or the tools from a cassette, the rest for real.
+
+Rule 1  What comes from the cassette needs nothing of the environment: no key, no command, no server.
+Rule 2  No time is played: it passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeAlias
+
+from msgspec.structs import replace
+
+from agentrun.cassette.player import Player
+from agentrun.core.package import Package
+from agentrun.engine.ports import Approver
+from agentrun.engine.sealed import SEALED, SINK_KINDS, sealed_executors, sealed_hooks, sealed_providers
+from agentrun.engine.taped import Playing, compare_answers, tape_models, tape_others
+from agentrun.engine.world import World, wrap
+from agentrun.engine.worlds.live import live_world
+from agentrun.spec.project import Project
+
+Axis: TypeAlias = Literal["tools", "model"]
+"""What is live while the rest is replayed."""
+
+
+@asynccontextmanager
+async def mixed_world(
+    package: Package, project: Project, run: str, player: Player, live: Axis, approver: Approver | None, **given: Any
+) -> AsyncIterator[World]:
+    """What such a run can reach. `approver`: who is asked; with a cassette for the tools, who answers instead of it, if
+    they have anything to say. `given`: as for a live world."""
+    playing = Playing(player, None)
+    if live == "tools":
+        async with live_world(package, project, run, models=False, approver=approver, **given) as world:
+            world = replace(world, providers=sealed_providers(package))
+            yield wrap(world, tape_models(playing), compare_answers(playing))
+    else:
+        async with live_world(package, project, run, parts=_without_parts(package), approver=SEALED, **given) as world:
+            world = replace(
+                world,
+                executors=sealed_executors(),
+                hooks=sealed_hooks(package),
+                sinks=dict.fromkeys(SINK_KINDS, SEALED),
+            )
+            yield wrap(world, tape_others(playing, approver))
+
+
+def _without_parts(package: Package) -> Package:
+    return replace(package, tools={}, hooks=(), sinks={}, agents={})
