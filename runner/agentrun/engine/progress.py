@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 
 from agentrun.cassette.redaction import text_without
 from agentrun.core.effects import RunTool
@@ -62,6 +64,7 @@ def _at_once(tell: Callable[[], None]) -> None:
 
 
 def _on_the_loop() -> Callable[[Callable[[], None]], object]:
+    """In the context of now: in that of the tool, what a listener prints would count as printed by the tool."""
     from asyncio import get_running_loop  # late: a clock moved by hand needs no event loop
 
-    return get_running_loop().call_soon_threadsafe
+    return partial(get_running_loop().call_soon_threadsafe, context=copy_context())
