@@ -56,7 +56,7 @@ class Crews:
     def park(self, grace: int) -> None:
         """Ask for the run and its children to be left as they are, within so many milliseconds."""
         self._parks_at = self._clock.now() + grace
-        for crew in self._crews.values():
+        for crew in tuple(self._crews.values()):
             crew.park(self._parks_at)
 
     def clear(self) -> None:

@@ -16,7 +16,7 @@ from agentrun.core.facts_base import Fault
 from agentrun.core.facts_calls import CallSettled
 from agentrun.core.facts_gates import Answer, ApprovalAnswered
 from agentrun.core.messages import Content, said
-from agentrun.core.outcome import Ending, Outcome, Question, outcome_of
+from agentrun.core.outcome import Ending, Outcome, Parked, Question, outcome_of
 from agentrun.core.state import State
 from agentrun.core.takeover import is_welcome
 from agentrun.engine.admission import admit
@@ -90,6 +90,8 @@ class RunHandle:
             return self.outcome
         if self._broken is not None:
             raise self._broken
+        if isinstance(self._ended, Parked):
+            return self._ended
         self.begin()
         if self._task is None:
             await self._work()
@@ -103,8 +105,8 @@ class RunHandle:
         return self._ended
 
     def begin(self) -> None:
-        """Go on with the run, if there is an event loop to do it."""
-        if self._task is None or self._task.done():
+        """Go on with the run, if there is an event loop to do it. One that is parked goes on when it is resumed."""
+        if not isinstance(self._ended, Parked) and (self._task is None or self._task.done()):
             self._task = self._spawn()
 
     async def _work(self) -> None:

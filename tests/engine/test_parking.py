@@ -1,0 +1,291 @@
+"""A run that is parked: what is under way may end, nothing more is started, and the run goes on when it is resumed."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agentrun.compiler.fingerprint import PackageFile, sealed
+from agentrun.core.audit import audit
+from agentrun.core.effects import Returned, RunTool
+from agentrun.core.facts import CancelRequested, ModelAsked, Record, RunResumed, RunStopped, WorkLost
+from agentrun.core.facts_calls import ToolFinished, ToolStarted
+from agentrun.core.facts_gates import ApprovalAsked
+from agentrun.core.messages import Text
+from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
+from agentrun.engine import driver
+from agentrun.engine.api import providers_of
+from agentrun.engine.clock import StepClock
+from agentrun.engine.handle import RunHandle
+from agentrun.engine.memory import MemoryJournals
+from agentrun.engine.runtime import Runtime
+from agentrun.errors import SUSPENDED_EXIT
+from agentrun.testing import after, calls, scripted, stub, text
+from agentrun.testing.crashes import _answers_heard
+from agentrun.testing.models import Script
+from agentrun.testing.setting import RUN, Setting, begun, ended, runtime_in, story
+
+from ..core.script import tool, writing
+from ..packages import package
+from ..testing.shapes import ALLOW, SHAPES, TWO_TOOLS, Shape
+
+LONG = 1_000_000
+"""Milliseconds in which everything under way ends."""
+PERSON = 500
+"""Milliseconds that the person of a shape takes to answer."""
+
+
+class Parking(MemoryJournals):
+    """Journals that call somebody after so many records of all runs."""
+
+    def __init__(self, after: int = 0) -> None:
+        super().__init__()
+        self.count = 0
+        self._after = after
+        self.park: Callable[[], None] = lambda: None
+        self.heard: Callable[[Record], None] = lambda record: None
+
+    def append(self, run: str, record: Record) -> None:
+        super().append(run, record)
+        self.count += 1
+        self.heard(record)
+        if self.count == self._after:
+            self.park()
+
+
+class Site:
+    """One run in a setting, parked after so many records."""
+
+    def __init__(self, shape: Shape, after: int, grace: int) -> None:
+        self.clock = StepClock()
+        self.file: PackageFile = sealed(shape.package)
+        self.setting = shape.setting(self.clock)
+        self.journals = Parking(after)
+        self.runtime = runtime_in(self.file, self.setting, self.clock, self.journals, 8)
+        self.handle = begun(self.runtime, self.file, self.setting)
+        self.journals.park = lambda: self.handle.park(grace)
+
+    def wait(self) -> Ending:
+        return self.clock.run(self.handle.wait())
+
+    def facts(self, run: str = RUN) -> list[Any]:
+        return [record.fact for record in self.journals.records(run)]
+
+    def rewind(self) -> None:
+        """Models go on after the last answer that was recorded: one that was cut off is asked again."""
+        heard = sum(
+            (_answers_heard(self.journals.records(run)) for run in self.journals.runs), start=_answers_heard([])
+        )
+        models = providers_of(self.file.agent, self.setting.model)
+        for script in {id(each): each for each in models.values()}.values():
+            if isinstance(script, Script):
+                script.go_to(sum(heard[name] for name, each in models.items() if each is script))
+
+
+def look(shape: Shape, after: int, grace: int, undisturbed: str) -> bool:
+    """Park a run after so many records, and resume it. False: it was over, or waited, before that."""
+    site = Site(shape, after, grace)
+    ending = site.wait()
+    if not isinstance(ending, Parked):
+        return False
+    records = tuple(site.journals.records(RUN))
+    assert (ending.run, ending.seq, ending.exit_code) == (RUN, len(records), SUSPENDED_EXIT)
+    assert not any(isinstance(fact, RunStopped) for fact in site.facts())
+    if grace == LONG:
+        started = {fact.call for fact in site.facts() if isinstance(fact, ToolStarted)}
+        assert started <= {fact.call for fact in site.facts() if isinstance(fact, ToolFinished)}, "it had the time"
+    site.rewind()
+    outcome = ended(site.runtime, site.runtime.resume(RUN), site.clock, "retry", "approved")
+    assert isinstance(outcome, Outcome)
+    assert story(site.journals) == undisturbed
+    assert audit(site.file.agent, site.journals.records(RUN)) is None
+    for run in site.journals.runs:
+        assert [isinstance(fact, RunStopped) for fact in site.facts(run)].count(True) == 1, run
+    return True
+
+
+@pytest.mark.parametrize("grace", [0, LONG], ids=["no grace", "grace"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_parked_after_every_record(shape: Shape, grace: int) -> None:
+    """Wherever it is parked, it goes on to the same end."""
+    whole = Site(shape, 0, grace)
+    ended(whole.runtime, whole.handle, whole.clock, "retry", "approved")
+    undisturbed = story(whole.journals)
+    parked = [after for after in range(2, whole.journals.count) if look(shape, after, grace, undisturbed)]
+    assert len(parked) >= 1
+
+
+def test_what_ends_in_time_is_recorded_and_not_done_again() -> None:
+    ran: list[str] = []
+
+    def setting(clock: StepClock) -> Setting:
+        def pay(n: int) -> str:
+            ran.append(f"pay {n}")
+            return "paid"
+
+        tools = {"pay": stub(pay, delay=50, clock=clock), "search": stub()}
+        return Setting(model=scripted(calls("pay", n=1), text("Done.")), tools=tools, message="Hi.")
+
+    shape = Shape(package(tools=TWO_TOOLS, policy=ALLOW), setting)
+    number = first_record(shape, ToolStarted)
+    for grace, in_time in ((49, False), (50, True)):
+        ran.clear()
+        site = Site(shape, number, grace)
+        assert isinstance(site.wait(), Parked)
+        assert any(isinstance(fact, ToolFinished) for fact in site.facts()) == in_time
+        assert not any(isinstance(fact, RunStopped) for fact in site.facts())
+        again = site.clock.run(site.runtime.resume(RUN).wait())
+        if in_time:
+            assert isinstance(again, Outcome)
+            assert ran == ["pay 1"], "once, and not again"
+        else:
+            assert isinstance(again, Suspended), "it may have been paid: somebody has to say"
+            assert WorkLost("c1.0") in site.facts()
+
+
+def first_record(shape: Shape, kind: type) -> int:
+    """After how many records of all runs the first of a kind is written."""
+    site = Site(shape, 0, LONG)
+    seen: list[int] = []
+    site.journals.heard = lambda record: seen.append(site.journals.count) if isinstance(record.fact, kind) else None
+    ended(site.runtime, site.handle, site.clock, "retry", "approved")
+    return seen[0]
+
+
+def test_nothing_more_is_asked_of_a_model() -> None:
+    def setting(clock: StepClock) -> Setting:
+        model = scripted(after(50, calls("search", q="x"), clock=clock), text("never"))
+        return Setting(model=model, tools={"search": stub("found"), "pay": stub()}, message="Hi.")
+
+    shape = Shape(package(tools=TWO_TOOLS, policy=ALLOW), setting)
+    site = Site(shape, first_record(shape, ModelAsked), LONG)
+    assert isinstance(site.wait(), Parked)
+    assert [fact for fact in site.facts() if isinstance(fact, ToolStarted)] == []
+    assert len([fact for fact in site.facts() if isinstance(fact, ModelAsked)]) == 1
+
+
+def test_a_question_to_a_person_is_not_waited_for() -> None:
+    number = first_record(SHAPES["person"], ApprovalAsked)
+    site = Site(SHAPES["person"], number, LONG)
+    began = site.clock.now()
+    assert isinstance(site.wait(), Parked)
+    assert site.clock.now() - began < PERSON, "it is asked again when the run goes on"
+
+
+def test_parked_while_nobody_works_on_it_is_nothing() -> None:
+    site = Site(SHAPES["approval"], 0, 0)
+    assert isinstance(site.wait(), Suspended)
+    before = site.journals.count
+    site.handle.park()
+    site.runtime.park()
+    assert site.journals.count == before
+    assert isinstance(ended(site.runtime, site.handle, site.clock, "retry", "approved"), Outcome)
+
+
+def test_a_parked_handle_does_not_go_on_by_itself() -> None:
+    """Another owner may: what is told to the run in the meantime is written, and counts when it goes on."""
+    site = Site(SHAPES["parallel tools"], first_record(SHAPES["parallel tools"], ToolStarted), 0)
+    parked = site.wait()
+    assert isinstance(parked, Parked)
+    assert site.wait() == parked
+    site.handle.cancel("ada")
+    assert site.wait() == parked
+    assert site.facts()[-1] == CancelRequested("ada")
+    outcome = site.clock.run(site.runtime.resume(RUN).wait())
+    assert isinstance(outcome, Outcome)
+    assert outcome.code == "cancelled"
+
+
+def test_a_run_that_is_over_stays_over() -> None:
+    whole = Site(SHAPES["plain text"], 0, 0)
+    assert isinstance(whole.wait(), Outcome)
+    last = Site(SHAPES["plain text"], whole.journals.count, 0)
+    assert isinstance(last.wait(), Outcome), "parked after the terminal record"
+
+
+# --- in real time ---------------------------------------------------------------------------------------------------
+
+
+class Slow:
+    """A tool that ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.ended: list[str] = []
+
+    async def run(self, call: RunTool) -> Any:
+        self.begun.set()
+        try:
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            self.ended.append("given up")
+            raise
+        self.ended.append("done")
+        return Returned((Text("paid"),))
+
+
+def in_a_loop(slow: Slow, journals: MemoryJournals) -> tuple[Runtime, RunHandle]:
+    file = sealed(package(tools={"pay": writing(), "search": tool()}, policy=ALLOW))
+    setting = Setting(model=scripted(calls("pay", n=1), text("Done.")), message="Hi.")
+    runtime = Runtime.in_memory(
+        journals=journals,
+        providers=providers_of(file.agent, setting.model),
+        executors={"pay": slow, "search": slow},
+        packages=[file],
+    )
+    return runtime, begun(runtime, file, setting)
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["it ends", "it does not"])
+def test_in_real_time(ends: bool) -> None:
+    async def whole() -> None:
+        slow, journals = Slow(), MemoryJournals()
+        runtime, handle = in_a_loop(slow, journals)
+        await slow.begun.wait()
+        await asyncio.to_thread(handle.park, 3_600_000 if ends else 0)  # from any thread
+        if ends:
+            slow.go_on.set()
+        parked = await handle.wait()
+        assert isinstance(parked, Parked)
+        assert slow.ended == (["done"] if ends else ["given up"])
+        assert len(asyncio.all_tasks()) == 1, "nothing is left running"
+        facts = [record.fact for record in journals.records(RUN)]
+        assert any(isinstance(fact, ToolFinished) for fact in facts) == ends
+        assert not any(isinstance(fact, RunStopped) for fact in facts)
+        again = await runtime.resume(RUN).wait()
+        assert isinstance(again, Outcome if ends else Suspended)
+        assert any(isinstance(record.fact, RunResumed) for record in journals.records(RUN))
+
+    asyncio.run(whole())
+
+
+# --- planted ------------------------------------------------------------------------------------------------------
+
+
+def test_a_driver_that_ends_the_run_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = driver._park  # replaced on purpose
+
+    async def abandons(log: driver.Log, crew: Any, until: int) -> Ending:
+        await real(log, crew, until)
+        log.abandon()
+        return Parked(run=RUN, agent="a", seq=log.state.seq)
+
+    monkeypatch.setattr(driver, "_park", abandons)
+    with pytest.raises(AssertionError):
+        test_parked_after_every_record(SHAPES["parallel tools"], 0)
+
+
+def test_a_driver_that_does_not_wait_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = driver._park  # replaced on purpose
+    monkeypatch.setattr(driver, "_park", lambda log, crew, until: real(log, crew, 0))
+    with pytest.raises(AssertionError, match="it had the time"):
+        test_parked_after_every_record(SHAPES["parallel tools"], LONG)
+
+
+def test_a_child_that_is_abandoned_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a crew that is closed would do it, if the child did not know that it is parked."""
+    monkeypatch.setattr("agentrun.engine.crew.BaseCrew.parks_at", property(lambda crew: None))
+    with pytest.raises(AssertionError):
+        test_parked_after_every_record(SHAPES["child"], 0)
