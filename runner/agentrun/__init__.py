@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agentrun.compiler.api import compile, load
     from agentrun.compiler.fingerprint import PackageFile
     from agentrun.core.facts_gates import Continue, Deny, Inject, Modify
-    from agentrun.core.outcome import Outcome, Suspended
+    from agentrun.core.outcome import Outcome, Parked, Suspended
     from agentrun.engine.api import audit, resume, run
     from agentrun.engine.handle import RunHandle
     from agentrun.engine.hooks import HookQuestion
@@ -40,6 +40,7 @@ __all__ = [
     "Modify",
     "Outcome",
     "PackageFile",
+    "Parked",
     "Request",
     "RunHandle",
     "Runtime",
@@ -68,6 +69,7 @@ _HOMES = {
     "compile": "agentrun.compiler.api",
     "load": "agentrun.compiler.api",
     "Outcome": "agentrun.core.outcome",
+    "Parked": "agentrun.core.outcome",
     "Suspended": "agentrun.core.outcome",
     "Request": "agentrun.engine.request",
     "RunHandle": "agentrun.engine.handle",
