@@ -1,7 +1,8 @@
 """Nothing grows unseen, and nothing is named after nothing.
 
-Rule 1  A file has at most 350 lines, a function 60, a line of our own classes 2 (of errors, 3).
-Rule 2  What must be larger stands in EXCEPTIONS with its reason, and leaves it when it has shrunk.
+Rule 1  Of ten files nine have at most 350 lines, and none has more than 600. A function has at most 60, a line of our
+        own classes 2 (of errors, 3). A file is split because it holds two concepts, never to get under a number.
+Rule 2  What must be larger is listed in EXCEPTIONS with its reason, and leaves it when it has shrunk.
 Rule 3  A module is named for what it holds.
 """
 
@@ -12,7 +13,8 @@ import pytest
 
 from .sources import Module, Tree, nothing, plant, product
 
-MAX_FILE = 350
+MAX_FILE = 600
+MAX_NINE_OF_TEN = 350
 MAX_FUNCTION = 60
 MAX_DEPTH = 2
 MAX_ERROR_DEPTH = 3
@@ -43,6 +45,12 @@ def large(tree: Tree) -> dict[str, str]:
         if depth > (MAX_ERROR_DEPTH if is_error else MAX_DEPTH):
             found[name] = f"{depth} classes deep"
     return found
+
+
+def ninth_of_ten(tree: Tree) -> int:
+    """The size that nine of ten files do not exceed."""
+    sizes = sorted(len(module.lines) for module in tree.values())
+    return sizes[-(-9 * len(sizes) // 10) - 1]
 
 
 def _bases(tree: Tree) -> dict[str, list[str]]:
@@ -90,6 +98,10 @@ def test_product() -> None:
     nothing([f"{name}: {size}" for name, size in found.items() if name not in EXCEPTIONS])
 
 
+def test_nine_of_ten_files() -> None:
+    assert ninth_of_ten(product()) <= MAX_NINE_OF_TEN
+
+
 def test_exceptions() -> None:
     nothing(stale(EXCEPTIONS, large(product())))
 
@@ -105,8 +117,8 @@ THREE = TWO + "class C(B): ...\n"
 @pytest.mark.parametrize(
     ("files", "found"),
     [
-        ({"a.py": "\n" * 350}, []),
-        ({"a.py": "\n" * 351}, ["agentrun.a"]),
+        ({"a.py": "\n" * 600}, []),
+        ({"a.py": "\n" * 601}, ["agentrun.a"]),
         ({"a.py": "def f():\n" + "    x = 1\n" * 59}, []),
         ({"a.py": "class C:\n  async def f():\n" + "    x = 1\n" * 60}, ["agentrun.a.f"]),
         ({"a.py": "class A(Struct): ...\nclass B(A): ..."}, []),
@@ -119,6 +131,12 @@ THREE = TWO + "class C(B): ...\n"
 )
 def test_large_finds(tmp_path: Path, files: dict[str, str], found: list[str]) -> None:
     assert list(large(plant(tmp_path, files))) == found
+
+
+@pytest.mark.parametrize(("large", "found"), [(1, 10), (2, 400)])
+def test_ninth_of_ten_finds(tmp_path: Path, large: int, found: int) -> None:
+    files = {f"f{number}.py": "\n" * (400 if number < large else 10) for number in range(9)}
+    assert ninth_of_ten(plant(tmp_path, files | {"last.py": "\n" * 10})) == found
 
 
 def test_stale_finds() -> None:

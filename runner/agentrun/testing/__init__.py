@@ -49,33 +49,38 @@ __all__ = [
 ]
 
 _HOMES = {
-    "agentrun.engine.clock": ("StepClock",),
-    "agentrun.testing.hooks": ("HookDouble", "SinkDouble", "hook", "sink"),
-    "agentrun.testing.journals": ("Crash", "CrashingJournals", "FailingJournal", "FailingJournals"),
-    "agentrun.testing.models": (
-        "Script",
-        "after",
-        "call",
-        "calls",
-        "fails",
-        "replies",
-        "says",
-        "scripted",
-        "text",
-    ),
-    "agentrun.testing.people": ("Person", "approving"),
-    "agentrun.testing.suite.evidence": ("Evidence",),
-    "agentrun.testing.tools": ("Stub", "stub"),
+    "Crash": "agentrun.testing.journals",
+    "CrashingJournals": "agentrun.testing.journals",
+    "Evidence": "agentrun.testing.suite.evidence",
+    "FailingJournal": "agentrun.testing.journals",
+    "FailingJournals": "agentrun.testing.journals",
+    "HookDouble": "agentrun.testing.hooks",
+    "Person": "agentrun.testing.people",
+    "Script": "agentrun.testing.models",
+    "SinkDouble": "agentrun.testing.hooks",
+    "StepClock": "agentrun.engine.clock",
+    "Stub": "agentrun.testing.tools",
+    "after": "agentrun.testing.models",
+    "approving": "agentrun.testing.people",
+    "call": "agentrun.testing.models",
+    "calls": "agentrun.testing.models",
+    "fails": "agentrun.testing.models",
+    "hook": "agentrun.testing.hooks",
+    "replies": "agentrun.testing.models",
+    "says": "agentrun.testing.models",
+    "scripted": "agentrun.testing.models",
+    "sink": "agentrun.testing.hooks",
+    "stub": "agentrun.testing.tools",
+    "text": "agentrun.testing.models",
 }
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            from importlib import import_module  # late: nothing is imported before it is used
+    if name not in _HOMES:
+        raise AttributeError(f"module 'agentrun.testing' has no attribute {name!r}")
+    from importlib import import_module  # late: nothing is imported before it is used
 
-            return getattr(import_module(home), name)
-    raise AttributeError(f"module 'agentrun.testing' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
