@@ -34,7 +34,7 @@ from agentrun.core.facts_calls import (
 )
 from agentrun.core.facts_gates import Continue, HookAnswered, HookAsked, Ruled
 from agentrun.core.messages import Text, said
-from agentrun.journal import order
+from agentrun.journal import order as journal_order
 from agentrun.journal.canonical import canonical
 
 from .journals import STOPPED, asked, journal, ran, replied, started
@@ -241,7 +241,7 @@ def test_two_turns_do_not_mix() -> None:
 
 
 def test_planted_facts_as_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "_place", lambda fact, places: 0)
+    monkeypatch.setattr(journal_order, "_place", lambda fact, places: 0)
     assert text(around([fact for row in reversed(batch(2)) for fact in row], 2)) != text(
         around([fact for row in batch(2) for fact in row], 2)
     )
@@ -249,5 +249,5 @@ def test_planted_facts_as_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_planted_effects_that_are_told_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that is sent again has another id: by ids alone it would be told twice."""
-    monkeypatch.setattr(order, "_work", effect_id_of)
+    monkeypatch.setattr(journal_order, "_work", effect_id_of)
     assert text(interrupted(1)) != text(WHOLE)
