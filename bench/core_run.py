@@ -10,15 +10,13 @@ from msgspec import to_builtins
 
 import agentrun
 from agentrun.core.decide import decide
-from agentrun.core.effects import intent
+from agentrun.core.effects import Commit, Finished, Perform, Wait, intent
 from agentrun.core.evolve import evolve, fold
-from agentrun.core.facts import RULES, Fact, ModelReplied, Record, RunStarted
-from agentrun.core.facts_calls import ToolFinished
-from agentrun.core.messages import Assistant, Reply, Text, ToolCall, Usage, said
+from agentrun.core.facts import RULES_VERSION, Fact, ModelReplied, Record, RunStarted, ToolFinished
+from agentrun.core.messages import Assistant, Reply, Text, ToolCall, Usage, user_message
 from agentrun.core.package import Package
 from agentrun.core.state import State
-from agentrun.core.steps import Commit, Finished, Perform, Wait
-from agentrun.journal.memory import MemoryJournal
+from agentrun.journal.storage import MemoryJournal
 
 SPEC = """\
 agentrun: "1"
@@ -52,7 +50,7 @@ def answers(turns: int) -> dict[str, Fact]:
     for turn in range(1, turns + 1):
         text, call = Text(f"Now page {turn}."), ToolCall("", "page", f'{{"number": "{turn}"}}')
         message = Assistant((text, call) if turn < turns else (text,))
-        reply = Reply(message, "stop", Usage(20, 5, 0, 0), "gpt", None).in_turn(turn)
+        reply = Reply(message, "stop", Usage(20, 5, 0, 0), "gpt", None).with_call_ids(turn)
         made[f"m{turn}.1"] = ModelReplied(f"m{turn}.1", turn, 1, reply)
         made[f"c{turn}.0"] = ToolFinished(f"c{turn}.0", (Text(f"Page {turn}, with a little text."),))
     return made
@@ -64,7 +62,7 @@ class CoreRun:
     def __init__(self, package: Package, turns: int) -> None:
         self.package, self.answers = package, answers(turns)
         self.journal, self.state = MemoryJournal(), State()
-        started = RunStarted("run", "sha256:0", False, package.name, RULES, {}, "Look.", said("Go."))
+        started = RunStarted("run", "sha256:0", False, package.name, RULES_VERSION, {}, "Look.", user_message("Go."))
         begin = time.process_time()
         self._commit(started)
         while self._step():

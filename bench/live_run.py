@@ -90,15 +90,15 @@ async def _interleaved(folder: Path, url: str, steps: int) -> tuple[float, float
 def _run_of(folder: Path, url: str, steps: int) -> Callable[[], Coroutine[Any, Any, None]]:
     # late: only the process that is measured pays for these
     import agentrun
-    from agentrun.core.effects import Returned, RunTool
+    from agentrun.core.effects import RunTool, ToolReturn
     from agentrun.core.messages import Text
     from agentrun.core.outcome import Outcome
     from agentrun.engine.live import live_providers, live_sender
     from agentrun.engine.settings import Settings
 
     class Pages:
-        async def run(self, call: RunTool) -> Returned:
-            return Returned((Text(page(call.arguments["number"])),))
+        async def run(self, call: RunTool) -> ToolReturn:
+            return ToolReturn((Text(page(call.arguments["number"])),))
 
     path = folder / "live.yaml"
     path.write_text(SPEC.format(url=url, steps=steps), encoding="utf-8")

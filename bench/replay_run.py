@@ -54,7 +54,7 @@ def loading(folder: Path) -> float:
     """CPU of loading a cassette as a multiple of CSafeLoader and json.loads of all bodies."""
     import yaml
 
-    from agentrun.cassette.file import load
+    from agentrun.cassette.file import load_cassette
 
     path = _cassette(folder, 60)
 
@@ -65,7 +65,7 @@ def loading(folder: Path) -> float:
                 json.loads(each["response"]["body"]["string"])
 
     def ours() -> None:
-        load(path)
+        load_cassette(path)
 
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(ROUNDS):
@@ -107,9 +107,9 @@ def _package(folder: Path, steps: int) -> Any:
 
 def _cassette(folder: Path, steps: int) -> Path:
     """A recording of the whole conversation, made by the product."""
-    from agentrun.cassette.file import dump
+    from agentrun.cassette.file import dump_cassette
     from agentrun.cassette.recorder import Recorder
-    from agentrun.core.effects import Returned, RunTool
+    from agentrun.core.effects import RunTool, ToolReturn
     from agentrun.core.messages import Text
     from agentrun.engine.clock import StepClock
     from agentrun.engine.models import WireProvider
@@ -125,8 +125,8 @@ def _cassette(folder: Path, steps: int) -> Path:
             return HttpReply(200, (("content-type", "application/json"),), body)
 
     class Pages:
-        async def run(self, call: RunTool) -> Returned:
-            return Returned((Text(page(call.arguments["number"])),))
+        async def run(self, call: RunTool) -> ToolReturn:
+            return ToolReturn((Text(page(call.arguments["number"])),))
 
     file, clock = _package(folder, steps), StepClock(1_769_860_800_000)
     recorder = Recorder(clock.now)
@@ -139,18 +139,18 @@ def _cassette(folder: Path, steps: int) -> Path:
     )
     clock.run(runtime.start(Request(agent="pages", package=file, run="run-1")).wait())
     path = folder / f"pages{steps}.tape.yaml"
-    path.write_text(dump(recorder.interactions(), {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
+    path.write_text(dump_cassette(recorder.interactions(), {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
     return path
 
 
 def _replay(folder: Path, steps: int) -> Callable[[], float]:
     # late: only the process that is measured pays for these
-    from agentrun.cassette.file import load
+    from agentrun.cassette.file import load_cassette
     from agentrun.cassette.player import Player
     from agentrun.engine.request import Request
     from agentrun.engine.run import replay_run
 
-    file, tape = _package(folder, steps), load(_cassette(folder, steps))
+    file, tape = _package(folder, steps), load_cassette(_cassette(folder, steps))
 
     def once() -> float:
         begin = time.process_time()

@@ -128,7 +128,7 @@ def replay(_spec: Path) -> list[str]:
 def validate_in_process(path: Path) -> object:
     """validate 200 lines: CPU to CSafeLoader."""
     # late: only the process that is measured pays for these
-    from agentrun.compiler.validate import validate as validate_document
+    from agentrun.compiler.validate import validate_document
 
     problems = validate_document(path)
     if problems:

@@ -186,9 +186,9 @@ def _recorded(root: Path) -> str:
     """The recording of the first case, made by the product."""
     # late: only the process that makes the project pays for these
     import agentrun
-    from agentrun.cassette.file import dump
+    from agentrun.cassette.file import dump_cassette
     from agentrun.cassette.recorder import Recorder
-    from agentrun.core.effects import Returned, RunTool
+    from agentrun.core.effects import RunTool, ToolReturn
     from agentrun.core.messages import Text
     from agentrun.engine.clock import StepClock
     from agentrun.engine.models import WireProvider
@@ -205,8 +205,8 @@ def _recorded(root: Path) -> str:
             return HttpReply(200, (("content-type", "application/json"),), json.dumps(reply_to(steps)).encode())
 
     class Pages:
-        async def run(self, call: RunTool) -> Returned:
-            return Returned((Text(page(call.arguments["number"])),))
+        async def run(self, call: RunTool) -> ToolReturn:
+            return ToolReturn((Text(page(call.arguments["number"])),))
 
     clock = StepClock(1_769_860_800_000)
     recorder = Recorder(clock.now)
@@ -221,20 +221,19 @@ def _recorded(root: Path) -> str:
         agent="pages", package=agentrun.compile(root / "specs/pages.yaml"), run="run-1", message=str(FIRST)
     )
     clock.run(runtime.start(request).wait())
-    return dump(recorder.interactions(), {"recorded_at": "2026-01-31T12:00:00Z"})
+    return dump_cassette(recorder.interactions(), {"recorded_at": "2026-01-31T12:00:00Z"})
 
 
 def _snapshots(root: Path) -> None:
     """Accept every journal as it is."""
     # late: as above
-    from agentrun.testing.suite.found import read
-    from agentrun.testing.suite.played import play
-    from agentrun.testing.suite.prepared import Preparations
-    from agentrun.testing.suite.snapshots import path_of, snapshot_of
+    from agentrun.testing.suite.discovery import read_located_cases
+    from agentrun.testing.suite.replay import CompiledAgents, replay_case
+    from agentrun.testing.suite.snapshots import snapshot_path, snapshot_text
 
-    preparations = Preparations()
-    for found in read(root / "specs/pages.cases.yaml"):
-        _write(path_of(found), snapshot_of(play(found, preparations.of(found)).runs))
+    preparations = CompiledAgents()
+    for found in read_located_cases(root / "specs/pages.cases.yaml"):
+        _write(snapshot_path(found), snapshot_text(replay_case(found, preparations.for_case(found)).runs))
 
 
 def _by_hand(root: Path, numbers: range) -> None:

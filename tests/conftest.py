@@ -71,8 +71,8 @@ def _projects_are_forgotten() -> Iterator[None]:
     """What a test imported from the folder of an agent is not there for the next one, under whatever name."""
     modules, path = set(sys.modules), [*sys.path]
     yield
-    if "agentrun.tools.modules" in sys.modules:
-        sys.modules["agentrun.tools.modules"]._finder.loaders.clear()
+    if "agentrun.tools.pinned_modules" in sys.modules:
+        sys.modules["agentrun.tools.pinned_modules"]._finder.loaders.clear()
     for name in sys.modules.keys() - modules:
         module = sys.modules[name]
         places = (getattr(module, "__file__", None) or "", *getattr(module, "__path__", ()))

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentrun.compiler.compile import compile_spec
-from agentrun.compiler.validate import validate
-from agentrun.spec.problems import Problem, arrange
+from agentrun.compiler.validate import validate_document
+from agentrun.spec.problems import Problem, sort_problems
 
 from .locks import lock_for
 
@@ -56,8 +56,8 @@ def put(folder: Path, files: dict[str, str | bytes]) -> Path:
 
 
 def problems(folder: Path, text: str, files: dict[str, str | bytes] | None = None) -> list[Problem]:
-    """All problems that `validate` finds in a spec that begins with these lines."""
-    return validate(put(folder, {"spec.yaml": agent(text), **(files or {})}))
+    """All problems that `validate_document` finds in a spec that begins with these lines."""
+    return validate_document(put(folder, {"spec.yaml": agent(text), **(files or {})}))
 
 
 def found(folder: Path, text: str, files: dict[str, str | bytes] | None = None) -> list[Found]:
@@ -85,7 +85,7 @@ def compiled(folder: Path, text: str, *settings: str, profile: str | None = None
     """The problems of compiling a spec with a profile and settings."""
     result = compile_spec(put(folder, {"spec.yaml": agent(text)}), profile, settings)
     assert (result.package is None) == bool(result.errors)
-    return [seen(problem, folder) for problem in arrange(result.problems)]
+    return [seen(problem, folder) for problem in sort_problems(result.problems)]
 
 
 def marked(text: str) -> tuple[str, list[str]]:

@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentrun.cassette.file import load
+from agentrun.cassette.file import load_cassette
+from agentrun.cassette.interactions import Cassette
 from agentrun.cassette.player import Player
-from agentrun.cassette.redaction import Redaction
-from agentrun.cassette.tape import Cassette
-from agentrun.compiler.fingerprint import sealed
+from agentrun.cassette.redaction import RunRedaction
+from agentrun.compiler.package_file import seal_package
 from agentrun.core.package import Package
 from agentrun.engine.request import Request
 from agentrun.engine.run import FinishedRun, replay_run
@@ -27,7 +27,7 @@ def replay_package(
     **options: Any,
 ) -> FinishedRun:
     """A package against a cassette. `options`: as for `replay_run`."""
-    file = replace(sealed(agent), fingerprint=fingerprint, agent=agent)
+    file = replace(seal_package(agent), fingerprint=fingerprint, agent=agent)
     request = Request(agent=agent.name, package=file, message=message, params=params or {})
     return replay_run(request, player_of(agent, cassette), **options)
 
@@ -35,5 +35,5 @@ def replay_package(
 def player_of(agent: Package, cassette: Path | Cassette | Player) -> Player:
     if isinstance(cassette, Player):
         return cassette
-    tape = load(cassette) if isinstance(cassette, Path) else cassette
-    return Player(tape, volatile=agent.replay.volatile, redaction=Redaction(agent.replay.redact))
+    tape = load_cassette(cassette) if isinstance(cassette, Path) else cassette
+    return Player(tape, volatile=agent.replay.volatile, redaction=RunRedaction(agent.replay.redact))

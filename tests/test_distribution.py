@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from agentrun.distribution import NAME, git_pin, install_hint, origin, rival_distributions, version
+from agentrun.distribution import DISTRIBUTION_NAME, git_pin, install_hint, install_origin, rival_distributions, version
 
 from .distributions import COMMIT, ROOT, VCS, install, install_agentrun
 
@@ -25,15 +25,15 @@ AGAIN = "install agentrun again from where you got it"
 
 
 def test_the_name_and_version_are_those_of_pyproject() -> None:
-    assert (NAME, version()) == (PYPROJECT["name"], PYPROJECT["version"])
+    assert (DISTRIBUTION_NAME, version()) == (PYPROJECT["name"], PYPROJECT["version"])
     assert PYPROJECT["scripts"] == {"agentrun": "agentrun.cli:main"}
-    assert f"{NAME}[mcp,test]" in PYPROJECT["optional-dependencies"]["dev"]
+    assert f"{DISTRIBUTION_NAME}[mcp,test]" in PYPROJECT["optional-dependencies"]["dev"]
 
 
 @pytest.mark.parametrize(
     ("direct_url", "plain", "extra"),
     [
-        (None, f"run pip install {NAME}==7.8.9", f"run pip install '{NAME}[test]==7.8.9'"),
+        (None, f"run pip install {DISTRIBUTION_NAME}==7.8.9", f"run pip install '{DISTRIBUTION_NAME}[test]==7.8.9'"),
         (
             CHECKOUT,
             "run pip install . in the checkout of agentrun",
@@ -46,8 +46,8 @@ def test_the_name_and_version_are_those_of_pyproject() -> None:
         ),
         (
             {"url": REPOSITORY, "vcs_info": VCS},
-            f"run pip install '{NAME}{PIN}'",
-            f"run pip install '{NAME}[test]{PIN}'",
+            f"run pip install '{DISTRIBUTION_NAME}{PIN}'",
+            f"run pip install '{DISTRIBUTION_NAME}[test]{PIN}'",
         ),
         ({"url": "file:///srv/a", "vcs_info": VCS}, AGAIN, f"{AGAIN}, with the extra test"),
         ({"url": REPOSITORY, "vcs_info": {**VCS, "vcs": "hg"}}, AGAIN, f"{AGAIN}, with the extra test"),
@@ -65,23 +65,23 @@ def test_install_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct_ur
 
 def test_the_path_of_a_checkout_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(install_agentrun(tmp_path / "site", CHECKOUT))
-    assert origin().checkout == Path("/srv/a b")
+    assert install_origin().checkout == Path("/srv/a b")
 
 
 def test_metadata_without_the_running_code_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A project that is on `sys.path` cannot make a hint install from an index, or from an address of its own."""
-    before = (version(), origin())
-    install(tmp_path / "a", NAME, "6.6.6")
+    before = (version(), install_origin())
+    install(tmp_path / "a", DISTRIBUTION_NAME, "6.6.6")
     install(
         tmp_path / "b",
-        NAME,
+        DISTRIBUTION_NAME,
         "6.6.6",
         **{"direct_url.json": msgspec.json.encode({"url": REPOSITORY, "vcs_info": VCS}).decode()},
     )
     (tmp_path / "b" / "agentrun").mkdir()
     for folder in ("a", "b"):
         monkeypatch.syspath_prepend(tmp_path / folder)
-    assert (version(), origin()) == before
+    assert (version(), install_origin()) == before
 
 
 def test_a_checkout_that_is_not_installed(tmp_path: Path) -> None:
@@ -99,10 +99,14 @@ def test_a_checkout_that_is_not_installed(tmp_path: Path) -> None:
 def test_what_pip_leaves(tmp_path: Path, source: str) -> None:
     """`direct_url.json` is as the tests above write it."""
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path))
-    what = {"index": ["--no-index", "--find-links", str(tmp_path), NAME], "checkout": [str(ROOT)], "file": [wheel]}
+    what = {
+        "index": ["--no-index", "--find-links", str(tmp_path), DISTRIBUTION_NAME],
+        "checkout": [str(ROOT)],
+        "file": [wheel],
+    }
     target = ["--no-deps", "--no-build-isolation", "--target", str(tmp_path / "site")]
     subprocess.run([sys.executable, "-m", "pip", "install", "-qq", *target, *what[source]], check=True)
-    code = "from agentrun.distribution import origin; print(*origin(), sep='|')"
+    code = "from agentrun.distribution import install_origin; print(*install_origin(), sep='|')"
     environment = {"PYTHONPATH": str(tmp_path / "site")}
     command = [sys.executable, "-c", code]
     said = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout

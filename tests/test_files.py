@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from agentrun.errors import StorageError
-from agentrun.files import TEMPORARY, ProjectTree, directory_tree, write_given
+from agentrun.files import TEMPORARY_NAME, ProjectTree, user_directory_tree, write_user_file
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_file_that_is_a_link_is_not_written_through(root: Path, target: str, m
         case "write":
             refusal(lambda: tree.write(path, b"x"))
         case "check":
-            refusal(lambda: tree.check(path))
+            refusal(lambda: tree.check_writable(path))
         case "open_file":
             refusal(lambda: tree.open_file(path, os.O_RDWR | os.O_CREAT))
         case _:
@@ -215,13 +215,13 @@ def test_the_name_of_a_new_file_cannot_be_guessed(root: Path, monkeypatch: pytes
     for _ in range(20):
         tree_of(root).write(root / "a.yaml", b"x")
     assert len(set(names)) == 20
-    assert all((found := TEMPORARY.fullmatch(name)) and found[1] == "a.yaml" for name in names)
+    assert all((found := TEMPORARY_NAME.fullmatch(name)) and found[1] == "a.yaml" for name in names)
 
 
 def test_leftovers_of_killed_processes_are_cleared_for_one_file_only(root: Path) -> None:
     for name in (".a.yaml.0123456789abcdef.new", ".b.yaml.0123456789abcdef.new", ".a.yaml.new", "a.yaml"):
         (root / name).write_text("x")
-    tree_of(root).clear(root / "a.yaml")
+    tree_of(root).remove_leftovers(root / "a.yaml")
     assert listing(root) == [".a.yaml.new", ".b.yaml.0123456789abcdef.new", "a.yaml"]
 
 
@@ -268,13 +268,13 @@ def test_no_descriptor_is_left_open(root: Path) -> None:
 def test_a_typed_path_is_used_as_given(root: Path) -> None:
     (root.parent / "outside/file").write_text("old")
     (root / "link").symlink_to("../outside/file")
-    write_given(root / "link", b"new")
+    write_user_file(root / "link", b"new")
     assert ((root / "link").is_symlink(), (root.parent / "outside/file").read_text()) == (True, "new")
 
 
 def test_below_a_typed_directory_no_link_is_followed(root: Path) -> None:
     (root / "typed").symlink_to("../outside")
-    tree = directory_tree(root / "typed")
+    tree = user_directory_tree(root / "typed")
     tree.write(tree.root / "a", b"x")
     assert listing(root.parent / "outside") == ["a"]
     (root.parent / "outside/b").symlink_to(root / "b")

@@ -16,9 +16,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentrun import redact as module
-from agentrun.forms import forms
-from agentrun.redact import Redactor, masked, placeholder
+from agentrun import redactor as module
+from agentrun.redactor import Redactor, encoded_forms, mask_except_placeholders, placeholder
 from agentrun.secret import Secret
 
 from .steps import at_most
@@ -107,33 +106,33 @@ VALUES = [
 def test_every_form_is_found(form: str, value: str) -> None:
     text = f"before {FORMS[form](value)} after"
     known = redactor(value)
-    assert known.found(text) == "KEY"
-    assert HERE in known.text(text)
-    assert known.found(known.text(text)) is None
-    assert known.raw(text.encode()) == known.text(text).encode()
+    assert known.find_first(text) == "KEY"
+    assert HERE in known.redact_text(text)
+    assert known.find_first(known.redact_text(text)) is None
+    assert known.redact_bytes(text.encode()) == known.redact_text(text).encode()
     left = core(form, value)
-    assert not left or left not in known.text(text)
-    assert redactor("something-else").text(text) is text
+    assert not left or left not in known.redact_text(text)
+    assert redactor("something-else").redact_text(text) is text
 
 
 def test_text() -> None:
     known = Redactor([("A", Secret("first-value")), ("B", Secret("second-value")), ("A", Secret("third-value"))])
     text = "first-value, second-value; third-value."
-    assert known.text(text) == "[redacted:A], [redacted:B]; [redacted:A]."
+    assert known.redact_text(text) == "[redacted:A], [redacted:B]; [redacted:A]."
     assert known.spans(text) == [(0, 11, "A"), (13, 25, "B"), (27, 38, "A")]
     assert known.spans("ä😀 first-value") == [(3, 14, "A")]
-    assert known.found("… second-value first-value") == "B"
-    assert known.found("nothing") is None
+    assert known.find_first("… second-value first-value") == "B"
+    assert known.find_first("nothing") is None
 
 
 def test_the_beginning_of_a_value_where_a_text_was_cut() -> None:
     redactor = Redactor([("KEY", Secret(KEY))])
     for length in range(4, len(KEY)):
-        assert redactor.shown(f"a {KEY[:length]}… b … c") == "a … b … c"
-    assert redactor.shown(f"a {KEY} {KEY[:9]}…") == f"a {HERE} …"
-    assert redactor.shown("risk… [… [reda… desk-…") == "risk… [… … desk-…"
-    assert redactor.shown("nothing was cut") == "nothing was cut"
-    assert Redactor([]).shown("a… b") == "a… b"
+        assert redactor.redact_excerpt(f"a {KEY[:length]}… b … c") == "a … b … c"
+    assert redactor.redact_excerpt(f"a {KEY} {KEY[:9]}…") == f"a {HERE} …"
+    assert redactor.redact_excerpt("risk… [… [reda… desk-…") == "risk… [… … desk-…"
+    assert redactor.redact_excerpt("nothing was cut") == "nothing was cut"
+    assert Redactor([]).redact_excerpt("a… b") == "a… b"
 
 
 def test_short_values() -> None:
@@ -141,9 +140,9 @@ def test_short_values() -> None:
     assert redactor("12345678")
     assert not Redactor([])
     few = redactor("", "123", shortest=0)
-    assert few.text("123 a123b 1234 0123 12-123") == f"{HERE} a{HERE}b 1234 0123 12-{HERE}"
-    assert redactor("12345678").text("9123456789") == f"9{HERE}9"
-    assert redactor("Ann", shortest=3).text("Ann, Annual") == f"{HERE}, {HERE}ual"
+    assert few.redact_text("123 a123b 1234 0123 12-123") == f"{HERE} a{HERE}b 1234 0123 12-{HERE}"
+    assert redactor("12345678").redact_text("9123456789") == f"9{HERE}9"
+    assert redactor("Ann", shortest=3).redact_text("Ann, Annual") == f"{HERE}, {HERE}ual"
 
 
 @pytest.mark.parametrize(
@@ -160,28 +159,28 @@ def test_short_values() -> None:
     ],
 )
 def test_a_number_in_json_becomes_a_text(text: str, clean: str) -> None:
-    assert redactor("4111111111111111").text(text) == clean
+    assert redactor("4111111111111111").redact_text(text) == clean
 
 
 def test_overlapping_values() -> None:
     known = Redactor(
         [("SHORT", Secret("abcdefgh")), ("LONG", Secret("abcdefgh-ijkl")), ("OTHER", Secret("ghi-xyzabc"))]
     )
-    assert known.text("abcdefgh-ijkl abcdefgh-ij") == "[redacted:LONG] [redacted:SHORT]-ij"
-    assert known.text("abcdefghi-xyzabc") == "[redacted:SHORT]i-xyzabc"
+    assert known.redact_text("abcdefgh-ijkl abcdefgh-ij") == "[redacted:LONG] [redacted:SHORT]-ij"
+    assert known.redact_text("abcdefghi-xyzabc") == "[redacted:SHORT]i-xyzabc"
 
 
 def test_placeholders_are_not_looked_into() -> None:
     known = Redactor([("redacted-name", Secret("redacted")), ("B", Secret("redacted-name")), ("C", Secret("abcdefg["))])
     for text in ("redacted", "redacted-name", "abcdefgredacted", "abcdefg[redacted-name]"):
-        once = known.text(text)
-        assert known.text(once) == once
-        assert known.found(once) is None
+        once = known.redact_text(text)
+        assert known.redact_text(once) == once
+        assert known.find_first(once) is None
 
 
 def test_a_value_with_placeholders_in_it() -> None:
     known = redactor("before-it-[redacted:OTHER]-after-it")
-    assert known.text("before-it-[redacted:OTHER]-after-it") == f"{HERE}[redacted:OTHER]{HERE}"
+    assert known.redact_text("before-it-[redacted:OTHER]-after-it") == f"{HERE}[redacted:OTHER]{HERE}"
     assert not redactor("[redacted:OTHER]")
 
 
@@ -189,15 +188,15 @@ def test_long_values() -> None:
     """Only their beginning is in the pattern."""
     one, two = ("x" * 100 + end for end in ("one", "two"))
     known = Redactor([("ONE", Secret(one)), ("TWO", Secret(two + "y" * 5000))])
-    assert known.text(f"{two} {one}") == f"{two} [redacted:ONE]"
-    assert known.text(two + "y" * 5001) == "[redacted:TWO]y"
-    assert redactor("x" * 30, "x" * 30 + "yz").text("x" * 30 + "yz") == HERE
+    assert known.redact_text(f"{two} {one}") == f"{two} [redacted:ONE]"
+    assert known.redact_text(two + "y" * 5001) == "[redacted:TWO]y"
+    assert redactor("x" * 30, "x" * 30 + "yz").redact_text("x" * 30 + "yz") == HERE
 
 
 class TestData:
     def test_texts_and_keys(self) -> None:
         data = {"a": [KEY, 1, None], f"key {KEY}": {"b": ("x", f"<{KEY}>")}, "c": [True]}
-        clean = redactor(KEY).data(data)
+        clean = redactor(KEY).redact_data(data)
         assert clean == {"a": [HERE, 1, None], f"key {HERE}": {"b": ("x", f"<{HERE}>")}, "c": [True]}
         assert clean["c"] is data["c"]
 
@@ -208,28 +207,28 @@ class TestData:
         )
     )
     def test_other_data_stays_the_same_object(self, data: Any) -> None:
-        assert redactor(KEY).data(data) is data
+        assert redactor(KEY).redact_data(data) is data
 
 
 def test_nothing_shows_a_value() -> None:
     known = redactor(KEY).with_values([("B", Secret("other-value"))])
-    known.found("x" * 100)
+    known.find_first("x" * 100)
     assert repr(known) == "Redactor(2 values)"
     assert "Planted" not in repr(vars(known)).replace("_Finder", "")
-    assert known.text("other-value") == "[redacted:B]"
-    assert known.text(KEY) == HERE
+    assert known.redact_text("other-value") == "[redacted:B]"
+    assert known.redact_text(KEY) == HERE
     with pytest.raises(TypeError) as refused:
         pickle.dumps(known)
     assert "Planted" not in str(refused.value)
-    assert copy.copy(known).text(KEY) == HERE
+    assert copy.copy(known).redact_text(KEY) == HERE
 
 
 def test_with_values() -> None:
     first = redactor(KEY)
     more = first.with_values([("B", Secret("other-value")), ("C", Secret("short"))])
-    assert first.found("other-value") is None
-    assert (more.found("other-value"), more.found("short"), more.found(KEY)) == ("B", None, "KEY")
-    assert more.with_values([("C", Secret("short"))], shortest=3).found("in short:") == "C"
+    assert first.find_first("other-value") is None
+    assert (more.find_first("other-value"), more.find_first("short"), more.find_first(KEY)) == ("B", None, "KEY")
+    assert more.with_values([("C", Secret("short"))], shortest=3).find_first("in short:") == "C"
 
 
 # What is random. Few characters, so that things meet that seldom do.
@@ -243,9 +242,9 @@ def test_no_form_is_left(value: str, before: str, after: str, form: str) -> None
     if any(0xD800 <= ord(char) < 0xE000 for char in value):
         return  # encoders refuse it
     known = redactor(value)
-    clean = known.text(before + FORMS[form](value) + after)
-    assert known.text(clean) == clean
-    assert known.found(clean) is None
+    clean = known.redact_text(before + FORMS[form](value) + after)
+    assert known.redact_text(clean) == clean
+    assert known.find_first(clean) is None
     left = core(form, value)
     assert not left or left not in clean.replace(HERE, "\0\0")
 
@@ -260,7 +259,7 @@ def test_base64_no_longer_gives_the_value(
     before: bytes, value: str, after: bytes, encode: Callable[[bytes], bytes]
 ) -> None:
     raw = value.encode("utf-8", "surrogatepass")
-    clean = redactor(value).text(encode(before + raw + after).decode())
+    clean = redactor(value).redact_text(encode(before + raw + after).decode())
     assert HERE in clean
     for left in clean.split(HERE):
         for cut in range(4):
@@ -310,8 +309,8 @@ def passed(known: Redactor, text: str, cuts: list[int]) -> str:
 @example((redactor("12345678"), ':12345678 ,"x":[12345678'), [2, 9, 10, 20])
 def test_passing_in_pieces_is_as_good_as_at_once(found: tuple[Redactor, str], cuts: list[int]) -> None:
     known, text = found
-    assert passed(known, text, cuts) == known.text(text)
-    assert passed(known, text, list(range(len(text)))) == known.text(text)
+    assert passed(known, text, cuts) == known.redact_text(text)
+    assert passed(known, text, list(range(len(text)))) == known.redact_text(text)
 
 
 @given(texts())
@@ -323,8 +322,8 @@ def test_spans_agree_with_the_text(found: tuple[Redactor, str]) -> None:
         pieces += [text[at:start], placeholder(name)]
         at = end
     plain = "".join([*pieces, text[at:]])
-    assert plain.replace('"', "").replace("\\", "") == known.text(text).replace('"', "").replace("\\", "")
-    assert bool(known.spans(text)) == (known.found(text) is not None)
+    assert plain.replace('"', "").replace("\\", "") == known.redact_text(text).replace('"', "").replace("\\", "")
+    assert bool(known.spans(text)) == (known.find_first(text) is not None)
 
 
 class TestPassing:
@@ -350,17 +349,17 @@ def test_a_million_characters() -> None:
     letters = string.ascii_letters + string.digits + "+/"
     secrets = [(f"K{n}", Secret("".join(chance.choices(letters, k=48)))) for n in range(30)]
     known = Redactor(secrets)
-    known.found("begun")
+    known.find_first("begun")
     text = "".join(chance.choices(letters, k=1_000_000))
     with at_most(1_000):
-        assert known.found(text) is None
-    assert known.found(text + secrets[29][1].reveal()) == "K29"
+        assert known.find_first(text) is None
+    assert known.find_first(text + secrets[29][1].reveal()) == "K29"
 
 
 def test_planted_form_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: without one of the forms, the check of that form is red."""
-    every = forms
-    monkeypatch.setattr(module, "forms", lambda value: (one for one in every(value) if "%" not in one))
+    every = encoded_forms
+    monkeypatch.setattr(module, "encoded_forms", lambda value: (one for one in every(value) if "%" not in one))
     with pytest.raises(AssertionError):
         test_every_form_is_found("query", KEY)
 
@@ -378,4 +377,4 @@ def test_planted_form_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_placeholders_stay_whole_where_secrets_are_masked(text: str, seen: str | None) -> None:
-    assert masked(text) == (text if seen is None else seen)
+    assert mask_except_placeholders(text) == (text if seen is None else seen)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.secret import MASK, Secret, enc_hook, find_secrets, hidden, mask, names_credential
+from agentrun.secret import MASK, Secret, enc_hook, find_secrets, mask, mask_spans, names_credential
 
 from .steps import at_most, no_hang
 
@@ -240,7 +240,7 @@ class TestMask:
 
     @given(st.text())
     def test_any_text(self, text: str) -> None:
-        assert len(mask(text)) <= len(text) + 3 * len(hidden(text))
+        assert len(mask(text)) <= len(text) + 3 * len(mask_spans(text))
 
     @given(st.text(max_size=20), st.sampled_from(ALL), st.text(max_size=20))
     def test_no_literal_is_left(self, before: str, literal: tuple[str, str], after: str) -> None:
@@ -277,5 +277,5 @@ class TestMask:
 
     def test_a_flood_is_hidden_to_the_end(self) -> None:
         text = ("sk-" + body(20) + " ") * 3000
-        assert hidden(text)[-1][1] == len(text)
+        assert mask_spans(text)[-1][1] == len(text)
         assert "sk-" not in mask(text)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrun.canon import text_hash
-from agentrun.cassette.file import dump
-from agentrun.cassette.tape import Interaction
+from agentrun.canonical_json import text_hash
+from agentrun.cassette.file import dump_cassette
+from agentrun.cassette.interactions import Interaction
 from agentrun.core.package import Package
 from agentrun.engine.admission import admit
 from agentrun.engine.begin import begin
@@ -104,5 +104,5 @@ def record(path: Path, agent: Package, *replies: HttpReply, message: str | None 
     """A cassette of a run that got these replies."""
     sender = Scripted(replies)
     live(agent, sender, message, **params)
-    path.write_text(dump(sender.interactions, {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
+    path.write_text(dump_cassette(sender.interactions, {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
     return path

@@ -19,9 +19,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentrun.compiler.api import compile, load
-    from agentrun.compiler.fingerprint import PackageFile
-    from agentrun.core.facts_gates import Continue, Deny, Inject, Modify
+    from agentrun.compiler.compile import compile, load
+    from agentrun.compiler.package_file import PackageFile
+    from agentrun.core.facts import Continue, Deny, Inject, Modify
     from agentrun.core.outcome import Outcome, Parked, Suspended
     from agentrun.engine.api import audit, resume, run
     from agentrun.engine.handle import RunHandle
@@ -60,14 +60,14 @@ _HOMES = {
     "SpecError": "agentrun.errors",
     "ToolError": "agentrun.errors",
     "progress": "agentrun.tools.progress",
-    "Continue": "agentrun.core.facts_gates",
-    "Deny": "agentrun.core.facts_gates",
-    "Inject": "agentrun.core.facts_gates",
-    "Modify": "agentrun.core.facts_gates",
+    "Continue": "agentrun.core.facts",
+    "Deny": "agentrun.core.facts",
+    "Inject": "agentrun.core.facts",
+    "Modify": "agentrun.core.facts",
     "HookQuestion": "agentrun.engine.hooks",
-    "PackageFile": "agentrun.compiler.fingerprint",
-    "compile": "agentrun.compiler.api",
-    "load": "agentrun.compiler.api",
+    "PackageFile": "agentrun.compiler.package_file",
+    "compile": "agentrun.compiler.compile",
+    "load": "agentrun.compiler.compile",
     "Outcome": "agentrun.core.outcome",
     "Parked": "agentrun.core.outcome",
     "Suspended": "agentrun.core.outcome",

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-NAME = "agentrun-harness"
+DISTRIBUTION_NAME = "agentrun-harness"
 _PACKAGE = Path(__file__).parent
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SCP = re.compile(r"(?P<user>[^@:/]+@)?(?P<host>[^@:/]{2,}):/?(?P<path>[^:/].*)")
@@ -29,7 +29,7 @@ _URL = re.compile(
 _THIS_MACHINE = re.compile(r"file|(?:.*\.)?localhost\.?|127\..*|0\..*", re.IGNORECASE)
 
 
-class Origin(NamedTuple):
+class InstallOrigin(NamedTuple):
     """Where the running code was installed from. Both fields are empty if that is unknown or a file."""
 
     pin: str = ""
@@ -65,27 +65,27 @@ def version() -> str:
     return found.version if found else "unknown"
 
 
-def origin() -> Origin:
+def install_origin() -> InstallOrigin:
     """Where the running code was installed from."""
     found = _distribution()
     if found is None:  # a checkout that is not installed, found by PYTHONPATH
-        return Origin(checkout=_PACKAGE.parents[1], editable=True)
+        return InstallOrigin(checkout=_PACKAGE.parents[1], editable=True)
     if found.read_text("direct_url.json") is None:
-        return Origin(pin=f"=={found.version}")
+        return InstallOrigin(pin=f"=={found.version}")
     direct = _direct_url(found)
     if direct is None or direct.subdirectory:
-        return Origin()
+        return InstallOrigin()
     if direct.vcs_info is not None:
-        return Origin(pin=git_pin(direct.url, direct.vcs_info.commit_id) if direct.vcs_info.vcs == "git" else "")
-    return Origin(checkout=direct.checkout(), editable=direct.dir_info is not None and direct.dir_info.editable)
+        return InstallOrigin(pin=git_pin(direct.url, direct.vcs_info.commit_id) if direct.vcs_info.vcs == "git" else "")
+    return InstallOrigin(checkout=direct.checkout(), editable=direct.dir_info is not None and direct.dir_info.editable)
 
 
 def install_hint(extra: str = "") -> str:
     """How to install agentrun again with its dependencies, or with an extra: one sentence without a full stop."""
-    came = origin()
+    came = install_origin()
     extras = f"[{extra}]" if extra else ""
     if came.pin:
-        return f"run pip install {quote(f'{NAME}{extras}{came.pin}')}"
+        return f"run pip install {quote(f'{DISTRIBUTION_NAME}{extras}{came.pin}')}"
     if came.checkout:
         return f"run pip install {'-e ' * came.editable}{quote(f'.{extras}')} in the checkout of agentrun"
     return f"install agentrun again from where you got it{f', with the extra {extra}' if extra else ''}"
@@ -108,13 +108,13 @@ def rival_distributions() -> dict[str, list[str]]:
     found = {"module": metadata.packages_distributions().get("agentrun", [])}
     found["command"] = [command.dist.name for command in commands if command.dist]
     names = {str(name) for each in found.values() for name in each}
-    rivals = sorted(name for name in names if re.sub(r"[-_.]+", "-", name).lower() != NAME)
+    rivals = sorted(name for name in names if re.sub(r"[-_.]+", "-", name).lower() != DISTRIBUTION_NAME)
     return {name: [what for what, providers in found.items() if name in providers] for name in rivals}
 
 
 def _distribution() -> metadata.Distribution | None:
     """The metadata of the running code. Any folder on `sys.path` can have metadata of this name without the code."""
-    for found in metadata.distributions(name=NAME):
+    for found in metadata.distributions(name=DISTRIBUTION_NAME):
         direct = _direct_url(found)
         checkout = direct and direct.checkout()
         places = [Path(str(found.locate_file("agentrun"))), *([checkout / "runner" / "agentrun"] if checkout else [])]

@@ -17,7 +17,7 @@
     └── InternalError             our bug                                                                  exit 70
 
 Rule 1  Codes are a contract; messages are not. Evidence is in `fields`, never only in the message.
-Rule 2  A code that is not in `CODES` cannot be raised.
+Rule 2  A code that is not in `ERROR_CODES` cannot be raised.
 Rule 3  A message never shows a secret, and never more of a value than its reader needs.
 """
 
@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-Retry = Literal["retryable", "not_retryable", "repair", "user", "host"]
+RetryClass = Literal["retryable", "not_retryable", "repair", "user", "host"]
 """What can be done about an error: send again, give up, repair the data, ask the user, fix the host."""
 
 SUSPENDED_EXIT = 8
@@ -36,11 +36,11 @@ SUSPENDED_EXIT = 8
 class Code(NamedTuple):
     """What a code means to a caller: may it be retried, and how does the process exit."""
 
-    retry: Retry
+    retry: RetryClass
     exit: int
 
 
-_GROUPS: dict[tuple[Retry, int], str] = {
+_GROUPS: dict[tuple[RetryClass, int], str] = {
     ("host", 2): "spec package.invalid package.fingerprint_mismatch host.missing provider.not_found",
     ("retryable", 6): (
         "provider.transient provider.timeout provider.overloaded provider.rate_limited"
@@ -73,18 +73,18 @@ _GROUPS: dict[tuple[Retry, int], str] = {
     ("repair", 70): "internal",
 }
 
-CODES: Mapping[str, Code] = {
+ERROR_CODES: Mapping[str, Code] = {
     name: Code(retry, exit_code) for (retry, exit_code), names in _GROUPS.items() for name in names.split()
 }
 """Every code that can end a run or a command. `spec` stands for all `spec.*` codes (see `spec/problems.py`)."""
 
-TOOL_RESULTS = ("tool.unknown", "tool.hidden", "tool.invalid_arguments", "tool.missing_field", "tool.invalid_call")
+TOOL_RESULT_CODES = ("tool.unknown", "tool.hidden", "tool.invalid_arguments", "tool.missing_field", "tool.invalid_call")
 """Codes that are only ever results the model reads: nothing ran, and the run goes on."""
 
 
 def code_of(name: str) -> Code:
     """The meaning of a code; every `spec.*` code means the same to a caller."""
-    return CODES["spec" if name.startswith("spec.") else name]
+    return ERROR_CODES["spec" if name.startswith("spec.") else name]
 
 
 class AgentrunError(Exception):
@@ -110,7 +110,7 @@ class AgentrunError(Exception):
         return self.meaning.exit
 
     @property
-    def retry(self) -> Retry:
+    def retry(self) -> RetryClass:
         return self.meaning.retry
 
     def as_json(self) -> dict[str, Any]:

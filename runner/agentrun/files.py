@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from agentrun.errors import StorageError
 
-TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.new")
+TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.new")
 """The name of a new file that is not in place yet. Only a process that was killed leaves one behind."""
 
 _DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
@@ -73,16 +73,16 @@ class ProjectTree(Struct, frozen=True):
         with self._failures(path, "written"), self._parent(path) as (directory, name):
             _replace(directory, name, data, confirm)
 
-    def check(self, path: Path) -> None:
+    def check_writable(self, path: Path) -> None:
         """Find out whether a file can be written, before anything is spent on it."""
         with self._failures(path, "written"), self._parent(path) as (directory, name):
             _remove_quietly(_write_beside(directory, name, b"", _mode(directory, name)), directory)
 
-    def clear(self, path: Path) -> None:
+    def remove_leftovers(self, path: Path) -> None:
         """Remove the new files beside a file that killed processes left. The caller holds the lock of the file."""
         with self._failures(path, "written"), self._parent(path) as (directory, name):
             for beside in os.listdir(directory):
-                if (found := TEMPORARY.fullmatch(beside)) and found[1] == name:
+                if (found := TEMPORARY_NAME.fullmatch(beside)) and found[1] == name:
                     _remove_quietly(beside, directory)
 
     def open_file(self, path: Path, flags: int, mode: int = 0o666) -> int:
@@ -149,7 +149,7 @@ class ProjectTree(Struct, frozen=True):
     def _refuse_link(self, parts: list[str], depth: int) -> PathRefused:
         link = "/".join(parts[:depth])
         real = Path(os.path.realpath(self.root / link))
-        message = f"{_shown(self.root / link, self.root)} is a symbolic link to {_shown(real, self.root)}"
+        message = f"{_display_path(self.root / link, self.root)} is a symbolic link to {_display_path(real, self.root)}"
         if not self.top or not f"{self.top}/".startswith(f"{link}/"):
             return PathRefused(f"{message}, and links are not followed", "replace the link by what it should be")
         named = real / self.top[len(link) :].strip("/")
@@ -164,7 +164,7 @@ class ProjectTree(Struct, frozen=True):
         try:
             yield
         except OSError as error:
-            message = f"{_shown(path, self.root)} cannot be {verb}: {error.strerror}"
+            message = f"{_display_path(path, self.root)} cannot be {verb}: {error.strerror}"
             fields: dict[str, object] = {"path": self.kind, "errno": error.errno}
             if not isinstance(error, PathRefused):
                 raise StorageError("storage.failed", message, fields=fields) from error
@@ -261,7 +261,7 @@ def _remove_quietly(name: str, directory: int) -> None:
         os.unlink(name, dir_fd=directory)
 
 
-def _shown(path: Path, root: Path) -> str:
+def _display_path(path: Path, root: Path) -> str:
     """As people see it: relative to the working directory, else to the root, where it is below one of them."""
     for base in (Path.cwd(), root):
         if path.is_relative_to(base) and path != base:
@@ -272,10 +272,10 @@ def _shown(path: Path, root: Path) -> str:
 # --- paths that the operator typed --------------------------------------------------------------------------------
 
 
-def write_given(path: Path, data: bytes) -> None:
+def write_user_file(path: Path, data: bytes) -> None:
     """Write a file that the operator named. A pipe or a device is written to; a file is replaced as a whole, and a link
     to one stays a link."""
-    with _given_failures(path, "written"):
+    with _user_file_failures(path, "written"):
         if path.exists() and not path.is_file():
             with path.open("wb") as special:
                 special.write(data)
@@ -288,38 +288,38 @@ def write_given(path: Path, data: bytes) -> None:
             os.close(directory)
 
 
-def append_given(path: Path, data: bytes) -> None:
+def append_user_file(path: Path, data: bytes) -> None:
     """Append to a file that the operator named, and create it if it is missing."""
-    with _given_failures(path, "written"), path.open("ab") as file:
+    with _user_file_failures(path, "written"), path.open("ab") as file:
         file.write(data)
 
 
-def open_given(path: Path, flags: int, kind: str) -> int:
+def open_user_file(path: Path, flags: int, kind: str) -> int:
     """A descriptor of a file that the operator named, to write to it bit by bit. `kind`: what it is, for errors."""
-    with _given_failures(path, "opened", kind):
+    with _user_file_failures(path, "opened", kind):
         return os.open(path, flags | os.O_CLOEXEC, 0o666)
 
 
-def make_given_directory(path: Path) -> None:
+def make_user_directory(path: Path) -> None:
     """Create a directory that the operator named, and those above it."""
-    with _given_failures(path, "created"):
+    with _user_file_failures(path, "created"):
         path.mkdir(parents=True, exist_ok=True)
 
 
-def directory_tree(path: Path) -> ProjectTree:
+def user_directory_tree(path: Path) -> ProjectTree:
     """The tree of a directory that the operator named, which is created. Links inside it are not followed."""
-    make_given_directory(path)
+    make_user_directory(path)
     return ProjectTree(Path(os.path.realpath(path)), path.name)
 
 
-def remove_given(path: Path) -> None:
+def remove_user_file(path: Path) -> None:
     """Remove a file that the operator named, if it is there."""
-    with _given_failures(path, "removed"):
+    with _user_file_failures(path, "removed"):
         path.unlink(missing_ok=True)
 
 
 @contextmanager
-def _given_failures(path: Path, verb: str, kind: str = "") -> Iterator[None]:
+def _user_file_failures(path: Path, verb: str, kind: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:

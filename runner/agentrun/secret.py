@@ -137,7 +137,7 @@ def names_credential(key: str) -> bool:
 def find_secrets(text: str, key: str | None = None) -> list[tuple[int, int, str]]:
     """Literal credentials in a text, in order: (start, end, kind). `key`: what the text stands under."""
     text = _searchable(text)
-    found = [span for span in _shapes(text) if _serious(text[span[0] : span[1]], span[2])]
+    found = [span for span in _find_shapes(text) if _is_real(text[span[0] : span[1]], span[2])]
     if not found and key is not None and names_credential(key):
         value = text.strip()
         scheme = _scheme.search(value)
@@ -151,18 +151,18 @@ def find_secrets(text: str, key: str | None = None) -> list[tuple[int, int, str]
 def mask(text: str) -> str:
     """The text with everything that may be a credential replaced by `***`."""
     pieces, end = [], 0
-    for start, stop in hidden(text):
+    for start, stop in mask_spans(text):
         pieces += [text[end:start], MASK]
         end = stop
     return "".join(pieces) + text[end:] if pieces else text
 
 
-def hidden(text: str) -> list[tuple[int, int]]:
+def mask_spans(text: str) -> list[tuple[int, int]]:
     """The spans `mask` hides: every shape, and the values of `token: …` and `api_key=…` inside the text."""
     if len(text) < _SHORTEST:
         return []
     text = _searchable(text)
-    spans = [(start, end) for start, end, _ in _shapes(text)]
+    spans = [(start, end) for start, end, _ in _find_shapes(text)]
     for count, match in enumerate(_pair.finditer(text)):
         if count == _MOST:
             spans.append((match.start(), len(text)))
@@ -183,7 +183,7 @@ def _searchable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _shapes(text: str) -> Iterator[tuple[int, int, str]]:
+def _find_shapes(text: str) -> Iterator[tuple[int, int, str]]:
     if len(text) < _SHORTEST or not (any(map(text.__contains__, _HINTS)) or ("://" in text and "@" in text)):
         return
     covered = 0
@@ -213,7 +213,7 @@ def _end_of_private_key(text: str, end: int) -> int:
     return closed + 5 if closed >= 0 else close + 8
 
 
-def _serious(value: str, kind: str) -> bool:
+def _is_real(value: str, kind: str) -> bool:
     """Not a placeholder, and not words that happen to begin like a key (`sk-folding-cube-animation`)."""
     if _placeholder.search(value) or _reference.search(value):
         return False

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-SCRIPTED = "agentrun-provider"
+SCRIPTED_PROVIDER_NAME = "agentrun-provider"
 """What a scripted provider calls itself in its replies: a recording of it can say that no model was asked."""
 
 
@@ -22,7 +22,7 @@ class HttpAuth(Struct, frozen=True):
     """The environment variable that holds it."""
 
 
-METADATA = frozenset(
+METADATA_HOSTS = frozenset(
     {
         *("169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.0.23", "100.100.100.200", "192.0.0.192"),
         *("168.63.129.16", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254"),
@@ -33,7 +33,7 @@ METADATA = frozenset(
 """Where clouds give a machine its credentials. No request goes there unless exactly that host is listed for it."""
 
 
-class Reach(Struct, frozen=True):
+class NetworkAccess(Struct, frozen=True):
     """Where a request may go, whatever its address turns out to be. A tool's has one, a model's has none."""
 
     hosts: tuple[str, ...]
@@ -57,7 +57,7 @@ class HttpCall(Struct, frozen=True):
     """`${NAME}` as in `url`."""
     body: bytes
     auth: HttpAuth | None = None
-    reach: Reach | None = None
+    reach: NetworkAccess | None = None
     """Not part of what is asked: no recording has it."""
 
 

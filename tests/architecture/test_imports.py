@@ -84,11 +84,11 @@ def test_product(checker: Callable[[Tree], list[str]]) -> None:
     ("where", "text"),
     [
         ("core/decide.py", "from agentrun.engine import driver"),
-        ("core/decide.py", "import agentrun.spec.load"),
-        ("spec/load.py", "from agentrun import core"),
+        ("core/decide.py", "import agentrun.spec.document_loader"),
+        ("spec/document_loader.py", "from agentrun import core"),
         ("tools/http.py", "from agentrun.store.locks import lock"),
-        ("journal/file.py", "def f():\n    from agentrun.net import sender"),
-        ("journal/file.py", "from ..net import sender"),
+        ("journal/storage.py", "def f():\n    from agentrun.net import sender"),
+        ("journal/storage.py", "from ..net import sender"),
         ("wire.py", "from agentrun.core.facts import Fact"),
         ("engine/driver.py", "from agentrun import Agent"),
         ("engine/driver.py", "importlib.import_module('agentrun.cli')"),
@@ -107,7 +107,7 @@ def test_upward_allows(tmp_path: Path) -> None:
         "core/__init__.py": "",
         "core/facts.py": "from agentrun.core import state\nfrom agentrun.wire import HttpCall",
         "canon.py": "from agentrun.errors import Fault",
-        "spec/load.py": "if TYPE_CHECKING:\n    from agentrun.cli import main",
+        "spec/document_loader.py": "if TYPE_CHECKING:\n    from agentrun.cli import main",
     }
     assert upward(plant(tmp_path, files)) == []
 

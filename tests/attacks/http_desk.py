@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from agentrun.core.facts_calls import ToolFinished
-from agentrun.journal.file import read_file
+from agentrun.core.facts import ToolFinished
+from agentrun.journal.storage import read_journal_file
 
 from ..cli.agent import Done
 from ..cli.project import Project
@@ -51,7 +51,7 @@ class HttpDesk(Project):
 
     def finished(self) -> list[ToolFinished]:
         """What came of the calls."""
-        facts = [record.fact for record in read_file(self.root / "run.jsonl")]
+        facts = [record.fact for record in read_journal_file(self.root / "run.jsonl")]
         return [fact for fact in facts if isinstance(fact, ToolFinished)]
 
     def reasons(self) -> list[Any]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from agentrun.spec.problems import CODES
+from agentrun.spec.problems import PROBLEM_CODES
 
 from ..batch import MIB, SCRIPT, Ran, run
 from ..projects import agent, put
@@ -55,7 +55,7 @@ def codes(ran: Ran) -> set[str]:
 def refused(folder: Path, attacks: dict[str, str | Files], *expected: str) -> None:
     """All attacks end in these codes, and in no others."""
     for name, ran in attack(folder, attacks).items():
-        assert codes(ran) <= CODES.keys()
+        assert codes(ran) <= PROBLEM_CODES.keys()
         assert codes(ran), name
         assert codes(ran) <= set(expected), (name, codes(ran))
         assert ran.code == 2, name

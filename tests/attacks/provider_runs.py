@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import agentrun
-from agentrun.compiler.fingerprint import sealed
+from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import Fact, ModelAsked, ModelFailed, Record
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
@@ -88,7 +88,7 @@ def heard_of(what: Package) -> tuple[Outcome, list[str | None]]:
         models = live_providers(what, settings, sender)
         runtime = Runtime.in_memory(providers=models, executors={"search": stub("found")})
         subscription = runtime.subscribe()
-        outcome = await runtime.start(Request(agent=what.name, package=sealed(what), message="Fire!")).wait()
+        outcome = await runtime.start(Request(agent=what.name, package=seal_package(what), message="Fire!")).wait()
         await sender.close()
         assert isinstance(outcome, Outcome)
         return outcome, [event.what.text for event in subscription if isinstance(event.what, Delta)]

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from agentrun.cli.group import run_command
-from agentrun.errors import CODES
+from agentrun.errors import ERROR_CODES
 
 from ..cli.agent import SCRIPT
 from ..cli.project import Project
@@ -248,7 +248,7 @@ def test_metadata_of_any_kind(tampered: Tampered, recorded: Project, key: str, v
 
 def test_failures_of_every_code(tampered: Tampered) -> None:
     """A failure on a tape is one that a request can have. Some of them come after the whole reply."""
-    for code in CODES:
+    for code in ERROR_CODES:
         failure = {"code": code, "message": "x", "fields": {}}
         data = put(tampered.data(), f"{OURS}.failure", failure)
         ended, said = tampered.replay(written(data))

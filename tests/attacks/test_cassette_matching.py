@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from agentrun.cassette.redaction import Redaction
+from agentrun.cassette.redaction import RunRedaction
 from agentrun.core.package import Package
 from agentrun.engine.clock import StepClock
 from agentrun.journal.canonical import canonical
-from agentrun.redact import Redactor
+from agentrun.redactor import Redactor
 from agentrun.secret import Secret
 from agentrun.testing import stub
 from agentrun.wire import HttpReply
@@ -67,8 +67,8 @@ def both(one: Package, result: str, *replies: Any, known: Known = [], hidden: tu
 
     taken = recorded(one, world, *replies)
     assert taken.outcome.code is None, taken.outcome
-    redaction = Redaction(one.replay.redact, Redactor(known))
-    clean = redaction.clean(taken.interactions)
+    redaction = RunRedaction(one.replay.redact, Redactor(known))
+    clean = redaction.redact_interactions(taken.interactions)
     was = canonical(taken.records, None, redaction.text)
     with TemporaryDirectory() as folder:
         tape = cassette(Path(folder), clean)
@@ -186,6 +186,6 @@ def test_random_values_in_random_places(values: list[str], around: str, data: st
 
 def test_it_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without what is learned from placeholders a value of the environment is missed."""
-    monkeypatch.setattr(Redaction, "learn", lambda *_: False)
+    monkeypatch.setattr(RunRedaction, "learn_placeholders", lambda *_: False)
     with pytest.raises(AssertionError, match=re.escape("cassette.miss")):
         both(agent(who=VALUE), "seen", completion("x"), known=[("MAIL_TOKEN", Secret(VALUE))])

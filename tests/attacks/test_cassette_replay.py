@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from agentrun.canon import compact
-from agentrun.cassette.file import load
+from agentrun.canonical_json import sorted_json
+from agentrun.cassette.file import load_cassette
 from agentrun.compiler.compile import compile_spec
-from agentrun.compiler.fingerprint import sealed
+from agentrun.compiler.package_file import seal_package
 from agentrun.core.package import Package
 from agentrun.engine.run import FinishedRun
 
@@ -43,7 +43,7 @@ def replay(agent: Package, tape: Path) -> FinishedRun:
 
 
 def lines(done: FinishedRun) -> bytes:
-    return b"\n".join(map(compact, done.journal))
+    return b"\n".join(map(sorted_json, done.journal))
 
 
 class Watch:
@@ -118,8 +118,8 @@ def test_the_watch_sees(counting: Server, watch: Watch) -> None:
 def test_a_thousand_replays_are_one(watch: Watch) -> None:
     compiled = compile_spec(ROOT / "specs" / "support.yaml")
     assert compiled.package is not None
-    file = sealed(compiled.package)
-    tape = load(ROOT / "cassettes" / "support" / "default.yaml")
+    file = seal_package(compiled.package)
+    tape = load_cassette(ROOT / "cassettes" / "support" / "default.yaml")
     before = watch.opened
     journals = {lines(replay_package(file.agent, tape, fingerprint=file.fingerprint)) for _ in range(1000)}
     assert (len(journals), watch.opened - before) == (1, 0)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from agentrun.journal.canonical import canonical
-from agentrun.journal.file import read_file
+from agentrun.journal.storage import read_journal_file
 from agentrun.testing.provider import ScriptedProvider
 
 from .canary import ALL, KEY, SECRETS, Trap, environment, leaks, story
@@ -57,7 +57,9 @@ def test_nothing_is_given_away(tmp_path: Path) -> None:
     assert codes == {"replay": 0, "replay of what was said": 3, "replay as JSON": 0, "miss": 3}
     bare = ("canary.yaml", "--case", "all", "--attach", "letter.txt", "--journal", "bare.jsonl")
     assert trap.run("replay that knows nothing", *bare, environment={}) == 0
-    assert canonical(read_file(tmp_path / "bare.jsonl")) == canonical(read_file(tmp_path / "record.jsonl"))
+    assert canonical(read_journal_file(tmp_path / "bare.jsonl")) == canonical(
+        read_journal_file(tmp_path / "record.jsonl")
+    )
     assert (tmp_path / "bare.jsonl").read_bytes() == (tmp_path / "replay.jsonl").read_bytes()
     for command in ("show", "audit", "ls"):
         trap.run(command, "cassette", command, "cassettes/canary/all.yaml", environment=SECRETS)

@@ -25,7 +25,7 @@ import json, sys
 from pathlib import Path
 import agentrun
 from agentrun.core.facts import ModelFailed
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.facts import ToolFinished
 from agentrun.engine.memory import MemoryJournals
 from agentrun.testing import calls, scripted, text
 

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from agentrun.core.effects import AskModel
-from agentrun.core.facts import ModelReplied
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallRefused
+from agentrun.core.facts import CallRefused, ModelReplied
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.engine.exchange import exchange
-from agentrun.errors import CODES, AgentrunError
+from agentrun.errors import ERROR_CODES, AgentrunError
 from agentrun.net.sender import HttpxSender
 from agentrun.providers.registry import codec_for
 from agentrun.testing import stub
@@ -273,7 +272,7 @@ def check(provider: str, form: str, step: int) -> None:
     whole, *others = answers(provider, stream, [make(body) for body in (data, *damaged(data, step))])
     assert isinstance(whole, Reply)
     for other in others:
-        assert isinstance(other, Reply) or (other.code in CODES and other.code.startswith("provider.")), other
+        assert isinstance(other, Reply) or (other.code in ERROR_CODES and other.code.startswith("provider.")), other
     for cut in others[: len(others) // 2]:
         assert isinstance(cut, Fault) or cut.message == whole.message, "nothing partial is a reply"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.spec.problems import CODES
+from agentrun.spec.problems import PROBLEM_CODES
 
 from ..batch import run
 from ..projects import TOOL, agent, put
@@ -147,7 +147,7 @@ def test_texts_that_a_pattern_could_trip_over(tmp_path: Path) -> None:
         "stars in a path": "replay: {volatile: ['" + "*." * 120 + "']}\n",
     }
     for name, ran in attack(tmp_path, attacks).items():
-        assert codes(ran) <= CODES.keys(), name
+        assert codes(ran) <= PROBLEM_CODES.keys(), name
 
 
 def test_sub_agents(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_settings(tmp_path: Path) -> None:
         settings, run([(tmp_path, ["compile", "spec.yaml", "--set", text]) for text in settings]), strict=True
     ):
         assert (ran.code, bool(codes(ran))) == (2, True), (setting[:40], ran.told)
-        assert codes(ran) <= CODES.keys()
+        assert codes(ran) <= PROBLEM_CODES.keys()
         assert "\x1b" not in ran.told
         assert "root:" not in ran.told
 

@@ -25,10 +25,10 @@ ATTACK = (
     + """
 import json, resource, sys
 from pathlib import Path
-from agentrun.spec.document import DocumentError, parse
-from agentrun.spec.files import FileRefused, read_inside, read_source
-from agentrun.spec.problems import Source, story
-from agentrun.spec.tree import plain
+from agentrun.spec.yaml_parser import DocumentError, parse_yaml_document
+from agentrun.spec.source_files import FileRefused, read_project_file, read_source
+from agentrun.spec.problems import Source, render_problem
+from agentrun.spec.tree import plain_data
 
 def used():
     status = Path("/proc/self/status")
@@ -38,15 +38,15 @@ def used():
 
 def attack(file, ref, raw):
     if ref is not None:
-        source = read_inside(file.parent, file.parent, ref)
+        source = read_project_file(file.parent, file.parent, ref)
     elif raw:
         source = Source(file, file.name, file.read_bytes().decode("utf-8", "surrogatepass"))
     else:
         source = read_source(file)
-    return plain(parse(source))
+    return plain_data(parse_yaml_document(source))
 
 results = []
-plain(parse(Source(Path("/warm"), "warm", "a: 1")))
+plain_data(parse_yaml_document(Source(Path("/warm"), "warm", "a: 1")))
 baseline = used()
 for file, ref, raw in json.loads(sys.argv[1]):
     codes, value, told = [], None, ""
@@ -55,7 +55,7 @@ for file, ref, raw in json.loads(sys.argv[1]):
             value = attack(Path(file), ref, raw)
     except DocumentError as error:
         codes = [problem.code for problem in error.problems]
-        told = "\\n".join(map(story, error.problems)) + json.dumps([p.as_json() for p in error.problems])
+        told = "\\n".join(map(render_problem, error.problems)) + json.dumps([p.as_json() for p in error.problems])
     except FileRefused as error:
         codes, told = [error.code], f"{error.message} {error.hint}"
     value = value if len(str(value)) < 1000 else "large"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.spec.problems import CODES
+from agentrun.spec.problems import PROBLEM_CODES
 
 from ..batch import run
 from ..projects import agent, put
@@ -82,7 +82,7 @@ def templates(given: list[str]) -> dict[str, str | Files]:
     return found
 
 
-TEMPLATE_CODES = [code for code in CODES if code.startswith("spec.template_")]
+TEMPLATE_CODES = [code for code in PROBLEM_CODES if code.startswith("spec.template_")]
 
 
 @pytest.mark.parametrize("command", ["validate", "render"])

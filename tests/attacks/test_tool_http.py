@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from agentrun.cassette.file import load
-from agentrun.compiler.compile import compiled_or_raise
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.cassette.file import load_cassette
+from agentrun.compiler.compile import compile_or_raise
+from agentrun.core.facts import ToolFinished
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.journal.canonical import canonical
-from agentrun.journal.file import read_file
+from agentrun.journal.storage import read_journal_file
 from agentrun.net.sender import HttpxSender
 from agentrun.secret import Secret
 from agentrun.testing import calls, scripted, text
@@ -85,7 +85,7 @@ def test_no_address_inside_is_reached(tmp_path: Path) -> None:
 def in_process(folder: Path, names: Names, tools: dict[str, Any], *made: tuple[str, dict[str, Any]]) -> list[Any]:
     """A whole run whose names of hosts mean what a test says."""
     desk = HttpDesk(folder, tools)
-    _, file = compiled_or_raise(desk.spec)
+    _, file = compile_or_raise(desk.spec)
     journals = MemoryJournals()
 
     async def whole() -> None:
@@ -307,7 +307,7 @@ def test_the_server_commits_and_closes(tmp_path: Path, effect: str, code: int, a
     assert done.code == code, done.err
     assert (len(server.requests), len(effects(server))) == (asked, 1)
     assert len({request.body for request in server.requests}) == 1
-    kinds = [type(record.fact).__name__ for record in read_file(desk.root / "run.jsonl")]
+    kinds = [type(record.fact).__name__ for record in read_journal_file(desk.root / "run.jsonl")]
     assert ("WorkLost" in kinds) is (effect == "at_most_once")
 
 
@@ -315,7 +315,7 @@ def test_the_server_commits_and_closes(tmp_path: Path, effect: str, code: int, a
 
 
 def told(desk: HttpDesk) -> str:
-    return canonical(read_file(desk.root / "run.jsonl"))
+    return canonical(read_journal_file(desk.root / "run.jsonl"))
 
 
 def test_record_then_replay_without_a_server(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_record_then_replay_without_a_server(tmp_path: Path) -> None:
     assert (done.code, done.out) == (0, "Done.\n"), done.err
     assert desk.texts() == ["late", "late", "tool.execution: status 404\nno"]
     live = told(desk)
-    tape = load(desk.cassette)
+    tape = load_cassette(desk.cassette)
     asked = [each.call.url.removeprefix(server.url) for each in tape.interactions if "openai" not in each.call.url]
     assert asked == ["/a/7", "/b", "/a/8", "/a/8", "/a/9"]
     assert all("openai" in each for each in tape.metadata["where"])

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.facts import ToolFinished
 from agentrun.core.messages import words
-from agentrun.journal.file import read_file
+from agentrun.journal.storage import read_journal_file
 
 from ..cli.agent import Done, agentrun
 from ..cli.project import Project
@@ -135,7 +135,7 @@ def recorded(shop: Project, *turns: list[str]) -> tuple[Done, list[str]]:
     story = json.dumps({"agentrun": "1", "turns": [*calls, {"text": "All survived."}]})
     with shop.provider(story) as (_, environment):
         done = shop.run("--mode", "record", "--journal", "run.jsonl", **environment, LC_ALL="C.UTF-8")
-    facts: list[Any] = [record.fact for record in read_file(shop.root / "run.jsonl")]
+    facts: list[Any] = [record.fact for record in read_journal_file(shop.root / "run.jsonl")]
     return done, [words(fact.parts) for fact in facts if isinstance(fact, ToolFinished)]
 
 

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from agentrun.core.facts import Record, RunStopped, WorkLost
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallRefused, ToolFinished
+from agentrun.core.facts import CallRefused, Record, RunStopped, ToolFinished, WorkLost
+from agentrun.core.fault import Fault
 from agentrun.core.messages import words
 from agentrun.core.outcome import Suspended
 from agentrun.engine.run import FinishedRun

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.facts import Record
-from agentrun.core.facts_calls import CallRefused, ToolFinished
+from agentrun.core.facts import CallRefused, Record, ToolFinished
 from agentrun.core.messages import words
-from agentrun.journal.file import read_file
+from agentrun.journal.storage import read_journal_file
 
 from ..cli.agent import SCRIPT, Done
 from ..cli.project import Project
@@ -145,7 +144,7 @@ def story(calls: list[tuple[str, dict[str, Any]]]) -> str:
 def recorded(shop: Project, calls: list[tuple[str, dict[str, Any]]], *args: str) -> tuple[Done, list[Record]]:
     with shop.provider(story(calls)) as (_, environment):
         done = shop.run("--mode", "record", "--yes", "--journal", "run.jsonl", *args, **environment, SHOP_TOKEN=SECRET)
-    return done, [*read_file(shop.root / "run.jsonl")]
+    return done, [*read_journal_file(shop.root / "run.jsonl")]
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])

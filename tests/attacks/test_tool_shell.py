@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from agentrun.cassette.file import load
-from agentrun.core.facts import RunStarted
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.cassette.file import load_cassette
+from agentrun.core.facts import RunStarted, ToolFinished
 from agentrun.core.messages import words
 from agentrun.journal.canonical import canonical
-from agentrun.journal.file import read_file
+from agentrun.journal.storage import read_journal_file
 
 from ..cli.agent import SCRIPT, Done
 from ..cli.project import Project
@@ -54,7 +53,7 @@ class Shop(Project):
             )
 
     def results(self) -> list[ToolFinished]:
-        return [each.fact for each in read_file(self.journal) if isinstance(each.fact, ToolFinished)]
+        return [each.fact for each in read_journal_file(self.journal) if isinstance(each.fact, ToolFinished)]
 
     def read(self) -> list[str]:
         """What the model read."""
@@ -237,7 +236,7 @@ def test_the_file_of_a_command_is_journaled_and_stays(tmp_path: Path) -> None:
     shop = Shop(tmp_path, ["sh", "-c", "echo $0; printf '#!/bin/sh\\necho other' > sh; chmod +x sh", "{{ args.x }}"])
     done = shop.live("a", "b")
     assert done.code == 0, done.err
-    started = next(iter(read_file(shop.journal))).fact
+    started = next(iter(read_journal_file(shop.journal))).fact
     assert isinstance(started, RunStarted)
     programs = started.programs
     assert isinstance(programs, dict)
@@ -259,10 +258,10 @@ def test_a_recording_is_replayed_without_running_anything(tmp_path: Path) -> Non
     shop = Shop(tmp_path, ["sh", "-c", 'echo "did $0" | tee -a trace.txt; exit 2', "{{ args.x }}"])
     recorded = shop.live("one", "two", mode="record")
     assert (recorded.code, shop.traces()) == (0, ["did one", "did two"]), recorded.err
-    told = canonical(read_file(shop.journal))
-    assert [each.call.url for each in load(shop.cassette).interactions].count("tool://tool") == 2
+    told = canonical(read_journal_file(shop.journal))
+    assert [each.call.url for each in load_cassette(shop.cassette).interactions].count("tool://tool") == 2
     replayed = shop.run("--journal", shop.journal.name, PATH="/nowhere")
     assert (replayed.code, replayed.out) == (0, "Done.\n"), replayed.err
     assert shop.traces() == ["did one", "did two"], "nothing ran again, nor was the command looked for"
-    assert canonical(read_file(shop.journal)) == told
+    assert canonical(read_journal_file(shop.journal)) == told
     assert "[exit code 2]" in shop.read()[0]

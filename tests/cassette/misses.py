@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from agentrun.cassette.explain import Explanation, Here, Template, explain
-from agentrun.cassette.tape import Interaction
-from agentrun.compiler.fingerprint import sealed
-from agentrun.compiler.prompts import complete_params, rendered_input, rendered_instructions
-from agentrun.core.arguments import offered_tools
+from agentrun.cassette.interactions import Interaction
+from agentrun.cassette.miss_explanation import MissContext, MissExplanation, Template, explain_miss
+from agentrun.compiler.package_file import seal_package
+from agentrun.compiler.prompts import complete_params, render_input, render_instructions
+from agentrun.core.call_validation import offered_tools
 from agentrun.core.effects import ModelRequest
-from agentrun.core.messages import Message, Transcript, said
+from agentrun.core.messages import Message, Transcript, user_message
 from agentrun.core.package import Package
 from agentrun.providers.registry import codec_for
 from agentrun.wire import HttpCall, HttpReply
@@ -69,11 +69,11 @@ class Agent(Struct, frozen=True):
     def call(self, *later: Message, message: str | None = None) -> HttpCall:
         """What it asks its model, after what was said."""
         own, route = self.package, self.package.model.routes[0]
-        first = said(message or rendered_input(own, self.params) or "")
+        first = user_message(message or render_input(own, self.params) or "")
         asked = ModelRequest(
             route,
             own.model,
-            rendered_instructions(own, self.params),
+            render_instructions(own, self.params),
             Transcript((first, *later)),
             own.output.schema,
             offered_tools(own, ()),
@@ -81,16 +81,16 @@ class Agent(Struct, frozen=True):
         return encoded(codec_for(route.provider), asked)
 
     def metadata(self) -> dict[str, Any]:
-        return {"params": self.params, "sections": sealed(self.package).sections}
+        return {"params": self.params, "sections": seal_package(self.package).sections}
 
-    def here(self) -> Here:
+    def here(self) -> MissContext:
         own = self.package
-        return Here(
-            sections=sealed(own).sections,
+        return MissContext(
+            sections=seal_package(own).sections,
             params=self.params,
             instructions=tuple(Template(file, 1, text) for file, text in zip(FILES, own.instructions, strict=False)),
             input=None if own.input is None else Template("specs/support.yaml", 7, own.input),
-            accept=ACCEPT,
+            record_command=ACCEPT,
         )
 
 
@@ -106,12 +106,12 @@ def taped(*calls: HttpCall, first: int = 1) -> list[tuple[int, Interaction]]:
     return [(n, Interaction(call, HttpReply(200, (), b""), line=n * 10)) for n, call in enumerate(calls, first)]
 
 
-def missed(was: Agent, now: Agent, *, later: Sequence[Message] = (), **more: Any) -> Explanation:
+def missed(was: Agent, now: Agent, *, later: Sequence[Message] = (), **more: Any) -> MissExplanation:
     """One recording of what the agent asked, and what it asks today."""
-    return explain(now.call(*later), taped(was.call(*later)), was.metadata(), now.here(), **more)
+    return explain_miss(now.call(*later), taped(was.call(*later)), was.metadata(), now.here(), **more)
 
 
-def sentences(found: Explanation) -> list[str]:
+def sentences(found: MissExplanation) -> list[str]:
     return [difference.sentence() for difference in found.differences]
 
 

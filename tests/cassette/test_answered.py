@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.cassette.answered import PROVIDERS, answered, exchanges, same_model
-from agentrun.cassette.asked import Asked, asked
-from agentrun.cassette.tape import Cassette, Interaction
+from agentrun.cassette.interactions import Cassette, Interaction
+from agentrun.cassette.parsed_interaction import PROVIDER_BY_FORMAT, compare_models, is_same_model, parse_reply
+from agentrun.cassette.parsed_request import ParsedRequest, parse_request
 from agentrun.core.messages import Reply
 from agentrun.providers.registry import CODECS
 from agentrun.testing.provider import ScriptedProvider
@@ -29,8 +29,8 @@ def recorded(provider: str, *, stream: bool) -> Interaction:
     return Interaction(call, HttpReply(got.status, tuple(got.headers.items()), got.body), line=3)
 
 
-def question(interaction: Interaction) -> Asked:
-    found = asked(interaction.call)
+def question(interaction: Interaction) -> ParsedRequest:
+    found = parse_request(interaction.call)
     assert found is not None
     return found
 
@@ -39,25 +39,25 @@ def question(interaction: Interaction) -> Asked:
 @pytest.mark.parametrize("provider", CODECS)
 def test_every_format(provider: str, stream: bool) -> None:
     interaction = recorded(provider, stream=stream)
-    reply = answered(interaction, question(interaction))
+    reply = parse_reply(interaction, question(interaction))
     assert isinstance(reply, Reply)
     assert reply.message.text == "I look."
     assert [call.tool for call in reply.message.calls] == ["search"]
     assert reply.usage is not None
-    (exchange,) = exchanges(Cassette((interaction,), {}, 0, ""))
-    assert (exchange.number, exchange.line, exchange.asked, exchange.answered) == (1, 3, "m-1", "m-1")
+    (exchange,) = compare_models(Cassette((interaction,), {}, 0, ""))
+    assert (exchange.number, exchange.line, exchange.requested, exchange.answered) == (1, 3, "m-1", "m-1")
     assert not exchange.differs
 
 
 def test_every_provider_has_a_format() -> None:
-    assert set(PROVIDERS.values()) == set(CODECS)
+    assert set(PROVIDER_BY_FORMAT.values()) == set(CODECS)
 
 
 @given(st.binary(max_size=200), st.integers(100, 599), st.sampled_from(["text/event-stream", "application/json", ""]))
 def test_any_bytes(body: bytes, status: int, kind: str) -> None:
     reply = HttpReply(status, (("content-type", kind),) if kind else (), body)
     interaction = Interaction(HttpCall("POST", OPENAI, (), BODY), reply)
-    answered(interaction, question(interaction))
+    parse_reply(interaction, question(interaction))
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_any_bytes(body: bytes, status: int, kind: str) -> None:
     ],
 )
 def test_same_model(wanted: str, came: str, same: bool) -> None:
-    assert same_model(wanted, came) is same
+    assert is_same_model(wanted, came) is same

@@ -7,15 +7,21 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.cassette import events as module
-from agentrun.cassette.events import MAX_ALIASES, MAX_DEPTH, Lined, Refused, read
+from agentrun.cassette import yaml_loader as module
+from agentrun.cassette.yaml_loader import (
+    MAX_CASSETTE_ALIASES,
+    MAX_CASSETTE_DEPTH,
+    CassetteFormatError,
+    LinedMapping,
+    load_yaml,
+)
 
 from ..steps import at_most
 
 
-def refused(text: str) -> Refused:
-    with pytest.raises(Refused) as caught:
-        read(text)
+def refused(text: str) -> CassetteFormatError:
+    with pytest.raises(CassetteFormatError) as caught:
+        load_yaml(text)
     return caught.value
 
 
@@ -39,13 +45,13 @@ def refused(text: str) -> Refused:
     ],
 )
 def test_read(text: str, value: Any) -> None:
-    assert read(text) == value
+    assert load_yaml(text) == value
 
 
 def test_lines() -> None:
-    data = read("a:\n  b: 1\nc:\n- d: 2\n")
+    data = load_yaml("a:\n  b: 1\nc:\n- d: 2\n")
     assert (data.line, data["a"].line, data["c"][0].line) == (1, 2, 4)
-    assert isinstance(data, Lined)
+    assert isinstance(data, LinedMapping)
 
 
 @pytest.mark.parametrize(
@@ -72,12 +78,12 @@ def test_refused(text: str, line: int) -> None:
 
 
 def test_key_may_not_be_binary() -> None:
-    assert read("!!binary aGk=: 1") == {"aGk=": 1}, "a key is its text"
+    assert load_yaml("!!binary aGk=: 1") == {"aGk=": 1}, "a key is its text"
 
 
 def test_depth() -> None:
-    assert read("[" * MAX_DEPTH + "]" * MAX_DEPTH)
-    refused("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1))
+    assert load_yaml("[" * MAX_CASSETTE_DEPTH + "]" * MAX_CASSETTE_DEPTH)
+    refused("[" * (MAX_CASSETTE_DEPTH + 1) + "]" * (MAX_CASSETTE_DEPTH + 1))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000, "{a: " * 100_000])
@@ -91,19 +97,19 @@ def test_aliases() -> None:
     def text(uses: int) -> str:
         return "a: &x [1]\nb: [" + ", ".join(["*x"] * uses) + "]"
 
-    assert len(read(text(MAX_ALIASES))["b"]) == MAX_ALIASES
-    refused(text(MAX_ALIASES + 1))
+    assert len(load_yaml(text(MAX_CASSETTE_ALIASES))["b"]) == MAX_CASSETTE_ALIASES
+    refused(text(MAX_CASSETTE_ALIASES + 1))
 
 
 def test_alias_bomb() -> None:
     lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
-    assert refused("\n".join(lines)).message == f"more than {module.MAX_NODES} nodes"
+    assert refused("\n".join(lines)).message == f"more than {module.MAX_CASSETTE_NODES} nodes"
 
 
 def test_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_NODES", 4)
-    assert read("[1, 2, 3]") == [1, 2, 3]
+    monkeypatch.setattr(module, "MAX_CASSETTE_NODES", 4)
+    assert load_yaml("[1, 2, 3]") == [1, 2, 3]
     refused("[1, 2, 3, 4]")
 
 
@@ -118,4 +124,4 @@ VALUES = st.recursive(
 def test_reads_what_pyyaml_writes(value: Any, flow: bool) -> None:
     """All that vcrpy could write with plain data, in both styles, as it would read it itself."""
     text = yaml.safe_dump(value, default_flow_style=flow, allow_unicode=True)
-    assert read(text) == yaml.safe_load(text)
+    assert load_yaml(text) == yaml.safe_load(text)

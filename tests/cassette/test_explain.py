@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.cassette.difference import MAX_LISTED
-from agentrun.cassette.explain import MAX_CANDIDATES, Explanation, Here, Template, differences, explain
-from agentrun.cassette.prompt import MAX_TEXT, MAX_WINDOW
-from agentrun.compiler.template import render
+from agentrun.cassette.miss_explanation import (
+    MAX_CANDIDATES,
+    MissContext,
+    MissExplanation,
+    Template,
+    describe_differences,
+    explain_miss,
+)
+from agentrun.cassette.prompt_diff import MAX_TEXT, MAX_WINDOW
+from agentrun.cassette.request_diff import MAX_LISTED
+from agentrun.compiler.template import render_template
 from agentrun.wire import HttpCall
 
 from .misses import SUPPORT, TONE, agent, call_of, missed, sentences, taped
@@ -28,11 +35,11 @@ def chat(system: str, user: str = "Hi", **more: Any) -> HttpCall:
     return post({"messages": [{"role": "system", "content": system}, {"role": "user", "content": user}], **more})
 
 
-def told(now: HttpCall, *was: HttpCall, metadata: Any = None, here: Here | None = None) -> Explanation:
-    return explain(now, taped(*was), metadata or {}, here)
+def told(now: HttpCall, *was: HttpCall, metadata: Any = None, here: MissContext | None = None) -> MissExplanation:
+    return explain_miss(now, taped(*was), metadata or {}, here)
 
 
-def everything(found: Explanation) -> str:
+def everything(found: MissExplanation) -> str:
     return "\n".join([found.message(), *found.lines(), json.dumps(found.fields(), ensure_ascii=False)])
 
 
@@ -99,20 +106,23 @@ def test_what_is_unknown_is_compared_path_by_path() -> None:
 
 def test_differences_by_path() -> None:
     now, was = post({"a": 2}, "https://shop.example/"), post({"a": 1}, "https://shop.example/")
-    assert list(differences(was, now)) == ["a is 2, recorded was 1"]
+    assert list(describe_differences(was, now)) == ["a is 2, recorded was 1"]
 
 
 # --- reasons
 
 
-def here(source: str, params: dict[str, Any], **more: Any) -> Here:
-    return Here(params=params, instructions=(Template("p.j2", 1, source),), **more)
+def here(source: str, params: dict[str, Any], **more: Any) -> MissContext:
+    return MissContext(params=params, instructions=(Template("p.j2", 1, source),), **more)
 
 
 def because(source: str, was: dict[str, Any], now: dict[str, Any], **more: Any) -> list[str | None]:
     """What the present render is said to differ from the recorded one because of."""
     found = told(
-        chat(render(source, now)), chat(render(source, was)), metadata={"params": was}, here=here(source, now, **more)
+        chat(render_template(source, now)),
+        chat(render_template(source, was)),
+        metadata={"params": was},
+        here=here(source, now, **more),
     )
     return [difference.because for difference in found.differences]
 
@@ -173,8 +183,8 @@ def test_a_template_that_cannot_be_rendered_with_the_recorded_params() -> None:
 def test_the_character_that_differs_is_placed() -> None:
     source = "Region:\n{%- if eu %} EU\n{%- else %} US\n{%- endif %}"
     found = told(
-        chat(render(source, {"eu": False})),
-        chat(render(source, {"eu": True})),
+        chat(render_template(source, {"eu": False})),
+        chat(render_template(source, {"eu": True})),
         metadata={"params": {"eu": True}},
         here=here(source, {"eu": False}),
     )
@@ -203,7 +213,7 @@ def test_a_sub_agent_is_not_explained_by_the_params_of_the_run() -> None:
     ],
 )
 def test_cause(metadata: dict[str, Any], cause: str) -> None:
-    known = Here(sections={"a": "1", "b": "1", "c": "1"}, params={"x": 1})
+    known = MissContext(sections={"a": "1", "b": "1", "c": "1"}, params={"x": 1})
     found = told(chat("a"), chat("b"), metadata=metadata, here=known)
     assert found.cause is not None
     assert found.cause.startswith(cause)
@@ -222,7 +232,7 @@ ODD = st.recursive(
 @given(st.dictionaries(st.sampled_from(["params", "sections", "spec", "case"]), ODD))
 def test_any_metadata(metadata: dict[str, Any]) -> None:
     now = agent(given={"region": "us"})
-    found = explain(now.call(), taped(agent().call()), metadata, now.here())
+    found = explain_miss(now.call(), taped(agent().call()), metadata, now.here())
     assert json.loads(json.dumps(found.fields())) == found.fields()
     assert found.lines()
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.cassette.asked import ADDRESS, SCHEMA, Part, Said, asked
-from agentrun.cassette.explain import explain
-from agentrun.cassette.match import key_of
-from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, said
+from agentrun.cassette.match import match_key
+from agentrun.cassette.miss_explanation import explain_miss
+from agentrun.cassette.parsed_request import ADDRESS_SETTING, SCHEMA_SETTING, RequestMessage, RequestPart, parse_request
+from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, user_message
 from agentrun.providers.registry import codec_for
 from agentrun.wire import HttpCall
 
@@ -32,7 +32,7 @@ CONVERSATION: tuple[Message, ...] = (
     ToolResult("c1.0", (Text("paid"),)),
     ToolResult("c1.1", (Text("noon"),)),
     Assistant((Text("Paid at noon."),)),
-    said("Thanks."),
+    user_message("Thanks."),
 )
 
 
@@ -40,48 +40,48 @@ CONVERSATION: tuple[Message, ...] = (
 def test_one_view(format: str) -> None:
     """The four formats hold the same request."""
     run = agent(format)
-    found = asked(run.call(*CONVERSATION))
+    found = parse_request(run.call(*CONVERSATION))
     assert found is not None
     assert found.instructions.startswith("You help customers of Lamps & Co.\n\nAmounts are in euro.\n- Look first.\n")
     assert found.instructions.endswith("\n\nBe brief.")
     assert found.messages == (
-        Said("user", (Part("text", "Where is my order?\nI live in eu."),)),
-        Said(
+        RequestMessage("user", (RequestPart("text", "Where is my order?\nI live in eu."),)),
+        RequestMessage(
             "assistant",
             (
-                Part("text", "I look."),
-                Part("call", {"order": "1042", "amount": 50}, "refund"),
-                Part("call", {}, "now"),
+                RequestPart("text", "I look."),
+                RequestPart("call", {"order": "1042", "amount": 50}, "refund"),
+                RequestPart("call", {}, "now"),
             ),
         ),
-        Said("tool", (Part("result", "paid", "refund"), Part("result", "noon", "now"))),
-        Said("assistant", (Part("text", "Paid at noon."),)),
-        Said("user", (Part("text", "Thanks."),)),
+        RequestMessage("tool", (RequestPart("result", "paid", "refund"), RequestPart("result", "noon", "now"))),
+        RequestMessage("assistant", (RequestPart("text", "Paid at noon."),)),
+        RequestMessage("user", (RequestPart("text", "Thanks."),)),
     )
     assert {name: one["parameters"] for name, one in found.tools.items()} == {
         "now": run.package.tools["now"].args,  # type: ignore[union-attr]  # it is a Python tool
         "refund": REFUND,
     }
     assert found.settings["model"] == MODELS[format]
-    assert found.settings[ADDRESS].startswith("https://")
+    assert found.settings[ADDRESS_SETTING].startswith("https://")
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_nothing_else_is_a_setting(format: str) -> None:
-    found = asked(agent(format, model={"temperature": None}).call(*CONVERSATION))
+    found = parse_request(agent(format, model={"temperature": None}).call(*CONVERSATION))
     assert found is not None
     own = {"openai-responses": {"store"}, "anthropic": {"max_tokens"}}.get(format, set())
-    assert found.settings.keys() == {ADDRESS, "model"} | own
+    assert found.settings.keys() == {ADDRESS_SETTING, "model"} | own
 
 
 @pytest.mark.parametrize("name", ["claude-haiku-4-5", "claude-3-5-haiku-latest"])
 def test_a_contract_in_words_is_a_setting(name: str) -> None:
     """It stands below the instructions, where no template wrote it."""
     loose = {"type": "object", "properties": {"a": {"type": "string"}}}
-    found = asked(agent("anthropic", route={"name": name}, output={"schema": loose}).call())
+    found = parse_request(agent("anthropic", route={"name": name}, output={"schema": loose}).call())
     assert found is not None
     assert found.instructions.endswith("Be brief.")
-    assert found.settings.get(SCHEMA) == loose
+    assert found.settings.get(SCHEMA_SETTING) == loose
 
 
 # What is changed: the sentences, or the beginnings of those that show how a format spells it.
@@ -168,7 +168,7 @@ def test_history(format: str) -> None:
     run = agent(format)
 
     def told(*later: Message) -> list[str]:
-        found = explain(run.call(*later), taped(run.call(*CONVERSATION)), run.metadata(), run.here())
+        found = explain_miss(run.call(*later), taped(run.call(*CONVERSATION)), run.metadata(), run.here())
         return sentences(found)
 
     asks, paid, noon, answer, thanks = CONVERSATION
@@ -185,7 +185,7 @@ def test_history(format: str) -> None:
     assert told(asks, paid, ToolResult("c1.1", (Text("one"),)), answer, thanks) == [
         'message 3 (tool): the result of now is "one", recorded was "noon"'
     ]
-    assert told(asks, paid, noon, answer, said("Thank you.")) == [
+    assert told(asks, paid, noon, answer, user_message("Thank you.")) == [
         'message 5 (user): the text is "Thank you.", recorded was "Thanks."'
     ]
     assert told(asks, paid, noon) == ["the conversation has 3 messages, recorded were 5"]
@@ -195,7 +195,7 @@ def test_the_model_of_another_format_is_no_tool_call() -> None:
     """A request to a model is compared with one, not with what stands nearer on the tape."""
     lookup = HttpCall("POST", "https://shop.example/orders", (), b"{}")
     now = agent("gemini", route={"name": "gemini-2.5-pro"})
-    found = explain(now.call(), taped(lookup, agent("openai").call(), agent("gemini").call()), {}, None)
+    found = explain_miss(now.call(), taped(lookup, agent("openai").call(), agent("gemini").call()), {}, None)
     assert (found.nearest, found.line) == (3, 30)
     assert sentences(found) == ['model is "gemini-2.5-pro", recorded was "gemini-2.5-flash"']
 
@@ -211,16 +211,16 @@ def request(format: str, messages: list[Message]) -> HttpCall:
 @given(st.sampled_from(FORMATS), conversations(), conversations())
 def test_a_miss_has_a_difference(format: str, one: list[Message], two: list[Message]) -> None:
     was, now = request(format, one), request(format, two)
-    found = explain(now, taped(was), {}, None)
+    found = explain_miss(now, taped(was), {}, None)
     assert found.differences
-    if key_of(was) != key_of(now):
+    if match_key(was) != match_key(now):
         assert "nothing that can be told" not in found.message()
         assert json.loads(json.dumps(found.fields())) == found.fields()
 
 
 @given(st.sampled_from(FORMATS), conversations())
 def test_what_our_codecs_write_is_read(format: str, messages: list[Message]) -> None:
-    assert asked(request(format, messages)) is not None
+    assert parse_request(request(format, messages)) is not None
 
 
 def test_ids_of_calls_are_told_when_nothing_else_is() -> None:
@@ -228,14 +228,14 @@ def test_ids_of_calls_are_told_when_nothing_else_is() -> None:
         body = {"messages": [{"role": "tool", "tool_call_id": id, "content": "x"}]}
         return HttpCall("POST", "https://a.example/v1/chat/completions", (), json.dumps(body).encode())
 
-    found = explain(call("a"), taped(call("b")), {}, None)
+    found = explain_miss(call("a"), taped(call("b")), {}, None)
     assert sentences(found) == ['messages[0].tool_call_id is "a", recorded was "b"']
 
 
 def test_planted() -> None:
     """A view that drops a setting would tell nothing of it: the paths of the bodies stand behind it."""
     was, now = agent(), agent(model={"seed": 7})
-    one, two = asked(was.call()), asked(now.call())
+    one, two = parse_request(was.call()), parse_request(now.call())
     assert one is not None
     assert two is not None
     assert two.settings.pop("seed") == 7

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.cassette.explain import Explanation, explain
+from agentrun.cassette.miss_explanation import MissExplanation, explain_miss
 from agentrun.core.messages import Assistant, Text, ToolCall, ToolResult
 
 from ..core.script import tool
@@ -18,31 +18,31 @@ def result(text: str) -> ToolResult:
     return ToolResult("c1.0", (Text(text),))
 
 
-def more_tools() -> Explanation:
+def more_tools() -> MissExplanation:
     args = REFUND | {"required": ["order"], "properties": REFUND["properties"] | {"reason": {"type": "string"}}}
     tools = {"refund": tool(description="Pays it back.", args=args), "later": tool()}
     return missed(agent(), agent(tools=tools))
 
 
-def history() -> Explanation:
+def history() -> MissExplanation:
     run = agent()
     now, was = run.call(ASKS, result("paid 50")), run.call(ASKS, result("paid 60"))
-    return explain(now, taped(was, first=3), run.metadata(), run.here())
+    return explain_miss(now, taped(was, first=3), run.metadata(), run.here())
 
 
-def one_call(now: Any, *was: Any, **more: Any) -> Explanation:
+def one_call(now: Any, *was: Any, **more: Any) -> MissExplanation:
     run = agent()
-    return explain(now, taped(*was, first=2), run.metadata(), run.here(), **more)
+    return explain_miss(now, taped(*was, first=2), run.metadata(), run.here(), **more)
 
 
-def foreign() -> Explanation:
+def foreign() -> MissExplanation:
     """As plain vcrpy recorded it."""
-    return explain(
+    return explain_miss(
         agent(given={"region": "us"}).call(), taped(agent().call()), {}, agent(given={"region": "us"}).here()
     )
 
 
-STORIES: dict[str, tuple[Callable[[], Explanation], str]] = {
+STORIES: dict[str, tuple[Callable[[], MissExplanation], str]] = {
     "a param": (
         lambda: missed(agent(), agent(given={"region": "us"})),
         """\

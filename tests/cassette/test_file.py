@@ -17,8 +17,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.cassette.file import cassette_exists, dump, load
-from agentrun.cassette.tape import Interaction
+from agentrun.cassette.file import cassette_exists, dump_cassette, load_cassette
+from agentrun.cassette.interactions import Interaction
 from agentrun.errors import CassetteError, StorageError
 from agentrun.wire import HttpCall, HttpReply
 
@@ -43,7 +43,7 @@ def write(folder: Path, text: str) -> Path:
 def damaged(path: Path) -> tuple[int, str]:
     """The line and the reason for which a file is refused."""
     with pytest.raises(CassetteError) as caught:
-        load(path)
+        load_cassette(path)
     assert (caught.value.code, caught.value.exit_code) == ("cassette.damaged", 3)
     assert caught.value.fields["file"] == path.as_posix()
     assert f"{path}:{caught.value.fields['line']}:" in caught.value.message
@@ -55,14 +55,14 @@ def test_a_file_is_named_as_people_see_it(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     path = write(tmp_path, "")
     with pytest.raises(CassetteError, match=f"^cassette.damaged: {path.name}:1: this is not a cassette"):
-        load(path)
+        load_cassette(path)
     path.unlink()
     with pytest.raises(CassetteError, match=f"there is no cassette {path.name}$"):
-        load(path)
+        load_cassette(path)
 
 
 def test_layout() -> None:
-    text = dump([Interaction(CALL, REPLY, start=0, end=812)], METADATA)
+    text = dump_cassette([Interaction(CALL, REPLY, start=0, end=812)], METADATA)
     assert (
         text
         == """\
@@ -101,8 +101,10 @@ interactions:
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    path = write(tmp_path, dump([Interaction(CALL, REPLY, start=3, end=812), Interaction(CALL, REPLY)], METADATA))
-    tape = load(path)
+    path = write(
+        tmp_path, dump_cassette([Interaction(CALL, REPLY, start=3, end=812), Interaction(CALL, REPLY)], METADATA)
+    )
+    tape = load_cassette(path)
     one, two = tape.interactions
     assert one.reply == REPLY
     assert json.loads(one.call.body) == json.loads(CALL.body)
@@ -116,7 +118,7 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_headers_are_an_allow_list() -> None:
     secret = (("Authorization", "Bearer x"), ("x-api-key", "x"), ("Content-Type", "application/json"))
     answer = (("set-cookie", "x"), ("openai-organization", "x"), ("Retry-After", "7"))
-    text = dump([Interaction(HttpCall("POST", "https://a", secret, b""), HttpReply(429, answer, b""))], {})
+    text = dump_cassette([Interaction(HttpCall("POST", "https://a", secret, b""), HttpReply(429, answer, b""))], {})
     data = yaml.safe_load(text)["interactions"][0]
     assert data["request"]["headers"] == {"content-type": ["application/json"]}
     assert data["response"]["headers"] == {"retry-after": ["7"]}
@@ -125,7 +127,7 @@ def test_headers_are_an_allow_list() -> None:
 
 
 def test_odd_status() -> None:
-    text = dump([Interaction(CALL, HttpReply(529, (), b""))], {})
+    text = dump_cassette([Interaction(CALL, HttpReply(529, (), b""))], {})
     assert yaml.safe_load(text)["interactions"][0]["response"]["status"] == {"code": 529, "message": ""}
 
 
@@ -152,9 +154,9 @@ BODIES = (
 @given(BODIES)
 def test_response_bodies_are_exact(tmp_path_factory: pytest.TempPathFactory, body: bytes) -> None:
     """Whatever the bytes: ours and vcrpy's reader both give them back."""
-    text = dump([Interaction(CALL, HttpReply(200, (), body))], {})
+    text = dump_cassette([Interaction(CALL, HttpReply(200, (), body))], {})
     path = write(tmp_path_factory.mktemp("tape"), text)
-    assert load(path).interactions[0].reply.body == body
+    assert load_cassette(path).interactions[0].reply.body == body
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _, responses = VCR.serialize.deserialize(text, VCR.serializers.yamlserializer)
@@ -170,7 +172,7 @@ def test_vcrpy_replays_ours(tmp_path: Path) -> None:
     before = path.read_bytes()
     player = VCR.VCR(record_mode="none", match_on=["method", "uri", "body"])
     with player.use_cassette(str(path)) as tape, httpx.Client() as client:
-        for interaction in load(path).interactions:
+        for interaction in load_cassette(path).interactions:
             call = interaction.call
             compact = json.dumps(json.loads(call.body)).encode()
             got = client.request(call.method, call.url, headers=dict(call.headers), content=compact)
@@ -181,7 +183,7 @@ def test_vcrpy_replays_ours(tmp_path: Path) -> None:
 
 def test_vcrpy_saves_ours_again(tmp_path: Path) -> None:
     """What we add to the format survives a re-save by vcrpy."""
-    path = write(tmp_path, dump([Interaction(CALL, REPLY, start=3, end=812)], METADATA))
+    path = write(tmp_path, dump_cassette([Interaction(CALL, REPLY, start=3, end=812)], METADATA))
     requests, responses, metadata = VCR.persisters.filesystem.FilesystemPersister.load_cassette(
         path, VCR.serializers.yamlserializer
     )
@@ -191,7 +193,7 @@ def test_vcrpy_saves_ours_again(tmp_path: Path) -> None:
         {"requests": requests, "responses": responses, "metadata": metadata},
         VCR.serializers.yamlserializer,
     )
-    ours, theirs = load(path), load(again)
+    ours, theirs = load_cassette(path), load_cassette(again)
     assert theirs.metadata == ours.metadata
     assert theirs.recorded_at == ours.recorded_at
     (one,), (two,) = ours.interactions, theirs.interactions
@@ -227,12 +229,12 @@ def test_ours_reads_vcrpy(tmp_path: Path) -> None:
             client.post(f"{url}/a", json={"b": [1]})
             client.get(f"{url}/b")
         server.shutdown()
-    post, get = load(path).interactions
+    post, get = load_cassette(path).interactions
     assert (post.call.method, post.call.url, post.call.body) == ("POST", f"{url}/a", b'{"b":[1]}')
     assert (post.reply.status, post.reply.body) == (201, "café".encode())
     assert ("x", "1") in post.reply.headers
     assert (get.call.body, get.reply.body) == (b"", b"\xff\x00")
-    assert (post.end, load(path).recorded_at) == (None, 0)
+    assert (post.end, load_cassette(path).recorded_at) == (None, 0)
 
 
 # --- damage ------------------------------------------------------------------------------------------------
@@ -240,7 +242,7 @@ def test_ours_reads_vcrpy(tmp_path: Path) -> None:
 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(CassetteError) as caught:
-        load(tmp_path / "nothing.yaml")
+        load_cassette(tmp_path / "nothing.yaml")
     assert (caught.value.code, caught.value.fields["difference"]) == ("cassette.miss", "there is no cassette")
 
 
@@ -249,7 +251,7 @@ def test_a_path_that_is_not_a_file(tmp_path: Path, kind: str, why: str, number: 
     """It is an error at once: nobody waits for a writer of a pipe, and it is not taken for a missing cassette."""
     (tmp_path / "desk").mkdir()
     path = put(tmp_path / "desk" / "desk.yaml", kind)
-    for read in (load, cassette_exists):
+    for read in (load_cassette, cassette_exists):
         with pytest.raises(StorageError, match=f"desk.yaml cannot be read: {why}") as caught:
             read(path)
         assert (caught.value.code, caught.value.exit_code) == ("storage.failed", 7)
@@ -266,7 +268,7 @@ def test_whether_there_is_a_cassette(tmp_path: Path) -> None:
     assert cassette_exists(tmp_path / "link.yaml")
 
 
-INTERACTION: dict[str, Any] = yaml.safe_load(dump([Interaction(CALL, REPLY, end=1)], {}))["interactions"][0]
+INTERACTION: dict[str, Any] = yaml.safe_load(dump_cassette([Interaction(CALL, REPLY, end=1)], {}))["interactions"][0]
 
 
 def changed(path: str, value: Any) -> str:
@@ -281,7 +283,7 @@ def changed(path: str, value: Any) -> str:
 
 
 def test_changed_changes_nothing_else(tmp_path: Path) -> None:
-    assert len(load(write(tmp_path, changed("version", 1))).interactions) == 1
+    assert len(load_cassette(write(tmp_path, changed("version", 1))).interactions) == 1
 
 
 @pytest.mark.parametrize(
@@ -348,11 +350,11 @@ def test_wrong_shape(tmp_path: Path, path: str, value: Any) -> None:
     ],
 )
 def test_right_shape(tmp_path: Path, path: str, value: Any) -> None:
-    assert len(load(write(tmp_path, changed(path, value))).interactions) == 1
+    assert len(load_cassette(write(tmp_path, changed(path, value))).interactions) == 1
 
 
 def test_line_of_the_interaction(tmp_path: Path) -> None:
-    text = dump([Interaction(CALL, REPLY), Interaction(CALL, REPLY)], {})
+    text = dump_cassette([Interaction(CALL, REPLY), Interaction(CALL, REPLY)], {})
     head, _, tail = text.rpartition("    method: POST\n")
     line, reason = damaged(write(tmp_path, head + tail))
     assert line == head.count("\n") + 1
@@ -373,22 +375,22 @@ def test_not_utf8(tmp_path: Path) -> None:
 def test_size(tmp_path: Path) -> None:
     path = write(tmp_path, changed("version", 1))
     size = path.stat().st_size
-    assert len(load(path, size).interactions) == 1
+    assert len(load_cassette(path, size).interactions) == 1
     with pytest.raises(CassetteError, match="more than") as caught:
-        load(path, size - 1)
+        load_cassette(path, size - 1)
     assert (caught.value.code, "cassette_limit" in str(caught.value.hint)) == ("cassette.damaged", True)
 
 
 @given(st.data())
 def test_any_damage(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """A cassette with a byte changed or cut off: a cassette or an error of ours, never another exception."""
-    whole = bytearray(dump([Interaction(CALL, REPLY, end=1)], METADATA).encode())
+    whole = bytearray(dump_cassette([Interaction(CALL, REPLY, end=1)], METADATA).encode())
     whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.mktemp("tape") / "tape.yaml"
     path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
     code = None
     try:
-        load(path)
+        load_cassette(path)
     except CassetteError as error:
         code = error.code
     assert code in (None, "cassette.damaged")

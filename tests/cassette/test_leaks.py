@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.cassette.leaks import MOST, environment_values, leaks
-from agentrun.cassette.tape import Cassette, Failure, Interaction
-from agentrun.redact import Redactor
+from agentrun.cassette.interactions import Cassette, Failure, Interaction
+from agentrun.cassette.leaks import MAX_LEAKS, credentials_redactor, find_leaks
+from agentrun.redactor import Redactor
 from agentrun.wire import HttpCall, HttpReply
 
 KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0"
 PHRASE = "correct horse battery"
 """Has no shape: only the environment knows that it is a secret."""
-KNOWN = environment_values({"SHOP_TOKEN": PHRASE, "HOME": "/somewhere/far", "SHORT_TOKEN": "abc"})
+KNOWN = credentials_redactor({"SHOP_TOKEN": PHRASE, "HOME": "/somewhere/far", "SHORT_TOKEN": "abc"})
 NOBODY = Redactor([])
 CHAT = "https://api.openai.com/v1/chat/completions"
 QUESTION = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
@@ -83,63 +83,63 @@ def places(value: str) -> dict[str, Cassette]:
 
 @pytest.mark.parametrize("place", places(""))
 def test_a_key_by_its_shape(place: str) -> None:
-    found = leaks(places(KEY)[place], NOBODY)
+    found = find_leaks(places(KEY)[place], NOBODY)
     assert {leak.what for leak in found} == {"openai key"}
     assert KEY not in repr(found)
 
 
 @pytest.mark.parametrize("place", places(""))
 def test_a_value_of_the_environment(place: str) -> None:
-    assert {leak.what for leak in leaks(places(PHRASE)[place], KNOWN)} == {"SHOP_TOKEN"}
-    assert leaks(places(PHRASE)[place], NOBODY) == []  # the twin: nobody knows it
+    assert {leak.what for leak in find_leaks(places(PHRASE)[place], KNOWN)} == {"SHOP_TOKEN"}
+    assert find_leaks(places(PHRASE)[place], NOBODY) == []  # the twin: nobody knows it
 
 
 @pytest.mark.parametrize("place", places(""))
 @pytest.mark.parametrize("value", ["[redacted:SHOP_TOKEN]", "${SHOP_TOKEN}", "sk-...", "order 1042", "/somewhere/far"])
 def test_what_is_no_secret(place: str, value: str) -> None:
-    assert leaks(places(value)[place], KNOWN) == []
+    assert find_leaks(places(value)[place], KNOWN) == []
 
 
 def test_where_it_is() -> None:
-    assert [(leak.number, leak.line, leak.where) for leak in leaks(places(KEY)["reply"], NOBODY)] == [
+    assert [(leak.number, leak.line, leak.where) for leak in find_leaks(places(KEY)["reply"], NOBODY)] == [
         (1, 7, "the reply")
     ]
-    assert [(leak.number, leak.line, leak.where) for leak in leaks(places(KEY)["metadata"], NOBODY)] == [
+    assert [(leak.number, leak.line, leak.where) for leak in find_leaks(places(KEY)["metadata"], NOBODY)] == [
         (0, 1, "the metadata")
     ]
 
 
 def test_a_random_value_under_a_telling_key() -> None:
     random = "9f8a7b6c5d4e3f2a1b0c"
-    assert [leak.what for leak in leaks(tape(one(asked=data({"password": random}))), NOBODY)] == ["credential"]
-    assert leaks(tape(one(asked=data({"digest": random}))), NOBODY) == []
-    assert leaks(tape(one(headers=(("set-cookie", f"s={random}; Path=/"),))), NOBODY) != []
+    assert [leak.what for leak in find_leaks(tape(one(asked=data({"password": random}))), NOBODY)] == ["credential"]
+    assert find_leaks(tape(one(asked=data({"digest": random}))), NOBODY) == []
+    assert find_leaks(tape(one(headers=(("set-cookie", f"s={random}; Path=/"),))), NOBODY) != []
 
 
 def test_a_telling_key_in_a_text_that_is_json() -> None:
     inner = json.dumps({"api_key": "9f8a7b6c5d4e3f2a1b0c"})
-    assert [leak.what for leak in leaks(tape(one(answered=data({"x": inner}))), NOBODY)] == ["credential"]
+    assert [leak.what for leak in find_leaks(tape(one(answered=data({"x": inner}))), NOBODY)] == ["credential"]
 
 
 def test_escapes_hide_nothing() -> None:
     escaped = "".join(f"\\u{ord(char):04x}" for char in KEY)
     for body in (f'{{"{escaped}": 1}}', f'["{escaped}"]'):
-        assert [leak.what for leak in leaks(tape(one(answered=body.encode())), NOBODY)] == ["openai key"]
+        assert [leak.what for leak in find_leaks(tape(one(answered=body.encode())), NOBODY)] == ["openai key"]
 
 
 def test_other_forms_of_a_known_value() -> None:
     body = b"\x89PNG" + b64encode(f"a{PHRASE}".encode())
-    assert [leak.what for leak in leaks(tape(one(answered=body)), KNOWN)] == ["SHOP_TOKEN"]
+    assert [leak.what for leak in find_leaks(tape(one(answered=body)), KNOWN)] == ["SHOP_TOKEN"]
 
 
 def test_of_very_many_the_first_are_told() -> None:
-    many = Cassette(tuple([one(answered=KEY.encode())] * (MOST + 5)), {}, 0, "")
-    assert len(leaks(many, NOBODY)) == MOST
+    many = Cassette(tuple([one(answered=KEY.encode())] * (MAX_LEAKS + 5)), {}, 0, "")
+    assert len(find_leaks(many, NOBODY)) == MAX_LEAKS
 
 
 def test_depth_is_no_danger() -> None:
     deep = b"[" * 900 + b'"x"' + b"]" * 900
-    assert leaks(tape(one(asked=deep, answered=b"[" * 100_000)), NOBODY) == []
+    assert find_leaks(tape(one(asked=deep, answered=b"[" * 100_000)), NOBODY) == []
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -154,4 +154,4 @@ def test_anywhere_in_a_document(tree: Any, path: list[str], in_reply: bool) -> N
         value = {key: value, "more": [tree]}
     body = data([tree, value])
     tapes = tape(one(answered=body) if in_reply else one(asked=body))
-    assert "openai key" in [leak.what for leak in leaks(tapes, NOBODY)]
+    assert "openai key" in [leak.what for leak in find_leaks(tapes, NOBODY)]

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentrun.cassette.explain import differences
-from agentrun.cassette.match import Tier, key_of
+from agentrun.cassette.interactions import Cassette, Interaction
+from agentrun.cassette.match import MatchTier, match_key
+from agentrun.cassette.miss_explanation import describe_differences
 from agentrun.cassette.player import Player, unused_error
-from agentrun.cassette.redaction import Redaction
-from agentrun.cassette.tape import Cassette, Interaction
-from agentrun.core.package import Redaction as Rule
+from agentrun.cassette.redaction import RunRedaction
+from agentrun.core.package import RedactionRule as Rule
 from agentrun.errors import CassetteError
 from agentrun.wire import HttpCall, HttpReply
 
@@ -153,7 +153,7 @@ def test_what_is_not_volatile_counts(volatile: str, was: Any, now: Any) -> None:
 
 
 @pytest.mark.parametrize("require", ["exact", "normalised"])
-def test_an_exact_match_is_taken_before_a_normalised_one(require: Tier) -> None:
+def test_an_exact_match_is_taken_before_a_normalised_one(require: MatchTier) -> None:
     on = player(call({"user": "a"}), call({"user": "b"}), volatile=["user"], require=require)
     assert (play(on, call({"user": "b"})), on.tier) == (2, "exact")
 
@@ -166,13 +166,13 @@ EMAIL = Rule(name="email", path=None, pattern=r"[a-z]+@[a-z.]+")
 def test_a_request_is_compared_without_its_values() -> None:
     recorded = call({"a": "mail [redacted:email] now"})
     for body in ({"a": "mail ada@example.org now"}, {"a": "mail bob@example.org now"}):
-        on = player(recorded, redaction=Redaction([EMAIL]), require="exact")
+        on = player(recorded, redaction=RunRedaction([EMAIL]), require="exact")
         assert (play(on, call(body)), on.tier) == (1, "exact")
-    miss(player(recorded, redaction=Redaction([EMAIL])), call({"a": "mail ada@example.org later"}))
+    miss(player(recorded, redaction=RunRedaction([EMAIL])), call({"a": "mail ada@example.org later"}))
 
 
 def test_a_value_that_only_the_recording_found_is_learned() -> None:
-    redaction = Redaction()
+    redaction = RunRedaction()
     on = player(call({"a": "I am [redacted:name]."}), call({"b": "[redacted:name] again"}), redaction=redaction)
     miss(on, call({"a": "You are Grace."}))
     assert play(on, call({"a": "I am Grace."})) == 1
@@ -232,7 +232,7 @@ VALUES = st.recursive(
 @given(VALUES, VALUES)
 def test_a_miss_has_a_difference(one: Any, two: Any) -> None:
     """Two requests are told apart exactly when a difference can be named."""
-    assert (key_of(call(one)) == key_of(call(two))) == (not list(differences(call(one), call(two))))
+    assert (match_key(call(one)) == match_key(call(two))) == (not list(describe_differences(call(one), call(two))))
 
 
 def test_many() -> None:

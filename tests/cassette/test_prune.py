@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentrun.cassette.file import load
-from agentrun.cassette.prune import apply_step, plan_prune
+from agentrun.cassette.file import load_cassette
+from agentrun.cassette.prune import apply_prune_step, plan_prune
 from agentrun.errors import StorageError
-from agentrun.store.lock import lock_cassette
-from agentrun.testing.suite.case_replays import SuiteReplays
+from agentrun.store.cassettes import lock_cassette
+from agentrun.testing.suite.replay import SuiteReplays
 
 from ..cli.desk import NOW, TAPE, add_unused, bare, edit, rewrite, stranger
 
@@ -24,7 +24,7 @@ def test_a_file_that_changed_meanwhile(desk: Path, monkeypatch: pytest.MonkeyPat
     edit(desk / TAPE, "Please refund", "Do refund")
     after = (desk / TAPE).read_bytes()
     with pytest.raises(StorageError, match="changed meanwhile"):
-        apply_step(step, NOW, lock_cassette)
+        apply_prune_step(step, NOW, lock_cassette)
     assert (desk / TAPE).read_bytes() == after
 
 
@@ -34,7 +34,7 @@ def test_whatever_is_put_between(data: st.DataObject, desk: Path, monkeypatch: p
     """Strangers and repetitions anywhere: what is left is what was recorded."""
     monkeypatch.chdir(desk)
     original = (desk / TAPE).read_bytes()
-    good = load(desk / TAPE)
+    good = load_cassette(desk / TAPE)
     mixed = list(good.interactions)
     repeated = [each for each in good.interactions if each.call.method == "CALL"]
     for number in range(data.draw(st.integers(1, 4))):
@@ -45,8 +45,8 @@ def test_whatever_is_put_between(data: st.DataObject, desk: Path, monkeypatch: p
         rewrite(desk / TAPE, lambda _: mixed)
         (step,) = plan_prune([], SuiteReplays())
         assert step.action == "rewrite"
-        apply_step(step, NOW, lock_cassette)
-        assert bare(load(desk / TAPE).interactions) == bare(good.interactions)
+        apply_prune_step(step, NOW, lock_cassette)
+        assert bare(load_cassette(desk / TAPE).interactions) == bare(good.interactions)
         assert plan_prune([], SuiteReplays()) == []
     finally:
         (desk / TAPE).write_bytes(original)

@@ -8,9 +8,9 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from agentrun.cassette.scrub import leftover, scrubbed
-from agentrun.cassette.tape import Failure, Interaction
-from agentrun.redact import Redactor, placeholder
+from agentrun.cassette.interactions import Failure, Interaction
+from agentrun.cassette.redaction import find_unredacted, redact_interaction
+from agentrun.redactor import Redactor, placeholder
 from agentrun.secret import Secret
 from agentrun.wire import HttpCall, HttpReply
 
@@ -140,32 +140,32 @@ def test_every_kind_of_value_in_every_place(kind: str, place: str) -> None:
     value = KINDS[kind]
     redactor = known(value)
     planted = PLACES[place](value)
-    assert leftover([DEFAULT, planted], redactor) is not None, "the twin is red"
-    clean = scrubbed(planted, redactor)
-    assert leftover([clean], redactor) is None
+    assert find_unredacted([DEFAULT, planted], redactor) is not None, "the twin is red"
+    clean = redact_interaction(planted, redactor)
+    assert find_unredacted([clean], redactor) is None
     left = all_bytes(clean)
     if kind != "brackets":  # it has the beginning of a placeholder in it
         assert [form for form in forms_of(value) if form in left] == []
     assert b"[redacted:KEY]" in left
     assert sum(clean.chunks) == len(clean.reply.body)
     assert 0 not in clean.chunks
-    assert scrubbed(clean, redactor) is clean
+    assert redact_interaction(clean, redactor) is clean
 
 
 @pytest.mark.parametrize(("kind", "place"), CASES)
 def test_what_has_no_value_stays_the_same_object(kind: str, place: str) -> None:
     planted = PLACES[place](KINDS[kind])
-    assert scrubbed(planted, known("another-value-entirely")) is planted
-    assert leftover([planted], known("another-value-entirely")) is None
-    assert scrubbed(planted, Redactor([])) is planted
-    assert leftover([planted], Redactor([])) is None
+    assert redact_interaction(planted, known("another-value-entirely")) is planted
+    assert find_unredacted([planted], known("another-value-entirely")) is None
+    assert redact_interaction(planted, Redactor([])) is planted
+    assert find_unredacted([planted], Redactor([])) is None
 
 
 @pytest.mark.parametrize("place", [place for place in PLACES if place.startswith(("reply", "stream"))])
 @pytest.mark.parametrize("kind", KINDS)
 def test_documents_stay_documents(kind: str, place: str) -> None:
     body = PLACES[place](KINDS[kind]).reply.body
-    clean = scrubbed(PLACES[place](KINDS[kind]), known(KINDS[kind])).reply.body
+    clean = redact_interaction(PLACES[place](KINDS[kind]), known(KINDS[kind])).reply.body
     assert len(clean.splitlines()) == len(body.splitlines())
     for was, now in zip(_documents(body), _documents(clean), strict=True):
         assert type(was) is type(now)
@@ -180,7 +180,7 @@ def _documents(body: bytes) -> list[Any]:
 def test_places_of_what_is_left() -> None:
     value = KINDS["plain"]
     redactor = known(value)
-    told = {place: leftover([DEFAULT, DEFAULT, make(value)], redactor) for place, make in PLACES.items()}
+    told = {place: find_unredacted([DEFAULT, DEFAULT, make(value)], redactor) for place, make in PLACES.items()}
     assert told["query"] == "interaction 3, address"
     assert told["header"] == "interaction 3, request header x-some"
     assert told["request"] == "interaction 3, request body"
@@ -205,7 +205,7 @@ def test_places_of_what_is_left() -> None:
     ],
 )
 def test_nothing_else_changes(body: bytes, clean: bytes) -> None:
-    assert scrubbed(made(reply=body), known("ABCDEFGH")).reply.body == clean
+    assert redact_interaction(made(reply=body), known("ABCDEFGH")).reply.body == clean
 
 
 @pytest.mark.parametrize(
@@ -226,16 +226,16 @@ def test_nothing_else_changes(body: bytes, clean: bytes) -> None:
 )
 def test_json_stays_json(value: str, body: bytes, clean: bytes) -> None:
     """Also where bytes look like a value that nobody said."""
-    found = scrubbed(made(reply=body), known(value))
+    found = redact_interaction(made(reply=body), known(value))
     assert found.reply.body == clean
     assert json.loads(clean)
-    assert leftover([found], known(value)) is None
+    assert find_unredacted([found], known(value)) is None
 
 
 def test_chunks() -> None:
     def chunks(body: bytes, sizes: tuple[int, ...]) -> tuple[bytes, tuple[int, ...]]:
         planted = Interaction(DEFAULT.call, HttpReply(200, (), body), chunks=sizes)
-        clean = scrubbed(planted, known("ABCDEFGH"))
+        clean = redact_interaction(planted, known("ABCDEFGH"))
         return clean.reply.body, clean.chunks
 
     assert chunks(b"xABCDEFGHy", ()) == (b"x[redacted:KEY]y", ())
@@ -250,14 +250,14 @@ def test_large_bodies() -> None:
     body = json_of({"messages": [{"data": picture, "text": "a\nb"}], "more": ["\\x" * 10_000] * 20})
     planted = made(body=body, reply=events({"t": picture}, {"t": picture}))
     redactor = Redactor([(f"K{n}", Secret(f"some-value-{n}")) for n in range(30)])
-    assert scrubbed(planted, redactor) is planted
-    assert leftover([planted], redactor) is None
+    assert redact_interaction(planted, redactor) is planted
+    assert find_unredacted([planted], redactor) is None
 
 
 def test_deep_documents() -> None:
     deep = b"[" * 50_000 + b"ABCDEFGH" + b"]" * 50_000
     deepish = b'{"a":' * 900 + b'"\\u0041BCDEFGH"' + b"}" * 900
     for body in (deep, deepish, b"data: " + deepish + b"\n\n"):
-        clean = scrubbed(made(reply=body), known("ABCDEFGH"))
-        assert leftover([clean], known("ABCDEFGH")) is None
+        clean = redact_interaction(made(reply=body), known("ABCDEFGH"))
+        assert find_unredacted([clean], known("ABCDEFGH")) is None
         assert b"[redacted:KEY]" in clean.reply.body

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from agentrun.cassette.scrub import leftover, scrubbed, values_in
-from agentrun.cassette.tape import Failure, Interaction
-from agentrun.core.package import Redaction
-from agentrun.redact import Redactor
+from agentrun.cassette.interactions import Failure, Interaction
+from agentrun.cassette.redaction import find_redacted_values, find_unredacted, redact_interaction
+from agentrun.core.package import RedactionRule
+from agentrun.redactor import Redactor
 from agentrun.wire import HttpCall, HttpReply
 
 MAIL = "[a-z]+@[a-z.]+[a-z]"
@@ -24,7 +24,7 @@ def _bytes(body: Any) -> bytes:
 
 
 def found(interaction: Interaction, path: str | None = None, pattern: str | None = None) -> list[str]:
-    values = values_in([interaction], [Redaction("it", path, pattern)])
+    values = find_redacted_values([interaction], [RedactionRule("it", path, pattern)])
     assert {name for name, _ in values} <= {"it"}
     return [value.reveal() for _, value in values]
 
@@ -101,12 +101,12 @@ def test_what_is_ignored() -> None:
     assert found(asked, "*") == ["xyz"]
     assert found(asked, None, "x?") == []
     assert found(asked, None, None) == []
-    assert values_in([asked], []) == []
+    assert find_redacted_values([asked], []) == []
 
 
 def test_order_and_doubles() -> None:
-    rules = [Redaction("one", "a", None), Redaction("two", None, "\\bx[a-z]+")]
-    values = values_in([call({"a": "xyz"}), call({"a": "xyz", "b": "xab"})], rules)
+    rules = [RedactionRule("one", "a", None), RedactionRule("two", None, "\\bx[a-z]+")]
+    values = find_redacted_values([call({"a": "xyz"}), call({"a": "xyz", "b": "xab"})], rules)
     assert [(name, value.reveal()) for name, value in values] == [("one", "xyz"), ("two", "xyz"), ("two", "xab")]
     assert "xyz" not in repr(values)
 
@@ -121,11 +121,11 @@ def test_placeholders_are_no_values() -> None:
 def test_found_once_replaced_everywhere() -> None:
     told = call({"city": "Ulm", "mail": "ann@shop.example"}, url="tool://save")
     other = call({"text": "Ann of Ulm, ann@shop.example"}, reply=b'data: {"d":"U"}\n\ndata: {"d":"lm!"}\n\n')
-    rules = [Redaction("city", "city", None), Redaction("mail", None, MAIL)]
-    redactor = Redactor([]).with_values(values_in([told, other], rules), shortest=3)
-    clean = [scrubbed(one, redactor) for one in (told, other)]
+    rules = [RedactionRule("city", "city", None), RedactionRule("mail", None, MAIL)]
+    redactor = Redactor([]).with_values(find_redacted_values([told, other], rules), shortest=3)
+    clean = [redact_interaction(one, redactor) for one in (told, other)]
     assert json.loads(clean[0].call.body) == {"city": "[redacted:city]", "mail": "[redacted:mail]"}
     assert json.loads(clean[1].call.body) == {"text": "Ann of [redacted:city], [redacted:mail]"}
     assert clean[1].reply.body == b'data: {"d":"[redacted:city]"}\n\ndata: {"d":"!"}\n\n'
-    assert leftover(clean, redactor) is None
-    assert values_in(clean, rules) == [], "what is redacted has no values"
+    assert find_unredacted(clean, redactor) is None
+    assert find_redacted_values(clean, rules) == [], "what is redacted has no values"

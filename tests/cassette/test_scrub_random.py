@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentrun.cassette.edits import Body, Edit, edited
-from agentrun.cassette.scrub import leftover, scrubbed
-from agentrun.cassette.tape import Failure, Interaction
-from agentrun.redact import Redactor
+from agentrun.cassette.interactions import Failure, Interaction
+from agentrun.cassette.redact_body import ByteEdit, ChunkedBody, apply_edits
+from agentrun.cassette.redaction import find_unredacted, redact_interaction
+from agentrun.redactor import Redactor
 from agentrun.secret import Secret
 from agentrun.wire import HttpCall, HttpReply
 
@@ -66,9 +66,9 @@ def interaction(url: str, body: bytes, reply: bytes) -> Interaction:
 def test_nothing_is_left(values: list[tuple[str, Secret]], url: str, body: bytes, reply: bytes) -> None:
     redactor = Redactor(values, shortest=3)
     planted = interaction(url, body, reply)
-    clean = scrubbed(planted, redactor)
-    assert leftover([clean], redactor) is None
-    assert scrubbed(clean, redactor) == clean
+    clean = redact_interaction(planted, redactor)
+    assert find_unredacted([clean], redactor) is None
+    assert redact_interaction(clean, redactor) == clean
     assert sum(clean.chunks) == len(clean.reply.body)
     for was, now in ((body, clean.call.body), (reply, clean.reply.body)):
         if _is_json(was):
@@ -88,17 +88,17 @@ def test_borders_of_pieces(data: bytes, draw: st.DataObject) -> None:
     places = [0, *cuts, len(data)]
     chunks = tuple(end - start for start, end in pairwise(places) if end > start)
     spots = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=6, unique=True)))
-    edits = [Edit(start, end, b"N" * (end % 4)) for start, end in zip(spots[::2], spots[1::2], strict=False)]
-    found = edited(Body(data, chunks), edits)
+    edits = [ByteEdit(start, end, b"N" * (end % 4)) for start, end in zip(spots[::2], spots[1::2], strict=False)]
+    found = apply_edits(ChunkedBody(data, chunks), edits)
     assert sum(found.chunks) == len(found.data)
     assert 0 not in found.chunks
-    assert found.data == edited(Body(data), edits).data
+    assert found.data == apply_edits(ChunkedBody(data), edits).data
     if not edits:
-        assert found == Body(data, chunks)
+        assert found == ChunkedBody(data, chunks)
 
 
 def test_planted_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: without a second look something is left."""
-    monkeypatch.setattr("agentrun.cassette.hide._ROUNDS", 1)
+    monkeypatch.setattr("agentrun.cassette.redact_body._ROUNDS", 1)
     with pytest.raises(AssertionError):
         test_nothing_is_left()

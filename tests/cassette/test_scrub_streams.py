@@ -8,30 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.cassette.bodies import GROUPINGS
-from agentrun.cassette.scrub import leftover, scrubbed, values_in
-from agentrun.cassette.tape import Interaction
+from agentrun.cassette.interactions import Interaction
+from agentrun.cassette.json_spans import GROUPINGS
+from agentrun.cassette.redaction import find_redacted_values, find_unredacted, redact_interaction
 from agentrun.core.messages import Reply
-from agentrun.core.package import Redaction
+from agentrun.core.package import RedactionRule
 from agentrun.providers.registry import codec_for
-from agentrun.redact import Redactor
+from agentrun.redactor import Redactor
 from agentrun.secret import Secret
-from agentrun.testing.provider.asked import Asked
-from agentrun.testing.provider.formats import FORMATS
-from agentrun.testing.provider.said import Said, SaidCall
+from agentrun.testing.provider.server import FORMATS
+from agentrun.testing.provider.wire_format import WireReply, WireRequest, WireToolCall
 from agentrun.wire import HttpCall, HttpReply
 
 from ..testing.providers import PROVIDERS, asked
 
-ASKED = Asked(model="m-1", stream=True, instructions="", tools=(), steps=())
+ASKED = WireRequest(model="m-1", stream=True, instructions="", tools=(), steps=())
 VALUES = ["sk-0123456789", 'q"uo\\te\nd ü😀/+%']
 
 
 def stream(provider: str, text: str, chunk: int, *, reasoning: str = "", arguments: str = "") -> bytes:
     """A streamed reply as the provider would send it."""
     speaks = next(format for _, format in FORMATS if format.name == provider)
-    calls = (SaidCall("call_1", "search", arguments), SaidCall("call_2", "search", "{}")) if arguments else ()
-    said = Said(
+    calls = (WireToolCall("call_1", "search", arguments), WireToolCall("call_2", "search", "{}")) if arguments else ()
+    said = WireReply(
         model="m-1",
         number=0,
         reasoning=reasoning,
@@ -42,7 +41,7 @@ def stream(provider: str, text: str, chunk: int, *, reasoning: str = "", argumen
         usage=None,
         chunk=chunk,
     )
-    return b"".join(speaks.events(said, ASKED))
+    return b"".join(speaks.reply_events(said, ASKED))
 
 
 def read(provider: str, body: bytes) -> tuple[str, Any]:
@@ -67,12 +66,12 @@ def recorded(body: bytes) -> Interaction:
 
 def agrees(provider: str, body: bytes, redactor: Redactor) -> None:
     text, reply = read(provider, body)
-    found = scrubbed(recorded(body), redactor)
-    assert leftover([found], redactor) is None
+    found = redact_interaction(recorded(body), redactor)
+    assert find_unredacted([found], redactor) is None
     assert found.chunks == (len(found.reply.body),)
     clean, clean_reply = read(provider, found.reply.body)
-    assert clean == redactor.text(text)
-    assert clean_reply == redactor.data(reply)
+    assert clean == redactor.redact_text(text)
+    assert clean_reply == redactor.redact_data(reply)
     assert found.reply.body.count(b"\n") == body.count(b"\n")
 
 
@@ -94,7 +93,7 @@ def test_thoughts_texts_and_arguments(provider: str, chunk: int, value: str) -> 
     thought = f"I know {value}{value}"
     body = stream(provider, f"It is {value}.", chunk, reasoning=thought, arguments=arguments)
     agrees(provider, body, redactor)
-    assert leftover([recorded(body)], redactor) == "interaction 1, reply body", "the twin is red"
+    assert find_unredacted([recorded(body)], redactor) == "interaction 1, reply body", "the twin is red"
 
 
 @given(
@@ -111,7 +110,7 @@ def test_any_text(provider: str, text: str, chunk: int) -> None:
 def test_a_number_in_arguments_becomes_a_text(provider: str) -> None:
     redactor = Redactor([("CARD", Secret("4111111111111111"))])
     body = stream(provider, "Well.", 3, arguments='{"card": 4111111111111111, "n": 2}')
-    _, reply = read(provider, scrubbed(recorded(body), redactor).reply.body)
+    _, reply = read(provider, redact_interaction(recorded(body), redactor).reply.body)
     call = next(part for part in reply["message"]["parts"] if "arguments" in part)
     assert json.loads(call["arguments"]) == {"card": "[redacted:CARD]", "n": 2}
 
@@ -122,11 +121,11 @@ def test_a_text_in_parts_of_a_request() -> None:
     call = HttpCall("POST", "https://api.example/v1", (), msgspec.json.encode({"contents": [{"parts": parts}]}))
     asked_then = Interaction(call, HttpReply(200, (), b"{}"))
     redactor = Redactor([("KEY", Secret("SECRET-VALUE"))])
-    assert leftover([asked_then], redactor) == "interaction 1, request body"
-    clean = scrubbed(asked_then, redactor)
+    assert find_unredacted([asked_then], redactor) == "interaction 1, request body"
+    clean = redact_interaction(asked_then, redactor)
     texts = [part.get("text") for part in json.loads(clean.call.body)["contents"][0]["parts"]]
     assert texts == ["a [redacted:KEY]", None, "", " b"]
-    assert leftover([clean], redactor) is None
+    assert find_unredacted([clean], redactor) is None
 
 
 def events(*documents: dict[str, Any]) -> bytes:
@@ -157,7 +156,7 @@ STREAMS = {
 
 @pytest.mark.parametrize("story", STREAMS)
 def test_texts_that_belong_together(story: str) -> None:
-    clean = scrubbed(recorded(STREAMS[story]), Redactor([("KEY", Secret("SECRET-VALUE"))])).reply.body
+    clean = redact_interaction(recorded(STREAMS[story]), Redactor([("KEY", Secret("SECRET-VALUE"))])).reply.body
     assert b"[redacted:KEY]" in clean
     assert b"SECR" not in clean
     assert b"VALUE" not in clean
@@ -165,7 +164,7 @@ def test_texts_that_belong_together(story: str) -> None:
 
 def test_planted_grouping(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: with one way to tell, some stories are not told."""
-    monkeypatch.setattr("agentrun.cassette.hide.GROUPINGS", GROUPINGS[:1])
+    monkeypatch.setattr("agentrun.cassette.redact_body.GROUPINGS", GROUPINGS[:1])
     with pytest.raises(AssertionError):
         test_texts_that_belong_together("two texts side by side")
 
@@ -175,11 +174,11 @@ def test_planted_grouping(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_patterns_and_paths_in_streams(provider: str, chunk: int) -> None:
     body = stream(provider, "Write to ann@shop.example now.", chunk, arguments='{"to": {"id": 70012}, "q": "x y z"}')
     rules = [
-        Redaction("mail", None, "[a-z]+@[a-z.]+[a-z]"),
-        Redaction("id", "to.id", None),
-        Redaction("query", "q", "[a-z] [a-z]"),
+        RedactionRule("mail", None, "[a-z]+@[a-z.]+[a-z]"),
+        RedactionRule("id", "to.id", None),
+        RedactionRule("query", "q", "[a-z] [a-z]"),
     ]
-    found = {(name, value.reveal()) for name, value in values_in([recorded(body)], rules)}
+    found = {(name, value.reveal()) for name, value in find_redacted_values([recorded(body)], rules)}
     mail_and_query = {("mail", "ann@shop.example"), ("query", "x y")}
     # Gemini has arguments as JSON and not as text, somewhere in its reply.
     assert found == (

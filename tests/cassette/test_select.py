@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.cassette.select import LoadedCassette, load_selected, select_cassettes
+from agentrun.cassette.selection import LoadedCassette, load_selected, select_cassettes
 
 from ..cli.desk import TAPE, add_cases, copied, edit
 

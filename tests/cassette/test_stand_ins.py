@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.cassette.redaction import MOST, Redaction
-from agentrun.cassette.stand_ins import StandIns, stand_ins
+from agentrun.cassette.redaction import MAX_LEARNED_VALUES, PlaceholderValues, RunRedaction, match_placeholders
 from agentrun.wire import HttpCall
 
 
@@ -18,7 +17,7 @@ def call(body: Any, url: str = "https://api.example/", method: str = "POST") -> 
     return HttpCall(method, url, (), body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
-def told(found: StandIns | None) -> tuple[list[tuple[str, str]], list[tuple[str, str]]] | None:
+def told(found: PlaceholderValues | None) -> tuple[list[tuple[str, str]], list[tuple[str, str]]] | None:
     if found is None:
         return None
     values = [(name, value.reveal()) for name, value in found.values]
@@ -44,7 +43,7 @@ A, B = "[redacted:a]", "[redacted:b]"
 def test_fits(was: Any, now: Any, values: list[Any], stretches: list[Any]) -> None:
     marked = {"mark": A, "text": was}
     given = {"mark": A, "text": now}
-    assert told(stand_ins(call(marked), call(given))) == (values, stretches)
+    assert told(match_placeholders(call(marked), call(given))) == (values, stretches)
 
 
 @pytest.mark.parametrize(
@@ -63,16 +62,16 @@ def test_fits(was: Any, now: Any, values: list[Any], stretches: list[Any]) -> No
     ],
 )
 def test_does_not_fit(was: Any, now: Any) -> None:
-    assert stand_ins(call(was), call(now)) is None
+    assert match_placeholders(call(was), call(now)) is None
 
 
 def test_the_rest_must_be_equal() -> None:
-    assert stand_ins(call(A), call("Jo", method="GET")) is None
-    assert stand_ins(call(A), call("Jo", url="https://other.example/")) is None
-    assert stand_ins(call("plain"), call("plain")) is None, "there is nothing to learn"
-    assert told(stand_ins(call(b"x=" + A.encode()), call(b"x=Jo"))) == ([("a", "Jo")], []), "no JSON"
+    assert match_placeholders(call(A), call("Jo", method="GET")) is None
+    assert match_placeholders(call(A), call("Jo", url="https://other.example/")) is None
+    assert match_placeholders(call("plain"), call("plain")) is None, "there is nothing to learn"
+    assert told(match_placeholders(call(b"x=" + A.encode()), call(b"x=Jo"))) == ([("a", "Jo")], []), "no JSON"
     with_query = call({}, url=f"https://api.example/?q={A}")
-    assert told(stand_ins(with_query, call({}, url="https://api.example/?q=Jo"))) == ([("a", "Jo")], [])
+    assert told(match_placeholders(with_query, call({}, url="https://api.example/?q=Jo"))) == ([("a", "Jo")], [])
 
 
 PIECE = st.text(st.sampled_from("xy ,"), max_size=3)
@@ -83,9 +82,9 @@ VALUE = st.text(st.sampled_from("abx, "), min_size=3, max_size=6)
 def test_what_is_learned_gives_the_recorded_text(parts: list[tuple[str, str]], end: str, data: st.DataObject) -> None:
     was = "".join(f"{piece}[redacted:{name}]" for piece, name in parts) + end
     now = "".join(piece + data.draw(VALUE) for piece, _ in parts) + end
-    redaction = Redaction()
-    assert redaction.learn(call(was), call(now))
-    found = stand_ins(call(was), call(now))
+    redaction = RunRedaction()
+    assert redaction.learn_placeholders(call(was), call(now))
+    found = match_placeholders(call(was), call(now))
     assert found is not None
     learned = [value.reveal() for _, value in found.values] + [text.reveal() for text, _ in found.stretches]
     if len(learned) == 1 and sum(now.startswith(learned[0], at) for at in range(len(now))) == 1:
@@ -95,19 +94,19 @@ def test_what_is_learned_gives_the_recorded_text(parts: list[tuple[str, str]], e
 def test_large_and_hostile() -> None:
     """No pattern, no recursion."""
     was, now = f"{A} " * 200_000, "Jo " * 200_000
-    assert stand_ins(call(was), call(now)) is not None
-    assert stand_ins(call(was), call("a" * 500_000)) is None
-    assert stand_ins(call(b"[" * 100_000 + A.encode()), call(b"[" * 100_000)) is None
-    many = stand_ins(call(f"{A}{B}!" * 50_000), call("JoAnn!" * 50_000))
+    assert match_placeholders(call(was), call(now)) is not None
+    assert match_placeholders(call(was), call("a" * 500_000)) is None
+    assert match_placeholders(call(b"[" * 100_000 + A.encode()), call(b"[" * 100_000)) is None
+    many = match_placeholders(call(f"{A}{B}!" * 50_000), call("JoAnn!" * 50_000))
     assert many is not None
     assert len(many.stretches) == 50_000
 
 
 def test_a_file_teaches_only_so_much() -> None:
     """A request fits, but what a stranger's file hides by the thousand is not learned: each value costs memory."""
-    words = [f"w{n:06}" for n in range(MOST + 1)]
-    redaction = Redaction()
-    assert redaction.learn(call(f"{A}, " * len(words)), call(", ".join([*words, ""])))
+    words = [f"w{n:06}" for n in range(MAX_LEARNED_VALUES + 1)]
+    redaction = RunRedaction()
+    assert redaction.learn_placeholders(call(f"{A}, " * len(words)), call(", ".join([*words, ""])))
     assert redaction.text(words[0]) == words[0]
-    assert redaction.learn(call(f"{A}, " * 9), call(", ".join([*words[:9], ""])))
+    assert redaction.learn_placeholders(call(f"{A}, " * 9), call(", ".join([*words[:9], ""])))
     assert redaction.text(words[0]) == A

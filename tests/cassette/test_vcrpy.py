@@ -17,10 +17,10 @@ import httpx
 import pytest
 import vcr
 
-from agentrun.cassette.file import dump, load
+from agentrun.cassette.file import dump_cassette, load_cassette
+from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
-from agentrun.cassette.tape import Interaction
 from agentrun.engine.taped import Recording, given
 from agentrun.errors import CassetteError
 from agentrun.net.sender import HttpxSender
@@ -101,7 +101,7 @@ def ours(url: str, file: Path) -> None:
         return recorder
 
     interactions = asyncio.run(record()).interactions()
-    file.write_text(dump(interactions, {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
+    file.write_text(dump_cassette(interactions, {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
 
 
 def theirs(url: str, file: Path) -> None:
@@ -136,7 +136,7 @@ def test_vcrpy_streams_what_we_recorded(url: str, tmp_path: Path) -> None:
 
 def test_we_replay_what_vcrpy_recorded(url: str, tmp_path: Path) -> None:
     theirs(url, file := tmp_path / "theirs.yaml")
-    player = Player(load(file), require="exact")
+    player = Player(load_cassette(file), require="exact")
     for path in reversed(REPLIES):
         asked = call(url, path)
         compact = HttpCall("POST", asked.url, (), json.dumps(json.loads(asked.body), separators=(",", ":")).encode())
@@ -149,11 +149,11 @@ def test_we_replay_what_vcrpy_recorded(url: str, tmp_path: Path) -> None:
 def test_what_vcrpy_saves_again_still_replays(url: str, tmp_path: Path) -> None:
     """A tape of ours that vcrpy adds to keeps what it has no place for."""
     ours(url, file := tmp_path / "ours.yaml")
-    before = load(file)
+    before = load_cassette(file)
     adding = VCR.VCR(record_mode="new_episodes", match_on=["method", "uri", "body"])
     with adding.use_cassette(str(file)), httpx.Client(trust_env=False) as client:
         client.post(url + "/json", json={"new": True})
-    after = load(file)
+    after = load_cassette(file)
     assert len(after.interactions) == len(before.interactions) + 1
     assert [kept(each) for each in after.interactions[:-1]] == [kept(each) for each in before.interactions]
     assert after.metadata == before.metadata
@@ -167,14 +167,14 @@ def kept(each: Interaction) -> Any:
 
 def test_the_borders_of_a_stream_are_kept(url: str, tmp_path: Path) -> None:
     ours(url, file := tmp_path / "ours.yaml")
-    stream = next(each for each in load(file).interactions if each.call.url.endswith("/stream"))
+    stream = next(each for each in load_cassette(file).interactions if each.call.url.endswith("/stream"))
     heard: list[bytes] = []
     given(stream, heard.append)
     assert b"".join(heard) == b"".join(EVENTS)
     assert len(heard) == len(stream.chunks) > 1
     whole: list[bytes] = []
     theirs(url, foreign := tmp_path / "theirs.yaml")
-    given(next(each for each in load(foreign).interactions if each.call.url.endswith("/stream")), whole.append)
+    given(next(each for each in load_cassette(foreign).interactions if each.call.url.endswith("/stream")), whole.append)
     assert whole == [b"".join(EVENTS)], "who kept no borders has one piece"
 
 
@@ -185,5 +185,5 @@ def test_a_body_that_is_not_compressed_as_it_says(url: str, tmp_path: Path) -> N
     for broken in (text.replace("H4sI", "H4sJ"), text.replace("- gzip", "- br")):
         file.write_text(broken, encoding="utf-8")
         with pytest.raises(CassetteError, match="a compressed body") as caught:
-            load(file)
+            load_cassette(file)
         assert caught.value.fields["line"] > 1

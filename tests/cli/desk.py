@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentrun.cassette.file import dump, load
-from agentrun.cassette.tape import Interaction
+from agentrun.cassette.file import dump_cassette, load_cassette
+from agentrun.cassette.interactions import Interaction
 from agentrun.testing.provider import ScriptedProvider
 from agentrun.wire import HttpCall, HttpReply
 
@@ -93,9 +93,9 @@ def _timed(number: int, interaction: Interaction) -> Interaction:
 
 def rewrite(path: Path, change: Callable[[tuple[Interaction, ...]], Iterable[Interaction]], **metadata: Any) -> None:
     """Write a recording with other interactions, and other metadata (None: without it)."""
-    tape = load(path)
+    tape = load_cassette(path)
     about = {key: value for key, value in (_plain(tape.metadata) | metadata).items() if value is not None}
-    path.write_text(dump(change(tape.interactions), about), encoding="utf-8")
+    path.write_text(dump_cassette(change(tape.interactions), about), encoding="utf-8")
 
 
 def in_replies(path: Path, old: str, new: str) -> None:
@@ -135,7 +135,7 @@ def copied(folder: Path, name: str, **metadata: Any) -> Path:
 
 def make_foreign(path: Path) -> None:
     """As if something else had recorded it."""
-    path.write_text(dump(load(path).interactions, {}), encoding="utf-8")
+    path.write_text(dump_cassette(load_cassette(path).interactions, {}), encoding="utf-8")
 
 
 def add_cases(folder: Path, *cases: str) -> None:

@@ -12,10 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from agentrun.cli.diff import command
-from agentrun.testing.suite.found import read
-from agentrun.testing.suite.played import play
-from agentrun.testing.suite.prepared import Preparations
-from agentrun.testing.suite.snapshots import snapshot_of
+from agentrun.testing.suite.discovery import read_located_cases
+from agentrun.testing.suite.replay import CompiledAgents, replay_case
+from agentrun.testing.suite.snapshots import snapshot_text
 
 from .agent import ROOT
 
@@ -45,12 +44,12 @@ def diff(*args: str | Path) -> Told:
 
 def snapshots(folder: Path, **cases: tuple[str, ...]) -> Path:
     """The journals of shipped cases, one file each: <spec>/<case>.journal."""
-    preparations = Preparations()
+    preparations = CompiledAgents()
     for spec, names in cases.items():
         (folder / spec).mkdir(parents=True)
-        for found in read(ROOT / "specs" / f"{spec}.cases.yaml"):
+        for found in read_located_cases(ROOT / "specs" / f"{spec}.cases.yaml"):
             if found.case.name in names:
-                text = snapshot_of(play(found, preparations.of(found)).runs)
+                text = snapshot_text(replay_case(found, preparations.for_case(found)).runs)
                 (folder / spec / f"{found.case.name}.journal").write_text(text, encoding="utf-8")
     return folder
 

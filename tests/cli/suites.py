@@ -13,7 +13,7 @@ import pytest
 from agentrun.cli.group import run_command
 from agentrun.cli.known import known
 from agentrun.testing.provider import ScriptedProvider
-from agentrun.testing.suite import told
+from agentrun.testing.suite import failure_text
 
 HEAD = 'agentrun: "1"\ncases:\n'
 CASES = "specs/desk.cases.yaml"
@@ -92,5 +92,5 @@ class Suite:
 
 
 def _forget() -> None:
-    for secrets in (known, told._known):
+    for secrets in (known, failure_text._environment_redactor):
         secrets.cache_clear()

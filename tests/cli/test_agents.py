@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.cassette.file import load
-from agentrun.core.facts import Record, RunStarted, RunStopped
-from agentrun.core.facts_calls import ChildStarted, ToolFinished
+from agentrun.cassette.file import load_cassette
+from agentrun.core.facts import ChildStarted, Record, RunStarted, RunStopped, ToolFinished
 from agentrun.journal.canonical import canonical
-from agentrun.journal.file import read_file
+from agentrun.journal.storage import read_journal_file
 from agentrun.testing.provider import ScriptedProvider
 
 from .agent import SCRIPT, Done, agentrun
@@ -110,14 +109,14 @@ class Desk:
         return trace.read_text(encoding="utf-8").splitlines() if trace.exists() else []
 
     def journal(self, name: str) -> tuple[Record, ...]:
-        return tuple(read_file(self.root / name))
+        return tuple(read_journal_file(self.root / name))
 
     def canonical(self, name: str) -> str:
         """A journal with its children's nested in it."""
         root = self.journal(f"{name}.jsonl")
         children = {}
         for path in sorted(self.root.glob(f"{name}.c*.jsonl")):
-            records = tuple(read_file(path))
+            records = tuple(read_journal_file(path))
             started = records[0].fact
             assert isinstance(started, RunStarted)
             children[started.run] = records
@@ -173,7 +172,7 @@ def test_the_story_tells_of_the_child(desk: Desk) -> None:
 def test_recorded_and_replayed_on_one_tape(desk: Desk) -> None:
     recorded = desk.run("--mode", "record", "--yes", "--journal", "live.jsonl")
     assert (recorded.code, "recorded: " in recorded.err) == (0, True), recorded.err
-    urls = [each.call.url for each in load(desk.root / "cassettes/desk/default.yaml").interactions]
+    urls = [each.call.url for each in load_cassette(desk.root / "cassettes/desk/default.yaml").interactions]
     assert [url.rpartition("/")[2] for url in urls] == ["completions", "messages", "read", "messages", "completions"]
     replayed = agentrun("desk.yaml", "--journal", "again.jsonl", cwd=desk.root)
     assert (replayed.code, replayed.out) == (0, recorded.out), replayed.err

@@ -19,7 +19,7 @@ import pytest
 from agentrun.cli.ask import PROMPT
 from agentrun.cli.will_run import sheet_of
 from agentrun.engine.approvals import Asked
-from agentrun.report.question import brief, choices
+from agentrun.report.approval_question import choice_lines, short_question_lines
 
 from ..core.script import tool as tool_of
 from ..packages import package
@@ -592,5 +592,5 @@ def test_the_guide_shows_what_is_shown() -> None:
         program=None,
         limit=120_000,
     )
-    lines = [*brief(sheet_of(asked, "desk"), 79, 24, 5), *choices("run", 120, 79)]
+    lines = [*short_question_lines(sheet_of(asked, "desk"), 79, 24, 5), *choice_lines("run", 120, 79)]
     assert dedent(block) == "".join(f"{line.text}\n" for line in lines) + PROMPT.rstrip() + "\n"

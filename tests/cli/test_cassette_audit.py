@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from agentrun.cassette.audit import FAILING, KINDS
+from agentrun.cassette.audit import FAILING_KINDS, FINDING_KINDS
 from agentrun.wire import HttpReply
 
 from .agent import agentrun
@@ -109,11 +109,11 @@ def test_each_kind(desk: Path, plant: Callable[[Path], None]) -> None:
     plant(desk)
     done = cassette(desk, "audit", "--max-age", "90d")
     assert done.out == GOLDEN[plant]
-    assert done.code == int(plant.__name__ in FAILING)
+    assert done.code == int(plant.__name__ in FAILING_KINDS)
 
 
 def test_every_kind_is_planted() -> None:
-    assert {plant.__name__ for plant in GOLDEN} == set(KINDS)
+    assert {plant.__name__ for plant in GOLDEN} == set(FINDING_KINDS)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentrun.cassette.file import load
+from agentrun.cassette.file import load_cassette
 from agentrun.spec.project import find_project
-from agentrun.store.lock import cassette_lock, locked
+from agentrun.store.cassettes import cassette_lock_path
+from agentrun.store.lock import hold_lock
 
 from .agent import Done, agentrun
 from .desk import NOW, TAPE, add_unused, bare, cassette, copied, edit, make_foreign, rewrite, stranger
@@ -39,7 +40,7 @@ def test_nothing_to_do(desk: Path) -> None:
 
 
 def test_unused_interactions(desk: Path) -> None:
-    good = load(desk / TAPE)
+    good = load_cassette(desk / TAPE)
     add_unused(desk / TAPE)
     assert not replays(desk)
     before = contents(desk)
@@ -49,7 +50,7 @@ def test_unused_interactions(desk: Path) -> None:
     assert contents(desk) == before
     done = pruned(desk)
     assert (done.code, done.out, done.err) == (0, told, "1 file changed\n")
-    again = load(desk / TAPE)
+    again = load_cassette(desk / TAPE)
     assert bare(again.interactions) == bare(good.interactions)
     assert again.metadata == {**good.metadata, "history": [{"at": NOW, "pruned": 2}]}
     assert replays(desk)
@@ -61,7 +62,7 @@ def test_history_grows(desk: Path) -> None:
     first = {"at": "2026-02-01T00:00:00Z", "kept": 2, "recorded": 5}
     rewrite(desk / TAPE, lambda tape: [*tape, stranger()], history=[first])
     assert pruned(desk).code == 0
-    assert load(desk / TAPE).metadata["history"] == [first, {"at": NOW, "pruned": 1}]
+    assert load_cassette(desk / TAPE).metadata["history"] == [first, {"at": NOW, "pruned": 1}]
 
 
 def test_orphans(desk: Path) -> None:
@@ -178,7 +179,7 @@ def test_while_somebody_records(desk: Path) -> None:
     orphan = copied(desk, "nobody")
     before = (desk / TAPE).read_bytes()
     project = find_project(desk / "specs/desk.yaml")
-    with locked(project, cassette_lock(project, (desk / TAPE).resolve()), "busy"):
+    with hold_lock(project, cassette_lock_path(project, (desk / TAPE).resolve()), "busy"):
         done = pruned(desk)
     assert (done.code, "another process is recording default.yaml" in done.err) == (7, True)
     assert (desk / TAPE).read_bytes() == before
@@ -189,6 +190,6 @@ def test_the_lock_is_the_one_of_a_recording(desk: Path) -> None:
     """Two that do not know of each other's lock would write at once."""
     env = {"OPENAI_API_KEY": "sk-desk-1234567890abcdef", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}
     project = find_project(desk / "specs/desk.yaml")
-    with locked(project, cassette_lock(project, (desk / TAPE).resolve()), "busy"):
+    with hold_lock(project, cassette_lock_path(project, (desk / TAPE).resolve()), "busy"):
         done = agentrun("specs/desk.yaml", "--record", "all", "--yes", cwd=desk, stdin=b"", **env)
     assert (done.code, "another process is recording default.yaml" in done.err) == (7, True)

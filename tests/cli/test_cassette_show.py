@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from agentrun.cassette.file import dump
+from agentrun.cassette.file import dump_cassette
 
 from ..report.interactions import INTERACTIONS, KEY, called
 from .agent import ROOT, agentrun
@@ -114,7 +114,9 @@ def test_a_file_that_is_not_there(desk: Path) -> None:
 
 
 def test_everything_that_can_stand_on_a_tape(tmp_path: Path) -> None:
-    (tmp_path / "all.yaml").write_text(dump([each for each, _, _ in INTERACTIONS.values()], {}), encoding="utf-8")
+    (tmp_path / "all.yaml").write_text(
+        dump_cassette([each for each, _, _ in INTERACTIONS.values()], {}), encoding="utf-8"
+    )
     done = cassette(tmp_path, "show", "all.yaml")
     assert done.code == 0
     head, _, body = done.out.partition("\n\n")
@@ -137,7 +139,9 @@ def test_long_texts_are_cut(tmp_path: Path) -> None:
     long = called("tool://f", {"a": "x" * 5000}, ("y" * 300_000 + "\n" + "z\n" * 10).encode())
     path = tmp_path / "long.yaml"
     path.write_text(
-        dump([replace(long, path="c" * 5000)], {"note": "n" * 5000, "history": [{"at": str(n)} for n in range(500)]})
+        dump_cassette(
+            [replace(long, path="c" * 5000)], {"note": "n" * 5000, "history": [{"at": str(n)} for n in range(500)]}
+        )
     )
     done = cassette(tmp_path, "show", path)
     assert max(map(len, done.out.splitlines())) < 600

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.cassette.file import load
+from agentrun.cassette.file import load_cassette
 from agentrun.cli.group import run_command
 from agentrun.engine.approvals import Nobody
 from agentrun.engine.recording import CassetteRecording
@@ -35,7 +35,7 @@ def test_a_case_that_fails_on_its_new_recording_keeps_the_old_one(suite: Suite) 
     assert f"the new recording is kept in {STAGED}" in ran.out
     assert f"agentrun cassette accept {ID}" in ran.out
     assert f"{ID}  kept in {STAGED}, because of contains; {TAPE} is as it was" in ran.err
-    assert b"Sorry" in load(suite.root / STAGED).interactions[-1].reply.body
+    assert b"Sorry" in load_cassette(suite.root / STAGED).interactions[-1].reply.body
     assert suite.test().code == 0, "the old one is replayed"
 
 
@@ -62,7 +62,7 @@ def test_a_case_that_passes_gets_its_new_recording(suite: Suite) -> None:
         ran = suite.test(*RECORD)
     assert (ran.code, f"recorded: {TAPE}" in ran.err) == (0, True), ran.out
     assert not (suite.root / STAGED).exists()
-    assert b"Let me see" in load(suite.root / TAPE).interactions[0].reply.body
+    assert b"Let me see" in load_cassette(suite.root / TAPE).interactions[0].reply.body
 
 
 def test_a_changed_journal_is_shown_and_is_no_failure(suite: Suite) -> None:
@@ -118,7 +118,7 @@ def test_a_case_that_is_known_to_fail_gets_its_new_recording(suite: Suite) -> No
     )
     with suite.provider(OTHER):
         assert suite.test(*RECORD).code == 0
-    assert b"Sorry" in load(suite.root / TAPE).interactions[-1].reply.body
+    assert b"Sorry" in load_cassette(suite.root / TAPE).interactions[-1].reply.body
 
 
 # --- size ----------------------------------------------------------------------------------------------------------
@@ -186,18 +186,18 @@ def test_a_snapshot_that_another_process_accepted_meanwhile_is_left(
     suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both read the same journal as accepted; the first to write wins."""
-    from agentrun.testing.suite import accepting
+    from agentrun.testing.suite import snapshots
 
     suite.write(ASSERTS % SNAPSHOT)
     assert suite.test("--update").code == 0
     (suite.snapshots / "default.journal").write_text("older\n")
-    real = accepting.write_snapshot
+    real = snapshots.write_snapshot
 
     def write(*args: object) -> None:
         (suite.snapshots / "default.journal").write_text("of another process\n")
         real(*args)  # type: ignore[arg-type]  # as it was called
 
-    monkeypatch.setattr(accepting, "write_snapshot", write)
+    monkeypatch.setattr(snapshots, "write_snapshot", write)
     ran = suite.test("--update")
     assert (ran.code, "was changed by another process meanwhile" in ran.out) == (1, True)
     assert suite.accepted() == "of another process\n"

@@ -16,9 +16,9 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from agentrun.cassette.file import load
+from agentrun.cassette.file import load_cassette
 from agentrun.journal.canonical import canonical
-from agentrun.journal.file import read_file
+from agentrun.journal.storage import read_journal_file
 
 from ..servers import closed_port
 from .agent import SCRIPT
@@ -33,7 +33,7 @@ def shop(tmp_path: Path) -> Project:
 
 
 def told(path: Path) -> str:
-    return canonical(read_file(path))
+    return canonical(read_journal_file(path))
 
 
 def test_record_then_replay(shop: Project) -> None:
@@ -53,7 +53,7 @@ def test_record_then_replay(shop: Project) -> None:
 
 def test_what_is_on_the_tape(shop: Project) -> None:
     shop.record()
-    tape = load(shop.cassette)
+    tape = load_cassette(shop.cassette)
     assert [each.call.url for each in tape.interactions] == [
         "https://api.openai.com/v1/chat/completions",
         "tool://look",
@@ -131,13 +131,13 @@ def test_a_changed_param_is_named(shop: Project) -> None:
 
 def test_from_n_keeps_what_comes_before(shop: Project) -> None:
     shop.record()
-    before = load(shop.cassette)
+    before = load_cassette(shop.cassette)
     shop.edit("desk.py", 'return "paid"', 'return "paid twice"')
     with shop.provider(STORY.replace("Done.", "All done.")) as (server, environment):
         done = shop.run("--record", "from:6", "--yes", "--approve", "all", **environment)
         assert [seen.turn for seen in server.requests] == [3], "only the last turn is asked again"
     assert (done.code, done.out) == (0, "All done.\n"), done.err
-    after = load(shop.cassette)
+    after = load_cassette(shop.cassette)
     assert [replace(each, line=0) for each in after.interactions[:5]] == [
         replace(each, line=0) for each in before.interactions[:5]
     ]
@@ -372,7 +372,7 @@ def test_failures_over_real_connections(shop: Project, fault: str) -> None:
     replayed = shop.run("--journal", "replay.jsonl")
     assert replayed.code == 6
     assert told(shop.root / "live.jsonl") == told(shop.root / "replay.jsonl")
-    assert len(load(shop.cassette).interactions) == (1 if fault == "not the protocol" else 2)
+    assert len(load_cassette(shop.cassette).interactions) == (1 if fault == "not the protocol" else 2)
 
 
 def test_a_replay_waits_as_long_as_the_recording(shop: Project) -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from agentrun.journal.canonical import canonical
-from agentrun.journal.file import read_file
+from agentrun.journal.storage import read_journal_file
 
 from .project import STORY, Project
 
@@ -65,7 +65,7 @@ def test_a_call_that_took_too_long_is_kept_as_one(shop: Project) -> None:
     done = shop.record("--record", "from:4", "--journal", "second.jsonl", story=story)
     assert done.code == 0, done.err
     assert [line.partition(" ")[0] for line in shop.traces()[ran:]] == ["refund"]
-    told = [canonical(read_file(shop.root / f"{name}.jsonl")) for name in ("first", "second")]
+    told = [canonical(read_journal_file(shop.root / f"{name}.jsonl")) for name in ("first", "second")]
     assert "tool.timeout" in told[0]
     assert told[0] == told[1]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from agentrun.cassette.file import load
+from agentrun.cassette.file import load_cassette
 from agentrun.compiler.cases import read_cases
 from agentrun.testing.provider import ScriptedProvider
 
@@ -95,7 +95,7 @@ def record_one_case(root: Path, count: int) -> None:
         assert each.code in (2, 7), each.err
         assert any(reason in each.err for reason in ("another process", "a case has its own message")), each.err
     assert names_in(root) == Counter(["same"])
-    assert len(load(root / "cassettes/small/same.yaml").interactions) == 1
+    assert len(load_cassette(root / "cassettes/small/same.yaml").interactions) == 1
     assert {path.name for path in (root / "cassettes/small").iterdir()} == {"same.yaml"}
     assert agentrun("test", cwd=root).code == 0
 

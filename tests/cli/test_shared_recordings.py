@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.cassette.file import load
+from agentrun.cassette.file import load_cassette
 from agentrun.cli.group import run_command
 
 from .desk import rewrite
@@ -54,7 +54,7 @@ def test_what_no_case_plays_is_unused(suite: Suite) -> None:
     assert "1 of 8 interactions not played" in out
     code, out, _ = run(suite, "cassette", "prune", "--yes")
     assert "which its cases do not play: 8" in out
-    assert len(load(suite.root / TAPE).interactions) == 7
+    assert len(load_cassette(suite.root / TAPE).interactions) == 7
     assert suite.test().code == 0
 
 
@@ -110,7 +110,7 @@ def test_unused_interactions_are_a_miss_of_the_case_they_belong_to(suite: Suite)
 )
 def test_a_case_is_added_to_a_file_with_defaults(suite: Suite, defaults: str, added: bool) -> None:
     from agentrun.cli.new_case import add_case
-    from agentrun.compiler.resolve import read_spec
+    from agentrun.compiler.spec_reader import read_spec
     from agentrun.spec.v1.cases import Case
 
     suite.write(PLAIN, head=HEAD.replace("cases:", f"defaults: {defaults}\ncases:"))

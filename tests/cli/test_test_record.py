@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.cassette.file import load
+from agentrun.cassette.file import load_cassette
 
 from .desk import TURNS
 from .suites import CASES, KEPT, PLAIN, TAPE, Suite
@@ -47,7 +47,7 @@ def test_a_case_is_recorded_and_then_judged(suite: Suite, trace: Iterable[str]) 
     assert list(trace) == ["lookup_order", "refund"]
     assert suite.test().code == 0
     assert list(trace) == ["lookup_order", "refund"]
-    about = load(suite.root / "cassettes/desk/fresh.yaml").metadata
+    about = load_cassette(suite.root / "cassettes/desk/fresh.yaml").metadata
     assert (about["spec"], about["case"]) == ("specs/desk.yaml", "fresh")
 
 
@@ -65,7 +65,7 @@ def test_a_conversation_is_one_recording(suite: Suite, trace: Iterable[str]) -> 
     assert "recorded: cassettes/desk/talk.yaml (8 interactions)" in ran.err
     assert list(trace) == ["lookup_order", "refund"]
     assert suite.test().code == 0
-    last = load(suite.root / TALK_TAPE).interactions[-1]
+    last = load_cassette(suite.root / TALK_TAPE).interactions[-1]
     assert b"Done, 20.50 is paid back." in last.call.body
 
 
@@ -120,7 +120,7 @@ def test_stubs_are_in_force_and_never_on_a_tape(suite: Suite, trace: Iterable[st
     with suite.provider(TURNS):
         assert suite.test("--record", "all", "--yes").code == 0
     assert list(trace) == ["refund"]
-    tape = load(suite.root / "cassettes/desk/fresh.yaml")
+    tape = load_cassette(suite.root / "cassettes/desk/fresh.yaml")
     assert not [each for each in tape.interactions if each.call.url.startswith("tool://lookup_order")]
     assert suite.test().code == 0
 
@@ -144,7 +144,7 @@ def test_from_keeps_the_beginning(suite: Suite) -> None:
         ran = suite.test("--record", "from:7", "--yes")
         assert len(server.requests) == 1, ran.out
     assert "(7 interactions, 6 of them kept)" in ran.err
-    assert load(suite.root / TAPE).interactions[-1].reply.body.find(b"Paid") > 0
+    assert load_cassette(suite.root / TAPE).interactions[-1].reply.body.find(b"Paid") > 0
     ran = suite.test("--record", "from:9", "--yes")
     assert ran.code == 3
     assert "nothing to keep before from:9: the recording has 7 interactions" in ran.out

@@ -11,18 +11,18 @@ import pytest
 from agentrun.cli.suite_end import Ended
 from agentrun.cli.suite_github import noted, summary
 from agentrun.cli.suite_junit import junit
-from agentrun.testing.suite.carried import Result
-from agentrun.testing.suite.verdict import Complaint, Status, Verdict
+from agentrun.testing.suite.runner import CaseResult
+from agentrun.testing.suite.verdict import CaseStatus, CaseVerdict, Complaint
 
 from .suites import CASES, FAILS, KEPT, MISSES, PLAIN, Suite
 
 HOSTILE = "a|b\n::error::x\r<script>alert('1')</script> `code` @octocat [x](y) \x1b[2J\x00 100%"
 
 
-def ended(*complaints: str, status: Status = "failed", id: str = "specs/a.cases.yaml::one") -> Ended:
+def ended(*complaints: str, status: CaseStatus = "failed", id: str = "specs/a.cases.yaml::one") -> Ended:
     wrong = tuple(Complaint(claim="contains", message=text, detail=text, hint=text) for text in complaints)
-    verdict = Verdict(id=id, file="specs/a.cases.yaml", line=3, status=status, complaints=wrong, changes=complaints)
-    return Ended(paths=(".",), results=[Result(verdict=verdict)], cases=1)
+    verdict = CaseVerdict(id=id, file="specs/a.cases.yaml", line=3, status=status, complaints=wrong, changes=complaints)
+    return Ended(paths=(".",), results=[CaseResult(verdict=verdict)], cases=1)
 
 
 def test_junit(suite: Suite) -> None:

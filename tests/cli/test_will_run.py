@@ -9,7 +9,7 @@ import pytest
 from agentrun.cli.will_run import sheet_of
 from agentrun.core.package import Package
 from agentrun.engine.approvals import Asked
-from agentrun.report.question import whole
+from agentrun.report.approval_question import full_question_lines
 
 from ..core.script import SINK, agent_tool, mcp_tool, tool
 from ..engine.policy_runs import ARGS, HTTP, OWN, SHELL
@@ -90,7 +90,7 @@ def shown(subject: str, value: Any = None, agent: str = "triage") -> list[str]:
         program={"shell": "/usr/bin/pay", "srv.pay": "/usr/bin/uvx"}.get(subject),
         limit=1000,
     )
-    return [line.text.strip() for line in whole(sheet_of(asked, "triage"), 100)]
+    return [line.text.strip() for line in full_question_lines(sheet_of(asked, "triage"), 100)]
 
 
 @pytest.mark.parametrize("subject", SHOWN)

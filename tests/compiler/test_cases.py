@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentrun.compiler.cases import cases_path, read_cases, spec_path
-from agentrun.compiler.validate import validate
+from agentrun.compiler.validate import validate_document
 from agentrun.spec.problems import DocumentError
 
 from ..projects import agent, marked, place, put
@@ -27,7 +27,7 @@ def told(folder: Path, cases: str) -> list[str]:
     """Codes of what is wrong with these cases; « marks their places."""
     text, places = marked(f'agentrun: "1"\ncases:\n{cases}\n')
     put(folder, {"spec.yaml": SPEC, "spec.cases.yaml": text})
-    problems = validate(folder / "spec.cases.yaml")
+    problems = validate_document(folder / "spec.cases.yaml")
     assert [place(problem, folder) for problem in problems] == [f"spec.cases.yaml:{at}" for at in places]
     return [problem.code.removeprefix("spec.") for problem in problems]
 
@@ -63,13 +63,16 @@ def test_hints_name_what_there_is(tmp_path: Path) -> None:
         tmp_path,
         {"spec.yaml": SPEC, "spec.cases.yaml": 'agentrun: "1"\ncases: [{name: a, profile: zzz, params: {q: 1}}]\n'},
     )
-    assert [problem.hint for problem in validate(tmp_path / "spec.cases.yaml")] == ["known: ci", "known: topic"]
+    assert [problem.hint for problem in validate_document(tmp_path / "spec.cases.yaml")] == [
+        "known: ci",
+        "known: topic",
+    ]
 
 
 def test_values_are_told_as_they_are_written(tmp_path: Path) -> None:
     fault = "{at: model, inject: {timeout: false}}"
     put(tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": f'agentrun: "1"\ncases: [{{name: a, faults: [{fault}]}}]\n'})
-    (problem,) = validate(tmp_path / "spec.cases.yaml")
+    (problem,) = validate_document(tmp_path / "spec.cases.yaml")
     assert problem.message == '"timeout" must be true; it is false'
 
 
@@ -77,8 +80,8 @@ def test_a_spec_that_is_wrong_itself_is_told_with_itself(tmp_path: Path) -> None
     put(
         tmp_path, {"spec.yaml": SPEC + "zzz: 1\n", "spec.cases.yaml": 'agentrun: "1"\ncases: [{name: a, profile: x}]\n'}
     )
-    assert validate(tmp_path / "spec.cases.yaml") == []
-    assert [problem.code for problem in validate(tmp_path / "spec.yaml")] == ["spec.unknown_key"]
+    assert validate_document(tmp_path / "spec.cases.yaml") == []
+    assert [problem.code for problem in validate_document(tmp_path / "spec.yaml")] == ["spec.unknown_key"]
 
 
 def test_where_they_are() -> None:
@@ -98,4 +101,4 @@ def test_read_cases(tmp_path: Path) -> None:
 def test_many_wrong_cases_are_told_up_to_a_hundred(tmp_path: Path) -> None:
     cases = "".join(f"- {{name: c{n}, profile: x{n}}}\n" for n in range(3000))
     put(tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": f'agentrun: "1"\ncases:\n{cases}'})
-    assert len(validate(tmp_path / "spec.cases.yaml")) == 100
+    assert len(validate_document(tmp_path / "spec.cases.yaml")) == 100

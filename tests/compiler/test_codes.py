@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pytest
 
 from agentrun.compiler.compile import compile_spec
-from agentrun.compiler.validate import validate
-from agentrun.spec.problems import CODES, Problem
+from agentrun.compiler.validate import validate_document
+from agentrun.spec.problems import PROBLEM_CODES, Problem
 
 from ..locks import lock_of
 from ..projects import TOOL, agent, place, put
@@ -197,13 +197,13 @@ def problems_of(folder: Path, broken: Broken) -> list[Problem]:
     if broken.target != "spec.yaml":
         if broken.target == "x.cases.yaml":  # which has no spec
             spec.unlink()
-        return validate(folder / broken.target)
+        return validate_document(folder / broken.target)
     if broken.settings or broken.profile:
         return list(compile_spec(spec, broken.profile, broken.settings).problems)
-    return validate(spec)
+    return validate_document(spec)
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", PROBLEM_CODES)
 def test_every_code_is_shown_by_a_broken_project(tmp_path: Path, code: str) -> None:
     broken = BROKEN[code]
     found = [problem for problem in problems_of(tmp_path, broken) if problem.code == code]
@@ -212,10 +212,10 @@ def test_every_code_is_shown_by_a_broken_project(tmp_path: Path, code: str) -> N
         assert found[0].hint is None
     else:
         assert broken.hint in (found[0].hint or "")
-    assert (found[0].severity == "warning") == CODES[code].endswith("(warning)")
+    assert (found[0].severity == "warning") == PROBLEM_CODES[code].endswith("(warning)")
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", PROBLEM_CODES)
 def test_nothing_else_is_said(tmp_path: Path, code: str) -> None:
     """One mistake, one problem: what only follows from it is not reported."""
     found = {problem.code for problem in problems_of(tmp_path, BROKEN[code])}
@@ -230,4 +230,4 @@ def test_no_other_code_is_raised_and_none_is_dead() -> None:
             raised |= set(re.findall(r'"(spec\.[a-z_]+)"', text)) - {"spec.yaml"}
         if "template_language" in path.parts:
             raised |= {f"spec.{code}" for code in re.findall(r'"(template_[a-z_]+)"', text)}
-    assert raised == set(CODES)
+    assert raised == set(PROBLEM_CODES)

@@ -4,10 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.compiler.conditions import LONGEST_LOOP, check_condition, constant, patterns_in, reads
-from agentrun.spec.document import parse
-from agentrun.spec.problems import Place, Problem, Source
-from agentrun.spec.tree import Mapping, Scalar
+from agentrun.compiler.conditions import (
+    MAX_LOOP_CONDITION,
+    cheap_constant_value,
+    check_condition,
+    field_references,
+    patterns_in_condition,
+)
+from agentrun.spec.problems import Problem, Source, SourcePlace
+from agentrun.spec.tree import MappingNode, ScalarNode
+from agentrun.spec.yaml_parser import parse_yaml_document
 
 from ..steps import at_most
 
@@ -16,10 +22,10 @@ FIELDS = {"args": ["x", "name"], "params": ["a"], "spend": ("turns",), "calls": 
 
 def check(written: str) -> list[Problem]:
     """Problems of `when: …`, written as it would be in a file."""
-    root = parse(Source(Path("/p/spec.yaml"), "spec.yaml", f"# a comment\nwhen: {written}\n"))
-    assert isinstance(root, Mapping)
+    root = parse_yaml_document(Source(Path("/p/spec.yaml"), "spec.yaml", f"# a comment\nwhen: {written}\n"))
+    assert isinstance(root, MappingNode)
     node = root.get("when")
-    assert isinstance(node, Scalar)
+    assert isinstance(node, ScalarNode)
     return check_condition(node, FIELDS)
 
 
@@ -116,7 +122,7 @@ def test_what_is_fine(written: str) -> None:
 def test_reads() -> None:
     text = "args.x == params['a'] && spend . turns > 1 && has(calls.t) && 'args.q' == args[\"z\"] && args.map(k, k)"
     expected = [("args", "x"), ("params", "a"), ("spend", "turns"), ("calls", "t"), ("args", "z")]
-    found = list(reads(text))
+    found = list(field_references(text))
     assert sorted((variable, field) for variable, field, _ in found) == sorted(expected)
     assert all(text.startswith(field, offset) for _, field, offset in found)
 
@@ -135,7 +141,7 @@ def test_reads() -> None:
     ],
 )
 def test_constant(text: str, value: bool | None) -> None:
-    assert constant(text) is value
+    assert cheap_constant_value(text) is value
 
 
 # --- what a condition may cost ------------------------------------------------------------------------------
@@ -153,15 +159,15 @@ def test_patterns_are_re2_and_stand_in_the_condition() -> None:
 
 def test_patterns_in() -> None:
     text = "args.a.matches('x,(') && matches(args.b, r\"y\") && 'matches(z)' == '' && args.c.matches('p' + args.d)"
-    found = list(patterns_in(text))
+    found = list(patterns_in_condition(text))
     assert [pattern for pattern, _, _ in found] == ["x,(", "y", None]
     assert [text[at : at + width] for _, at, width in found] == ["'x,('", 'r"y"', "matches"]
 
 
 def test_conditions_that_go_through_lists_are_short() -> None:
     start, end = "args.x.all(each, each in [", "1])"
-    fits = start + "1," * ((LONGEST_LOOP - len(start + end)) // 2) + end
-    assert LONGEST_LOOP - 1 <= len(fits) <= LONGEST_LOOP
+    fits = start + "1," * ((MAX_LOOP_CONDITION - len(start + end)) // 2) + end
+    assert MAX_LOOP_CONDITION - 1 <= len(fits) <= MAX_LOOP_CONDITION
     assert told(f'"{fits}"') == []
     ((_, message, _),) = told(f'"{fits}  "')
     assert message == "a condition with all, exists, map or filter has at most 500 characters"
@@ -195,8 +201,8 @@ def test_conditions_that_go_through_lists_are_short() -> None:
     ],
 )
 def test_hostile_conditions_end_at_once(text: str) -> None:
-    place = Place(Source(Path("/p/spec.yaml"), "spec.yaml", text), 1, 1)
+    place = SourcePlace(Source(Path("/p/spec.yaml"), "spec.yaml", text), 1, 1)
     with at_most(400_000):
-        found = check_condition(Scalar(text, text, place, "file", 0, len(text)), FIELDS)
-        assert found or constant(text) in (True, False, None)
+        found = check_condition(ScalarNode(text, text, place, "file", 0, len(text)), FIELDS)
+        assert found or cheap_constant_value(text) in (True, False, None)
     assert {problem.code for problem in found} <= {"spec.condition", "spec.pattern", "spec.unknown_arg"}

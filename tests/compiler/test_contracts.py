@@ -9,11 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.compiler.contracts import DEEPEST, KEYWORDS, LARGEST, MOST_PARTS, check_schema, resolved
-from agentrun.compiler.patterns import HEAVIEST, LONGEST, judged
-from agentrun.spec.document import parse
+from agentrun.compiler.json_schemas import (
+    MAX_SCHEMA_BYTES,
+    MAX_SCHEMA_DEPTH,
+    MAX_SCHEMA_PARTS,
+    SCHEMA_KEYWORDS,
+    check_schema,
+    resolve_references,
+)
+from agentrun.compiler.patterns import MAX_PATTERN_LENGTH, MAX_PROGRAM_SIZE, check_pattern
 from agentrun.spec.problems import Problem, Source
-from agentrun.spec.tree import Node, plain
+from agentrun.spec.tree import Node, plain_data
+from agentrun.spec.yaml_parser import parse_yaml_document
 
 from ..projects import found
 from ..steps import at_most
@@ -21,7 +28,7 @@ from ..steps import at_most
 
 def node(schema: Any) -> Node:
     """A schema as it would stand in a file: JSON is YAML."""
-    return parse(Source(Path("/p/schema.json"), "schema.json", json.dumps(schema)))
+    return parse_yaml_document(Source(Path("/p/schema.json"), "schema.json", json.dumps(schema)))
 
 
 def refused(schema: Any) -> list[Problem]:
@@ -116,7 +123,7 @@ def test_the_number_of_parts() -> None:
     def schema(parts: int) -> Any:
         return {"$defs": {"a": True}, "properties": {f"p{n}": {"$ref": "#/$defs/a"} for n in range(parts)}}
 
-    most = (MOST_PARTS - 1) // 2  # a reference and what it names are two
+    most = (MAX_SCHEMA_PARTS - 1) // 2  # a reference and what it names are two
     assert refused(schema(most)) == []
     assert codes(schema(most + 1)) == ["spec.schema_ref"]
 
@@ -125,8 +132,8 @@ def test_the_size() -> None:
     def schema(size: int) -> Any:
         return {"$defs": {"a": {"const": "x" * (size // 4)}}, "anyOf": [{"$ref": "#/$defs/a"}] * 4}
 
-    assert refused(schema(LARGEST - 100)) == []
-    assert codes(schema(LARGEST)) == ["spec.schema_ref"]
+    assert refused(schema(MAX_SCHEMA_BYTES - 100)) == []
+    assert codes(schema(MAX_SCHEMA_BYTES)) == ["spec.schema_ref"]
 
 
 def test_the_depth() -> None:
@@ -140,7 +147,7 @@ def test_the_depth() -> None:
         defs = {f"a{n}": {"items": {"$ref": f"#/$defs/a{n + 1}"}} for n in range(levels)}
         return {"$ref": "#/$defs/a0", "$defs": {**defs, f"a{levels}": {}}}
 
-    assert DEEPEST == 64
+    assert MAX_SCHEMA_DEPTH == 64
     assert refused(nested(64)) == []
     assert [problem.message for problem in refused(nested(65))] == ["the schema is nested deeper than 64 levels"]
     assert refused(chained(20)) == []  # three levels for each
@@ -222,7 +229,7 @@ def test_data_is_not_read_as_a_schema() -> None:
     data = {"enum": [trap], "const": trap, "default": trap, "examples": [trap]}
     named = {"properties": {"$ref": {"type": "string"}, "$id": {}, "pattern": {}, "default": {"type": "object"}}}
     assert refused({**data, **named}) == []
-    assert resolved(node({**data, **named})) == {**data, **named}
+    assert resolve_references(node({**data, **named})) == {**data, **named}
     for keyword in ("properties", "$defs", "dependentSchemas"):
         assert refused({keyword: {"$ref": {"type": "string"}, "pattern": {"type": "string"}}}) == []
     assert codes({"properties": {"default": trap}}) == [
@@ -250,12 +257,21 @@ BAD_PATTERNS = [
     "a{1001}",
     "((a{100}){100}){100}",
     "\\p{Nonsense}",
-    "a" * (LONGEST + 1),
+    "a" * (MAX_PATTERN_LENGTH + 1),
     "\\pL{1000}",
     "(?R)",
     "\\Z",
 ]
-GOOD_PATTERNS = ["^(a+)+$", "(a|aa)+$", "(.*)*x", "^[\\pL ]{1,40}$", "\\d{3}-\\d{4}", "(?i)abc", "", "a" * LONGEST]
+GOOD_PATTERNS = [
+    "^(a+)+$",
+    "(a|aa)+$",
+    "(.*)*x",
+    "^[\\pL ]{1,40}$",
+    "\\d{3}-\\d{4}",
+    "(?i)abc",
+    "",
+    "a" * MAX_PATTERN_LENGTH,
+]
 
 
 @pytest.mark.parametrize("pattern", BAD_PATTERNS)
@@ -275,7 +291,7 @@ def test_11_catastrophic_patterns_are_linear(pattern: str) -> None:
     if 0 < len(pattern) < 1000:
         assert refused({"patternProperties": {pattern: True}}) == []
     validator = jsonschema_rs.Draft202012Validator(
-        resolved(node(schema)), offline=True, pattern_options=jsonschema_rs.RegexOptions()
+        resolve_references(node(schema)), offline=True, pattern_options=jsonschema_rs.RegexOptions()
     )
     validator.is_valid("a" * 20_000 + "!")  # with backtracking this would not come back
 
@@ -289,9 +305,9 @@ def test_11_a_default_is_matched_in_linear_time_too(tmp_path: Path) -> None:
 
 
 def test_a_pattern_has_a_weight() -> None:
-    assert judged("^[a-z]{3}$").weight < 50
-    assert judged("\\pL{40}").weight > 10_000
-    assert judged("\\pL{1000}") == (HEAVIEST, "it is too large")
+    assert check_pattern("^[a-z]{3}$").weight < 50
+    assert check_pattern("\\pL{40}").weight > 10_000
+    assert check_pattern("\\pL{1000}") == (MAX_PROGRAM_SIZE, "it is too large")
 
 
 def test_the_place_of_a_pattern_s_key() -> None:
@@ -379,19 +395,19 @@ VALUES = st.recursive(
 def test_the_schema_written_out_accepts_the_same(schema: dict[str, Any], value: Any) -> None:
     tree = node(schema)
     assert check_schema(tree) == []
-    written = resolved(tree)
+    written = resolve_references(tree)
     assert "$defs" not in json.dumps(written).replace('"#/$defs', "")
-    before = jsonschema_rs.Draft202012Validator(plain(tree), offline=True)
+    before = jsonschema_rs.Draft202012Validator(plain_data(tree), offline=True)
     assert jsonschema_rs.Draft202012Validator(written, offline=True).is_valid(value) == before.is_valid(value)
 
 
 def test_what_identifies_or_comments_is_not_written_out() -> None:
     schema = {"$id": "https://a.example/s", "$comment": "c", "type": "string", "$anchor": "a", "title": "t"}
-    assert resolved(node(schema)) == {"type": "string", "title": "t"}
+    assert resolve_references(node(schema)) == {"type": "string", "title": "t"}
 
 
 def test_every_keyword_is_known_to_the_validator() -> None:
     """A list of our own that fell behind the draft would refuse good schemas."""
     meta = {"properties", "patternProperties", "prefixItems", "unevaluatedItems", "dependentRequired", "minContains"}
-    assert meta <= KEYWORDS
-    assert not {"id", "dependencies", "additionalItems", "$recursiveRef", "$dynamicRef", "extends"} & KEYWORDS
+    assert meta <= SCHEMA_KEYWORDS
+    assert not {"id", "dependencies", "additionalItems", "$recursiveRef", "$dynamicRef", "extends"} & SCHEMA_KEYWORDS

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentrun.compiler.api import compile
-from agentrun.compiler.difference import Difference, differences
-from agentrun.compiler.fingerprint import sealed
+from agentrun.compiler.compile import compile
+from agentrun.compiler.package_diff import PackageDifference, diff_packages
+from agentrun.compiler.package_file import seal_package
 
 from ..documents import Document, changed, write, yaml_text
 from ..packages import ROUTE, package
@@ -30,17 +30,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def between(folder: Path, before: Document, after: Document) -> list[Difference]:
+def between(folder: Path, before: Document, after: Document) -> list[PackageDifference]:
     path = folder / "specs/rich.yaml"
     files = []
     for document in (before, after):
         path.write_text(json.dumps(document), encoding="utf-8")
         files.append(compile(path))
-    return differences(*files)
+    return diff_packages(*files)
 
 
 def words(folder: Path, at: str, value: Any) -> list[str]:
-    return [found.words() for found in between(folder, RICH, apply((at, value, set())))]
+    return [found.describe() for found in between(folder, RICH, apply((at, value, set())))]
 
 
 # One change of each kind.
@@ -93,7 +93,7 @@ def test_a_tool_more(folder: Path) -> None:
     more = changed(RICH, "tools.second", RICH["tools"]["probe"])
     more["policy"]["rules"][0]["allow"].append("second")
     before, after = '["docs.*", "lookup", "search", "wiki.*"]', '["docs.*", "lookup", "search", "second", "wiki.*"]'
-    assert [found.words() for found in between(folder, RICH, more)] == [
+    assert [found.describe() for found in between(folder, RICH, more)] == [
         "tools.second: added",
         f"policy.rules.reads.targets: {before} → {after}",
     ]
@@ -110,7 +110,7 @@ def test_texts_line_by_line(folder: Path) -> None:
     before = changed(RICH, "instructions", ["One.\nTwo.\nThree.", "Four."])
     after = changed(RICH, "instructions", ["One.\nTwo and a half.\nThree.", "Four."])
     (found,) = between(folder, before, after)
-    assert found.words().split("\n") == [
+    assert found.describe().split("\n") == [
         "instructions: changed",
         "    @@ -1,3 +1,3 @@",
         "     One.",
@@ -125,14 +125,14 @@ def test_parts_of_a_text(folder: Path) -> None:
     before = changed(RICH, "instructions", ["One.", "Two.\n\nThree."])
     after = changed(RICH, "instructions", ["One.\n\nTwo.", "Three."])
     (found,) = between(folder, before, after)
-    assert found.words() == r'instructions: ["One.", "Two.\n\nThree."] → ["One.\n\nTwo.", "Three."]'
+    assert found.describe() == r'instructions: ["One.", "Two.\n\nThree."] → ["One.\n\nTwo.", "Three."]'
 
 
 def test_lines_of_a_text_that_look_like_a_diff(folder: Path) -> None:
     """A line of dashes is a line of the prompt, and not a header."""
     before, after = (changed(RICH, "input", f"a\n{line}\nb") for line in ("-- x", "++ x"))
     (found,) = between(folder, before, after)
-    assert found.words().split("\n")[2:] == ["     a", "    --- x", "    +++ x", "     b"]
+    assert found.describe().split("\n")[2:] == ["     a", "    --- x", "    +++ x", "     b"]
 
 
 @pytest.mark.parametrize("at", ["description", "profiles", "agentrun"])
@@ -146,10 +146,12 @@ def test_one_model_reached_in_two_ways() -> None:
     """Routes of one name are told apart: a change of the second is no change of the first."""
 
     def of(base_url: str) -> Any:
-        return sealed(package(model={"routes": [ROUTE, {**ROUTE, "base_url": base_url}]}))
+        return seal_package(package(model={"routes": [ROUTE, {**ROUTE, "base_url": base_url}]}))
 
-    (found,) = differences(of("https://a.example"), of("https://b.example"))
-    assert found.words() == 'model.routes.openai/gpt-4.1-mini (2).base_url: "https://a.example" → "https://b.example"'
+    (found,) = diff_packages(of("https://a.example"), of("https://b.example"))
+    assert (
+        found.describe() == 'model.routes.openai/gpt-4.1-mini (2).base_url: "https://a.example" → "https://b.example"'
+    )
 
 
 def test_inside_a_sub_agent() -> None:
@@ -158,9 +160,11 @@ def test_inside_a_sub_agent() -> None:
     def of(path: str, time: int) -> Any:
         redact = [{"name": "mail", "path": path, "pattern": None}]
         child = package(replay={"redact": redact}, budgets={"time": time})
-        return sealed(package(agents={"child": msgspec.to_builtins(package(agents={"b": msgspec.to_builtins(child)}))}))
+        return seal_package(
+            package(agents={"child": msgspec.to_builtins(package(agents={"b": msgspec.to_builtins(child)}))})
+        )
 
-    assert [found.words() for found in differences(of("x", 1000), of("y", 2000))] == [
+    assert [found.describe() for found in diff_packages(of("x", 1000), of("y", 2000))] == [
         "agents.child.agents.b.budgets.time: 1 s → 2 s",
         'agents.child.agents.b.replay.redact.mail.path: "x" → "y"',
     ]
@@ -169,8 +173,8 @@ def test_inside_a_sub_agent() -> None:
 def test_truth_is_not_one() -> None:
     """`true` and 1 are equal to Python and different to a model's service, also inside lists."""
     for one, other in ((True, 1), (False, 0), ([True], [1]), ([{"a": 0}], [{"a": False}])):
-        before, after = (sealed(package(params={"a": {"const": value}})) for value in (one, other))
-        (found,) = differences(before, after)
+        before, after = (seal_package(package(params={"a": {"const": value}})) for value in (one, other))
+        (found,) = diff_packages(before, after)
         assert found.path == "a.const"
 
 
@@ -187,7 +191,7 @@ def test_things_of_one_name_in_a_package_nobody_compiled() -> None:
     }
 
     def of(reason: str) -> Any:
-        return sealed(package(policy={"rules": [{**rule, "reason": reason}, {**rule, "reason": "same"}]}))
+        return seal_package(package(policy={"rules": [{**rule, "reason": reason}, {**rule, "reason": "same"}]}))
 
-    (found,) = differences(of("a"), of("b"))
+    (found,) = diff_packages(of("a"), of("b"))
     assert (found.section, found.path, found.change) == ("policy", "", "changed")

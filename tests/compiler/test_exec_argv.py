@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentrun.compiler.exec_argv import dangers
+from agentrun.compiler.command_injection import find_injection_risks
 
 LINES = [
     "sh -c «",
@@ -71,7 +71,7 @@ FINE = [
 
 
 def found(line: str) -> list[tuple[int, str]]:
-    return list(dangers([word.replace("«", "{{ args.x }}") for word in line.split()]))
+    return list(find_injection_risks([word.replace("«", "{{ args.x }}") for word in line.split()]))
 
 
 def place(line: str) -> int:

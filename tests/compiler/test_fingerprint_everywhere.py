@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.compiler.fingerprint import parse_package
+from agentrun.compiler.package_file import parse_package
 
 from ..rich import project
 from ..schemas import ROOT
@@ -21,8 +21,8 @@ COMPILE = """
 import json, locale, os, sys, time
 asked = json.loads(sys.argv[2])
 os.umask(asked.get("umask", 0o022))
-from agentrun.compiler.api import compile
-from agentrun.compiler.fingerprint import package_bytes
+from agentrun.compiler.compile import compile
+from agentrun.compiler.package_file import package_bytes
 assert sys.flags.hash_randomization == (os.environ.get("PYTHONHASHSEED") != "0")
 assert sys.flags.optimize == asked.get("optimize", 0)
 assert time.tzname[0] == asked.get("zone", time.tzname[0]), time.tzname

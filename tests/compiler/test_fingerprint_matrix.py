@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agentrun.compiler import build
-from agentrun.compiler.api import compile
-from agentrun.compiler.difference import differences
-from agentrun.compiler.fingerprint import PackageFile
+from agentrun.compiler.compile import compile
+from agentrun.compiler.package_diff import diff_packages
+from agentrun.compiler.package_file import PackageFile
 
 from ..documents import Document, changed, laid_out, write, yaml_text
 from ..rich import BILLING, FILES, RICH, project
@@ -69,9 +69,9 @@ def test_a_change_changes_its_section(change: Change, folder: Path, base: Packag
     found = compiled(folder, apply(change))
     assert changed_sections(base, found) == change[2]
     assert found.fingerprint != base.fingerprint
-    described = differences(base, found)
+    described = diff_packages(base, found)
     assert {one.section for one in described} == change[2]
-    assert all(one.words().startswith(f"{one.section}{'.' if one.path else ''}{one.path}:") for one in described)
+    assert all(one.describe().startswith(f"{one.section}{'.' if one.path else ''}{one.path}:") for one in described)
 
 
 def test_planted_field_that_is_not_built(folder: Path, base: PackageFile, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agentrun.compiler.api import compile
+from agentrun.compiler.compile import compile
 
 from ..documents import Document, changed, laid_out, write, yaml_text
 from ..rich import BILLING, FILES, RICH, project

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from agentrun.compiler.compile import compile_spec
-from agentrun.compiler.inline import MOST_TEXT
-from agentrun.compiler.resolve import read_spec
-from agentrun.spec.tree import plain
+from agentrun.compiler.file_references import MAX_REFERENCED_TEXT
+from agentrun.compiler.spec_reader import read_spec
+from agentrun.spec.tree import plain_data
 
 from ..projects import TOOL, agent, codes, found, put
 
@@ -19,7 +19,7 @@ def whole(folder: Path, text: str, files: dict[str, str | bytes], profile: str |
     """The document with nothing left to read."""
     read = read_spec(put(folder, {"spec.yaml": agent(text), **files}), profile)
     assert read.spec is not None, read.problems
-    return plain(read.spec.root)
+    return plain_data(read.spec.root)
 
 
 def test_every_kind_of_reference(tmp_path: Path) -> None:
@@ -156,7 +156,11 @@ def test_mistakes_in_overlays_are_told_too(tmp_path: Path, profile: str, code: s
 
 def test_how_much_may_be_read_in_all(tmp_path: Path) -> None:
     """A small spec may name a large file many times: each time counts."""
-    files: dict[str, str | bytes] = {"p.md": "x" * 250_000, "q.md": "x" * (MOST_TEXT - 8 * 250_000), "r.md": "x"}
+    files: dict[str, str | bytes] = {
+        "p.md": "x" * 250_000,
+        "q.md": "x" * (MAX_REFERENCED_TEXT - 8 * 250_000),
+        "r.md": "x",
+    }
     fits = "instructions: [" + "{file: p.md}, " * 8 + "{file: q.md}]\n"
     assert codes(tmp_path, fits, files) == []
     (problem,) = found(tmp_path, fits.replace("]", ", {file: r.md}]"), files)

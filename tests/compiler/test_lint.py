@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.compiler.bounds import MOST_KEYS
-from agentrun.compiler.compile import MOST_AGENTS, compile_spec
-from agentrun.compiler.validate import validate
+from agentrun.compiler.compile import MAX_SUB_AGENTS, compile_spec
+from agentrun.compiler.size_limits import MAX_KEYS
+from agentrun.compiler.validate import validate_document
 
 from ..projects import TOOL, agent, codes, compiled, found, marked, place, put
 
@@ -199,7 +199,7 @@ def chain(folder: Path, length: int, depth: str = "") -> list[str]:
     """Agents that call each other in a row: spec → a1 → a2 …"""
     files: dict[str, str | bytes] = {f"a{n}.yaml": calls(f"a{n + 1}.yaml") for n in range(1, length)}
     files |= {"spec.yaml": calls("a1.yaml", extra=depth), f"a{length}.yaml": agent()}
-    return [f"{place(problem, folder)} {problem.code}" for problem in validate(put(folder, files))]
+    return [f"{place(problem, folder)} {problem.code}" for problem in validate_document(put(folder, files))]
 
 
 def test_depth(tmp_path: Path) -> None:
@@ -213,7 +213,9 @@ def test_depth(tmp_path: Path) -> None:
 
 def test_a_child_s_own_depth_counts_from_itself(tmp_path: Path) -> None:
     put(tmp_path, {"a.yaml": calls("b.yaml", extra="limits: {depth: 1}"), "b.yaml": calls("c.yaml"), "c.yaml": agent()})
-    assert [problem.code for problem in validate(put(tmp_path, {"spec.yaml": calls("a.yaml")}))] == ["spec.agent_depth"]
+    assert [problem.code for problem in validate_document(put(tmp_path, {"spec.yaml": calls("a.yaml")}))] == [
+        "spec.agent_depth"
+    ]
 
 
 @pytest.mark.parametrize("first", ["spec", "a", "b"])
@@ -224,7 +226,7 @@ def test_a_circle_is_told_once_at_one_place_from_wherever_it_is_seen(tmp_path: P
         "b.yaml": calls("spec.yaml"),
     }
     put(tmp_path, files)
-    (problem,) = validate(tmp_path / f"{first}.yaml")
+    (problem,) = validate_document(tmp_path / f"{first}.yaml")
     assert place(problem, tmp_path) == "spec.yaml:2:33"
     assert problem.message == "sub-agents call each other: a.yaml → b.yaml → spec.yaml → a.yaml"
 
@@ -282,25 +284,25 @@ def test_how_many_there_may_be(tmp_path: Path) -> None:
         tools = ", ".join(f"t{n}z: {{kind: agent, spec: c.yaml}}" for n in range(count))
         return agent(f"policy: {{default: allow}}\ntools: {{{tools}}}\n")
 
-    put(tmp_path, {"c.yaml": agent(), "fits.yaml": spec(MOST_AGENTS), "over.yaml": spec(MOST_AGENTS + 1)})
-    assert validate(tmp_path / "fits.yaml") == []
-    assert [problem.code for problem in validate(tmp_path / "over.yaml")] == ["spec.too_large"]
+    put(tmp_path, {"c.yaml": agent(), "fits.yaml": spec(MAX_SUB_AGENTS), "over.yaml": spec(MAX_SUB_AGENTS + 1)})
+    assert validate_document(tmp_path / "fits.yaml") == []
+    assert [problem.code for problem in validate_document(tmp_path / "over.yaml")] == ["spec.too_large"]
     put(
         tmp_path,
         {
             "twice.yaml": agent(
                 "policy: {default: allow}\ntools: {p: {kind: agent, spec: ten.yaml}, q: {kind: agent, spec: ten.yaml}}"
             ),
-            "ten.yaml": spec(MOST_AGENTS // 2),
+            "ten.yaml": spec(MAX_SUB_AGENTS // 2),
         },
     )
-    assert {problem.code for problem in validate(tmp_path / "twice.yaml")} == {"spec.too_large"}
+    assert {problem.code for problem in validate_document(tmp_path / "twice.yaml")} == {"spec.too_large"}
 
 
 # --- bounds -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", MOST_KEYS)
+@pytest.mark.parametrize("key", MAX_KEYS)
 def test_how_many_keys_a_section_may_have(tmp_path: Path, key: str) -> None:
     value = {"tools": TOOL, "params": "{}", "sinks": "{kind: stdout}", "profiles": "{}"}[key]
 
@@ -309,8 +311,8 @@ def test_how_many_keys_a_section_may_have(tmp_path: Path, key: str) -> None:
         used = "input: '" + "".join(f"{{{{ k{n}z }}}}" for n in range(count)) + "'\n" if key == "params" else ""
         return f"policy: {{default: allow}}\n{key}: {{{entries}}}\n{used}"
 
-    assert codes(tmp_path, section(MOST_KEYS[key])) == []
-    assert codes(tmp_path, section(MOST_KEYS[key] + 1)) == ["spec.out_of_range"]
+    assert codes(tmp_path, section(MAX_KEYS[key])) == []
+    assert codes(tmp_path, section(MAX_KEYS[key] + 1)) == ["spec.out_of_range"]
 
 
 def test_a_problem_beyond_a_hundred_warnings_is_found(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.compiler.validate import validate
+from agentrun.compiler.validate import validate_document
 from agentrun.spec.problems import Problem
 
 from ..projects import agent, marked, place, put
@@ -56,7 +56,7 @@ def problems(folder: Path, text: str) -> list[Problem]:
     text, places = marked(f'agentrun: "1"\n{text}\n')
     files = {name: content for name, content in FILES.items() if name != "helper.lock"}
     put(folder, {**files, "spec.cases.yaml": text})
-    found = validate(folder / "spec.cases.yaml")
+    found = validate_document(folder / "spec.cases.yaml")
     assert [place(problem, folder) for problem in found] == [f"spec.cases.yaml:{at}" for at in places]
     return found
 
@@ -301,10 +301,10 @@ def test_a_snapshot_of_the_defaults_is_not_taken_twice(tmp_path: Path) -> None:
 
 def test_a_schema_in_a_file_is_checked_there(tmp_path: Path) -> None:
     put(tmp_path, {**FILES, "spec.cases.yaml": _with_schema("wrong.json")})
-    (problem,) = validate(tmp_path / "spec.cases.yaml")
+    (problem,) = validate_document(tmp_path / "spec.cases.yaml")
     assert (place(problem, tmp_path), problem.code) == ("wrong.json:1:10", "spec.json_schema")
     put(tmp_path, {"spec.cases.yaml": _with_schema("missing.json")})
-    (problem,) = validate(tmp_path / "spec.cases.yaml")
+    (problem,) = validate_document(tmp_path / "spec.cases.yaml")
     assert (place(problem, tmp_path), problem.code) == ("spec.cases.yaml:2:62", "spec.file_missing")
 
 
@@ -351,4 +351,4 @@ def test_words(tmp_path: Path, case: str, message: str, hint: str | None) -> Non
 def test_a_spec_that_cannot_be_read_hides_no_mistake_of_the_cases_own(tmp_path: Path) -> None:
     text = 'agentrun: "1"\ncases: [{name: a, assert: [{type: turns}, {type: tool-called, value: zzz}]}]\n'
     put(tmp_path, {"spec.yaml": SPEC + "zzz: 1\n", "spec.cases.yaml": text})
-    assert [problem.code for problem in validate(tmp_path / "spec.cases.yaml")] == ["spec.claim"]
+    assert [problem.code for problem in validate_document(tmp_path / "spec.cases.yaml")] == ["spec.claim"]

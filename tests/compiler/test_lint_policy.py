@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.compiler.targets import covers, meet
-from agentrun.core.names import matches
+from agentrun.compiler.lint_policy import glob_covers, globs_overlap
+from agentrun.core.package_lookup import matches_pattern
 
 from ..projects import TOOL, codes, found
 
@@ -276,7 +276,7 @@ def as_pattern(glob: str) -> re.Pattern[str]:
 
 @given(GLOBS)
 def test_a_glob_matches_what_the_pattern_matches(glob: str) -> None:
-    assert [matches(glob, name) for name in NAMES] == [bool(as_pattern(glob).fullmatch(name)) for name in NAMES]
+    assert [matches_pattern(glob, name) for name in NAMES] == [bool(as_pattern(glob).fullmatch(name)) for name in NAMES]
 
 
 @given(GLOBS, GLOBS)
@@ -284,8 +284,8 @@ def test_globs_meet_and_cover(one: str, other: str) -> None:
     names = ["".join(letters) for size in range(11) for letters in product("ab", repeat=size)]
     mine = {name for name in names if as_pattern(one).fullmatch(name)}
     theirs = {name for name in names if as_pattern(other).fullmatch(name)}
-    assert meet(one, other) == bool(mine & theirs)
-    if covers(one, other):
+    assert globs_overlap(one, other) == bool(mine & theirs)
+    if glob_covers(one, other):
         assert theirs <= mine
     elif "*" not in other:
         assert not theirs <= mine
@@ -293,5 +293,5 @@ def test_globs_meet_and_cover(one: str, other: str) -> None:
 
 def test_a_glob_of_many_stars_is_cheap() -> None:
     """A backtracking matcher needs longer than the universe for this one."""
-    assert not matches("*a" * 40 + "*b", "a" * 64)
-    assert matches("*a" * 40 + "*", "a" * 64)
+    assert not matches_pattern("*a" * 40 + "*b", "a" * 64)
+    assert matches_pattern("*a" * 40 + "*", "a" * 64)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.compiler.validate import validate
+from agentrun.compiler.validate import validate_document
 
 from ..batch import run
 from ..projects import agent, codes, found, marked, place, put
@@ -200,7 +200,7 @@ def test_79_a_literal_secret_is_found(tmp_path: Path, way: str) -> None:
     texts = {name: marked(text) for name, text in files.items()}
     expected = [f"{name}:{at}" for name, (_, places) in texts.items() for at in places]
     put(tmp_path, {name: agent(text) if name == "spec.yaml" else text for name, (text, _) in texts.items()})
-    told = [problem for problem in validate(tmp_path / "spec.yaml") if problem.code == "spec.secret"]
+    told = [problem for problem in validate_document(tmp_path / "spec.yaml") if problem.code == "spec.secret"]
     assert [place(problem, tmp_path) for problem in told] == expected
 
 

@@ -11,9 +11,8 @@ import pytest
 from genai_prices import data_snapshot
 from genai_prices.types import ConditionalPrice, ModelPrice, StartDateConstraint, Tier, TieredPrices
 
-from agentrun.compiler.api import compile
-from agentrun.compiler.compile import compile_spec
-from agentrun.compiler.lock import Lock, _price, lock_path, lock_text, make_lock, read_lock, routes_of
+from agentrun.compiler.compile import compile, compile_spec
+from agentrun.compiler.lock import Lock, _highest_price, agent_routes, lock_path, lock_text, make_lock, read_lock
 from agentrun.core.package import Price
 from agentrun.errors import SpecError
 from agentrun.spec.problems import DocumentError
@@ -65,7 +64,7 @@ def test_a_row_for_each_route_once() -> None:
         "anthropic/claude-haiku-4-5",
         {"provider": "openai", "name": "gpt-4.1-mini", "base_url": "https://b.example"},
     ]
-    assert routes_of(agent(fallback=fallback)) == ["openai/gpt-4.1-mini", "anthropic/claude-haiku-4-5"]
+    assert agent_routes(agent(fallback=fallback)) == ["openai/gpt-4.1-mini", "anthropic/claude-haiku-4-5"]
     assert list(make_lock(agent(fallback=fallback)).routes) == ["openai/gpt-4.1-mini", "anthropic/claude-haiku-4-5"]
 
 
@@ -112,7 +111,7 @@ def tiers(base: str, *more: str) -> TieredPrices:
 
 def test_tiers_give_the_dearest() -> None:
     prices = ModelPrice(input_mtok=tiers("1.25", "2.5"), output_mtok=tiers("15", "10"), cache_read_mtok=Decimal("0.1"))
-    assert _price(prices) == Price(input=2_500_000, output=15_000_000, cached_input=100_000)
+    assert _highest_price(prices) == Price(input=2_500_000, output=15_000_000, cached_input=100_000)
 
 
 def test_prices_that_change_give_the_dearest() -> None:
@@ -123,19 +122,19 @@ def test_prices_that_change_give_the_dearest() -> None:
         ConditionalPrice(prices=old),
         ConditionalPrice(constraint=StartDateConstraint(date(2030, 1, 1)), prices=new),
     ]
-    assert _price(rows) == Price(input=3_000_000, output=5_000_000, cached_input=2_000_000)
+    assert _highest_price(rows) == Price(input=3_000_000, output=5_000_000, cached_input=2_000_000)
 
 
 def test_parts_of_a_micro_dollar_count_as_one() -> None:
     prices = ModelPrice(input_mtok=Decimal("0.0000001"), output_mtok=Decimal("0.1234567"))
-    assert _price(prices) == Price(input=1, output=123_457, cached_input=1)
+    assert _highest_price(prices) == Price(input=1, output=123_457, cached_input=1)
 
 
 @pytest.mark.parametrize(
     "given", [{"input_mtok": Decimal(1)}, {"output_mtok": Decimal(1)}, {"requests_kcount": Decimal(1)}]
 )
 def test_half_a_price_is_none(given: Any) -> None:
-    assert _price(ModelPrice(**given)) is None
+    assert _highest_price(ModelPrice(**given)) is None
 
 
 def test_text_is_for_people_and_comes_back(tmp_path: Path) -> None:

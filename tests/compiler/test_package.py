@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.canon import canonical, fingerprint
-from agentrun.compiler import fingerprint as module
-from agentrun.compiler.api import compile, load
-from agentrun.compiler.fingerprint import PackageFile, package_bytes, parse_package, read_package, sealed
+from agentrun.canonical_json import canonical_json, fingerprint
+from agentrun.compiler import package_file as module
+from agentrun.compiler.compile import compile, load
+from agentrun.compiler.package_file import PackageFile, package_bytes, parse_package, read_package, seal_package
 from agentrun.core.package import Package
 from agentrun.errors import PackageError
 
@@ -32,7 +32,7 @@ def rich(tmp_path_factory: pytest.TempPathFactory) -> PackageFile:
     return compile(project(tmp_path_factory.mktemp("rich")))
 
 
-SMALL = sealed(package())
+SMALL = seal_package(package())
 DATA = package_bytes(SMALL)
 
 
@@ -133,7 +133,7 @@ def test_hostile_strings_are_carried_and_not_shown(tmp_path: Path) -> None:
 def edit(change: Callable[[dict[str, Any]], Any]) -> bytes:
     content = plain()
     change(content)
-    return canonical(content) + b"\n"
+    return canonical_json(content) + b"\n"
 
 
 def recompute(change: Callable[[dict[str, Any]], Any]) -> bytes:
@@ -142,7 +142,7 @@ def recompute(change: Callable[[dict[str, Any]], Any]) -> bytes:
     change(content)
     content["fingerprint"] = fingerprint(content["agent"])
     content["sections"] = {name: fingerprint(section) for name, section in content["agent"].items()}
-    return canonical(content) + b"\n"
+    return canonical_json(content) + b"\n"
 
 
 WRONG_PRINT: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -267,7 +267,7 @@ def test_bytes(name: str) -> None:
 def test_unknown_version(version: Any) -> None:
     """Said before anything else is looked at: the rest may be right in that version."""
     assert "version" in refused(edit(lambda c: c.update(agentrun_package=version))).message
-    assert "version" in refused(canonical({"agentrun_package": version}) + b"\n").message
+    assert "version" in refused(canonical_json({"agentrun_package": version}) + b"\n").message
 
 
 @given(st.integers(0, len(DATA) - 1), st.integers(1, 255))
@@ -321,7 +321,7 @@ def test_nothing_is_built_before_all_is_verified(monkeypatch: pytest.MonkeyPatch
 
 
 def test_size_is_looked_at_before_anything_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(module, "_decoded", lambda _: pytest.fail("decoded"))
+    monkeypatch.setattr(module, "_decode_json", lambda _: pytest.fail("decoded"))
     assert "16 MiB" in refused(BYTES["17 MiB"]).message
     path = tmp_path / "large.json"
     with path.open("wb") as file:

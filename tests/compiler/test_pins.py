@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from agentrun.compiler.api import compile
-from agentrun.compiler.compile import compile_spec
-from agentrun.compiler.drift import drift
-from agentrun.compiler.lock import lock_in
-from agentrun.compiler.pins import plainly
-from agentrun.core.package_tools import McpTool, Pinned
+from agentrun.compiler.compile import compile, compile_spec
+from agentrun.compiler.lock import escape_invisible_json, parse_lock
+from agentrun.compiler.package_diff import describe_pin_changes
+from agentrun.core.package_tools import McpTool, PinnedTool
 from agentrun.spec.problems import DocumentError, Source
 
 from ..locks import DIGEST, lock_of, pin
@@ -60,7 +58,7 @@ def test_what_no_longer_may_be_seen_is_left_out(tmp_path: Path) -> None:
     assert package is not None
     server = package.tools["srv"]
     assert isinstance(server, McpTool)
-    assert server.pinned == {"find": Pinned(**pin())}
+    assert server.pinned == {"find": PinnedTool(**pin())}
 
 
 def test_a_server_s_tools_count_for_the_fingerprint(tmp_path: Path) -> None:
@@ -108,7 +106,7 @@ def test_a_lock_that_says_what_it_may_not(name: str) -> None:
     tools, message = WRONG[name]
     text = json.dumps({"agentrun_lock": "1", "origin": "o", "routes": {}, "servers": {"srv": tools}})
     with pytest.raises(DocumentError) as caught:
-        lock_in(Source(Path("/a.lock"), "a.lock", text))
+        parse_lock(Source(Path("/a.lock"), "a.lock", text))
     assert message in caught.value.problems[0].message
 
 
@@ -122,26 +120,28 @@ def test_a_lock_in_which_two_names_differ_only_by_case(tmp_path: Path) -> None:
 
 def test_nothing_in_a_lock_is_invisible() -> None:
     text = 'a\n "é 漢 \u202e\u200b\x7f\u2028\U000e0041 👋"'
-    assert plainly(text) == 'a\n "é 漢 \\u202e\\u200b\\u007f\\u2028\\udb40\\udc41 👋"'
+    assert escape_invisible_json(text) == 'a\n "é 漢 \\u202e\\u200b\\u007f\\u2028\\udb40\\udc41 👋"'
 
 
 def test_drift() -> None:
     """Every change in words, and none where there is none."""
-    old = Pinned(
+    old = PinnedTool(
         description="Finds.", args={"type": "object", "properties": {"a": {}, "b": {"type": "string"}}}, digest="1"
     )
-    new = Pinned(
+    new = PinnedTool(
         description="Finds\nmore.", args={"type": "object", "properties": {"b": {"type": "number"}}}, digest="2"
     )
-    other = Pinned(description="Finds.", args=old.args, digest="3")
-    assert list(drift({"srv": {"t": old}}, {"srv": {"t": old}})) == []
-    assert list(drift({"srv": {"t": old}}, {"srv": {"t": new}})) == [
+    other = PinnedTool(description="Finds.", args=old.args, digest="3")
+    assert list(describe_pin_changes({"srv": {"t": old}}, {"srv": {"t": old}})) == []
+    assert list(describe_pin_changes({"srv": {"t": old}}, {"srv": {"t": new}})) == [
         "srv.t.args.properties.a: removed",
         'srv.t.args.properties.b.type: "string" → "number"',
         "srv.t.description: changed\n    @@ -1 +1,2 @@\n    -Finds.\n    +Finds\n    +more.",
     ]
-    assert list(drift({"srv": {"t": old}}, {"srv": {"t": other}})) == ["srv.t: changed in what no model reads"]
-    assert list(drift({"a": {}, "srv": {"t": old}}, {"b": {}, "srv": {"u": old}})) == [
+    assert list(describe_pin_changes({"srv": {"t": old}}, {"srv": {"t": other}})) == [
+        "srv.t: changed in what no model reads"
+    ]
+    assert list(describe_pin_changes({"a": {}, "srv": {"t": old}}, {"b": {}, "srv": {"u": old}})) == [
         "a: removed",
         "b: added",
         "srv.t: removed",

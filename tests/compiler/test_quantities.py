@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.compiler.api import compile
-from agentrun.compiler.quantities import count, micro_dollars, milliseconds, size
+from agentrun.compiler.compile import compile
+from agentrun.spec.v1.field_types import micro_dollars, milliseconds, parse_count, parse_size
 
 from ..documents import Document
 from ..locks import lock_of
@@ -57,8 +57,8 @@ def test_milliseconds(text: str, number: int) -> None:
     ],
 )
 def test_count(text: int | str, number: int) -> None:
-    assert count(text) == number
-    assert type(count(text)) is int
+    assert parse_count(text) == number
+    assert type(parse_count(text)) is int
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_count(text: int | str, number: int) -> None:
     [(1, 1), (4096, 4096), ("1KiB", 1024), ("50KiB", 51_200), ("1MiB", 1_048_576), ("999MiB", 1_047_527_424)],
 )
 def test_size(text: int | str, number: int) -> None:
-    assert size(text) == number
+    assert parse_size(text) == number
 
 
 def test_units_never_exceed_what_a_plain_number_may_be() -> None:
     """A limit that a unit can step over is no limit."""
-    assert max(count("1000M"), count("999999.999k"), count("999.999M")) <= 1_000_000_000
-    assert max(size("999MiB"), size("999999KiB")) <= 2**30
+    assert max(parse_count("1000M"), parse_count("999999.999k"), parse_count("999.999M")) <= 1_000_000_000
+    assert max(parse_size("999MiB"), parse_size("999999KiB")) <= 2**30
     assert milliseconds("9999999d") <= LARGEST
 
 

@@ -1,4 +1,4 @@
-"""Scripts of providers: what is wrong in one is said at its place, by `validate` too."""
+"""Scripts of providers: what is wrong in one is said at its place, by `validate_document` too."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.compiler.scripts import read_script
-from agentrun.compiler.validate import documents, validate
+from agentrun.compiler.provider_script import read_script
+from agentrun.compiler.validate import find_documents, validate_document
 from agentrun.spec.problems import DocumentError
 
 from ..documents import yaml_text
@@ -25,8 +25,8 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     read = read_script(path)
     assert len(read.turns) == 2
     assert read.turns[0].faults[0].headers == {"retry-after": "1"}
-    assert list(documents(tmp_path)) == [path]
-    assert validate(path) == []
+    assert list(find_documents(tmp_path)) == [path]
+    assert validate_document(path) == []
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 )
 def test_problems(tmp_path: Path, turn: str, code: str, place: tuple[int, int], hint: str | None) -> None:
     path = script(tmp_path, f'agentrun: "1"\nturns:\n  - text: fine\n  - {turn}\n')
-    (problem,) = validate(path)
+    (problem,) = validate_document(path)
     assert (problem.code, (problem.line, problem.column)) == (code, place)
     assert hint is None or hint in (problem.hint or "")
     with pytest.raises(DocumentError) as caught:
@@ -55,12 +55,12 @@ def test_problems(tmp_path: Path, turn: str, code: str, place: tuple[int, int], 
     "turn", ["{text: ''}", "{text: a, usage: {input: 4, cached: 4}}", "{reasoning: a}", "{calls: []}"]
 )
 def test_no_problems(tmp_path: Path, turn: str) -> None:
-    assert validate(script(tmp_path, f'agentrun: "1"\nturns:\n  - {turn}\n')) == []
+    assert validate_document(script(tmp_path, f'agentrun: "1"\nturns:\n  - {turn}\n')) == []
 
 
 def test_a_secret_in_a_script(tmp_path: Path) -> None:
     key = "sk-ant-" + "api03-" + "Zx9" * 12
-    (problem,) = validate(script(tmp_path, f'agentrun: "1"\nturns:\n  - text: "{key}"\n'))
+    (problem,) = validate_document(script(tmp_path, f'agentrun: "1"\nturns:\n  - text: "{key}"\n'))
     assert problem.code == "spec.secret"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentrun.compiler.compile import compile_spec
-from agentrun.compiler.signatures import MOST_WORDS, Refused, find_function
+from agentrun.compiler.python_functions import MAX_MODULE_WORDS, FunctionRefused, find_function
 from agentrun.core.package_tools import PythonTool
 from agentrun.spec.project import Project
 
@@ -276,7 +276,7 @@ def test_functions_that_are_not(tmp_path: Path, source: str, message: str, hint:
 
 def test_a_module_as_large_as_allowed_is_read_once(tmp_path: Path) -> None:
     """Also when many tools are in it."""
-    source = "x = 1\n" * (MOST_WORDS // 4 - 20) + "def f(a: int):\n    'd'\n" + "def g(a: int):\n    'd'\n"
+    source = "x = 1\n" * (MAX_MODULE_WORDS // 4 - 20) + "def f(a: int):\n    'd'\n" + "def g(a: int):\n    'd'\n"
     files: dict[str, str | bytes] = {"m.py": source}
     tools = ", ".join(f'{"pqrstuvw"[n % 8]}{n // 8}a: {{kind: python, call: "m:{"fg"[n % 2]}"}}' for n in range(80))
     with at_most(1_400_000):
@@ -350,7 +350,7 @@ def test_import_roots_are_looked_through_in_order(tmp_path: Path) -> None:
     project = Project(tmp_path, import_roots=("one", "two"))
     assert find_function(project, "both:f").name == "f"
     assert find_function(project, "only:f").module == "only"
-    with pytest.raises(Refused, match='has no function "g"'):
+    with pytest.raises(FunctionRefused, match='has no function "g"'):
         find_function(project, "both:g")
 
 

@@ -16,12 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.compiler import template
-from agentrun.compiler.template import Fault, Json, TemplateStopped, check, is_template, referenced, render
-from agentrun.compiler.template_language.fault import MAX_FAULTS
-from agentrun.compiler.template_language.filters import FILTERS
-from agentrun.compiler.template_language.grammar import EXPRESSIONS, STATEMENTS
-from agentrun.compiler.template_language.predicates import TESTS
-from agentrun.compiler.template_language.renderer import Renderer
+from agentrun.compiler.template import (
+    Json,
+    TemplateProblem,
+    TemplateRenderError,
+    check_template,
+    is_template,
+    referenced_variables,
+    render_template,
+)
+from agentrun.compiler.template_grammar import ALLOWED_EXPRESSIONS, ALLOWED_STATEMENTS
+from agentrun.compiler.template_meter import TESTS
+from agentrun.compiler.template_parser import MAX_TEMPLATE_PROBLEMS
+from agentrun.compiler.template_renderer import FILTERS, Renderer
 
 VALUES: dict[str, Json] = {
     "name": "Ada",
@@ -150,14 +157,14 @@ def test_same_as_jinja(source: str) -> None:
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
     )
     assert oracle.from_string(source).render(VALUES) == expected
-    assert check(source, {**NAMES, "missing": None}) == []
-    assert render(source, VALUES) == expected
+    assert check_template(source, {**NAMES, "missing": None}) == []
+    assert render_template(source, VALUES) == expected
 
 
 @pytest.mark.parametrize("source", OURS)
 def test_ours(source: str) -> None:
-    assert check(source, NAMES) == []
-    assert render(source, VALUES) == OURS[source]
+    assert check_template(source, NAMES) == []
+    assert render_template(source, VALUES) == OURS[source]
 
 
 def test_every_filter_and_test_is_shown() -> None:
@@ -167,8 +174,8 @@ def test_every_filter_and_test_is_shown() -> None:
 
 
 def test_grammar_and_renderer_agree() -> None:
-    assert set(Renderer.STATEMENTS) == STATEMENTS
-    assert set(Renderer.EXPRESSIONS) == EXPRESSIONS
+    assert set(Renderer.STATEMENTS) == ALLOWED_STATEMENTS
+    assert set(Renderer.EXPRESSIONS) == ALLOWED_EXPRESSIONS
 
 
 # --- mistakes: source -> line, column, width, code (without `template_`), part of the hint
@@ -272,12 +279,12 @@ MISTAKES: dict[str, tuple[int, int, int, str, str]] = {
 @pytest.mark.parametrize("source", MISTAKES)
 def test_mistake(source: str) -> None:
     line, column, width, code, hint = MISTAKES[source]
-    faults = check(source, {**NAMES, "args": {"id", "reason"}})
+    faults = check_template(source, {**NAMES, "args": {"id", "reason"}})
     assert [(f.line, f.column, f.width, f.code) for f in faults] == [(line, column, width, f"template_{code}")]
     assert hint in (faults[0].hint or "")
     if code != "unknown_name":
-        with pytest.raises(TemplateStopped) as stopped:
-            render(source, VALUES)
+        with pytest.raises(TemplateRenderError) as stopped:
+            render_template(source, VALUES)
         assert (stopped.value.line, stopped.value.column) == (line, column)
 
 
@@ -287,7 +294,7 @@ def test_all_mistakes_at_once() -> None:
 {% if c d %}{{ name|uper }}{% endif %}
 {% do x %}{{ name.upper() }} {{ '' '' '' }}{{ 1 + }}
 """
-    assert [(f.line, f.column, f.code) for f in check(source, {"name": None})] == [
+    assert [(f.line, f.column, f.code) for f in check_template(source, {"name": None})] == [
         (1, 4, "template_forbidden"),
         (2, 6, "template_syntax"),
         (2, 14, "template_unknown_name"),
@@ -301,25 +308,25 @@ def test_all_mistakes_at_once() -> None:
 
 def test_places_after_stripped_white_space() -> None:
     source = "x\n   {%- if name -%}\n\n   {{ nme }}\n  {% endif %}\n{# c #}\n\n {{ nmee }}"
-    assert [(f.line, f.column) for f in check(source, NAMES)] == [(4, 7), (8, 5)]
+    assert [(f.line, f.column) for f in check_template(source, NAMES)] == [(4, 7), (8, 5)]
 
 
 def test_places_with_other_line_ends() -> None:
-    assert [(f.line, f.column) for f in check("a\r\n{{ x }}\r{{ y }}", {})] == [(2, 4), (3, 4)]
+    assert [(f.line, f.column) for f in check_template("a\r\n{{ x }}\r{{ y }}", {})] == [(2, 4), (3, 4)]
 
 
 def test_mistakes_are_bounded() -> None:
-    assert len(check("{{ x }}" * 1000, {})) == MAX_FAULTS
+    assert len(check_template("{{ x }}" * 1000, {})) == MAX_TEMPLATE_PROBLEMS
 
 
 def test_hint_shows_no_control_characters() -> None:
-    (fault,) = check("{{ a\x1b }}", {})
+    (fault,) = check_template("{{ a\x1b }}", {})
     assert fault.message.isprintable()
 
 
 def test_fault_does_not_depend_on_depth_of_caller() -> None:
-    def deep(left: int) -> list[Fault]:
-        return deep(left - 1) if left else check("{{ ((((((((((name)))))))))) }}{# unique #}", NAMES)
+    def deep(left: int) -> list[TemplateProblem]:
+        return deep(left - 1) if left else check_template("{{ ((((((((((name)))))))))) }}{# unique #}", NAMES)
 
     room = sys.getrecursionlimit()
     assert [fault.message for fault in deep(room - 130)] == ["the template is nested too deeply"]
@@ -396,8 +403,8 @@ STOPS = {
 
 @pytest.mark.parametrize("source", STOPS)
 def test_stop(source: str) -> None:
-    with pytest.raises(TemplateStopped) as stopped:
-        render("\n" + source, VALUES)
+    with pytest.raises(TemplateRenderError) as stopped:
+        render_template("\n" + source, VALUES)
     assert STOPS[source] in stopped.value.message
     assert stopped.value.line == 2
 
@@ -416,20 +423,20 @@ NOT_JSON = {
 @pytest.mark.parametrize("value", NOT_JSON.values(), ids=NOT_JSON)
 @pytest.mark.parametrize("source", ["{{ x }}", "{{ x|tojson }}", "{{ 'a' ~ x }}", "{{ x|upper }}"])
 def test_only_plain_data(source: str, value: object) -> None:
-    with pytest.raises(TemplateStopped):
-        render(source, {"x": value})  # type: ignore[dict-item]  # that is the test
+    with pytest.raises(TemplateRenderError):
+        render_template(source, {"x": value})  # type: ignore[dict-item]  # that is the test
 
 
 def test_large_whole_numbers_print() -> None:
-    assert render("{{ x }} {{ x|tojson }}", {"x": 2**63}) == "9223372036854775808 9223372036854775808"
+    assert render_template("{{ x }} {{ x|tojson }}", {"x": 2**63}) == "9223372036854775808 9223372036854775808"
 
 
 @pytest.mark.parametrize("source", [*STOPS, *(f"{{{{ secret|{name} }}}}" for name in FILTERS)])
 def test_no_value_in_a_message(source: str) -> None:
     values: dict[str, Json] = {**dict.fromkeys(VALUES, "hunter2"), "secret": {"hunter2": ["hunter2"]}}
     try:
-        render(source, values)
-    except TemplateStopped as stopped:
+        render_template(source, values)
+    except TemplateRenderError as stopped:
         message = str(stopped) + stopped.message
     else:
         message = ""
@@ -448,20 +455,20 @@ def test_referenced() -> None:
         "{{ a.b }}{% for c in d if c.x > e %}{{ c }}{{ loop.index }}{{ f }}{% else %}{{ c }}{% endfor %}"
         "{% set g = h %}{{ g }}{{ range(i) }}{{ j|default(k) }}{% if l is defined %}{% endif %}{{ m[n] }}"
     )
-    assert referenced(source) == frozenset("acdefhijklmn")
-    assert referenced("{{ a }}{{") == referenced("plain") == frozenset()
+    assert referenced_variables(source) == frozenset("acdefhijklmn")
+    assert referenced_variables("{{ a }}{{") == referenced_variables("plain") == frozenset()
 
 
 def test_set_hides_only_afterwards() -> None:
-    assert referenced("{{ a }}{% set a = 1 %}") == {"a"}
-    assert referenced("{% set a = 1 %}{{ a }}") == frozenset()
+    assert referenced_variables("{{ a }}{% set a = 1 %}") == {"a"}
+    assert referenced_variables("{% set a = 1 %}{{ a }}") == frozenset()
 
 
 def test_same_on_every_machine() -> None:
     program = """if True:
         import json, sys
-        from agentrun.compiler.template import check, render
-        print([render(*json.load(sys.stdin)), check('{{ oder }}', dict.fromkeys(['order', 'older']))])
+        from agentrun.compiler.template import check_template, render_template
+        print([render_template(*json.load(sys.stdin)), check_template('{{ oder }}', dict.fromkeys(['order', 'older']))])
     """
     source = "{{ x|tojson }}{{ 'ß I i'|upper|lower }}{% for k, v in x|dictsort %}{{ k }}{% endfor %}{{ 1.5 }}{{ y|unique|join }}"
     given = json.dumps([source, {"x": {"b": 1, "a": "é"}, "y": list("hash seed")}])
@@ -476,7 +483,7 @@ def test_same_on_every_machine() -> None:
 def test_renders_in_threads_have_meters_of_their_own() -> None:
     source = "{% for i in range(9999) %}{{ i }}{% endfor %}"  # a quarter of the steps: ten on one meter would stop
     results: list[str] = []
-    threads = [threading.Thread(target=lambda: results.append(render(source, {}))) for _ in range(10)]
+    threads = [threading.Thread(target=lambda: results.append(render_template(source, {}))) for _ in range(10)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -487,9 +494,9 @@ def test_renders_in_threads_have_meters_of_their_own() -> None:
 
 def test_output_up_to_the_bound() -> None:
     text = "é" * (1 << 19)
-    assert render("{{ x }}", {"x": text}) == text
-    with pytest.raises(TemplateStopped, match="over 1048576 bytes"):
-        render("{{ x }}.", {"x": text})
+    assert render_template("{{ x }}", {"x": text}) == text
+    with pytest.raises(TemplateRenderError, match="over 1048576 bytes"):
+        render_template("{{ x }}.", {"x": text})
 
 
 # --- properties
@@ -504,9 +511,9 @@ syntax = st.sampled_from(["{{ x }}", "{% raw %}", "{#", "{{", "}}", "%}", "{% if
 
 @given(st.lists(syntax | st.text(max_size=5)).map("".join))
 def test_values_come_out_as_they_are(value: str) -> None:
-    assert render("<{{ x }}>", {"x": value}) == f"<{value}>"
-    assert render("{% for x in y %}{{ x ~ '' }}{% endfor %}", {"y": [value]}) == value
-    assert render("{{ (y|first).z|default('') }}", {"y": [{"z": value}]}) == value
+    assert render_template("<{{ x }}>", {"x": value}) == f"<{value}>"
+    assert render_template("{% for x in y %}{{ x ~ '' }}{% endfor %}", {"y": [value]}) == value
+    assert render_template("{{ (y|first).z|default('') }}", {"y": [{"z": value}]}) == value
 
 
 @given(json_values)
@@ -515,8 +522,8 @@ def test_render_is_a_function(value: Json) -> None:
 
     def once() -> str:
         try:
-            return render(source, {"x": value})
-        except TemplateStopped as stopped:
+            return render_template(source, {"x": value})
+        except TemplateRenderError as stopped:
             return str(stopped)
 
     assert once() == once()
@@ -539,7 +546,7 @@ fragments = st.lists(st.sampled_from(WORDS) | st.text(max_size=2), max_size=25)
 @given(fragments.map(" ".join) | fragments.map("".join), json_values)
 def test_any_text_is_read_or_refused(source: str, value: Json) -> None:
     names: Mapping[str, Collection[str] | None] = {"x": None, "y": {"a"}}
-    faults = check(source, names)
+    faults = check_template(source, names)
     lines = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     for fault in faults:
         assert 1 <= fault.line <= len(lines)
@@ -548,14 +555,14 @@ def test_any_text_is_read_or_refused(source: str, value: Json) -> None:
     assert faults == sorted(faults, key=lambda fault: (fault.line, fault.column))
     line = None
     try:
-        render(source, {"x": value, "y": {"a": value}})
-    except TemplateStopped as stopped:
+        render_template(source, {"x": value, "y": {"a": value}})
+    except TemplateRenderError as stopped:
         line = stopped.line
     if line is None:
         assert {fault.code for fault in faults} <= {"template_unknown_name"}
     else:
         assert 1 <= line <= len(lines)
-    referenced(source)
+    referenced_variables(source)
 
 
 whole = st.integers(-20, 20).map(str)
@@ -589,8 +596,8 @@ def test_expressions_give_what_jinja_gives(expression: str) -> None:
     source = f"{{{{ {expression} }}}}"
     values: dict[str, Json] = {"n": 7, "t": "Abba"}
     try:
-        ours = render(source, values)
-    except TemplateStopped as stopped:
+        ours = render_template(source, values)
+    except TemplateRenderError as stopped:
         assert any(part in stopped.message for part in ("zero", "2**53", "deeply"))  # noqa: PT017  # only what Jinja refuses comes here
         return
     assert ours == jinja2.Environment().from_string(source).render(values)  # noqa: S701  # an oracle

@@ -17,9 +17,9 @@ from unittest import mock
 import pytest
 
 import agentrun.compiler.template as template
-from agentrun.compiler.template import Json, TemplateStopped, check, render
-from agentrun.compiler.template_language import source
-from agentrun.compiler.template_language.meter import Bounds, Meter
+from agentrun.compiler import template_parser
+from agentrun.compiler.template import Json, TemplateRenderError, check_template, render_template
+from agentrun.compiler.template_meter import Bounds, RenderMeter
 
 from ..steps import at_most
 
@@ -315,12 +315,12 @@ TWINS: dict[str, tuple[str, Callable[[], Values], Callable[[], Any]]] = {
     "no meter on search": (
         ATTACKS["in, not so often"].source,
         ATTACKS["in, not so often"].values,
-        lambda: mock.patch.object(Meter, "search", return_value=None),
+        lambda: mock.patch.object(RenderMeter, "search", return_value=None),
     ),
     "no look before lexing": (
         ATTACKS["mebibyte of digits"].source,
         dict,
-        lambda: mock.patch.object(source, "_lexable", return_value=True),
+        lambda: mock.patch.object(template_parser, "_is_lexable", return_value=True),
     ),
 }
 
@@ -344,9 +344,9 @@ def measured(text: str, values: Values) -> Reading:
     refused, stopped = False, None
     try:
         with at_most(STEPS):
-            refused = bool(check(text, dict.fromkeys(values)))
-            render(text, values)
-    except TemplateStopped:
+            refused = bool(check_template(text, dict.fromkeys(values)))
+            render_template(text, values)
+    except TemplateRenderError:
         refused = True
     except AssertionError as error:
         stopped = str(error)

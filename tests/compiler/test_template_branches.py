@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.compiler.template_language.branches import branches_of, taken
+from agentrun.compiler.template_branches import branches_taken, find_branches
 
 NESTED = """\
 {% if a %}{% for x in xs %}{{ "one" if x == 1 else "more" }}{% else %}no x{% endfor %}
@@ -18,8 +18,8 @@ NESTED = """\
 
 def names(source: str, values: dict[str, Any]) -> list[str]:
     """The ways that a render takes, as people know them."""
-    marks = taken(source, values)
-    return [branch.text for branch in branches_of(source) if branch.mark in marks]
+    marks = branches_taken(source, values)
+    return [branch.text for branch in find_branches(source) if branch.mark in marks]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_the_way_that_is_taken(source: str, values: dict[str, Any], ways: list[s
 
 
 def test_all_ways_of_a_nested_template_with_their_places() -> None:
-    assert [(branch.line, branch.column, branch.way) for branch in branches_of(NESTED)] == [
+    assert [(branch.line, branch.column, branch.way) for branch in find_branches(NESTED)] == [
         (1, 4, "true"),
         (1, 14, "none"),
         (1, 14, "some"),
@@ -61,7 +61,7 @@ def test_all_ways_of_a_nested_template_with_their_places() -> None:
 
 def test_each_else_has_its_own_place() -> None:
     source = "{% if a %}x{% else %}y{% endif %}\n{% if b %}x{%- else -%}{{ z }}{% endif %}\n{# {% else %} #}"
-    found = branches_of(source)
+    found = find_branches(source)
     assert [(each.line, each.column) for each in found if each.text.startswith("{% else %}")] == [(1, 15), (2, 16)]
 
 
@@ -73,12 +73,12 @@ def test_the_ways_taken_are_those_that_the_values_say(a: bool, b: bool, c: bool,
     elif not b:
         expected.add(f"3:4:{'true' if c else 'false'}")
     expected.add("1:4:true" if a else "2:10:true" if b else "2:23:false")
-    marks = taken(NESTED, {"a": a, "b": b, "c": c, "xs": list(xs)})
-    found = {f"{each.line}:{each.column}:{each.way}" for each in branches_of(NESTED) if each.mark in marks}
+    marks = branches_taken(NESTED, {"a": a, "b": b, "c": c, "xs": list(xs)})
+    found = {f"{each.line}:{each.column}:{each.way}" for each in find_branches(NESTED) if each.mark in marks}
     assert found == expected
 
 
 def test_a_long_tag_is_cut_and_stands_on_one_line() -> None:
-    (first, _) = branches_of("{% if a\n   and " + "b and " * 30 + "c %}x{% endif %}")
+    (first, _) = find_branches("{% if a\n   and " + "b and " * 30 + "c %}x{% endif %}")
     assert "\n" not in first.text
     assert len(first.text) <= 66

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.compiler.template import Json, Line, TemplateStopped, render, rendered_lines
+from agentrun.compiler.template import Json, RenderedLine, TemplateRenderError, render_template, render_template_lines
 
 from .test_template import OURS, SAME_AS_JINJA, VALUES
 
 PROMPTS = Path(__file__).parents[2] / "specs" / "prompts"
 
 
-def misplaced(lines: list[Line]) -> list[tuple[str, int]]:
+def misplaced(lines: list[RenderedLine]) -> list[tuple[str, int]]:
     """The marks whose line is not the one that is told, each with what is told."""
     return [
         (mark[0], line.origin(mark.start()))
@@ -29,7 +29,7 @@ def misplaced(lines: list[Line]) -> list[tuple[str, int]]:
 
 
 def told(source: str, values: dict[str, Json] | None = None) -> list[tuple[str, int]]:
-    return [(line.text, line.origin()) for line in rendered_lines(source, values or VALUES)]
+    return [(line.text, line.origin()) for line in render_template_lines(source, values or VALUES)]
 
 
 TEMPLATES: dict[str, list[tuple[str, int]]] = {
@@ -58,21 +58,21 @@ def test_origins(source: str) -> None:
 
 
 def test_a_line_of_several_lines() -> None:
-    (line,) = rendered_lines("Region:\n{%- if yes %} EU\n{%- else %} US\n{%- endif %}!", VALUES)
-    assert line == Line("Region: EU!", ((0, 1), (7, 2), (10, 4)))
+    (line,) = render_template_lines("Region:\n{%- if yes %} EU\n{%- else %} US\n{%- endif %}!", VALUES)
+    assert line == RenderedLine("Region: EU!", ((0, 1), (7, 2), (10, 4)))
     assert [line.origin(column) for column in (0, 6, 7, 9, 10, 99)] == [1, 1, 2, 2, 4, 4]
 
 
 @pytest.mark.parametrize("source", [*SAME_AS_JINJA, *OURS])
 def test_the_text_is_the_rendered_one(source: str) -> None:
-    lines = rendered_lines(source, VALUES)
-    assert "\n".join(line.text for line in lines) == render(source, VALUES)
+    lines = render_template_lines(source, VALUES)
+    assert "\n".join(line.text for line in lines) == render_template(source, VALUES)
     assert all(1 <= at <= source.count("\n") + source.count("\r") + 1 for line in lines for _, at in line.parts)
 
 
 def test_stops_like_render() -> None:
-    with pytest.raises(TemplateStopped) as stopped:
-        rendered_lines("a\n{{ missing }}", VALUES)
+    with pytest.raises(TemplateRenderError) as stopped:
+        render_template_lines("a\n{{ missing }}", VALUES)
     assert stopped.value.line == 2
 
 
@@ -89,8 +89,8 @@ def test_examples(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
     written = source.split("\n")
     for values in VALUES_OF[path.name]:
-        lines = rendered_lines(source, values)
-        assert "\n".join(line.text for line in lines) == render(source, values)
+        lines = render_template_lines(source, values)
+        assert "\n".join(line.text for line in lines) == render_template(source, values)
         for line in lines:
             for column, at in line.parts:
                 words = line.text[column : column + 12]
@@ -141,21 +141,22 @@ def marked(source: str) -> str:
 
 @given(bodies().map(marked))
 def test_generated(source: str) -> None:
-    lines = rendered_lines(source, VALUES)
-    assert "\n".join(line.text for line in lines) == render(source, VALUES)
+    lines = render_template_lines(source, VALUES)
+    assert "\n".join(line.text for line in lines) == render_template(source, VALUES)
     assert misplaced(lines) == []
 
 
 def test_the_generator_reaches_far() -> None:
     """A generator of nothing but plain text would pass with the number of the rendered line."""
     source = marked("@\n{% if no %}\n@\n{% else %}\n@\n{% endif %}\n@")
-    wrong = [Line(line.text, ((0, n),)) for n, line in enumerate(rendered_lines(source, VALUES), 1)]
+    wrong = [RenderedLine(line.text, ((0, n),)) for n, line in enumerate(render_template_lines(source, VALUES), 1)]
     assert misplaced(wrong) == [("<5>", 2), ("<7>", 3)]
 
 
 def test_a_planted_shift_is_found() -> None:
     source = marked("@{{ '@' }}\n@")
     shifted = [
-        Line(line.text, tuple((column, at + 1) for column, at in line.parts)) for line in rendered_lines(source, VALUES)
+        RenderedLine(line.text, tuple((column, at + 1) for column, at in line.parts))
+        for line in render_template_lines(source, VALUES)
     ]
     assert len(misplaced(shifted)) == 3

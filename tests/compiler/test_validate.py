@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.compiler.validate import documents, validate
-from agentrun.spec.problems import CODES, arrange
+from agentrun.compiler.validate import find_documents, validate_document
+from agentrun.spec.problems import PROBLEM_CODES, sort_problems
 
 from ..cli.agent import agentrun
 from ..projects import TOOL, agent, codes, found, put
@@ -51,7 +51,7 @@ def test_a_story_is_sorted_complete_and_the_same_in_both_forms(story: str) -> No
     assert len(places) == len(set(places))
     heads = [line.split("  ")[:2] for line in text.splitlines() if "  spec." in line]
     assert heads == [[f"{file}:{line}:{column}", code] for file, line, column, code in places]
-    assert {code for *_, code in places} <= CODES.keys()
+    assert {code for *_, code in places} <= PROBLEM_CODES.keys()
     assert text.count("^") >= len(places)  # an excerpt with a caret for each
     errors = sum(each["severity"] == "error" for each in problems)
     assert f": {errors} errors, {len(problems) - errors} warning" in text
@@ -114,7 +114,10 @@ def test_a_missing_key_is_not_told_when_it_is_there_misspelt(tmp_path: Path) -> 
         tmp_path,
         {"spec.yaml": 'agentrun: "1"\nname: a\nmodel: {provider: p, nme: m}\ninstructoins: x\nbudgets: {tokens: 1}\n'},
     )
-    assert [problem.code for problem in validate(tmp_path / "spec.yaml")] == ["spec.unknown_key", "spec.unknown_key"]
+    assert [problem.code for problem in validate_document(tmp_path / "spec.yaml")] == [
+        "spec.unknown_key",
+        "spec.unknown_key",
+    ]
 
 
 def test_profiles_are_checked_too(tmp_path: Path) -> None:
@@ -159,7 +162,7 @@ def test_a_directory_holds_the_documents_that_say_so(tmp_path: Path) -> None:
             "notes.md": 'agentrun: "1"\n',
         },
     )
-    names = [path.relative_to(tmp_path).as_posix() for path in documents(tmp_path)]
+    names = [path.relative_to(tmp_path).as_posix() for path in find_documents(tmp_path)]
     assert names == ["broken.yaml", "a/one.yaml", "b/three.cases.yaml", "b/two.yml"]
 
 
@@ -169,8 +172,8 @@ def test_a_shared_part_alone(tmp_path: Path, key: str) -> None:
         tmp_path,
         {"part.yaml": f'# a part\nagentrun: "1"\n"{key}": {{zzz: 1}} # token: sk-ant-abcdefghijklmnop12345678\n'},
     )
-    problems = validate(tmp_path / "part.yaml")
-    assert problems == arrange(problems)
+    problems = validate_document(tmp_path / "part.yaml")
+    assert problems == sort_problems(problems)
     assert [problem.line for problem in problems] == [3, 3]
     assert problems[1].code == "spec.secret"
     assert problems[0].code == ("spec.wrong_type" if key == "tools" else "spec.unknown_key")

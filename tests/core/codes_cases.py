@@ -6,9 +6,17 @@ from unittest.mock import ANY
 
 from msgspec.structs import replace
 
-from agentrun.core.facts import RULES, CancelRequested, Earlier, ModelAsked, RunResumed, WorkLost
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallSettled, ToolStarted
+from agentrun.core.facts import (
+    RULES_VERSION,
+    CallSettled,
+    CancelRequested,
+    EarlierRuns,
+    ModelAsked,
+    RunResumed,
+    ToolStarted,
+    WorkLost,
+)
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Text, ToolResult
 from agentrun.core.package import Package
 
@@ -81,7 +89,7 @@ def _lost() -> Run:
     """The owner goes away inside a call that must not run twice, and somebody decides to stop."""
     run = Run(agent(tools={"search": writing()}), called("search"))
     run.until(ToolStarted)
-    for fact in (RunResumed("sha256:0", RULES), WorkLost("c1.0"), CallSettled("c1.0", "stop", "ann")):
+    for fact in (RunResumed("sha256:0", RULES_VERSION), WorkLost("c1.0"), CallSettled("c1.0", "stop", "ann")):
         run.add(fact)
     return run
 
@@ -95,7 +103,7 @@ def _cancelled() -> Run:
 
 
 def _torn_history() -> Run:
-    earlier = Earlier(runs=1, messages=(ToolResult("c9.0", (Text("42"),)),))
+    earlier = EarlierRuns(runs=1, messages=(ToolResult("c9.0", (Text("42"),)),))
     return Run(package(), started=replace(STARTED, earlier=earlier))
 
 

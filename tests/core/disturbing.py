@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from agentrun.core.facts import CancelRequested, MessageQueued, RunStopped, TimePassed
-from agentrun.core.facts_base import Fault
-from agentrun.core.messages import said as told
-from agentrun.core.takeover import is_welcome
+from agentrun.core.fault import Fault
+from agentrun.core.messages import user_message as told
+from agentrun.core.transitions import is_acceptable
 
 from .script import Run, Stuck
 from .shapes import SHAPES
@@ -20,7 +20,7 @@ def cancel(run: Run) -> None:
 
 def message(run: Run) -> None:
     fact = MessageQueued("q9", told("One more thing."))
-    if is_welcome(run.state, fact):
+    if is_acceptable(run.state, fact):
         run.add(fact)
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from agentrun.core.facts import RunStarted
-from agentrun.core.facts_base import Fault
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package

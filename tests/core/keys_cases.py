@@ -5,9 +5,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentrun.core.facts import CompactionFailed, ModelAsked, ModelTold, Parent, RetryPlanned, RunStarted
-from agentrun.core.facts_base import Fault, Share
-from agentrun.core.facts_gates import Ruled
+from agentrun.core.facts import (
+    BudgetShare,
+    CompactionFailed,
+    ModelAsked,
+    ModelTold,
+    Parent,
+    RetryPlanned,
+    Ruled,
+    RunStarted,
+)
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Text, Usage, User
 
 from ..packages import BASE, ROUTE, package
@@ -17,7 +25,7 @@ from .script import RULE, STARTED, Run, agent_tool, called, rule, said, tool
 SEARCH: Changes = {"tools": {"search": tool()}, "policy": {"default": "allow"}}
 A, B = ("search", '{"q": "a"}'), ("search", '{"q": "b"}')
 LONG: RunStarted = replace(STARTED, input=User((Text("It burns. " * 50),)))
-CHILD: RunStarted = replace(STARTED, parent=Parent("run-0", "c1.0", 1, Share()))
+CHILD: RunStarted = replace(STARTED, parent=Parent("run-0", "c1.0", 1, BudgetShare()))
 BUSY, REFUSED = Fault("provider.overloaded", "busy"), Fault("provider.fatal", "no")
 TOO_LONG = Fault("provider.context_overflow", "too long")
 FREE = {"input": 0, "output": 0, "cached_input": 0}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from agentrun.core.effects import AskHook, AskModel, Deliver, RunTool
-from agentrun.core.facts_gates import Continue
+from agentrun.core.facts import Continue
 
 from ..packages import BASE, ROUTE
 from .keys_parts_cases import AUTH, SINKS, TOOLS, call_of, with_sink, with_tool

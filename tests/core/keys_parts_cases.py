@@ -4,10 +4,19 @@ from contextlib import suppress
 from typing import Any
 
 from agentrun.core.effects import RunChild
-from agentrun.core.facts import RULES, DeliveryStarted, RunResumed, WorkLost
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallCancelled, ChildStarted, ToolFinished, ToolStarted
-from agentrun.core.facts_gates import Failed, HookAsked
+from agentrun.core.facts import (
+    RULES_VERSION,
+    CallCancelled,
+    ChildStarted,
+    DeliveryStarted,
+    HookAsked,
+    HookFailure,
+    RunResumed,
+    ToolFinished,
+    ToolStarted,
+    WorkLost,
+)
+from agentrun.core.fault import Fault
 from agentrun.core.package import Package
 
 from ..packages import BASE
@@ -104,7 +113,7 @@ def crashed(kind: str) -> Play:
     def play(agent: Package) -> Run:
         run = Run(agent, called(call_of(kind)), DONE)
         run.until(ChildStarted if kind == "agent" else ToolStarted)
-        run.add(RunResumed("sha256:0", RULES))
+        run.add(RunResumed("sha256:0", RULES_VERSION))
         run.add(WorkLost("c1.0"))
         with suppress(Stuck):  # somebody has to decide
             run.finish()
@@ -226,7 +235,7 @@ PARTS = {
     ),
 }
 
-FAILED = Failed(Fault("policy.denied", "it threw"))
+FAILED = HookFailure(Fault("policy.denied", "it threw"))
 
 
 def _hook(key: str, one: Any, two: Any, look: Look, seen: tuple[Any, Any]) -> Key:

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from agentrun.core.facts import ModelAsked
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallRefused
+from agentrun.core.facts import CallRefused, ModelAsked
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.core.package import Package
 

@@ -9,32 +9,47 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentrun.core.audit import audit
-from agentrun.core.budget import cost_of
+from agentrun.core.audit import find_divergence
+from agentrun.core.budget import charged_cost
 from agentrun.core.decide import decide
-from agentrun.core.effects import AskHook, AskModel, Deliver, Effect, RunChild, RunTool, intent
+from agentrun.core.effects import (
+    AskHook,
+    AskModel,
+    Commit,
+    Deliver,
+    Effect,
+    Finished,
+    Perform,
+    RunChild,
+    RunTool,
+    Wait,
+    intent,
+)
 from agentrun.core.evolve import evolve, fold
 from agentrun.core.facts import (
-    RULES,
+    RULES_VERSION,
+    ApprovalAnswer,
+    ApprovalAnswered,
+    ChildSpend,
+    Continue,
     DeliveryFinished,
     Fact,
+    HookAnswer,
     ModelFailed,
     ModelReplied,
     Record,
     RunResumed,
     RunStarted,
     TimePassed,
+    ToolFinished,
 )
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import Spent, ToolFinished
-from agentrun.core.facts_gates import Answer, ApprovalAnswered, Continue, HookAnswer
-from agentrun.core.hooks import answered
-from agentrun.core.messages import Assistant, Finish, Reasoning, Refusal, Reply, Text, ToolCall, Usage, User
+from agentrun.core.fault import Fault
+from agentrun.core.hooks import make_hook_answered
+from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage, User
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
-from agentrun.core.state import State, under_way
-from agentrun.core.steps import Commit, Finished, Perform, Wait
-from agentrun.core.takeover import lost_work
+from agentrun.core.state import State, pending_effects
+from agentrun.core.transitions import lost_work
 
 Part = Text | Refusal | Reasoning | ToolCall
 
@@ -43,7 +58,7 @@ STARTED = RunStarted(
     package="sha256:0",
     replayed=False,
     agent="triage",
-    rules=RULES,
+    rules=RULES_VERSION,
     params={},
     instructions="Sort tickets.",
     input=User((Text("It burns."),)),
@@ -140,7 +155,7 @@ def rule(ruling: str, *targets: str, **changes: Any) -> dict[str, Any]:
     return RULE | {"ruling": ruling, "targets": list(targets or ("*",))} | changes
 
 
-def said(*parts: str | Part, finish: Finish = "stop", usage: Usage | None = Usage(20, 5, 0, 0)) -> Reply:  # noqa: B008  # frozen
+def said(*parts: str | Part, finish: FinishReason = "stop", usage: Usage | None = Usage(20, 5, 0, 0)) -> Reply:  # noqa: B008  # frozen
     """A reply of a model."""
     whole = tuple(Text(part) if isinstance(part, str) else part for part in parts)
     return Reply(Assistant(whole), finish, usage, "gpt", "wire-1")
@@ -166,7 +181,7 @@ class Stuck(Exception):
         super().__init__(repr(wait))
 
 
-Result = str | Fault | tuple[str, Spent] | ToolFinished
+Result = str | Fault | tuple[str, ChildSpend] | ToolFinished
 
 
 class Run:
@@ -184,7 +199,7 @@ class Run:
         *answers: Reply | Fault,
         tools: Mapping[str, Any] | None = None,
         hooks: Mapping[str, HookAnswer | Callable[[AskHook], HookAnswer]] | None = None,
-        people: Mapping[str, Answer] | None = None,
+        people: Mapping[str, ApprovalAnswer] | None = None,
         sinks: Mapping[str, Fault] | None = None,
         started: RunStarted = STARTED,
         pick: Callable[[int], int] = lambda count: 0,
@@ -238,7 +253,7 @@ class Run:
         while (outcome := self.step()) is None:
             pass
         assert fold(self.records) == self.state
-        assert audit(self.first, self.records, self.others) is None
+        assert find_divergence(self.first, self.records, self.others) is None
         assert self.kinds().count("run_stopped") == 1
         assert self.kinds()[-1] == "run_stopped"
         return outcome
@@ -289,7 +304,7 @@ class Run:
             self.add(fact)
 
     def _wait(self, wait: Wait) -> None:
-        self.under_way = [effect for effect in self.under_way if effect.id in under_way(self.state)]
+        self.under_way = [effect for effect in self.under_way if effect.id in pending_effects(self.state)]
         answer = next((question for question in wait.questions if question.target in self.people), None)
         if self.under_way:
             self.now += self.takes
@@ -311,13 +326,15 @@ class Run:
                 answer = self.answers.pop(0)
                 if isinstance(answer, Fault):
                     return ModelFailed(effect.id, effect.turn, effect.attempt, answer)
-                cost = cost_of(effect.request.route.price, answer.usage, effect.cost)
-                return ModelReplied(effect.id, effect.turn, effect.attempt, answer.in_turn(effect.turn), cost)
+                cost = charged_cost(effect.request.route.price, answer.usage, effect.cost)
+                return ModelReplied(effect.id, effect.turn, effect.attempt, answer.with_call_ids(effect.turn), cost)
             case RunTool() | RunChild():
                 return self._result(effect, self.tools.get(effect.name, "done"))
             case AskHook():
                 given = self.hooks.get(effect.hook.id, Continue())
-                return answered(effect.id, effect.hook, effect.subject, given(effect) if callable(given) else given)
+                return make_hook_answered(
+                    effect.id, effect.hook, effect.subject, given(effect) if callable(given) else given
+                )
             case Deliver():
                 return DeliveryFinished(effect.name, self.sinks.get(effect.name))
 
@@ -328,7 +345,7 @@ class Run:
                 return ToolFinished(effect.id, (Text(f"{given.code}: {given.message}"),), given)
             case str():
                 return ToolFinished(effect.id, (Text(given),))
-            case (str() as text, Spent() as spent):
+            case (str() as text, ChildSpend() as spent):
                 return ToolFinished(effect.id, (Text(text),), spent=spent)
             case _:
                 return replace(given, call=effect.id)  # type: ignore[no-any-return]  # of the kind that was asked for

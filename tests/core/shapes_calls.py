@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import Deny, Inject, Modify
+from agentrun.core.facts import Deny, Inject, Modify
+from agentrun.core.fault import Fault
 
 from ..packages import package, typed
 from .script import Run, agent_tool, called, hook, rule, said, tool, writing

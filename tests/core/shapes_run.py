@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from agentrun.core.facts import MessageQueued
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import Failed, Inject, Modify
-from agentrun.core.messages import said as told
+from agentrun.core.facts import HookFailure, Inject, MessageQueued, Modify
+from agentrun.core.fault import Fault
+from agentrun.core.messages import user_message as told
 
 from ..packages import ROUTE, package, typed
 from .script import SINK, Run, called, hook, rule, said, tool
@@ -57,7 +56,7 @@ def escalated() -> Run:
 @shape
 def hook_failed() -> Run:
     fault = Fault("policy.denied", "it broke")
-    return Run(package(hooks=[hook("on_input"), hook("on_stop", id="last")]), hooks={"watch": Failed(fault)})
+    return Run(package(hooks=[hook("on_input"), hook("on_stop", id="last")]), hooks={"watch": HookFailure(fault)})
 
 
 @shape

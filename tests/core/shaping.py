@@ -5,13 +5,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentrun.core.effects import RunChild, RunTool
-from agentrun.core.facts import Fact, MessageQueued, RunResumed
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallSettled, ChildSuspended
+from agentrun.core.effects import RunChild, RunTool, Wait
+from agentrun.core.facts import CallSettled, ChildSuspended, Fact, MessageQueued, RunResumed
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Text
-from agentrun.core.messages import said as told
-from agentrun.core.steps import Wait
+from agentrun.core.messages import user_message as told
 
 from .script import STARTED, Run
 

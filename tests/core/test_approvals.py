@@ -7,11 +7,18 @@ from msgspec.structs import replace
 
 from agentrun.core import gate
 from agentrun.core.decide import decide
-from agentrun.core.facts import CancelRequested, DeliveryStarted, Earlier
-from agentrun.core.facts_calls import CallRefused
-from agentrun.core.facts_gates import ApprovalAsked, Inject, Modify, Ruled
+from agentrun.core.effects import Wait
+from agentrun.core.facts import (
+    ApprovalAsked,
+    CallRefused,
+    CancelRequested,
+    DeliveryStarted,
+    EarlierRuns,
+    Inject,
+    Modify,
+    Ruled,
+)
 from agentrun.core.outcome import Question
-from agentrun.core.steps import Wait
 
 from ..packages import package
 from .script import SINK, STARTED, Run, Stuck, called, hook, rule, said, tool, writing
@@ -103,7 +110,7 @@ def test_approved_for_the_session() -> None:
     assert [ruled.granted for ruled in run.of(Ruled)] == [False, True]
     grants = run.state.grants
     later = Run(
-        run.agent, called("a"), said("Done."), started=replace(STARTED, run="run-2", earlier=Earlier(grants=grants))
+        run.agent, called("a"), said("Done."), started=replace(STARTED, run="run-2", earlier=EarlierRuns(grants=grants))
     )
     later.finish()
     assert (later.of(ApprovalAsked), len(later.ran)) == ([], 1), "in a later run of the session too"
@@ -124,7 +131,7 @@ def test_approval_for_the_session_is_for_that_question(other: tuple[str, str]) -
 def test_approval_for_the_session_is_for_those_rules_and_that_package() -> None:
     run = asking(answer="approved_for_session")
     run.finish()
-    earlier = Earlier(grants=run.state.grants)
+    earlier = EarlierRuns(grants=run.state.grants)
     other_rules = replace(run.agent, policy=package(policy=policy(rule("allow", "z"), rule("ask"))).policy)
     for agent, fingerprint in ((other_rules, "sha256:0"), (run.agent, "sha256:1")):
         started = replace(STARTED, run="run-2", package=fingerprint, earlier=earlier)
@@ -158,7 +165,7 @@ def test_what_hooks_made_of_the_input_is_what_is_asked() -> None:
 
 def test_approval_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A question that is not bound to its arguments would be answered by an earlier one."""
-    monkeypatch.setattr(gate, "_hash", lambda state, passage, rules: "sha256:same")
+    monkeypatch.setattr(gate, "_grant_hash", lambda state, passage, rules: "sha256:same")
     run = asking(answer="approved_for_session")
     run.answers = [called("a"), called(("a", '{"q": "other"}')), said("Done.")]
     run.finish()

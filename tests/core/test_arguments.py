@@ -9,13 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentrun.core.arguments import MAX_BYTES, MAX_DEPTH, MAX_NAMES, hidden_tools, offered_tools, parsed
+from agentrun.core.call_validation import (
+    MAX_ARGUMENT_BYTES,
+    MAX_ARGUMENT_DEPTH,
+    MAX_NAMED_TOOLS,
+    hidden_tools,
+    offered_tools,
+    parse_arguments,
+)
 from agentrun.core.effects import OfferedTool
-from agentrun.core.facts import Parent
-from agentrun.core.facts_base import Share
-from agentrun.core.facts_calls import CallRefused
+from agentrun.core.facts import BudgetShare, CallRefused, Parent
 from agentrun.core.package import Package
-from agentrun.errors import TOOL_RESULTS
+from agentrun.errors import TOOL_RESULT_CODES
 
 from ..packages import package
 from .script import STARTED, Run, agent_tool, called, mcp_tool, said, tool
@@ -57,7 +62,7 @@ def refusal(name: str, arguments: str, given: Package | None = None, **changes: 
     if not found:
         return None
     (one,) = found
-    assert one.code in TOOL_RESULTS
+    assert one.code in TOOL_RESULT_CODES
     assert one.told.startswith(f"{one.code}: "), "the model reads it"
     return one
 
@@ -78,7 +83,7 @@ def test_unknown() -> None:
     assert found.told.endswith(f"there is no tool 'wether'; tools: {names}"), "all that the model can call"
     many = agent(many=mcp_tool(*(f"t{n}" for n in range(200))), secret=tool(visible="1 == 2"))
     told = refused("wether", "{}", many).told
-    assert told.endswith(f" and {200 + 7 - MAX_NAMES} more")
+    assert told.endswith(f" and {200 + 7 - MAX_NAMED_TOOLS} more")
     assert "secret" not in told
     found = refused("x", "{}", package(policy={"default": "allow"}))
     assert found.told.endswith("tools: none")
@@ -159,7 +164,7 @@ def test_offered() -> None:
 
 @pytest.mark.parametrize("nothing", ["", " \n", "{}"])
 def test_nothing_at_all_is_an_empty_object(nothing: str) -> None:
-    assert parsed(nothing) == {}
+    assert parse_arguments(nothing) == {}
     assert refusal("any", nothing) is None
 
 
@@ -180,23 +185,23 @@ def test_nothing_at_all_is_an_empty_object(nothing: str) -> None:
     ],
 )
 def test_not_an_object(text: str, why: str) -> None:
-    assert parsed(text) is None
+    assert parse_arguments(text) is None
     found = refused("any", text)
     assert (found.code, found.fields) == ("tool.invalid_arguments", {"tool": "any"})
     assert found.told.startswith(f"tool.invalid_arguments: the arguments of 'any' are not a JSON object: {why}")
 
 
 def test_depth() -> None:
-    inner = MAX_DEPTH - 1
-    assert parsed('{"a":' * inner + "[]" + "}" * inner) is not None
-    assert parsed('{"a":' * inner + "[[]]" + "}" * inner) is None
+    inner = MAX_ARGUMENT_DEPTH - 1
+    assert parse_arguments('{"a":' * inner + "[]" + "}" * inner) is not None
+    assert parse_arguments('{"a":' * inner + "[[]]" + "}" * inner) is None
 
 
 def test_size() -> None:
-    text = json.dumps({"a": "x" * (MAX_BYTES - 9)})
-    assert len(text) == MAX_BYTES
-    assert parsed(text) is not None
-    assert parsed(text.replace("xx", "xxx", 1)) is None
+    text = json.dumps({"a": "x" * (MAX_ARGUMENT_BYTES - 9)})
+    assert len(text) == MAX_ARGUMENT_BYTES
+    assert parse_arguments(text) is not None
+    assert parse_arguments(text.replace("xx", "xxx", 1)) is None
     assert "1048577 bytes; 1048576 are allowed" in refused("any", text.replace("xx", "xxx", 1)).told
 
 
@@ -209,14 +214,14 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=3), VALUES, max_size=4))
 def test_every_object_is_parsed(value: dict[str, Any]) -> None:
-    assert parsed(json.dumps(value)) == value
+    assert parse_arguments(json.dumps(value)) == value
 
 
 @given(st.text(max_size=30))
 def test_any_text_at_all(text: str) -> None:
     """Nothing a model writes ends a run: the call runs, or is refused."""
     found = refusal("any", text)
-    assert (found is None) == (parsed(text) is not None)
+    assert (found is None) == (parse_arguments(text) is not None)
 
 
 # valid
@@ -298,7 +303,7 @@ def test_invalid_arguments_of_an_action() -> None:
 
 @pytest.mark.parametrize(("depth", "code"), [(0, None), (2, None), (3, "tool.invalid_call"), (4, "tool.invalid_call")])
 def test_depth_of_agents(depth: int, code: str | None) -> None:
-    parent = Parent("run-0", "c1.0", depth, Share()) if depth else None
+    parent = Parent("run-0", "c1.0", depth, BudgetShare()) if depth else None
     found = refusal("helper", '{"message": "x"}', started=replace(STARTED, parent=parent))
     assert (found.code if found else None) == code
     if found:
@@ -309,7 +314,7 @@ def test_one_level_of_agents() -> None:
     given = agent()
     flat = replace(given, limits=replace(given.limits, depth=1))
     assert refusal("helper", '{"message": "x"}', flat) is None
-    child = replace(STARTED, parent=Parent("run-0", "c1.0", 1, Share()))
+    child = replace(STARTED, parent=Parent("run-0", "c1.0", 1, BudgetShare()))
     assert refused("helper", '{"message": "x"}', flat, started=child).fields["limit"] == 1
 
 

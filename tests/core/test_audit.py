@@ -6,30 +6,39 @@ import pytest
 from msgspec.structs import replace
 
 from agentrun.core import audit as audit_module
-from agentrun.core import judge
-from agentrun.core.audit import Divergence, audit
+from agentrun.core import model_reply
+from agentrun.core.audit import Divergence, find_divergence
 from agentrun.core.facts import (
     AnswerReached,
+    ApprovalAnswered,
+    ApprovalAsked,
+    BudgetShare,
+    CallCancelled,
+    CallRefused,
+    ChildStarted,
     CompactionFailed,
     ContextCompacted,
+    Decision,
     DeliverySkipped,
     DeliveryStarted,
     Fact,
+    HookAsked,
     ModelAsked,
     ModelReplied,
     ModelTold,
     OutputRefused,
     Record,
     ReplyDiscarded,
+    ResultsGiven,
     RetryPlanned,
     RouteSwitched,
+    Ruled,
     RunEnding,
     RunStopped,
+    ToolStarted,
 )
-from agentrun.core.facts_base import Decision, Fault, Share
-from agentrun.core.facts_calls import CallCancelled, CallRefused, ChildStarted, ResultsGiven, ToolStarted
-from agentrun.core.facts_gates import ApprovalAnswered, ApprovalAsked, HookAsked, Ruled
-from agentrun.core.messages import said as told
+from agentrun.core.fault import Fault
+from agentrun.core.messages import user_message as told
 from agentrun.errors import StorageError
 
 from ..packages import package
@@ -56,9 +65,9 @@ def place(run: Run, kind: type) -> int:
 @pytest.mark.parametrize("name", SHAPES)
 def test_clean(name: str) -> None:
     run = whole(name)
-    assert audit(run.first, run.records, run.others) is None
+    assert find_divergence(run.first, run.records, run.others) is None
     for length in range(len(run.records)):
-        assert audit(run.first, run.records[:length], run.others) is None, "a part of a journal is clean too"
+        assert find_divergence(run.first, run.records[:length], run.others) is None, "a part of a journal is clean too"
 
 
 CHANGED: dict[str, tuple[str, type, dict[str, Any]]] = {
@@ -70,7 +79,7 @@ CHANGED: dict[str, tuple[str, type, dict[str, Any]]] = {
     "a route": ("fell_back", RouteSwitched, {"target": "openai/third"}),
     "what is reserved": ("text", ModelAsked, {"reserved": 1}),
     "a key": ("writes", ToolStarted, {"key": "sha256:0"}),
-    "a share": ("with_child", ChildStarted, {"share": Share(tokens=1)}),
+    "a share": ("with_child", ChildStarted, {"share": BudgetShare(tokens=1)}),
     "why a call cannot be made": ("refused", CallRefused, {"code": "tool.hidden"}),
     "an error of an answer": ("repaired", OutputRefused, {"errors": ("other",)}),
     "what the model is told": ("nudged", ModelTold, {"messages": ()}),
@@ -97,7 +106,7 @@ def test_changed_decision(what: str) -> None:
     was = run.records[seq - 1].fact
     changed = replace(was, **changes)
     assert changed != was
-    assert audit(run.first, replaced(run, seq, changed), run.others) == Divergence(seq, changed, (was,))
+    assert find_divergence(run.first, replaced(run, seq, changed), run.others) == Divergence(seq, changed, (was,))
 
 
 def test_every_decision_is_looked_at() -> None:
@@ -109,14 +118,14 @@ def test_dropped_decision() -> None:
     run = whole("retried")
     seq = place(run, RetryPlanned)
     following = replace(run.records[seq + 1], seq=seq)
-    found = audit(run.agent, [*run.records[: seq - 1], following])
+    found = find_divergence(run.agent, [*run.records[: seq - 1], following])
     assert found == Divergence(seq, following.fact, (run.records[seq - 1].fact,))
 
 
 def test_inserted_decision() -> None:
     run = whole("text")
     extra = Record(2, 0, 1, "", ModelTold("wrap_up", (told("Hurry."),)))
-    found = audit(run.agent, [run.records[0], extra])
+    found = find_divergence(run.agent, [run.records[0], extra])
     assert found == Divergence(2, extra.fact, (run.records[1].fact,))
 
 
@@ -124,7 +133,7 @@ def test_decision_while_the_run_waits() -> None:
     run = Run(package(), said("Yes."))
     run.until(ModelAsked)
     early = Record(3, 0, 1, "", RunStopped("completed"))
-    assert audit(run.agent, [*run.records, early]) == Divergence(3, early.fact, ())
+    assert find_divergence(run.agent, [*run.records, early]) == Divergence(3, early.fact, ())
 
 
 def test_decision_before_a_commit_is_whole() -> None:
@@ -134,7 +143,7 @@ def test_decision_before_a_commit_is_whole() -> None:
     assert second == first + 1
     early = replace(run.records[second], seq=second)
     assert isinstance(early.fact, Ruled)
-    assert audit(run.agent, [*run.records[:first], early]) == Divergence(
+    assert find_divergence(run.agent, [*run.records[:first], early]) == Divergence(
         second, early.fact, (run.records[second - 1].fact,)
     )
 
@@ -142,8 +151,8 @@ def test_decision_before_a_commit_is_whole() -> None:
 def test_changed_code_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal is as it was; the code is not."""
     run = whole("continued")
-    monkeypatch.setattr(judge, "GO_ON", "Please go on.")
-    found = audit(run.agent, run.records)
+    monkeypatch.setattr(model_reply, "CONTINUE_TEXT", "Please go on.")
+    found = find_divergence(run.agent, run.records)
     assert found is not None
     assert (found.seq, found.was) == (place(run, ModelTold), run.of(ModelTold)[0])
     assert found.instead == (ModelTold("continue", (told("Please go on."),)),)
@@ -151,7 +160,7 @@ def test_changed_code_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_changed_package_is_found() -> None:
     run = whole("reading")
-    found = audit(replace(run.agent, policy=package().policy), run.records)
+    found = find_divergence(replace(run.agent, policy=package().policy), run.records)
     assert found is not None
     assert isinstance(found.was, Ruled)
     assert isinstance(found.instead[0], Ruled)
@@ -163,20 +172,20 @@ def test_outside_input_is_taken_as_given() -> None:
     run = Run(package(), said("Yes."))
     run.until(ModelReplied)
     given = replaced(run, 3, ModelReplied("m1.1", 1, 1, said("No.")))
-    assert audit(run.agent, given) is None
+    assert find_divergence(run.agent, given) is None
     run = Run(
         package(tools={"a": tool()}, policy=policy(rule("ask"))), called("a"), said("Done."), people={"a": "denied"}
     )
     run.until(ApprovalAnswered)
     answer = replace(run.of(ApprovalAnswered)[0], answer="approved")
-    assert audit(run.agent, replaced(run, len(run.records), answer)) is None
+    assert find_divergence(run.agent, replaced(run, len(run.records), answer)) is None
 
 
 def test_one_level_deeper_is_not_given() -> None:
     """But what was decided upon that answer is."""
     run = whole("text")
     other = replace(run.records[2], fact=ModelReplied("m1.1", 1, 1, called("search")))
-    found = audit(run.agent, [*run.records[:2], other, *run.records[3:]])
+    found = find_divergence(run.agent, [*run.records[:2], other, *run.records[3:]])
     assert found is not None
     assert found.seq == 4
 
@@ -193,32 +202,32 @@ def test_one_level_deeper_is_not_given() -> None:
 def test_end_that_the_runtime_wrote(at: int, fault: Fault) -> None:
     run = whole("text")
     ours = Record(at + 1, 0, 1, "", RunStopped("failed", fault=fault))
-    assert audit(run.agent, [*run.records[:at], ours]) is None
+    assert find_divergence(run.agent, [*run.records[:at], ours]) is None
 
 
 @pytest.mark.parametrize("fault", [None, Fault("cancelled", "by somebody", {"by": "me"}), Fault("budget.time", "late")])
 def test_end_that_nobody_decided(fault: Fault | None) -> None:
     run = whole("text")
     wrong = Record(4, 0, 1, "", RunStopped("failed", fault=fault))
-    assert audit(run.agent, [*run.records[:3], wrong]) == Divergence(4, wrong.fact, (run.records[3].fact,))
+    assert find_divergence(run.agent, [*run.records[:3], wrong]) == Divergence(4, wrong.fact, (run.records[3].fact,))
 
 
 def test_another_package_after_a_resume() -> None:
     run = whole("other_rules")
     asks, denies = run.others.values()
-    assert audit(run.first, run.records, run.others) is None
-    found = audit(run.first, run.records)
+    assert find_divergence(run.first, run.records, run.others) is None
+    found = find_divergence(run.first, run.records)
     assert found is not None, "with the first package alone the last ruling is another"
     assert isinstance(found.was, Ruled)
     assert found.was.ruling == "deny"
-    assert audit(run.first, run.records, dict.fromkeys(run.others, asks)) is not None
+    assert find_divergence(run.first, run.records, dict.fromkeys(run.others, asks)) is not None
     assert denies.policy != asks.policy
 
 
 def test_journal_that_cannot_be_folded() -> None:
     run = whole("text")
     with pytest.raises(StorageError) as caught:
-        audit(run.agent, [run.records[0], run.records[2]])
+        find_divergence(run.agent, [run.records[0], run.records[2]])
     assert (caught.value.code, caught.value.fields) == ("recovery.failed", {"seq": 3})
 
 
@@ -227,6 +236,6 @@ def test_audit_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     run = whole("retried")
     seq = place(run, RetryPlanned)
     changed = replaced(run, seq, replace(run.records[seq - 1].fact, wait=1))
-    assert audit(run.agent, changed) is not None
-    monkeypatch.setattr(audit_module, "_is_ours", lambda fact: True)
-    assert audit(run.agent, changed) is None
+    assert find_divergence(run.agent, changed) is not None
+    monkeypatch.setattr(audit_module, "_is_runtime_failure", lambda fact: True)
+    assert find_divergence(run.agent, changed) is None

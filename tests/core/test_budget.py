@@ -6,11 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core import think
-from agentrun.core.budget import cost_of, estimated, input_estimate, reported_usage, reserved_cost, settled
+from agentrun.core import model_request
+from agentrun.core.budget import (
+    charged_cost,
+    charged_tokens,
+    estimate_request,
+    estimate_tokens,
+    reported_usage,
+    reserved_cost,
+)
 from agentrun.core.effects import ModelRequest, OfferedTool
 from agentrun.core.facts import CancelRequested, ModelAsked, ModelReplied, RunResumed, RunStopped, WorkLost
-from agentrun.core.facts_base import Fault
+from agentrun.core.fault import Fault
 from agentrun.core.messages import (
     Assistant,
     File,
@@ -69,23 +76,23 @@ def asked(run: Run) -> list[ModelAsked]:
     ],
 )
 def test_estimate(message: Message, tokens: int) -> None:
-    assert estimated(message) == tokens
+    assert estimate_tokens(message) == tokens
 
 
 @given(st.text(), st.text())
 def test_more_text_is_never_less(one: str, two: str) -> None:
-    assert estimated(User((Text(one),))) <= estimated(User((Text(one + two),)))
+    assert estimate_tokens(User((Text(one),))) <= estimate_tokens(User((Text(one + two),)))
 
 
 def test_input_estimate() -> None:
     given = package()
     bare = ModelRequest(given.model.routes[0], given.model, "", Transcript(), None)
-    assert input_estimate(bare, 0) == 4
-    assert input_estimate(bare, 100) == 104
-    assert input_estimate(ModelRequest(*_fields(bare, instructions="abcd")), 0) == 6
-    assert input_estimate(ModelRequest(*_fields(bare, output={"a": 1})), 0) == 4 + 7, 'for {"a":1}'
+    assert estimate_request(bare, 0) == 4
+    assert estimate_request(bare, 100) == 104
+    assert estimate_request(ModelRequest(*_fields(bare, instructions="abcd")), 0) == 6
+    assert estimate_request(ModelRequest(*_fields(bare, output={"a": 1})), 0) == 4 + 7, 'for {"a":1}'
     offered = (OfferedTool("a", "b", {}),)
-    assert input_estimate(ModelRequest(*_fields(bare, tools=offered)), 0) > 4
+    assert estimate_request(ModelRequest(*_fields(bare, tools=offered)), 0) > 4
 
 
 def _fields(request: ModelRequest, **changes: Any) -> list[Any]:
@@ -96,22 +103,22 @@ def _fields(request: ModelRequest, **changes: Any) -> list[Any]:
 
 
 def test_settled() -> None:
-    assert settled(Usage(20, 5, 3, 2), 100) == 25
-    assert settled(Usage(20, 500), 100) == 520, "an overshooting reply is counted as it is"
-    assert settled(Usage(0, 0), 100) == 0, "a count of 0 in a journal was looked at before it was written"
+    assert charged_tokens(Usage(20, 5, 3, 2), 100) == 25
+    assert charged_tokens(Usage(20, 500), 100) == 520, "an overshooting reply is counted as it is"
+    assert charged_tokens(Usage(0, 0), 100) == 0, "a count of 0 in a journal was looked at before it was written"
 
 
 @pytest.mark.parametrize("unknown", [None, Usage(), Usage(input=20), Usage(output=5), Usage(cached=3, reasoning=2)])
 def test_what_was_not_reported_counts_as_reserved(unknown: Usage | None) -> None:
-    assert settled(unknown, 100) == 100
-    assert cost_of(PRICE, unknown, 900) == 900
+    assert charged_tokens(unknown, 100) == 100
+    assert charged_cost(PRICE, unknown, 900) == 900
 
 
 def test_what_was_reported_in_part_is_not_forgotten() -> None:
-    assert settled(Usage(input=101), 100) == 101
-    assert settled(Usage(output=101), 100) == 101
-    assert cost_of(PRICE, Usage(input=101), 302) == 303
-    assert cost_of(PRICE, Usage(output=101), 302) == 1515
+    assert charged_tokens(Usage(input=101), 100) == 101
+    assert charged_tokens(Usage(output=101), 100) == 101
+    assert charged_cost(PRICE, Usage(input=101), 302) == 303
+    assert charged_cost(PRICE, Usage(output=101), 302) == 1515
 
 
 @pytest.mark.parametrize(
@@ -154,10 +161,10 @@ def test_a_reply_without_output(parts: tuple[Any, ...], finish: Any, output: int
 )
 def test_never_less_than_reported_and_never_nothing(usage: Usage | None, tokens: int, cost: int) -> None:
     known = usage or Usage()
-    assert settled(usage, tokens) >= (known.input or 0) + (known.output or 0)
+    assert charged_tokens(usage, tokens) >= (known.input or 0) + (known.output or 0)
     if known.input is None or known.output is None:
-        assert settled(usage, tokens) >= tokens
-        assert cost_of(PRICE, usage, cost) >= cost
+        assert charged_tokens(usage, tokens) >= tokens
+        assert charged_cost(PRICE, usage, cost) >= cost
 
 
 @pytest.mark.parametrize(
@@ -175,7 +182,7 @@ def test_never_less_than_reported_and_never_nothing(usage: Usage | None, tokens:
 )
 def test_cost(usage: Usage, cost: int) -> None:
     """Cached tokens are part of the input, and never more than it; what is left of a micro-dollar is rounded up."""
-    assert cost_of(PRICE, usage, 10_000) == cost
+    assert charged_cost(PRICE, usage, 10_000) == cost
 
 
 def test_reserved_cost() -> None:
@@ -187,7 +194,7 @@ def test_reserved_cost() -> None:
 
 def test_unknown_price() -> None:
     assert reserved_cost(None, 10**9, 10**9) == 0
-    assert cost_of(None, Usage(10, 10), 5) == 0
+    assert charged_cost(None, Usage(10, 10), 5) == 0
     run = Run(agent(cost=0), said("Yes."))
     outcome = run.finish()
     assert (outcome.status, outcome.cost) == ("completed", 0)
@@ -230,7 +237,7 @@ def test_the_longest_reply_is_reserved() -> None:
 
 def test_limit_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the reservation the call is made."""
-    monkeypatch.setattr(think, "overspent", lambda package, state, tokens, cost: None)
+    monkeypatch.setattr(model_request, "spending_fault", lambda package, state, tokens, cost: None)
     assert Run(agent(tokens=1), said("Yes.")).finish().status == "completed"
 
 
@@ -271,7 +278,7 @@ def test_a_limit_is_passed_by_one_reply_at_most(used: list[tuple[int, int]], lim
     spent = 0
     for fact, request in zip(run.of(ModelReplied), asked(run), strict=True):
         assert spent + request.reserved <= limit
-        spent += settled(fact.reply.usage, request.reserved)
+        spent += charged_tokens(fact.reply.usage, request.reserved)
     assert spent == run.state.meter.tokens
 
 

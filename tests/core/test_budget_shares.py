@@ -9,14 +9,26 @@ from hypothesis import strategies as st
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from agentrun.core import budget, call_effects
+from agentrun.core import budget, tool_calls
 from agentrun.core.budget import allowance
 from agentrun.core.effects import RunChild
 from agentrun.core.evolve import fold
-from agentrun.core.facts import CancelRequested, ModelAsked, Parent, RunResumed, WorkLost
-from agentrun.core.facts_base import Fault, Share
-from agentrun.core.facts_calls import CallRefused, CallSettled, ChildStarted, ChildSuspended, Spent, ToolFinished
-from agentrun.core.facts_gates import Continue
+from agentrun.core.facts import (
+    BudgetShare,
+    CallRefused,
+    CallSettled,
+    CancelRequested,
+    ChildSpend,
+    ChildStarted,
+    ChildSuspended,
+    Continue,
+    ModelAsked,
+    Parent,
+    RunResumed,
+    ToolFinished,
+    WorkLost,
+)
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Text
 from agentrun.core.package import Hook, Package
 
@@ -44,34 +56,34 @@ def asks(*names: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, f'{{"message":"{n}","q":"{n}"}}') for n, name in enumerate(names))
 
 
-def shares(run: Run) -> list[Share]:
+def shares(run: Run) -> list[BudgetShare]:
     return [fact.share for fact in run.of(ChildStarted)]
 
 
-def spends_all(effect: RunChild) -> tuple[str, Spent]:
+def spends_all(effect: RunChild) -> tuple[str, ChildSpend]:
     """A child that uses its whole share."""
     share = effect.parent.share
-    return "done", Spent(share.tokens or 0, share.cost or 0, share.tool_calls or 0)
+    return "done", ChildSpend(share.tokens or 0, share.cost or 0, share.tool_calls or 0)
 
 
 def test_allowance() -> None:
     state = fold(records([STARTED]))
     given = package(budgets={"tokens": 10, "cost": None, "time": 30, "tool_calls": 40})
     assert allowance(given, state) == given.budgets
-    child = replace(STARTED, parent=Parent("run-0", "c1.0", 1, Share(20, 20, 20, None)))
-    assert allowance(given, fold(records([child]))) == Share(10, 20, 20, 40), "the smaller of both"
+    child = replace(STARTED, parent=Parent("run-0", "c1.0", 1, BudgetShare(20, 20, 20, None)))
+    assert allowance(given, fold(records([child]))) == BudgetShare(10, 20, 20, 40), "the smaller of both"
 
 
 @pytest.mark.parametrize(
     ("share", "code", "fields"),
     [
-        (Share(tokens=0), "budget.tokens", {"used": 0, "limit": 0}),
-        (Share(cost=0), "budget.cost", {"used": 0, "limit": 0}),
-        (Share(time=5), "budget.time", {"used": 5, "reserved": 0, "limit": 5}),
-        (Share(tool_calls=0), "budget.tool_calls", {"used": 0, "reserved": 1, "limit": 0}),
+        (BudgetShare(tokens=0), "budget.tokens", {"used": 0, "limit": 0}),
+        (BudgetShare(cost=0), "budget.cost", {"used": 0, "limit": 0}),
+        (BudgetShare(time=5), "budget.time", {"used": 5, "reserved": 0, "limit": 5}),
+        (BudgetShare(tool_calls=0), "budget.tool_calls", {"used": 0, "reserved": 1, "limit": 0}),
     ],
 )
-def test_a_child_keeps_to_its_share(share: Share, code: str, fields: dict[str, int]) -> None:
+def test_a_child_keeps_to_its_share(share: BudgetShare, code: str, fields: dict[str, int]) -> None:
     started = replace(STARTED, parent=Parent("run-0", "c1.0", 1, share))
     outcome = Run(parent(), called("search"), said("Yes."), started=started, takes=10).finish()
     assert outcome.code == code
@@ -81,13 +93,13 @@ def test_a_child_keeps_to_its_share(share: Share, code: str, fields: dict[str, i
 def test_no_budget_no_share() -> None:
     run = Run(parent(), called(*asks("a")), said("Yes."))
     run.finish()
-    assert shares(run) == [Share(time=30_000)], "the tool's own timeout"
+    assert shares(run) == [BudgetShare(time=30_000)], "the tool's own timeout"
 
 
 def test_one_child_has_what_is_left() -> None:
     run = Run(parent(tokens=1000, cost=5000, time=900, tool_calls=4), called(*asks("a")), said("Yes."), takes=100)
     run.finish()
-    assert shares(run) == [Share(1000 - 25, 5000 - 135, 800, 3)], "without the call itself"
+    assert shares(run) == [BudgetShare(1000 - 25, 5000 - 135, 800, 3)], "without the call itself"
 
 
 @pytest.mark.parametrize(("timeout", "time"), [(799, 799), (800, 800), (801, 800)])
@@ -133,14 +145,14 @@ def test_a_child_that_a_person_decides_about_keeps_its_share() -> None:
 
 def test_children_that_start_together_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Children that each have all that is left overshoot together."""
-    monkeypatch.setattr(call_effects, "carved", lambda package, state, held, among: Share(tokens=1000))
+    monkeypatch.setattr(tool_calls, "child_share", lambda package, state, held, among: BudgetShare(tokens=1000))
     run = Run(parent(tokens=1025), called(*asks("a", "b")), said("Yes."), tools=dict.fromkeys(NAMES, spends_all))
     assert run.finish().code == "budget.tokens"
     assert run.state.meter.tokens > 1025
 
 
 def test_rolled_up_once() -> None:
-    run = Run(parent(), called(*asks("a", "b")), said("Yes."), tools={"a": ("x", Spent(7, 11, 2)), "b": "x"})
+    run = Run(parent(), called(*asks("a", "b")), said("Yes."), tools={"a": ("x", ChildSpend(7, 11, 2)), "b": "x"})
     outcome = run.finish()
     assert (outcome.tokens, outcome.cost, outcome.tool_calls) == (50 + 7, 270 + 11, 2 + 2)
     assert run.state.meter.calls == {"a": 1, "b": 1}, "a child's own calls are not the parent's"
@@ -148,7 +160,7 @@ def test_rolled_up_once() -> None:
 
 def test_a_child_that_fails_is_rolled_up() -> None:
     fault = Fault("tool.execution", "the child failed")
-    failed = ToolFinished("", (Text("no"),), fault, spent=Spent(7, 11, 2))
+    failed = ToolFinished("", (Text("no"),), fault, spent=ChildSpend(7, 11, 2))
     outcome = Run(parent(), called(*asks("a")), said("Yes."), tools={"a": failed}).finish()
     assert (outcome.tokens, outcome.cost, outcome.tool_calls) == (57, 281, 3)
 
@@ -161,7 +173,7 @@ def test_what_children_spent_is_gone() -> None:
 
 
 def test_a_lost_child_goes_on_with_its_share() -> None:
-    run = Run(parent(tokens=1000), called(*asks("a")), said("Yes."), tools={"a": ("x", Spent(7))})
+    run = Run(parent(tokens=1000), called(*asks("a")), said("Yes."), tools={"a": ("x", ChildSpend(7))})
     run.until(ChildStarted)
     run.add(RunResumed("sha256:0"))
     run.add(WorkLost("c1.0"))
@@ -182,12 +194,12 @@ def test_a_child_that_is_not_waited_for_costs_its_share(how: str) -> None:
     if how == "run":
         run.add(CancelRequested("somebody"))
     run.finish()
-    assert shares(run) == [Share(975, 1865, 30_000, 9 - len(names))]
+    assert shares(run) == [BudgetShare(975, 1865, 30_000, 9 - len(names))]
     meter = run.state.meter
     assert (meter.tokens, meter.cost, meter.tool_calls) == (1000, 2000, 9)
 
 
-def sleeps(times: int, spent: Spent) -> Any:
+def sleeps(times: int, spent: ChildSpend) -> Any:
     """A child that waits for somebody so many times before it is done."""
     left = [times]
 
@@ -202,16 +214,16 @@ def sleeps(times: int, spent: Spent) -> Any:
 def test_a_sleeping_child_holds_its_share(order: str) -> None:
     """c is let in when a is woken: it does not have what a holds, and has all the rest."""
     given = parent((rule("defer", "c", when="spend.time < 150"),), tokens=1025, tool_calls=13)
-    world = {"a": sleeps(1, Spent(100, 0, 5)), "b": ("done", Spent(10, 0, 1)), "c": spends_all}
+    world = {"a": sleeps(1, ChildSpend(100, 0, 5)), "b": ("done", ChildSpend(10, 0, 1)), "c": spends_all}
     run = Run(given, called(*asks(*order)), said("Yes."), tools=world, takes=100)
     with pytest.raises(Stuck):
         run.finish()
-    assert shares(run) == [Share(500, None, 30_000, 5)] * 2
+    assert shares(run) == [BudgetShare(500, None, 30_000, 5)] * 2
     run.add(RunResumed("sha256:0"))
     run.until(ToolFinished)
     found = {fact.tool: fact.share for fact in run.of(ChildStarted)}
-    assert found["a"] == Share(500, None, 30_000, 5)
-    assert found["c"] == Share(1025 - 25 - 10 - 500, None, 30_000, 13 - 3 - 1 - 5)
+    assert found["a"] == BudgetShare(500, None, 30_000, 5)
+    assert found["c"] == BudgetShare(1025 - 25 - 10 - 500, None, 30_000, 13 - 3 - 1 - 5)
     assert run.finish().tool_calls <= 13
 
 
@@ -289,8 +301,8 @@ def test_runs_are_shared_out(runs: int, given: list[int]) -> None:
     assert outcome.runs == min(runs, len(given) + sum(given))
 
 
-def starts_all(effect: RunChild) -> tuple[str, Spent]:
-    return "done", Spent(runs=effect.parent.share.runs or UNSET)
+def starts_all(effect: RunChild) -> tuple[str, ChildSpend]:
+    return "done", ChildSpend(runs=effect.parent.share.runs or UNSET)
 
 
 @given(st.integers(1, 30), st.lists(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4), max_size=6))
@@ -301,14 +313,14 @@ def test_never_more_runs_than_allowed(runs: int, turns: list[list[str]]) -> None
 
 
 def test_never_more_runs_than_allowed_planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "_runs_of_one", lambda package, state, held, among: 9)
+    monkeypatch.setattr(budget, "_child_run_limit", lambda package, state, held, among: 9)
     run = Run(family(10), called(*asks(*NAMES)), said("Yes."), tools=dict.fromkeys(NAMES, starts_all))
     assert run.finish().runs > 10
 
 
 @pytest.mark.parametrize(("share", "refused"), [(UNSET, 0), (2, 0), (1, 1), (0, 2)])
 def test_a_child_keeps_to_its_share_of_runs(share: int | UnsetType, refused: int) -> None:
-    started = replace(STARTED, parent=Parent("run-0", "c1.0", 1, Share(runs=share)))
+    started = replace(STARTED, parent=Parent("run-0", "c1.0", 1, BudgetShare(runs=share)))
     run = Run(family(50), called(*asks("a", "b")), said("Yes."), started=started)
     run.finish()
     assert len(run.of(CallRefused)) == refused

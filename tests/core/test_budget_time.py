@@ -3,10 +3,10 @@
 import pytest
 
 from agentrun.core.decide import decide
+from agentrun.core.effects import Perform, Wait
 from agentrun.core.facts import ModelAsked
-from agentrun.core.facts_base import Fault
+from agentrun.core.fault import Fault
 from agentrun.core.package import Package
-from agentrun.core.steps import Perform, Wait
 
 from ..packages import package
 from .script import Run, Stuck, called, said, tool

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from agentrun.core import tool_calls
 from agentrun.core.effects import RunTool
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallCancelled, CallRefused, CallSettled, ResultsGiven, ToolFinished, ToolStarted
+from agentrun.core.facts import CallCancelled, CallRefused, CallSettled, ResultsGiven, ToolFinished, ToolStarted
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, Reply, Text, ToolResult, words
 from agentrun.core.package import Package
-from agentrun.core.state import under_way
+from agentrun.core.state import pending_effects
 
 from ..packages import package, typed
 from .script import STARTED, Run, Stuck, called, hook, rule, said, tool, writing
@@ -75,9 +75,9 @@ def test_order() -> None:
     agent = package(**tools(r=tool(), w=writing(), v=writing()))
     run = Run(agent, called("w", ("r", '{"q": "1"}'), "v", ("r", '{"q": "2"}')), said("Done."))
     run.until(ToolStarted)
-    assert under_way(run.state) == ("c1.1", "c1.3")
+    assert pending_effects(run.state) == ("c1.1", "c1.3")
     run.until(ToolFinished)
-    assert under_way(run.state) == ("c1.3",), "an unsafe call waits for all that run together"
+    assert pending_effects(run.state) == ("c1.3",), "an unsafe call waits for all that run together"
     run.finish()
     assert run.ran == ["c1.1", "c1.3", "c1.0", "c1.2"]
     started = [run.facts.index(fact) for fact in run.of(ToolStarted)]
@@ -98,7 +98,7 @@ def test_order_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = package(**tools(r=tool(), w=writing()))
     run = Run(agent, called("w", "r"), said("Done."))
     run.until(ToolStarted)
-    assert under_way(run.state) != ("c1.1",)
+    assert pending_effects(run.state) != ("c1.1",)
 
 
 def test_steps_of_a_call_come_in_order() -> None:

@@ -6,13 +6,12 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.core.child_runs import child_failed, child_finished, child_refused, child_suspended
 from agentrun.core.effects import RunChild
-from agentrun.core.facts import Parent
-from agentrun.core.facts_base import Fault, Share
-from agentrun.core.facts_calls import ChildSuspended, Spent, ToolFinished
-from agentrun.core.messages import NOTHING_USED, Text
+from agentrun.core.facts import BudgetShare, ChildSpend, ChildSuspended, Parent, ToolFinished
+from agentrun.core.fault import Fault
+from agentrun.core.messages import ZERO_USAGE, Text
 from agentrun.core.outcome import Outcome, Question, Suspended
+from agentrun.core.tool_results import child_failed, child_finished, child_refused, child_suspended
 
 from ..packages import package
 
@@ -23,7 +22,7 @@ EFFECT = RunChild(
     package=package(name="helper"),
     params={},
     message="Hello.",
-    parent=Parent("root", "c1.0", 1, Share(time=500)),
+    parent=Parent("root", "c1.0", 1, BudgetShare(time=500)),
     max_lines=10,
     max_bytes=100,
 )
@@ -38,7 +37,7 @@ def outcome(**changes: Any) -> Outcome:
         answer="Yes.",
         label=None,
         turns=1,
-        usage=NOTHING_USED,
+        usage=ZERO_USAGE,
         tokens=30,
         cost=7,
         tool_calls=2,
@@ -49,14 +48,14 @@ def outcome(**changes: Any) -> Outcome:
     return replace(over, **changes)
 
 
-SPENT = Spent(30, 7, 2)
+SPENT = ChildSpend(30, 7, 2)
 
 
 def test_answer() -> None:
     assert child_finished(EFFECT, outcome()) == (ToolFinished("c1.0", (Text("Yes."),), None, None, SPENT), None)
     fact, _ = child_finished(EFFECT, outcome(answer=None, runs=3))
     assert fact.parts == (Text(""),)
-    assert fact.spent == Spent(30, 7, 2, 3)
+    assert fact.spent == ChildSpend(30, 7, 2, 3)
     assert SPENT.runs is UNSET
 
 

@@ -5,23 +5,27 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core import call_effects
-from agentrun.core.effects import RunChild
-from agentrun.core.facts import CancelRequested, Parent, RunStarted, WorkLost
-from agentrun.core.facts_base import Fault, Share
-from agentrun.core.facts_calls import (
+from agentrun.core import tool_calls
+from agentrun.core.effects import RunChild, Wait
+from agentrun.core.facts import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    BudgetShare,
     CallCancelled,
     CallRefused,
+    CancelRequested,
+    ChildSpend,
     ChildStarted,
+    Parent,
     ResultsGiven,
-    Spent,
+    RunStarted,
     ToolFinished,
     ToolStarted,
+    WorkLost,
 )
-from agentrun.core.facts_gates import ApprovalAnswered, ApprovalAsked
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Text, Usage
-from agentrun.core.state import under_way
-from agentrun.core.steps import Wait
+from agentrun.core.state import pending_effects
 
 from ..packages import package
 from .disturbing import crash
@@ -48,9 +52,9 @@ def test_effect() -> None:
     (child,) = children(run)
     assert (child.id, child.name, child.run, child.package) == ("c1.0", "helper", "run-1.c1.0", CHILD)
     assert (child.message, child.params) == ("one", {"level": 3, "team": "fixed"})
-    assert child.parent == Parent("run-1", "c1.0", 1, Share(time=30_000))
+    assert child.parent == Parent("run-1", "c1.0", 1, BudgetShare(time=30_000))
     assert (child.max_lines, child.max_bytes) == (2000, 51_200)
-    assert run.of(ChildStarted) == [ChildStarted("c1.0", "helper", "run-1.c1.0", Share(time=30_000))]
+    assert run.of(ChildStarted) == [ChildStarted("c1.0", "helper", "run-1.c1.0", BudgetShare(time=30_000))]
 
 
 def test_fixed_params_are_fixed() -> None:
@@ -62,7 +66,7 @@ def test_fixed_params_are_fixed() -> None:
 @pytest.mark.parametrize(("depth", "code"), [(0, None), (2, None), (3, "tool.invalid_call")])
 def test_depth(depth: int, code: str | None) -> None:
     """A limit of 3: a run that is two deep may have a child, one that is three deep may not."""
-    above = Parent("run-0", "c1.0", depth, Share()) if depth else None
+    above = Parent("run-0", "c1.0", depth, BudgetShare()) if depth else None
     run = parent(ONE, started=replace(STARTED, parent=above))
     run.finish()
     if code is None:
@@ -77,7 +81,7 @@ def test_share_of_one() -> None:
     run = parent(ONE, budgets={"tokens": 1000, "cost": 500, "time": 900, "tool_calls": 7})
     run.finish()
     spent = 25
-    assert children(run)[0].parent.share == Share(1000 - spent, 500, 900, 6), "the child itself is a call"
+    assert children(run)[0].parent.share == BudgetShare(1000 - spent, 500, 900, 6), "the child itself is a call"
 
 
 def test_children_together_have_no_more_than_there_is() -> None:
@@ -92,7 +96,9 @@ def test_children_together_have_no_more_than_there_is() -> None:
 def test_unequal_shares_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shares that do not know of each other are too much together, and an audit sees that they depend on order."""
     monkeypatch.setattr(
-        call_effects, "carved", lambda package, state, held, among: Share(tokens=(1000 - state.meter.tokens) // among)
+        tool_calls,
+        "child_share",
+        lambda package, state, held, among: BudgetShare(tokens=(1000 - state.meter.tokens) // among),
     )
     run = parent(ONE, TWO, THREE, budgets={"tokens": 1000})
     run.until(ChildStarted)
@@ -100,7 +106,7 @@ def test_unequal_shares_planted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_child_spends_counts_once() -> None:
-    spent: Any = ("answer", Spent(100, 7, 2))
+    spent: Any = ("answer", ChildSpend(100, 7, 2))
     for at in (None, 6, 7):
         run = parent(ONE, tools={"helper": spent})
         if at:
@@ -111,7 +117,7 @@ def test_what_a_child_spends_counts_once() -> None:
 
 
 def test_failed_child_counts_too() -> None:
-    given = ToolFinished("", (Text("no"),), Fault("tool.execution", "no"), spent=Spent(100, 7, 2))
+    given = ToolFinished("", (Text("no"),), Fault("tool.execution", "no"), spent=ChildSpend(100, 7, 2))
     outcome = parent(ONE, tools={"helper": given}).finish()
     assert (outcome.answer, outcome.tokens) == ("Done.", 150)
 
@@ -196,7 +202,7 @@ def test_cancel_reaches_a_child_as_the_end_of_its_call() -> None:
     run.add(CancelRequested("me"))
     assert run.finish().code == "cancelled"
     assert [fact.call for fact in run.of(CallCancelled)] == ["c1.0"]
-    assert under_way(run.state) == ()
+    assert pending_effects(run.state) == ()
 
 
 def test_child_is_ruled_on_like_any_tool() -> None:
@@ -206,7 +212,7 @@ def test_child_is_ruled_on_like_any_tool() -> None:
 
 
 def test_share_limits_the_child_itself() -> None:
-    share = Share(tokens=100, cost=None, time=None, tool_calls=0)
+    share = BudgetShare(tokens=100, cost=None, time=None, tool_calls=0)
     started = replace(STARTED, parent=Parent("run-0", "c1.0", 1, share))
     agent = package(tools={"a": tool()}, policy=ALLOW, budgets={"tokens": 10_000, "tool_calls": 9})
     outcome = Run(agent, called("a"), started=started).finish()

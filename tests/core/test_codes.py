@@ -9,23 +9,22 @@ import msgspec
 import pytest
 
 from agentrun import core
-from agentrun.core import judge, think, tool_calls
-from agentrun.core.audit import audit
+from agentrun.core import model_reply, model_request, tool_calls
+from agentrun.core.audit import find_divergence
 from agentrun.core.evolve import evolve
-from agentrun.core.facts import ModelAsked, Record, RunStopped
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallCancelled, CallRefused, ToolFinished
+from agentrun.core.facts import CallCancelled, CallRefused, ModelAsked, Record, RunStopped, ToolFinished
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Text, ToolResult
-from agentrun.core.sound import refuse_unsound
+from agentrun.core.package_validation import validate_package
 from agentrun.core.state import State
-from agentrun.errors import CODES, TOOL_RESULTS, PackageError, StorageError, code_of
+from agentrun.errors import ERROR_CODES, TOOL_RESULT_CODES, PackageError, StorageError, code_of
 
 from ..packages import package
 from .codes_cases import PROVIDER, STOPS, TELLS, Stop, Told, aborted
 from .contract_cases import LEFT, MEANINGS
 from .script import STARTED, Run, said
 
-ALL = {*CODES, *TOOL_RESULTS}
+ALL = {*ERROR_CODES, *TOOL_RESULT_CODES}
 RAISED = ("package.invalid", "recovery.failed")
 """Codes that functions of the core raise: there is no run that could end."""
 CASES: tuple[Stop | Told, ...] = (*STOPS, *TELLS)
@@ -57,8 +56,8 @@ def test_every_code_means_what_the_contract_says() -> None:
     assert {*MEANINGS} == ALL
     for code, meaning in MEANINGS.items():
         if meaning.exit is None:
-            assert code in TOOL_RESULTS
-            assert code not in CODES, "it never ends anything"
+            assert code in TOOL_RESULT_CODES
+            assert code not in ERROR_CODES, "it never ends anything"
         else:
             assert code_of(code).exit == meaning.exit, code
             assert meaning.retry in (None, code_of(code).retry), code
@@ -85,10 +84,10 @@ def test_stop(case: Stop) -> None:
 @pytest.mark.parametrize(
     ("code", "module", "rule"),
     [
-        ("provider.transient", judge, "delay"),
-        ("guard.cycle", judge, "tripped"),
+        ("provider.transient", model_reply, "delay"),
+        ("guard.cycle", model_reply, "tripped"),
         ("budget.tool_calls", tool_calls, "out_of_calls"),
-        ("budget.tokens", think, "overspent"),
+        ("budget.tokens", model_request, "overspent"),
     ],
 )
 def test_stop_planted(code: str, module: ModuleType, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,16 +158,16 @@ def test_recovery_failed() -> None:
 
 def test_package_invalid() -> None:
     with pytest.raises(PackageError) as caught:
-        refuse_unsound(package(output={"schema": {"type": "nothing"}}))
+        validate_package(package(output={"schema": {"type": "nothing"}}))
     assert (caught.value.code, caught.value.fields) == ("package.invalid", {"pointer": "/output/schema"})
     assert (caught.value.retry, caught.value.exit_code) == ("host", 2)
 
 
 def test_evidence_of_a_divergence() -> None:
-    """What the command line needs for `audit.diverged`: place, then and now."""
+    """What the command line needs for `find_divergence.diverged`: place, then and now."""
     run = Run(package(), said("Done."))
     run.finish()
-    found = audit(package(budgets={"tokens": 1}), run.records)
+    found = find_divergence(package(budgets={"tokens": 1}), run.records)
     assert found is not None
     assert (found.seq, found.was) == (2, run.facts[1])
     assert isinstance(found.instead[0], RunStopped)

@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.condition import VARIABLES, Failed, compiled, constant, evaluate, holds
+from agentrun.core.condition import (
+    CONDITION_VARIABLES,
+    FailedEvaluation,
+    compile_condition,
+    constant_condition,
+    evaluate_condition,
+    is_met,
+)
 from agentrun.core.evolve import fold
-from agentrun.core.policy import variables_of
+from agentrun.core.policy import condition_variables
 
 from .script import STARTED, records
 
@@ -41,7 +48,7 @@ DATA: dict[str, Any] = {
     ],
 )
 def test_holds(expression: str, value: bool) -> None:
-    assert holds(expression, DATA) is value
+    assert is_met(expression, DATA) is value
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,7 @@ def test_holds(expression: str, value: bool) -> None:
     ],
 )
 def test_not_to_be_told(expression: str) -> None:
-    assert holds(expression, DATA) is None
+    assert is_met(expression, DATA) is None
 
 
 @pytest.mark.parametrize(
@@ -76,16 +83,16 @@ def test_not_to_be_told(expression: str) -> None:
 )
 def test_why_an_evaluation_failed(expression: str, args: dict[str, Any], reason: str) -> None:
     """Also where the engine raises: that is no bug of ours that would end the run."""
-    found = evaluate(expression, {"args": args})
-    assert isinstance(found, Failed)
+    found = evaluate_condition(expression, {"args": args})
+    assert isinstance(found, FailedEvaluation)
     assert found.reason.startswith(reason)
     assert "[INTERNAL]" not in found.reason
-    assert holds(expression, {"args": args}) is None
+    assert is_met(expression, {"args": args}) is None
 
 
 def test_the_reason_is_short() -> None:
-    found = evaluate("args.a > 1", {"args": {"a": {"x" * 1000: 2**70}}})
-    assert isinstance(found, Failed)
+    found = evaluate_condition("args.a > 1", {"args": {"a": {"x" * 1000: 2**70}}})
+    assert isinstance(found, FailedEvaluation)
     assert len(found.reason) == 300
 
 
@@ -106,36 +113,36 @@ def test_what_a_condition_may_build_is_bounded(expression: str, value: bool | No
     """The engine frees nothing before the end: 3,000 rounds over 100 kB of text would hold 600 MB."""
     args = {"many": list(range(3000))} if "args" in expression else {}
     params = {"long": "x" * 100_000, "few": ["a", "b"]}
-    assert holds(expression, {"args": args, "params": params, "calls": {"refund": 1}}) is value
+    assert is_met(expression, {"args": args, "params": params, "calls": {"refund": 1}}) is value
 
 
 def test_what_is_not_needed_may_be_missing() -> None:
-    assert holds("args.n == 7 || args.missing == 1", DATA) is True
-    assert holds("args.n == 8 && args.missing == 1", DATA) is False
+    assert is_met("args.n == 7 || args.missing == 1", DATA) is True
+    assert is_met("args.n == 8 && args.missing == 1", DATA) is False
 
 
 @pytest.mark.parametrize(("n", "value"), [(2**63 - 1, True), (2**64 - 1, True), (2**64, None), (-(2**63) - 1, None)])
 def test_numbers_that_no_condition_can_hold(n: int, value: bool | None) -> None:
-    assert holds("args.n > 5", {"args": {"n": n}}) is value
+    assert is_met("args.n > 5", {"args": {"n": n}}) is value
 
 
 @pytest.mark.parametrize("expression", ["args.", "other == 1", "1 + ", "args.n > 'x' +", "nope(1)", ""])
 def test_not_a_condition(expression: str) -> None:
     with pytest.raises(RuntimeError):
-        compiled(expression)
+        compile_condition(expression)
 
 
 @pytest.mark.parametrize(
     ("expression", "value"), [("true", True), ("1 > 2", False), ("args.n == 1", None), ("1", None)]
 )
 def test_constant(expression: str, value: bool | None) -> None:
-    assert constant(expression) is value
+    assert constant_condition(expression) is value
 
 
 def test_variables_are_the_ones_that_are_given() -> None:
-    given = variables_of(fold(records([STARTED])))
-    assert set(given) == set(VARIABLES)
-    assert all(tuple(given[name]) == fields for name, fields in VARIABLES.items() if fields is not None)
+    given = condition_variables(fold(records([STARTED])))
+    assert set(given) == set(CONDITION_VARIABLES)
+    assert all(tuple(given[name]) == fields for name, fields in CONDITION_VARIABLES.items() if fields is not None)
 
 
 VALUES = st.recursive(
@@ -148,7 +155,7 @@ VALUES = st.recursive(
 @given(st.dictionaries(st.sampled_from(["n", "a", ""]), VALUES))
 def test_whatever_a_model_writes(args: dict[str, Any]) -> None:
     """Never an exception: true, false or None, and true only for what is greater."""
-    found = holds("args.n > 5", {"args": args})
+    found = is_met("args.n > 5", {"args": args})
     number: Any = args.get("n")
     if found is not None:
         assert found is (not isinstance(number, bool) and number > 5)

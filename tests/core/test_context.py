@@ -7,15 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentrun.core import think
-from agentrun.core.budget import estimated
-from agentrun.core.context import SUMMARY, foldable, inconsistent
-from agentrun.core.facts import CompactionFailed, ContextCompacted, Earlier, ModelAsked
-from agentrun.core.facts_base import Fault
+from agentrun.core import model_request
+from agentrun.core.budget import estimate_tokens
+from agentrun.core.compaction import SUMMARY_PREFIX, count_fitting_messages
+from agentrun.core.facts import CompactionFailed, ContextCompacted, EarlierRuns, ModelAsked
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, Message, Reply, Text, ToolCall, ToolResult, Transcript, Usage
-from agentrun.core.messages import said as user
+from agentrun.core.messages import user_message as user
+from agentrun.core.model_request import find_history_fault
 from agentrun.core.package import Package
-from agentrun.core.state import Conversation, State
+from agentrun.core.state import ConversationState, State
 
 from ..packages import ROUTE, package
 from .script import STARTED, Run, called, said, tool
@@ -93,15 +94,15 @@ def test_compaction() -> None:
     (compacted,) = run.of(ContextCompacted)
     before = tuple(run.requests[3].request.messages)[:-1]
     assert compacted.replaced == len(before) == 5, "all but the latest call and its result"
-    assert compacted.summary == user(SUMMARY + "Found nothing yet.")
-    assert compacted.before == sum(map(estimated, before))
-    assert compacted.after == estimated(compacted.summary) < compacted.before
+    assert compacted.summary == user(SUMMARY_PREFIX + "Found nothing yet.")
+    assert compacted.before == sum(map(estimate_tokens, before))
+    assert compacted.after == estimate_tokens(compacted.summary) < compacted.before
     summary, call, result = run.requests[4].request.messages
     assert summary == compacted.summary
     assert isinstance(call, Assistant)
     assert isinstance(result, ToolResult)
     assert call.calls[0].id == result.call == "c3.0", "pairs stay together"
-    assert run.state.conversation.estimate == sum(map(estimated, run.state.conversation.transcript))
+    assert run.state.conversation.estimate == sum(map(estimate_tokens, run.state.conversation.transcript))
 
 
 def test_request_for_a_summary() -> None:
@@ -200,7 +201,7 @@ def test_smaller_from_both_sides() -> None:
     """As long as what it replaces is not shorter; three letters less is."""
     base = play(agent(), *searches(2), OVERFLOW, said("S"), said("Yes."))
     before = base.of(ContextCompacted)[0].before
-    longest = (before - estimated(user(SUMMARY))) * 3
+    longest = (before - estimate_tokens(user(SUMMARY_PREFIX))) * 3
     run = play(agent(), *searches(2), OVERFLOW, said("x" * (longest - 3)), said("Yes."))
     assert run.of(ContextCompacted)[0].after == before - 1
     run = play(agent(), *searches(2), OVERFLOW, said("x" * longest), said("S"), said("Yes."))
@@ -209,9 +210,11 @@ def test_smaller_from_both_sides() -> None:
 
 def test_pairs_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule that only counts messages tears a call from its result."""
-    monkeypatch.setattr(think, "foldable", lambda package, state, room: len(state.conversation.transcript) - 1)
+    monkeypatch.setattr(
+        model_request, "count_fitting_messages", lambda package, state, room: len(state.conversation.transcript) - 1
+    )
     run = play(agent(), *searches(2), OVERFLOW, said("S"), said("Yes."))
-    assert inconsistent(run.requests[-1].request.messages) is not None
+    assert find_history_fault(run.requests[-1].request.messages) is not None
 
 
 def test_nothing_can_be_summed_up() -> None:
@@ -224,14 +227,14 @@ def test_nothing_can_be_summed_up() -> None:
 def test_what_is_summed_up_fits_the_window() -> None:
     """A history longer than the window is summed up in parts, each of which fits."""
     history = tuple(user(letter * 300) for letter in "abcdefgh")
-    earlier = replace(STARTED, earlier=Earlier(runs=1, messages=history))
+    earlier = replace(STARTED, earlier=EarlierRuns(runs=1, messages=history))
     given = agent(400)
     run = play(given, *[said("S")] * 2, said("Yes."), started=earlier)
     assert purposes(run) == ["compact"] * 2 + ["answer"]
     assert [fact.replaced for fact in run.of(ContextCompacted)] == [3, 4]
     for request in run.of(ModelAsked):
         assert request.reserved <= 400
-    huge = replace(STARTED, earlier=Earlier(runs=1, messages=(user("x" * 3000), *history)))
+    huge = replace(STARTED, earlier=EarlierRuns(runs=1, messages=(user("x" * 3000), *history)))
     assert Run(given, said("S"), started=huge).finish().code == "context.overflow", "a message larger than the window"
 
 
@@ -239,20 +242,20 @@ def test_what_is_summed_up_fits_the_window() -> None:
 
 
 def state_of(messages: list[Message]) -> State:
-    return State(conversation=Conversation(transcript=Transcript(messages)))
+    return State(conversation=ConversationState(transcript=Transcript(messages)))
 
 
 @pytest.mark.parametrize(("keep", "count"), [(0, 5), (1, 4), (2, 1), (3, 1), (4, 1), (5, 0), (9, 0)])
 def test_foldable(keep: int, count: int) -> None:
     """Of user, calls, result, result, user: never between calls and their results."""
     messages: list[Message] = [user("a"), ask("1", "2"), result("1"), result("2"), user("b")]
-    assert foldable(agent(keep=keep), state_of(messages), None) == count
+    assert count_fitting_messages(agent(keep=keep), state_of(messages), None) == count
 
 
 def test_foldable_room() -> None:
     messages: list[Message] = [user("abc"), user("abc"), user("abc")]
-    assert estimated(messages[0]) == 5
-    assert [foldable(agent(keep=0), state_of(messages), room) for room in (-1, 4, 5, 9, 10, 14, 15)] == [
+    assert estimate_tokens(messages[0]) == 5
+    assert [count_fitting_messages(agent(keep=0), state_of(messages), room) for room in (-1, 4, 5, 9, 10, 14, 15)] == [
         *(0, 0, 1, 1, 2, 2, 3)
     ]
 
@@ -271,11 +274,11 @@ def conversations(draw: st.DrawFn) -> list[Message]:
 
 @given(conversations(), st.integers(0, 12), st.none() | st.integers(0, 60))
 def test_calls_and_results_stay_together(messages: list[Message], keep: int, room: int | None) -> None:
-    count = foldable(agent(keep=keep), state_of(messages), room)
+    count = count_fitting_messages(agent(keep=keep), state_of(messages), room)
     assert count <= max(len(messages) - keep, 0)
-    assert room is None or sum(map(estimated, messages[:count])) <= room
-    assert inconsistent(messages[:count]) is None
-    assert inconsistent(messages[count:]) is None
+    assert room is None or sum(map(estimate_tokens, messages[:count])) <= room
+    assert find_history_fault(messages[:count]) is None
+    assert find_history_fault(messages[count:]) is None
 
 
 # histories
@@ -304,7 +307,7 @@ def result(id: str) -> ToolResult:
     ],
 )
 def test_inconsistent_history(history: tuple[Message, ...], calls: list[str]) -> None:
-    started = replace(STARTED, earlier=Earlier(runs=1, messages=history))
+    started = replace(STARTED, earlier=EarlierRuns(runs=1, messages=history))
     run = Run(package(), said("Yes."), started=started)
     outcome = run.finish()
     assert (outcome.code, outcome.exit_code, outcome.retry) == ("provider.inconsistent_history", 6, "repair")
@@ -316,8 +319,8 @@ def test_inconsistent_history(history: tuple[Message, ...], calls: list[str]) ->
 
 @given(conversations())
 def test_consistent_history(messages: list[Message]) -> None:
-    assert inconsistent(messages) is None
-    started = replace(STARTED, earlier=Earlier(runs=1, messages=tuple(messages)))
+    assert find_history_fault(messages) is None
+    started = replace(STARTED, earlier=EarlierRuns(runs=1, messages=tuple(messages)))
     run = Run(package(), said("Yes."), started=started)
     assert run.finish().status == "completed"
     assert tuple(run.requests[0].request.messages) == (*messages, STARTED.input)
@@ -327,5 +330,5 @@ def test_consistent_history(messages: list[Message]) -> None:
 def test_a_result_that_is_dropped_or_doubled_is_found(messages: list[Message], data: st.DataObject) -> None:
     places = [place for place, message in enumerate(messages) if isinstance(message, ToolResult)]
     place = data.draw(st.sampled_from(places))
-    assert inconsistent([*messages[:place], *messages[place + 1 :]]) is not None
-    assert inconsistent([*messages[: place + 1], *messages[place:]]) is not None
+    assert find_history_fault([*messages[:place], *messages[place + 1 :]]) is not None
+    assert find_history_fault([*messages[: place + 1], *messages[place:]]) is not None

@@ -6,18 +6,16 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.core import think
+from agentrun.core import model_request
 from agentrun.core.decide import decide
-from agentrun.core.effects import Deliver
+from agentrun.core.effects import Deliver, NextStep, Wait
 from agentrun.core.evolve import fold
-from agentrun.core.facts import Earlier, ModelTold, OutputRefused
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import HookAsked, Inject, Modify
+from agentrun.core.facts import EarlierRuns, HookAsked, Inject, ModelTold, Modify, OutputRefused
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Usage, User, words
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.core.state import State
-from agentrun.core.steps import Next, Wait
 
 from ..packages import ROUTE, TRIAGE, package, typed
 from .script import SINK, STARTED, Run, called, hook, rule, said, tool
@@ -129,13 +127,17 @@ def test_turns(turns: int) -> None:
 def test_turns_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A core that counts a turn too few is noticed."""
     agent = typed(budgets={"turns": 2}, output={"repairs": 10})
-    real = think._out_of_turns
+    real = model_request._out_of_turns
 
-    def generous(package: Package, state: State) -> Next:
-        return think._fit(package, state) if state.turns == package.budgets.turns else real(package, state)
+    def generous(package: Package, state: State) -> NextStep:
+        return (
+            model_request._send_or_compact(package, state)
+            if state.turns == package.budgets.turns
+            else real(package, state)
+        )
 
     assert not exceeds(2, agent)
-    monkeypatch.setattr(think, "_out_of_turns", generous)
+    monkeypatch.setattr(model_request, "_out_of_turns", generous)
     assert exceeds(2, agent)
 
 
@@ -230,7 +232,7 @@ def test_summary_that_does_not_fit_ends_the_run() -> None:
 
 
 def test_history_that_is_wrong() -> None:
-    earlier = Earlier(messages=(called("a").in_turn(1).message,))
+    earlier = EarlierRuns(messages=(called("a").with_call_ids(1).message,))
     outcome = Run(package(), started=replace(STARTED, earlier=earlier)).finish()
     assert (outcome.code, outcome.fields, outcome.exit_code) == (
         "provider.inconsistent_history",

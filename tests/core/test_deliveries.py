@@ -7,10 +7,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.core.effects import Deliver
-from agentrun.core.facts import CancelRequested, DeliverySkipped, DeliveryStarted
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import HookAsked, Ruled
-from agentrun.core.state import under_way
+from agentrun.core.facts import CancelRequested, DeliverySkipped, DeliveryStarted, HookAsked, Ruled
+from agentrun.core.fault import Fault
+from agentrun.core.state import pending_effects
 
 from ..packages import package, typed
 from .script import SINK, STARTED, Run, hook, rule, said
@@ -122,4 +121,4 @@ def test_cancelled_while_it_is_delivered() -> None:
     run = Run(package(sinks=sinks(a="required", b="required")), said("Yes."))
     run.until(DeliveryStarted)
     run.add(CancelRequested("me"))
-    assert (run.finish().code, len(delivered(run)), under_way(run.state)) == ("cancelled", 1, ())
+    assert (run.finish().code, len(delivered(run)), pending_effects(run.state)) == ("cancelled", 1, ())

@@ -10,8 +10,8 @@ import json
 
 import pytest
 
-from agentrun.core.budget import TOKENS_PER_MESSAGE, estimated
-from agentrun.core.messages import said
+from agentrun.core.budget import TOKENS_PER_MESSAGE, estimate_tokens
+from agentrun.core.messages import user_message
 
 HASHES = [hashlib.sha256(str(number).encode()) for number in range(20)]
 
@@ -44,7 +44,7 @@ TEXTS = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_on_the_high_side(name: str) -> None:
     text, tokens = TEXTS[name]
-    estimate = estimated(said(text)) - TOKENS_PER_MESSAGE
+    estimate = estimate_tokens(user_message(text)) - TOKENS_PER_MESSAGE
     assert tokens * 0.97 <= estimate <= 5 * tokens
 
 
@@ -52,4 +52,4 @@ def test_words_are_not_far_off() -> None:
     """What most conversations are made of."""
     for name in ("english", "code", "json"):
         text, tokens = TEXTS[name]
-        assert estimated(said(text)) <= 2.2 * tokens, name
+        assert estimate_tokens(user_message(text)) <= 2.2 * tokens, name

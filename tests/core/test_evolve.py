@@ -9,24 +9,28 @@ import pytest
 from msgspec.structs import replace
 
 from agentrun.core import evolve_calls
-from agentrun.core.budget import estimated
+from agentrun.core.budget import estimate_tokens
 from agentrun.core.evolve import evolve, fold
 from agentrun.core.facts import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallRefused,
     CancelRequested,
+    ChildSpend,
     ContextCompacted,
-    Earlier,
+    EarlierRuns,
     Fact,
     MessageQueued,
     ModelAsked,
     Record,
     RetryPlanned,
     TimePassed,
+    ToolFinished,
+    ToolStarted,
 )
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallRefused, Spent, ToolFinished, ToolStarted
-from agentrun.core.facts_gates import ApprovalAnswered, ApprovalAsked
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Text
-from agentrun.core.messages import said as told
+from agentrun.core.messages import user_message as told
 from agentrun.core.state import CallState, State
 from agentrun.core.tally import fnv1a
 
@@ -42,7 +46,7 @@ CALLS = [(name, f'{{"q": "{name}"}}') for name in "abcde"]
 def batch(**changes: Any) -> Run:
     """A run with five calls that may run together."""
     agent = package(**{"tools": {name: tool() for name in "abcde"}, "policy": ALLOW, **changes})
-    results: Any = {"b": Fault("tool.execution", "broken", {"tool": "b"}), "c": ("text", Spent(5, 6, 1))}
+    results: Any = {"b": Fault("tool.execution", "broken", {"tool": "b"}), "c": ("text", ChildSpend(5, 6, 1))}
     return Run(agent, called(*CALLS, text="All at once."), said("Done."), tools=results)
 
 
@@ -108,7 +112,7 @@ def test_results_are_ruled_on_in_any_order() -> None:
 
 def test_any_order_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A state that remembers which call was done last is noticed."""
-    real = evolve_calls._moved
+    real = evolve_calls._evolve_call_state
 
     def forgetful(call: CallState, fact: Any) -> CallState:
         moved = real(call, fact)
@@ -117,7 +121,7 @@ def test_any_order_planted(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     counter = iter(range(10_000))
-    monkeypatch.setattr(evolve_calls, "_moved", forgetful)
+    monkeypatch.setattr(evolve_calls, "_evolve_call_state", forgetful)
     run, other = batch(), batch()
     for each, order in ((run, ORDERS[0]), (other, ORDERS[-1])):
         with suppress(AssertionError):
@@ -157,16 +161,16 @@ def test_states_share_nothing_by_default() -> None:
 
 
 def test_started() -> None:
-    earlier = Earlier(2, 5, (told("Hello"), said("Hi.").message), {fnv1a("x"): 2}, {"y": 1}, ("g",))
+    earlier = EarlierRuns(2, 5, (told("Hello"), said("Hi.").message), {fnv1a("x"): 2}, {"y": 1}, ("g",))
     state = fold([Record(1, 7, 1, "", replace(STARTED, earlier=earlier))])
     assert (state.phase, state.began, state.now, state.elapsed, state.package) == ("starting", 7, 7, 0, "sha256:0")
     assert tuple(state.conversation.transcript) == (*earlier.messages, STARTED.input)
-    assert state.conversation.estimate == sum(estimated(message) for message in state.conversation.transcript)
+    assert state.conversation.estimate == sum(estimate_tokens(message) for message in state.conversation.transcript)
     assert (state.detector.texts.count("x"), state.detector.batches.count("y"), state.grants) == (2, 1, ("g",))
 
 
 def test_started_without_input() -> None:
-    earlier = Earlier(messages=(told("Hello"),))
+    earlier = EarlierRuns(messages=(told("Hello"),))
     run = Run(package(), said("Hi."), started=replace(STARTED, input=None, earlier=earlier))
     assert run.finish().answer == "Hi."
     assert tuple(run.requests[0].request.messages) == earlier.messages
@@ -178,7 +182,7 @@ def test_estimate_is_that_of_the_transcript(name: str) -> None:
     run.finish()
     for length in range(1, len(run.records)):
         talk = fold(run.records[:length]).conversation
-        assert talk.estimate == sum(estimated(message) for message in talk.transcript), run.kinds()[length - 1]
+        assert talk.estimate == sum(estimate_tokens(message) for message in talk.transcript), run.kinds()[length - 1]
 
 
 def test_estimate_after_a_summary() -> None:
@@ -186,7 +190,7 @@ def test_estimate_after_a_summary() -> None:
         run = SHAPES[name]()
         run.until(ContextCompacted)
         assert run.state.conversation.estimate == sum(
-            estimated(message) for message in run.state.conversation.transcript
+            estimate_tokens(message) for message in run.state.conversation.transcript
         )
 
 

@@ -8,19 +8,24 @@ import pytest
 from agentrun.core.effects import Deliver
 from agentrun.core.facts import (
     AnswerReached,
+    Continue,
     DeliveryFinished,
     DeliveryStarted,
+    Deny,
+    HookAnswer,
+    HookAnswered,
+    HookAsked,
+    Inject,
     MessageQueued,
     ModelAsked,
     ModelReplied,
     ModelTold,
     RunStarted,
+    ToolStarted,
 )
-from agentrun.core.facts_calls import ToolStarted
-from agentrun.core.facts_gates import Continue, Deny, HookAnswer, HookAnswered, HookAsked, Inject
 from agentrun.core.messages import Reply
-from agentrun.core.messages import said as told
-from agentrun.core.takeover import is_welcome
+from agentrun.core.messages import user_message as told
+from agentrun.core.transitions import is_acceptable
 
 from ..packages import package
 from .script import SINK, STARTED, Run, called, hook, said, tool
@@ -69,7 +74,7 @@ def test_message_that_comes_while_a_hook_is_asked_about_the_answer() -> None:
     send(run, "And now?")
     run.until(ModelTold)
     late = HookAnswered(asked.effect, "watch", "on_output", "output", Deny("no"), closes=True)
-    assert not is_welcome(run.state, late), "its answer is about what is no longer the answer"
+    assert not is_acceptable(run.state, late), "its answer is about what is no longer the answer"
     assert run.finish().answer == "Two."
 
 
@@ -77,11 +82,11 @@ def test_message_that_comes_too_late() -> None:
     run = Run(package(sinks={"first": SINK}), said("One."))
     run.until(DeliveryStarted)
     late = MessageQueued("q1", told("And now?"))
-    assert not is_welcome(run.state, late)
+    assert not is_acceptable(run.state, late)
     run.until(DeliveryFinished)
-    assert not is_welcome(run.state, late)
+    assert not is_acceptable(run.state, late)
     run.finish()
-    assert not is_welcome(run.state, late)
+    assert not is_acceptable(run.state, late)
 
 
 def test_terminal_tool_has_the_last_word() -> None:

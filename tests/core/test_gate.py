@@ -6,13 +6,10 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.core.effects import Deliver, RunTool
-from agentrun.core.facts import TimePassed
-from agentrun.core.facts_calls import CallRefused, ToolFinished
-from agentrun.core.facts_gates import Ruled
+from agentrun.core.effects import Deliver, RunTool, Wait
+from agentrun.core.facts import CallRefused, Ruled, TimePassed, ToolFinished
 from agentrun.core.messages import Assistant, Image, Text, ToolResult, User
-from agentrun.core.messages import said as told
-from agentrun.core.steps import Wait
+from agentrun.core.messages import user_message as told
 
 from ..packages import package
 from .script import SINK, STARTED, Run, Stuck, called, hook, rule, said, tool, writing

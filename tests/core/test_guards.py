@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.core import evolve_calls, guards
-from agentrun.core.guards import sign
+from agentrun.core.guards import call_signature
 from agentrun.core.messages import Reply, ToolCall
 from agentrun.core.tally import fnv1a
 
@@ -36,9 +36,9 @@ def test_fnv1a_has_sixteen_digits(text: str) -> None:
 
 def test_sign() -> None:
     one, two = ToolCall("c1.0", "a", '{"x":1, "y":2}'), ToolCall("c2.0", "a", '{"y":2,"x":1}')
-    assert sign(one, {"x": 1, "y": 2}) == sign(two, {"y": 2, "x": 1}), "canonical arguments"
-    assert sign(one, None) != sign(two, None), "as they were written"
-    assert sign(one, {}) != sign(ToolCall("c1.0", "b", "{}"), {}), "the name counts"
+    assert call_signature(one, {"x": 1, "y": 2}) == call_signature(two, {"y": 2, "x": 1}), "canonical arguments"
+    assert call_signature(one, None) != call_signature(two, None), "as they were written"
+    assert call_signature(one, {}) != call_signature(ToolCall("c1.0", "b", "{}"), {}), "the name counts"
 
 
 # parallel_tools
@@ -87,7 +87,9 @@ def test_three_identical_parallel_calls() -> None:
 
 def test_repeated_call_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard that looks at replies only does not see parallel calls."""
-    monkeypatch.setattr(evolve_calls, "advanced", lambda detector, read: [((0, 0, 0, 0), (("", ""),))] * len(read))
+    monkeypatch.setattr(
+        evolve_calls, "extend_streaks", lambda detector, read: [((0, 0, 0, 0), (("", ""),))] * len(read)
+    )
     passes(only(repeated_call=3), called("a", "a", "a"))
 
 
@@ -179,7 +181,7 @@ def test_normal_work_trips_nothing() -> None:
 
 def test_normal_work_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard that looks at names alone fires on it."""
-    monkeypatch.setattr(guards, "sign", lambda call, arguments: (call.tool, call.tool))
+    monkeypatch.setattr(guards, "call_signature", lambda call, arguments: (call.tool, call.tool))
     assert ends(agent(), *work(30)).code == "guard.cycle"
 
 

@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentrun.canon import compact, text_hash
+from agentrun.canonical_json import sorted_json, text_hash
 from agentrun.core.evolve import evolve, fold
-from agentrun.core.facts import Earlier, ReplyDiscarded
-from agentrun.core.facts_gates import Modify
-from agentrun.core.guards import sign
+from agentrun.core.facts import EarlierRuns, Modify, ReplyDiscarded
+from agentrun.core.guards import call_signature
 from agentrun.core.messages import Reply
 from agentrun.core.tally import fnv1a
 from agentrun.errors import code_of
@@ -27,8 +26,8 @@ def test_repeated_batch() -> None:
     batch = called("a", "b")
     passes(only(repeated_batch=2), batch, batch)
     fault = trips(only(repeated_batch=2), batch, batch, batch, code="guard.repeated_batch")
-    signs = [sign(call, {})[1] for call in batch.message.calls]
-    assert fault.fields == {"signature": text_hash(compact(signs)), "count": 3, "limit": 2, "turn": 3}
+    signs = [call_signature(call, {})[1] for call in batch.message.calls]
+    assert fault.fields == {"signature": text_hash(sorted_json(signs)), "count": 3, "limit": 2, "turn": 3}
     assert fault.hint == "raise guards.repeated_batch"
 
 
@@ -53,7 +52,7 @@ def test_repeated_batch_limit(limit: int, scope: str) -> None:
 def test_batches_of_earlier_runs() -> None:
     first = Run(only(), called("a"), called("a"), said("Done."))
     first.finish()
-    later = replace(STARTED, earlier=Earlier(runs=1, batches=first.state.detector.batches.totals()))
+    later = replace(STARTED, earlier=EarlierRuns(runs=1, batches=first.state.detector.batches.totals()))
     trips(only(repeated_batch=2, batch_scope="session"), called("a"), code="guard.repeated_batch", started=later)
     passes(only(repeated_batch=2), called("a"), called("a"), started=later)
 
@@ -109,7 +108,7 @@ def test_texts_of_earlier_runs() -> None:
     first.finish()
     texts = first.state.detector.texts.totals()
     assert texts == {fnv1a("A"): 2, fnv1a("B"): 1}
-    later = replace(STARTED, earlier=Earlier(runs=1, texts=texts))
+    later = replace(STARTED, earlier=EarlierRuns(runs=1, texts=texts))
     fault = trips(only(stagnation=2), *hums("A"), code="guard.stagnation", started=later)
     assert fault.fields["count"] == 3
     passes(only(stagnation=2), *hums("B", "C", "C"), started=later)
@@ -164,13 +163,13 @@ def test_order(first: int) -> None:
     }
     given = agent(batch_scope="session", limits={} if first else {"parallel_tools": 3}, **on)
     longer = called("a", "b", "a", "b", "b", "b", text="A")
-    earlier = Earlier(batches={_batch(longer): 1}, texts={fnv1a("A"): 3})
+    earlier = EarlierRuns(batches={_batch(longer): 1}, texts={fnv1a("A"): 3})
     fault = trips(given, longer, code=ORDER[first], started=replace(STARTED, earlier=earlier))
     assert code_of(fault.code).exit == 5
 
 
 def _batch(reply: Reply) -> str:
-    return text_hash(compact([sign(call, {})[1] for call in reply.message.calls]))
+    return text_hash(sorted_json([call_signature(call, {})[1] for call in reply.message.calls]))
 
 
 @given(st.lists(st.sampled_from(["a", "b", "watch", "look"]), min_size=1, max_size=12), st.data())

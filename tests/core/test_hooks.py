@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.core import hooks as module
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import Continue, Deny, Failed, HookAnswered, Inject, Modify, Point
-from agentrun.core.hooks import LEGAL, answered, hooks_at, is_legal
+from agentrun.core.facts import Continue, Deny, HookAnswered, HookFailure, HookPoint, Inject, Modify
+from agentrun.core.fault import Fault
+from agentrun.core.hooks import LEGAL_ANSWERS, hooks_at, is_legal_answer, make_hook_answered
 from agentrun.core.package import Hook
 
 from ..packages import package
 from .script import Run, called, hook, said, tool
 
-POINTS: tuple[Point, ...] = get_args(Point)
+POINTS: tuple[HookPoint, ...] = get_args(HookPoint)
 FAULT = Fault("internal", "it broke")
 SAYS: dict[str, Any] = {
     "continue": Continue(),
-    "failed": Failed(FAULT),
+    "failed": HookFailure(FAULT),
     "deny": Deny("no"),
     "modify": Modify("text"),
     "arguments": Modify({"q": "x"}),
@@ -42,21 +42,21 @@ def at(point: str, **changes: Any) -> Hook:
 
 
 def test_every_point_has_its_row() -> None:
-    assert tuple(LEGAL) == POINTS == tuple(TABLE)
+    assert tuple(LEGAL_ANSWERS) == POINTS == tuple(TABLE)
 
 
 @pytest.mark.parametrize(("point", "says"), list(itertools.product(POINTS, SAYS)))
-def test_legal(point: Point, says: str) -> None:
-    assert is_legal(point, SAYS[says]) == (says in TABLE[point])
+def test_legal(point: HookPoint, says: str) -> None:
+    assert is_legal_answer(point, SAYS[says]) == (says in TABLE[point])
 
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("foreign", [None, True, "continue", {"answer": "continue"}, Continue, 7])
-def test_foreign_answers(point: Point, foreign: object) -> None:
-    assert not is_legal(point, foreign)
-    fact = answered("h", at(point), "s", foreign)
+def test_foreign_answers(point: HookPoint, foreign: object) -> None:
+    assert not is_legal_answer(point, foreign)
+    fact = make_hook_answered("h", at(point), "s", foreign)
     assert fact.closes == (point != "on_stop")
-    assert fact.answer == Failed(
+    assert fact.answer == HookFailure(
         Fault(
             "policy.denied",
             f"the hook watch gave {type(foreign).__name__}, which is not an answer at {point}",
@@ -67,21 +67,21 @@ def test_foreign_answers(point: Point, foreign: object) -> None:
 
 @pytest.mark.parametrize(("point", "says"), list(itertools.product(POINTS, SAYS)))
 @pytest.mark.parametrize("on_failure", ["deny", "continue"])
-def test_answered(point: Point, says: str, on_failure: str) -> None:
+def test_answered(point: HookPoint, says: str, on_failure: str) -> None:
     """A denial closes. So does a failure, or an answer that is not legal, unless the hook was declared otherwise."""
-    fact = answered("h", at(point, on_failure=on_failure), "s", SAYS[says])
+    fact = make_hook_answered("h", at(point, on_failure=on_failure), "s", SAYS[says])
     legal = says in TABLE[point]
     is_failure = says == "failed" or not legal
     closes = (legal and says == "deny") or (is_failure and on_failure == "deny" and point != "on_stop")
     assert (fact.effect, fact.hook, fact.point, fact.subject, fact.closes) == ("h", "watch", point, "s", closes)
-    assert fact.answer == SAYS[says] if legal else isinstance(fact.answer, Failed)
-    assert is_legal(point, fact.answer), "what is written can be folded"
+    assert fact.answer == SAYS[says] if legal else isinstance(fact.answer, HookFailure)
+    assert is_legal_answer(point, fact.answer), "what is written can be folded"
 
 
 def test_fails_closed_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """With everything legal, an answer of the wrong form goes through."""
-    monkeypatch.setattr(module, "is_legal", lambda point, answer: True)
-    assert not answered("h", at("before_tool"), "s", Modify("text")).closes
+    monkeypatch.setattr(module, "is_legal_answer", lambda point, answer: True)
+    assert not make_hook_answered("h", at("before_tool"), "s", Modify("text")).closes
 
 
 @given(st.permutations([("b", 0), ("a", 1), ("c", 0), ("d", -1), ("a2", 1)]))

@@ -6,15 +6,28 @@ import pytest
 from msgspec.structs import replace
 
 from agentrun.core.decide import decide
-from agentrun.core.effects import AskHook, Deliver, RunTool
-from agentrun.core.facts import CancelRequested, Earlier, ModelReplied, OutputRefused, RunEnding, RunStopped
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallRefused, ToolFinished
-from agentrun.core.facts_gates import Continue, Deny, Failed, HookAnswered, HookAsked, Inject, Modify
+from agentrun.core.effects import AskHook, Deliver, RunTool, Wait
+from agentrun.core.facts import (
+    CallRefused,
+    CancelRequested,
+    Continue,
+    Deny,
+    EarlierRuns,
+    HookAnswered,
+    HookAsked,
+    HookFailure,
+    Inject,
+    ModelReplied,
+    Modify,
+    OutputRefused,
+    RunEnding,
+    RunStopped,
+    ToolFinished,
+)
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, Image, Reasoning, Refusal, Text, ToolResult, User
-from agentrun.core.messages import said as told
-from agentrun.core.state import under_way
-from agentrun.core.steps import Wait
+from agentrun.core.messages import user_message as told
+from agentrun.core.state import pending_effects
 
 from ..packages import package, typed
 from .script import SINK, STARTED, Run, called, hook, rule, said, tool
@@ -67,7 +80,7 @@ def test_answer_is_written_before_it_is_applied(point: Any) -> None:
     run.until(HookAsked)
     next = decide(run.agent, run.state)
     assert isinstance(next, Wait)
-    assert next.inflight == under_way(run.state)
+    assert next.inflight == pending_effects(run.state)
     assert len(next.inflight) == 1
 
 
@@ -101,7 +114,7 @@ def test_denied_call(point: Any, ran: int) -> None:
 def test_failure(point: Any, on_failure: str) -> None:
     """A failure is a no, unless the hook was declared otherwise; at the end it changes nothing."""
     fault = Fault("policy.denied", "it broke", {"hook": "watch"})
-    run = run_of(hook(point, on_failure=on_failure), answers={"watch": Failed(fault)})
+    run = run_of(hook(point, on_failure=on_failure), answers={"watch": HookFailure(fault)})
     outcome = run.finish()
     goes_on = on_failure == "continue" or point == "on_stop"
     assert run.of(HookAnswered)[0].closes is not goes_on
@@ -120,7 +133,7 @@ def test_answer_that_is_not_legal_there_is_a_failure(point: Any) -> None:
         run = run_of(hook(point), answers={"watch": lambda effect, answer=answer: answer})
         run.finish()
         first = run.of(HookAnswered)[0]
-        assert isinstance(first.answer, Failed)
+        assert isinstance(first.answer, HookFailure)
         assert first.answer.fault.fields == {"hook": "watch", "point": point}
 
 
@@ -141,7 +154,7 @@ def test_modify_input_after_a_message_was_added() -> None:
 
 def test_modify_input_keeps_what_came_before_and_pictures() -> None:
     picture = Image("image/png", "sha256:1", 3)
-    earlier = Earlier(messages=(told("Hello."), said("Hi.").message))
+    earlier = EarlierRuns(messages=(told("Hello."), said("Hi.").message))
     started = replace(STARTED, input=User((picture, Text("What?"))), earlier=earlier)
     agent = package(hooks=[hook("on_input")])
     run = Run(agent, said("A cat."), hooks={"watch": Modify("Who?")}, started=started)
@@ -150,7 +163,7 @@ def test_modify_input_keeps_what_came_before_and_pictures() -> None:
 
 
 def test_modify_where_there_is_no_input() -> None:
-    earlier = Earlier(messages=(told("Hello."),))
+    earlier = EarlierRuns(messages=(told("Hello."),))
     agent = package(hooks=[hook("on_input")])
     run = Run(
         agent, said("Hi."), hooks={"watch": Modify("Now.")}, started=replace(STARTED, input=None, earlier=earlier)

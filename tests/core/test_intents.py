@@ -5,11 +5,10 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
+from agentrun.core.decide import effect_of_intent
 from agentrun.core.effects import Effect, Intent, RunChild, effect_id_of
 from agentrun.core.evolve import evolve, fold
-from agentrun.core.facts import Fact, ModelAsked, RunResumed
-from agentrun.core.facts_calls import ChildStarted, ToolStarted
-from agentrun.core.intents import perform_of
+from agentrun.core.facts import ChildStarted, Fact, ModelAsked, RunResumed, ToolStarted
 from agentrun.core.state import State
 from agentrun.errors import StorageError
 
@@ -26,7 +25,7 @@ def effects_of(run: Run) -> Iterator[Effect]:
         if isinstance(record.fact, RunResumed):
             agent = run.others.get(record.fact.package, agent)
         if isinstance(record.fact, Intent):
-            yield perform_of(agent, state, record.fact)
+            yield effect_of_intent(agent, state, record.fact)
         state = evolve(state, record)
 
 
@@ -49,7 +48,7 @@ def test_children_whose_intents_are_written_late() -> None:
     second = run.records[-1]
     before = fold(run.records[:-1])
     late = replace(before, now=before.now + 20_000)
-    effect = perform_of(agent, late, run.of(ChildStarted)[1])
+    effect = effect_of_intent(agent, late, run.of(ChildStarted)[1])
     assert isinstance(effect, RunChild)
     assert effect == run.effects[-1]
     assert effect.parent.share == run.of(ChildStarted)[1].share
@@ -59,7 +58,7 @@ def test_children_whose_intents_are_written_late() -> None:
 def wrong(run: Run, kind: type, fact: Fact) -> StorageError:
     place = next(record.seq for record in run.records if isinstance(record.fact, kind))
     with pytest.raises(StorageError) as raised:
-        perform_of(run.first, fold(run.records[: place - 1]), fact)  # type: ignore[arg-type]  # also what is no intent
+        effect_of_intent(run.first, fold(run.records[: place - 1]), fact)  # type: ignore[arg-type]  # also what is no intent
     return raised.value
 
 
@@ -73,4 +72,4 @@ def test_other_effects() -> None:
     assert wrong(run, ModelAsked, replace(asked, attempt=2)).code == "recovery.failed"
     assert wrong(run, ModelAsked, started).code == "recovery.failed"
     with pytest.raises(StorageError, match=r"record 4 \(tool_started\) stands for no effect of this package"):
-        perform_of(run.first, fold(run.records[:3]), started)
+        effect_of_intent(run.first, fold(run.records[:3]), started)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from msgspec import Struct, inspect
 
-from agentrun.core import judge
-from agentrun.core.guards import tripped
+from agentrun.core import model_reply
+from agentrun.core.guards import find_guard_fault
 from agentrun.core.package import Package
 
 from ..packages import package
@@ -139,7 +139,7 @@ def _played(agent: Package) -> Run:
 def test_key_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard that does not read its limit is noticed."""
     base = package()
-    monkeypatch.setattr(judge, "tripped", lambda agent, state: tripped(base, state))
+    monkeypatch.setattr(model_reply, "find_guard_fault", lambda agent, state: find_guard_fault(base, state))
     case = KEYS["guards.repeated_call"]
     seen = tuple(case.look(case.play(package(**changes))) for changes in (case.one, case.two))
     assert seen != case.seen

@@ -7,35 +7,34 @@ from typing import Any, get_args
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core import legal
+from agentrun.core import transitions
 from agentrun.core.evolve import evolve, fold
 from agentrun.core.facts import (
+    ApprovalAnswered,
     DeliveryFinished,
     Fact,
-    MessageQueued,
-    ModelAsked,
-    ModelFailed,
-    ModelReplied,
-    Record,
-    RunResumed,
-    RunStopped,
-    WorkLost,
-    kind_of,
-)
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import OneCall, ResultsGiven
-from agentrun.core.facts_gates import (
-    ApprovalAnswered,
     GateFact,
     HookAnswered,
     HookAsked,
     Inject,
+    MessageQueued,
+    ModelAsked,
+    ModelFailed,
+    ModelReplied,
     Modify,
+    Record,
+    ResultsGiven,
     Ruled,
+    RunResumed,
+    RunStopped,
+    SingleCallFact,
+    WorkLost,
+    fact_kind,
     is_about_call,
 )
+from agentrun.core.fault import Fault
 from agentrun.core.state import CallState, CallStatus, Phase, State
-from agentrun.core.transitions import CALL_LEGAL, LEGAL
+from agentrun.core.transitions import CALL_TRANSITIONS, PHASE_TRANSITIONS
 from agentrun.errors import StorageError
 
 from ..packages import package
@@ -63,9 +62,9 @@ def concerned(state: State, fact: Fact, after: State) -> Iterator[tuple[CallStat
         if then is None:
             continue
         about = (
-            (isinstance(fact, OneCall) and fact.call == call.call.id)
+            (isinstance(fact, SingleCallFact) and fact.call == call.call.id)
             or (isinstance(fact, GateFact) and is_about_call(fact) and fact.subject == call.call.id)
-            or (isinstance(fact, WorkLost) and fact.effect in (call.call.id, call.gate.hook, call.after.hook))
+            or (isinstance(fact, WorkLost) and fact.effect in (call.call.id, call.gate.hook, call.result_gate.hook))
             or (isinstance(fact, RunResumed) and call.status != then.status)
         )
         if about:
@@ -88,11 +87,11 @@ class Seen:
     def look(self, run: Run) -> None:
         for before, fact, after in steps(run.records):
             self.facts.setdefault(type(fact), fact)
-            self.ways.add((before.phase, kind_of(fact), after.phase))
+            self.ways.add((before.phase, fact_kind(fact), after.phase))
             self.phases.setdefault(before.phase, before)
             self.phases.setdefault(after.phase, after)
             for call, then in concerned(before, fact, after):
-                self.call_ways.add((call.status, kind_of(fact), then.status))
+                self.call_ways.add((call.status, fact_kind(fact), then.status))
             if after.phase == "acting":
                 for call in after.calls:
                     self.statuses.setdefault(call.status, after)
@@ -121,18 +120,18 @@ def told(table: Mapping[Any, Mapping[Any, Any]]) -> set[Way]:
 
 
 def test_tables_are_complete() -> None:
-    assert set(LEGAL) == set(get_args(Phase))
-    assert set(CALL_LEGAL) == set(get_args(CallStatus))
+    assert set(PHASE_TRANSITIONS) == set(get_args(Phase))
+    assert set(CALL_TRANSITIONS) == set(get_args(CallStatus))
 
 
 def test_every_way_of_a_run_is_gone() -> None:
-    assert sorted(told(LEGAL) - seen().ways) == [], "in the table, and never seen"
-    assert sorted(seen().ways - told(LEGAL)) == [], "seen, and not in the table"
+    assert sorted(told(PHASE_TRANSITIONS) - seen().ways) == [], "in the table, and never seen"
+    assert sorted(seen().ways - told(PHASE_TRANSITIONS)) == [], "seen, and not in the table"
 
 
 def test_every_way_of_a_call_is_gone() -> None:
-    assert sorted(told(CALL_LEGAL) - seen().call_ways) == [], "in the table, and never seen"
-    assert sorted(seen().call_ways - told(CALL_LEGAL)) == [], "seen, and not in the table"
+    assert sorted(told(CALL_TRANSITIONS) - seen().call_ways) == [], "in the table, and never seen"
+    assert sorted(seen().call_ways - told(CALL_TRANSITIONS)) == [], "seen, and not in the table"
 
 
 def refuses(state: State, fact: Fact) -> str:
@@ -147,10 +146,10 @@ def refuses(state: State, fact: Fact) -> str:
 
 
 @pytest.mark.parametrize("kind", get_args(Fact), ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("phase", LEGAL)
+@pytest.mark.parametrize("phase", PHASE_TRANSITIONS)
 def test_illegal_pairs(phase: Phase, kind: type) -> None:
     state = seen().phases[phase]
-    if kind not in LEGAL[phase]:
+    if kind not in PHASE_TRANSITIONS[phase]:
         assert "cannot follow while the run is" in refuses(state, seen().facts[kind])
 
 
@@ -165,19 +164,19 @@ def about(fact: Any, call: str) -> Fact:
     return WorkLost(call) if isinstance(fact, WorkLost) else replace(fact, call=call)
 
 
-CALL_FACTS = (*get_args(OneCall), *get_args(GateFact), WorkLost)
+CALL_FACTS = (*get_args(SingleCallFact), *get_args(GateFact), WorkLost)
 
 
 @pytest.mark.parametrize("kind", CALL_FACTS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("status", CALL_LEGAL)
+@pytest.mark.parametrize("status", CALL_TRANSITIONS)
 def test_illegal_pairs_of_calls(status: CallStatus, kind: type) -> None:
     state = seen().statuses[status]
     (id, *_) = [call.call.id for call in state.calls if call.status == status]
-    if kind not in CALL_LEGAL[status]:
+    if kind not in CALL_TRANSITIONS[status]:
         assert id in refuses(state, about(seen().facts[kind], id))
 
 
-@pytest.mark.parametrize("kind", [*get_args(OneCall), *get_args(GateFact)], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*get_args(SingleCallFact), *get_args(GateFact)], ids=lambda kind: kind.__name__)
 def test_no_such_call(kind: type) -> None:
     assert "there is no call c9.9" in refuses(seen().statuses["new"], about(seen().facts[kind], "c9.9"))
 
@@ -274,12 +273,14 @@ def test_record_after_the_end() -> None:
 
 def test_record_after_the_end_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the table a second terminal record would pass: the table is what refuses it."""
-    monkeypatch.setattr(legal, "LEGAL", dict.fromkeys(LEGAL, dict.fromkeys(get_args(Fact), ())))
+    monkeypatch.setattr(
+        transitions, "PHASE_TRANSITIONS", dict.fromkeys(PHASE_TRANSITIONS, dict.fromkeys(get_args(Fact), ()))
+    )
     assert fold(records([STARTED, RunStopped("completed"), RunStopped("completed")])).seq == 3
 
 
 def test_a_way_that_is_not_in_the_table_is_noticed() -> None:
-    less = {**LEGAL, "waiting": {**LEGAL["waiting"], ModelAsked: ()}}
+    less = {**PHASE_TRANSITIONS, "waiting": {**PHASE_TRANSITIONS["waiting"], ModelAsked: ()}}
     assert ("waiting", "model_asked", "asking") in seen().ways - told(less)
-    more = {**LEGAL, "waiting": {**LEGAL["waiting"], ModelAsked: ("asking", "ending")}}
+    more = {**PHASE_TRANSITIONS, "waiting": {**PHASE_TRANSITIONS["waiting"], ModelAsked: ("asking", "ending")}}
     assert told(more) - seen().ways == {("waiting", "model_asked", "ending")}

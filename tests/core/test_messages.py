@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.facts import Fact, Record
-from agentrun.core.facts_base import Decision, Observation
+from agentrun.core.facts import Decision, Fact, Observation, Record
 from agentrun.core.messages import (
-    NOTHING_USED,
+    ZERO_USAGE,
     Assistant,
     File,
     Image,
@@ -22,7 +21,7 @@ from agentrun.core.messages import (
     Transcript,
     Usage,
     User,
-    said,
+    user_message,
     words,
 )
 
@@ -89,21 +88,21 @@ def test_assistant() -> None:
 
 def test_calls_are_named_after_the_turn() -> None:
     parts = (ToolCall("0", "a", "{}", "w0"), Text("x"), ToolCall("1", "b", "{}", "w1"))
-    reply = Reply(Assistant(parts), "tool_calls", None, None, None).in_turn(3)
+    reply = Reply(Assistant(parts), "tool_calls", None, None, None).with_call_ids(3)
     assert [(call.id, call.wire_id) for call in reply.message.calls] == [("c3.0", "w0"), ("c3.1", "w1")]
     assert reply.message.parts[1] == Text("x")
     plain = Reply(Assistant((Text("x"),)), "stop", None, None, None)
-    assert plain.in_turn(3) is plain
+    assert plain.with_call_ids(3) is plain
 
 
 def test_usage() -> None:
-    assert NOTHING_USED.plus(Usage(1, 2, 3, 4)).plus(Usage(1, 1, 1, 1)) == Usage(2, 3, 4, 5)
+    assert ZERO_USAGE.plus(Usage(1, 2, 3, 4)).plus(Usage(1, 1, 1, 1)) == Usage(2, 3, 4, 5)
     assert Usage(1, 2, 3, 4).plus(Usage(1, None, 3, None)) == Usage(2, None, 6, None)
-    assert NOTHING_USED.plus(None) == Usage(None, None, None, None), "unknown is not nothing"
+    assert ZERO_USAGE.plus(None) == Usage(None, None, None, None), "unknown is not nothing"
 
 
 def test_said_and_words() -> None:
-    assert said("a") == user("a")
+    assert user_message("a") == user("a")
     assert words((Text("a"), Image("image/png", "sha256:0", 1), Text("b"))) == "ab"
     assert words(()) == ""
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.names import command_of, effect_of, find_tool, matches, schemas_of
 from agentrun.core.package import Package
+from agentrun.core.package_lookup import argument_schemas, find_tool, matches_pattern, tool_command, tool_effect
 from agentrun.core.package_tools import McpTool
 
 from ..packages import package
@@ -43,25 +43,25 @@ SMALL = st.text(alphabet="ab.", max_size=8)
     ],
 )
 def test_matches(target: str, name: str, yes: bool) -> None:
-    assert matches(target, name) is yes
+    assert matches_pattern(target, name) is yes
 
 
 @given(st.text(alphabet="ab.*", max_size=8), SMALL)
 def test_as_a_pattern_would(target: str, name: str) -> None:
     pattern = ".*".join(map(re.escape, target.split("*")))
-    assert matches(target, name) == (re.fullmatch(pattern, name, re.DOTALL) is not None)
+    assert matches_pattern(target, name) == (re.fullmatch(pattern, name, re.DOTALL) is not None)
 
 
 @given(SMALL, SMALL)
 def test_exact_names_match_exactly(one: str, two: str) -> None:
-    assert matches(one, two) == (one == two)
+    assert matches_pattern(one, two) == (one == two)
 
 
 def test_sixty_stars() -> None:
     """With backtracking this would not come back."""
     with at_most(1_000):
-        assert not matches("a*" * 60 + "b", "a" * 10_000)
-        assert not matches("a*" * 60 + "b*", "a" * 10_000)
+        assert not matches_pattern("a*" * 60 + "b", "a" * 10_000)
+        assert not matches_pattern("a*" * 60 + "b*", "a" * 10_000)
 
 
 def agent(**server: Any) -> Package:
@@ -80,16 +80,16 @@ def test_find_tool() -> None:
 
 def test_schemas() -> None:
     """What a model can call: the tools of a server one by one, not the server."""
-    assert sorted(schemas_of(agent().tools)) == ["files.list", "files.read_a", "helper", "search"]
+    assert sorted(argument_schemas(agent().tools)) == ["files.list", "files.read_a", "helper", "search"]
     own = {"type": "object", "required": ["x"]}
     given = agent(pinned=pins("list", args=own))
-    assert schemas_of(given.tools)["files.list"] == own
+    assert argument_schemas(given.tools)["files.list"] == own
 
 
 def test_effect() -> None:
     given = agent()
-    assert effect_of(given.tools["search"], "search") == "idempotent"
-    assert effect_of(given.tools["helper"], "helper") == "idempotent", "it goes on where its journal ends"
+    assert tool_effect(given.tools["search"], "search") == "idempotent"
+    assert tool_effect(given.tools["helper"], "helper") == "idempotent", "it goes on where its journal ends"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_effect_at_a_server(effects: dict[str, str], found: str) -> None:
     """Of those that match the most harmful; without one, the server's own."""
     server = agent(effect="at_most_once", effects=effects).tools["files"]
     assert isinstance(server, McpTool)
-    assert effect_of(server, "files.read_a") == found
+    assert tool_effect(server, "files.read_a") == found
 
 
 def test_command() -> None:
@@ -121,5 +121,5 @@ def test_command() -> None:
             "plain": tool(),
         }
     ).tools
-    found = {name: command_of(each) for name, each in made.items()}
+    found = {name: tool_command(each) for name, each in made.items()}
     assert found == {"shell": "df", "started": "server", "reached": None, "plain": None}

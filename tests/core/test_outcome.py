@@ -4,16 +4,15 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.core.context import inconsistent
 from agentrun.core.decide import decide
+from agentrun.core.effects import Wait
 from agentrun.core.evolve import fold
-from agentrun.core.facts import Earlier, Record, RunStopped
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import ApprovalAsked, Modify
+from agentrun.core.facts import ApprovalAsked, EarlierRuns, Modify, Record, RunStopped
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, Text, Usage
-from agentrun.core.outcome import conversation, outcome_of, suspended
-from agentrun.core.steps import Wait
-from agentrun.errors import CODES, code_of
+from agentrun.core.model_request import find_history_fault
+from agentrun.core.outcome import outcome_of, session_messages, suspended_outcome
+from agentrun.errors import ERROR_CODES, code_of
 
 from ..packages import package, typed
 from .script import STARTED, Run, called, hook, rule, said, tool
@@ -58,7 +57,7 @@ def test_replayed() -> None:
     assert Run(package(), said("Yes."), started=replace(STARTED, replayed=True)).finish().replayed
 
 
-@pytest.mark.parametrize("code", [code for code in CODES if code != "spec"])
+@pytest.mark.parametrize("code", [code for code in ERROR_CODES if code != "spec"])
 def test_every_code_has_its_meaning(code: str) -> None:
     stopped = Record(2, 0, 1, "", RunStopped("failed", fault=Fault(code, "x")))
     outcome = outcome_of(fold([Record(1, 0, 1, "", STARTED), stopped]))
@@ -77,27 +76,27 @@ def test_suspended() -> None:
     run.until(ApprovalAsked)
     next = decide(run.agent, run.state)
     assert isinstance(next, Wait)
-    waiting = suspended(run.state, next.questions, next.waits_for)
+    waiting = suspended_outcome(run.state, next.questions, next.waits_for)
     assert (waiting.run, waiting.agent, waiting.questions, waiting.waits_for) == ("run-1", "triage", next.questions, ())
     assert waiting.exit_code == 8
 
 
 def kinds(run: Run) -> list[str]:
-    assert inconsistent(conversation(run.state)) is None
-    return [type(message).__name__ for message in conversation(run.state)]
+    assert find_history_fault(session_messages(run.state)) is None
+    return [type(message).__name__ for message in session_messages(run.state)]
 
 
 def test_conversation() -> None:
     run = Run(package(tools={"a": tool()}, policy=ALLOW), called("a"), said("Yes."))
     run.finish()
     assert kinds(run) == ["User", "Assistant", "ToolResult", "Assistant"]
-    assert conversation(run.state)[-1] == Assistant((Text("Yes."),))
+    assert session_messages(run.state)[-1] == Assistant((Text("Yes."),))
 
 
 def test_conversation_has_the_answer_as_it_was_given() -> None:
     run = Run(package(hooks=[hook("on_output")]), said("Yes."), hooks={"watch": Modify("No.")})
     run.finish()
-    assert conversation(run.state)[-1] == Assistant((Text("No."),))
+    assert session_messages(run.state)[-1] == Assistant((Text("No."),))
 
 
 def test_conversation_of_a_joined_answer() -> None:
@@ -134,6 +133,8 @@ def test_conversation_of_a_run_that_failed_over_its_answer() -> None:
 def test_every_conversation_can_go_on(name: str) -> None:
     run = SHAPES[name]()
     run.finish()
-    assert inconsistent(conversation(run.state)) is None
-    later = Run(package(), said("Yes."), started=replace(STARTED, earlier=Earlier(messages=conversation(run.state))))
+    assert find_history_fault(session_messages(run.state)) is None
+    later = Run(
+        package(), said("Yes."), started=replace(STARTED, earlier=EarlierRuns(messages=session_messages(run.state)))
+    )
     assert later.finish().answer == "Yes."

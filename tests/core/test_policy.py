@@ -11,12 +11,10 @@ from msgspec.structs import replace
 
 from agentrun.core import gate, policy
 from agentrun.core.effects import RunTool
-from agentrun.core.facts import Earlier, RunResumed
-from agentrun.core.facts_calls import CallRefused
-from agentrun.core.facts_gates import Ruled
+from agentrun.core.facts import CallRefused, EarlierRuns, Ruled, RunResumed
 from agentrun.core.messages import ToolResult, words
 from agentrun.core.package import Package, Stage
-from agentrun.core.policy import Verdict, has_rules, masked, rule_on, variables_of
+from agentrun.core.policy import PolicyDecision, condition_variables, evaluate_policy, has_rules, mask_patterns
 
 from ..packages import package
 from .script import STARTED, Run, Stuck, called, rule, said, tool
@@ -32,8 +30,8 @@ def agent(*rules: dict[str, Any], default: str = "deny", **changes: Any) -> Pack
     return package(tools=tools, policy={"default": default, "rules": numbered}, **changes)
 
 
-def ruling(given: Package, target: str = "refund", **variables: Any) -> Verdict:
-    return rule_on(given, "tool_call", target, NOTHING | variables)
+def ruling(given: Package, target: str = "refund", **variables: Any) -> PolicyDecision:
+    return evaluate_policy(given, "tool_call", target, NOTHING | variables)
 
 
 def results(run: Run) -> list[str]:
@@ -73,7 +71,7 @@ def test_no_order_matters(rules: list[dict[str, Any]], random: Any) -> None:
         assert one.ruling == worst
         assert one.rules == tuple(sorted(each["id"] for each in rules if each["ruling"] == worst and applies(each)))
     elif not matching:
-        assert one == Verdict("deny", (), None)
+        assert one == PolicyDecision("deny", (), None)
 
 
 def applies(each: dict[str, Any]) -> bool:
@@ -89,7 +87,7 @@ def test_order_planted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_reasons_and_ids_of_those_that_decide() -> None:
     rules = (rule("deny", reason="too much"), rule("deny"), rule("deny", reason="not now"), rule("ask", reason="?"))
-    assert ruling(agent(*rules)) == Verdict("deny", ("r1", "r2", "r3"), "too much; not now")
+    assert ruling(agent(*rules)) == PolicyDecision("deny", ("r1", "r2", "r3"), "too much; not now")
 
 
 def test_targets() -> None:
@@ -128,16 +126,16 @@ def test_the_reason_of_a_ruling_names_every_condition_that_failed() -> None:
     rewrites = rule("modify", when="args.n > 1", set={"q": 1})
     rules = (rewrites, rule("allow", reason="small"), rule("allow", when="1 > 2"))
     failed = 'the condition of r1 cannot be evaluated: Key not found in map : "n"'
-    assert ruling(agent(*rules)) == Verdict("allow", ("r2",), f"small; {failed}")
+    assert ruling(agent(*rules)) == PolicyDecision("allow", ("r2",), f"small; {failed}")
     more = (*rules, rule("modify", reason="safe", set={"p": 1}))
-    assert ruling(agent(*more)) == Verdict("modify", ("r4",), f"safe; {failed}", {"p": 1})
+    assert ruling(agent(*more)) == PolicyDecision("modify", ("r4",), f"safe; {failed}", {"p": 1})
 
 
 @pytest.mark.parametrize("name", RULINGS)
 def test_condition(name: str) -> None:
     given = agent(rule(name, when="args.n > 5", set={"q": 1}), default="ask")
     assert ruling(given, args={"n": 6}).rules == ("r1",)
-    assert ruling(given, args={"n": 5}) == Verdict("ask", (), None)
+    assert ruling(given, args={"n": 5}) == PolicyDecision("ask", (), None)
 
 
 # defaults and stages
@@ -146,18 +144,18 @@ def test_condition(name: str) -> None:
 @pytest.mark.parametrize("default", ["deny", "ask", "allow"])
 def test_default_is_for_calls(default: str) -> None:
     given = agent(default=default)
-    assert ruling(given) == Verdict(default, (), None)  # type: ignore[arg-type]  # the test gives the right kind
+    assert ruling(given) == PolicyDecision(default, (), None)  # type: ignore[arg-type]  # the test gives the right kind
     stages: tuple[Stage, ...] = ("run_start", "input", "model_request", "tool_result", "output", "delivery")
     for stage in stages:
-        assert rule_on(given, stage, "x", NOTHING) == Verdict("allow", (), None)
+        assert evaluate_policy(given, stage, "x", NOTHING) == PolicyDecision("allow", (), None)
         assert not has_rules(given, stage)
     assert has_rules(given, "tool_call")
 
 
 def test_rules_are_for_their_stage() -> None:
     given = agent(rule("deny", on="output"))
-    assert rule_on(given, "output", "output", NOTHING).ruling == "deny"
-    assert rule_on(given, "input", "input", NOTHING).ruling == "allow"
+    assert evaluate_policy(given, "output", "output", NOTHING).ruling == "deny"
+    assert evaluate_policy(given, "input", "input", NOTHING).ruling == "allow"
     assert ruling(replace(given, policy=replace(given.policy, default="allow"))).ruling == "allow"
     assert has_rules(given, "output")
     assert not has_rules(given, "input")
@@ -168,20 +166,22 @@ def test_rules_are_for_their_stage() -> None:
 
 def test_modify_merges() -> None:
     given = agent(rule("modify", set={"a": 1}, mask=["x"]), rule("modify", set={"b": 2}, mask=["y"]), rule("allow"))
-    assert ruling(given) == Verdict("modify", ("r1", "r2"), None, {"a": 1, "b": 2}, ("x", "y"))
+    assert ruling(given) == PolicyDecision("modify", ("r1", "r2"), None, {"a": 1, "b": 2}, ("x", "y"))
 
 
 def test_two_rules_that_set_one_field_deny() -> None:
     rules = (rule("modify", set={"a": 1, "b": 1}), rule("modify", set={"c": 1}), rule("modify", set={"b": 1, "d": 1}))
-    assert ruling(agent(*rules)) == Verdict("deny", ("r1", "r3"), "two rules set b")
+    assert ruling(agent(*rules)) == PolicyDecision("deny", ("r1", "r3"), "two rules set b")
     assert ruling(agent(rules[0], rules[1])).ruling == "modify"
 
 
 def test_what_is_rewritten_is_ruled_without_modify_rules() -> None:
     given = agent(rule("modify", set={"a": 1}), rule("allow"))
-    assert rule_on(given, "tool_call", "refund", NOTHING, rewritten=True) == Verdict("allow", ("r2",), None)
+    assert evaluate_policy(given, "tool_call", "refund", NOTHING, rewritten=True) == PolicyDecision(
+        "allow", ("r2",), None
+    )
     alone = agent(rule("modify", set={"a": 1}))
-    assert rule_on(alone, "tool_call", "refund", NOTHING, rewritten=True) == Verdict("deny", (), None)
+    assert evaluate_policy(alone, "tool_call", "refund", NOTHING, rewritten=True) == PolicyDecision("deny", (), None)
 
 
 def test_modify_in_a_run() -> None:
@@ -223,22 +223,22 @@ def test_rewritten_arguments_are_validated() -> None:
     ],
 )
 def test_mask(text: str, patterns: tuple[str, ...], left: str) -> None:
-    assert masked(text, patterns) == left
+    assert mask_patterns(text, patterns) == left
 
 
 def test_mask_in_linear_time() -> None:
     """With backtracking this would not come back."""
-    assert masked("a" * 30_000 + "!", ("(a+)+$",)) == "a" * 30_000 + "!"
+    assert mask_patterns("a" * 30_000 + "!", ("(a+)+$",)) == "a" * 30_000 + "!"
 
 
 # what conditions see
 
 
 def test_variables() -> None:
-    earlier = Earlier(runs=2, turns=7)
+    earlier = EarlierRuns(runs=2, turns=7)
     started = replace(STARTED, params={"team": "x"}, earlier=earlier)
     run = Run(agent(default="allow"), called(("search", "{}")), said("Yes."), started=started, takes=10)
-    assert variables_of(run.state) == {
+    assert condition_variables(run.state) == {
         "args": {},
         "params": {"team": "x"},
         "spend": {"turns": 0, "tokens": 0, "cost": 0, "time": 0, "tool_calls": 0},
@@ -246,7 +246,7 @@ def test_variables() -> None:
         "session": {"runs": 2, "turns": 7},
     }
     run.finish()
-    seen = variables_of(run.state, {"a": 1})
+    seen = condition_variables(run.state, {"a": 1})
     assert seen["args"] == {"a": 1}
     assert seen["spend"] == {"turns": 2, "tokens": 50, "cost": 0, "time": 30, "tool_calls": 1}
     assert seen["calls"] == {"search": 1}
@@ -272,8 +272,8 @@ def test_one_refund(parallel: bool, together: bool) -> None:
 
 def test_one_refund_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """With variables that see only what ran, two refunds of one reply both run."""
-    blind = lambda state, arguments=None, index=None: variables_of(state, arguments)  # a short look with a name
-    monkeypatch.setattr(gate, "variables_of", blind)
+    blind = lambda state, arguments=None, index=None: condition_variables(state, arguments)  # a short look with a name
+    monkeypatch.setattr(gate, "condition_variables", blind)
     run = Run(agent(ONE_REFUND, default="allow"), called(("refund", "{}"), ("refund", '{"q":"2"}')), said("Done."))
     run.finish()
     assert run.ran == ["c1.0", "c1.1"]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core import results
-from agentrun.core.facts_base import Fault
+from agentrun.core import tool_results
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Image, Text
-from agentrun.core.results import clip_parts, clipped, fault_parts
+from agentrun.core.tool_results import clip_parts, clip_text, fault_parts
 
 LINES, BYTES = 2000, 51_200
 MARKER = re.compile(r"\[… (\d+) of (\d+) bytes left out …\]\n")
@@ -26,8 +26,8 @@ def lines(count: int) -> str:
 
 
 def test_lines() -> None:
-    assert clipped(lines(LINES), LINES, BYTES) == lines(LINES)
-    head, tail, hidden, size = parts(clipped(lines(LINES + 1), LINES, BYTES))
+    assert clip_text(lines(LINES), LINES, BYTES) == lines(LINES)
+    head, tail, hidden, size = parts(clip_text(lines(LINES + 1), LINES, BYTES))
     assert head == lines(1000)
     assert tail == lines(2001).removeprefix(lines(1001))
     assert (hidden, size) == (len("1000\n"), len(lines(2001)))
@@ -35,27 +35,27 @@ def test_lines() -> None:
 
 def test_the_last_line_needs_no_end() -> None:
     whole = lines(LINES).removesuffix("\n")
-    assert clipped(whole, LINES, BYTES) == whole
-    assert clipped(whole + "\nx", LINES, BYTES) != whole + "\nx"
+    assert clip_text(whole, LINES, BYTES) == whole
+    assert clip_text(whole + "\nx", LINES, BYTES) != whole + "\nx"
 
 
 def test_bytes() -> None:
-    assert clipped("x" * BYTES, LINES, BYTES) == "x" * BYTES
-    head, tail, hidden, size = parts(clipped("a" + "x" * (BYTES - 1) + "b", LINES, BYTES))
+    assert clip_text("x" * BYTES, LINES, BYTES) == "x" * BYTES
+    head, tail, hidden, size = parts(clip_text("a" + "x" * (BYTES - 1) + "b", LINES, BYTES))
     assert (head, tail) == ("a" + "x" * 25_599 + "\n", "x" * 25_599 + "b")
     assert (hidden, size) == (1, BYTES + 1)
 
 
 def test_bytes_and_not_characters() -> None:
-    assert clipped("ä" * (BYTES // 2), LINES, BYTES) == "ä" * (BYTES // 2)
-    _, _, hidden, size = parts(clipped("ä" * (BYTES // 2) + "b", LINES, BYTES))
+    assert clip_text("ä" * (BYTES // 2), LINES, BYTES) == "ä" * (BYTES // 2)
+    _, _, hidden, size = parts(clip_text("ä" * (BYTES // 2) + "b", LINES, BYTES))
     assert (hidden, size) == (2, BYTES + 1), "a character is left out as a whole"
 
 
 def test_both() -> None:
     """Many lines, and long ones: each half has its own part of both limits."""
     text = "".join(f"{n:04}" + "x" * 95 + "\n" for n in range(3000))
-    head, tail, _, _ = parts(clipped(text, LINES, BYTES))
+    head, tail, _, _ = parts(clip_text(text, LINES, BYTES))
     assert head.startswith("0000x")
     assert tail.endswith("2999" + "x" * 95 + "\n")
     assert (len(head), len(tail)) == (25_600, 25_600)
@@ -64,19 +64,19 @@ def test_both() -> None:
 def test_lines_with_a_long_one_among_them() -> None:
     """The cut may fall into a line; the pieces count as lines."""
     text = lines(LINES - 1) + "x" * BYTES
-    head, tail, _, _ = parts(clipped(text, LINES, BYTES))
+    head, tail, _, _ = parts(clip_text(text, LINES, BYTES))
     assert (head, tail) == (lines(1000), "x" * 25_600)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x0b", "\u2028", ""])
 def test_the_marker_stands_on_a_line_of_its_own(end: str) -> None:
-    cut = clipped(("x" * 9 + end) * 30, 10, 100)
+    cut = clip_text(("x" * 9 + end) * 30, 10, 100)
     assert len([line for line in cut.splitlines() if MARKER.fullmatch(line + "\n")]) == 1
 
 
 def test_half_a_character_is_no_text() -> None:
-    assert clipped("\ud800", 10, 10) == "\ud800"
-    assert clipped("\ud800" * 20, 10, 10) == "?????\n[… 10 of 20 bytes left out …]\n?????"
+    assert clip_text("\ud800", 10, 10) == "\ud800"
+    assert clip_text("\ud800" * 20, 10, 10) == "?????\n[… 10 of 20 bytes left out …]\n?????"
 
 
 TEXTS = st.text(alphabet=st.sampled_from("ab\n\r\x0b\u2028äé漢😀"), max_size=80)
@@ -98,7 +98,7 @@ def is_within(text: str, cut: str, max_lines: int, max_bytes: int) -> bool:
 @given(TEXTS, st.integers(1, 12), st.integers(1, 60))
 def test_never_longer_than_allowed(text: str, max_lines: int, max_bytes: int) -> None:
     """The limit and one line; head and tail as they were; no character in two; nothing twice."""
-    cut = clipped(text, max_lines, max_bytes)
+    cut = clip_text(text, max_lines, max_bytes)
     if len(text.splitlines()) <= max_lines and len(text.encode()) <= max_bytes:
         assert cut == text
     else:
@@ -108,7 +108,7 @@ def test_never_longer_than_allowed(text: str, max_lines: int, max_bytes: int) ->
 @given(st.lists(TEXTS, min_size=8, max_size=20).map("\n".join), st.integers(2, 6))
 def test_head_and_tail_are_kept(text: str, max_lines: int) -> None:
     """With enough bytes: the first and the last lines, whole."""
-    head, tail, _, _ = parts(clipped(text, max_lines, 1000))
+    head, tail, _, _ = parts(clip_text(text, max_lines, 1000))
     whole = text.splitlines(keepends=True)
     assert head == "".join(whole[: (max_lines + 1) // 2])
     assert tail == "".join(whole[len(whole) - max_lines // 2 :])
@@ -116,9 +116,9 @@ def test_head_and_tail_are_kept(text: str, max_lines: int) -> None:
 
 def test_a_split_character_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that puts a sign for half a character is seen."""
-    monkeypatch.setattr(results, "_text", lambda data: data.decode("utf-8", "replace"))
+    monkeypatch.setattr(tool_results, "_decode", lambda data: data.decode("utf-8", "replace"))
     text = "漢" * 20
-    assert not is_within(text, clipped(text, 10, 20), 10, 20)
+    assert not is_within(text, clip_text(text, 10, 20), 10, 20)
 
 
 IMAGE = Image("image/png", "sha256:0", 1)
@@ -129,7 +129,7 @@ def test_parts() -> None:
     assert clip_parts((Text("a"), IMAGE, Text("b")), 10, 100) == ((Text("a"), IMAGE, Text("b")), None)
     (image, text, other), whole = clip_parts((IMAGE, Text("a" * 80), IMAGE, Text("b" * 80)), 10, 100)
     assert (image, other) == (IMAGE, IMAGE)
-    assert text == Text(clipped("a" * 80 + "b" * 80, 10, 100))
+    assert text == Text(clip_text("a" * 80 + "b" * 80, 10, 100))
     assert whole == b"a" * 80 + b"b" * 80
 
 

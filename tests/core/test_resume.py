@@ -6,26 +6,32 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core import call_effects, stop, tool_calls
-from agentrun.core.effects import Deliver, RunTool
+from agentrun.core import run_end, tool_calls
+from agentrun.core.effects import Commit, Deliver, RunTool, Wait
 from agentrun.core.evolve import fold
 from agentrun.core.facts import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallCancelled,
+    CallRefused,
+    CallSettled,
     DeliveryStarted,
+    HookAsked,
     ModelAsked,
     ModelFailed,
+    ResultsGiven,
     RetryPlanned,
     RouteSwitched,
     RunStopped,
+    ToolFinished,
+    ToolStarted,
     WorkLost,
 )
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallCancelled, CallRefused, CallSettled, ResultsGiven, ToolFinished, ToolStarted
-from agentrun.core.facts_gates import ApprovalAnswered, ApprovalAsked, HookAsked
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Text, ToolResult, Usage
-from agentrun.core.outcome import suspended
+from agentrun.core.outcome import suspended_outcome
 from agentrun.core.state import State
-from agentrun.core.steps import Commit, Wait
-from agentrun.core.takeover import is_welcome
+from agentrun.core.transitions import is_acceptable
 
 from ..packages import ROUTE, package
 from .disturbing import crash, length
@@ -88,7 +94,7 @@ def test_two_crashes(name: str) -> None:
 
 def test_crash_everywhere_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A core that runs a lost call again, whatever it may do, is noticed."""
-    monkeypatch.setattr(call_effects, "_may_run", lambda call, tool: call.status in ("ready", "lost"))
+    monkeypatch.setattr(tool_calls, "_may_run", lambda call, tool: call.status in ("ready", "lost"))
     runs = []
     for at in range(1, length("writes")):
         run = SHAPES["writes"]()
@@ -107,7 +113,7 @@ def test_stop_that_is_cut_off_planted(monkeypatch: pytest.MonkeyPatch) -> None:
         return Commit((*closed, stopped))
 
     expected = ends(SHAPES["denied_stop"]())
-    for module in (stop, tool_calls):
+    for module in (run_end, tool_calls):
         monkeypatch.setattr(
             module, "fail", lambda package, state, fault: hasty(package, state, RunStopped("failed", fault=fault))
         )
@@ -161,7 +167,7 @@ def test_lost_call_that_must_not_run_twice_waits() -> None:
     with pytest.raises(Stuck):
         run.finish()
     assert run.ran == ["c1.0"], "and again after another crash"
-    waiting = suspended(run.state, (), ("c1.0",))
+    waiting = suspended_outcome(run.state, (), ("c1.0",))
     assert (waiting.run, waiting.agent, waiting.waits_for, waiting.exit_code) == ("run-1", "triage", ("c1.0",), 8)
 
 
@@ -194,7 +200,7 @@ def test_lost_call_ends_the_run() -> None:
 def test_lost_call_is_settled_once() -> None:
     run = lost()
     run.add(CallSettled("c1.0", "retry", "somebody"))
-    assert not is_welcome(run.state, CallSettled("c1.0", "stop", "somebody else"))
+    assert not is_acceptable(run.state, CallSettled("c1.0", "stop", "somebody else"))
 
 
 @pytest.mark.parametrize("point", ["on_input", "before_model", "after_model", "before_tool", "after_tool", "on_output"])
@@ -203,7 +209,7 @@ def test_lost_hook_is_asked_again(point: str) -> None:
     run = Run(agent, called("a"), said("Done."))
     first = run.until(HookAsked)
     run.crash()
-    assert is_welcome(run.state, first)
+    assert is_acceptable(run.state, first)
     again = run.until(HookAsked)
     assert first == again
     assert run.finish().status == "completed"
@@ -248,11 +254,11 @@ def test_epochs_do_not_matter() -> None:
 
 def test_late_result_of_a_lost_call_is_not_welcome() -> None:
     run = lost()
-    assert not is_welcome(run.state, ToolFinished("c1.0", (Text("late"),)))
+    assert not is_acceptable(run.state, ToolFinished("c1.0", (Text("late"),)))
     run = lost()
     run.add(CallSettled("c1.0", "retry", "somebody"))
     run.until(ToolStarted)
-    assert is_welcome(run.state, ToolFinished("c1.0", (Text("now"),)))
+    assert is_acceptable(run.state, ToolFinished("c1.0", (Text("now"),)))
 
 
 def waiting_call() -> Run:
@@ -268,7 +274,7 @@ def test_another_package_asks_another_question() -> None:
     first = run.of(ApprovalAsked)[0]
     run.crash(run.agent)
     answer = ApprovalAnswered("c1.0", first.question, "approved", "somebody")
-    assert not is_welcome(run.state, answer), "the answer is to the question of the package before"
+    assert not is_acceptable(run.state, answer), "the answer is to the question of the package before"
     second = run.until(ApprovalAsked)
     assert isinstance(second, ApprovalAsked)
     assert (second.question != first.question, second.grant != first.grant) == (True, True)

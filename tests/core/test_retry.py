@@ -7,21 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentrun.core import judge
+from agentrun.core import model_reply
 from agentrun.core.facts import RetryPlanned, RouteSwitched
-from agentrun.core.facts_base import Fault
+from agentrun.core.fault import Fault
 from agentrun.core.outcome import Outcome
-from agentrun.core.package import Retry
-from agentrun.core.retry import delay, may_fall_back
-from agentrun.errors import CODES, code_of
+from agentrun.core.package import RetrySettings
+from agentrun.core.retry import may_fall_back, retry_delay
+from agentrun.errors import ERROR_CODES, code_of
 
 from ..packages import ROUTE, package
 from .script import STARTED, Run, called, said, tool
 
-RETRY = Retry(attempts=4, first_delay=1000, max_delay=15_000, max_wait=60_000)
+RETRY = RetrySettings(attempts=4, first_delay=1000, max_delay=15_000, max_wait=60_000)
 BUSY = Fault("provider.overloaded", "busy", {"status": 503})
-RETRYABLE = [code for code, meaning in CODES.items() if code.startswith("provider.") and meaning.retry == "retryable"]
-FOR_GOOD = [code for code in CODES if code not in RETRYABLE]
+RETRYABLE = [
+    code for code, meaning in ERROR_CODES.items() if code.startswith("provider.") and meaning.retry == "retryable"
+]
+FOR_GOOD = [code for code in ERROR_CODES if code not in RETRYABLE]
 SEEDS = st.text(max_size=8)
 
 
@@ -29,8 +31,10 @@ def limited(seconds: object) -> Fault:
     return Fault("provider.rate_limited", "slow down", {"status": 429, "retry_after": seconds})
 
 
-def wait(fault: Fault = BUSY, *, retry: Retry = RETRY, tries: int = 1, waited: int = 0, seed: str = "s") -> int | None:
-    return delay(retry, fault, tries=tries, waited=waited, seed=seed)
+def wait(
+    fault: Fault = BUSY, *, retry: RetrySettings = RETRY, tries: int = 1, waited: int = 0, seed: str = "s"
+) -> int | None:
+    return retry_delay(retry, fault, tries=tries, waited=waited, seed=seed)
 
 
 def waits(run: Run) -> list[int]:
@@ -77,7 +81,7 @@ def test_attempts(attempts: int) -> None:
 @given(tries=st.integers(1, 12), first=st.integers(0, 5000), longest=st.integers(0, 20_000), seed=SEEDS)
 def test_doubling_and_jitter(tries: int, first: int, longest: int, seed: str) -> None:
     """Doubled from the first, at most the longest, and less than that by a quarter at most."""
-    retry = Retry(attempts=20, first_delay=first, max_delay=longest, max_wait=10**9)
+    retry = RetrySettings(attempts=20, first_delay=first, max_delay=longest, max_wait=10**9)
     full = min(first * 2 ** (tries - 1), longest)
     found = wait(retry=retry, tries=tries, seed=seed)
     assert found is not None
@@ -224,13 +228,13 @@ def test_what_no_other_route_can_cure(code: str) -> None:
 
 
 def test_may_fall_back() -> None:
-    cures = {code for code in CODES if may_fall_back(Fault(code, ""))}
-    assert cures == {code for code in CODES if code.startswith("provider.")} - {"provider.inconsistent_history"}
+    cures = {code for code in ERROR_CODES if may_fall_back(Fault(code, ""))}
+    assert cures == {code for code in ERROR_CODES if code.startswith("provider.")} - {"provider.inconsistent_history"}
 
 
 def test_cassette_miss_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a rule that lets everything fall back, a replay asks for what was never recorded."""
-    monkeypatch.setattr(judge, "may_fall_back", lambda fault: True)
+    monkeypatch.setattr(model_reply, "may_fall_back", lambda fault: True)
     run, _ = fallen(Fault("cassette.miss", "no"), said("Yes."))
     assert asked(run) == ["a", "b"]
 

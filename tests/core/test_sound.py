@@ -10,9 +10,9 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from agentrun.core import sound
+from agentrun.core import package_validation
 from agentrun.core.package import LEGAL_RULINGS, RULINGS, Package
-from agentrun.core.sound import RANGES, refuse_unsound
+from agentrun.core.package_validation import NUMBER_RANGES, validate_package
 from agentrun.errors import PackageError
 
 from ..packages import ROUTE, package
@@ -66,7 +66,7 @@ WHOLE = package(
 
 def refused(agent: Package) -> PackageError:
     with pytest.raises(PackageError) as caught:
-        refuse_unsound(agent)
+        validate_package(agent)
     assert (caught.value.code, caught.value.exit_code) == ("package.invalid", 2)
     assert caught.value.fields["pointer"] in caught.value.message
     assert "\n" not in caught.value.message
@@ -79,8 +79,8 @@ def pointer(**changes: Any) -> str:
 
 
 def test_sound() -> None:
-    refuse_unsound(package())
-    refuse_unsound(WHOLE)
+    validate_package(package())
+    validate_package(WHOLE)
 
 
 # --- ranges ----------------------------------------------------------------------------------------------------
@@ -102,14 +102,14 @@ def numbers(kind: Any, place: str = "") -> Iterator[str]:
 
 
 def test_every_number_has_a_range() -> None:
-    assert {*numbers(Package)} == {*RANGES}
+    assert {*numbers(Package)} == {*NUMBER_RANGES}
 
 
 def test_a_number_without_a_range_is_noticed() -> None:
     class More(Package, frozen=True):
         patience: int
 
-    assert {*numbers(More)} - {*RANGES} == {"/patience"}
+    assert {*numbers(More)} - {*NUMBER_RANGES} == {"/patience"}
 
 
 def places(part: Any, steps: list[str]) -> Iterator[tuple[str, ...]]:
@@ -137,21 +137,23 @@ def changed(steps: tuple[str, ...], value: Any) -> Package:
     return msgspec.convert(plain, Package)
 
 
-CASES = [(place, steps) for place in RANGES for steps in places(msgspec.to_builtins(WHOLE), place.split("/")[1:])]
+CASES = [
+    (place, steps) for place in NUMBER_RANGES for steps in places(msgspec.to_builtins(WHOLE), place.split("/")[1:])
+]
 
 
 def test_every_range_is_tried() -> None:
-    assert {place for place, _ in CASES} == {*RANGES}
+    assert {place for place, _ in CASES} == {*NUMBER_RANGES}
 
 
 @pytest.mark.parametrize(("place", "steps"), CASES, ids=["/".join(steps) for _, steps in CASES])
 def test_range(place: str, steps: tuple[str, ...]) -> None:
     """From both sides."""
-    least, most = RANGES[place]
+    least, most = NUMBER_RANGES[place]
     within = [least, *((10**12,) if most is None else (most,))]
     beyond = [least - 1, *(() if most is None else (most + 1,))]
     for value in within:
-        refuse_unsound(changed(steps, value))
+        validate_package(changed(steps, value))
     for value in beyond:
         error = refused(changed(steps, value))
         assert error.fields == {"pointer": "/" + "/".join(steps)}
@@ -168,7 +170,7 @@ def test_what_is_no_number_is_in_no_range() -> None:
 def test_free_data_has_no_ranges() -> None:
     """Numbers in schemas, options and values to set are nobody's limits."""
     args = {"type": "object", "properties": {"q": {"type": "integer", "minimum": -5}}}
-    refuse_unsound(
+    validate_package(
         package(
             model={"routes": [ROUTE | {"options": {"top_k": -1}}]},
             params={"size": {"type": "integer", "default": -1}},
@@ -184,9 +186,9 @@ def test_free_data_has_no_ranges() -> None:
 def test_model() -> None:
     assert pointer(model={"routes": []}) == "/model/routes"
     priced = ROUTE | {"price": PRICE}
-    refuse_unsound(package(model={"routes": [priced, priced]}, budgets={"cost": 1}))
+    validate_package(package(model={"routes": [priced, priced]}, budgets={"cost": 1}))
     assert pointer(model={"routes": [priced, ROUTE]}, budgets={"cost": 1}) == "/model/routes/1/price"
-    refuse_unsound(package(model={"routes": [priced, ROUTE]}))
+    validate_package(package(model={"routes": [priced, ROUTE]}))
 
 
 # --- the policy ------------------------------------------------------------------------------------------------
@@ -197,7 +199,7 @@ def test_model() -> None:
 def test_rulings(stage: str, ruling: str) -> None:
     rules = [rule("allow"), rule(ruling, on=stage)]
     if ruling in dict(LEGAL_RULINGS)[stage]:  # type: ignore[index]  # any pair is tried
-        refuse_unsound(package(policy={"rules": rules}))
+        validate_package(package(policy={"rules": rules}))
     else:
         assert pointer(policy={"rules": rules}) == "/policy/rules/1/ruling"
 
@@ -221,12 +223,12 @@ def with_rules(rules: list[dict[str, Any]]) -> Package:
 
 
 def test_a_condition_that_can_be_used() -> None:
-    refuse_unsound(package(tools={"t": tool(visible="spend.turns < 3")}))
+    validate_package(package(tools={"t": tool(visible="spend.turns < 3")}))
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=a)", "[a"])
 def test_masks(pattern: str) -> None:
-    refuse_unsound(package(policy={"rules": [rule("modify", on="output", mask=["[0-9]+", "a|b"])]}))
+    validate_package(package(policy={"rules": [rule("modify", on="output", mask=["[0-9]+", "a|b"])]}))
     masks = ["[0-9]+", pattern]
     assert pointer(policy={"rules": [rule("modify", on="output", mask=masks)]}) == "/policy/rules/0/mask"
 
@@ -261,7 +263,7 @@ def test_an_error_without_words(monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(schema: bytes) -> None:
         raise RecursionError
 
-    monkeypatch.setattr(sound, "validator", silent)
+    monkeypatch.setattr(package_validation, "schema_validator", silent)
     assert "RecursionError" in refused(package(output={"schema": {}})).message
 
 
@@ -270,16 +272,16 @@ def test_a_budget_in_money_counts_what_children_spend() -> None:
     paid, priced = {"budgets": {"cost": 1}}, {"model": {"routes": [ROUTE | {"price": PRICE}]}}
     for child in (package(), package(**priced)):
         inner = {"tools": {"a": agent_tool()}, "agents": {"a": msgspec.to_builtins(child)}}
-        refuse_unsound(package(**inner, **priced))
+        validate_package(package(**inner, **priced))
         if child.model.routes[0].price is None:
             assert pointer(**inner, **paid, **priced) == "/agents/a/model/routes/0/price"
         else:
-            refuse_unsound(package(**inner, **paid, **priced))
+            validate_package(package(**inner, **paid, **priced))
 
 
 def test_agents() -> None:
     inner = package(tools={"deeper": agent_tool()}, agents={"deeper": msgspec.to_builtins(package())})
-    refuse_unsound(package(tools={"a": agent_tool()}, agents={"a": msgspec.to_builtins(inner)}))
+    validate_package(package(tools={"a": agent_tool()}, agents={"a": msgspec.to_builtins(inner)}))
     assert pointer(tools={"a": agent_tool()}) == "/agents/a"
     wrong = replace(inner, agents={"deeper": package(budgets={"turns": 0})})
     outer = {"tools": {"a": agent_tool()}, "agents": {"a": msgspec.to_builtins(wrong)}}

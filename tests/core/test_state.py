@@ -3,13 +3,11 @@
 import pytest
 
 from agentrun.core.decide import decide
+from agentrun.core.effects import Wait
 from agentrun.core.evolve import evolve, fold
-from agentrun.core.facts import DeliveryStarted, ModelAsked, Record, RunResumed
-from agentrun.core.facts_calls import ToolFinished, ToolStarted
-from agentrun.core.facts_gates import HookAsked
-from agentrun.core.state import State, under_way
-from agentrun.core.steps import Wait
-from agentrun.core.takeover import lost_work
+from agentrun.core.facts import DeliveryStarted, HookAsked, ModelAsked, Record, RunResumed, ToolFinished, ToolStarted
+from agentrun.core.state import State, pending_effects
+from agentrun.core.transitions import lost_work
 from agentrun.errors import InternalError
 
 from ..packages import package
@@ -19,7 +17,7 @@ from .shaping import ALLOW
 
 
 def test_nothing_is_under_way_in_the_beginning() -> None:
-    assert under_way(State()) == ()
+    assert pending_effects(State()) == ()
     assert State().elapsed == 0
 
 
@@ -40,7 +38,7 @@ def test_under_way(kind: type) -> None:
     agent = package(tools={"a": tool()}, policy=ALLOW, sinks={"first": SINK})
     run = Run(agent, called("a", ("a", '{"q": "x"}')), said("Done."))
     run.until(kind)
-    assert under_way(run.state) == EXPECTED[kind]
+    assert pending_effects(run.state) == EXPECTED[kind]
 
 
 def test_hooks_under_way() -> None:
@@ -49,10 +47,10 @@ def test_hooks_under_way() -> None:
     )
     run = Run(agent, called("a", "b"), said("Done."))
     run.until(HookAsked)
-    assert under_way(run.state) == ("h.watch.c1.0.1", "h.watch.c1.1.1"), "hooks of a batch are asked together"
+    assert pending_effects(run.state) == ("h.watch.c1.0.1", "h.watch.c1.1.1"), "hooks of a batch are asked together"
     run.until(ToolFinished)
     run.step()
-    assert "h.x.c1.0.1" in under_way(run.state)
+    assert "h.x.c1.0.1" in pending_effects(run.state)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -63,11 +61,11 @@ def test_what_is_under_way_is_what_an_owner_would_lose(name: str) -> None:
     for cut in range(1, len(run.records)):
         state = fold(run.records[:cut])
         lost = lost_work(state)
-        assert tuple(fact.effect for fact in lost) == under_way(state)
+        assert tuple(fact.effect for fact in lost) == pending_effects(state)
         for fact in lost:
             state = evolve(state, Record(state.seq + 1, 0, 2, "", fact))
-        assert under_way(state) == ()
-    assert under_way(run.state) == ()
+        assert pending_effects(state) == ()
+    assert pending_effects(run.state) == ()
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -82,4 +80,4 @@ def test_waits_name_what_is_under_way(name: str) -> None:
         next = decide(package, fold(run.records[: record.seq]))
         if isinstance(next, Wait):
             assert next.inflight or next.questions or next.waits_for or next.deadline is not None
-            assert set(next.inflight) <= set(under_way(fold(run.records[: record.seq])))
+            assert set(next.inflight) <= set(pending_effects(fold(run.records[: record.seq])))

@@ -3,17 +3,25 @@
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core.context import inconsistent
 from agentrun.core.decide import decide
-from agentrun.core.effects import AskHook
-from agentrun.core.facts import CancelRequested, DeliveryStarted, ModelAsked, RetryPlanned, RunEnding, TimePassed
-from agentrun.core.facts_calls import ToolStarted
-from agentrun.core.facts_gates import ApprovalAnswered, ApprovalAsked, HookAsked
+from agentrun.core.effects import AskHook, Perform, Wait
+from agentrun.core.facts import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CancelRequested,
+    DeliveryStarted,
+    HookAsked,
+    ModelAsked,
+    RetryPlanned,
+    RunEnding,
+    TimePassed,
+    ToolStarted,
+)
 from agentrun.core.messages import Text, ToolResult, Usage
-from agentrun.core.outcome import conversation, outcome_of
-from agentrun.core.state import under_way
-from agentrun.core.steps import Perform, Wait
-from agentrun.core.takeover import is_welcome
+from agentrun.core.model_request import find_history_fault
+from agentrun.core.outcome import outcome_of, session_messages
+from agentrun.core.state import pending_effects
+from agentrun.core.transitions import is_acceptable
 
 from ..packages import package
 from .disturbing import disturbed, length, time_passes
@@ -61,7 +69,7 @@ def test_cancel_when_the_end_is_known(phase: str) -> None:
 def test_cancel_of_a_finished_run_is_not_welcome() -> None:
     run = SHAPES["text"]()
     run.finish()
-    assert not is_welcome(run.state, CancelRequested("me"))
+    assert not is_acceptable(run.state, CancelRequested("me"))
 
 
 def late(phase: str, at: int) -> Run:
@@ -111,7 +119,7 @@ def test_deadline_is_told_with_what_is_waited_for(kind: type) -> None:
     run.until(kind)
     next = decide(agent, run.state)
     assert isinstance(next, Wait)
-    assert (next.inflight, next.deadline) == (under_way(run.state), 101)
+    assert (next.inflight, next.deadline) == (pending_effects(run.state), 101)
     assert decide(replace(agent, budgets=package().budgets), run.state) == Wait(inflight=next.inflight)
 
 
@@ -180,6 +188,6 @@ def test_no_ending_when_there_is_nothing_to_close() -> None:
 def test_closed_calls_are_in_the_conversation() -> None:
     run = SHAPES["tripped"]()
     run.finish()
-    *_, last = conversation(run.state)
+    *_, last = session_messages(run.state)
     assert last == ToolResult("c1.2", (Text("tool.aborted: the run ended before this call did"),))
-    assert inconsistent(conversation(run.state)) is None
+    assert find_history_fault(session_messages(run.state)) is None

@@ -5,13 +5,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core import judge
-from agentrun.core.facts import CancelRequested, Label, ModelTold, OutputRefused, ReplyDiscarded
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallRefused, ToolStarted
-from agentrun.core.messages import Finish, Refusal, Reply
-from agentrun.core.outcome import conversation
-from agentrun.core.steps import Commit
+from agentrun.core import model_reply
+from agentrun.core.effects import Commit
+from agentrun.core.facts import (
+    AnswerLabel,
+    CallRefused,
+    CancelRequested,
+    ModelTold,
+    OutputRefused,
+    ReplyDiscarded,
+    ToolStarted,
+)
+from agentrun.core.fault import Fault
+from agentrun.core.messages import FinishReason, Refusal, Reply
+from agentrun.core.outcome import session_messages
 
 from ..packages import package, typed
 from .script import STARTED, Run, called, said, tool
@@ -44,7 +51,7 @@ def test_so_often_and_no_more(limit: int) -> None:
 
 
 def test_so_often_planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge, "_truncated", lambda package, state: Commit((ModelTold("continue", ()),)))
+    monkeypatch.setattr(model_reply, "_continue_truncated", lambda package, state: Commit((ModelTold("continue", ()),)))
     run = Run(package(budgets={"turns": 9}), *[cut("x")] * 9)
     assert run.finish().code == "budget.turns"
     assert len(run.of(ModelTold)) > 3
@@ -130,7 +137,7 @@ def test_discarded_reply_is_not_part_of_the_conversation() -> None:
     run.until(ReplyDiscarded)
     run.add(CancelRequested("me"))
     run.finish()
-    assert conversation(run.state) == (STARTED.input,)
+    assert session_messages(run.state) == (STARTED.input,)
 
 
 def test_cap_is_for_one_turn() -> None:
@@ -151,7 +158,7 @@ def test_room_that_the_budget_does_not_have() -> None:
     ("finish", "label"),
     [("stop", None), ("tool_calls", None), ("content_filter", "filtered"), ("unknown", "unknown_finish")],
 )
-def test_label(finish: Finish, label: Label | None) -> None:
+def test_label(finish: FinishReason, label: AnswerLabel | None) -> None:
     assert Run(package(), said("So far", finish=finish)).finish().label == label
     assert Run(typed(), said(GOOD, finish=finish)).finish().label == label
 

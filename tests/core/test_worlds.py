@@ -8,19 +8,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrun.core import tool_calls
-from agentrun.core.context import inconsistent
-from agentrun.core.effects import AskHook, AskModel, Effect, RunChild
+from agentrun.core.effects import AskHook, AskModel, Effect, RunChild, Wait
 from agentrun.core.evolve import fold
-from agentrun.core.facts import Fact, ModelAsked, RunResumed, TimePassed
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallSettled, ChildSuspended, Spent, ToolStarted
-from agentrun.core.facts_gates import ApprovalAnswered, Continue, Deny, Inject, Modify
+from agentrun.core.facts import (
+    ApprovalAnswered,
+    CallSettled,
+    ChildSpend,
+    ChildSuspended,
+    Continue,
+    Deny,
+    Fact,
+    Inject,
+    ModelAsked,
+    Modify,
+    RunResumed,
+    TimePassed,
+    ToolStarted,
+)
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
-from agentrun.core.outcome import Outcome, conversation
+from agentrun.core.model_request import find_history_fault
+from agentrun.core.outcome import Outcome, session_messages
 from agentrun.core.package import Package
-from agentrun.core.state import under_way
-from agentrun.core.steps import Wait
-from agentrun.errors import CODES
+from agentrun.core.state import pending_effects
+from agentrun.errors import ERROR_CODES
 
 from ..packages import ROUTE, package, typed
 from .disturbing import cancel, crash, message, other_package
@@ -117,7 +128,7 @@ class World(Run):
             Fault("tool.denied", "no"),
         ]
         if isinstance(effect, RunChild):
-            given += [ChildSuspended(effect.id, ("somebody",)), ("from the child", Spent(10, 0, 1))]
+            given += [ChildSuspended(effect.id, ("somebody",)), ("from the child", ChildSpend(10, 0, 1))]
         return self.chance.choice([*given, Fault("tool.fatal", "end")])
 
     def _hook(self, effect: AskHook) -> Any:
@@ -187,11 +198,11 @@ def test_every_run_ends_once(seed: int) -> None:
     run = World(seed)
     outcome = run.finish()
     assert (outcome.status == "completed") == (outcome.code is None) == (outcome.exit_code == 0)
-    assert outcome.code is None or outcome.code in CODES
+    assert outcome.code is None or outcome.code in ERROR_CODES
     assert budgets_kept(run)
     assert harmful_once(run)
-    assert under_way(run.state) == ()
-    assert inconsistent(conversation(run.state)) is None, "a later run can read on"
+    assert pending_effects(run.state) == ()
+    assert find_history_fault(session_messages(run.state)) is None, "a later run can read on"
 
 
 def test_budgets_planted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +211,7 @@ def test_budgets_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(agent, called("a"), called(("a", '{"q": "b"}')), called(("a", '{"q": "c"}')), said("Done."))
     run.finish()
     assert budgets_kept(run)
-    monkeypatch.setattr(tool_calls, "out_of_calls", lambda *_: None)
+    monkeypatch.setattr(tool_calls, "tool_calls_fault", lambda *_: None)
     run = Run(agent, called("a", ("a", '{"q": "b"}')), said("Done."))
     run.finish()
     assert not budgets_kept(run)

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from agentrun.errors import CODES
+from agentrun.errors import ERROR_CODES
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -51,7 +51,7 @@ def exit_code(command: str, shown: str) -> int:
     if command.startswith("agentrun test "):
         return 1 if " failed\n" in shown else 3 if " missed\n" in shown else 0
     if error := _ERROR.search(shown):
-        return CODES[error[1]].exit
+        return ERROR_CODES[error[1]].exit
     return 2 if _PROBLEM.search(shown) else int(command.startswith("agentrun diff "))
 
 

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from agentrun.cassette.file import REQUEST_HEADERS, RESPONSE_HEADERS
 from agentrun.cli.run import command
-from agentrun.compiler.validate import validate
+from agentrun.compiler.validate import validate_document
 from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import Transcript
 from agentrun.engine.settings import TRUST_ENV
-from agentrun.errors import CODES
-from agentrun.providers.registry import CODECS, HOMES, codec_for
+from agentrun.errors import ERROR_CODES
+from agentrun.providers.registry import CODECS, PROVIDER_HOMES, codec_for
 
 from ..cli.agent import agentrun
 from ..packages import package
@@ -96,7 +96,7 @@ def timeless(text: str) -> str:
 @pytest.mark.parametrize("part", PARTS)
 def test_part(part: str, tmp_path: Path) -> None:
     (tmp_path / "shown.yaml").write_text(part + REST)
-    assert validate(tmp_path / "shown.yaml") == []
+    assert validate_document(tmp_path / "shown.yaml") == []
 
 
 # --- tables and sentences
@@ -113,7 +113,7 @@ def test_exit_codes() -> None:
     table = {int(row[0]): code(row[1]) for row in rows("exit")}
     assert list(table) == sorted(table)
     for number, codes in table.items():
-        assert [CODES[each].exit for each in codes] == [number] * len(codes)
+        assert [ERROR_CODES[each].exit for each in codes] == [number] * len(codes)
 
 
 def test_lines_of_json(project: Path) -> None:
@@ -139,7 +139,7 @@ def test_mistakes_in_json(tmp_path: Path) -> None:
 
 def test_environment() -> None:
     named = {name: row[1] for row in rows("variable") for name in code(row[0])}
-    for home in HOMES.values():
+    for home in PROVIDER_HOMES.values():
         assert code(named[home.variable]) == [home.address]
     agent = package()
     (route,) = agent.model.routes

@@ -12,24 +12,23 @@ from typing import get_type_hints
 
 import pytest
 
-from agentrun.canon import text_hash
-from agentrun.compiler.compile import compile_spec, compiled_or_raise
-from agentrun.compiler.lint_texts import ENV_TEXTS, TEXTS, TOOL_TEXTS
-from agentrun.compiler.signatures import find_function
-from agentrun.compiler.template_language.filters import FILTERS
-from agentrun.compiler.template_language.grammar import LOOP_FIELDS
-from agentrun.compiler.template_language.meter import Bounds
-from agentrun.compiler.template_language.predicates import TESTS
-from agentrun.compiler.validate import validate
-from agentrun.core.condition import VARIABLES
+from agentrun.canonical_json import text_hash
+from agentrun.compiler.compile import compile_or_raise, compile_spec
+from agentrun.compiler.lint_texts import ENV_PATHS, PROMPT_PATHS, TOOL_TEMPLATE_KEYS
+from agentrun.compiler.python_functions import find_function
+from agentrun.compiler.template_grammar import LOOP_FIELDS
+from agentrun.compiler.template_meter import TESTS, Bounds
+from agentrun.compiler.template_renderer import FILTERS
+from agentrun.compiler.validate import validate_document
+from agentrun.core.condition import CONDITION_VARIABLES
 from agentrun.core.package import LEGAL_RULINGS, RULINGS
 from agentrun.core.package_tools import McpTool
 from agentrun.providers.registry import CODECS
 from agentrun.spec.project import Project, find_project
-from agentrun.spec.v1.agent import FallbackModel, Model
-from agentrun.spec.v1.policy import Policy
-from agentrun.spec.v1.tools import Auth
-from agentrun.spec.v1.values import SecretRef
+from agentrun.spec.v1.agent import FallbackModelSpec, ModelSpec
+from agentrun.spec.v1.field_types import SecretRef
+from agentrun.spec.v1.policy import PolicySpec
+from agentrun.spec.v1.tools import AuthSpec
 from agentrun.testing.provider import ScriptedProvider
 
 from ..cli.agent import agentrun
@@ -80,7 +79,7 @@ def test_every_block_is_looked_at() -> None:
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".yaml")])
 def test_file(name: str, made: Path) -> None:
-    assert validate(made / name) == []
+    assert validate_document(made / name) == []
 
 
 @pytest.mark.parametrize("name", ["specs/letters.yaml", "specs/desk.yaml", "specs/clerk.yaml", "specs/hello.yaml"])
@@ -94,7 +93,7 @@ def test_agent_compiles(name: str, profile: str | None, made: Path) -> None:
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.partition(":")[0])
 def test_part(part: str, project: Path) -> None:
     (project / "specs" / "shown.yaml").write_text(whole(part))
-    assert validate(project / "specs" / "shown.yaml") == []
+    assert validate_document(project / "specs" / "shown.yaml") == []
 
 
 @pytest.mark.parametrize(("command", "shown"), STEPS[1:], ids=lambda text: text.split("\n")[0][:50])
@@ -164,13 +163,13 @@ def test_set_and_mask(stage: str, tmp_path: Path) -> None:
 def test_order_of_rulings() -> None:
     order = "interrupt, deny, defer, ask, modify, allow"
     assert f"whatever their order: {order}." in GUIDE
-    assert order in str(Policy.__doc__)
+    assert order in str(PolicySpec.__doc__)
     assert order.split(", ") == list(reversed(RULINGS))
 
 
 def test_variables_of_conditions() -> None:
     shown = {code(row[0])[0]: tuple(code(row[2])) or None for row in table("variable")}
-    assert shown == VARIABLES
+    assert shown == CONDITION_VARIABLES
 
 
 @pytest.mark.parametrize("stage", LEGAL_RULINGS)
@@ -185,12 +184,12 @@ def test_where_conditions_see_args(stage: str, tmp_path: Path) -> None:
 
 def test_where_texts_are_filled_in() -> None:
     params, tools, env, secrets = (row[1] for row in table("what"))
-    assert code(params) == [".".join(path) for path in TEXTS]
+    assert code(params) == [".".join(path) for path in PROMPT_PATHS]
     assert {kind: code(keys) for kind, keys in re.findall(r"of (\w+) tools ([^;]+)", tools)} == {
-        kind: list(keys) for kind, keys in TOOL_TEXTS.items()
+        kind: list(keys) for kind, keys in TOOL_TEMPLATE_KEYS.items()
     }
-    assert code(env) == [".".join(path) for path in ENV_TEXTS]
-    for struct, field in ((Model, "api_key"), (FallbackModel, "api_key"), (Auth, "secret")):
+    assert code(env) == [".".join(path) for path in ENV_PATHS]
+    for struct, field in ((ModelSpec, "api_key"), (FallbackModelSpec, "api_key"), (AuthSpec, "secret")):
         hints = get_type_hints(struct, include_extras=True)
         assert [name for name, hint in hints.items() if SecretRef in (hint, *getattr(hint, "__args__", ()))] == [field]
     assert {path.rpartition(".")[2] for path in code(secrets)} == {"api_key", "secret"}
@@ -223,12 +222,12 @@ def test_annotations(tmp_path: Path) -> None:
 
 
 def test_first_paragraph_of_the_docstring(made: Path) -> None:
-    tool = compiled_or_raise(made / "specs" / "desk.yaml")[1].agent.tools["refund"]
+    tool = compile_or_raise(made / "specs" / "desk.yaml")[1].agent.tools["refund"]
     assert tool.description == "Pays an amount of an order back."
 
 
 def test_names_and_arguments_of_tools(made: Path) -> None:
-    tools = compiled_or_raise(made / "specs" / "desk.yaml")[1].agent.tools
+    tools = compile_or_raise(made / "specs" / "desk.yaml")[1].agent.tools
     server, letter = tools["parcels"], tools["write_letter"]
     assert isinstance(server, McpTool)
     assert {f"parcels.{name}" for name in server.pinned} == {"parcels.cancel", "parcels.track_parcel"}
@@ -259,34 +258,34 @@ def test_python_tool(order: str, amount: int, result: str | None, said: str, cod
 
 
 def test_profile_is_laid_over_the_shared_parts(made: Path) -> None:
-    agent = compiled_or_raise(made / "specs" / "desk.yaml", "ci", ["budgets.tokens=10k", "model.seed=null"])[1].agent
+    agent = compile_or_raise(made / "specs" / "desk.yaml", "ci", ["budgets.tokens=10k", "model.seed=null"])[1].agent
     assert agent.tools.keys() == {"refund", "lookup_order", "disk_space", "write_letter"}
     assert [rule.id for rule in agent.policy.rules] == ["everything"]
     assert (agent.model.temperature, agent.model.seed) == (None, None)
     assert (agent.budgets.turns, agent.budgets.tokens, agent.budgets.tool_calls) == (3, 10_000, 20)
-    both = compiled_or_raise(made / "specs" / "desk.yaml")[1].agent.policy.rules
+    both = compile_or_raise(made / "specs" / "desk.yaml")[1].agent.policy.rules
     assert {"us-only", "reads"} < {rule.id for rule in both}
 
 
 def test_what_counts_for_the_fingerprint(project: Path) -> None:
     spec, module = project / "specs" / "desk.yaml", project / "python" / "desk" / "refunds.py"
-    first = compiled_or_raise(spec)[1].fingerprint
+    first = compile_or_raise(spec)[1].fingerprint
     spec.write_text(spec.read_text().replace("name: desk", "description: Of no account.  # nor this\nname: desk"))
     spec.write_text(spec.read_text().replace("    budgets: {turns: 3}\n", ""))
     (project / "specs" / "policies" / "desk.yaml").write_text(_turned(FILES["specs/policies/desk.yaml"]))
-    assert compiled_or_raise(spec)[1].fingerprint == first
+    assert compile_or_raise(spec)[1].fingerprint == first
     module.write_text(f"{module.read_text()}# a comment\n")
-    found = compiled_or_raise(spec)[1]
+    found = compile_or_raise(spec)[1]
     assert found.fingerprint != first
     assert text_hash(module.read_text()) in str(found.agent.tools["refund"])
 
 
 def test_description_of_a_sub_agent_counts(project: Path) -> None:
     spec, child = project / "specs" / "desk.yaml", project / "specs" / "letters.yaml"
-    own, first = compiled_or_raise(child)[1].fingerprint, compiled_or_raise(spec)[1].fingerprint
+    own, first = compile_or_raise(child)[1].fingerprint, compile_or_raise(spec)[1].fingerprint
     child.write_text(child.read_text().replace("a short letter", "a long letter"))
-    assert compiled_or_raise(child)[1].fingerprint == own
-    assert compiled_or_raise(spec)[1].fingerprint != first
+    assert compile_or_raise(child)[1].fingerprint == own
+    assert compile_or_raise(spec)[1].fingerprint != first
 
 
 def _turned(policy: str) -> str:

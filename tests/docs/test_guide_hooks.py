@@ -10,17 +10,17 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 import agentrun as library
-from agentrun.compiler.compile import compiled_or_raise
-from agentrun.core.facts_gates import Deny, Inject, Modify
-from agentrun.core.hooks import LEGAL
+from agentrun.compiler.compile import compile_or_raise
+from agentrun.core.facts import Deny, Inject, Modify
+from agentrun.core.hooks import LEGAL_ANSWERS
 from agentrun.core.outcome import Outcome
 from agentrun.core.package_tools import ShellTool
 from agentrun.engine.sealed import SINK_KINDS
-from agentrun.errors import CODES
-from agentrun.spec.v1.agent import Hook, SinkBase
+from agentrun.errors import ERROR_CODES
+from agentrun.spec.v1.agent import HookSpec, SinkSpecBase
 from agentrun.testing import StepClock, calls, hook, scripted, stub, text
 from agentrun.testing.provider import ScriptedProvider
-from agentrun.tools.command_line import Refused, arguments
+from agentrun.tools.commands import CommandRefused, build_argv
 
 from ..cli.agent import Done, agentrun
 from .guide import FILES, GUIDE, code, said, table, whole
@@ -56,8 +56,8 @@ def test_what_hooks_may_say() -> None:
     shown = {
         point: {each for each, cell in zip(ANSWERS, row[2:], strict=True) if cell[1:]} for point, row in POINTS.items()
     }
-    assert list(shown) == list(LEGAL)
-    assert shown == {point: set(legal) & set(ANSWERS) for point, legal in LEGAL.items()}
+    assert list(shown) == list(LEGAL_ANSWERS)
+    assert shown == {point: set(legal) & set(ANSWERS) for point, legal in LEGAL_ANSWERS.items()}
 
 
 def test_what_hooks_are_asked_about(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_hook_says_no(project: Path) -> None:
 
 
 def test_defaults_of_hooks() -> None:
-    defaults: dict[str, Any] = dict(zip(Hook.__struct_fields__[-3:], Hook.__struct_defaults__, strict=True))
+    defaults: dict[str, Any] = dict(zip(HookSpec.__struct_fields__[-3:], HookSpec.__struct_defaults__, strict=True))
     assert defaults == {"order": 0, "timeout": "5s", "on_failure": "deny"}
     assert "`order` (0 if it is absent)" in GUIDE
     assert "`timeout` (5 s if it is absent)" in GUIDE
@@ -128,7 +128,7 @@ def test_kinds_of_sinks() -> None:
 
 
 def test_deliveries() -> None:
-    levels = get_args(get_type_hints(SinkBase)["delivery"])
+    levels = get_args(get_type_hints(SinkSpecBase)["delivery"])
     assert len(levels) == 3
     assert set(levels) <= set(said("Sinks come one after the other", "\n\n"))
 
@@ -137,7 +137,9 @@ def test_a_required_sink_that_fails(project: Path) -> None:
     """`latest` comes before `log`, which then gets nothing. Were it optional, the run would go on."""
     (project / "out" / "answer.txt").mkdir(parents=True)
     done = clerk(project, 20, "20 of 1042 refunded")
-    assert (done.code, (project / "out" / "answers.jsonl").exists()) == (CODES["delivery.failed"].exit, False), done.err
+    assert (done.code, (project / "out" / "answers.jsonl").exists()) == (ERROR_CODES["delivery.failed"].exit, False), (
+        done.err
+    )
     done = clerk(project, 20, "20 of 1042 refunded", "--set", "sinks.latest.delivery=optional")
     assert (done.code, (project / "out" / "answers.jsonl").exists()) == (0, True), done.err
 
@@ -153,7 +155,7 @@ def test_what_is_printed(project: Path) -> None:
 
 
 def test_limits_of_sub_agents(project: Path) -> None:
-    agent = compiled_or_raise(project / "specs" / "clerk.yaml")[1].agent
+    agent = compile_or_raise(project / "specs" / "clerk.yaml")[1].agent
     assert (agent.limits.depth, agent.limits.runs, agent.tools["refund"].timeout) == (3, 100, 30_000)
     section = GUIDE.partition("### Sub-agents")[2].partition("\n## ")[0]
     assert [each in section for each in ("at most 3", "(100 if it is absent)", "30 s")] == [True] * 3
@@ -173,9 +175,9 @@ def test_what_is_filled_into_a_command(tmp_path: Path) -> None:
     args = "{type: object, properties: {path: {type: string}, lines: {type: string}}}"
     tool = f"{{kind: shell, description: d, argv: [tail, {part}, {whole_one}], args: {args}}}"
     (tmp_path / "spec.yaml").write_text(whole(f"tools: {{t: {tool}}}\npolicy: {{default: allow}}\n"))
-    shell = compiled_or_raise(tmp_path / "spec.yaml")[1].agent.tools["t"]
+    shell = compile_or_raise(tmp_path / "spec.yaml")[1].agent.tools["t"]
     assert isinstance(shell, ShellTool)
     values = {"args": {"path": "a b; c", "lines": "-5 x"}}
-    assert arguments(shell, values) == ["tail", "--lines=-5 x", "a b; c"]
-    with pytest.raises(Refused, match="begin with a dash"):
-        arguments(shell, {"args": {"path": "-f", "lines": "5"}})
+    assert build_argv(shell, values) == ["tail", "--lines=-5 x", "a b; c"]
+    with pytest.raises(CommandRefused, match="begin with a dash"):
+        build_argv(shell, {"args": {"path": "-f", "lines": "5"}})

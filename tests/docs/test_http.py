@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.compiler.validate import validate
-from agentrun.tools.http import MOST_HOPS
+from agentrun.compiler.validate import validate_document
+from agentrun.tools.http import MAX_REDIRECTS
 
 from .terminal import ROOT, blocks
 
@@ -27,7 +27,7 @@ budgets: {tokens: 5k}
 def test_specs(tmp_path: Path, block: str) -> None:
     path = tmp_path / "shown.yaml"
     path.write_text(REST + block, encoding="utf-8")
-    assert [problem.message for problem in validate(path)] == []
+    assert [problem.message for problem in validate_document(path)] == []
 
 
 def test_links_and_lines() -> None:
@@ -37,5 +37,5 @@ def test_links_and_lines() -> None:
 
 
 def test_numbers() -> None:
-    assert (len(BLOCKS), MOST_HOPS) == (2, 5)
+    assert (len(BLOCKS), MAX_REDIRECTS) == (2, 5)
     assert "five at most" in PAGE

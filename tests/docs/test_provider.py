@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from agentrun.cassette.file import load
-from agentrun.compiler.validate import validate
-from agentrun.providers.registry import CODECS, HOMES
+from agentrun.cassette.file import load_cassette
+from agentrun.compiler.validate import validate_document
+from agentrun.providers.registry import CODECS, PROVIDER_HOMES
 from agentrun.testing.provider import ScriptedProvider
-from agentrun.testing.provider.formats import FORMATS
+from agentrun.testing.provider.server import FORMATS
 
 from ..cli.agent import agentrun
 from ..testing.providers import asked, send
@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".yaml")])
 def test_documents(name: str) -> None:
-    assert validate(Path(name)) == []
+    assert validate_document(Path(name)) == []
 
 
 def test_faults() -> None:
@@ -105,14 +105,14 @@ def test_variables_lead_here(provider: str, variable: str, value: str, folder: P
         )
         assert {seen.provider for seen in server.requests} == {provider}
     assert (done.code, done.out) == (0, "Order 1042 is shipped.\n"), done.err
-    (where,) = load(folder / "cassettes/orders/default.yaml").metadata["where"]
+    (where,) = load_cassette(folder / "cassettes/orders/default.yaml").metadata["where"]
     assert where.endswith(f"sent to 127.0.0.1 by {variable} (a scripted provider: no model was asked)")
 
 
 def test_every_variable_is_in_the_table() -> None:
     """With as much of a path as the address has that it stands for."""
     assert {(provider, variable, urlsplit(value).path) for provider, variable, value in VARIABLES} == {
-        (provider, home.variable, urlsplit(home.address).path) for provider, home in HOMES.items()
+        (provider, home.variable, urlsplit(home.address).path) for provider, home in PROVIDER_HOMES.items()
     }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.compiler.validate import validate
+from agentrun.compiler.validate import validate_document
 from agentrun.testing.provider import ScriptedProvider
 
 from ..cli.agent import agentrun
@@ -54,7 +54,7 @@ def test_the_case_that_is_shown(project: Path) -> None:
     path = project / "specs" / "support.cases.yaml"
     path.write_text(f'agentrun: "1"\ncases:\n- name: default\n{CASE}', encoding="utf-8")
     shutil.rmtree(project / "specs" / "__snapshots__")
-    assert validate(path) == []
+    assert validate_document(path) == []
     assert "2 passed" in agentrun("test", str(path), "--update", cwd=project).out
 
 

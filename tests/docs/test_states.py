@@ -10,9 +10,8 @@ from typing import Any, get_args
 
 import pytest
 
-from agentrun.core.facts import Fact
-from agentrun.core.facts_base import Decision
-from agentrun.core.transitions import CALL_LEGAL, LEGAL
+from agentrun.core.facts import Decision, Fact
+from agentrun.core.transitions import CALL_TRANSITIONS, PHASE_TRANSITIONS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "states.md").read_text(encoding="utf-8")
@@ -57,7 +56,7 @@ def test_in_step() -> None:
     assert pages["states.md"]() == PAGE, "run `make docs`"
 
 
-@pytest.mark.parametrize(("index", "table"), [(0, LEGAL), (1, CALL_LEGAL)], ids=["runs", "calls"])
+@pytest.mark.parametrize(("index", "table"), [(0, PHASE_TRANSITIONS), (1, CALL_TRANSITIONS)], ids=["runs", "calls"])
 def test_diagrams_show_every_way(index: int, table: Mapping[Any, Mapping[Any, Any]]) -> None:
     assert len(DIAGRAMS) == 2
     assert drawn(DIAGRAMS[index]) == moves(table)
@@ -77,7 +76,7 @@ def test_diagrams_are_mermaid(diagram: str) -> None:
         assert any(re.fullmatch(form, line) for form in forms), line
 
 
-@pytest.mark.parametrize(("title", "table"), [("phase", LEGAL), ("status", CALL_LEGAL)])
+@pytest.mark.parametrize(("title", "table"), [("phase", PHASE_TRANSITIONS), ("status", CALL_TRANSITIONS)])
 def test_every_phase_has_its_row(title: str, table: Mapping[Any, Mapping[Any, Any]]) -> None:
     rows = PAGE.partition(f"| {title} | meaning |")[2].partition("\n\n")[0]
     shown = re.findall(r"^\| (\w+) \| [^|]+\. \| (.*) \|$", rows, re.MULTILINE)
@@ -90,5 +89,5 @@ def test_every_fact_has_its_row() -> None:
 
 
 def test_planted_way_is_missed() -> None:
-    less = {**LEGAL, "waiting": {}}
+    less = {**PHASE_TRANSITIONS, "waiting": {}}
     assert drawn(DIAGRAMS[0]) != moves(less)

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from agentrun.cli.init import STARTER
-from agentrun.compiler.validate import validate
+from agentrun.compiler.validate import validate_document
 from agentrun.spec.v1.assertions import Assertion
-from agentrun.spec.v1.cases import Inject
+from agentrun.spec.v1.cases import InjectedFaultSpec
 
 from .terminal import BIN, ROOT, Terminal, blocks
 
@@ -62,7 +62,7 @@ def test_commands(project: Path) -> None:
 @pytest.mark.parametrize("name", ["specs/triage.cases.yaml", "specs/support.cases.yaml"])
 def test_files_of_cases(project: Path, name: str) -> None:
     (project / name).write_text(FILES[name], encoding="utf-8")
-    assert validate(project / name) == []
+    assert validate_document(project / name) == []
 
 
 def test_parts_of_cases(project: Path) -> None:
@@ -71,7 +71,7 @@ def test_parts_of_cases(project: Path) -> None:
     faults = indent(FILES["part of specs/support.cases.yaml"], "  ")
     path = project / "specs" / "support.cases.yaml"
     path.write_text(f"{head}  - name: default\n{claims}\n{faults}", encoding="utf-8")
-    assert validate(path) == []
+    assert validate_document(path) == []
     done = tried(project, path)
     assert done.returncode == 0, done.stdout.decode()
 
@@ -107,7 +107,7 @@ def test_every_type_is_in_the_table() -> None:
 
 def test_every_fault_is_in_the_table() -> None:
     table = PAGE.partition("| at | inject |")[2].partition("\n\n")[0]
-    assert [name for name in Inject.__struct_fields__ if f"`{name}`" not in table] == ["times"]
+    assert [name for name in InjectedFaultSpec.__struct_fields__ if f"`{name}`" not in table] == ["times"]
 
 
 def test_the_workflow_is_the_one_that_init_writes() -> None:

@@ -5,7 +5,7 @@ from msgspec import UNSET
 from agentrun.core.effects import Deliver, Effect
 from agentrun.core.facts import DeliveryFinished, Fact
 from agentrun.core.outcome import Question
-from agentrun.core.package_sinks import StdoutSink
+from agentrun.core.package import StdoutSink
 
 SINK = StdoutSink(delivery="required", timeout=1000)
 

@@ -3,15 +3,14 @@
 from typing import Any
 
 from agentrun.core.effects import Effect
-from agentrun.core.facts import Fact, ModelReplied, kind_of
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.facts import Fact, ModelReplied, ToolFinished, fact_kind
 from agentrun.core.messages import Reply, Text
 from agentrun.core.outcome import Ending
 from agentrun.core.package import Package
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew import StepCrew
 from agentrun.engine.driver import Log, drive
-from agentrun.journal.memory import MemoryJournal
+from agentrun.journal.storage import MemoryJournal
 
 from ..core.script import STARTED
 
@@ -31,7 +30,7 @@ class Driven:
         self.most = 0
 
     async def perform(self, effect: Effect) -> Fact:
-        self.seen.append((effect.id, [kind_of(record.fact) for record in self.journal.records()]))
+        self.seen.append((effect.id, [fact_kind(record.fact) for record in self.journal.records()]))
         self.at_once.add(effect.id)
         self.most = max(self.most, len(self.at_once))
         try:
@@ -43,7 +42,7 @@ class Driven:
     def answer(self, effect: Any) -> Fact:
         if effect.id.startswith("c"):
             return ToolFinished(effect.id, (Text("done"),))
-        return ModelReplied(effect.id, effect.turn, effect.attempt, self.replies.pop(0).in_turn(effect.turn))
+        return ModelReplied(effect.id, effect.turn, effect.attempt, self.replies.pop(0).with_call_ids(effect.turn))
 
     def log(self) -> Log:
         return Log(self.journal, self.clock)

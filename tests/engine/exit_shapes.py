@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentrun.core.effects import ModelRequest, Returned, RunTool
+from agentrun.core.effects import ModelRequest, RunTool, ToolReturn
 from agentrun.core.messages import Image, Text, ToolResult, User, words
 from agentrun.core.package import Package
 from agentrun.engine.ports import Clock, Executor
 from agentrun.testing import after, approving, call, fails, hook, replies, says, sink, stub, text
+from agentrun.testing.doubles import ScriptItem
 from agentrun.testing.laws import Setting
-from agentrun.testing.models import Item
 
 from ..core import script
 from ..core.script import SINK, agent_tool, rule, tool, writing
@@ -36,10 +36,10 @@ def has_result(request: ModelRequest) -> bool:
     return any(isinstance(message, ToolResult) for message in request.messages)
 
 
-def acting(*calls: Any, clock: Clock) -> Callable[[ModelRequest], Item]:
+def acting(*calls: Any, clock: Clock) -> Callable[[ModelRequest], ScriptItem]:
     """A model that asks for calls, and answers when it has their results."""
 
-    def answer(request: ModelRequest) -> Item:
+    def answer(request: ModelRequest) -> ScriptItem:
         return says("Done.", pieces=("Do", "ne.")) if has_result(request) else after(3, says("", *calls), clock)
 
     return answer
@@ -69,7 +69,7 @@ def approval(clock: Clock, cancel: Callable[[], None]) -> Setting:
 
 
 def child(clock: Clock, cancel: Callable[[], None]) -> Setting:
-    def answer(request: ModelRequest) -> Item:
+    def answer(request: ModelRequest) -> ScriptItem:
         if has_result(request):
             return text("Done. " + LONG)
         inner = request.instructions == "Inner."
@@ -86,7 +86,7 @@ def sinks(clock: Clock, cancel: Callable[[], None]) -> Setting:
 
 
 def compaction(clock: Clock, cancel: Callable[[], None]) -> Setting:
-    def answer(request: ModelRequest) -> Item:
+    def answer(request: ModelRequest) -> ScriptItem:
         said = [words(message.parts) for message in request.messages if isinstance(message, User)]
         if said[-1] == "Sum up.":
             return text("A lot was found.")
@@ -114,12 +114,12 @@ class Canceller:
     def __init__(self, clock: Clock, cancel: Callable[[], None]) -> None:
         self._clock, self._cancel = clock, cancel
 
-    async def run(self, call: RunTool) -> Returned:
+    async def run(self, call: RunTool) -> ToolReturn:
         await self._clock.sleep_until(self._clock.now() + 5)
         self._cancel()
         self._cancel()
         await self._clock.sleep_until(self._clock.now() + 20_000)
-        return Returned((Text("never"),))
+        return ToolReturn((Text("never"),))
 
 
 def cancelled(clock: Clock, cancel: Callable[[], None]) -> Setting:

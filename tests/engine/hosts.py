@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agentrun.compiler.fingerprint import PackageFile, sealed
+from agentrun.compiler.package_file import PackageFile, seal_package
 from agentrun.core.facts import Fact
 from agentrun.core.outcome import Ending
 from agentrun.core.package import Package
@@ -37,7 +37,7 @@ class Home:
         self.runtime = Runtime.in_memory(**{**ports, **given})
 
     def start(self, what: Package | PackageFile | None = None, /, **request: Any) -> RunHandle:
-        file = what if isinstance(what, PackageFile) else sealed(what or package())
+        file = what if isinstance(what, PackageFile) else seal_package(what or package())
         given = {"agent": file.agent.name, "package": file, "message": "Hi.", "run": "r1", **request}
         return self.runtime.start(Request(**given))
 

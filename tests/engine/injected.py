@@ -5,12 +5,18 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from agentrun.compiler.fingerprint import PackageFile
-from agentrun.core.effects import AskModel, Deliver, Returned, RunTool
-from agentrun.core.facts import DeliveryStarted, ModelAsked, Record
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import ToolStarted
-from agentrun.core.facts_gates import Answer, ApprovalAsked, HookAsked
+from agentrun.compiler.package_file import PackageFile
+from agentrun.core.effects import AskModel, Deliver, RunTool, ToolReturn
+from agentrun.core.facts import (
+    ApprovalAnswer,
+    ApprovalAsked,
+    DeliveryStarted,
+    HookAsked,
+    ModelAsked,
+    Record,
+    ToolStarted,
+)
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.core.outcome import Question
 from agentrun.engine.bus import Bus
@@ -213,7 +219,7 @@ class CountingExecutor:
     def __init__(self, ports: Injected, inner: Executor) -> None:
         self._ports, self._inner = ports, inner
 
-    async def run(self, call: RunTool) -> Returned:
+    async def run(self, call: RunTool) -> ToolReturn:
         with self._ports.inside("executor.run"):
             return await self._inner.run(call)
 
@@ -231,7 +237,7 @@ class CountingApprover:
     def __init__(self, ports: Injected, inner: Approver) -> None:
         self._ports, self._inner = ports, inner
 
-    async def answer(self, question: Question) -> tuple[Answer, str]:
+    async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
         with self._ports.inside("approver.answer"):
             return await self._inner.answer(question)
 

@@ -7,11 +7,10 @@ import msgspec
 from msgspec import UNSET
 
 from agentrun.core.effects import AskHook, AskModel, Deliver, ModelRequest, RunChild, RunTool
-from agentrun.core.facts import Parent
-from agentrun.core.facts_base import Fault, Share
+from agentrun.core.facts import BudgetShare, Parent
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, Message, Reply, Text, ToolCall, Transcript, Usage
-from agentrun.core.package import Hook, Package
-from agentrun.core.package_sinks import StdoutSink
+from agentrun.core.package import Hook, Package, StdoutSink
 from agentrun.core.package_tools import PythonTool, Tool
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crews import Crews
@@ -159,7 +158,7 @@ def run(name: str = "refund", arguments: dict[str, Any] | None = None, **changes
 
 
 def child(agent: Package | None = None, message: str | None = "hello", **changes: Any) -> RunChild:
-    parent = Parent("root", "c1.0", 1, changes.pop("share", Share()))
+    parent = Parent("root", "c1.0", 1, changes.pop("share", BudgetShare()))
     limits = {"max_lines": 10, "max_bytes": 100, **changes}
     return RunChild("c1.0", "billing", "root.c1.0", agent or package(), {}, message, parent, **limits)
 

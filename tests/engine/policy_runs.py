@@ -6,10 +6,8 @@ from typing import Any, NamedTuple
 
 import agentrun
 from agentrun.core.effects import Deliver
-from agentrun.core.facts import Fact, RunStopped
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallRefused
-from agentrun.core.facts_gates import ApprovalAnswered, Ruled
+from agentrun.core.facts import ApprovalAnswered, CallRefused, Fact, Ruled, RunStopped
+from agentrun.core.fault import Fault
 from agentrun.core.messages import ToolResult, words
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package

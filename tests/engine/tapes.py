@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from agentrun.cassette.file import dump, load
+from agentrun.cassette.file import dump_cassette, load_cassette
+from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
-from agentrun.cassette.tape import Cassette, Interaction
-from agentrun.compiler.fingerprint import sealed
+from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import Record
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
@@ -89,7 +89,7 @@ def _run(
         wrappers=(tape_models(tape), tape_others(tape, instead)),
         **parts,
     )
-    handle = runtime.start(Request(agent=agent.name, package=sealed(agent), run=ROOT))
+    handle = runtime.start(Request(agent=agent.name, package=seal_package(agent), run=ROOT))
     ended = clock.run(handle.wait())
     assert isinstance(ended, Outcome)
     return ended, journals
@@ -115,8 +115,8 @@ def recorded(agent: Package, world: Callable[[StepClock], dict[str, Any]], *repl
 def cassette(folder: Path, interactions: tuple[Interaction, ...]) -> Cassette:
     """What comes of a recording after it was a file."""
     path = folder / "tape.yaml"
-    path.write_text(dump(interactions, {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
-    return load(path)
+    path.write_text(dump_cassette(interactions, {"recorded_at": "2026-01-31T12:00:00Z"}), encoding="utf-8")
+    return load_cassette(path)
 
 
 def replayed(agent: Package, tape: Cassette, instead: Approver | None = None, **given: Any) -> Taken:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.facts import RULES, Earlier
+from agentrun.core.facts import RULES_VERSION, EarlierRuns
 from agentrun.core.messages import Image, Text, User
 from agentrun.core.package import Package
 from agentrun.engine.admission import Admitted, admit
@@ -102,10 +102,10 @@ def test_first_fact() -> None:
     world = world_of_run(Place().world, "r1")
     request = Request(agent="triage", package="sha256:1", attachments=(PICTURE,))
     started = run_started(world, agent(), request, admitted)
-    assert (started.run, started.package, started.agent, started.rules) == ("r1", "sha256:1", "triage", RULES)
+    assert (started.run, started.package, started.agent, started.rules) == ("r1", "sha256:1", "triage", RULES_VERSION)
     assert started.input == User((Text("Hi."), PICTURE))
     assert (started.params, started.instructions, started.prompts) == (admitted.params, admitted.instructions, {})
-    assert (started.replayed, started.earlier, started.parent) == (False, Earlier(), None)
+    assert (started.replayed, started.earlier, started.parent) == (False, EarlierRuns(), None)
     going_on = run_started(world, agent(), request, admit(agent(), None, {"size": 3}, goes_on=True))
     assert going_on.input is None
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 import agentrun
-from agentrun.compiler.fingerprint import package_bytes, sealed
+from agentrun.compiler.package_file import package_bytes, seal_package
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.memory import MemoryJournals
 from agentrun.errors import AgentrunError, AuditError, HostError, RequestError
@@ -31,7 +31,7 @@ def ran(what: Any, *script: Any, **given: Any) -> Outcome:
 
 
 def test_packages_in_all_forms(tmp_path: Path) -> None:
-    file = sealed(package())
+    file = seal_package(package())
     path = tmp_path / "triage.package.json"
     path.write_bytes(package_bytes(file))
     for what in (package(), file, path, str(path)):
@@ -114,7 +114,7 @@ def test_resume_after_a_crash() -> None:
         ran(package(), journals=dead, clock=StepClock())
     journals = MemoryJournals()
     journals.restore("run-1", dead.records("run-1"))
-    journals.keep("run-1", sealed(package()))
+    journals.keep("run-1", seal_package(package()))
     outcome = agentrun.resume("run-1", journals=journals, model=scripted(), clock=StepClock())
     assert isinstance(outcome, Outcome)
     assert outcome.answer == "Hello."

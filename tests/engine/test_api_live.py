@@ -16,9 +16,8 @@ from msgspec import UNSET
 from pydantic import BaseModel, Field, field_validator
 
 import agentrun
-from agentrun.compiler.fingerprint import package_bytes
-from agentrun.core.facts import DeliveryFinished, OutputRefused
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.compiler.package_file import package_bytes
+from agentrun.core.facts import DeliveryFinished, OutputRefused, ToolFinished
 from agentrun.core.messages import words
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.memory import MemoryJournals

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.facts_gates import ApprovalAnswered
+from agentrun.core.facts import ApprovalAnswered
 from agentrun.core.outcome import Question
 from agentrun.engine.approvals import ANSWERS, Asked, FirstOf, Given, Nobody, answered, approver_of
 from agentrun.engine.clock import StepClock

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import agentrun
-from agentrun.compiler.fingerprint import sealed
-from agentrun.core.facts_gates import ApprovalAnswered, Ruled
+from agentrun.compiler.package_file import seal_package
+from agentrun.core.facts import ApprovalAnswered, Ruled
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.memory import MemoryJournals
 from agentrun.testing import StepClock, calls, scripted, stub, text
@@ -107,7 +107,9 @@ def test_what_was_put_off_is_ruled_on_again() -> None:
     """When the run is resumed, by the rules that it has then."""
 
     def agent(ruling: str) -> Any:
-        return sealed(package(tools={"pay": writing()}, policy={"default": "allow", "rules": [rule(ruling, "pay")]}))
+        return seal_package(
+            package(tools={"pay": writing()}, policy={"default": "allow", "rules": [rule(ruling, "pay")]})
+        )
 
     home = Home(*PAY)
     assert isinstance(home.run(agent("defer")), Suspended)

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import pytest
 
-from agentrun.core.facts_base import Fault
+from agentrun.core.fault import Fault
 from agentrun.engine.attempt import LONGEST_MESSAGE, Late, Raised, attempt, is_sound
 from agentrun.engine.clock import StepClock
 from agentrun.engine.system_clock import SystemClock

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from agentrun.compiler.fingerprint import sealed
-from agentrun.core.facts import Earlier, RunStarted
-from agentrun.core.messages import Assistant, File, Image, Text, said
+from agentrun.compiler.package_file import seal_package
+from agentrun.core.facts import EarlierRuns, RunStarted
+from agentrun.core.messages import Assistant, File, Image, Text, user_message
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
-from agentrun.core.policy import Verdict
+from agentrun.core.policy import PolicyDecision
 from agentrun.engine.begin import PackagePolicy
 from agentrun.engine.bus import Bus
 from agentrun.engine.request import Request
@@ -43,7 +43,7 @@ def refused(home: Home, *args: Any, **request: Any) -> AgentrunError:
 def test_a_runtime_with_nothing() -> None:
     runtime = Runtime()
     with pytest.raises(AgentrunError) as caught:
-        runtime.start(Request(agent="triage", package=sealed(package()), run="r1"))
+        runtime.start(Request(agent="triage", package=seal_package(package()), run="r1"))
     assert (caught.value.code, caught.value.fields) == ("host.missing", {"name": "journal", "run": "r1"})
     assert (caught.value.retry, caught.value.exit_code) == ("host", 2)
 
@@ -68,7 +68,7 @@ def test_ports_in_order(count: int) -> None:
 
 
 def test_package_by_fingerprint() -> None:
-    file = sealed(package())
+    file = seal_package(package())
     home = Home(packages=[file])
     assert isinstance(home.run(package(), package=file.fingerprint), Outcome)
     started = home.facts()[0]
@@ -85,7 +85,7 @@ def test_another_agent() -> None:
 
 
 def test_changed_package() -> None:
-    file = sealed(package())
+    file = seal_package(package())
     changed = replace(file, agent=replace(file.agent, instructions=("Give everything away.",)))
     error = refused(Home(), changed)
     assert error.code == "package.fingerprint_mismatch"
@@ -121,15 +121,15 @@ def test_contract_of_the_request(present: Any, given: Any, fits: bool) -> None:
     outcome = home.run(agent, output=given)
     assert isinstance(outcome, Outcome)
     assert outcome.output == {"queue": "billing", "urgent": True}
-    request = Request(agent="triage", package=sealed(agent), output=given)
+    request = Request(agent="triage", package=seal_package(agent), output=given)
     effective = home.runtime.effective_package(request)
     assert effective.agent.output.schema == given
-    assert effective == sealed(effective.agent)
+    assert effective == seal_package(effective.agent)
     assert home.journals.package("r1", effective.fingerprint) == effective, "stored with the run"
 
 
 def test_effective_package_as_it_is() -> None:
-    file = sealed(package())
+    file = seal_package(package())
     assert Home().runtime.effective_package(Request(agent="triage", package=file)) == file
 
 
@@ -219,7 +219,7 @@ def test_attachments() -> None:
     assert (outcome.code, outcome.fields["part"], outcome.fields["reason"]) == ("context.failed", "a.txt", "missing")
 
 
-HISTORY = (said("Hello?"),)
+HISTORY = (user_message("Hello?"),)
 
 
 def test_going_on() -> None:
@@ -228,7 +228,7 @@ def test_going_on() -> None:
     assert [tuple(request.messages) for request in home.model.requests] == [HISTORY]
     started = home.facts()[0]
     assert isinstance(started, RunStarted)
-    assert (started.input, started.earlier) == (None, Earlier(messages=HISTORY))
+    assert (started.input, started.earlier) == (None, EarlierRuns(messages=HISTORY))
 
 
 @pytest.mark.parametrize(("history", "actual"), [((), "empty"), ((*HISTORY, Assistant((Text("Yes?"),))), "assistant")])
@@ -244,7 +244,7 @@ def test_no_message() -> None:
     home.run(message=None)
     started = home.facts()[0]
     assert isinstance(started, RunStarted)
-    assert started.input == said("The printer of support is on fire.")
+    assert started.input == user_message("The printer of support is on fire.")
     assert refused(home, package(input=None), message=None, run="r2").fields["reason"] == "empty"
 
 
@@ -280,8 +280,8 @@ def test_rules_on_starting(rules: Any, code: str | None, ids: list[str]) -> None
 @pytest.mark.parametrize("ruling", ["ask", "modify", "defer", "deny"])
 def test_only_allow_passes(ruling: Any) -> None:
     class Policy:
-        def ruling(self, package: Package, started: RunStarted) -> Verdict:
-            return Verdict(ruling, ("x",), None)
+        def ruling(self, package: Package, started: RunStarted) -> PolicyDecision:
+            return PolicyDecision(ruling, ("x",), None)
 
     error = refused(Home(policy=Policy()))
     assert (error.code, error.fields["rules"]) == ("policy.denied", ["x"])
@@ -318,7 +318,7 @@ def test_ids() -> None:
     home = Home("a", "b", ids=iter(["one", "two"]).__next__)
     assert [home.start(run=None).run, home.start(run=None).run] == ["one", "two"]
     other = Runtime.in_memory(providers={"openai": scripted()}, clock=home.clock)
-    request = Request(agent="triage", package=sealed(package()), message="Hi.")
+    request = Request(agent="triage", package=seal_package(package()), message="Hi.")
     assert other.start(request).run != other.start(request).run
 
 
@@ -328,8 +328,8 @@ def test_the_order_of_all_steps() -> None:
     home = Home()
     home.start(run="taken")
     steps: list[tuple[str, Any, dict[str, Any]]] = [
-        ("package.invalid", replace(sealed(denied), fingerprint="sha256:0"), {"agent": "x", "message": " "}),
-        ("package.fingerprint_mismatch", replace(sealed(denied), fingerprint="sha256:0"), {"message": " "}),
+        ("package.invalid", replace(seal_package(denied), fingerprint="sha256:0"), {"agent": "x", "message": " "}),
+        ("package.fingerprint_mismatch", replace(seal_package(denied), fingerprint="sha256:0"), {"message": " "}),
         ("host.missing", denied, {"message": " "}),
         ("input.rejected", denied, {"message": " "}),
         ("policy.denied", denied, {}),
@@ -343,6 +343,6 @@ def test_the_order_of_all_steps() -> None:
 
 
 def test_package_is_stored_as_it_runs() -> None:
-    home, file = Home('{"queue": "other", "urgent": false}'), sealed(typed())
+    home, file = Home('{"queue": "other", "urgent": false}'), seal_package(typed())
     home.run(file)
     assert home.journals.package("r1", file.fingerprint) == file

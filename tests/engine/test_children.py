@@ -6,12 +6,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentrun.compiler.fingerprint import sealed
-from agentrun.core.effects import Returned, RunChild, RunTool
-from agentrun.core.facts import CancelRequested, RunResumed, RunStarted, RunStopped, WorkLost
-from agentrun.core.facts_base import Fault, Share
-from agentrun.core.facts_calls import ChildSuspended, Spent, ToolFinished
-from agentrun.core.facts_gates import ApprovalAnswered
+from agentrun.compiler.package_file import seal_package
+from agentrun.core.effects import RunChild, RunTool, ToolReturn
+from agentrun.core.facts import (
+    ApprovalAnswered,
+    BudgetShare,
+    CancelRequested,
+    ChildSpend,
+    ChildSuspended,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+    ToolFinished,
+    WorkLost,
+)
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Text, ToolResult, words
 from agentrun.core.outcome import Outcome, Question, Suspended
 from agentrun.core.package import Package
@@ -39,9 +48,9 @@ class Refunds:
     def __init__(self) -> None:
         self.keys: list[str] = []
 
-    async def run(self, call: RunTool) -> Returned:
+    async def run(self, call: RunTool) -> ToolReturn:
         self.keys.append(call.key)
-        return Returned((Text("refunded"),))
+        return ToolReturn((Text("refunded"),))
 
 
 def place_of(model: Model, **parts: Any) -> Place:
@@ -63,12 +72,12 @@ def finished(place: Place, effect: RunChild) -> ToolFinished:
 @pytest.mark.parametrize("replayed", [False, True])
 def test_a_run_of_its_own(replayed: bool) -> None:
     place = place_of(Model(says("paid")), replayed=replayed)
-    effect = child(package(), "pay", share=Share(tokens=100))
-    assert finished(place, effect) == ToolFinished("c1.0", (Text("paid"),), spent=Spent(tokens=25))
+    effect = child(package(), "pay", share=BudgetShare(tokens=100))
+    assert finished(place, effect) == ToolFinished("c1.0", (Text("paid"),), spent=ChildSpend(tokens=25))
     first, *_, last = place.facts(RUN)
     assert isinstance(first, RunStarted)
     assert (first.run, first.agent, first.replayed) == (RUN, "triage", replayed)
-    assert first.package == sealed(package()).fingerprint
+    assert first.package == seal_package(package()).fingerprint
     assert first.parent == effect.parent
     assert first.input is not None
     assert words(first.input.parts) == "pay"
@@ -86,7 +95,7 @@ def test_its_own_input() -> None:
 def test_what_it_used() -> None:
     place = place_of(Model(calls(("refund", {})), says("done")), executors={"python": Refunds()})
     agent = package(tools={"refund": PYTHON}, policy={"default": "allow"})
-    assert finished(place, child(agent)).spent == Spent(tokens=50, cost=0, tool_calls=1)
+    assert finished(place, child(agent)).spent == ChildSpend(tokens=50, cost=0, tool_calls=1)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +126,7 @@ def test_recording_that_does_not_fit_passes() -> None:
 
 def test_share_holds() -> None:
     """Whatever the child's own budgets say."""
-    fact = finished(place_of(Model(says("x"))), child(share=Share(tokens=1)))
+    fact = finished(place_of(Model(says("x"))), child(share=BudgetShare(tokens=1)))
     assert fact.fault is not None
     assert fact.fault.fields["code"] == "budget.tokens"
 

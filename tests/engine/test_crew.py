@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.core.effects import Effect
-from agentrun.core.facts import CancelRequested, Fact
-from agentrun.core.facts_gates import ApprovalAnswered
+from agentrun.core.facts import ApprovalAnswered, CancelRequested, Fact
 from agentrun.core.outcome import Question
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew import StepCrew

@@ -6,19 +6,11 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.decide import Next, decide
+from agentrun.core.decide import NextStep, decide
 from agentrun.core.effects import Effect
 from agentrun.core.evolve import fold
-from agentrun.core.facts import (
-    CancelRequested,
-    Fact,
-    ModelAsked,
-    RunStopped,
-    TimePassed,
-    kind_of,
-)
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.facts import CancelRequested, Fact, ModelAsked, RunStopped, TimePassed, ToolFinished, fact_kind
+from agentrun.core.fault import Fault
 from agentrun.core.outcome import Ending, Outcome, Suspended, outcome_of
 from agentrun.core.package import Package
 from agentrun.core.state import State
@@ -27,7 +19,7 @@ from agentrun.engine.driver import Log, drive
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.task_crew import TaskCrew
 from agentrun.errors import PolicyError, StorageError
-from agentrun.journal.memory import MemoryJournal
+from agentrun.journal.storage import MemoryJournal
 from agentrun.testing import FailingJournal
 
 from ..core.script import called, rule, said, tool, writing
@@ -115,7 +107,7 @@ def test_suspended() -> None:
     waiting = run.finish()
     assert isinstance(waiting, Suspended)
     assert [question.target for question in waiting.questions] == ["pay"]
-    assert kind_of(run.facts()[-1]) == "approval_asked"
+    assert fact_kind(run.facts()[-1]) == "approval_asked"
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 9])
@@ -149,11 +141,11 @@ def test_in_an_event_loop() -> None:
 # --- our own bugs ----------------------------------------------------------------------------------------------
 
 
-def broken_at(number: int, error: BaseException, *, for_good: bool = False) -> Callable[[Package, State], Next]:
+def broken_at(number: int, error: BaseException, *, for_good: bool = False) -> Callable[[Package, State], NextStep]:
     """A `decide` that raises the nth time it is asked."""
     asked = 0
 
-    def deciding(agent: Package, state: State) -> Next:
+    def deciding(agent: Package, state: State) -> NextStep:
         nonlocal asked
         asked += 1
         if asked == number or (for_good and asked > number):

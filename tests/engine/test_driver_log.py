@@ -6,21 +6,22 @@ import pytest
 
 from agentrun.core.evolve import fold
 from agentrun.core.facts import (
-    RULES,
+    RULES_VERSION,
     CancelRequested,
     ModelAsked,
     Record,
     RunResumed,
+    ToolFinished,
+    ToolStarted,
     WorkLost,
-    kind_of,
+    fact_kind,
 )
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import ToolFinished, ToolStarted
+from agentrun.core.fault import Fault
 from agentrun.core.outcome import Outcome, outcome_of
 from agentrun.engine.clock import StepClock
 from agentrun.engine.driver import Log, drive
 from agentrun.errors import InternalError, StorageError
-from agentrun.journal.memory import MemoryJournal
+from agentrun.journal.storage import MemoryJournal
 
 from ..core.script import STARTED, called, said, writing
 from ..packages import package
@@ -88,7 +89,7 @@ def test_take_over() -> None:
     run.log().commit(ModelAsked("m1.1", 1, 1, "r", 0))
     log = run.log()
     log.take_over("sha256:other")
-    assert run.facts()[-2:] == [RunResumed("sha256:other", RULES), WorkLost("m1.1")]
+    assert run.facts()[-2:] == [RunResumed("sha256:other", RULES_VERSION), WorkLost("m1.1")]
     assert log.state == fold(run.journal.records())
     assert isinstance(run.finish(), Outcome)
     assert sum(isinstance(fact, ToolStarted) for fact in run.facts()) == 1
@@ -134,4 +135,4 @@ def test_interrupted_while_somebody_listens() -> None:
     run = Driven(package(), said("Done.")).begun()
     with pytest.raises(KeyboardInterrupt):
         run.clock.run(drive(run.agent, Log(run.journal, run.clock, listen), run.crew()))
-    assert [kind_of(fact) for fact in run.facts()[-3:]] == ["model_replied", "cancel_requested", "run_stopped"]
+    assert [fact_kind(fact) for fact in run.facts()[-3:]] == ["model_replied", "cancel_requested", "run_stopped"]

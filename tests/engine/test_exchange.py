@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentrun.core.effects import AskModel
-from agentrun.core.facts_base import Fault
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.engine.exchange import exchange
 from agentrun.errors import AgentrunError, ProviderError

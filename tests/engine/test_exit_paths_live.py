@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.effects import ModelRequest, Returned, RunTool
-from agentrun.core.facts import CancelRequested, RunStarted, RunStopped, kind_of
+from agentrun.core.effects import ModelRequest, RunTool, ToolReturn
+from agentrun.core.facts import CancelRequested, RunStarted, RunStopped, fact_kind
 from agentrun.core.messages import Text, ToolResult, words
 from agentrun.core.outcome import Outcome
 from agentrun.engine.system_clock import SystemClock
 from agentrun.testing import after, call, replies, says, text
-from agentrun.testing.models import Item
+from agentrun.testing.doubles import ScriptItem
 
 from ..core.script import tool
 from ..packages import package
@@ -36,7 +36,7 @@ class Busy:
         self.stopped: list[list[str]] = []
         """What had been written when a call was stopped."""
 
-    async def run(self, call: RunTool) -> Returned:
+    async def run(self, call: RunTool) -> ToolReturn:
         assert self.home is not None
         self.running += 1
         self.most = max(self.most, self.running)
@@ -44,19 +44,19 @@ class Busy:
         try:
             await asyncio.sleep(self._seconds)
         except asyncio.CancelledError:
-            self.stopped.append([kind_of(fact) for fact in self.home.facts()])
+            self.stopped.append([fact_kind(fact) for fact in self.home.facts()])
             raise
         finally:
             self.running -= 1
-        return Returned((Text("found " + call.arguments["q"]),))
+        return ToolReturn((Text("found " + call.arguments["q"]),))
 
 
-def acting(request: ModelRequest) -> Item:
+def acting(request: ModelRequest) -> ScriptItem:
     done = any(isinstance(message, ToolResult) for message in request.messages)
     return text("Done.") if done else says("", *CALLS)
 
 
-def home_of(busy: Busy, model: Callable[[ModelRequest], Item] = acting, **given: Any) -> Home:
+def home_of(busy: Busy, model: Callable[[ModelRequest], ScriptItem] = acting, **given: Any) -> Home:
     home = Home(replies(model), clock=SystemClock(), executors={"search": busy}, **given)
     busy.home = home
     return home
@@ -134,7 +134,7 @@ def test_width(width: int) -> None:
 def test_fifty_runs_at_once() -> None:
     """On one runtime, with one model and one tool: each journal has its own run's facts and no other's."""
 
-    def echo(request: ModelRequest) -> Item:
+    def echo(request: ModelRequest) -> ScriptItem:
         name = words(request.messages.since(0)[0].parts)  # type: ignore[arg-type]  # the first is the user's
         done = any(isinstance(message, ToolResult) for message in request.messages)
         calls = [call("search", q=f"{name}-{number}") for number in range(3)]

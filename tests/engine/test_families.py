@@ -2,13 +2,13 @@
 
 import pytest
 
-from agentrun.compiler.fingerprint import sealed
+from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import CancelRequested, RunStopped
 from agentrun.core.outcome import Ending, Outcome, Suspended
 from agentrun.engine import driver
 from agentrun.engine.memory import MemoryJournals
 from agentrun.testing import StepClock
-from agentrun.testing.setting import begun, runtime_in
+from agentrun.testing.laws import begin_run, make_runtime
 
 from ..testing.shapes import SHAPES
 
@@ -16,9 +16,9 @@ from ..testing.shapes import SHAPES
 def ended() -> tuple[Ending, MemoryJournals]:
     """A parent whose child waits for a person is cancelled and resumed."""
     shape, clock, journals = SHAPES["asking child"], StepClock(), MemoryJournals()
-    setting, file = shape.setting(clock), sealed(shape.package)
-    runtime = runtime_in(file, setting, clock, journals, 8)
-    handle = begun(runtime, file, setting)
+    setting, file = shape.setting(clock), seal_package(shape.package)
+    runtime = make_runtime(file, setting, clock, journals, 8)
+    handle = begin_run(runtime, file, setting)
     assert isinstance(clock.run(handle.wait()), Suspended)
     runtime.cancel(handle.run, by="Ada")
     return clock.run(runtime.resume(handle.run).wait()), journals

@@ -9,9 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from agentrun.core.effects import ModelRequest
-from agentrun.core.facts import CancelRequested, MessageQueued, RunStopped
-from agentrun.core.facts_calls import CallSettled
-from agentrun.core.facts_gates import ApprovalAnswered
+from agentrun.core.facts import ApprovalAnswered, CallSettled, CancelRequested, MessageQueued, RunStopped
 from agentrun.core.messages import Text
 from agentrun.core.outcome import Ending, Outcome, Suspended
 from agentrun.engine.handle import RunHandle
@@ -32,7 +30,7 @@ from agentrun.testing import (
     stub,
     text,
 )
-from agentrun.testing.models import Item
+from agentrun.testing.doubles import ScriptItem
 
 from ..core import script
 from ..packages import package
@@ -44,7 +42,7 @@ PAY = (calls("pay", n=1), text("Done."))
 def test_status() -> None:
     seen: list[str] = []
 
-    def reply(request: ModelRequest) -> Item:
+    def reply(request: ModelRequest) -> ScriptItem:
         seen.append(handle.status)
         return text("Hello.")
 
@@ -187,7 +185,7 @@ def test_cancel_while_suspended() -> None:
 
 
 def test_send() -> None:
-    def reply(request: ModelRequest) -> Item:
+    def reply(request: ModelRequest) -> ScriptItem:
         handle.send("And now?")
         return text("One.")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.facts_gates import Continue, Deny, Failed, HookAnswered, Inject, Modify
+from agentrun.core.facts import Continue, Deny, HookAnswered, HookFailure, Inject, Modify
 from agentrun.engine.hooks import HookQuestion, ask_hook
 from agentrun.engine.system_clock import SystemClock
 
@@ -61,7 +61,7 @@ def test_hook_that_raises(error: BaseException, on_failure: str, closes: bool) -
 
     given = asked(careful, on_failure=on_failure)
     assert given.closes == closes
-    assert isinstance(given.answer, Failed)
+    assert isinstance(given.answer, HookFailure)
     assert given.answer.fault.code == "policy.denied"
     assert given.answer.fault.fields == {"hook": "careful", "reason": "exception", "error": type(error).__name__}
     assert "secret" not in given.answer.fault.message
@@ -78,7 +78,7 @@ def test_timeout(wait: int, late: bool) -> None:
     given = asked(careful, place)
     assert given.closes == late
     if late:
-        assert isinstance(given.answer, Failed)
+        assert isinstance(given.answer, HookFailure)
         assert given.answer.fault.fields == {"hook": "careful", "reason": "timeout", "limit": 1000}
 
 
@@ -86,14 +86,14 @@ def test_timeout(wait: int, late: bool) -> None:
 def test_what_is_no_answer_here(rubbish: Any) -> None:
     given = asked(lambda question: rubbish)
     assert given.closes
-    assert isinstance(given.answer, Failed)
+    assert isinstance(given.answer, HookFailure)
 
 
 @pytest.mark.parametrize("value", [{"amount": object()}, {"text": "\ud800"}])
 def test_what_no_journal_could_hold(value: Any) -> None:
     given = asked(lambda question: Modify(value))
     assert given.closes
-    assert isinstance(given.answer, Failed)
+    assert isinstance(given.answer, HookFailure)
     assert given.answer.fault.fields == {"hook": "careful", "reason": "answer"}
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from agentrun.core.effects import AskModel
 from agentrun.core.facts import ModelFailed, ModelReplied
-from agentrun.core.facts_base import Fault
-from agentrun.core.messages import File, Image, Message, Reply, Transcript, User, said
+from agentrun.core.fault import Fault
+from agentrun.core.messages import File, Image, Message, Reply, Transcript, User, user_message
 from agentrun.core.package import Route
 from agentrun.engine.models import Attachments, Models, WireProvider
 from agentrun.errors import ProviderError, StorageError
@@ -171,7 +171,7 @@ def test_each_message_is_looked_at_once() -> None:
     attachments = Attachments(shelf)
     one = Transcript([picture("a")])
     two = one.plus(picture("b"))
-    for messages in (one, one, two, two, two.plus(said("x"))):
+    for messages in (one, one, two, two, two.plus(user_message("x"))):
         assert attachments.fault(messages) is None
     assert shelf.sought == ["a", "b"]
 
@@ -180,8 +180,10 @@ def test_each_message_is_looked_at_once() -> None:
 def test_after_the_conversation_was_summed_up(kept: int) -> None:
     """All is looked at again, however long the conversation is then."""
     attachments = Attachments(Shelf("a"))
-    assert attachments.fault(Transcript([said("1"), said("2"), picture("a")])) is None
-    summed_up = Transcript([*(said("1"), said("2"))[:kept], picture("gone"), said("2"), said("3")])
+    assert attachments.fault(Transcript([user_message("1"), user_message("2"), picture("a")])) is None
+    summed_up = Transcript(
+        [*(user_message("1"), user_message("2"))[:kept], picture("gone"), user_message("2"), user_message("3")]
+    )
     assert attachments.fault(summed_up) is not None
 
 
@@ -195,7 +197,7 @@ def test_a_missing_attachment_stays_missing() -> None:
 def test_over_the_wire() -> None:
     sender = Scripted([completion("hello"), failure(401), OSError("no network")])
     provider = WireProvider(codec_for("openai"), sender)
-    fact, _ = asked(provider, ask([said("hi")]))
+    fact, _ = asked(provider, ask([user_message("hi")]))
     assert isinstance(fact, ModelReplied)
     assert fact.reply.message.text == "hello"
     assert fault_of(asked(provider)[0]).code == "provider.fatal"

@@ -6,12 +6,20 @@ from typing import Any
 
 import pytest
 
-from agentrun.compiler.fingerprint import PackageFile, sealed
-from agentrun.core.audit import audit
-from agentrun.core.effects import Returned, RunTool
-from agentrun.core.facts import CancelRequested, ModelAsked, Record, RunResumed, RunStopped, WorkLost
-from agentrun.core.facts_calls import ToolFinished, ToolStarted
-from agentrun.core.facts_gates import ApprovalAsked
+from agentrun.compiler.package_file import PackageFile, seal_package
+from agentrun.core.audit import find_divergence
+from agentrun.core.effects import RunTool, ToolReturn
+from agentrun.core.facts import (
+    ApprovalAsked,
+    CancelRequested,
+    ModelAsked,
+    Record,
+    RunResumed,
+    RunStopped,
+    ToolFinished,
+    ToolStarted,
+    WorkLost,
+)
 from agentrun.core.messages import Text
 from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
 from agentrun.engine import driver
@@ -22,9 +30,16 @@ from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.runtime import Runtime
 from agentrun.errors import SUSPENDED_EXIT
 from agentrun.testing import after, calls, scripted, stub, text
-from agentrun.testing.crashes import _answers_heard
-from agentrun.testing.models import Script
-from agentrun.testing.setting import RUN, Setting, begun, ended, runtime_in, story
+from agentrun.testing.doubles import Script
+from agentrun.testing.laws import (
+    RUN_ID,
+    Setting,
+    _count_answers,
+    begin_run,
+    canonical_journals,
+    finish_run,
+    make_runtime,
+)
 
 from ..core.script import tool, writing
 from ..packages import package
@@ -59,23 +74,23 @@ class Site:
 
     def __init__(self, shape: Shape, after: int, grace: int) -> None:
         self.clock = StepClock()
-        self.file: PackageFile = sealed(shape.package)
+        self.file: PackageFile = seal_package(shape.package)
         self.setting = shape.setting(self.clock)
         self.journals = Parking(after)
-        self.runtime = runtime_in(self.file, self.setting, self.clock, self.journals, 8)
-        self.handle = begun(self.runtime, self.file, self.setting)
+        self.runtime = make_runtime(self.file, self.setting, self.clock, self.journals, 8)
+        self.handle = begin_run(self.runtime, self.file, self.setting)
         self.journals.park = lambda: self.handle.park(grace)
 
     def wait(self) -> Ending:
         return self.clock.run(self.handle.wait())
 
-    def facts(self, run: str = RUN) -> list[Any]:
+    def facts(self, run: str = RUN_ID) -> list[Any]:
         return [record.fact for record in self.journals.records(run)]
 
     def rewind(self) -> None:
         """Models go on after the last answer that was recorded: one that was cut off is asked again."""
         heard = sum(
-            (_answers_heard(self.journals.records(run)) for run in self.journals.runs), start=_answers_heard([])
+            (_count_answers(self.journals.records(run)) for run in self.journals.runs), start=_count_answers([])
         )
         models = providers_of(self.file.agent, self.setting.model)
         for script in {id(each): each for each in models.values()}.values():
@@ -89,17 +104,17 @@ def look(shape: Shape, after: int, grace: int, undisturbed: str) -> bool:
     ending = site.wait()
     if not isinstance(ending, Parked):
         return False
-    records = tuple(site.journals.records(RUN))
-    assert (ending.run, ending.seq, ending.exit_code) == (RUN, len(records), SUSPENDED_EXIT)
+    records = tuple(site.journals.records(RUN_ID))
+    assert (ending.run, ending.seq, ending.exit_code) == (RUN_ID, len(records), SUSPENDED_EXIT)
     assert not any(isinstance(fact, RunStopped) for fact in site.facts())
     if grace == LONG:
         started = {fact.call for fact in site.facts() if isinstance(fact, ToolStarted)}
         assert started <= {fact.call for fact in site.facts() if isinstance(fact, ToolFinished)}, "it had the time"
     site.rewind()
-    outcome = ended(site.runtime, site.runtime.resume(RUN), site.clock, "retry", "approved")
+    outcome = finish_run(site.runtime, site.runtime.resume(RUN_ID), site.clock, "retry", "approved")
     assert isinstance(outcome, Outcome)
-    assert story(site.journals) == undisturbed
-    assert audit(site.file.agent, site.journals.records(RUN)) is None
+    assert canonical_journals(site.journals) == undisturbed
+    assert find_divergence(site.file.agent, site.journals.records(RUN_ID)) is None
     for run in site.journals.runs:
         assert [isinstance(fact, RunStopped) for fact in site.facts(run)].count(True) == 1, run
     return True
@@ -110,8 +125,8 @@ def look(shape: Shape, after: int, grace: int, undisturbed: str) -> bool:
 def test_parked_after_every_record(shape: Shape, grace: int) -> None:
     """Wherever it is parked, it goes on to the same end."""
     whole = Site(shape, 0, grace)
-    ended(whole.runtime, whole.handle, whole.clock, "retry", "approved")
-    undisturbed = story(whole.journals)
+    finish_run(whole.runtime, whole.handle, whole.clock, "retry", "approved")
+    undisturbed = canonical_journals(whole.journals)
     parked = [after for after in range(2, whole.journals.count) if look(shape, after, grace, undisturbed)]
     assert len(parked) >= 1
 
@@ -135,7 +150,7 @@ def test_what_ends_in_time_is_recorded_and_not_done_again() -> None:
         assert isinstance(site.wait(), Parked)
         assert any(isinstance(fact, ToolFinished) for fact in site.facts()) == in_time
         assert not any(isinstance(fact, RunStopped) for fact in site.facts())
-        again = site.clock.run(site.runtime.resume(RUN).wait())
+        again = site.clock.run(site.runtime.resume(RUN_ID).wait())
         if in_time:
             assert isinstance(again, Outcome)
             assert ran == ["pay 1"], "once, and not again"
@@ -149,7 +164,7 @@ def first_record(shape: Shape, kind: type) -> int:
     site = Site(shape, 0, LONG)
     seen: list[int] = []
     site.journals.heard = lambda record: seen.append(site.journals.count) if isinstance(record.fact, kind) else None
-    ended(site.runtime, site.handle, site.clock, "retry", "approved")
+    finish_run(site.runtime, site.handle, site.clock, "retry", "approved")
     return seen[0]
 
 
@@ -180,7 +195,7 @@ def test_parked_while_nobody_works_on_it_is_nothing() -> None:
     site.handle.park()
     site.runtime.park()
     assert site.journals.count == before
-    assert isinstance(ended(site.runtime, site.handle, site.clock, "retry", "approved"), Outcome)
+    assert isinstance(finish_run(site.runtime, site.handle, site.clock, "retry", "approved"), Outcome)
 
 
 def test_a_parked_handle_does_not_go_on_by_itself() -> None:
@@ -192,7 +207,7 @@ def test_a_parked_handle_does_not_go_on_by_itself() -> None:
     site.handle.cancel("ada")
     assert site.wait() == parked
     assert site.facts()[-1] == CancelRequested("ada")
-    outcome = site.clock.run(site.runtime.resume(RUN).wait())
+    outcome = site.clock.run(site.runtime.resume(RUN_ID).wait())
     assert isinstance(outcome, Outcome)
     assert outcome.code == "cancelled"
 
@@ -223,11 +238,11 @@ class Slow:
             self.ended.append("given up")
             raise
         self.ended.append("done")
-        return Returned((Text("paid"),))
+        return ToolReturn((Text("paid"),))
 
 
 def in_a_loop(slow: Slow, journals: MemoryJournals) -> tuple[Runtime, RunHandle]:
-    file = sealed(package(tools={"pay": writing(), "search": tool()}, policy=ALLOW))
+    file = seal_package(package(tools={"pay": writing(), "search": tool()}, policy=ALLOW))
     setting = Setting(model=scripted(calls("pay", n=1), text("Done.")), message="Hi.")
     runtime = Runtime.in_memory(
         journals=journals,
@@ -235,7 +250,7 @@ def in_a_loop(slow: Slow, journals: MemoryJournals) -> tuple[Runtime, RunHandle]
         executors={"pay": slow, "search": slow},
         packages=[file],
     )
-    return runtime, begun(runtime, file, setting)
+    return runtime, begin_run(runtime, file, setting)
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["it ends", "it does not"])
@@ -251,12 +266,12 @@ def test_in_real_time(ends: bool) -> None:
         assert isinstance(parked, Parked)
         assert slow.ended == (["done"] if ends else ["given up"])
         assert len(asyncio.all_tasks()) == 1, "nothing is left running"
-        facts = [record.fact for record in journals.records(RUN)]
+        facts = [record.fact for record in journals.records(RUN_ID)]
         assert any(isinstance(fact, ToolFinished) for fact in facts) == ends
         assert not any(isinstance(fact, RunStopped) for fact in facts)
-        again = await runtime.resume(RUN).wait()
+        again = await runtime.resume(RUN_ID).wait()
         assert isinstance(again, Outcome if ends else Suspended)
-        assert any(isinstance(record.fact, RunResumed) for record in journals.records(RUN))
+        assert any(isinstance(record.fact, RunResumed) for record in journals.records(RUN_ID))
 
     asyncio.run(whole())
 
@@ -270,7 +285,7 @@ def test_a_driver_that_ends_the_run_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     async def abandons(log: driver.Log, crew: Any, until: int) -> Ending:
         await real(log, crew, until)
         log.abandon()
-        return Parked(run=RUN, agent="a", seq=log.state.seq)
+        return Parked(run=RUN_ID, agent="a", seq=log.state.seq)
 
     monkeypatch.setattr(driver, "_park", abandons)
     with pytest.raises(AssertionError):

@@ -4,11 +4,19 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.effects import Effect, Returned
-from agentrun.core.facts import DeliveryFinished, Fact, ModelFailed, ModelReplied
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import ToolFinished
-from agentrun.core.facts_gates import ApprovalAnswered, Continue, Failed, HookAnswered
+from agentrun.core.effects import Effect, ToolReturn
+from agentrun.core.facts import (
+    ApprovalAnswered,
+    Continue,
+    DeliveryFinished,
+    Fact,
+    HookAnswered,
+    HookFailure,
+    ModelFailed,
+    ModelReplied,
+    ToolFinished,
+)
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Text
 from agentrun.engine.approvals import Nobody
 from agentrun.engine.memory import MemoryJournals
@@ -43,8 +51,8 @@ class Unreadable(MemoryJournals):
 class Anything:
     """An executor and a sink that have nothing to say."""
 
-    async def run(self, call: Any) -> Returned:
-        return Returned()
+    async def run(self, call: Any) -> ToolReturn:
+        return ToolReturn()
 
     async def deliver(self, delivery: Any) -> None:
         return None
@@ -62,7 +70,7 @@ def test_every_effect() -> None:
 
 def fault_of(fact: Fact) -> Fault:
     match fact:
-        case ModelFailed(fault=fault) | HookAnswered(answer=Failed(fault=fault)):
+        case ModelFailed(fault=fault) | HookAnswered(answer=HookFailure(fault=fault)):
             return fault
         case ToolFinished(fault=Fault() as fault) | DeliveryFinished(fault=Fault() as fault):
             return fault
@@ -123,8 +131,8 @@ def test_blob_that_cannot_be_kept() -> None:
     """The call ran; that its text is lost ends the run."""
 
     class Long:
-        async def run(self, call: Any) -> Returned:
-            return Returned((Text("x" * 1000),))
+        async def run(self, call: Any) -> ToolReturn:
+            return ToolReturn((Text("x" * 1000),))
 
     fault = fault_of(perform(run(), executors={"python": Long()}, blobs=FullBlobs()))
     assert (fault.code, fault.fields) == ("storage.failed", {"errno": 28})

@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as changed
 
-from agentrun.compiler.validate import validate
+from agentrun.compiler.validate import validate_document
 from agentrun.core import gate
-from agentrun.core.facts import ModelReplied
-from agentrun.core.facts_calls import CallRefused, ToolStarted
-from agentrun.core.facts_gates import ApprovalAsked, Ruled
+from agentrun.core.facts import ApprovalAsked, CallRefused, ModelReplied, Ruled, ToolStarted
 from agentrun.core.package import LEGAL_RULINGS, RULINGS, Package
-from agentrun.core.policy import Verdict, rule_on
+from agentrun.core.policy import PolicyDecision, evaluate_policy
 
 from ..projects import agent, put
 from .policy_runs import TOOLS, Came, called_name, come, one, ruled, terminal
@@ -278,7 +276,7 @@ sinks: {{s: {{kind: stdout}}}}
 tools: {{t: {{kind: shell, description: d, argv: [df], args: {args}}}}}
 policy: {{default: allow, rules: [{{id: r, on: {stage}, {ruling}: "*"{key}{when}}}]}}
 """
-    found = {problem.code for problem in validate(put(tmp_path, {"spec.yaml": agent(text)}))}
+    found = {problem.code for problem in validate_document(put(tmp_path, {"spec.yaml": agent(text)}))}
     assert found == (set() if ruling in LEGAL_RULINGS[stage] else {"spec.illegal_ruling"})
 
 
@@ -415,29 +413,37 @@ def test_what_is_put_off_has_no_end() -> None:
 # --- twins: a planted fault turns the tables red -----------------------------------------------------------------
 
 
-def first_wins(package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False) -> Verdict:
+def first_wins(package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False) -> PolicyDecision:
     for each in package.policy.rules:
         alone = changed(package, policy=changed(package.policy, rules=(each,)))
-        verdict = rule_on(alone, stage, target, variables, rewritten=rewritten)
+        verdict = evaluate_policy(alone, stage, target, variables, rewritten=rewritten)
         if verdict.rules:
             return verdict
-    return rule_on(changed(package, policy=changed(package.policy, rules=())), stage, target, variables)
+    return evaluate_policy(changed(package, policy=changed(package.policy, rules=())), stage, target, variables)
 
 
-def open_on_error(package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False) -> Verdict:
+def open_on_error(
+    package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False
+) -> PolicyDecision:
     rules = tuple(each for each in package.policy.rules if each.when != "args.nothing == 1")
     given = changed(package, policy=changed(package.policy, rules=rules))
-    return rule_on(given, stage, target, variables, rewritten=rewritten)
+    return evaluate_policy(given, stage, target, variables, rewritten=rewritten)
 
 
-def rewrites_again(package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False) -> Verdict:
-    verdict = rule_on(package, stage, target, variables, rewritten=False)
-    return Verdict("allow", verdict.rules, verdict.reason) if rewritten and verdict.ruling == "modify" else verdict
+def rewrites_again(
+    package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False
+) -> PolicyDecision:
+    verdict = evaluate_policy(package, stage, target, variables, rewritten=False)
+    return (
+        PolicyDecision("allow", verdict.rules, verdict.reason) if rewritten and verdict.ruling == "modify" else verdict
+    )
 
 
-def allows_by_default(package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False) -> Verdict:
-    verdict = rule_on(package, stage, target, variables, rewritten=rewritten)
-    return verdict if verdict.rules else Verdict("allow", (), None)
+def allows_by_default(
+    package: Package, stage: Any, target: str, variables: Any, *, rewritten: bool = False
+) -> PolicyDecision:
+    verdict = evaluate_policy(package, stage, target, variables, rewritten=rewritten)
+    return verdict if verdict.rules else PolicyDecision("allow", (), None)
 
 
 def wrong(checks: list[Callable[[], None]]) -> int:
@@ -464,11 +470,11 @@ ALL: dict[str, list[Callable[[], None]]] = {
     [(first_wins, "pairs"), (open_on_error, "holds"), (rewrites_again, "rewrites"), (allows_by_default, "holds")],
 )
 def test_planted(planted: Any, red: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "rule_on", planted)
+    monkeypatch.setattr(gate, "evaluate_policy", planted)
     assert wrong(ALL[red]) > 0
 
 
 def test_a_deaf_gate_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that takes any answer for a yes."""
-    monkeypatch.setattr(gate, "APPROVED", ("approved", "approved_for_session", "denied", "unavailable"))
+    monkeypatch.setattr(gate, "APPROVED_ANSWERS", ("approved", "approved_for_session", "denied", "unavailable"))
     assert wrong(ALL["stages"]) > 0

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from agentrun.canon import text_hash
+from agentrun.canonical_json import text_hash
 from agentrun.core.evolve import fold
-from agentrun.core.facts import ModelAsked, RetryPlanned, kind_of
+from agentrun.core.facts import ModelAsked, RetryPlanned, fact_kind
 from agentrun.core.messages import Usage
 from agentrun.core.outcome import outcome_of
 from agentrun.core.package import Package
@@ -60,7 +60,7 @@ def test_journal(tape: Path) -> None:
     assert [record.seq for record in done.journal] == list(range(1, 9))
     assert outcome_of(fold(done.journal)) == done.outcome, "the outcome is read from the journal"
     began = 1_769_860_800_000
-    assert [(kind_of(record.fact), record.at - began) for record in done.journal] == [
+    assert [(fact_kind(record.fact), record.at - began) for record in done.journal] == [
         ("run_started", 0),
         ("model_asked", 0),
         ("model_replied", 700),
@@ -111,7 +111,7 @@ def test_provider_failure(tape: Path) -> None:
     done = replay(agent, record(tape, agent, *[failure(429, "Slow down", retry_after="7")] * 4))
     assert (done.outcome.code, done.exit_code, done.unused) == ("provider.rate_limited", 6, None)
     assert done.outcome.fields == {"status": 429, "retry_after": 7, "turn": 1, "attempts": 4}
-    assert [kind_of(record.fact) for record in done.journal[-2:]] == ["model_failed", "run_stopped"]
+    assert [fact_kind(record.fact) for record in done.journal[-2:]] == ["model_failed", "run_stopped"]
 
 
 def test_waits_between_attempts_take_no_time(tape: Path) -> None:
@@ -237,20 +237,20 @@ import json, sys
 from pathlib import Path
 import msgspec
 from agentrun.core.package import Package
-from agentrun.cassette.file import load
+from agentrun.cassette.file import load_cassette
 from agentrun.cassette.player import Player
-from agentrun.compiler.fingerprint import sealed
+from agentrun.compiler.package_file import seal_package
 from agentrun.engine.request import Request
 from agentrun.engine.run import replay_run
-from agentrun.canon import compact, text_hash
+from agentrun.canonical_json import sorted_json, text_hash
 from agentrun.journal.canonical import canonical
 package = msgspec.convert(json.loads(sys.argv[1]), Package)
-done = replay_run(Request(agent=package.name, package=sealed(package)), Player(load(Path(sys.argv[2]))))
+done = replay_run(Request(agent=package.name, package=seal_package(package)), Player(load_cassette(Path(sys.argv[2]))))
 heavy = {"asyncio", "httpx", "vcr", "pydantic", "ssl"} & {name.partition(".")[0] for name in sys.modules}
 print(json.dumps({
-    "lines": text_hash(b"".join(compact(record) for record in done.journal)),
+    "lines": text_hash(b"".join(sorted_json(record) for record in done.journal)),
     "canonical": text_hash(canonical(done.journal)),
-    "outcome": compact(done.outcome).decode(),
+    "outcome": sorted_json(done.outcome).decode(),
     "heavy": sorted(heavy),
     "seed": hash("a"),
 }))

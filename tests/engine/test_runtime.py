@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentrun.compiler.fingerprint import sealed
-from agentrun.core.facts import RunResumed, RunStarted, WorkLost
-from agentrun.core.facts_gates import Answer, ApprovalAsked
+from agentrun.compiler.package_file import seal_package
+from agentrun.core.facts import ApprovalAnswer, ApprovalAsked, RunResumed, RunStarted, WorkLost
 from agentrun.core.messages import Text
 from agentrun.core.outcome import Outcome, Question, Suspended
 from agentrun.core.package import Package
@@ -136,7 +135,7 @@ def crashed(at: int, *script: Any, agent: Package = TOOLS) -> Home:
     with pytest.raises(Crash):
         Home(*script, journals=dead).run(agent)
     home = Home(*script)
-    home.journals.keep("r1", sealed(agent))
+    home.journals.keep("r1", seal_package(agent))
     for run in dead.runs:
         home.journals.restore(run, dead.records(run))
     return home
@@ -171,7 +170,7 @@ def test_the_outcome_of_a_finished_run_may_be_asked_for(is_known: bool) -> None:
     if not is_known:
         other = Home()
         other.journals.restore("r1", home.journals.records("r1"))
-        other.journals.keep("r1", sealed(package()))
+        other.journals.keep("r1", seal_package(package()))
         home = other
     handle = home.runtime.resume("r1", finished_ok=True)
     assert (handle.status, home.wait(handle).answer) == ("completed", "Hello.")  # type: ignore[union-attr]  # it is over
@@ -196,7 +195,7 @@ def test_resume_of_a_run_that_is_worked_on() -> None:
 def test_resume_with_another_package() -> None:
     """Recorded, and gone on with from then on."""
     home = crashed(2, "Hello.", agent=package())
-    other = sealed(package(instructions=["Be brief."]))
+    other = seal_package(package(instructions=["Be brief."]))
     handle = home.runtime.resume("r1", with_package=other)
     assert home.facts()[2] == RunResumed(other.fingerprint)
     home.wait(handle)
@@ -210,7 +209,7 @@ def test_resume_with_another_package() -> None:
 
 def test_resume_looks_at_the_world() -> None:
     home = crashed(2, "Hello.", agent=package())
-    other = sealed(package(sinks={"x": {"kind": "stdout", "delivery": "required", "timeout": 1}}))
+    other = seal_package(package(sinks={"x": {"kind": "stdout", "delivery": "required", "timeout": 1}}))
     before = home.journals.text("r1")
     with pytest.raises(AgentrunError) as caught:
         home.runtime.resume("r1", with_package=other)
@@ -222,7 +221,7 @@ def test_resume_with_a_package_that_cannot_be_run() -> None:
     home = crashed(2, "Hello.", agent=package())
     before = home.journals.text("r1")
     with pytest.raises(AgentrunError) as caught:
-        home.runtime.resume("r1", with_package=sealed(package(budgets={"turns": 0})))
+        home.runtime.resume("r1", with_package=seal_package(package(budgets={"turns": 0})))
     assert (caught.value.code, caught.value.fields) == ("package.invalid", {"pointer": "/budgets/turns"})
     assert home.journals.text("r1") == before
 
@@ -238,7 +237,7 @@ def test_resume_without_the_package() -> None:
 
 def test_resume_when_another_package_is_stored() -> None:
     home = crashed(2, "Hello.", agent=package())
-    other = sealed(package(instructions=["Be brief."]))
+    other = seal_package(package(instructions=["Be brief."]))
     home.journals.package = lambda run, fingerprint: other  # type: ignore[method-assign]  # replaced on purpose
     with pytest.raises(AgentrunError) as caught:
         home.runtime.resume("r1")
@@ -303,7 +302,7 @@ def test_answer_to_a_child_that_is_worked_on() -> None:
     """Somebody is being asked; somebody else is faster."""
 
     class Slow:
-        async def answer(self, question: Question) -> tuple[Answer, str]:
+        async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
             home.runtime.answer("r1.c1.0", question, "denied", "bob")
             await home.clock.sleep_until(home.clock.now() + 1)
             return "approved", "ada"

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.facts import Earlier, RunStarted
-from agentrun.core.facts_gates import Modify
+from agentrun.core.facts import EarlierRuns, Modify, RunStarted
 from agentrun.core.messages import Assistant, Message, ToolCall, ToolResult, User, words
 from agentrun.core.outcome import Ending, Outcome, Suspended
 from agentrun.core.package import Package
@@ -31,7 +30,7 @@ class Talk(Home):
         self.count += 1
         return self.run(what, message=message, session="s", run=f"r{self.count}", **request)
 
-    def earlier(self, number: int) -> Earlier:
+    def earlier(self, number: int) -> EarlierRuns:
         started = self.facts(f"r{number}")[0]
         assert isinstance(started, RunStarted)
         return started.earlier

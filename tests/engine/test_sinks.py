@@ -6,7 +6,7 @@ import pytest
 
 from agentrun.core.effects import Deliver
 from agentrun.core.facts import DeliveryFinished
-from agentrun.core.facts_base import Fault
+from agentrun.core.fault import Fault
 from agentrun.engine.sinks import deliver
 
 from .places import Place, delivery

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentrun.canon import data_hash
+from agentrun.canonical_json import data_hash
+from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.player import Player
-from agentrun.cassette.tape import Cassette, Interaction
-from agentrun.core.effects import Returned
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import Continue, Deny, Modify
+from agentrun.core.effects import ToolReturn
+from agentrun.core.facts import Continue, Deny, Modify
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Image, Text
 from agentrun.core.package import Package
 from agentrun.engine.approvals import Given
@@ -51,7 +51,7 @@ class Blunt:
     def __init__(self, *does: Any) -> None:
         self._does = list(does)
 
-    async def run(self, call: Any) -> Returned:
+    async def run(self, call: Any) -> ToolReturn:
         what = self._does.pop(0)
         if isinstance(what, BaseException):
             raise what
@@ -78,20 +78,20 @@ def both(folder: Path, agent: Package, world: World, *replies: Any, **given: Any
 @pytest.mark.parametrize(
     "gives",
     [
-        Returned((Text("plain"),)),
-        Returned((Text('{"a": "ä\\n"}'),)),
-        Returned((Text(""),)),
-        Returned((Text("lone \ud800 half"),)),
-        Returned(()),
-        Returned((Text("a"), Text("b"))),
-        Returned((Text("bad"),), Fault("tool.execution", "it broke", {"tool": "look"})),
-        Returned((), Fault("tool.fatal", "the end", {"tool": "look"})),
-        Returned((Text("x" * 100_000),)),
+        ToolReturn((Text("plain"),)),
+        ToolReturn((Text('{"a": "ä\\n"}'),)),
+        ToolReturn((Text(""),)),
+        ToolReturn((Text("lone \ud800 half"),)),
+        ToolReturn(()),
+        ToolReturn((Text("a"), Text("b"))),
+        ToolReturn((Text("bad"),), Fault("tool.execution", "it broke", {"tool": "look"})),
+        ToolReturn((), Fault("tool.fatal", "the end", {"tool": "look"})),
+        ToolReturn((Text("x" * 100_000),)),
         ValueError("no such page"),
         ToolError("tool.aborted", "stop", fields={"tool": "look"}),
         SystemExit(3),
         "not a result",
-        Returned((), Fault("nonsense", "unknown code")),
+        ToolReturn((), Fault("nonsense", "unknown code")),
     ],
     ids=repr,
 )
@@ -106,8 +106,8 @@ def test_pictures_of_a_tool(tmp_path: Path) -> None:
         def __init__(self, blobs: Any) -> None:
             self._blobs = blobs
 
-        async def run(self, call: Any) -> Returned:
-            return Returned((Text("look"), Image("image/png", self._blobs.put(PIXEL), len(PIXEL))))
+        async def run(self, call: Any) -> ToolReturn:
+            return ToolReturn((Text("look"), Image("image/png", self._blobs.put(PIXEL), len(PIXEL))))
 
     from agentrun.engine.memory import MemoryBlobs
 
@@ -263,9 +263,9 @@ def test_calls_of_one_batch_are_on_the_tape_in_the_order_in_which_they_began(tmp
         def __init__(self, clock: StepClock) -> None:
             self._clock = clock
 
-        async def run(self, call: Any) -> Returned:
+        async def run(self, call: Any) -> ToolReturn:
             await self._clock.sleep_until(self._clock.now() + 100 * (4 - call.arguments["at"]))
-            return Returned((Text(f"seen {call.arguments['at']}"),))
+            return ToolReturn((Text(f"seen {call.arguments['at']}"),))
 
     batch = asks(("look", {"at": 1}), ("look", {"at": 2}), ("look", {"at": 3}))
     taken = both(tmp_path, shop(), lambda clock: {"executors": {"python": Slow(clock)}}, batch, DONE, width=8)
@@ -283,9 +283,9 @@ class Sleepy:
     def __init__(self, clock: StepClock) -> None:
         self._clock = clock
 
-    async def run(self, call: Any) -> Returned:
+    async def run(self, call: Any) -> ToolReturn:
         await self._clock.sleep_until(self._clock.now() + call.arguments.get("ms", 10))
-        return Returned((Text(f"{call.name} done"),))
+        return ToolReturn((Text(f"{call.name} done"),))
 
 
 READ = {**PYTHON, "effect": "read", "parallel": True, "timeout": 30_000}

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from agentrun.core.effects import Effect
-from agentrun.core.facts import CancelRequested, Fact
-from agentrun.core.facts_gates import ApprovalAnswered
+from agentrun.core.facts import ApprovalAnswered, CancelRequested, Fact
 from agentrun.core.outcome import Question
 from agentrun.engine.ports import Consult, Work
 from agentrun.engine.system_clock import SystemClock

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.effects import Returned, RunTool
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.effects import RunTool, ToolReturn
+from agentrun.core.facts import ToolFinished
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Content, File, Image, Text, words
-from agentrun.core.results import clipped
+from agentrun.core.tool_results import clip_text
 from agentrun.engine.toolbox import readable, run_tool
 from agentrun.errors import CassetteError, ToolError
 
@@ -51,14 +51,14 @@ def raising(error: BaseException) -> Tool:
 
 
 def test_result() -> None:
-    executor = Tool(lambda call: Returned((Text(f"{call.name} {call.arguments['id']} {call.key}"), IMAGE)))
+    executor = Tool(lambda call: ToolReturn((Text(f"{call.name} {call.arguments['id']} {call.key}"), IMAGE)))
     finished = executor.call(run("refund", {"id": 7}))
     assert finished == ToolFinished("c1.0", (Text("refund 7 key"), IMAGE))
 
 
 @pytest.mark.parametrize(("wait", "late"), [(1000, False), (1001, True)])
 def test_timeout(wait: int, late: bool) -> None:
-    executor = Tool(lambda call: Returned((Text("done"),)), wait)
+    executor = Tool(lambda call: ToolReturn((Text("done"),)), wait)
     finished = executor.call(run())
     if not late:
         assert finished == ToolFinished("c1.0", (Text("done"),))
@@ -92,8 +92,8 @@ def test_our_own_errors_keep_their_code() -> None:
 @pytest.mark.parametrize("code", ["tool.fatal", "tool.aborted", "tool.drift", "tool.execution"])
 def test_faults_pass(code: str) -> None:
     fault = Fault(code, "no more", {"tool": "refund", "reason": "x"})
-    assert returning(Returned((Text("seen"),), fault)).call(run()) == ToolFinished("c1.0", (Text("seen"),), fault)
-    told = returning(Returned((), fault)).call(run())
+    assert returning(ToolReturn((Text("seen"),), fault)).call(run()) == ToolFinished("c1.0", (Text("seen"),), fault)
+    told = returning(ToolReturn((), fault)).call(run())
     assert (told.parts, told.fault) == ((Text(f"{code}: no more"),), fault)
 
 
@@ -102,12 +102,12 @@ def test_faults_pass(code: str) -> None:
     [
         None,
         "text",
-        Returned("text"),  # type: ignore[arg-type]  # wrong on purpose
-        Returned((b"x",)),  # type: ignore[arg-type]  # wrong on purpose
-        Returned((Text(7),)),  # type: ignore[arg-type]  # wrong on purpose
-        Returned((), "fault"),  # type: ignore[arg-type]  # wrong on purpose
-        Returned((), Fault("tool.invented", "x")),
-        Returned((), Fault("tool.fatal", "x", {"what": object()})),
+        ToolReturn("text"),  # type: ignore[arg-type]  # wrong on purpose
+        ToolReturn((b"x",)),  # type: ignore[arg-type]  # wrong on purpose
+        ToolReturn((Text(7),)),  # type: ignore[arg-type]  # wrong on purpose
+        ToolReturn((), "fault"),  # type: ignore[arg-type]  # wrong on purpose
+        ToolReturn((), Fault("tool.invented", "x")),
+        ToolReturn((), Fault("tool.fatal", "x", {"what": object()})),
     ],
 )
 def test_what_is_no_result(rubbish: Any) -> None:
@@ -118,16 +118,16 @@ def test_what_is_no_result(rubbish: Any) -> None:
 
 def test_a_list_of_parts_is_a_result() -> None:
     """In the form that a journal gives back: a resumed run must not differ."""
-    given = returning(Returned([Text("x")])).call(run())  # type: ignore[arg-type]  # wrong on purpose
+    given = returning(ToolReturn([Text("x")])).call(run())  # type: ignore[arg-type]  # wrong on purpose
     assert given == ToolFinished("c1.0", (Text("x"),))
 
 
 def test_tool_cannot_change_the_call() -> None:
     arguments = {"order": {"amount": 10}}
 
-    def act(call: RunTool) -> Returned:
+    def act(call: RunTool) -> ToolReturn:
         call.arguments["order"]["amount"] = 10_000
-        return Returned((Text("done"),))
+        return ToolReturn((Text("done"),))
 
     Tool(act).call(run("refund", arguments))
     assert arguments == {"order": {"amount": 10}}
@@ -135,22 +135,22 @@ def test_tool_cannot_change_the_call() -> None:
 
 def test_long_result_is_a_blob() -> None:
     whole = "\n".join(str(number) for number in range(1000))
-    executor = returning(Returned((Text(whole),)))
+    executor = returning(ToolReturn((Text(whole),)))
     finished = executor.call(run(max_lines=10, max_bytes=100))
-    assert words(finished.parts) == clipped(whole, 10, 100)
+    assert words(finished.parts) == clip_text(whole, 10, 100)
     assert finished.blob is not None
     assert executor.place.blobs.get(finished.blob) == whole.encode()
 
 
 @pytest.mark.parametrize(("lines", "cut"), [(10, False), (11, True)])
 def test_limit_in_lines(lines: int, cut: bool) -> None:
-    finished = returning(Returned((Text("x\n" * lines),))).call(run(max_lines=10, max_bytes=1000))
+    finished = returning(ToolReturn((Text("x\n" * lines),))).call(run(max_lines=10, max_bytes=1000))
     assert (finished.blob is not None) == cut
 
 
 @pytest.mark.parametrize(("size", "cut"), [(100, False), (101, True)])
 def test_limit_in_bytes(size: int, cut: bool) -> None:
-    finished = returning(Returned((Text("x" * size),))).call(run(max_lines=10, max_bytes=100))
+    finished = returning(ToolReturn((Text("x" * size),))).call(run(max_lines=10, max_bytes=100))
     assert (finished.blob is not None) == cut
 
 
@@ -163,7 +163,7 @@ def test_readable(parts: tuple[Content, ...], lines: int, size: int) -> None:
     blobs = Place().blobs
     read, blob = readable(blobs, parts, lines, size)
     assert [part for part in read if not isinstance(part, Text)] == [p for p in parts if not isinstance(p, Text)]
-    assert words(read) == clipped(words(parts), lines, size)
+    assert words(read) == clip_text(words(parts), lines, size)
     if blob is None:
         assert read == parts
     else:
@@ -171,7 +171,7 @@ def test_readable(parts: tuple[Content, ...], lines: int, size: int) -> None:
 
 
 def test_half_a_character_is_replaced() -> None:
-    finished = returning(Returned((Text("a\ud800b"),))).call(run())
+    finished = returning(ToolReturn((Text("a\ud800b"),))).call(run())
     assert (words(finished.parts), finished.blob) == ("a?b", None)
 
 
@@ -193,5 +193,5 @@ class _Named:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    async def run(self, call: RunTool) -> Returned:
-        return Returned((Text(self.name),))
+    async def run(self, call: RunTool) -> ToolReturn:
+        return ToolReturn((Text(self.name),))

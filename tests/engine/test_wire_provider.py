@@ -6,9 +6,9 @@ from typing import Any
 
 from agentrun.core.effects import AskModel, ModelRequest
 from agentrun.core.facts import ModelReplied
-from agentrun.core.messages import Assistant, Image, Message, Text, Transcript, User, said
+from agentrun.core.messages import Assistant, Image, Message, Text, Transcript, User, user_message
 from agentrun.engine.models import Models, WireProvider
-from agentrun.providers.codec import Blob
+from agentrun.providers.codec import ReadBlob
 from agentrun.providers.openai_chat import OpenAIChat
 
 from ..worlds import Scripted, completion
@@ -21,7 +21,7 @@ class Counting(OpenAIChat):
     def __init__(self) -> None:
         self.seen: list[Message] = []
 
-    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: Blob) -> list[bytes]:
+    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
         self.seen += messages
         return super().segment(messages, request, blob)
 
@@ -38,11 +38,11 @@ def test_runs_that_take_turns() -> None:
     codec, sender = Counting(), Scripted([completion("ok")] * 8)
     place = Place(providers={"openai": WireProvider(codec, sender)})
     runs = {name: Models(place.world, name) for name in ("one", "two")}
-    talks = {name: Transcript([said(name)]) for name in runs}
+    talks = {name: Transcript([user_message(name)]) for name in runs}
     for turn in range(4):
         for name, models in runs.items():
             asked(models, place, ask(transcript=talks[name]))
-            talks[name] = talks[name].plus(Assistant((Text(f"{name} {turn}"),)), said("more"))
+            talks[name] = talks[name].plus(Assistant((Text(f"{name} {turn}"),)), user_message("more"))
     heard = [message for name in runs for message in list(talks[name])[:-2]]
     assert sorted(map(repr, codec.seen)) == sorted(map(repr, heard))
     assert [messages[0]["content"] for messages in sent(sender)] == ["one", "two"] * 4

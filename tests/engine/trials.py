@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from agentrun.compiler.fingerprint import sealed
+from agentrun.compiler.package_file import seal_package
 from agentrun.core.evolve import fold
 from agentrun.core.facts import RunStopped
 from agentrun.core.outcome import Ending, outcome_of
@@ -13,7 +13,7 @@ from agentrun.engine.handle import RunHandle
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.system_clock import SystemClock
-from agentrun.testing.setting import RUN, ended
+from agentrun.testing.laws import RUN_ID, finish_run
 
 from .exit_shapes import Shape, pictures
 from .injected import (
@@ -39,7 +39,7 @@ class Trial:
         self.ports = Injected(point)
         self.clock = CountingClock(self.ports)
         clock = real or self.clock
-        self.file = sealed(shape.agent)
+        self.file = seal_package(shape.agent)
         self.handle: RunHandle | None = None
         self.result: Ending | None = None
         self.error: BaseException | None = None
@@ -52,7 +52,7 @@ class Trial:
             agent=shape.agent.name,
             package=self.file,
             message=setting.message,
-            run=RUN,
+            run=RUN_ID,
             attachments=pictures(super(CountingBlobs, blobs).put, shape),
         )
         models = providers_of(shape.agent, setting.model)
@@ -97,8 +97,8 @@ class Trial:
         self.resumed = True
 
         def resumed() -> Ending:
-            self.handle = self.runtime.resume(RUN)
-            return ended(self.runtime, self.handle, self.clock, "retry", "approved")
+            self.handle = self.runtime.resume(RUN_ID)
+            return finish_run(self.runtime, self.handle, self.clock, "retry", "approved")
 
         return self._heard(resumed)
 
@@ -137,17 +137,17 @@ def look(trial: Trial) -> None:
     assert trial.ports.wrong == [], trial.ports.wrong
     assert +trial.ports.active == {}, "nothing is left running"
     ends = trial.ends()
-    if trial.error is not None and not ends.get(RUN):
+    if trial.error is not None and not ends.get(RUN_ID):
         point = trial.ports.point
         assert trial.handle is None or trial.resumed or (point and point.fails_journal), "it was to be ended"
-        if RUN not in ends:
+        if RUN_ID not in ends:
             return  # never accepted: it left nothing
         look(trial.resume())
         return
-    assert ends.pop(RUN) == [0], "one terminal record"
+    assert ends.pop(RUN_ID) == [0], "one terminal record"
     least = 0 if trial.resumed or trial.ports.strikes_twice else 1
     assert all(each == [0][: len(each)] and len(each) >= least for each in ends.values()), "one for each child too"
     if trial.error is None:
-        assert trial.result == outcome_of(fold(trial.ports.journals.kept()[RUN]))
+        assert trial.result == outcome_of(fold(trial.ports.journals.kept()[RUN_ID]))
     else:
         assert isinstance(trial.error, Halt)

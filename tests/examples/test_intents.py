@@ -6,21 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
+from agentrun.core.decide import effect_of_intent
 from agentrun.core.effects import Effect, Intent, RunChild, intent
 from agentrun.core.evolve import evolve
 from agentrun.core.facts import Record
-from agentrun.core.intents import perform_of
 from agentrun.core.package import Package
 from agentrun.core.state import State
-from agentrun.testing.suite.found import Found, files, read
-from agentrun.testing.suite.played import play
-from agentrun.testing.suite.prepared import Preparations
-from agentrun.testing.suite.snapshots import path_of, snapshot_of
+from agentrun.testing.suite.discovery import LocatedCase, find_case_files, read_located_cases
+from agentrun.testing.suite.replay import CompiledAgents, replay_case
+from agentrun.testing.suite.snapshots import snapshot_path, snapshot_text
 
 from ..cli.agent import ROOT
 
-PREPARATIONS = Preparations()
-FOUND = [each for file in files([ROOT / "specs"]) for each in read(file)]
+PREPARATIONS = CompiledAgents()
+FOUND = [each for file in find_case_files([ROOT / "specs"]) for each in read_located_cases(file)]
 
 
 def effects_of(
@@ -30,7 +29,7 @@ def effects_of(
     state = State()
     for record in records:
         if isinstance(record.fact, Intent):
-            effect = perform_of(package, state, record.fact)
+            effect = effect_of_intent(package, state, record.fact)
             yield record.fact, effect
             if isinstance(effect, RunChild):
                 yield from effects_of(effect.package, children[effect.run], children)
@@ -38,10 +37,10 @@ def effects_of(
 
 
 @pytest.mark.parametrize("found", FOUND, ids=lambda found: f"{found.file.name}::{found.case.name}")
-def test_every_intent_stands_for_one_effect(found: Found) -> None:
-    prepared = PREPARATIONS.of(found)
-    played = play(found, prepared)
-    assert snapshot_of(played.runs) == path_of(found).read_text(encoding="utf-8")
+def test_every_intent_stands_for_one_effect(found: LocatedCase) -> None:
+    prepared = PREPARATIONS.for_case(found)
+    played = replay_case(found, prepared)
+    assert snapshot_text(played.runs) == snapshot_path(found).read_text(encoding="utf-8")
     pairs = [pair for run in played.runs for pair in effects_of(prepared.file.agent, run.journal, run.children)]
     assert all(intent(effect) == fact for fact, effect in pairs)
     written = [

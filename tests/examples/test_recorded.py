@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.cassette.file import load
+from agentrun.cassette.file import load_cassette
 from agentrun.testing.provider import ScriptedProvider
 
 from ..cli.agent import ROOT, SCRIPT, agentrun
@@ -41,7 +41,7 @@ def test_recorded_anew_it_means_the_same(tmp_path: Path, spec: str, case: str, s
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     tape = tmp_path / "cassettes" / spec / f"{case}.yaml"
-    before = load(tape)
+    before = load_cassette(tape)
     tape.unlink()
     below = RECORD.CHILDREN.get(spec, spec)
     with ScriptedProvider(provider(spec, script)) as server, ScriptedProvider(provider(below, script)) as child:
@@ -52,12 +52,12 @@ def test_recorded_anew_it_means_the_same(tmp_path: Path, spec: str, case: str, s
         done = agentrun(*command, cwd=tmp_path, stdin=b"", PATH=PATH, SHOP_LEDGER=ledger, **keys, **addresses)
     assert done.code == 0, done.out + done.err
     assert "1 passed" in done.out
-    assert load(tape).keys == before.keys, "the same was asked"
+    assert load_cassette(tape).keys == before.keys, "the same was asked"
 
 
 @pytest.mark.parametrize(("spec", "case"), SHIPPED)
 def test_the_metadata_says_where_it_comes_from(spec: str, case: str) -> None:
-    about = load(ROOT / "cassettes" / spec / f"{case}.yaml").metadata
+    about = load_cassette(ROOT / "cassettes" / spec / f"{case}.yaml").metadata
     assert (about["spec"], about["case"]) == (f"specs/{spec}.yaml", case)
     for where in about["where"]:
         assert ("a scripted provider: no model was asked" in where) == (spec != "local")

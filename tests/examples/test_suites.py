@@ -16,16 +16,16 @@ import pytest
 from msgspec import UNSET
 from syrupy.assertion import SnapshotAssertion
 
-from agentrun.compiler.compile import compiled_or_raise
+from agentrun.compiler.compile import compile_or_raise
 from agentrun.spec.v1.assertions import Assertion
-from agentrun.spec.v1.cases import Turn
-from agentrun.testing.suite.found import files, read
-from agentrun.testing.suite.snapshots import path_of
+from agentrun.spec.v1.cases import CaseTurn
+from agentrun.testing.suite.discovery import find_case_files, read_located_cases
+from agentrun.testing.suite.snapshots import snapshot_path
 
 from ..cli.agent import ROOT, SCRIPT
 
 SPECS = sorted(each for each in (ROOT / "specs").glob("*.yaml") if not each.name.endswith(".cases.yaml"))
-FOUND = [each for file in files([ROOT / "specs"]) for each in read(file)]
+FOUND = [each for file in find_case_files([ROOT / "specs"]) for each in read_located_cases(file)]
 OFFLINE = ["unshare", "-rn"] if shutil.which("unshare") else []
 PYTEST = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider"]
 WORDS = {"PASSED": "passed", "FAILED": "failed", "SKIPPED": "skipped", "XFAIL": "xfailed"}
@@ -66,14 +66,14 @@ def test_every_spec_has_a_suite() -> None:
 
 
 def test_every_snapshot_has_its_case() -> None:
-    claimed = {path_of(each) for each in FOUND}
+    claimed = {snapshot_path(each) for each in FOUND}
     assert set((ROOT / "specs" / "__snapshots__").rglob("*.journal")) == claimed
 
 
 def test_the_suites_use_the_whole_language() -> None:
-    claims = [claim for each in FOUND for claim in each.case.claims]
+    claims = [claim for each in FOUND for claim in each.case.assertions]
     turns = [turn for each in FOUND if each.case.turns is not UNSET for turn in each.case.turns]
-    claims += [claim for turn in turns if isinstance(turn, Turn) for claim in turn.claims]
+    claims += [claim for turn in turns if isinstance(turn, CaseTurn) for claim in turn.assertions]
     used = {type(claim) for claim in claims}
     assert {each.__name__ for each in get_args(Assertion)} - {each.__name__ for each in used} == {
         "ContainsAll",
@@ -130,4 +130,4 @@ def test_in_two_processes(project: Path) -> None:
 
 def test_fingerprints(snapshot: SnapshotAssertion) -> None:
     """The same on every machine and with every Python: what is written here was made on another one."""
-    assert {spec.stem: compiled_or_raise(spec)[1].fingerprint for spec in SPECS} == snapshot
+    assert {spec.stem: compile_or_raise(spec)[1].fingerprint for spec in SPECS} == snapshot

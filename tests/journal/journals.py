@@ -9,11 +9,21 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from agentrun.core.facts import RULES, Fact, ModelAsked, ModelReplied, Record, RunStarted, RunStopped
-from agentrun.core.facts_calls import ResultsGiven, ToolFinished, ToolStarted
-from agentrun.core.facts_gates import Ruled
-from agentrun.core.messages import Assistant, Reply, Text, ToolCall, Usage, said
-from agentrun.journal.memory import MemoryJournal
+from agentrun.core.facts import (
+    RULES_VERSION,
+    Fact,
+    ModelAsked,
+    ModelReplied,
+    Record,
+    ResultsGiven,
+    Ruled,
+    RunStarted,
+    RunStopped,
+    ToolFinished,
+    ToolStarted,
+)
+from agentrun.core.messages import Assistant, Reply, Text, ToolCall, Usage, user_message
+from agentrun.journal.storage import MemoryJournal
 
 GOLDEN = Path(__file__).parent / "golden"
 KINDS: tuple[type[Fact], ...] = get_args(Fact)
@@ -34,10 +44,10 @@ def started(**changes: Any) -> RunStarted:
         "package": "sha256:1",
         "replayed": False,
         "agent": "triage",
-        "rules": RULES,
+        "rules": RULES_VERSION,
         "params": {"team": "support"},
         "instructions": "You sort tickets.\n\nAnswer briefly.",
-        "input": said("The printer is on fire."),
+        "input": user_message("The printer is on fire."),
     }
     return RunStarted(**{**said_so, **changes})
 

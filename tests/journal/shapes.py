@@ -13,20 +13,30 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from agentrun.canon import pretty
+from agentrun.canonical_json import pretty_json
 from agentrun.core.effects import RunChild
 from agentrun.core.evolve import fold
-from agentrun.core.facts import RULES, CancelRequested, MessageQueued, Record, RunResumed
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallSettled, ChildSuspended, Spent, ToolFinished, ToolStarted
-from agentrun.core.facts_gates import Deny, Inject
+from agentrun.core.facts import (
+    RULES_VERSION,
+    CallSettled,
+    CancelRequested,
+    ChildSpend,
+    ChildSuspended,
+    Deny,
+    Inject,
+    MessageQueued,
+    Record,
+    RunResumed,
+    ToolFinished,
+    ToolStarted,
+)
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Reasoning, Text, User
-from agentrun.core.messages import said as message
+from agentrun.core.messages import user_message as message
 from agentrun.core.outcome import outcome_of
-from agentrun.core.takeover import lost_work
+from agentrun.core.transitions import lost_work
 from agentrun.journal.canonical import canonical
-from agentrun.journal.file import read_file
-from agentrun.journal.memory import MemoryJournal
+from agentrun.journal.storage import MemoryJournal, read_journal_file
 
 from ..core.script import SINK, STARTED, Run, Stuck, agent_tool, called, hook, rule, said, tool, writing
 from ..packages import ROUTE, package, typed
@@ -159,13 +169,13 @@ def with_child() -> Run:
     """The run and what its child wrote, under `inner`."""
     agent = package(tools={"billing": agent_tool()}, agents={"billing": msgspec.to_builtins(BILLING)}, policy=ALLOW)
 
-    def work(effect: RunChild) -> tuple[str, Spent]:
+    def work(effect: RunChild) -> tuple[str, ChildSpend]:
         mine = User(message(effect.message or "").parts)
         begun = replace(STARTED, run=effect.run, agent="billing", input=mine, parent=effect.parent)
         child = Run(effect.package, said("Paid 50."), started=begun)
         outcome = child.finish()
         inner[effect.run] = child
-        return str(outcome.answer), Spent(outcome.tokens, outcome.cost, outcome.tool_calls)
+        return str(outcome.answer), ChildSpend(outcome.tokens, outcome.cost, outcome.tool_calls)
 
     inner: dict[str, Run] = {}
     call = ("billing", '{"message": "Pay 50."}')
@@ -219,12 +229,12 @@ def comes_to(records: Iterable[Record]) -> str:
         "batches": state.detector.batches.totals(),
         "grants": state.grants,
     }
-    return pretty(whole)
+    return pretty_json(whole)
 
 
 def write() -> None:
     """Today's journals, and the derived files of all: a difference in those of an earlier release breaks a promise."""
-    folder = GOLDEN / f"v{RULES}"
+    folder = GOLDEN / f"v{RULES_VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
     for name, shape in SHAPES.items():
         run = shape()
@@ -233,7 +243,7 @@ def write() -> None:
         for child, inner in getattr(run, "inner", {}).items():
             (folder / f"{name}.{child}.jsonl").write_bytes(written(inner).text())
     for path in golden():
-        records = tuple(read_file(path))
+        records = tuple(read_journal_file(path))
         path.with_suffix(".json").write_text(comes_to(records), encoding="utf-8")
         path.with_suffix(".yaml").write_text(canonical(records, children(path)), encoding="utf-8")
 
@@ -245,7 +255,7 @@ def golden() -> list[Path]:
 def children(path: Path) -> dict[str, tuple[Record, ...]]:
     """The journals of a run's children: beside its own, named after it."""
     beside = path.parent.glob(f"{path.stem}.*.jsonl")
-    return {child.stem.removeprefix(f"{path.stem}."): tuple(read_file(child)) for child in beside}
+    return {child.stem.removeprefix(f"{path.stem}."): tuple(read_journal_file(child)) for child in beside}
 
 
 if __name__ == "__main__":

@@ -8,12 +8,20 @@ from hypothesis import given
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from agentrun.core.facts import Fact, ModelReplied, Record, RunStarted, RunStopped
-from agentrun.core.facts_base import Fault, Share
-from agentrun.core.facts_calls import ChildStarted, ToolFinished
+from agentrun.core.facts import (
+    BudgetShare,
+    ChildStarted,
+    Fact,
+    ModelReplied,
+    Record,
+    RunStarted,
+    RunStopped,
+    ToolFinished,
+)
+from agentrun.core.fault import Fault
 from agentrun.core.messages import VOLATILE, Assistant, Reasoning, Reply, Text, ToolCall, Usage, User
-from agentrun.journal.canonical import block, canonical
-from agentrun.spec.scalars import resolve
+from agentrun.journal.canonical import canonical, fact_block
+from agentrun.spec.yaml_parser import parse_plain_scalar
 
 from .journals import ANY_FACT, JOURNAL, STOPPED, VALUES, asked, journal, replied, started
 
@@ -77,7 +85,7 @@ class Loader(yaml.SafeLoader):
 
 
 def construct(loader: Any, node: Any) -> Any:
-    return node.value if node.style else resolve(node.value)
+    return node.value if node.style else parse_plain_scalar(node.value)
 
 
 Loader.yaml_implicit_resolvers = {}
@@ -115,20 +123,20 @@ def test_what_differs_is_seen() -> None:
     missing = replace(fact, reply=replace(fact.reply, usage=None))
     silent = replace(fact, reply=replace(fact.reply, usage=Usage()))
     dear = replace(fact, cost=7)
-    assert len({block(fact), block(usage), block(missing), block(silent), block(dear)}) == 5
-    assert "usage: null" in block(missing)
+    assert len({fact_block(fact), fact_block(usage), fact_block(missing), fact_block(silent), fact_block(dear)}) == 5
+    assert "usage: null" in fact_block(missing)
 
 
 def test_ids_of_calls_and_thoughts() -> None:
     parts = (Reasoning("c2VjcmV0", "openai/o3"), ToolCall("c1.0", "search", '{"q": 1}', "call_abc"))
-    text = block(ModelReplied("m1.1", 1, 1, Reply(Assistant(parts), "tool_calls", None, None, "x")))
+    text = fact_block(ModelReplied("m1.1", 1, 1, Reply(Assistant(parts), "tool_calls", None, None, "x")))
     assert "c1.0" in text
     assert not any(word in text for word in ("call_abc", "c2VjcmV0", "o3", "reasoning"))
 
 
 def test_users_data_is_kept_whole() -> None:
     """A user's own key that is named like one of ours is not ours, and neither is its null."""
-    text = block(RunStopped("completed", output={"run": None, "b": {"wire_id": 2, "a": []}, "package": {}}))
+    text = fact_block(RunStopped("completed", output={"run": None, "b": {"wire_id": 2, "a": []}, "package": {}}))
     assert text.partition("output:\n")[2] == (
         "      b:\n        a: []\n        wire_id: 2\n      package: {}\n      run: null\n"
     )
@@ -159,7 +167,7 @@ def still(value: Any) -> Any:
 @given(ANY_FACT)
 def test_any_fact_can_be_built_again(fact: Fact) -> None:
     """A fact's text gives the fact back, but for what is volatile: what is left out is known without being shown."""
-    ((name, shown),) = loaded(block(fact))[0].items()
+    ((name, shown),) = loaded(fact_block(fact))[0].items()
     for field, value in _required(type(fact)).items():
         shown.setdefault(field, value)
     built = msgspec.convert(_filled({"type": name, **shown}), type(fact))
@@ -198,11 +206,11 @@ def _filled(plain: Any) -> Any:
 
 
 def test_no_output_and_null_differ() -> None:
-    assert block(RunStopped("completed", output=None)) != block(RunStopped("completed", output=UNSET))
+    assert fact_block(RunStopped("completed", output=None)) != fact_block(RunStopped("completed", output=UNSET))
 
 
 def test_fault() -> None:
-    text = block(RunStopped("failed", Fault("output.invalid", "the answer", {"errors": ["a: b"]}, None)))
+    text = fact_block(RunStopped("failed", Fault("output.invalid", "the answer", {"errors": ["a: b"]}, None)))
     assert text == (
         "- run_stopped:\n"
         "    status: failed\n"
@@ -216,8 +224,8 @@ def test_fault() -> None:
 
 
 def test_lines_of_a_text_are_lines() -> None:
-    one = block(started(input=User((Text("a\nb\nc\n"),)))).splitlines()
-    two = block(started(input=User((Text("a\nB\nc\n"),)))).splitlines()
+    one = fact_block(started(input=User((Text("a\nb\nc\n"),)))).splitlines()
+    two = fact_block(started(input=User((Text("a\nB\nc\n"),)))).splitlines()
     assert sum(a != b for a, b in zip(one, two, strict=True)) == 1
 
 
@@ -228,8 +236,8 @@ PARENT = journal(
     started(),
     asked(),
     replied("", "billing", "billing"),
-    ChildStarted("c1.0", "billing", "run-1/c1.0", Share(tokens=5)),
-    ChildStarted("c1.1", "billing", "run-1/c1.1", Share()),
+    ChildStarted("c1.0", "billing", "run-1/c1.0", BudgetShare(tokens=5)),
+    ChildStarted("c1.1", "billing", "run-1/c1.1", BudgetShare()),
     ToolFinished("c1.0", (Text("Paid."),)),
 )
 
@@ -249,7 +257,7 @@ def test_children_of_children() -> None:
         started(run="run-1/c1.0"),
         asked(),
         replied("", "deep"),
-        ChildStarted("c1.0", "deep", "run-1/c1.0/c1.0", Share()),
+        ChildStarted("c1.0", "deep", "run-1/c1.0/c1.0", BudgetShare()),
     )
     journals = {"run-1/c1.0": middle.records(), "run-1/c1.0/c1.0": CHILD.records()}
     told = loaded(canonical(PARENT.records(), journals))

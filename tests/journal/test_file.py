@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from agentrun.canon import data_hash
+from agentrun.canonical_json import data_hash
 from agentrun.core.facts import Record, RunResumed
 from agentrun.errors import StorageError
-from agentrun.journal import file as module
-from agentrun.journal.file import FileJournal, read_file
+from agentrun.journal import storage as module
+from agentrun.journal.storage import FileJournal, read_journal_file
 
 from .journals import GOLDEN, JOURNAL, STOPPED, asked
 
@@ -29,7 +29,7 @@ def test_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = write(path)
     assert path.read_bytes() == JOURNAL.text()
-    assert journal.records() == JOURNAL.records() == tuple(read_file(path))
+    assert journal.records() == JOURNAL.records() == tuple(read_journal_file(path))
     assert journal.head == JOURNAL.head
 
 
@@ -37,7 +37,7 @@ def test_each_record_is_in_the_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     with FileJournal(path) as journal:
         journal.append(JOURNAL.records()[0])
-        assert tuple(read_file(path)) == JOURNAL.records()[:1]
+        assert tuple(read_journal_file(path)) == JOURNAL.records()[:1]
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -101,7 +101,7 @@ def test_never_overwrites(tmp_path: Path) -> None:
 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"storage\.failed"):
-        list(read_file(tmp_path / "nothing"))
+        list(read_journal_file(tmp_path / "nothing"))
 
 
 def refused(journal: FileJournal, seq: int) -> StorageError:
@@ -142,7 +142,7 @@ def test_every_owner_has_its_epoch(tmp_path: Path) -> None:
             assert journal.epoch == epoch
             seq = len(journal.records()) + 1
             journal.append(Record(seq, 0, journal.epoch, journal.head, RunResumed("sha256:1")))
-    assert [record.epoch for record in read_file(path)] == [1, 1, 1, 1, 2, 3, 4]
+    assert [record.epoch for record in read_journal_file(path)] == [1, 1, 1, 1, 2, 3, 4]
 
 
 def test_an_owner_that_wrote_nothing_leaves_no_epoch(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_goes_on_with_a_journal_of_an_earlier_release(tmp_path: Path) -> None:
             seq = len(journal.records()) + 1
             journal.append(Record(seq, 0, journal.epoch, journal.head, fact))
     assert path.read_bytes().startswith(b"".join(old[:4]))
-    records = tuple(read_file(path))
+    records = tuple(read_journal_file(path))
     assert [record.fact for record in records[4:]] == [RunResumed("sha256:1"), asked(2), STOPPED]
     assert [record.epoch for record in records] == [1, 1, 1, 1, 2, 2, 2]
     with FileJournal(path, resume=True) as journal:
@@ -217,9 +217,9 @@ def test_short_write(tmp_path: Path) -> None:
         import resource, sys
         from pathlib import Path
         from agentrun.errors import StorageError
-        from agentrun.journal.file import FileJournal, read_file
+        from agentrun.journal.storage import FileJournal, read_journal_file
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-        (record,) = list(read_file(Path(sys.argv[1])))
+        (record,) = list(read_journal_file(Path(sys.argv[1])))
         try:
             FileJournal(Path(sys.argv[2])).append(record)
         except StorageError as error:
@@ -242,7 +242,7 @@ def test_damage(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_bytes(JOURNAL.text().replace(b"Hello", b"Howdy"))
     with pytest.raises(StorageError) as caught:
-        list(read_file(path))
+        list(read_journal_file(path))
     assert (caught.value.code, caught.value.fields["seq"]) == ("journal.damaged", 13)
 
 
@@ -254,7 +254,7 @@ def test_torn_last_line(tmp_path: Path) -> None:
     for end in range(start + 1, len(text)):
         path.write_bytes(text[:end])
         with pytest.raises(StorageError) as caught:
-            list(read_file(path, JOURNAL.head))
+            list(read_journal_file(path, JOURNAL.head))
         assert (caught.value.code, caught.value.fields) == ("journal.truncated", {"seq": len(JOURNAL.records())})
 
 
@@ -262,8 +262,8 @@ def test_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "journal.jsonl"
     write(path)
     size = path.stat().st_size
-    monkeypatch.setattr(module, "MAX_BYTES", size)
-    assert list(read_file(path))
-    monkeypatch.setattr(module, "MAX_BYTES", size - 1)
+    monkeypatch.setattr(module, "MAX_JOURNAL_BYTES", size)
+    assert list(read_journal_file(path))
+    monkeypatch.setattr(module, "MAX_JOURNAL_BYTES", size - 1)
     with pytest.raises(StorageError, match="more than"):
-        list(read_file(path))
+        list(read_journal_file(path))

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.facts import ModelFailed, ModelReplied, Record, RunResumed
-from agentrun.core.facts_calls import CallSettled
+from agentrun.core.facts import CallSettled, ModelFailed, ModelReplied, Record, RunResumed
 from agentrun.core.state import State
-from agentrun.core.takeover import lost_work
+from agentrun.core.transitions import lost_work
 from agentrun.journal.canonical import canonical
-from agentrun.journal.file import FileJournal, read_file
+from agentrun.journal.storage import FileJournal, read_journal_file
 
 from ..core.script import Run, Stuck, called, hook, rule, said, tool
 from ..packages import package
@@ -26,14 +25,14 @@ FILES = golden()
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_golden(path: Path) -> None:
-    records = tuple(read_file(path))
+    records = tuple(read_journal_file(path))
     assert comes_to(records) == path.with_suffix(".json").read_text(encoding="utf-8")
     assert canonical(records, children(path)) == path.with_suffix(".yaml").read_text(encoding="utf-8")
 
 
 def test_every_version_has_its_journals() -> None:
     assert {path.parent.name for path in FILES} == {"v1", "v2"}
-    seen = {type(record.fact) for path in FILES for record in read_file(path)}
+    seen = {type(record.fact) for path in FILES for record in read_journal_file(path)}
     assert {kind.__name__ for kind in KINDS if kind not in seen} == set(), "a golden journal of these is missing"
 
 
@@ -48,7 +47,7 @@ def test_another_owner_can_go_on(path: Path, tmp_path: Path) -> None:
             *_, last = journal.records()
             assert journal.epoch == last.epoch + 1
             journal.append(Record(count + 1, last.at, journal.epoch, journal.head, RunResumed("sha256:0")))
-        assert len(list(read_file(part))) == count + 1
+        assert len(list(read_journal_file(part))) == count + 1
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -103,7 +102,7 @@ def test_cut_anywhere_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A canonical form that tells lost work too differs at every cut inside an effect, and only there."""
     whole: Any = SHAPES["parallel"]()
     whole.finish()
-    monkeypatch.setattr("agentrun.journal.order._work", lambda fact: repr(id(fact)))
+    monkeypatch.setattr("agentrun.journal.canonical._work_key", lambda fact: repr(id(fact)))
     same = [text == canonical(written(whole).records()) for _, text in cut("parallel")]
     assert any(same)
     assert not all(same)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.journal.laid_out import MAX_DEPTH, NotLaidOut, read_back
-from agentrun.journal.layout import lay_out
+from agentrun.journal.yaml_text import MAX_JOURNAL_YAML_DEPTH, YamlTextError, dump_plain_yaml, parse_plain_yaml
 
 from .journals import TEXTS, VALUES
 from .shapes import golden
@@ -15,14 +14,14 @@ from .shapes import golden
 
 @given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4) | st.lists(VALUES, min_size=1, max_size=4))
 def test_round_trip(value: Any) -> None:
-    assert read_back(lay_out(value)) == value
+    assert parse_plain_yaml(dump_plain_yaml(value)) == value
 
 
 @pytest.mark.parametrize("path", golden(), ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_golden_journals(path: Any) -> None:
     text = path.with_suffix(".yaml").read_text(encoding="utf-8")
-    facts = read_back(text)
-    assert "\n".join(lay_out([fact]) for fact in facts) == text
+    facts = parse_plain_yaml(text)
+    assert "\n".join(dump_plain_yaml([fact]) for fact in facts) == text
 
 
 @pytest.mark.parametrize(
@@ -49,18 +48,18 @@ def test_golden_journals(path: Any) -> None:
     ],
 )
 def test_other_forms_are_refused_with_their_line(text: str, line: int) -> None:
-    with pytest.raises(NotLaidOut) as caught:
-        read_back(text)
+    with pytest.raises(YamlTextError) as caught:
+        parse_plain_yaml(text)
     assert (caught.value.line, str(caught.value)) == (line, f"line {line} is not written as journals are")
 
 
-@pytest.mark.parametrize(("depth", "fits"), [(MAX_DEPTH, True), (MAX_DEPTH + 1, False)])
+@pytest.mark.parametrize(("depth", "fits"), [(MAX_JOURNAL_YAML_DEPTH, True), (MAX_JOURNAL_YAML_DEPTH + 1, False)])
 def test_depth(depth: int, fits: bool) -> None:
     value: Any = 1
     for _ in range(depth + 1):
         value = {"a": value}
     if fits:
-        assert read_back(lay_out(value)) == value
+        assert parse_plain_yaml(dump_plain_yaml(value)) == value
     else:
-        with pytest.raises(NotLaidOut):
-            read_back(lay_out(value))
+        with pytest.raises(YamlTextError):
+            parse_plain_yaml(dump_plain_yaml(value))

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentrun.canon import compact, text_hash
-from agentrun.core.facts import RULES, Fact, ModelTold, Record, RunResumed
-from agentrun.core.messages import said
+from agentrun.canonical_json import sorted_json, text_hash
+from agentrun.core.facts import RULES_VERSION, Fact, ModelTold, Record, RunResumed
+from agentrun.core.messages import user_message
 from agentrun.errors import InternalError, StorageError
-from agentrun.journal import lines as module
-from agentrun.journal.lines import GENESIS, Chain, read
+from agentrun.journal import records as module
+from agentrun.journal.records import GENESIS_HASH, HashChain, read_records
 
 from .journals import ANY_FACT, JOURNAL, LINES, journal, started
 
@@ -22,14 +22,14 @@ def damage(lines: Sequence[bytes], head: str | None = JOURNAL.head) -> int | Non
     """The record at which reading stops, None if all is read."""
     seq: int | None = None
     try:
-        list(read(lines, head))
+        list(read_records(lines, head))
     except StorageError as error:
         seq = error.fields["seq"]
     return seq
 
 
 def test_round_trip() -> None:
-    assert tuple(read(LINES, JOURNAL.head)) == JOURNAL.records()
+    assert tuple(read_records(LINES, JOURNAL.head)) == JOURNAL.records()
     assert damage(LINES) is None
     assert damage([], None) is None
 
@@ -39,13 +39,13 @@ def test_any_fact(facts: list[Fact]) -> None:
     """What is written is read, whatever the facts say."""
     facts = [RunResumed(fact.package) if isinstance(fact, RunResumed) else fact for fact in facts]  # rules of today
     made = journal(started(), *facts)
-    assert tuple(read(made.text().split(b"\n")[:-1], made.head)) == made.records()
+    assert tuple(read_records(made.text().split(b"\n")[:-1], made.head)) == made.records()
 
 
 def test_chain() -> None:
     records = JOURNAL.records()
     assert [record.seq for record in records] == list(range(1, len(LINES) + 1))
-    assert records[0].prev == GENESIS
+    assert records[0].prev == GENESIS_HASH
     for line, record in zip(LINES, records[1:], strict=False):
         assert record.prev == text_hash(line)
     assert JOURNAL.head == text_hash(LINES[-1])
@@ -85,7 +85,7 @@ def test_deleted_and_doubled(index: int) -> None:
 
 def test_code() -> None:
     with pytest.raises(StorageError) as caught:
-        list(read([b"{}"]))
+        list(read_records([b"{}"]))
     assert (caught.value.code, caught.value.exit_code) == ("journal.damaged", 7)
     assert caught.value.fields == {"seq": 1}
 
@@ -128,15 +128,15 @@ def test_a_default_must_be_written() -> None:
 
 def refused(lines: list[bytes]) -> StorageError:
     with pytest.raises(StorageError) as caught:
-        list(read(lines))
+        list(read_records(lines))
     return caught.value
 
 
 def test_of_a_later_release() -> None:
     """Not damaged, and not readable: neither its facts nor their meaning are known here."""
-    error = refused([compact(replace(JOURNAL.records()[0], fact=started(rules=RULES + 1)))])
+    error = refused([sorted_json(replace(JOURNAL.records()[0], fact=started(rules=RULES_VERSION + 1)))])
     assert (error.code, error.exit_code) == ("recovery.failed", 7)
-    assert error.fields == {"seq": 1, "rules": RULES + 1}
+    assert error.fields == {"seq": 1, "rules": RULES_VERSION + 1}
     strange = b'{"at":1,"epoch":1,"fact":{"rules":99,"type":"run_started","unheard":[]},"prev":"x","seq":1}'
     assert refused([strange]).code == "recovery.failed"
 
@@ -149,26 +149,26 @@ def test_versions_that_never_were(rules: bytes) -> None:
 
 
 def test_a_journal_begins_with_a_run() -> None:
-    error = refused([compact(replace(JOURNAL.records()[0], fact=JOURNAL.records()[1].fact))])
+    error = refused([sorted_json(replace(JOURNAL.records()[0], fact=JOURNAL.records()[1].fact))])
     assert (error.code, error.fields) == ("journal.damaged", {"seq": 1})
 
 
 def test_a_text_that_speaks_of_another_owner() -> None:
     """Only a fact says under which rules an owner writes."""
-    told = ModelTold("follow_up", (said('"type":"run_resumed"'), said("run_resumed")))
+    told = ModelTold("follow_up", (user_message('"type":"run_resumed"'), user_message("run_resumed")))
     params = {"fact": {"type": "run_resumed", "rules": 99}, "run_resumed": "run_resumed"}
     made = journal(started(params=params), told, RunResumed("sha256:1"), told)
-    assert tuple(read(made.text().split(b"\n")[:-1])) == made.records()
+    assert tuple(read_records(made.text().split(b"\n")[:-1])) == made.records()
 
 
 def test_wrong_beginning() -> None:
     first = replace(JOURNAL.records()[0], prev=JOURNAL.head)
     with pytest.raises(StorageError, match="not a first record"):
-        list(read([compact(first)]))
+        list(read_records([sorted_json(first)]))
 
 
 def test_given_out_only_after_its_check() -> None:
-    got: Iterator[Record] = read([LINES[0], b"{}"])
+    got: Iterator[Record] = read_records([LINES[0], b"{}"])
     assert next(got) == JOURNAL.records()[0]
     with pytest.raises(StorageError):
         next(got)
@@ -178,12 +178,12 @@ def test_chain_takes_only_the_next_record() -> None:
     first, second, *_ = JOURNAL.records()
     for wrong in (second, replace(first, prev="sha256:other")):
         with pytest.raises(InternalError):
-            Chain().add(wrong)
+            HashChain().add(wrong)
 
 
 def test_flipped_bit_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a hash that sees nothing, a changed answer passes: the test above tests the chain."""
-    monkeypatch.setattr(module, "data_hash", lambda line: GENESIS)
-    blind = [compact(replace(record, prev=GENESIS)) for record in JOURNAL.records()]
-    assert damage(blind, GENESIS) is None
-    assert damage([blind[0].replace(b"triage", b"treason"), *blind[1:]], GENESIS) is None
+    monkeypatch.setattr(module, "data_hash", lambda line: GENESIS_HASH)
+    blind = [sorted_json(replace(record, prev=GENESIS_HASH)) for record in JOURNAL.records()]
+    assert damage(blind, GENESIS_HASH) is None
+    assert damage([blind[0].replace(b"triage", b"treason"), *blind[1:]], GENESIS_HASH) is None

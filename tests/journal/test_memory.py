@@ -2,7 +2,7 @@ import pytest
 
 from agentrun.core.facts import Record, RunResumed
 from agentrun.errors import InternalError
-from agentrun.journal.memory import MemoryJournal
+from agentrun.journal.storage import MemoryJournal
 
 from .journals import JOURNAL
 

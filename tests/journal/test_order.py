@@ -10,31 +10,32 @@ from hypothesis import strategies as st
 
 from agentrun.core.effects import effect_id_of
 from agentrun.core.facts import (
+    BudgetShare,
+    CallCancelled,
+    CallSettled,
     CancelRequested,
+    ChildStarted,
+    ChildSuspended,
+    Continue,
     DeliveryFinished,
     DeliveryStarted,
     Fact,
+    HookAnswered,
+    HookAsked,
     MessageQueued,
     ModelAsked,
+    ResultsGiven,
+    Ruled,
     RunEnding,
     RunResumed,
     RunStopped,
     TimePassed,
-    WorkLost,
-)
-from agentrun.core.facts_base import Share
-from agentrun.core.facts_calls import (
-    CallCancelled,
-    CallSettled,
-    ChildStarted,
-    ChildSuspended,
-    ResultsGiven,
     ToolFinished,
     ToolStarted,
+    WorkLost,
 )
-from agentrun.core.facts_gates import Continue, HookAnswered, HookAsked, Ruled
-from agentrun.core.messages import Text, said
-from agentrun.journal import order as journal_order
+from agentrun.core.messages import Text, user_message
+from agentrun.journal import canonical as journal_order
 from agentrun.journal.canonical import canonical
 
 from .journals import STOPPED, asked, journal, ran, replied, started
@@ -51,7 +52,7 @@ WHOLE: tuple[Fact, ...] = (
     asked(),
     replied("", "search", "billing"),
     *ran("c1.0", "search"),
-    ChildStarted("c1.1", "billing", "run-1/c1.1", Share()),
+    ChildStarted("c1.1", "billing", "run-1/c1.1", BudgetShare()),
     ToolFinished("c1.1", (Text("Paid."),)),
     ResultsGiven(1),
     asked(2),
@@ -149,7 +150,7 @@ def test_another_request_is_not_the_same_work() -> None:
 
 
 def test_what_people_did_stays() -> None:
-    queued, cancelled = MessageQueued("q1", said("Hurry.")), CancelRequested("me")
+    queued, cancelled = MessageQueued("q1", user_message("Hurry.")), CancelRequested("me")
     told = text([*WHOLE[:2], queued, cancelled, *WHOLE[2:]])
     assert "- message_queued:\n    message:\n" in told
     assert "- cancel_requested:\n    by: me\n" in told
@@ -210,7 +211,7 @@ def test_calls_are_numbers() -> None:
 
 def test_what_concerns_no_call_stands_before_the_calls() -> None:
     rows = batch(2)
-    queued, cancel = MessageQueued("q", said("Hurry.")), CancelRequested("me")
+    queued, cancel = MessageQueued("q", user_message("Hurry.")), CancelRequested("me")
     ends: list[Fact] = [CallCancelled("c1.1", "not waited for"), RunEnding(STOPPED), STOPPED]
     begin: list[Fact] = [started(), asked(), replied("", "tool0", "tool1")]
     one = [*begin, *rows[0], queued, rows[1][0], cancel, *ends]
@@ -220,7 +221,7 @@ def test_what_concerns_no_call_stands_before_the_calls() -> None:
 
 def test_other_facts_keep_their_order() -> None:
     """Outside of batches order is meaning."""
-    one, two = MessageQueued("q", said("One.")), MessageQueued("q", said("Two."))
+    one, two = MessageQueued("q", user_message("One.")), MessageQueued("q", user_message("Two."))
     assert text([started(), one, two]) != text([started(), two, one])
     batches = [*around([fact for row in batch(2) for fact in row], 2)][:-1]
     assert text([*batches, one, STOPPED]) != text([*batches[:5], one, *batches[5:], STOPPED])
@@ -241,7 +242,7 @@ def test_two_turns_do_not_mix() -> None:
 
 
 def test_planted_facts_as_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_order, "_place", lambda fact, places: 0)
+    monkeypatch.setattr(journal_order, "_call_index", lambda fact, places: 0)
     assert text(around([fact for row in reversed(batch(2)) for fact in row], 2)) != text(
         around([fact for row in batch(2) for fact in row], 2)
     )
@@ -249,5 +250,5 @@ def test_planted_facts_as_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_planted_effects_that_are_told_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that is sent again has another id: by ids alone it would be told twice."""
-    monkeypatch.setattr(journal_order, "_work", effect_id_of)
+    monkeypatch.setattr(journal_order, "_work_key", effect_id_of)
     assert text(interrupted(1)) != text(WHOLE)

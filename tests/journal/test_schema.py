@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from agentrun.compiler.journal_words import WORDS
+from agentrun.compiler.schema_files import JOURNAL_FIELD_DESCRIPTIONS
 from agentrun.core.facts import Fact
-from agentrun.spec.schema import field_texts
+from agentrun.spec.model_schemas import field_descriptions
 
 from ..schemas import shipped, validator
 from .journals import ANY_FACT, GOLDEN, JOURNAL, LINES, journal
@@ -84,12 +84,12 @@ def test_words_are_used_and_do_not_hide_the_code() -> None:
     """A text in the table is one that no field says itself, for at least one field."""
     needed = set()
     for kind in _structs():
-        texts = field_texts(kind)
+        texts = field_descriptions(kind)
         for name in kind.__struct_fields__:
             if name not in texts:
                 own = f"{kind.__name__}.{name}"
-                needed.add(own if own in WORDS else name)
-    assert needed == WORDS.keys()
+                needed.add(own if own in JOURNAL_FIELD_DESCRIPTIONS else name)
+    assert needed == JOURNAL_FIELD_DESCRIPTIONS.keys()
 
 
 def _structs() -> list[Any]:

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentrun.canon import compact, text_hash
-from agentrun.core.facts import RULES, Fact
+from agentrun.canonical_json import sorted_json, text_hash
+from agentrun.core.facts import RULES_VERSION, Fact
 from agentrun.errors import StorageError
 from agentrun.journal.canonical import canonical
-from agentrun.journal.file import read_file
-from agentrun.journal.lines import GENESIS, read
-from agentrun.journal.upcast import STEPS, upcast
+from agentrun.journal.records import GENESIS_HASH, read_records
+from agentrun.journal.storage import read_journal_file
+from agentrun.journal.upcast import UPCASTS, upcast
 
 from .journals import GOLDEN, KINDS
 
@@ -40,16 +40,16 @@ def said_of_old(now: Any, then: Any) -> Any:
 
 @pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
 def test_read(path: Path) -> None:
-    records = tuple(read_file(path))
+    records = tuple(read_journal_file(path))
     assert [record.seq for record in records] == list(range(1, len(records) + 1))
     for record, line in zip(records, lines(path), strict=True):
-        now, then = plain(compact(record)), plain(line)
+        now, then = plain(sorted_json(record)), plain(line)
         assert said_of_old(now, then) == then, "what was said is still said"
 
 
 def test_all_kinds_of_the_first_release_are_seen() -> None:
     seen = {plain(line)["type"] for path in OLD for line in lines(path)}
-    assert {(kind, 1) for kind in seen} == {step for step in STEPS if step[1] == 1}
+    assert {(kind, 1) for kind in seen} == {step for step in UPCASTS if step[1] == 1}
 
 
 @pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
@@ -59,15 +59,15 @@ def test_nothing_is_left_to_a_default(path: Path) -> None:
     for line in lines(path):
         made = upcast(plain(line), 1)
         fact: Fact = msgspec.convert(made, kinds[made["type"]])
-        assert compact(fact) == compact(made)
+        assert sorted_json(fact) == sorted_json(made)
 
 
 def test_every_version_knows_its_kinds() -> None:
     """A step leads to a kind that the next version knows; the last leads to today's."""
-    assert {version for _, version in STEPS} == set(range(1, RULES))
+    assert {version for _, version in UPCASTS} == set(range(1, RULES_VERSION))
     today = {kind.__struct_config__.tag for kind in KINDS}
-    for kind, version in STEPS:
-        known = today if version == RULES - 1 else {name for name, of in STEPS if of == version + 1}
+    for kind, version in UPCASTS:
+        known = today if version == RULES_VERSION - 1 else {name for name, of in UPCASTS if of == version + 1}
         assert kind in known
 
 
@@ -75,8 +75,8 @@ def chained(*facts: dict[str, Any]) -> list[bytes]:
     """Lines of facts as they stand, whatever they are."""
     made: list[bytes] = []
     for seq, fact in enumerate(facts, 1):
-        prev = GENESIS if not made else text_hash(made[-1])
-        made.append(compact({"seq": seq, "at": 0, "epoch": 1, "prev": prev, "fact": fact}))
+        prev = GENESIS_HASH if not made else text_hash(made[-1])
+        made.append(sorted_json({"seq": seq, "at": 0, "epoch": 1, "prev": prev, "fact": fact}))
     return made
 
 
@@ -86,7 +86,7 @@ ASKED = plain(lines(GOLDEN / "v1" / "plain.jsonl")[1])
 
 def refused(*facts: dict[str, Any]) -> tuple[str, Any]:
     with pytest.raises(StorageError) as caught:
-        list(read(chained(*facts)))
+        list(read_records(chained(*facts)))
     return caught.value.code, caught.value.fields["seq"]
 
 
@@ -106,7 +106,7 @@ def refused(*facts: dict[str, Any]) -> tuple[str, Any]:
     ids=str,
 )
 def test_what_the_first_release_did_not_write(fact: dict[str, Any]) -> None:
-    assert len(list(read(chained(START, ASKED)))) == 2
+    assert len(list(read_records(chained(START, ASKED)))) == 2
     assert refused(START, fact) == ("journal.damaged", 2)
 
 
@@ -120,7 +120,7 @@ def test_form_and_chain_are_checked_as_they_stand() -> None:
         [second, *rest],
     ):
         with pytest.raises(StorageError) as caught:
-            list(read([*damaged, *rest]))
+            list(read_records([*damaged, *rest]))
         assert caught.value.code == "journal.damaged"
 
 
@@ -128,7 +128,7 @@ def test_a_later_owner_writes_todays_form() -> None:
     """Its records are today's, those before it are not: each is held to the form of its own owner."""
     resumed = {"type": "run_resumed", "package": "sha256:1", "rules": 2}
     today = {**ASKED, "cost": 7, "purpose": "answer", "hidden": []}
-    records = list(read(chained(START, resumed, today)))
+    records = list(read_records(chained(START, resumed, today)))
     assert records[2].fact.cost == 7  # type: ignore[union-attr]  # it is a request
     assert refused(START, resumed, ASKED) == ("journal.damaged", 3)
     assert refused(START, today) == ("journal.damaged", 2)
@@ -136,6 +136,6 @@ def test_a_later_owner_writes_todays_form() -> None:
 
 def test_canonical() -> None:
     """An old journal is compared like any other."""
-    text = canonical(read_file(GOLDEN / "v1" / "plain.jsonl"))
+    text = canonical(read_journal_file(GOLDEN / "v1" / "plain.jsonl"))
     assert text.startswith("- run_started:\n    agent: triage\n    rules: 1\n")
     assert text.endswith("- run_stopped:\n    status: completed\n")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.errors import ProviderError
-from agentrun.net.body import Body
+from agentrun.net.reply_body import ReplyBody
 
 FORMS: dict[str, Callable[[bytes], bytes]] = {"identity": bytes, "gzip": gzip.compress, "deflate": zlib.compress}
 
@@ -18,7 +18,7 @@ def collected(data: bytes, cuts: list[int], *fields: tuple[str, str]) -> bytes |
     """The body, or the code of what was wrong with it."""
     places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     try:
-        body = Body(fields)
+        body = ReplyBody(fields)
         heard: list[bytes] = []
         for start, end in pairwise(places):
             body.feed(data[start:end], heard.append)

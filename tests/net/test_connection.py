@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from agentrun.net.sender import HttpxSender
-from agentrun.net.transport import Transport
+from agentrun.net.transport import PooledTransport
 from agentrun.wire import HttpReply
 
 from ..servers import CLOSE, Plan, Server, Wait, head, plain
@@ -146,7 +146,7 @@ def test_a_reply_that_is_given_up_while_it_is_closed_leaves_no_connection(is_tol
                 raise asyncio.CancelledError
 
     async def give_up() -> None:
-        transport = Transport(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        transport = PooledTransport(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         response = await transport.handle_async_request(httpx.Request("GET", server.url))
         stream: Any = response.stream
         stream._response = Stopped()

@@ -7,13 +7,13 @@ from base64 import b64encode
 
 import pytest
 
-from agentrun.net.credentials import credentials
+from agentrun.net.environment import find_credentials
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkq\nshort==\n-----END PRIVATE KEY-----"
 
 
 def values(**environment: str) -> set[str]:
-    return {value.reveal() for _, value in credentials(environment)}
+    return {value.reveal() for _, value in find_credentials(environment)}
 
 
 def test_names_and_shapes() -> None:
@@ -24,7 +24,7 @@ def test_names_and_shapes() -> None:
 
 
 def test_variables_that_are_named() -> None:
-    found = credentials({"TEAM": "blue-team-of-nine"}, named={"TEAM"})
+    found = find_credentials({"TEAM": "blue-team-of-nine"}, named={"TEAM"})
     assert [(name, value.reveal()) for name, value in found] == [("TEAM", "blue-team-of-nine")]
 
 

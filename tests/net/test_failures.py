@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.net import body as body_module
+from agentrun.net import reply_body as body_module
 from agentrun.net import sender as sender_module
 from agentrun.net.sender import HttpxSender
 from agentrun.wire import HttpReply
@@ -253,7 +253,7 @@ def test_a_listener_that_fails_is_our_bug() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> int:
     """A small cap, so that its both sides are quickly reached."""
-    monkeypatch.setattr(body_module, "MAX_BODY", 100_000)
+    monkeypatch.setattr(body_module, "MAX_REPLY_BODY", 100_000)
     return 100_000
 
 
@@ -318,7 +318,7 @@ def test_encodings_that_are_refused(encodings: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_the_largest_stream(monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]) -> None:
     """Its cap is smaller than that of a reply that nobody hears before it is whole."""
-    monkeypatch.setattr(sender_module, "MAX_STREAM", 1000)
+    monkeypatch.setattr(sender_module, "MAX_STREAMED_BODY", 1000)
     fields = () if pack is bytes else (("Content-Encoding", "gzip"),)
     with Server(*(HttpReply(200, fields, pack(b"x\n" * lines)) for lines in (500, 501, 501))) as server:
         assert len(send(server.url, heard=ignore).body) == 1000
@@ -351,7 +351,7 @@ def test_what_is_not_compressed_as_it_says(data: bytes, code: str) -> None:
 
 @pytest.mark.parametrize("end", [b"\n", b"\r"])
 def test_the_longest_line(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
-    monkeypatch.setattr(body_module, "MAX_LINE", 1000)
+    monkeypatch.setattr(body_module, "MAX_STREAM_LINE", 1000)
     with Server(streamed(*[b"x" * 500, b"x" * 499 + end] * 5)) as server:
         assert len(send(server.url, heard=ignore).body) == 5000
     as_text = HttpReply(200, (("Content-Type", "text/plain"),), b"x" * 1001 + end)

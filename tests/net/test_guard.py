@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.errors import ProviderError
-from agentrun.net.guard import Blocked, Origin, checked_addresses, is_public, origin_of, refuse_elsewhere
+from agentrun.net.guard import RequestBlocked, UrlOrigin, check_addresses, is_public, refuse_other_origins, url_origin
 from agentrun.net.sender import HttpxSender
-from agentrun.wire import METADATA, HttpAuth, HttpCall, HttpReply, Reach
+from agentrun.wire import METADATA_HOSTS, HttpAuth, HttpCall, HttpReply, NetworkAccess
 
 from ..servers import Server
 from .certificates import Certificate
@@ -44,19 +44,19 @@ def wrapped(v4: str) -> list[str]:
     ]  # fmt: skip
 
 
-def reach(*hosts: str, private: bool = False, home: str = "http://a.example/", most: int = 1000) -> Reach:
-    return Reach(hosts, private, most, home)
+def reach(*hosts: str, private: bool = False, home: str = "http://a.example/", most: int = 1000) -> NetworkAccess:
+    return NetworkAccess(hosts, private, most, home)
 
 
-def addresses(host: str, allowed: Reach, *answers: str) -> list[str]:
+def addresses(host: str, allowed: NetworkAccess, *answers: str) -> list[str]:
     async def resolve(name: str, port: int) -> list[str]:
         assert (name, port) == (host.lower(), 80)
         return list(answers)
 
-    return asyncio.run(checked_addresses(host, 80, allowed, resolve))
+    return asyncio.run(check_addresses(host, 80, allowed, resolve))
 
 
-def reason(host: str, allowed: Reach, *answers: str) -> Any:
+def reason(host: str, allowed: NetworkAccess, *answers: str) -> Any:
     with pytest.raises(ProviderError) as caught:
         addresses(host, allowed, *answers)
     assert host not in caught.value.message
@@ -104,7 +104,7 @@ def test_private_addresses_where_they_are_allowed() -> None:
     assert addresses("127.0.0.1", reach(private=True)) == ["127.0.0.1"]
 
 
-@pytest.mark.parametrize("host", [each for each in sorted(METADATA) if ":" not in each])
+@pytest.mark.parametrize("host", [each for each in sorted(METADATA_HOSTS) if ":" not in each])
 def test_metadata_needs_its_name(host: str) -> None:
     answer = host if host[0].isdigit() else "169.254.169.254"
     assert reason(host, reach(host)) == "metadata"
@@ -135,8 +135,8 @@ ODD = (
 
 @pytest.mark.parametrize("address", ODD)
 def test_odd_forms_are_refused(address: str) -> None:
-    with pytest.raises(Blocked):
-        origin_of(address)
+    with pytest.raises(RequestBlocked):
+        url_origin(address)
 
 
 @pytest.mark.parametrize(
@@ -151,14 +151,14 @@ def test_odd_forms_are_refused(address: str) -> None:
     ],
 )
 def test_usual_forms(address: str, origin: tuple[str, str, int]) -> None:
-    assert origin_of(address) == Origin(*origin)
+    assert url_origin(address) == UrlOrigin(*origin)
 
 
 @given(st.text(st.sampled_from("ht:p/[]%@#?\\.-_0123456789abcdefxX:é \t\n"), max_size=40))
 def test_any_text_is_refused_or_plain(text: str) -> None:
     try:
-        origin = origin_of("http://" + text)
-    except Blocked:
+        origin = url_origin("http://" + text)
+    except RequestBlocked:
         return
     assert origin.host == origin.host.lower()
     assert not set(origin.host) & set("/@#%?\\ ")
@@ -194,8 +194,8 @@ def test_any_text_is_refused_or_plain(text: str) -> None:
     ],
 )
 def test_lists(address: str, hosts: tuple[str, ...], expected: bool) -> None:
-    with nullcontext() if expected else pytest.raises(Blocked):
-        refuse_elsewhere(origin_of(address), reach(*hosts), origin_of("https://home.example/x"))
+    with nullcontext() if expected else pytest.raises(RequestBlocked):
+        refuse_other_origins(url_origin(address), reach(*hosts), url_origin("https://home.example/x"))
 
 
 # --- what is connected to -----------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def sent(names: Names, *calls: HttpCall, trust_env: bool = False, **known: str) 
     return asyncio.run(all_of_them())
 
 
-def get(url: str, allowed: Reach, method: str = "GET") -> HttpCall:
+def get(url: str, allowed: NetworkAccess, method: str = "GET") -> HttpCall:
     return HttpCall(method, url, (("x-mine", "1"),), b"", HttpAuth("x-api-key", "", "KEY"), allowed)
 
 
@@ -295,7 +295,7 @@ def test_a_request_that_changes_something_gets_a_connection_of_its_own() -> None
 
 def test_credentials_stay_at_home() -> None:
     with Server(GOOD) as home, Server(GOOD) as other:
-        allowed = Reach((f"127.0.0.1:{home.port}", f"127.0.0.1:{other.port}"), True, 1000, f"{home.url}/a")
+        allowed = NetworkAccess((f"127.0.0.1:{home.port}", f"127.0.0.1:{other.port}"), True, 1000, f"{home.url}/a")
         sent(Names(), get(f"{home.url}/b", allowed), get(f"{other.url}/b", allowed))
     assert home.requests[0].headers["x-api-key"] == "value-of-key"
     assert home.requests[0].headers["x-mine"] == "1"
@@ -304,7 +304,7 @@ def test_credentials_stay_at_home() -> None:
 
 def test_a_variable_is_checked_when_it_is_filled_in() -> None:
     with Server(GOOD) as server:
-        allowed = Reach((), True, 1000, "${BASE}/x")
+        allowed = NetworkAccess((), True, 1000, "${BASE}/x")
         reply, other = sent(
             Names(), get("${BASE}/x", allowed), get(f"http://127.0.0.2:{server.port}/", allowed), BASE=server.url
         )
@@ -312,7 +312,7 @@ def test_a_variable_is_checked_when_it_is_filled_in() -> None:
     assert isinstance(reply, HttpReply)
     assert isinstance(other, ProviderError)
     assert other.fields["reason"] == "hosts"
-    assert isinstance(refused, Blocked)
+    assert isinstance(refused, RequestBlocked)
     assert "127" not in refused.message
 
 

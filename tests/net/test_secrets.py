@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agentrun.errors import HostError
-from agentrun.net.environment import names_in
+from agentrun.net.environment import request_variables
 from agentrun.net.sender import HttpxSender
 from agentrun.secret import Secret
 from agentrun.wire import HttpAuth, HttpCall, HttpReply
@@ -201,5 +201,5 @@ def test_the_canaries_sing() -> None:
 
 def test_names() -> None:
     call = HttpCall("POST", "${A}/x/${B_2}", (("h", "${C}${A}"), ("i", "$D ${} ${1X} ${d-e}")), b"${F}", AUTH)
-    assert list(names_in(call)) == ["A", "B_2", "C", "A", "KEY"]
-    assert list(names_in(HttpCall("GET", "https://a", (), b""))) == []
+    assert list(request_variables(call)) == ["A", "B_2", "C", "A", "KEY"]
+    assert list(request_variables(HttpCall("GET", "https://a", (), b""))) == []

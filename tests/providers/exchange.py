@@ -14,13 +14,12 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from agentrun.canon import pretty
+from agentrun.canonical_json import pretty_json
 from agentrun.core.effects import ModelRequest, OfferedTool
-from agentrun.core.facts_base import Fault
-from agentrun.core.messages import File, Image, Message, Reply, Transcript, said
-from agentrun.errors import CODES
-from agentrun.providers.codec import Codec, Decoded
-from agentrun.providers.conversation import Conversation
+from agentrun.core.fault import Fault
+from agentrun.core.messages import File, Image, Message, Reply, Transcript, user_message
+from agentrun.errors import ERROR_CODES
+from agentrun.providers.codec import Codec, ConversationEncoder, ReplyOrFault
 from agentrun.wire import HttpCall, HttpReply
 
 from ..packages import ROUTE, package
@@ -47,7 +46,9 @@ def request(
 ) -> ModelRequest:
     routes = [ROUTE | {"provider": provider, "name": name} | (route or {})]
     model = package(model={"routes": routes, "temperature": None, **settings}).model
-    return ModelRequest(model.routes[0], model, instructions, Transcript(messages or (said("Hi"),)), output, tools)
+    return ModelRequest(
+        model.routes[0], model, instructions, Transcript(messages or (user_message("Hi"),)), output, tools
+    )
 
 
 def problems(codec: Codec, asked: ModelRequest) -> list[str]:
@@ -56,7 +57,7 @@ def problems(codec: Codec, asked: ModelRequest) -> list[str]:
 
 
 def encoded(codec: Codec, asked: ModelRequest) -> HttpCall:
-    return Conversation(codec, BLOBS.__getitem__).encode(asked)
+    return ConversationEncoder(codec, BLOBS.__getitem__).encode(asked)
 
 
 def body(codec: Codec, asked: ModelRequest) -> dict[str, Any]:
@@ -71,11 +72,11 @@ def agrees(path: Path, text: str) -> None:
 
 
 def shown(call: HttpCall) -> str:
-    return pretty({"url": call.url, "headers": dict(call.headers), "body": json.loads(call.body)})
+    return pretty_json({"url": call.url, "headers": dict(call.headers), "body": json.loads(call.body)})
 
 
-def told(found: Decoded) -> str:
-    return pretty({type(found).__name__.lower(): msgspec.to_builtins(found)})
+def told(found: ReplyOrFault) -> str:
+    return pretty_json({type(found).__name__.lower(): msgspec.to_builtins(found)})
 
 
 def stories(provider: str) -> list[str]:
@@ -90,12 +91,12 @@ def stream_of(provider: str, story: str) -> bytes:
     return (GOLDEN / provider / f"{story}.stream.sse").read_bytes()
 
 
-def decoded(codec: Codec, asked: ModelRequest, data: bytes, status: int = 200, **headers: str) -> Decoded:
+def decoded(codec: Codec, asked: ModelRequest, data: bytes, status: int = 200, **headers: str) -> ReplyOrFault:
     named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
     return codec.decode(HttpReply(status, named, data), asked)
 
 
-def streamed(codec: Codec, asked: ModelRequest, data: bytes, cuts: list[int] | None = None) -> tuple[str, Decoded]:
+def streamed(codec: Codec, asked: ModelRequest, data: bytes, cuts: list[int] | None = None) -> tuple[str, ReplyOrFault]:
     """The texts that passed, and the result."""
     decoder = codec.stream(asked)
     places = [0, *sorted(cuts or []), len(data)]
@@ -103,17 +104,17 @@ def streamed(codec: Codec, asked: ModelRequest, data: bytes, cuts: list[int] | N
     return "".join(texts), decoder.end()
 
 
-def is_sound(found: Decoded) -> bool:
-    return isinstance(found, Reply) or found.code in CODES
+def is_sound(found: ReplyOrFault) -> bool:
+    return isinstance(found, Reply) or found.code in ERROR_CODES
 
 
-def fault(found: Decoded) -> Fault:
+def fault(found: ReplyOrFault) -> Fault:
     assert isinstance(found, Fault), found
-    assert found.code in CODES
+    assert found.code in ERROR_CODES
     return found
 
 
-def reply(found: Decoded) -> Reply:
+def reply(found: ReplyOrFault) -> Reply:
     assert isinstance(found, Reply), found
     return found
 

@@ -6,20 +6,19 @@ from typing import Any
 import pytest
 
 from agentrun.core.effects import ModelRequest
-from agentrun.core.messages import (
-    Assistant,
-    Message,
-    Text,
-    ToolCall,
-    ToolResult,
-    said,
-)
+from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, user_message
 from agentrun.core.package_tools import Tool
 from agentrun.errors import PackageError
-from agentrun.providers.anthropic import BINDING_BETA, BUDGETS, DEFAULT_MAX_TOKENS, OWN, Anthropic
+from agentrun.providers.anthropic import (
+    ANTHROPIC_FIELDS,
+    BINDING_BETA,
+    CLAUDE_THINKING_BUDGETS,
+    DEFAULT_MAX_TOKENS,
+    Anthropic,
+)
 from agentrun.providers.codec import Codec
-from agentrun.providers.guidance import GUIDANCE
 from agentrun.providers.registry import codec_for
+from agentrun.providers.request_encoding import SCHEMA_GUIDANCE
 from agentrun.wire import HttpAuth
 
 from ..core.script import mcp_tool, pins
@@ -126,8 +125,8 @@ def test_no_credential_in_a_call() -> None:
 def test_max_tokens_is_always_there() -> None:
     assert body(request())["max_tokens"] == DEFAULT_MAX_TOKENS
     assert body(request(max_output_tokens=7))["max_tokens"] == 7
-    assert max(BUDGETS.values()) < DEFAULT_MAX_TOKENS
-    assert min(BUDGETS.values()) >= 1024
+    assert max(CLAUDE_THINKING_BUDGETS.values()) < DEFAULT_MAX_TOKENS
+    assert min(CLAUDE_THINKING_BUDGETS.values()) >= 1024
 
 
 @pytest.mark.parametrize(
@@ -183,7 +182,7 @@ def test_tools() -> None:
 def test_a_history_with_calls_declares_them() -> None:
     """The request for a summary offers no tools, and the API wants every tool of the history declared."""
     calls = (ToolCall("c1.0", "docs.search", "{}"), ToolCall("c1.1", "now", "{}"), ToolCall("c1.2", "now", "{}"))
-    asked = body(request(said("Hi"), Assistant(calls), *(ToolResult(call.id, (Text("x"),)) for call in calls)))
+    asked = body(request(user_message("Hi"), Assistant(calls), *(ToolResult(call.id, (Text("x"),)) for call in calls)))
     assert asked["tools"] == [
         {"name": "docs__search", "input_schema": {"type": "object"}},
         {"name": "now", "input_schema": {"type": "object"}},
@@ -201,9 +200,9 @@ def test_a_schema_is_promised_where_it_can_be() -> None:
 def test_a_schema_is_told_in_words_elsewhere(name: str, schema: dict[str, Any]) -> None:
     asked = body(request(name=name, output=schema))
     assert "output_config" not in asked
-    start, _, told = asked["system"].partition(f"\n\n{GUIDANCE}")
+    start, _, told = asked["system"].partition(f"\n\n{SCHEMA_GUIDANCE}")
     assert (start, json.loads(told)) == ("Be brief.", schema)
-    assert body(request(name=name, output=schema, instructions=""))["system"].startswith(GUIDANCE)
+    assert body(request(name=name, output=schema, instructions=""))["system"].startswith(SCHEMA_GUIDANCE)
 
 
 def test_no_instructions() -> None:
@@ -254,7 +253,7 @@ def test_problems(more: dict[str, Any], keys: list[str]) -> None:
     assert problems(**more) == keys
 
 
-@pytest.mark.parametrize("key", sorted(OWN))
+@pytest.mark.parametrize("key", sorted(ANTHROPIC_FIELDS))
 def test_options_cannot_override(key: str) -> None:
     asked = request(route={"options": {key: "x", "top_k": 1}})
     assert exchange.problems(CODEC, asked) == [f"model.options cannot set {key}"]
@@ -266,7 +265,7 @@ def test_options_cannot_override(key: str) -> None:
 def test_every_field_that_is_set_is_owned() -> None:
     every: dict[str, Any] = {"top_p": 1.0, "stop": ["a"], "max_output_tokens": 99, "reasoning": "high", "stream": True}
     asked = request(output=TRIAGE, tools=(SEARCH,), tool_choice="none", **every)
-    assert body(asked).keys() <= OWN
+    assert body(asked).keys() <= ANTHROPIC_FIELDS
 
 
 def test_tools_that_cannot_be_offered() -> None:

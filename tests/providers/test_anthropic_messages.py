@@ -20,11 +20,11 @@ from agentrun.core.messages import (
     ToolResult,
     Transcript,
     User,
-    said,
+    user_message,
 )
 from agentrun.errors import LimitError
 from agentrun.providers.anthropic import Anthropic
-from agentrun.providers.conversation import Conversation
+from agentrun.providers.codec import ConversationEncoder
 
 from . import exchange
 from .exchange import BLOBS, NOTE, NOW, PDF, PICTURE, SEARCH, agrees, encoded, shown
@@ -52,9 +52,9 @@ TALK = (
     Assistant((Reasoning(THOUGHT, HERE), Text("I look."), *CALLS)),
     ToolResult("c1.0", (Text("Nothing."), PICTURE)),
     ToolResult("c1.1", (Text("Noon."),)),
-    said("Hurry."),
+    user_message("Hurry."),
     Assistant((Text("Done."),)),
-    said("Thanks."),
+    user_message("Thanks."),
 )
 
 
@@ -64,7 +64,7 @@ def test_golden() -> None:
 
 
 def test_all_results_of_a_batch_are_one_message_and_come_first() -> None:
-    late = (said("Hurry."), *TALK[2:4])
+    late = (user_message("Hurry."), *TALK[2:4])
     for history in (TALK[:5], (*TALK[:2], *late)):
         answer = messages(*history)[-1]
         kinds = [(block["type"], block.get("tool_use_id")) for block in answer["content"]]
@@ -82,13 +82,13 @@ def test_another_route_gets_neither_thoughts_nor_ids() -> None:
 def test_thoughts_go_back_unchanged_and_in_place() -> None:
     redacted = '{"data":"x","new_field":[1.0],"type":"redacted_thinking"}'
     parts = (Reasoning(THOUGHT, HERE), Text("a"), Reasoning(redacted, HERE), CALLS[1])
-    data = encoded(CODEC, request(said("Hi"), Assistant(parts), TALK[3])).body
+    data = encoded(CODEC, request(user_message("Hi"), Assistant(parts), TALK[3])).body
     thought, text = THOUGHT.encode(), b'{"text":"a","type":"text"}'
     assert b'"content":[' + thought + b"," + text + b"," + redacted.encode() + b',{"id":"toolu_2"' in data
 
 
 def test_a_thought_that_is_no_json_is_left_out() -> None:
-    assert messages(said("Hi"), Assistant((Reasoning("{", HERE), Text("a"))))[1]["content"] == [
+    assert messages(user_message("Hi"), Assistant((Reasoning("{", HERE), Text("a"))))[1]["content"] == [
         {"type": "text", "text": "a"}
     ]
 
@@ -107,7 +107,9 @@ def test_a_thought_that_is_no_json_is_left_out() -> None:
     ],
 )
 def test_arguments_are_an_object(arguments: str, expected: Any) -> None:
-    asked = request(said("Hi"), Assistant((ToolCall("c1.0", "now", arguments),)), ToolResult("c1.0", (Text("x"),)))
+    asked = request(
+        user_message("Hi"), Assistant((ToolCall("c1.0", "now", arguments),)), ToolResult("c1.0", (Text("x"),))
+    )
     data = encoded(CODEC, asked).body
     if expected is None:
         assert b'"input":{' in data
@@ -119,7 +121,7 @@ def test_blank_texts_and_empty_messages_are_left_out() -> None:
     history = (
         User((Text(""), Text("a"))),
         Assistant((Text(" \n"), Reasoning(THOUGHT, "other/model"))),
-        said("b"),
+        user_message("b"),
         Assistant((CALLS[1],)),
         ToolResult("c1.1", (Text(" "),)),
     )
@@ -132,12 +134,12 @@ def test_blank_texts_and_empty_messages_are_left_out() -> None:
 
 
 def test_refusals_are_words() -> None:
-    assert messages(said("Hi"), Assistant((Refusal("No."),)))[1]["content"] == [{"type": "text", "text": "No."}]
+    assert messages(user_message("Hi"), Assistant((Refusal("No."),)))[1]["content"] == [{"type": "text", "text": "No."}]
 
 
 def test_two_calls_of_one_id_are_told_apart() -> None:
     twice = tuple(replace(call, wire_id="same") for call in CALLS)
-    blocks = [block for item in messages(said("Hi"), Assistant(twice), *TALK[2:4]) for block in item["content"]]
+    blocks = [block for item in messages(user_message("Hi"), Assistant(twice), *TALK[2:4]) for block in item["content"]]
     assert [block["id"] for block in blocks if block["type"] == "tool_use"] == ["c1_0", "c1_1"]
     assert [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"] == ["c1_0", "c1_1"]
 
@@ -151,8 +153,8 @@ def test_what_cannot_be_shown(part: Any) -> None:
 
 @given(st.lists(st.sampled_from(TALK[:1] + TALK[4:]), min_size=1, max_size=6), st.integers(0, 6))
 def test_a_conversation_that_grows_is_encoded_like_a_new_one(history: list[Message], first: int) -> None:
-    grown = Conversation(CODEC, BLOBS.__getitem__)
-    transcript = Transcript([said("Hi"), *history[:first]])
+    grown = ConversationEncoder(CODEC, BLOBS.__getitem__)
+    transcript = Transcript([user_message("Hi"), *history[:first]])
     asked = replace(request(), messages=transcript)
     grown.encode(asked)
     whole = replace(asked, messages=transcript.plus(*history[first:]))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentrun.providers.anthropic_models import claude
+from agentrun.providers.anthropic import claude_features
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from agentrun.providers.anthropic_models import claude
     ],
 )
 def test_names(name: str, effort: bool, samples: bool, off: str | None, bound: bool, structured: bool) -> None:
-    takes = claude(name)
+    takes = claude_features(name)
     assert (takes.effort, takes.samples, takes.off, takes.bound, takes.structured) == (
         effort,
         samples,
@@ -43,11 +43,11 @@ def test_names(name: str, effort: bool, samples: bool, off: str | None, bound: b
     ("name", "both"), [("claude-opus-4-0", True), ("claude-opus-4-1", False), ("smollm2", True), ("claude-5", False)]
 )
 def test_both_samplings(name: str, both: bool) -> None:
-    assert claude(name).samples_both == both
+    assert claude_features(name).samples_both == both
 
 
 @pytest.mark.parametrize(
     ("name", "forced"), [("claude-opus-5", True), ("claude-opus-5-5", False), ("claude-haiku-5-5", True)]
 )
 def test_forced_calls(name: str, forced: bool) -> None:
-    assert claude(name).forced == forced
+    assert claude_features(name).forced == forced

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.messages import Assistant, Finish, Reasoning, Refusal, Text, ToolCall, Usage
+from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Text, ToolCall, Usage
 from agentrun.providers.anthropic import Anthropic
 from agentrun.providers.anthropic_reply import DECLINED
-from agentrun.providers.codec import Decoded
+from agentrun.providers.codec import ReplyOrFault
 
 from . import exchange
 from .exchange import GOLDEN, NOW, SEARCH, agrees, damaged, fault, is_sound, reply, reply_of, stories, told
@@ -20,7 +20,7 @@ ASKED = exchange.request("anthropic", "claude-haiku-4-5", tools=(SEARCH, NOW))
 OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 
 
-def decoded(data: bytes, status: int = 200, **headers: str) -> Decoded:
+def decoded(data: bytes, status: int = 200, **headers: str) -> ReplyOrFault:
     return exchange.decoded(CODEC, ASKED, data, status, **headers)
 
 
@@ -57,7 +57,7 @@ def test_the_least() -> None:
         (None, "unknown"),
     ],
 )
-def test_finish(stop: str | None, finish: Finish) -> None:
+def test_finish(stop: str | None, finish: FinishReason) -> None:
     assert reply(decoded(message(text(), stop=stop))).finish == finish
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import Reasoning, Text, Usage
 from agentrun.providers.anthropic import Anthropic
-from agentrun.providers.anthropic_stream import AnthropicStream
-from agentrun.providers.codec import Decoded, StreamDecoder
+from agentrun.providers.anthropic_reply import AnthropicStream
+from agentrun.providers.codec import ReplyOrFault, StreamDecoder
 
 from . import exchange
 from .exchange import (
@@ -43,7 +43,7 @@ def sse(*events: Any) -> bytes:
     return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
 
 
-def streamed(data: bytes, places: list[int] | None = None) -> tuple[str, Decoded]:
+def streamed(data: bytes, places: list[int] | None = None) -> tuple[str, ReplyOrFault]:
     return exchange.streamed(CODEC, ASKED, data, places)
 
 
@@ -84,7 +84,7 @@ def test_nothing_partial(story: str) -> None:
 class _Hasty(AnthropicStream):
     """A planted bug: a stream that is over is taken for whole."""
 
-    def end(self) -> Decoded:
+    def end(self) -> ReplyOrFault:
         self.feed(b"\n\n" + sse(STOP))
         return super().end()
 

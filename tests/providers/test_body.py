@@ -6,12 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.canon import compact
+from agentrun.canonical_json import sorted_json
 from agentrun.core.messages import File
 from agentrun.errors import PackageError
-from agentrun.providers.auth import auth_of
-from agentrun.providers.body import data_url, file_text, refuse_taken, spliced, taken_options
-from agentrun.providers.body import given as having
+from agentrun.providers.request_encoding import (
+    data_url,
+    file_text,
+    refuse_reserved_options,
+    reserved_option_problems,
+    route_auth,
+    splice_items,
+)
+from agentrun.providers.request_encoding import drop_none as having
 from agentrun.wire import HttpAuth
 
 from .exchange import request
@@ -29,7 +35,7 @@ _json = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=3), _json, max_size=5), st.text(max_size=3), st.lists(_json, max_size=4))
 def test_spliced(fields: dict[str, Any], key: str, items: list[Any]) -> None:
-    assert spliced(fields, key, [compact(item) for item in items]) == compact({**fields, key: items})
+    assert splice_items(fields, key, [sorted_json(item) for item in items]) == sorted_json({**fields, key: items})
 
 
 def test_having() -> None:
@@ -56,10 +62,12 @@ def test_files_of_text(media_type: str, text: str | None) -> None:
 
 def test_taken() -> None:
     route = request("openai", "x", route={"options": {"b": 1, "a": 2, "c": 3}}).route
-    assert taken_options(route, frozenset("cx")) == ["model.options cannot set c: the spec has a key of its own for it"]
-    refuse_taken(route, frozenset("xy"))
+    assert reserved_option_problems(route, frozenset("cx")) == [
+        "model.options cannot set c: the spec has a key of its own for it"
+    ]
+    refuse_reserved_options(route, frozenset("xy"))
     with pytest.raises(PackageError) as caught:
-        refuse_taken(route, frozenset("ba"))
+        refuse_reserved_options(route, frozenset("ba"))
     assert (caught.value.code, caught.value.fields) == ("package.invalid", {"pointer": "/model/options/a"})
 
 
@@ -74,5 +82,5 @@ def test_taken() -> None:
 )
 def test_auth(route: dict[str, Any], name: str | None) -> None:
     """The usual key never goes to an address of somebody else."""
-    found = auth_of(request("openai", "x", route=route).route, "authorization", "Bearer ", "USUAL")
+    found = route_auth(request("openai", "x", route=route).route, "authorization", "Bearer ", "USUAL")
     assert found == (HttpAuth("authorization", "Bearer ", name) if name else None)

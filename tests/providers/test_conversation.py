@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agentrun.core.effects import ModelRequest
-from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, Transcript, User, said
-from agentrun.providers.codec import Blob, Codec
-from agentrun.providers.conversation import Conversation, segments
+from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, Transcript, User, user_message
+from agentrun.providers.codec import Codec, ConversationEncoder, ReadBlob, split_segments
 from agentrun.providers.openai_chat import OpenAIChat
 from agentrun.providers.registry import CODECS, codec_for
 
@@ -31,14 +30,14 @@ class Counting(OpenAIChat):
     def __init__(self) -> None:
         self.seen: list[Message] = []
 
-    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: Blob) -> list[bytes]:
+    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
         self.seen += messages
         return super().segment(messages, request, blob)
 
 
 def talk(turns: int) -> list[list[Message]]:
     """What is added to the conversation before each request."""
-    added: list[list[Message]] = [[said("Hi")]]
+    added: list[list[Message]] = [[user_message("Hi")]]
     for turn in range(1, turns + 1):
         call = ToolCall(f"c{turn}.0", "search", "{}")
         added.append([Assistant((Text("I look."), call)), ToolResult(call.id, (Text("found"),))])
@@ -47,7 +46,7 @@ def talk(turns: int) -> list[list[Message]]:
 
 @given(conversations())
 def test_segments(messages: list[Message]) -> None:
-    found = list(segments(messages))
+    found = list(split_segments(messages))
     assert [message for segment in found for message in segment] == messages
     for index, segment in enumerate(found):
         assert isinstance(segment[0], Assistant) or index == 0
@@ -58,7 +57,7 @@ def test_segments(messages: list[Message]) -> None:
 @given(messages=conversations(), data=st.data())
 def test_the_same_as_all_at_once(codec: Codec, messages: list[Message], data: st.DataObject) -> None:
     """However the conversation grew, and through whatever it was changed."""
-    kept = Conversation(codec, BLOB)
+    kept = ConversationEncoder(codec, BLOB)
     for _ in range(4):
         count = data.draw(st.integers(0, len(messages)))
         start = data.draw(st.sampled_from([0, 0, 0, 1]))
@@ -70,7 +69,7 @@ def test_the_same_as_all_at_once(codec: Codec, messages: list[Message], data: st
 
 def test_each_message_once() -> None:
     codec = Counting()
-    kept = Conversation(codec, BLOB)
+    kept = ConversationEncoder(codec, BLOB)
     transcript = Transcript()
     for added in talk(30):
         transcript = transcript.plus(*added)
@@ -82,11 +81,11 @@ def test_each_message_once() -> None:
 def test_only_the_last_segment_again() -> None:
     """A follow-up of the user after an answer."""
     codec = Counting()
-    kept = Conversation(codec, BLOB)
+    kept = ConversationEncoder(codec, BLOB)
     transcript = Transcript(message for added in talk(3) for message in added)
     kept.encode(replace(request(), messages=transcript))
     codec.seen.clear()
-    more = transcript.plus(said("And?"))
+    more = transcript.plus(user_message("And?"))
     assert kept.encode(replace(request(), messages=more)) == encoded(codec, replace(request(), messages=more))
     assert codec.seen[:3] == list(more.since(len(more) - 3))
 
@@ -95,18 +94,21 @@ def test_only_the_last_segment_again() -> None:
 def test_after_a_summary(kept_messages: int) -> None:
     """However many messages stay, and also when as many were summed up as the summary has."""
     messages = [message for added in talk(3) for message in added]
-    kept = Conversation(OpenAIChat(), BLOB)
+    kept = ConversationEncoder(OpenAIChat(), BLOB)
     kept.encode(replace(request(), messages=Transcript(messages)))
-    summed_up = Transcript([said("All so far."), *messages[len(messages) - kept_messages :]])
+    summed_up = Transcript([user_message("All so far."), *messages[len(messages) - kept_messages :]])
     asked = replace(request(), messages=summed_up)
     assert kept.encode(asked) == encoded(OpenAIChat(), asked)
 
 
 def test_another_route() -> None:
     """Ids of calls belong to a route."""
-    messages: list[Message] = [said("Hi"), Assistant((ToolCall("c1.0", "x", "{}", "call_a", "openai/gpt-4.1-mini"),))]
+    messages: list[Message] = [
+        user_message("Hi"),
+        Assistant((ToolCall("c1.0", "x", "{}", "call_a", "openai/gpt-4.1-mini"),)),
+    ]
     codec = OpenAIChat()
-    kept = Conversation(codec, BLOB)
+    kept = ConversationEncoder(codec, BLOB)
     here, there = request(*messages), request(*messages, name="another")
     for asked in (here, there, here):
         assert kept.encode(asked) == encoded(codec, asked)
@@ -115,15 +117,15 @@ def test_another_route() -> None:
 
 def test_a_failure_leaves_nothing_behind() -> None:
     shelf: dict[str, bytes] = {}
-    kept = Conversation(OpenAIChat(), lambda blob: shelf[blob])
-    asked = request(said("Hi"), Assistant((Text("Yes?"),)), User((PICTURE,)))
+    kept = ConversationEncoder(OpenAIChat(), lambda blob: shelf[blob])
+    asked = request(user_message("Hi"), Assistant((Text("Yes?"),)), User((PICTURE,)))
     with pytest.raises(KeyError):
         kept.encode(asked)
     shelf |= BLOBS
     assert kept.encode(asked) == encoded(OpenAIChat(), asked)
 
 
-class Trusting(Conversation):
+class Trusting(ConversationEncoder):
     """Never looks whether what it kept is still so."""
 
     def encode(self, request: ModelRequest) -> object:  # type: ignore[override]  # broken on purpose
@@ -133,6 +135,6 @@ class Trusting(Conversation):
 
 def test_planted() -> None:
     kept = Trusting(OpenAIChat(), BLOB)
-    kept.encode(request(said("one"), Assistant((Text("a"),))))
-    asked = request(said("two"), Assistant((Text("a"),)))
+    kept.encode(request(user_message("one"), Assistant((Text("a"),))))
+    asked = request(user_message("two"), Assistant((Text("a"),)))
     assert kept.encode(asked) != encoded(OpenAIChat(), asked)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.facts_base import Fault
-from agentrun.errors import CODES
+from agentrun.core.fault import Fault
+from agentrun.errors import ERROR_CODES
 from agentrun.providers.faults import code_of_status, inner_fault
-from agentrun.providers.openai_faults import Error, as_error, broke_off, refused
+from agentrun.providers.openai_faults import OpenAIError, openai_inner_fault, openai_status_fault, to_openai_error
 from agentrun.wire import HttpReply
 
 from ..worlds import failure
@@ -19,8 +19,8 @@ def json_reply(value: Any, status: int) -> HttpReply:
 
 
 def fault(reply: HttpReply) -> Fault:
-    found = refused(reply)
-    assert found.code in CODES
+    found = openai_status_fault(reply)
+    assert found.code in ERROR_CODES
     return found
 
 
@@ -117,43 +117,43 @@ def test_too_long_in_the_words_of_other_servers(status: int, error: dict[str, st
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (Error("x", "rate_limit_exceeded"), "provider.rate_limited"),
-        (Error("x", None, "rate_limit_error"), "provider.rate_limited"),
-        (Error("x", "server_error"), "provider.transient"),
-        (Error("x", "brand_new"), "provider.transient"),
-        (Error("x", "invalid_prompt"), "provider.fatal"),
-        (Error("x", "image_too_large"), "provider.fatal"),
-        (Error("x", None, "invalid_request_error"), "provider.fatal"),
-        (Error("x", "insufficient_quota", "server_error"), "provider.fatal"),
-        (Error("x", None, "overloaded_error"), "provider.overloaded"),
-        (Error("x", "context_length_exceeded"), "provider.context_overflow"),
-        (Error("the maximum context length is 8"), "provider.context_overflow"),
-        (Error("x", 529), "provider.overloaded"),
-        (Error("x", 7), "provider.transient"),
-        (Error(), "provider.transient"),
+        (OpenAIError("x", "rate_limit_exceeded"), "provider.rate_limited"),
+        (OpenAIError("x", None, "rate_limit_error"), "provider.rate_limited"),
+        (OpenAIError("x", "server_error"), "provider.transient"),
+        (OpenAIError("x", "brand_new"), "provider.transient"),
+        (OpenAIError("x", "invalid_prompt"), "provider.fatal"),
+        (OpenAIError("x", "image_too_large"), "provider.fatal"),
+        (OpenAIError("x", None, "invalid_request_error"), "provider.fatal"),
+        (OpenAIError("x", "insufficient_quota", "server_error"), "provider.fatal"),
+        (OpenAIError("x", None, "overloaded_error"), "provider.overloaded"),
+        (OpenAIError("x", "context_length_exceeded"), "provider.context_overflow"),
+        (OpenAIError("the maximum context length is 8"), "provider.context_overflow"),
+        (OpenAIError("x", 529), "provider.overloaded"),
+        (OpenAIError("x", 7), "provider.transient"),
+        (OpenAIError(), "provider.transient"),
     ],
 )
-def test_errors_inside_a_reply(error: Error, code: str) -> None:
-    found = broke_off(error)
+def test_errors_inside_a_reply(error: OpenAIError, code: str) -> None:
+    found = openai_inner_fault(error)
     assert found.code == code
-    assert found.code in CODES
+    assert found.code in ERROR_CODES
     assert ("retry_after" in found.fields) == (code == "provider.rate_limited")
 
 
 def test_an_inner_error_means_what_its_status_means() -> None:
     for status in (400, 401, 408, 429, 500, 503, 529):
-        assert broke_off(Error("x", status)) == inner_fault("x", code_of_status(status), status)
+        assert openai_inner_fault(OpenAIError("x", status)) == inner_fault("x", code_of_status(status), status)
 
 
 @pytest.mark.parametrize(
     ("value", "error"),
     [
-        ("words", Error("words")),
-        ({"message": "m", "code": "c", "type": "t", "param": 1}, Error("m", "c", "t")),
-        ({"message": 7}, Error()),
-        ([], Error()),
-        (7, Error()),
+        ("words", OpenAIError("words")),
+        ({"message": "m", "code": "c", "type": "t", "param": 1}, OpenAIError("m", "c", "t")),
+        ({"message": 7}, OpenAIError()),
+        ([], OpenAIError()),
+        (7, OpenAIError()),
     ],
 )
-def test_an_error_in_any_form(value: Any, error: Error) -> None:
-    assert as_error(value) == error
+def test_an_error_in_any_form(value: Any, error: OpenAIError) -> None:
+    assert to_openai_error(value) == error

@@ -11,9 +11,9 @@ from agentrun.core.messages import (
 )
 from agentrun.errors import PackageError
 from agentrun.providers.codec import Codec
-from agentrun.providers.gemini import OWN, OWN_CONFIG, GeminiGenerate
-from agentrun.providers.guidance import GUIDANCE
+from agentrun.providers.gemini import GEMINI_CONFIG_FIELDS, GEMINI_FIELDS, GeminiGenerate
 from agentrun.providers.registry import codec_for
+from agentrun.providers.request_encoding import SCHEMA_GUIDANCE
 from agentrun.wire import HttpAuth
 
 from ..packages import TRIAGE
@@ -172,7 +172,7 @@ def test_a_schema_is_asked_for_where_it_can_be(name: str, tools: Any) -> None:
 def test_a_schema_is_told_in_words_to_an_older_model_with_tools() -> None:
     asked = body(request(output=TRIAGE, tools=(NOW,)))
     assert "generationConfig" not in asked
-    told = asked["systemInstruction"]["parts"][0]["text"].partition(f"Be brief.\n\n{GUIDANCE}")[2]
+    told = asked["systemInstruction"]["parts"][0]["text"].partition(f"Be brief.\n\n{SCHEMA_GUIDANCE}")[2]
     assert json.loads(told) == TRIAGE
 
 
@@ -200,8 +200,11 @@ def test_problems(more: dict[str, Any], keys: list[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "key"),
     [
-        *(({key: "x", "labels": {}}, key) for key in sorted(OWN)),
-        *(({"generationConfig": {key: "x", "topK": 1}}, f"generationConfig.{key}") for key in sorted(OWN_CONFIG)),
+        *(({key: "x", "labels": {}}, key) for key in sorted(GEMINI_FIELDS)),
+        *(
+            ({"generationConfig": {key: "x", "topK": 1}}, f"generationConfig.{key}")
+            for key in sorted(GEMINI_CONFIG_FIELDS)
+        ),
         ({"system_instruction": {}}, "system_instruction"),
         ({"generation_config": {"topK": 1}}, "generation_config"),
         ({"generationConfig": {"max_output_tokens": 1}}, "generationConfig.max_output_tokens"),
@@ -226,5 +229,5 @@ def test_further_options() -> None:
 def test_every_field_that_is_set_is_owned() -> None:
     every = {"temperature": 1.0, "top_p": 1.0, "seed": 1, "stop": ["a"], "max_output_tokens": 9, "reasoning": "high"}
     asked = body(request(output=TRIAGE, tools=(SEARCH,), tool_choice="none", name=FLASH_3, **every))
-    assert asked.keys() <= OWN | {"generationConfig"}
-    assert asked["generationConfig"].keys() <= OWN_CONFIG
+    assert asked.keys() <= GEMINI_FIELDS | {"generationConfig"}
+    assert asked["generationConfig"].keys() <= GEMINI_CONFIG_FIELDS

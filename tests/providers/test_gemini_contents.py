@@ -18,11 +18,10 @@ from agentrun.core.messages import (
     ToolResult,
     Transcript,
     User,
-    said,
+    user_message,
 )
-from agentrun.providers.conversation import Conversation
-from agentrun.providers.gemini import GeminiGenerate
-from agentrun.providers.gemini_contents import UNSIGNED
+from agentrun.providers.codec import ConversationEncoder
+from agentrun.providers.gemini import UNSIGNED_CALL, GeminiGenerate
 
 from . import exchange
 from .exchange import BLOBS, NOTE, NOW, PDF, PICTURE, SEARCH, agrees, encoded, shown
@@ -50,9 +49,9 @@ TALK = (
     Assistant((Text("I look."), Reasoning(SIGNATURE, HERE), *CALLS)),
     ToolResult("c1.0", (Text("Nothing."), PICTURE)),
     ToolResult("c1.1", (Text("Noon."),)),
-    said("Hurry."),
+    user_message("Hurry."),
     Assistant((Text("Done."), Reasoning('{"text":"","thoughtSignature":"ZW5k"}', HERE))),
-    said("Thanks."),
+    user_message("Thanks."),
 )
 
 
@@ -63,11 +62,11 @@ def test_golden(story: str, name: str) -> None:
 
 
 def parts(*said_by_model: Any, name: str = FLASH) -> list[Any]:
-    return list(contents(said("Hi"), Assistant(said_by_model), name=name)[1]["parts"])
+    return list(contents(user_message("Hi"), Assistant(said_by_model), name=name)[1]["parts"])
 
 
 def test_all_results_of_a_batch_are_one_message() -> None:
-    late = (*TALK[:2], said("Hurry."), *TALK[2:4])
+    late = (*TALK[:2], user_message("Hurry."), *TALK[2:4])
     for history in (TALK[:5], late):
         roles = [(item["role"], [next(iter(part)) for part in item["parts"]]) for item in contents(*history)[2:]]
         assert roles[0] == ("user", ["functionResponse", "functionResponse"])
@@ -101,7 +100,7 @@ def test_another_route_gets_neither_signatures_nor_ids() -> None:
 def test_a_foreign_call_says_that_it_is_not_signed() -> None:
     """Generation 3 refuses a first call without a signature."""
     found = parts(*CALLS, name=FLASH_3)
-    assert [part.get("thoughtSignature") for part in found] == [UNSIGNED, None]
+    assert [part.get("thoughtSignature") for part in found] == [UNSIGNED_CALL, None]
     own = tuple(replace(call, route=f"gemini/{FLASH_3}") for call in CALLS)
     assert [part.get("thoughtSignature") for part in parts(*own, name=FLASH_3)] == [None, None]
 
@@ -131,7 +130,7 @@ def test_results() -> None:
 
 
 def test_a_result_without_its_call() -> None:
-    found = contents(said("Hi"), ToolResult("c9.0", (Text("x"),)))[0]["parts"][0]["functionResponse"]
+    found = contents(user_message("Hi"), ToolResult("c9.0", (Text("x"),)))[0]["parts"][0]["functionResponse"]
     assert found.keys() == {"name", "response"}
 
 
@@ -141,7 +140,7 @@ def test_media() -> None:
 
 
 def test_empty_messages_are_left_out() -> None:
-    history = (User((Text(""), Text("a"))), Assistant((Text(""), Reasoning("{}", "x/y"))), said("b"))
+    history = (User((Text(""), Text("a"))), Assistant((Text(""), Reasoning("{}", "x/y"))), user_message("b"))
     assert contents(*history) == [
         {"role": "user", "parts": [{"text": "a"}]},
         {"role": "user", "parts": [{"text": "b"}]},
@@ -159,8 +158,8 @@ def test_arguments_that_are_no_object() -> None:
 
 @given(st.lists(st.sampled_from(TALK[:1] + TALK[4:]), min_size=1, max_size=6), st.integers(0, 6))
 def test_a_conversation_that_grows_is_encoded_like_a_new_one(history: list[Message], first: int) -> None:
-    grown = Conversation(CODEC, BLOBS.__getitem__)
-    transcript = Transcript([said("Hi"), *history[:first]])
+    grown = ConversationEncoder(CODEC, BLOBS.__getitem__)
+    transcript = Transcript([user_message("Hi"), *history[:first]])
     asked = replace(request(), messages=transcript)
     grown.encode(asked)
     whole = replace(asked, messages=transcript.plus(*history[first:]))

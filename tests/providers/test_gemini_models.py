@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentrun.providers.gemini_models import gemini
+from agentrun.providers.gemini import gemini_features
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from agentrun.providers.gemini_models import gemini
     ],
 )
 def test_models(name: str, current: bool, thinks: bool, off: bool) -> None:
-    assert gemini(name) == (current, thinks, off)
+    assert gemini_features(name) == (current, thinks, off)

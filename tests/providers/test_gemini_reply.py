@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.messages import Assistant, Finish, Reasoning, Refusal, Text, ToolCall, Usage
-from agentrun.providers.codec import Decoded
+from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Text, ToolCall, Usage
+from agentrun.providers.codec import ReplyOrFault
 from agentrun.providers.gemini import GeminiGenerate
 
 from . import exchange
@@ -19,7 +19,7 @@ ASKED = exchange.request("gemini", "gemini-2.5-flash", tools=(SEARCH, NOW))
 HERE = "gemini/gemini-2.5-flash"
 
 
-def decoded(data: bytes, status: int = 200, **headers: str) -> Decoded:
+def decoded(data: bytes, status: int = 200, **headers: str) -> ReplyOrFault:
     return exchange.decoded(CODEC, ASKED, data, status, **headers)
 
 
@@ -60,7 +60,7 @@ def test_the_least() -> None:
         (None, "unknown"),
     ],
 )
-def test_finish(reason: str | None, finish: Finish) -> None:
+def test_finish(reason: str | None, finish: FinishReason) -> None:
     assert reply(decoded(response(HI, finish=reason))).finish == finish
 
 
@@ -147,7 +147,7 @@ def test_what_came_goes_back() -> None:
         {"executableCode": {"code": "1", "language": "PYTHON"}},
         {"text": "", "thoughtSignature": "s3"},
     ]
-    found = reply(decoded(response(*given))).in_turn(1, HERE)
+    found = reply(decoded(response(*given))).with_call_ids(1, HERE)
     asked = exchange.request("gemini", "gemini-2.5-flash", found.message)
     assert exchange.body(CODEC, asked)["contents"] == [{"role": "model", "parts": given}]
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import Text
-from agentrun.providers.codec import Decoded, StreamDecoder
+from agentrun.providers.codec import ReplyOrFault, StreamDecoder
 from agentrun.providers.gemini import GeminiGenerate
-from agentrun.providers.gemini_stream import GeminiStream
+from agentrun.providers.gemini_reply import GeminiStream
 
 from . import exchange
 from .exchange import (
@@ -43,7 +43,7 @@ def sse(*chunks: Any) -> bytes:
     return b"".join(b"data: " + json.dumps(each).encode() + b"\r\n\r\n" for each in chunks)
 
 
-def streamed(data: bytes, places: list[int] | None = None) -> tuple[str, Decoded]:
+def streamed(data: bytes, places: list[int] | None = None) -> tuple[str, ReplyOrFault]:
     return exchange.streamed(CODEC, ASKED, data, places)
 
 
@@ -90,7 +90,7 @@ def test_nothing_partial(story: str) -> None:
 class _Hasty(GeminiStream):
     """A planted bug: a stream that is over is taken for whole."""
 
-    def end(self) -> Decoded:
+    def end(self) -> ReplyOrFault:
         self.feed(b"\n\n" + sse({"candidates": [{"finishReason": "STOP"}]}))
         return super().end()
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.core.messages import Assistant, ToolCall
-from agentrun.providers.names import call_ids, derived_id, name_clashes, tool_names, wire_name
+from agentrun.providers.wire_names import call_ids, derived_id, name_clashes, tools_by_wire_name, wire_name
 
 from .exchange import NOW, SEARCH, request
 
@@ -44,7 +44,7 @@ def test_every_name_fits(tool: str) -> None:
 
 
 def test_names_come_back() -> None:
-    names = tool_names(ASKED)
+    names = tools_by_wire_name(ASKED)
     assert names == {"docs__search": "docs.search", "now": "now"}
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import Assistant, Message, Reasoning, Refusal, Text, ToolCall, ToolResult, User
 from agentrun.errors import PackageError
-from agentrun.providers.openai_chat import OWN, OpenAIChat
+from agentrun.providers.openai_chat import CHAT_FIELDS, OpenAIChat
 from agentrun.wire import HttpAuth
 
 from ..packages import TRIAGE
@@ -88,7 +88,7 @@ def test_settings() -> None:
     assert body(request(temperature=None)).keys() == {"model", "messages"}
 
 
-@pytest.mark.parametrize("key", sorted(OWN))
+@pytest.mark.parametrize("key", sorted(CHAT_FIELDS))
 def test_options_cannot_override(key: str) -> None:
     asked = request(route={"options": {key: "x", "user": "u"}})
     assert problems(CODEC, asked) == [f"model.options cannot set {key}"]
@@ -101,7 +101,7 @@ def test_options_cannot_override(key: str) -> None:
 def test_every_field_that_is_set_is_owned() -> None:
     settings: dict[str, Any] = {"top_p": 1.0, "seed": 1, "stop": ["a"], "max_output_tokens": 1, "reasoning": "high"}
     asked = request(output=TRIAGE, tools=(NOW,), tool_choice="required", stream=True, **settings)
-    assert body(asked).keys() == OWN - {"n"}
+    assert body(asked).keys() == CHAT_FIELDS - {"n"}
 
 
 def test_problems() -> None:

@@ -18,7 +18,7 @@ from agentrun.core.messages import (
     ToolCall,
     ToolResult,
     User,
-    said,
+    user_message,
 )
 
 from ..packages import TRIAGE
@@ -63,7 +63,7 @@ def talk(route: str) -> tuple[Message, ...]:
         Assistant((Reasoning(thought, route), Reasoning("{}", "x/y"), Text("I look."), here, there)),
         ToolResult("c1.0", (Text("Nothing."), PICTURE)),
         ToolResult("c1.1", (PDF,)),
-        said("Hurry."),
+        user_message("Hurry."),
         Assistant((Refusal("No."),)),
         User((Text("Why"), Text("?"))),
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.facts_base import Fault
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply, Text, ToolCall, Usage
 
 from . import exchange

@@ -2,8 +2,8 @@ import pytest
 
 from agentrun.errors import HostError
 from agentrun.providers.openai_chat import OpenAIChat
+from agentrun.providers.openai_responses import OpenAIResponses
 from agentrun.providers.registry import CODECS, codec_for
-from agentrun.providers.responses import OpenAIResponses
 
 
 def test_known() -> None:

@@ -6,9 +6,19 @@ from typing import Any
 import pytest
 
 from agentrun.core.effects import ModelRequest
-from agentrun.core.messages import Assistant, Message, Reasoning, Refusal, Text, ToolCall, ToolResult, User, said
+from agentrun.core.messages import (
+    Assistant,
+    Message,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    User,
+    user_message,
+)
 from agentrun.errors import PackageError
-from agentrun.providers.responses import OWN, OpenAIResponses
+from agentrun.providers.openai_responses import RESPONSES_FIELDS, OpenAIResponses
 from agentrun.wire import HttpAuth
 
 from ..packages import TRIAGE
@@ -46,7 +56,7 @@ def test_no_instructions() -> None:
     assert "instructions" not in body(request(instructions=""))
 
 
-@pytest.mark.parametrize("key", sorted(OWN))
+@pytest.mark.parametrize("key", sorted(RESPONSES_FIELDS))
 def test_options_cannot_override(key: str) -> None:
     asked = request(route={"options": {key: "x", "user": "u"}})
     assert problems(CODEC, asked) == [f"model.options cannot set {key}"]
@@ -66,7 +76,7 @@ def test_every_field_that_is_set_is_owned() -> None:
         tool_choice="required",
         stream=True,
     )
-    assert body(asked).keys() == OWN - {"previous_response_id", "conversation", "background", "prompt"}
+    assert body(asked).keys() == RESPONSES_FIELDS - {"previous_response_id", "conversation", "background", "prompt"}
 
 
 def test_what_it_cannot_do() -> None:
@@ -99,7 +109,7 @@ def test_tool_choice(choice: str, sent: Any) -> None:
 def test_parts_are_items_in_their_order() -> None:
     call = ToolCall("c1.0", "docs.search", '{"q": 1}', "call_a", HERE)
     found = items(
-        said("Hi"),
+        user_message("Hi"),
         Assistant((Reasoning(THOUGHT, HERE), Text("I look."), call, Text("Wait."))),
         ToolResult("c1.0", (Text("Nothing."),)),
         Assistant((Refusal("No."),)),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.providers.sse import Event, SseDecoder
+from agentrun.providers.sse import SseDecoder, SseEvent
 
 LINES = [
     *(b"data: 1", b"data:  2", b"data:", b"data", b"data: [DONE]", b"event: a", b"event:b", b"event", b"id: 7"),
@@ -26,7 +26,7 @@ def cut_up(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise([0, *sorted(cuts), len(data)])]
 
 
-def expected(data: bytes) -> list[Event]:
+def expected(data: bytes) -> list[SseEvent]:
     """The standard, read off a whole text."""
     lines = re.split("\r\n|\r|\n", data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace"))
     events, name, held = [], "", []
@@ -39,17 +39,17 @@ def expected(data: bytes) -> list[Event]:
             name = value
         elif not line:
             if held:
-                events.append(Event(name or "message", "\n".join(held)))
+                events.append(SseEvent(name or "message", "\n".join(held)))
             name, held = "", []
     return events
 
 
-def decoded(pieces: list[bytes]) -> list[Event]:
+def decoded(pieces: list[bytes]) -> list[SseEvent]:
     decoder = SseDecoder()
     return [event for piece in pieces for event in decoder.feed(piece)] + decoder.end()
 
 
-def differs(decode: Callable[[list[bytes]], list[Event]], count: int, seed: int) -> list[bytes] | None:
+def differs(decode: Callable[[list[bytes]], list[SseEvent]], count: int, seed: int) -> list[bytes] | None:
     """The first of so many random streams, cut at random, that is not read as the standard says."""
     chance = Random(seed)  # noqa: S311  # the same examples every time
     for _ in range(count):
@@ -80,7 +80,7 @@ def test_any_bytes(data: bytes, cuts: list[int]) -> None:
 
 def test_byte_by_byte() -> None:
     data = b"\xef\xbb\xbfevent: a\r\ndata: 1\r\ndata: 2\r\n\r\n: ping\r\rdata: \xe2\x80\xa8 3\n\ndata: last"
-    found = [Event("a", "1\n2"), Event("message", "\u2028 3"), Event("message", "last")]
+    found = [SseEvent("a", "1\n2"), SseEvent("message", "\u2028 3"), SseEvent("message", "last")]
     assert decoded([data]) == found
     assert decoded([data[index : index + 1] for index in range(len(data))]) == found
 
@@ -89,7 +89,7 @@ def test_an_event_comes_with_its_blank_line() -> None:
     decoder = SseDecoder()
     assert decoder.feed(b"data: 1\r") == []
     assert decoder.feed(b"\n") == []
-    assert decoder.feed(b"\r") == [Event("message", "1")]
+    assert decoder.feed(b"\r") == [SseEvent("message", "1")]
     assert decoder.feed(b"\n") == []
     assert decoder.end() == []
 
@@ -101,7 +101,7 @@ def test_only_the_beginning_of_a_mark(head: bytes) -> None:
 
 
 def test_a_mark_counts_at_the_beginning_alone() -> None:
-    assert decoded([b"data: 1\n\n\xef\xbb\xbfdata: 2\n\n"]) == [Event("message", "1")]
+    assert decoded([b"data: 1\n\n\xef\xbb\xbfdata: 2\n\n"]) == [SseEvent("message", "1")]
 
 
 def test_a_long_line_in_many_pieces_takes_linear_time() -> None:
@@ -109,32 +109,32 @@ def test_a_long_line_in_many_pieces_takes_linear_time() -> None:
     decoder.feed(b"data: ")
     for _ in range(200_000):
         decoder.feed(b"x")
-    assert decoder.feed(b"\n\n") == [Event("message", "x" * 200_000)]
+    assert decoder.feed(b"\n\n") == [SseEvent("message", "x" * 200_000)]
 
 
 # --- decoders that must not pass ---------------------------------------------------------------------------
 
 
-def _by_text(pieces: list[bytes]) -> list[Event]:
+def _by_text(pieces: list[bytes]) -> list[SseEvent]:
     """Splits text at every line end of Unicode."""
     text = b"".join(pieces).removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     return expected("\n".join(text.splitlines()).encode())
 
 
-def _by_piece(pieces: list[bytes]) -> list[Event]:
+def _by_piece(pieces: list[bytes]) -> list[SseEvent]:
     """Decodes each piece for itself."""
     return expected("".join(piece.decode("utf-8", "replace") for piece in pieces).encode())
 
 
-def _with_mark(pieces: list[bytes]) -> list[Event]:
+def _with_mark(pieces: list[bytes]) -> list[SseEvent]:
     return expected(b"\n" + b"".join(pieces))
 
 
-def _forgets_cr(pieces: list[bytes]) -> list[Event]:
+def _forgets_cr(pieces: list[bytes]) -> list[SseEvent]:
     """Takes the LF of a CRLF that was cut for another line end."""
     return expected(b"".join(piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n") for piece in pieces))
 
 
 @pytest.mark.parametrize("wrong", [_by_text, _by_piece, _with_mark, _forgets_cr])
-def test_planted(wrong: Callable[[list[bytes]], list[Event]]) -> None:
+def test_planted(wrong: Callable[[list[bytes]], list[SseEvent]]) -> None:
     assert differs(wrong, 2_000, seed=1) is not None

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.providers.strictness import MAX_LEVELS, MAX_VALUES, is_strict
+from agentrun.providers.request_encoding import MAX_LEVELS, MAX_VALUES, is_strict
 
 from ..packages import TRIAGE
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.core.facts import ModelReplied
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.facts import ModelReplied, ToolFinished
 from agentrun.core.messages import Reply
 from agentrun.core.outcome import Outcome
 from agentrun.testing import Stub, stub

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentrun.canon import compact
-from agentrun.cassette.tape import Failure, Interaction
+from agentrun.canonical_json import sorted_json
+from agentrun.cassette.interactions import Failure, Interaction
 from agentrun.wire import HttpCall, HttpReply
 
 from ..worlds import completion, failure
@@ -15,13 +15,13 @@ CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{
 
 
 def called(url: str, body: Any, reply: Any, *, method: str = "CALL", status: int = 200, **more: Any) -> Interaction:
-    text = reply if isinstance(reply, bytes) else compact(reply)
-    return Interaction(HttpCall(method, url, (), compact(body)), HttpReply(status, (), text), **more)
+    text = reply if isinstance(reply, bytes) else sorted_json(reply)
+    return Interaction(HttpCall(method, url, (), sorted_json(body)), HttpReply(status, (), text), **more)
 
 
 def asked(reply: HttpReply, **more: Any) -> Interaction:
     return Interaction(
-        HttpCall("POST", "http://localhost:8080/v1/chat/completions", (), compact(QUESTION)), reply, **more
+        HttpCall("POST", "http://localhost:8080/v1/chat/completions", (), sorted_json(QUESTION)), reply, **more
     )
 
 

@@ -7,12 +7,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from agentrun.core.effects import RunChild
-from agentrun.core.facts import Record
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import Spent
-from agentrun.core.messages import said as message
+from agentrun.core.facts import ChildSpend, Record
+from agentrun.core.fault import Fault
+from agentrun.core.messages import user_message as message
 from agentrun.core.package import Package
-from agentrun.report.story import Line, Story
+from agentrun.report.run_renderer import OutputLine, RunRenderer
 
 from ..core.script import STARTED, Run, Stuck, agent_tool, called, rule, said, tool, writing
 from ..packages import ROUTE, package, typed
@@ -40,13 +39,13 @@ HOSTILE = [
 """Texts that want to do something to a terminal or to its reader."""
 
 
-def written(lines: Iterable[Line]) -> str:
+def written(lines: Iterable[OutputLine]) -> str:
     return "".join(f"{'  ' * line.indent}{line.text}\n" for line in lines)
 
 
-def lines_of(agent: Package, records: Iterable[Record]) -> list[Line]:
-    story = Story(agent)
-    return [line for record in records for line in story.tell(record)]
+def lines_of(agent: Package, records: Iterable[Record]) -> list[OutputLine]:
+    story = RunRenderer(agent)
+    return [line for record in records for line in story.render(record)]
 
 
 def finished(run: Run) -> Run:
@@ -64,23 +63,23 @@ class Nested:
         world["tools"] = {**world.get("tools", {}), "billing": self._work}
         self.run = Run(agent, *answers, **world)
 
-    def _work(self, effect: RunChild) -> tuple[str, Spent]:
+    def _work(self, effect: RunChild) -> tuple[str, ChildSpend]:
         begun = replace(
             STARTED, run=effect.run, agent="billing", input=message(effect.message or ""), parent=effect.parent
         )
         child = Run(effect.package, called(("pay", '{"q": "50"}')), said("Paid 50."), started=begun)
         outcome = child.finish()
         self.children[effect.run] = (effect.package, child.records)
-        return str(outcome.answer), Spent(outcome.tokens, outcome.cost, outcome.tool_calls)
+        return str(outcome.answer), ChildSpend(outcome.tokens, outcome.cost, outcome.tool_calls)
 
     def told(self) -> str:
-        story = Story(self.run.first)
-        lines: list[Line] = []
+        story = RunRenderer(self.run.first)
+        lines: list[OutputLine] = []
         for record in self.run.records:
-            lines += story.tell(record)
+            lines += story.render(record)
             if (run := getattr(record.fact, "run", None)) in self.children:
                 lines += lines_of(*self.children[run])
-        return written(lines) + f"[{story.spend}]\n"
+        return written(lines) + f"[{story.usage}]\n"
 
 
 def typical() -> Nested:

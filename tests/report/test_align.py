@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.report.align import LARGEST, MOST_EQUAL, aligned
+from agentrun.report.value_diff import MAX_EQUAL_PAIRS, MAX_PAIRS, align_lists
 
 
 def whole(word: str) -> Hashable:
@@ -33,35 +33,35 @@ def first(word: str) -> Hashable:
     ],
 )
 def test_aligned(one: str, two: str, pairs: str) -> None:
-    found = aligned(one.split(), two.split(), whole, first)
+    found = align_lists(one.split(), two.split(), whole, first)
     assert " ".join(f"{old or '-'}/{new or '-'}" for old, new in found) == pairs
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=8), st.lists(st.sampled_from("abc"), max_size=8))
 def test_nothing_is_lost_and_the_order_is_kept(one: list[str], two: list[str]) -> None:
-    found = aligned(one, two, whole)
+    found = align_lists(one, two, whole)
     assert [old for old, _ in found if old is not None] == one
     assert [new for _, new in found if new is not None] == two
-    assert aligned(one, one, whole) == list(zip(one, one, strict=True))
+    assert align_lists(one, one, whole) == list(zip(one, one, strict=True))
 
 
 def test_too_many_are_aligned_by_their_place() -> None:
     """Neither the first nor the last are the same, and so many lie between that equal ones are not looked for."""
-    side = int(LARGEST**0.5)
+    side = int(MAX_PAIRS**0.5)
     for size, looked in ((side, True), (side + 1, False)):
         one = ["start", *map(str, range(size - 1))]
         two = [*map(str, range(size - 1)), "end"]
-        assert (("0", "0") in aligned(one, two, whole)) is looked
+        assert (("0", "0") in align_lists(one, two, whole)) is looked
 
 
 def test_changes_far_apart_are_found_in_a_long_list() -> None:
     one = [str(n) for n in range(5_000)]
     two = ["new", *one[:10], *one[11:]]
-    assert [pair for pair in aligned(one, two, whole) if pair[0] != pair[1]] == [(None, "new"), ("10", None)]
+    assert [pair for pair in align_lists(one, two, whole) if pair[0] != pair[1]] == [(None, "new"), ("10", None)]
 
 
 def test_among_too_many_equal_ones_no_runs_are_looked_for() -> None:
-    side = int(MOST_EQUAL**0.5)
+    side = int(MAX_EQUAL_PAIRS**0.5)
     for size, looked in ((side, True), (side + 1, False)):
         one, two = ["x"] * size + ["y"], ["z"] + ["x"] * size
-        assert ((None, "z") in aligned(one, two, whole)) is looked
+        assert ((None, "z") in align_lists(one, two, whole)) is looked

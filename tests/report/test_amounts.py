@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.report.amounts import dollars, duration, magnitude
+from agentrun.report.formatting import format_count, format_dollars, format_duration
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from agentrun.report.amounts import dollars, duration, magnitude
     [(0, "0"), (999, "999"), (1000, "1k"), (1249, "1.2k"), (50_000, "50k"), (999_999, "999.9k"), (1_500_000, "1.5M")],
 )
 def test_magnitude(count: int, text: str) -> None:
-    assert magnitude(count) == text
+    assert format_count(count) == text
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,12 @@ def test_magnitude(count: int, text: str) -> None:
     [(0, "$0.00"), (1, "$0.000001"), (3100, "$0.0031"), (250_000, "$0.25"), (1_200_000, "$1.20"), (10**9, "$1000.00")],
 )
 def test_dollars(micro: int, text: str) -> None:
-    assert dollars(micro) == text
+    assert format_dollars(micro) == text
 
 
 @given(st.integers(0, 2**53))
 def test_dollars_are_exact(micro: int) -> None:
-    whole, _, places = dollars(micro).removeprefix("$").partition(".")
+    whole, _, places = format_dollars(micro).removeprefix("$").partition(".")
     assert int(whole) * 1_000_000 + int(places.ljust(6, "0")) == micro
 
 
@@ -43,4 +43,4 @@ def test_dollars_are_exact(micro: int) -> None:
     ],
 )
 def test_duration(milliseconds: int, text: str) -> None:
-    assert duration(milliseconds) == text
+    assert format_duration(milliseconds) == text

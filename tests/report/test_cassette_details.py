@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from agentrun.cassette.events import read
-from agentrun.cassette.file import dump
-from agentrun.cassette.parsed import ParsedInteraction, parse_cassette
-from agentrun.cassette.reader import cassette
-from agentrun.report.cassette_details import content_lines, interaction_lines
+from agentrun.cassette.file import build_cassette, dump_cassette
+from agentrun.cassette.parsed_interaction import ParsedInteraction, parse_cassette
+from agentrun.cassette.yaml_loader import load_yaml
+from agentrun.report.cassette_text import content_lines, interaction_lines
 
 from .interactions import INTERACTIONS, KEY
 
 
 def parsed(name: str) -> ParsedInteraction:
-    text = dump([INTERACTIONS[name][0]], {})
-    (found,) = parse_cassette(cassette(read(text), "")).interactions
+    text = dump_cassette([INTERACTIONS[name][0]], {})
+    (found,) = parse_cassette(build_cassette(load_yaml(text), "")).interactions
     return found
 
 

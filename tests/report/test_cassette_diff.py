@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.cassette.file import load
-from agentrun.cassette.parsed import parse_cassette
+from agentrun.cassette.file import load_cassette
+from agentrun.cassette.parsed_interaction import parse_cassette
 from agentrun.report.cassette_diff import compare_cassettes
 
 from ..cli.sides import TAPES, edited
@@ -15,7 +15,7 @@ SIGNS = {"new": "+", "gone": "-", "changed": "~", "moved": "~"}
 
 
 def compare(a: Path, b: Path) -> list[str]:
-    changes = compare_cassettes(parse_cassette(load(a)), parse_cassette(load(b)))
+    changes = compare_cassettes(parse_cassette(load_cassette(a)), parse_cassette(load_cassette(b)))
     return [f"{SIGNS[change.how]} {change.text}" for change in changes]
 
 

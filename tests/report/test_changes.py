@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from agentrun.journal.layout import lay_out
-from agentrun.report.changes import Change, changes_between, changes_of
+from agentrun.journal.yaml_text import dump_plain_yaml
+from agentrun.report.journal_diff import RunChange, compare_journal_facts, compare_journals
 
 Facts = list[dict[str, Any]]
 
@@ -357,7 +357,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
 }
 
 
-def told_of(changes: tuple[Change, ...]) -> list[tuple[str, str, str]]:
+def told_of(changes: tuple[RunChange, ...]) -> list[tuple[str, str, str]]:
     return [(change.kind, change.how, change.text) for change in changes]
 
 
@@ -366,15 +366,15 @@ def test_each_thing_is_told_as_what_it_is(name: str) -> None:
     change, told = TABLE[name]
     now = run()
     change(now)
-    assert told_of(changes_of(run(), now)) == told
-    assert changes_of(now, run()), "the other way round something differs too"
-    assert changes_of(now, now) == ()
+    assert told_of(compare_journal_facts(run(), now)) == told
+    assert compare_journal_facts(now, run()), "the other way round something differs too"
+    assert compare_journal_facts(now, now) == ()
 
 
 def test_places_are_data_too() -> None:
     now = run()
     renamed(now)
-    (change,) = changes_of(run(), now)
+    (change,) = compare_journal_facts(run(), now)
     assert (change.run, change.turn, change.call, change.path) == (None, 2, "c2.0", "")
     assert (change.before, change.after) == ({"amount": 20}, {"amount": 25, "fast": True})
 
@@ -391,7 +391,7 @@ def test_a_step_that_moved() -> None:
             ]
         return told
 
-    assert told_of(changes_of(steps("a", "b", "c", "d"), steps("b", "c", "d", "a"))) == [
+    assert told_of(compare_journal_facts(steps("a", "b", "c", "d"), steps("b", "c", "d", "a"))) == [
         ("step", "moved", "turn 4: the step moved here from turn 1: it calls a()")
     ]
 
@@ -404,7 +404,7 @@ def test_another_model_is_told_in_the_first_turn_that_asks_it() -> None:
             find(facts, "model_replied", number)["reply"]["model"] = name
         return facts
 
-    assert told_of(changes_of(told("a/b", "a/b"), told("a/c", "a/d"))) == [
+    assert told_of(compare_journal_facts(told("a/b", "a/b"), told("a/c", "a/d"))) == [
         ("route", "changed", "turn 1: the model that is asked: “a/b” → “a/c”"),
         ("model", "changed", "turn 1: the model that answered: “a/b” → “a/c”"),
         ("route", "changed", "turn 3: the model that is asked: “a/b” → “a/d”"),
@@ -417,7 +417,7 @@ def test_a_refusal_for_another_reason_is_told_in_its_words() -> None:
         told: dict[str, Any] = {"call": "c1.0", "code": "tool.denied", "told": f"{by} denies it", "fields": {"by": by}}
         return [started(), asked(1), reply(1, "", ("refund", "{}")), {"call_refused": told}]
 
-    assert told_of(changes_of(refused("ada"), refused("a rule"))) == [
+    assert told_of(compare_journal_facts(refused("ada"), refused("a rule"))) == [
         ("result", "changed", "turn 1: the result of refund changed: “ada denies it” → “a rule denies it”")
     ]
 
@@ -425,7 +425,7 @@ def test_a_refusal_for_another_reason_is_told_in_its_words() -> None:
 def test_the_first_param_is_new() -> None:
     bare = run()
     del bare[0]["run_started"]["params"]
-    (change,) = changes_of(bare, run())
+    (change,) = compare_journal_facts(bare, run())
     assert (change.how, change.text.partition(":")[0]) == ("new", "params.order is new")
 
 
@@ -435,7 +435,7 @@ def test_the_output_of_a_contract_is_told_field_by_field_and_once() -> None:
         words = f'{{"queue":"{queue}","urgent":true}}'
         return [started(), asked(1), reply(1, words), {"run_stopped": {"status": "completed", "output": output}}]
 
-    assert told_of(changes_of(typed("billing"), typed("other"))) == [
+    assert told_of(compare_journal_facts(typed("billing"), typed("other"))) == [
         ("output", "changed", "the output: queue “billing” → “other”")
     ]
 
@@ -453,13 +453,13 @@ def child(answer: str, share: int = 100) -> Facts:
 
 
 def test_sub_agents_have_their_own_changes_inside_the_call() -> None:
-    (change,) = changes_of(child("High."), child("Low."))
+    (change,) = compare_journal_facts(child("High."), child("Low."))
     assert change.text == "turn 1, reader, turn 1: the answer: “High.” → “Low.”"
     assert (change.turn, change.path) == (1, "c1.0")
 
 
 def test_what_a_sub_agent_may_spend() -> None:
-    (change,) = changes_of(child("High."), child("High.", 90))
+    (change,) = compare_journal_facts(child("High."), child("High.", 90))
     assert (change.kind, change.text) == ("share", "turn 1: what the sub-agent reader may spend: tokens 100 → 90")
 
 
@@ -476,10 +476,10 @@ def test_runs_of_a_conversation_are_aligned_one_by_one() -> None:
             )
         ]
 
-    assert told_of(changes_of(talk("a", "b"), talk("a", "c"))) == [
+    assert told_of(compare_journal_facts(talk("a", "b"), talk("a", "c"))) == [
         ("input", "changed", "run 2: the message: “b” → “c”")
     ]
-    new, spend = changes_of(talk("a"), talk("a", "b"))
+    new, spend = compare_journal_facts(talk("a"), talk("a", "b"))
     assert (new.kind, new.how, new.run, new.text) == ("run", "new", 2, "run 2: it is new: “b”")
     assert spend.kind == "spend"
 
@@ -488,25 +488,25 @@ def test_a_run_that_was_cut_off_says_nothing_of_what_it_lacks() -> None:
     now = run()
     renamed(now)
     short = now[: next(n for n, fact in enumerate(now) if "approval_answered" in fact)]
-    assert told_of(changes_of(run(), short, cut=True)) == [
+    assert told_of(compare_journal_facts(run(), short, cut=True)) == [
         ("argument", "changed", "turn 2: the call of refund: amount 20 → 25, fast is new: true")
     ]
 
 
 def test_texts() -> None:
-    one, two = (lay_out(facts) for facts in (run(), [*run()[:-1], {"run_stopped": {"status": "failed"}}]))
-    assert changes_between(one, one) == ()
-    assert [each.text for each in changes_between(one, two)] == ["the outcome: completed → failed"]
-    assert [each.text for each in changes_between(one, one + "\n")] == [
+    one, two = (dump_plain_yaml(facts) for facts in (run(), [*run()[:-1], {"run_stopped": {"status": "failed"}}]))
+    assert compare_journals(one, one) == ()
+    assert [each.text for each in compare_journals(one, two)] == ["the outcome: completed → failed"]
+    assert [each.text for each in compare_journals(one, one + "\n")] == [
         "the journals say the same, but are not written the same"
     ]
-    assert [each.text for each in changes_between("<<<<<<<\n", one)] == [
+    assert [each.text for each in compare_journals("<<<<<<<\n", one)] == [
         "the journal before cannot be read: line 1 is not written as journals are"
     ]
-    assert [each.text for each in changes_between(one, "a: 1\n")] == [
+    assert [each.text for each in compare_journals(one, "a: 1\n")] == [
         "the journal now cannot be read: line 1 is not written as journals are"
     ]
-    assert changes_between("", one)
+    assert compare_journals("", one)
 
 
 def test_secrets_and_controls_are_not_in_texts() -> None:
@@ -516,7 +516,7 @@ def test_secrets_and_controls_are_not_in_texts() -> None:
     find(now, "model_replied", 1)["reply"]["message"]["parts"][0]["arguments"] = (
         '{"amount":20,"api_key":"hunter2hunter2"}'
     )
-    told = " ".join(change.text for change in changes_of(run(), now))
+    told = " ".join(change.text for change in compare_journal_facts(run(), now))
     assert "\x1b" not in told
     assert key not in told
     assert "hunter2" not in told

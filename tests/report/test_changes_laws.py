@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrun.core.facts import kind_of
-from agentrun.journal.canonical import block
-from agentrun.journal.laid_out import read_back
-from agentrun.report.changes import changes_between, changes_of
-from agentrun.report.line import LONGEST
-from agentrun.report.nouns import noun_of
-from agentrun.report.steps import Fact
-from agentrun.spec.problems import visible
+from agentrun.core.facts import fact_kind
+from agentrun.journal.canonical import fact_block
+from agentrun.journal.yaml_text import parse_plain_yaml
+from agentrun.report.fact_diff import fact_label
+from agentrun.report.formatting import MAX_LINE_LENGTH
+from agentrun.report.journal_diff import compare_journal_facts, compare_journals
+from agentrun.report.journal_tree import FactNode
+from agentrun.spec.problems import escape_invisible
 
 from ..journal.journals import ANY_FACT, KINDS, VALUES, facts
 from ..journal.shapes import golden
@@ -29,19 +29,21 @@ JOURNALS = {path.stem: path.with_suffix(".yaml").read_text(encoding="utf-8") for
 def test_journals_of_every_shape() -> None:
     assert len(JOURNALS) > 10
     for one, two in product(JOURNALS.values(), repeat=2):
-        found = changes_between(one, two)
+        found = compare_journals(one, two)
         assert bool(found) is (one != two)
-        assert all(0 < len(each.text) <= LONGEST and each.text == visible(each.text) for each in found)
+        assert all(0 < len(each.text) <= MAX_LINE_LENGTH and each.text == escape_invisible(each.text) for each in found)
 
 
 @settings(max_examples=40)
 @given(st.lists(ANY_FACT, max_size=3), st.lists(ANY_FACT, max_size=3))
 def test_any_facts(one: list[Any], two: list[Any]) -> None:
-    before, after = ("\n".join(map(block, told)) for told in (one, two))
-    assert changes_between(before, before) == ()
-    there, back = changes_between(before, after), changes_between(after, before)
+    before, after = ("\n".join(map(fact_block, told)) for told in (one, two))
+    assert compare_journals(before, before) == ()
+    there, back = compare_journals(before, after), compare_journals(after, before)
     assert bool(there) is bool(back) is (before != after)
-    assert all(each.text == visible(each.text) and len(each.text) <= LONGEST for each in (*there, *back))
+    assert all(
+        each.text == escape_invisible(each.text) and len(each.text) <= MAX_LINE_LENGTH for each in (*there, *back)
+    )
 
 
 @settings(max_examples=10)  # of each of thirty kinds
@@ -51,15 +53,15 @@ def test_every_fact_has_words(kind: Any, data: st.DataObject) -> None:
     fact = data.draw(facts(kind))
     ((name, told),) = plain(fact).items()
     if name not in ("run_started", "time_passed", "run_resumed"):
-        assert noun_of(Fact(name, told), "refund").kind != "other", "a fact that is told by its name only"
+        assert fact_label(FactNode(name, told), "refund").kind != "other", "a fact that is told by its name only"
     before, after = run(), [*run()[:-1], {name: told}, run()[-1]]
-    assert changes_of(before, after)
-    assert changes_of(after, before)
+    assert compare_journal_facts(before, after)
+    assert compare_journal_facts(after, before)
 
 
 def plain(fact: Any) -> dict[str, Any]:
-    (told,) = read_back(block(fact))
-    assert list(told) == [kind_of(fact)]
+    (told,) = parse_plain_yaml(fact_block(fact))
+    assert list(told) == [fact_kind(fact)]
     return dict(told)
 
 
@@ -70,20 +72,20 @@ def plain(fact: Any) -> dict[str, Any]:
     )
 )
 def test_anything_at_all(told: list[Any]) -> None:
-    assert changes_of(told, told) == ()
+    assert compare_journal_facts(told, told) == ()
     if told != run():
-        assert changes_of(told, run())
-        assert changes_of(run(), told)
+        assert compare_journal_facts(told, run())
+        assert compare_journal_facts(run(), told)
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_texts(text: str) -> None:
     text = text.encode("utf-8", "replace").decode()
     facts = [started(instructions=text), asked(1), reply(1, text, (text, text)), *ran("c1.0", text, text)]
-    for each in (*changes_of(run(), facts), *changes_of(facts, run())):
-        assert each.text == visible(each.text)
+    for each in (*compare_journal_facts(run(), facts), *compare_journal_facts(facts, run())):
+        assert each.text == escape_invisible(each.text)
         assert "\n" not in each.text
-        assert len(each.text) <= LONGEST
+        assert len(each.text) <= MAX_LINE_LENGTH
 
 
 def long(turns: int, first: int = 0) -> Facts:
@@ -98,4 +100,4 @@ def long(turns: int, first: int = 0) -> Facts:
 def test_long_runs_are_compared_quickly(turns: int, other: int, first: int) -> None:
     one, two = long(turns), long(other, first)
     with at_most(1_800_000):
-        assert changes_of(one, two)
+        assert compare_journal_facts(one, two)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentrun.report.exact import doubts, exact, literal, plain
+from agentrun.report.escape import escape_name, escape_text, escape_value, text_warnings
 
 from .stories import HOSTILE
 from .terminals import FOREIGN
@@ -34,12 +34,12 @@ def is_safe(shown: str) -> bool:
 @example('" + "')
 def test_it_reads_back(text: str) -> None:
     """So two texts are never shown alike: an escape that was typed is not one that was made."""
-    assert ast.literal_eval(exact(text)) == text
+    assert ast.literal_eval(escape_text(text)) == text
 
 
 @given(VALUE)
 def test_a_value_reads_back(value: Any) -> None:
-    shown = literal(value)
+    shown = escape_value(value)
     assert is_safe(shown)
     if "\\x" not in shown and "\\U" not in shown:  # which JSON does not have
         assert json.loads(shown) == value
@@ -47,13 +47,13 @@ def test_a_value_reads_back(value: Any) -> None:
 
 @given(TEXT)
 def test_nothing_acts(text: str) -> None:
-    assert is_safe(exact(text))
+    assert is_safe(escape_text(text))
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_texts(text: str) -> None:
-    assert is_safe(exact(text))
-    assert ast.literal_eval(exact(text)) == text
+    assert is_safe(escape_text(text))
+    assert ast.literal_eval(escape_text(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_hostile_texts(text: str) -> None:
     ],
 )
 def test_shown(text: str, shown: str) -> None:
-    assert exact(text) == shown
+    assert escape_text(text) == shown
 
 
 def test_marks_do_not_pile_up() -> None:
     """They would be drawn over the rows above."""
-    shown = exact("漢" + "\u0336" * 50)
+    shown = escape_text("漢" + "\u0336" * 50)
     assert sum(unicodedata.category(char) == "Mn" for char in shown) == 2
 
 
@@ -100,7 +100,7 @@ def test_marks_do_not_pile_up() -> None:
     ],
 )
 def test_what_deceives_is_named(text: str, warning: str) -> None:
-    (found,) = doubts(text)
+    (found,) = text_warnings(text)
     assert warning in found
 
 
@@ -118,22 +118,22 @@ def test_what_deceives_is_named(text: str, warning: str) -> None:
     ],
 )
 def test_ordinary_texts_raise_no_doubts(text: str) -> None:
-    assert list(doubts(text)) == []
+    assert list(text_warnings(text)) == []
 
 
 @given(TEXT)
 def test_doubts_are_safe_to_show(text: str) -> None:
-    assert all(map(is_safe, doubts(text)))
+    assert all(map(is_safe, text_warnings(text)))
 
 
 @pytest.mark.parametrize(
     ("name", "shown"), [("refund", "refund"), ("desk:a.b", "desk:a.b"), ("a b", '"a b"'), ("", '""')]
 )
 def test_names(name: str, shown: str) -> None:
-    assert plain(name) == shown
+    assert escape_name(name) == shown
 
 
 def test_long_texts_take_no_time() -> None:
     text = "\x1b\u0430x\n" * 50_000
-    assert len(exact(text)) > len(text)
-    assert list(doubts(text))
+    assert len(escape_text(text)) > len(text)
+    assert list(text_warnings(text))

@@ -9,10 +9,17 @@ from threading import enumerate as threads
 import pytest
 
 from agentrun.core.facts import ModelAsked
-from agentrun.report.line import paragraph
-from agentrun.report.screen import KEPT, SPINNER, LiveScreen, PlainScreen, screen_for
-from agentrun.report.story import Line, Story
-from agentrun.report.telling import passing, show
+from agentrun.report.formatting import make_paragraph
+from agentrun.report.run_renderer import OutputLine, RunRenderer
+from agentrun.report.screen import (
+    MAX_STREAMED_TEXT,
+    SPINNER,
+    LiveScreen,
+    PlainScreen,
+    delta_key,
+    screen_for,
+    show_record,
+)
 
 from .stories import HOSTILE, lines_of, typical, written
 from .terminals import foreign, picture, terminal
@@ -28,16 +35,16 @@ def test_whole_run(columns: int, rows: int, color: bool) -> None:
     """At the end there is the story and nothing else, as if it had been printed plainly."""
     run = typical().run
     run.finish()
-    story = Story(run.first)
+    story = RunRenderer(run.first)
     with terminal(columns, rows) as seen:
         screen = LiveScreen(seen.stream, color=color)
         with closing(screen):
             for record in run.records:
-                show(record, story, screen, "run-1")
+                show_record(record, story, screen, "run-1")
                 if isinstance(record.fact, ModelAsked):
                     for piece in ("I look ", "them up.\n", "漢字 " * 30):
-                        screen.delta(passing("run-1", record.fact.effect), piece)
-                        screen.status(story.spend)
+                        screen.delta(delta_key("run-1", record.fact.effect), piece)
+                        screen.status(story.usage)
             assert running()
         assert not running()
         seen.drained()
@@ -51,7 +58,7 @@ def test_whole_run(columns: int, rows: int, color: bool) -> None:
 def test_region() -> None:
     """The end of what streams, how things stand, and lines above both."""
     with terminal(40, 10) as seen, closing(LiveScreen(seen.stream, color=False)) as screen:
-        screen.line(Line("turn 1"))
+        screen.line(OutputLine("turn 1"))
         screen.status("turn 1 of 12")
         screen.delta("m1.1", "".join(f"line {number}\n" for number in range(50)))
         seen.until(lambda shown: "line 49" in shown)
@@ -59,7 +66,7 @@ def test_region() -> None:
         assert lines[:-1] == ["turn 1", "line 46", "line 47", "line 48", "line 49"]
         assert lines[-1].endswith(" turn 1 of 12")
         assert not seen.cursor_visible
-        screen.line(Line("told", indent=1))
+        screen.line(OutputLine("told", indent=1))
         seen.until(lambda shown: shown.splitlines()[:3] == ["turn 1", "  told", "line 46"])
         screen.delta("m1.1", None)
         seen.until(lambda shown: "line" not in shown)
@@ -85,7 +92,7 @@ def test_resize(reflows: bool) -> None:
         screen.delta("m1.1", "stream " * 100)
         for place, columns in enumerate([20, 80, 33, 120, 20, 7]):
             lines.append(f"line {place}")
-            screen.line(Line(lines[-1]))
+            screen.line(OutputLine(lines[-1]))
             seen.until(lambda shown: is_drawn(shown, lines, seen.screen.columns))
             seen.resize(columns, 60, reflows=reflows)
             seen.until(lambda shown: is_drawn(shown, lines, seen.screen.columns))
@@ -110,10 +117,10 @@ def test_aside() -> None:
         with screen.aside():
             seen.stream.write("really? ")
             seen.stream.flush()
-            screen.line(Line("one"))
+            screen.line(OutputLine("one"))
             screen.status("still asking")
             screen.delta("m1.1", "more")
-            screen.line(Line("two"))
+            screen.line(OutputLine("two"))
             seen.until(lambda shown: shown == "really?")
             assert seen.cursor_visible
             seen.stream.write("yes\n")
@@ -124,7 +131,7 @@ def test_aside() -> None:
 def test_quiet_below_without_a_status() -> None:
     with terminal() as seen, closing(LiveScreen(seen.stream, color=False)) as screen:
         screen.delta("m1.1", "streaming")
-        screen.line(Line("one"))
+        screen.line(OutputLine("one"))
         screen.status("asking")
         seen.until(lambda shown: "streaming" in shown)
         screen.status("")
@@ -143,7 +150,7 @@ def test_hostile_pieces(size: int) -> None:
             for start in range(0, min(len(text), 40 * size), size):
                 screen.delta("m1.1", text[start : start + size])
                 screen.status(text[:50])
-            for line in paragraph(text):
+            for line in make_paragraph(text):
                 screen.line(line)
             screen.delta("m1.1", None)
         screen.close()
@@ -175,7 +182,7 @@ def test_little_is_held() -> None:
         for effect in ("m1.1", "m2.1", "m3.1"):
             for _ in range(10):
                 screen.delta(effect, "x" * 100_000)
-                assert screen._texts == {effect: "x" * KEPT}
+                assert screen._texts == {effect: "x" * MAX_STREAMED_TEXT}
         for effect in ("a", "b", "c"):
             screen.delta(effect, effect * 1000)
         assert list(screen._texts) == ["a", "b", "c"]
@@ -191,7 +198,7 @@ def test_hang_up() -> None:
         seen.until(lambda shown: "asking" in shown)
         seen.hang_up()
         for place in range(100):
-            screen.line(Line(f"line {place}"))
+            screen.line(OutputLine(f"line {place}"))
             screen.delta("m1.1", "text")
             screen.status("still there")
         screen.close()
@@ -205,7 +212,7 @@ def test_close_twice_and_go_on() -> None:
         screen.close()
         screen.close()
         screen.status("late")
-        screen.line(Line("late line"))
+        screen.line(OutputLine("late line"))
         assert not running()
         seen.until(lambda shown: shown == "late line")
         assert seen.cursor_visible
@@ -254,7 +261,7 @@ def test_screen_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TERM", "xterm")
     with open(os.devnull, "w", encoding="utf-8") as stream:
         assert type(screen_for(stream, live=True)) is PlainScreen
-    screen_for(None, live=True).line(Line("nobody hears it"))
+    screen_for(None, live=True).line(OutputLine("nobody hears it"))
 
 
 def test_dumb_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,6 +269,6 @@ def test_dumb_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(20, 10) as seen, closing(screen_for(seen.stream, live=True)) as screen:
         screen.status("asking")
         screen.delta("m1.1", "text")
-        screen.line(Line("one", "bad", 1))
+        screen.line(OutputLine("one", "bad", 1))
         seen.drained()
         assert seen.raw == b"  one\r\n"

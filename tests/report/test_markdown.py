@@ -7,8 +7,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentrun.report.change import Change
-from agentrun.report.markdown import LONGEST, MOST_LINES, code, fenced, markdown
+from agentrun.report.change import RunChange
+from agentrun.report.markdown import (
+    MAX_COMMENT_LENGTH,
+    MAX_MARKDOWN_DIFF_LINES,
+    changes_markdown,
+    code_block,
+    inline_code,
+)
 
 HOSTILE = [
     "</code><script>alert(1)</script>",
@@ -48,8 +54,8 @@ def outside(document: str) -> list[str]:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_texts(text: str) -> None:
     line = text.replace("\n", " ")
-    changes = [Change(text=line, before=text, after=f"{text}\n{text}"), Change(text="quiet")]
-    document = markdown("a", changes)
+    changes = [RunChange(text=line, before=text, after=f"{text}\n{text}"), RunChange(text="quiet")]
+    document = changes_markdown("a", changes)
     assert all(HEAD.fullmatch(each) or FOLD.fullmatch(each) for each in outside(document))
     assert unescape(document).count(f"<code>{line}</code>") == 2
 
@@ -57,25 +63,25 @@ def test_hostile_texts(text: str) -> None:
 @given(st.text(alphabet="ab|\\`<>&@#*_[]()!~:./-=+{}\"'\u00e9\u2192 1", max_size=30))
 @example("__1 a__")
 def test_any_line(text: str) -> None:
-    assert INERT.fullmatch(code(text))
-    assert unescape(code(text)) == f"<code>{text}</code>"
+    assert INERT.fullmatch(inline_code(text))
+    assert unescape(inline_code(text)) == f"<code>{text}</code>"
 
 
 @given(st.lists(st.text(alphabet="`~ a<", max_size=8), max_size=5))
 def test_any_block(lines: list[str]) -> None:
-    assert outside(f"before\n{fenced(lines)}\nafter") == ["before", "after"]
+    assert outside(f"before\n{code_block(lines)}\nafter") == ["before", "after"]
 
 
 def test_nothing() -> None:
-    assert markdown("a → b", []) == "### a → b\n\nNo differences.\n"
+    assert changes_markdown("a → b", []) == "### a → b\n\nNo differences.\n"
 
 
 def test_long_comments_are_cut() -> None:
-    changes = [Change(text="x" * 300, before="a\n" * 200, after="b\n" * 200) for _ in range(1000)]
-    document = markdown("a", changes)
-    assert len(document) <= LONGEST + 100
+    changes = [RunChange(text="x" * 300, before="a\n" * 200, after="b\n" * 200) for _ in range(1000)]
+    document = changes_markdown("a", changes)
+    assert len(document) <= MAX_COMMENT_LENGTH + 100
     assert "more differences.\n" in document
-    one = markdown("a", changes[:1])
-    assert one.count("\n-a") + one.count("\n+b") < MOST_LINES
+    one = changes_markdown("a", changes[:1])
+    assert one.count("\n-a") + one.count("\n+b") < MAX_MARKDOWN_DIFF_LINES
     assert "\n…\n" in one
     assert "more difference" not in one

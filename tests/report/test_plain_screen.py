@@ -11,11 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.report.region import _cells, fitted, last_rows
-from agentrun.report.screen import PlainScreen
-from agentrun.report.story import Line, Tone
+from agentrun.report.run_renderer import OutputLine, Tone
+from agentrun.report.screen import PlainScreen, _cells, fit_row, last_rows
 
-LINES = [Line("turn 1"), Line("→ search", "dim", 1), Line("good", "good"), Line("hm", "warn"), Line("no", "bad", 2)]
+LINES = [
+    OutputLine("turn 1"),
+    OutputLine("→ search", "dim", 1),
+    OutputLine("good", "good"),
+    OutputLine("hm", "warn"),
+    OutputLine("no", "bad", 2),
+]
 
 
 def test_lines() -> None:
@@ -43,12 +48,12 @@ def test_aside() -> None:
     stream = io.StringIO()
     screen = PlainScreen(stream)
     with suppress(RuntimeError), screen.aside():
-        screen.line(Line("one"))
+        screen.line(OutputLine("one"))
         assert stream.getvalue() == ""
         raise RuntimeError
-    screen.line(Line("two"))
+    screen.line(OutputLine("two"))
     with screen.aside():
-        screen.line(Line("three"))
+        screen.line(OutputLine("three"))
         screen.close()
         assert stream.getvalue() == "one\ntwo\nthree\n"
 
@@ -58,7 +63,7 @@ def test_encodings(encoding: str, tmp_path: Path) -> None:
     path = tmp_path / "story"
     with path.open("w", encoding=encoding) as stream:
         stream.write("before\n")
-        PlainScreen(stream).line(Line("→ é 漢"))
+        PlainScreen(stream).line(OutputLine("→ é 漢"))
         stream.write("after\n")
     assert path.read_bytes() == b"before\n" + "→ é 漢".encode(encoding, "backslashreplace") + b"\nafter\n"
 
@@ -66,7 +71,7 @@ def test_encodings(encoding: str, tmp_path: Path) -> None:
 def test_stream_without_a_file() -> None:
     data = io.BytesIO()
     stream = io.TextIOWrapper(data, encoding="ascii")
-    PlainScreen(stream).line(Line("→"))
+    PlainScreen(stream).line(OutputLine("→"))
     assert data.getvalue() == b"\\u2192\n"
 
 
@@ -77,7 +82,7 @@ def test_closed_stream() -> None:
     stream = io.StringIO()
     screen = PlainScreen(stream)
     stream.close()
-    screen.line(Line("one"))
+    screen.line(OutputLine("one"))
     screen.close()
 
 
@@ -85,29 +90,29 @@ def test_nobody_reads() -> None:
     reader, writer = os.pipe()
     with os.fdopen(writer, "w", encoding="utf-8") as stream:
         screen = PlainScreen(stream)
-        screen.line(Line("one"))
+        screen.line(OutputLine("one"))
         assert os.read(reader, 100) == b"one\n"
         os.close(reader)
-        screen.line(Line("two"))
-        screen.line(Line("three"))  # and closing the stream has nothing left to write
+        screen.line(OutputLine("two"))
+        screen.line(OutputLine("three"))  # and closing the stream has nothing left to write
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
 def test_full_disk() -> None:
     with open("/dev/full", "w", encoding="utf-8") as stream:
         screen = PlainScreen(stream)
-        screen.line(Line("one"))
-        screen.line(Line("two"))
+        screen.line(OutputLine("one"))
+        screen.line(OutputLine("two"))
 
 
 SCRIPT = """
 import sys
 from agentrun.report.screen import screen_for
-from agentrun.report.story import Line
+from agentrun.report.run_renderer import OutputLine
 screen = screen_for(sys.stderr, live=True)
 sys.stdin.read()
 for place in range(100_000):
-    screen.line(Line("x" * 80))
+    screen.line(OutputLine("x" * 80))
 screen.close()
 sys.stdout.write("answer")
 sys.exit(5)
@@ -146,7 +151,7 @@ def test_last_rows(text: str, width: int, most: int) -> None:
 
 @given(ANY_TEXT, st.integers(2, 30))
 def test_fitted(text: str, width: int) -> None:
-    row = fitted(text, width)
+    row = fit_row(text, width)
     assert row.isprintable()
     assert sum(map(_cells, row)) <= width
 
@@ -156,7 +161,7 @@ def test_fitted(text: str, width: int) -> None:
     [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("漢字", 4, "漢字"), ("漢字漢", 4, "漢…"), ("", 5, "")],
 )
 def test_fitted_examples(text: str, width: int, row: str) -> None:
-    assert fitted(text, width) == row
+    assert fit_row(text, width) == row
 
 
 def test_tones() -> None:

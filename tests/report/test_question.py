@@ -6,18 +6,27 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentrun.canon import compact, text_hash
-from agentrun.report import question
-from agentrun.report.question import Item, Sheet, brief, choices, item, sheet, value_item, whole
+from agentrun.canonical_json import sorted_json, text_hash
+from agentrun.report import approval_question
+from agentrun.report.approval_question import (
+    ApprovalQuestion,
+    QuestionItem,
+    choice_lines,
+    full_question_lines,
+    make_question,
+    short_question_lines,
+    text_item,
+    value_item,
+)
 
 from ..steps import no_hang
 from .stories import HOSTILE
 from .terminals import FOREIGN, picture
 
 
-def asked(value: Any, *items: Item) -> Sheet:
+def asked(value: Any, *items: QuestionItem) -> ApprovalQuestion:
     named = (value_item("argument", each, name) for name, each in value.items()) if isinstance(value, dict) else ()
-    return sheet("approval needed: the tool t runs", [item("rule", "money")], items or tuple(named), value)
+    return make_question("approval needed: the tool t runs", [text_item("rule", "money")], items or tuple(named), value)
 
 
 def texts(lines: Any) -> list[str]:
@@ -27,7 +36,7 @@ def texts(lines: Any) -> list[str]:
 def test_short() -> None:
     given = asked({"amount": 20, "note": "late\nagain", "order": "1042"})
     assert (
-        "\n".join(texts([*brief(given, 60, 24, 4), *choices("run", 120, 60)]))
+        "\n".join(texts([*short_question_lines(given, 60, 24, 4), *choice_lines("run", 120, 60)]))
         == """\
 approval needed: the tool t runs
   rule      money
@@ -47,9 +56,9 @@ def test_long() -> None:
     """A long text: its beginning, its end, its length, its hash."""
     value = {"command": "ls\n" + "\n" * 500 + "rm -rf ~", "order": "1042"}
     given = asked(value)
-    size = f"{len(compact(value).decode()):,} characters, {text_hash(compact(value).decode())[:39]}"
+    size = f"{len(sorted_json(value).decode()):,} characters, {text_hash(sorted_json(value).decode())[:39]}"
     assert (
-        "\n".join(texts(brief(given, 100, 20, 4)))
+        "\n".join(texts(short_question_lines(given, 100, 20, 4)))
         == f"""\
 approval needed: the tool t runs
   rule      money
@@ -71,14 +80,14 @@ approval needed: the tool t runs
 
 def test_a_long_one_does_not_hide_the_others() -> None:
     given = asked({"a": "x" * 200_000, "b": "the end", "c": ["y" * 100_000], "d": 4})
-    shown = "\n".join(texts(brief(given, 80, 24, 6)))
+    shown = "\n".join(texts(short_question_lines(given, 80, 24, 6)))
     for text in ('a = "xxx', 'b = "the end"', 'c = ["yyy', "d = 4", "not all of it is shown (300,"):
         assert text in shown
 
 
 def test_many_arguments() -> None:
     given = asked({f"n{number}": number for number in range(500)})
-    shown = texts(brief(given, 80, 24, 6))
+    shown = texts(short_question_lines(given, 80, 24, 6))
     assert "  argument  n0 = 0" in shown
     assert "  argument  n499 = 499" in shown
     assert any("more …" in row for row in shown)
@@ -89,7 +98,7 @@ def test_very_many_arguments() -> None:
     """More than a call may have: the work that their question takes grows as they do, and no faster."""
     given = asked({f"n{number}": 1 for number in range(200_000)})
     with no_hang():  # it took minutes when each argument added up all before it
-        assert len(brief(given, 80, 24, 6)) <= 24
+        assert len(short_question_lines(given, 80, 24, 6)) <= 24
 
 
 WORDS = st.text(alphabet='ab \n\t\x1b漢\u0430\u202e"\\', max_size=300)
@@ -104,9 +113,9 @@ WORDS = st.text(alphabet='ab \n\t\x1b漢\u0430\u202e"\\', max_size=300)
 def test_it_fits(value: dict[str, Any], width: int, height: int) -> None:
     """In a terminal with room for it the title never scrolls away, and no row is folded by the terminal."""
     given = asked(value)
-    below = choices("session", 120, width)
-    lines = [*brief(given, width, height, len(below) + 1), *below]
-    least = len(brief(given, width, 0, 0)) + len(below) + 1
+    below = choice_lines("session", 120, width)
+    lines = [*short_question_lines(given, width, height, len(below) + 1), *below]
+    least = len(short_question_lines(given, width, 0, 0)) + len(below) + 1
     assert len(lines) + 1 <= max(height - 1, least)
     shown = "\n".join(texts(lines))
     assert picture(shown, width, 400) == "\n".join(row.rstrip() for row in texts(lines)).rstrip()
@@ -116,7 +125,7 @@ def test_it_fits(value: dict[str, Any], width: int, height: int) -> None:
 @given(st.dictionaries(WORDS, WORDS | st.integers(), max_size=10), st.integers(20, 120))
 def test_only_our_own_words_stand_at_the_margin(value: dict[str, Any], width: int) -> None:
     given = asked(value)
-    for line in [*brief(given, width, 24, 6), *whole(given, width)]:
+    for line in [*short_question_lines(given, width, 24, 6), *full_question_lines(given, width)]:
         if line.text and not line.text.startswith("  "):
             assert line.tone != "plain"
 
@@ -125,20 +134,20 @@ def test_only_our_own_words_stand_at_the_margin(value: dict[str, Any], width: in
 @pytest.mark.parametrize("width", [10, 20, 79])
 def test_hostile(text: str, width: int) -> None:
     given = asked({"q": text.encode("utf-8", "replace").decode()[:5000]})
-    for lines in (brief(given, width, 24, 6), whole(given, width)):
+    for lines in (short_question_lines(given, width, 24, 6), full_question_lines(given, width)):
         assert FOREIGN.search("".join(texts(lines))) is None
 
 
 def test_whole() -> None:
     """All of it, however long."""
     given = asked({"a": "x" * 10_000})
-    shown = "".join(row[12:] for row in texts(whole(given, 80)) if row.startswith("  "))
+    shown = "".join(row[12:] for row in texts(full_question_lines(given, 80)) if row.startswith("  "))
     assert shown == 'moneya = "' + "x" * 10_000 + '"'
-    assert texts(whole(given, 80))[-1].startswith("10,008 characters, sha256:")
+    assert texts(full_question_lines(given, 80))[-1].startswith("10,008 characters, sha256:")
 
 
 def test_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """With texts as they are a hostile one would act."""
-    monkeypatch.setattr(question, "literal", lambda value: f'"{value}"')
+    monkeypatch.setattr(approval_question, "escape_value", lambda value: f'"{value}"')
     given = asked({"q": HOSTILE[1]})
-    assert FOREIGN.search("".join(texts(brief(given, 79, 24, 6)))) is not None
+    assert FOREIGN.search("".join(texts(short_question_lines(given, 79, 24, 6)))) is not None

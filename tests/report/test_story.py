@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from syrupy.assertion import SnapshotAssertion
 
-from agentrun.core.facts import CompactionFailed, Fact, ModelReplied, Record, kind_of
+from agentrun.core.facts import CompactionFailed, Fact, ModelReplied, Record, fact_kind
 from agentrun.core.messages import Usage
 from agentrun.core.outcome import outcome_of
-from agentrun.report.line import LINES, LONGEST, Line
-from agentrun.report.story import FAMILIES, Story, summary
+from agentrun.report.formatting import MAX_LINE_LENGTH, MAX_PARAGRAPH_LINES, OutputLine
+from agentrun.report.run_renderer import FACT_RENDERERS, RunRenderer, outcome_summary
 
 from ..core.keys_parts_cases import TOOLS
 from ..core.script import SINK, STARTED, Run, called, hook, said, tool
@@ -78,7 +78,7 @@ def test_typical() -> None:
     outcome = nested.run.finish()
     assert nested.told() == TYPICAL
     assert (
-        summary(outcome)
+        outcome_summary(outcome)
         == "completed in 5 turns, 100 tokens in, 25 out, 50 more in 1 sub-agent, 5 tool calls, $0.00008"
     )
 
@@ -86,21 +86,21 @@ def test_typical() -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_shapes(name: str, snapshot: SnapshotAssertion) -> None:
     run = finished(RUNS[name]())
-    story = Story(run.first)
-    lines = [line for record in run.records for line in story.tell(record)]
-    end = [summary(outcome_of(run.state))] if run.state.stopped else ["it waits"]
+    story = RunRenderer(run.first)
+    lines = [line for record in run.records for line in story.render(record)]
+    end = [outcome_summary(outcome_of(run.state))] if run.state.stopped else ["it waits"]
     text = "".join(f"{line.tone:>5} | {written([line])}" for line in lines)
-    assert "\n".join([text, story.spend, *end]) == snapshot
+    assert "\n".join([text, story.usage, *end]) == snapshot
 
 
 def test_every_kind_is_told() -> None:
     """Each kind of fact has a line somewhere, or is known to have none."""
-    assert set(FAMILIES) == set(get_args(Fact)) == set(KINDS)
+    assert set(FACT_RENDERERS) == set(get_args(Fact)) == set(KINDS)
     heard = set()
     for make in RUNS.values():
         run = finished(make())
-        story = Story(run.first)
-        heard |= {kind_of(record.fact) for record in run.records if story.tell(record)}
+        story = RunRenderer(run.first)
+        heard |= {fact_kind(record.fact) for record in run.records if story.render(record)}
     assert {kind_of_type(kind) for kind in KINDS} - heard == SILENT
 
 
@@ -111,10 +111,10 @@ def kind_of_type(kind: type[Fact]) -> str:
 @given(st.lists(ANY_FACT, max_size=6))
 def test_any_facts(facts: list[Fact]) -> None:
     """Whatever comes, in whatever order, something safe is told, and there is something to say about the spending."""
-    story = Story(package())
+    story = RunRenderer(package())
     for place, fact in enumerate(facts, 1):
-        assert_clean(list(story.tell(Record(place, 1000 * place, 1, "", fact))))
-        assert story.spend.startswith("turn ")
+        assert_clean(list(story.render(Record(place, 1000 * place, 1, "", fact))))
+        assert story.usage.startswith("turn ")
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:20])
@@ -122,20 +122,20 @@ def test_hostile_texts(text: str) -> None:
     """In every place of every fact."""
     for make in RUNS.values():
         run = finished(make())
-        story = Story(run.first)
+        story = RunRenderer(run.first)
         for record in run.records:
-            before = story._state, story._kept, story._looked_at, story._ended
-            assert_clean(list(story.tell(replace(record, fact=poisoned(record.fact, text)))))
-            story._state, story._kept, story._looked_at, story._ended = before
-            story.tell(record)
+            before = story._state, story._held, story._looked_at, story._ended
+            assert_clean(list(story.render(replace(record, fact=poisoned(record.fact, text)))))
+            story._state, story._held, story._looked_at, story._ended = before
+            story.render(record)
 
 
-def assert_clean(lines: list[Line]) -> None:
+def assert_clean(lines: list[OutputLine]) -> None:
     for line in lines:
         assert line.text.isprintable(), ascii(line.text)
         assert not set(line.text) & set("\u200b\u202e\u2066\u2069\u115f\u2800"), ascii(line.text)
-        assert len(line.text) <= LONGEST
-    assert len(lines) <= LINES * 2 + 10
+        assert len(line.text) <= MAX_LINE_LENGTH
+    assert len(lines) <= MAX_PARAGRAPH_LINES * 2 + 10
 
 
 CLOSED = {"answer", "finish", "how", "label", "point", "purpose", "ruling", "stage", "status", "why"}
@@ -162,8 +162,8 @@ def test_hostile_texts_get_everywhere() -> None:
     """The poison of the test above reaches what is shown."""
     run = finished(RUNS["reading"]())
     (replied,) = [record for record in run.records if isinstance(record.fact, ModelReplied)][:1]
-    story = Story(run.first)
-    lines = story.tell(replace(replied, fact=poisoned(replied.fact, "\x1b[2J")))
+    story = RunRenderer(run.first)
+    lines = story.render(replace(replied, fact=poisoned(replied.fact, "\x1b[2J")))
     assert [line.text for line in lines][:2] == ["\\x1b[2J", "→ \\x1b[2J \\x1b[2J \\x1b[2J"]
 
 
@@ -225,7 +225,10 @@ def test_long_texts() -> None:
     run.finish()
     told = written(lines_of(agent, run.records)).splitlines()
     assert told[2:4] == ["  line 0", "  line 1"]
-    assert told[1 + LINES : 3 + LINES] == [f"  line {LINES - 1}", f"  … and {1000 - LINES} more lines"]
+    assert told[1 + MAX_PARAGRAPH_LINES : 3 + MAX_PARAGRAPH_LINES] == [
+        f"  line {MAX_PARAGRAPH_LINES - 1}",
+        f"  … and {1000 - MAX_PARAGRAPH_LINES} more lines",
+    ]
     assert told[-2] == "  ← a: line 0 (1000 lines, 8.8kB)"
 
 
@@ -251,8 +254,8 @@ def test_what_a_replay_does_not_deliver() -> None:
 def test_summary() -> None:
     run = Run(package(), said("Yes."), started=replace(STARTED, replayed=True))
     outcome = run.finish()
-    assert summary(outcome) == "completed in 1 turn, 20 tokens in, 5 out (replayed)"
+    assert outcome_summary(outcome) == "completed in 1 turn, 20 tokens in, 5 out (replayed)"
     unknown = replace(outcome, usage=Usage(), label="truncated", replayed=False, turns=2)
-    assert summary(unknown) == (
+    assert outcome_summary(unknown) == (
         "completed, truncated in 2 turns, an unknown number of tokens in, an unknown number out"
     )

@@ -10,15 +10,15 @@ from typing import Any
 
 import msgspec
 
-from agentrun.spec.v1 import agent, cases, policy, provider, tools, values
+from agentrun.spec.v1 import agent, cases, field_types, policy, provider, tools
 from agentrun.spec.v1.agent import Agent
 
 from ..schemas import Schema, Steps
 
 PATTERNS: dict[str, tuple[list[str], list[str]]] = {
-    values.NAME: (["a", "a" * 64, "a-b_9"], ["", "a" * 65, "A", "9a", "-a", "a b", "ä", "a.b", "а"]),  # noqa: RUF001  # the last is Cyrillic
-    provider.TOOL_NAME: (["a", "a" * 128, "docs.search", "A-b_9"], ["", "a" * 129, "a b", "ä", "a/b"]),
-    cases.MOMENT: (
+    field_types.NAME_PATTERN: (["a", "a" * 64, "a-b_9"], ["", "a" * 65, "A", "9a", "-a", "a b", "ä", "a.b", "а"]),  # noqa: RUF001  # the last is Cyrillic
+    provider.SCRIPTED_TOOL_PATTERN: (["a", "a" * 128, "docs.search", "A-b_9"], ["", "a" * 129, "a b", "ä", "a/b"]),
+    cases.DATETIME_PATTERN: (
         ["2026-01-31T09:00:00Z", "0000-00-00T00:00:00.1Z", "9999-99-99T99:99:99.999Z"],
         [
             *("", "2026-01-31", "2026-01-31T09:00Z", "2026-01-31T09:00:00", "2026-01-31 09:00:00Z"),
@@ -26,7 +26,7 @@ PATTERNS: dict[str, tuple[list[str], list[str]]] = {
             *("26-01-31T09:00:00Z", "2026-01-31T09:00:00z"),
         ],
     ),
-    cases.PLACE: (
+    cases.FAULT_PLACE_PATTERN: (
         [
             *("model", "model#1", "model#99999", "tool:a", "tool:*#2", "approval:a.b", "hook:h", "sink:s"),
             *("c1.0/model", "tool:read/find", "tool:" + "a" * 128, "c1.0/tool:A-b_c#3"),
@@ -36,39 +36,48 @@ PATTERNS: dict[str, tuple[list[str], list[str]]] = {
             *("Model", "tool:" + "a" * 129, "/model", "C1/model", "a/b/model", "tools:a", "model 2"),
         ],
     ),
-    values.PARAM_NAME: (["a", "a" * 64, "a_9"], ["", "a" * 65, "a-b", "_a", "A", "9a"]),
-    values.DURATION: (
+    field_types.PARAM_NAME_PATTERN: (["a", "a" * 64, "a_9"], ["", "a" * 65, "a-b", "_a", "A", "9a"]),
+    field_types.DURATION_PATTERN: (
         ["1ms", "1s", "1m", "1h", "1d", "9999999d"],
         ["", "1", "0s", "01s", "10000000d", "1.5s", "-1s", "1 s", "1S", "1w", "1:30", "s"],
     ),
-    values.MAGNITUDE: (
+    field_types.MAGNITUDE_PATTERN: (
         ["1k", "1.5M", "999999.999k", "999.999M", "1000M"],
         ["", "1", "0k", "0.5M", "1000000k", "1001M", "1000.1M", "1.5555k", "1K", "1m", "1e3", "-1k", "1G"],
     ),
-    values.BYTES: (
+    field_types.BYTES_PATTERN: (
         ["1KiB", "999999KiB", "999MiB"],
         ["", "1", "0KiB", "1000000KiB", "1000MiB", "1.5MiB", "1KB", "1MB", "1GiB", "1kib", "1 KiB"],
     ),
-    values.REFERENCE: (["m:f", "a.b.c:d_1", "_:_"], ["", "m", "m:", ":f", "m:f:g", "m:f.g", "9:f", "m-n:f", "m: f"]),
-    values.SECRET: (
+    field_types.REFERENCE_PATTERN: (
+        ["m:f", "a.b.c:d_1", "_:_"],
+        ["", "m", "m:", ":f", "m:f:g", "m:f.g", "9:f", "m-n:f", "m: f"],
+    ),
+    field_types.SECRET_PATTERN: (
         ["${A}", "${_}", "${" + "A" * 128 + "}"],
         ["", "A", "$A", "${}", "${9}", "${A}x", "${" + "A" * 129 + "}"],
     ),
-    policy.TARGET: (["a", "*", "a.b", "a" * 128, "docs.*/x-Y"], ["", "A", "9", ".a", "a" * 129, "a b", "a,b", "[a]"]),
-    tools.ENV_NAME: (["A", "_a9", "A" * 128], ["", "9A", "A-B", "A" * 129, "A B", "A="]),
-    tools.HEADER_NAME: (["X", "X-Y", "!#$%&'*+.^_`|~", "x" * 128], ["", "x" * 129, "X Y", "X:", "X\r\nY", "é"]),
-    tools.HOST: (
+    policy.TARGET_PATTERN: (
+        ["a", "*", "a.b", "a" * 128, "docs.*/x-Y"],
+        ["", "A", "9", ".a", "a" * 129, "a b", "a,b", "[a]"],
+    ),
+    tools.ENV_NAME_PATTERN: (["A", "_a9", "A" * 128], ["", "9A", "A-B", "A" * 129, "A B", "A="]),
+    tools.HEADER_NAME_PATTERN: (["X", "X-Y", "!#$%&'*+.^_`|~", "x" * 128], ["", "x" * 129, "X Y", "X:", "X\r\nY", "é"]),
+    tools.HOST_PATTERN: (
         ["a", "a.example", "*.a.example", "a.example:1", "a:99999", "a" * 253],
         ["", "*", ".a", "a.", "-a", "a-", "a:", "a:123456", "a b", "https://a", "a/b", "a" * 254, "**.a"],
     ),
-    tools.MCP_NAME: (["a", "A.b/c-d_*", "a" * 128], ["", "a" * 129, "a b", "a:b", "é"]),
-    agent.MODEL_NAME: (["a", "A.b:c/d@e-f_g", "a" * 128], ["", "a" * 129, ".a", "a b", "é"]),
-    agent.ROUTE: (
+    tools.MCP_TOOL_PATTERN: (["a", "A.b/c-d_*", "a" * 128], ["", "a" * 129, "a b", "a:b", "é"]),
+    agent.MODEL_NAME_PATTERN: (["a", "A.b:c/d@e-f_g", "a" * 128], ["", "a" * 129, ".a", "a b", "é"]),
+    agent.ROUTE_PATTERN: (
         ["a/b", "a/B.c:d/e@f", "a" * 64 + "/" + "b" * 128],
         ["", "a", "a/", "/b", "A/b", "a/ b", "a" * 65 + "/b", "a/" + "b" * 129],
     ),
-    agent.TOOL_CHOICE: (["auto", "a.b-c_d", "a" * 128], ["", "a" * 129, "A", "9", "a b"]),
-    agent.FIELD_PATH: (["a", "*", "a.*.b-c_D.9", "a" * 256], ["", ".", "a.", ".a", "a..b", "a b", "a[0]", "a" * 257]),
+    agent.TOOL_CHOICE_PATTERN: (["auto", "a.b-c_d", "a" * 128], ["", "a" * 129, "A", "9", "a b"]),
+    agent.FIELD_PATH_PATTERN: (
+        ["a", "*", "a.*.b-c_D.9", "a" * 256],
+        ["", ".", "a.", ".a", "a..b", "a b", "a[0]", "a" * 257],
+    ),
 }
 """What each pattern takes and what it refuses, at the edges."""
 

@@ -5,11 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.spec.check import PIECES, WIDE, WIDTH, check, faults
-from agentrun.spec.document import MAX_PROBLEMS, parse
-from agentrun.spec.load import load
-from agentrun.spec.problems import Problem, Source, story
-from agentrun.spec.tree import Mapping, plain
+from agentrun.spec.document_loader import load_document
+from agentrun.spec.problems import Problem, Source, render_problem
+from agentrun.spec.schema_check import (
+    CHUNK_ENTRIES,
+    LARGE_DOCUMENT_VALUES,
+    MAX_CHUNKS,
+    check_against_schema,
+    find_schema_problems,
+)
+from agentrun.spec.tree import MappingNode, plain_data
+from agentrun.spec.yaml_parser import MAX_PROBLEMS, parse_yaml_document
 
 from ..projects import TOOL, agent
 from ..steps import at_most
@@ -20,7 +26,7 @@ def source(text: str) -> Source:
 
 
 def refused(text: str, kind: str = "agent") -> list[Problem]:
-    return check(parse(source(text)), kind)
+    return check_against_schema(parse_yaml_document(source(text)), kind)
 
 
 def one(text: str) -> tuple[str, str, str, str | None]:
@@ -75,7 +81,7 @@ def test_words(text: str, at: str, code: str, message: str, hint: str | None) ->
         assert hint in (found.hint or "")
     elif code != "missing_key":
         assert found.hint is None
-    assert "\n" not in story(found).split("\n", 1)[0]
+    assert "\n" not in render_problem(found).split("\n", 1)[0]
 
 
 @pytest.mark.parametrize("kind", ["tools", "policy", "budgets", "cases"])
@@ -110,7 +116,7 @@ def test_a_value_under_a_credential_s_key_is_never_told(line: str, value: str) -
     found = refused(agent(line % value))
     told = json.dumps([problem.as_json() for problem in found]) + "".join(f"{p.message}{p.hint}" for p in found)
     assert found
-    for form in {value.strip('"'), str(plain(parse(source(value))))}:
+    for form in {value.strip('"'), str(plain_data(parse_yaml_document(source(value))))}:
         assert form not in told
 
 
@@ -121,7 +127,7 @@ def test_the_name_of_a_variable_is_no_credential() -> None:
 
 def test_paths_name_what_would_have_to_go() -> None:
     text = "zzz: 1\nparams: {P: {}}\nhooks: [{id: h, at: on_stop, call: 5}]\nmodel: {provider: p}\n"
-    paths = {fault.path for fault in faults(parse(source(agent(text))), "agent")}
+    paths = {fault.path for fault in find_schema_problems(parse_yaml_document(source(agent(text))), "agent")}
     assert paths == {("hooks", 0, "call"), ("model",), ("params", "P"), ("zzz",)}
 
 
@@ -134,16 +140,21 @@ def tools(count: int, bad: dict[int, str]) -> str:
 
 
 def test_a_wide_document_is_looked_through_in_pieces() -> None:
-    last = WIDTH * PIECES
-    bad = {0: "1", WIDTH - 1: "2", WIDTH: "3", last: "4", last + 1: "5"}
+    last = CHUNK_ENTRIES * MAX_CHUNKS
+    bad = {0: "1", CHUNK_ENTRIES - 1: "2", CHUNK_ENTRIES: "3", last: "4", last + 1: "5"}
     text = tools(last + 2, bad)
-    assert text.count(":") > WIDE
+    assert text.count(":") > LARGE_DOCUMENT_VALUES
     found = refused(text)
-    assert [problem.line for problem in found] == [2, WIDTH + 1, WIDTH + 2, last + 2]  # and not the one beyond
+    assert [problem.line for problem in found] == [
+        2,
+        CHUNK_ENTRIES + 1,
+        CHUNK_ENTRIES + 2,
+        last + 2,
+    ]  # and not the one beyond
 
 
 def test_what_is_wrong_only_beyond_is_told_without_its_place() -> None:
-    (problem,) = refused(tools(WIDTH * PIECES + 2, {WIDTH * PIECES + 1: "1"}))
+    (problem,) = refused(tools(CHUNK_ENTRIES * MAX_CHUNKS + 2, {CHUNK_ENTRIES * MAX_CHUNKS + 1: "1"}))
     assert (problem.code, problem.line) == ("spec.too_large", 1)
 
 
@@ -165,7 +176,7 @@ def test_too_many_items_of_a_wide_document() -> None:
 
 
 def test_keys_of_a_wide_mapping_are_not_called_missing() -> None:
-    text = "\n".join(f"z{index}: 1" for index in range(3 * WIDE))
+    text = "\n".join(f"z{index}: 1" for index in range(3 * LARGE_DOCUMENT_VALUES))
     assert {problem.code for problem in refused(agent(text))} == {"spec.unknown_key"}
 
 
@@ -181,18 +192,18 @@ def test_keys_of_a_wide_mapping_are_not_called_missing() -> None:
     ],
 )
 def test_a_hundred_problems_are_enough_and_cheap(text: str) -> None:
-    root = parse(source(agent(text)))
+    root = parse_yaml_document(source(agent(text)))
     with at_most(800_000):
-        found = check(root, "agent")
+        found = check_against_schema(root, "agent")
     assert len(found) == MAX_PROBLEMS
 
 
 def test_load_gives_the_document_and_its_problems() -> None:
-    document = load(source(agent("zzz: 1")), "agent")
-    assert isinstance(document.root, Mapping)
-    assert [fault.problem for fault in document.faults] == list(document.problems)
-    assert plain(document.root)["zzz"] == 1
-    listed = load(source("- a\n"), "cases")
+    document = load_document(source(agent("zzz: 1")), "agent")
+    assert isinstance(document.root, MappingNode)
+    assert [fault.problem for fault in document.schema_problems] == list(document.problems)
+    assert plain_data(document.root)["zzz"] == 1
+    listed = load_document(source("- a\n"), "cases")
     assert (listed.root, [problem.message for problem in listed.problems]) == (
         None,
         ["a file of cases must be a mapping of keys"],

@@ -10,11 +10,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrun.spec import document
-from agentrun.spec.document import DocumentError, parse
-from agentrun.spec.problems import CODES, Problem, Source, story
-from agentrun.spec.scalars import BadNumber, resolve
-from agentrun.spec.tree import Mapping, Node, Scalar, Sequence, plain
+from agentrun.spec import yaml_parser
+from agentrun.spec.problems import PROBLEM_CODES, Problem, Source, render_problem
+from agentrun.spec.tree import MappingNode, Node, ScalarNode, SequenceNode, plain_data
+from agentrun.spec.yaml_parser import BadNumber, DocumentError, parse_plain_scalar, parse_yaml_document
 
 
 @pytest.fixture(params=[False, True], ids=["libyaml", "python"])
@@ -27,31 +26,31 @@ def source(text: str) -> Source:
 
 
 def load(text: str, pure: bool = False) -> Any:
-    return plain(parse(source(text), pure=pure))
+    return plain_data(parse_yaml_document(source(text), pure=pure))
 
 
 def refused(text: str, pure: bool = False) -> list[Problem]:
     with pytest.raises(DocumentError) as error:
-        parse(source(text), pure=pure)
+        parse_yaml_document(source(text), pure=pure)
     assert error.value.problems
-    assert all(story(problem) and problem.code in CODES for problem in error.value.problems)
+    assert all(render_problem(problem) and problem.code in PROBLEM_CODES for problem in error.value.problems)
     return error.value.problems
 
 
 def nodes(node: Node) -> Iterator[Node]:
     yield node
-    for child in node.items if isinstance(node, Sequence) else ():
+    for child in node.items if isinstance(node, SequenceNode) else ():
         yield from nodes(child)
-    for entry in node.entries.values() if isinstance(node, Mapping) else ():
+    for entry in node.entries.values() if isinstance(node, MappingNode) else ():
         yield from nodes(entry.node)
 
 
 def tree(text: str, pure: bool) -> Node | None:
     try:
-        return parse(source(text), pure=pure)
+        return parse_yaml_document(source(text), pure=pure)
     except DocumentError as error:
         problems = error.problems
-    assert all(story(problem) and problem.code in CODES for problem in problems)
+    assert all(render_problem(problem) and problem.code in PROBLEM_CODES for problem in problems)
     return None
 
 
@@ -175,8 +174,8 @@ class TestRefused:
         ]
 
     def test_problems_end_at_a_hundred(self) -> None:
-        assert len(refused("a: 1\n" * 500)) == document.MAX_PROBLEMS
-        assert len(refused("\0" * 500)) == document.MAX_PROBLEMS
+        assert len(refused("a: 1\n" * 500)) == yaml_parser.MAX_PROBLEMS
+        assert len(refused("\0" * 500)) == yaml_parser.MAX_PROBLEMS
 
     def test_unknown_alias_is_suggested(self) -> None:
         assert refused("a: &base 1\nb: *bose")[0].hint == 'did you mean "base"?'
@@ -231,14 +230,14 @@ class TestLimits:
     """Each limit from both sides."""
 
     def test_depth(self, pure: bool) -> None:
-        limit = document.MAX_DEPTH
+        limit = yaml_parser.MAX_DOCUMENT_DEPTH
         assert load("[" * limit + "]" * limit, pure)
         assert refused("[" * (limit + 1) + "]" * (limit + 1), pure)[0].code == "spec.depth_limit"
 
     def test_depth_through_aliases(self) -> None:
-        half = document.MAX_DEPTH // 2
+        half = yaml_parser.MAX_DOCUMENT_DEPTH // 2
         text = "- &x " + "[" * half + "]" * half + "\n- "
-        inner = document.MAX_DEPTH - half - 1  # the outermost list is a level, too
+        inner = yaml_parser.MAX_DOCUMENT_DEPTH - half - 1  # the outermost list is a level, too
         assert load(text + "[" * inner + "*x" + "]" * inner)
         inner += 1
         assert refused(text + "[" * inner + "*x" + "]" * inner)[0].code == "spec.depth_limit"
@@ -248,24 +247,24 @@ class TestLimits:
         assert refused(text)[0].code == "spec.depth_limit"
 
     def test_aliases(self) -> None:
-        limit = document.MAX_ALIASES
+        limit = yaml_parser.MAX_DOCUMENT_ALIASES
         assert len(load("- &x 1\n" + "- *x\n" * limit)) == limit + 1
         assert refused("- &x 1\n" + "- *x\n" * (limit + 1))[0].code == "spec.alias_limit"
 
     def test_nodes(self) -> None:
-        limit = document.MAX_NODES
+        limit = yaml_parser.MAX_DOCUMENT_NODES
         assert len(load("[" + "x," * (limit - 1) + "]")) == limit - 1
         assert refused("[" + "x," * limit + "]")[0].code == "spec.too_large"
 
     def test_nodes_through_aliases(self, monkeypatch: pytest.MonkeyPatch) -> None:
         text = "- &x [1, {k: v}]\n- [*x, *x]\n"  # 1 + 5 + 1 + 5 + 5
         for limit, accepted in ((17, True), (16, False)):
-            monkeypatch.setattr(document, "MAX_NODES", limit)
+            monkeypatch.setattr(yaml_parser, "MAX_DOCUMENT_NODES", limit)
             assert accepted == (tree(text, False) is not None)
         assert refused(text)[0].code == "spec.alias_limit"
 
     def test_size(self) -> None:
-        limit = document.MAX_BYTES
+        limit = yaml_parser.MAX_DOCUMENT_BYTES
         assert load("'" + "x" * (limit - 2) + "'") == "x" * (limit - 2)
         assert refused("'" + "x" * (limit - 1) + "'")[0].code == "spec.too_large"
         assert refused("'" + "é" * (limit // 2) + "'")[0].code == "spec.too_large"
@@ -288,17 +287,17 @@ nested:
 
     def test_every_scalar_points_at_its_text(self, pure: bool) -> None:
         text = self.TEXT.replace(", *a2", "")
-        root = parse(source(text), pure=pure)
+        root = parse_yaml_document(source(text), pure=pure)
         seen = 0
         for node in nodes(root):
             line = node.place.source.line(node.place.line) or ""
             rest = line[node.place.column - 1 :]
-            if isinstance(node, Scalar):
+            if isinstance(node, ScalarNode):
                 raw = text[node.start : node.end]
                 assert raw.startswith(rest[: node.place.width])
                 assert rest.startswith((node.text, f"'{node.text}'", f'"{node.text}"', "|"))
                 seen += 1
-            elif isinstance(node, Mapping):
+            elif isinstance(node, MappingNode):
                 assert rest[0] == "{" or rest.lstrip("'").startswith(next(iter(node.entries)))
                 for key, entry in node.entries.items():
                     at = (entry.key_place.source.line(entry.key_place.line) or "")[entry.key_place.column - 1 :]
@@ -314,7 +313,7 @@ nested:
         for pure in (False, True):
             root = tree(text, pure)
             for node in nodes(root) if root else ():
-                if isinstance(node, Scalar):
+                if isinstance(node, ScalarNode):
                     assert text[node.start] == '"' or text[node.start : node.end].startswith(node.text)
 
 
@@ -339,7 +338,7 @@ def _yaml_agrees(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_yaml_agrees, value))
     try:
-        return not isinstance(value, str) or not value or resolve(value) == value
+        return not isinstance(value, str) or not value or parse_plain_scalar(value) == value
     except BadNumber:
         return False
 
@@ -348,7 +347,7 @@ class TestRoundTrip:
     @given(JSON.filter(lambda value: value not in (None, "")))
     def test_json_dumps(self, value: Any) -> None:
         text = json.dumps(value, ensure_ascii=False)
-        if document._foreign.search(text):
+        if yaml_parser._FORBIDDEN_CHARACTER.search(text):
             assert refused(text)[0].code == "spec.encoding"
         else:
             assert load(text) == value

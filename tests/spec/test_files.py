@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.spec import files
-from agentrun.spec.files import MAX_BYTES, FileRefused, read_inside, read_source, shown_path
-from agentrun.spec.problems import CODES, DocumentError, Problem, story
+from agentrun.spec import source_files
+from agentrun.spec.problems import PROBLEM_CODES, DocumentError, Problem, render_problem
 from agentrun.spec.project import Project, find_project, project_root
+from agentrun.spec.source_files import MAX_FILE_BYTES, FileRefused, display_path, read_project_file, read_source
 
 
 @pytest.fixture
@@ -27,14 +27,14 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture(params=[True, False], ids=["walk", "strict"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With folders opened one by one, and as on systems where that is not possible."""
-    monkeypatch.setattr(files, "_CAN_WALK", request.param)
+    monkeypatch.setattr(source_files, "_CAN_WALK", request.param)
 
 
 def refused(root: Path, ref: str, base: str = "specs") -> FileRefused:
     with pytest.raises(FileRefused) as error:
-        read_inside(root, root / base, ref)
+        read_project_file(root, root / base, ref)
     refusal = error.value
-    assert refusal.code in CODES
+    assert refusal.code in PROBLEM_CODES
     assert "CONTENT" not in f"{refusal} {refusal.hint}"
     assert str(root.parent) not in f"{refusal} {refusal.hint}"
     return refusal
@@ -52,8 +52,8 @@ class TestReadInside:
         ],
     )
     def test_inside(self, root: Path, ref: str, name: str) -> None:
-        source = read_inside(root, root / "specs", ref)
-        assert (source.path, source.shown, source.text) == (root / name, name, f"text of {name}\n")
+        source = read_project_file(root, root / "specs", ref)
+        assert (source.path, source.display_name, source.text) == (root / name, name, f"text of {name}\n")
 
     @pytest.mark.parametrize(
         "ref",
@@ -78,7 +78,7 @@ class TestReadInside:
 
     def test_a_document_outside_has_no_files(self, root: Path) -> None:
         with pytest.raises(FileRefused, match="not inside the project"):
-            read_inside(root, root.parent, "outside.txt")
+            read_project_file(root, root.parent, "outside.txt")
 
     @pytest.mark.parametrize("ref", ["", " ", "a\0b", "prompts/", "prompts/support.md/"])
     def test_no_name_of_a_file(self, root: Path, ref: str) -> None:
@@ -122,7 +122,7 @@ class TestReadInside:
     def test_root_behind_a_link(self, root: Path) -> None:
         link = root.parent / "link"
         link.symlink_to(root, target_is_directory=True)
-        assert read_inside(link, link / "specs", "agent.yaml").path == root / "specs/agent.yaml"
+        assert read_project_file(link, link / "specs", "agent.yaml").path == root / "specs/agent.yaml"
 
     def test_pipes_and_sockets(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         os.mkfifo(root / "specs/pipe")
@@ -133,9 +133,9 @@ class TestReadInside:
             assert refused(root, "sock").code == "spec.file_unreadable"
 
     def test_size_and_encoding(self, root: Path) -> None:
-        (root / "specs/a").write_bytes(b"x" * MAX_BYTES)
-        assert len(read_inside(root, root / "specs", "a").text) == MAX_BYTES
-        (root / "specs/a").write_bytes(b"x" * (MAX_BYTES + 1))
+        (root / "specs/a").write_bytes(b"x" * MAX_FILE_BYTES)
+        assert len(read_project_file(root, root / "specs", "a").text) == MAX_FILE_BYTES
+        (root / "specs/a").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
         assert refused(root, "a").code == "spec.too_large"
         (root / "specs/a").write_bytes(b"one\n\xff")
         assert refused(root, "a").message == '"a" is not UTF-8: see line 2'
@@ -149,7 +149,7 @@ class TestReadInside:
         count = len(os.listdir("/dev/fd"))
         for ref in ("agent.yaml", "prompts/support.md", "prompts/x", "prompts", "x/y/z", "agent.yaml/x"):
             with suppress(FileRefused):
-                read_inside(root, root / "specs", ref)
+                read_project_file(root, root / "specs", ref)
         assert len(os.listdir("/dev/fd")) == count
 
 
@@ -166,7 +166,7 @@ def test_the_walk_does_not_see_a_swapped_folder(root: Path, monkeypatch: pytest.
         return real(path, flags, *rest, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", swapping)
-    assert read_inside(root, root / "specs", "prompts/support.md").text == "text of specs/prompts/support.md\n"
+    assert read_project_file(root, root / "specs", "prompts/support.md").text == "text of specs/prompts/support.md\n"
 
 
 class TestReadSource:
@@ -193,7 +193,7 @@ class TestReadSource:
             (b"a\nb\0", "spec.encoding", 2),
             (b"a\n\nb\xc0\xaf", "spec.encoding", 3),
             (b"\xed\xa0\x80", "spec.encoding", 1),
-            (b"x" * (MAX_BYTES + 1), "spec.too_large", 1),
+            (b"x" * (MAX_FILE_BYTES + 1), "spec.too_large", 1),
         ],
     )
     def test_refused(self, tmp_path: Path, data: bytes, code: str, line: int) -> None:
@@ -215,7 +215,7 @@ class TestReadSource:
     def problems(self, path: Path) -> list[Problem]:
         with pytest.raises(DocumentError) as error:
             read_source(path, "shown.yaml")
-        assert all(story(problem).startswith("shown.yaml:") for problem in error.value.problems)
+        assert all(render_problem(problem).startswith("shown.yaml:") for problem in error.value.problems)
         return error.value.problems
 
     def test_never_reads_more(self, tmp_path: Path) -> None:
@@ -232,12 +232,12 @@ class TestReadSource:
 def test_shown_path(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = root / "specs/agent.yaml"
     monkeypatch.chdir(root)
-    assert shown_path(spec) == "specs/agent.yaml"
-    assert shown_path(Path("specs/../specs/agent.yaml")) == "specs/agent.yaml"
+    assert display_path(spec) == "specs/agent.yaml"
+    assert display_path(Path("specs/../specs/agent.yaml")) == "specs/agent.yaml"
     monkeypatch.chdir(root / "specs/prompts")
-    assert shown_path(spec, root) == "specs/agent.yaml"
-    assert shown_path(spec) == str(spec)
-    assert shown_path(Path("../agent.yaml")) == "../agent.yaml"
+    assert display_path(spec, root) == "specs/agent.yaml"
+    assert display_path(spec) == str(spec)
+    assert display_path(Path("../agent.yaml")) == "../agent.yaml"
 
 
 class TestProject:
@@ -245,7 +245,7 @@ class TestProject:
         (root / "pyproject.toml").write_text(text, encoding="utf-8")
         with pytest.raises(DocumentError) as error:
             find_project(root / "specs/agent.yaml")
-        assert all(story(problem) and problem.code == "spec.project" for problem in error.value.problems)
+        assert all(render_problem(problem) and problem.code == "spec.project" for problem in error.value.problems)
         return error.value.problems
 
     def test_root(self, root: Path) -> None:
@@ -306,7 +306,7 @@ class TestProject:
         (problem,) = self.settings(root, "[tool]\nagentrun = 5\n")
         assert (problem.line, problem.message) == (2, "[tool.agentrun] must be a table")
 
-    @pytest.mark.parametrize("data", [b"\xff\xfe", b"[broken", b"agentrun = [" * 20_000, b"x" * (MAX_BYTES + 1)])
+    @pytest.mark.parametrize("data", [b"\xff\xfe", b"[broken", b"agentrun = [" * 20_000, b"x" * (MAX_FILE_BYTES + 1)])
     def test_a_strange_pyproject_above_is_not_ours(self, root: Path, data: bytes) -> None:
         (root / "pyproject.toml").write_bytes(data)
         assert find_project(root / "specs/agent.yaml").root == root / "specs"

@@ -7,23 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.compiler.resolve import read_spec
-from agentrun.spec.document import parse
-from agentrun.spec.overlay import overlaid, setting
+from agentrun.compiler.spec_reader import read_spec
+from agentrun.spec.document_loader import apply_overlay, parse_setting
 from agentrun.spec.problems import DocumentError, Source
-from agentrun.spec.tree import Mapping, place_of, plain
+from agentrun.spec.tree import MappingNode, place_at_path, plain_data
+from agentrun.spec.yaml_parser import parse_yaml_document
 
 from ..documents import write
 
 
-def tree(text: str, name: str = "base.yaml") -> Mapping:
-    root = parse(Source(Path("/p") / name, name, text))
-    assert isinstance(root, Mapping)
+def tree(text: str, name: str = "base.yaml") -> MappingNode:
+    root = parse_yaml_document(Source(Path("/p") / name, name, text))
+    assert isinstance(root, MappingNode)
     return root
 
 
 def merged(base: str, over: str) -> Any:
-    return plain(overlaid(tree(base), tree(over, "over.yaml")))
+    return plain_data(apply_overlay(tree(base), tree(over, "over.yaml")))
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def test_rules(base: str, over: str, result: Any) -> None:
 
 def test_places() -> None:
     """What comes from the overlay is looked for in the overlay, what stays in the base."""
-    whole = overlaid(tree("a: {b: 1}\nc: 2\n"), tree("\n\na: {d: 3}\n", "over.yaml"))
-    assert str(place_of(whole, ["a", "d"])) == "over.yaml:3:8"
-    assert str(place_of(whole, ["a", "b"])) == "base.yaml:1:8"
-    assert str(place_of(whole, ["c"])) == "base.yaml:2:4"
+    whole = apply_overlay(tree("a: {b: 1}\nc: 2\n"), tree("\n\na: {d: 3}\n", "over.yaml"))
+    assert str(place_at_path(whole, ["a", "d"])) == "over.yaml:3:8"
+    assert str(place_at_path(whole, ["a", "b"])) == "base.yaml:1:8"
+    assert str(place_at_path(whole, ["c"])) == "base.yaml:2:4"
 
 
 def test_the_base_is_left_as_it_was() -> None:
     base = tree("{a: {b: 1, c: 2}}")
-    overlaid(base, tree("{a: {b: null, c: 9}}"))
-    assert plain(base) == {"a": {"b": 1, "c": 2}}
+    apply_overlay(base, tree("{a: {b: null, c: 9}}"))
+    assert plain_data(base) == {"a": {"b": 1, "c": 2}}
 
 
 WORDS = st.sampled_from("abc")
@@ -81,8 +81,8 @@ MAPS = st.dictionaries(WORDS, TREES, max_size=3)
 def over(base: Any, *overlays: Any) -> Any:
     whole = tree(str(base))
     for one in overlays:
-        whole = overlaid(whole, tree(str(one).replace("None", "null")))
-    return plain(whole)
+        whole = apply_overlay(whole, tree(str(one).replace("None", "null")))
+    return plain_data(whole)
 
 
 @given(MAPS, MAPS)
@@ -119,13 +119,13 @@ def test_laws(base: Any, overlay: Any) -> None:
     ],
 )
 def test_setting(text: str, result: Any) -> None:
-    assert plain(setting(text)) == result
+    assert plain_data(parse_setting(text)) == result
 
 
 @pytest.mark.parametrize("text", ["", "a", "=1", ".=1", "a.=1", ".a=1", "a..b=1", "budgets.turns"])
 def test_not_a_setting(text: str) -> None:
     with pytest.raises(DocumentError) as caught:
-        setting(text)
+        parse_setting(text)
     (problem,) = caught.value.problems
     assert problem.code == "spec.setting"
     assert problem.file == "--set"
@@ -134,7 +134,7 @@ def test_not_a_setting(text: str) -> None:
 @pytest.mark.parametrize("value", ["[1", "{a: 1, a: 2}", "*x", "!!python/name:os.system", "012", "a\n---\nb"])
 def test_value_that_is_no_yaml(value: str) -> None:
     with pytest.raises(DocumentError) as caught:
-        setting(f"a.b={value}")
+        parse_setting(f"a.b={value}")
     assert all(problem.file == "--set" for problem in caught.value.problems)
 
 
@@ -166,7 +166,7 @@ def test_profile(spec: Path) -> None:
     read = read_spec(spec, "ci").spec
     assert read is not None
     assert (read.agent.model.stream, read.agent.model.name) == (False, "m")
-    assert plain(read.root)["budgets"] == {"turns": 5, "time": "2m"}
+    assert plain_data(read.root)["budgets"] == {"turns": 5, "time": "2m"}
     assert read.agent.instructions == "In CI.\n"
 
 
@@ -180,7 +180,7 @@ def test_settings_come_last_and_in_order(spec: Path) -> None:
     ]
     read = read_spec(spec, "ci", given).spec
     assert read is not None
-    assert plain(read.root)["budgets"] == {"turns": 8}
+    assert plain_data(read.root)["budgets"] == {"turns": 8}
     assert read.agent.model.stream is True
     assert read.agent.instructions == "Set.\n"
 

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.spec.problems import (
-    CODES,
+    PROBLEM_CODES,
     DocumentError,
-    Place,
     Problem,
     Source,
-    arrange,
+    SourcePlace,
     did_you_mean,
-    quoted,
-    story,
-    visible,
+    escape_invisible,
+    quote_text,
+    render_problem,
+    sort_problems,
 )
 
 SPEC = "name: triage\npolicy:\n    tools: [serch, read_file]\n"
@@ -29,7 +29,7 @@ def source(text: str, shown: str = "specs/triage.yaml") -> Source:
 
 
 def problem(text: str, line: int = 1, column: int = 1, width: int = 1, **rest: str) -> Problem:
-    place = Place(source(text), line, column, width)
+    place = SourcePlace(source(text), line, column, width)
     return Problem(place, **{"code": "spec.unknown_tool", "message": "wrong", **rest})  # type: ignore[arg-type]  # the test gives the right kind
 
 
@@ -42,45 +42,45 @@ def caret(text: str) -> tuple[str, str]:
 class TestStory:
     def test_three_lines(self) -> None:
         told = problem(SPEC, 3, 13, 5, message='tool "serch" is not declared', hint='did you mean "search"?')
-        assert story(told) == (
+        assert render_problem(told) == (
             'specs/triage.yaml:3:13  spec.unknown_tool  tool "serch" is not declared\n'
             "    3 |     tools: [serch, read_file]\n"
             '      |             ^^^^^  did you mean "search"?'
         )
 
     def test_without_hint_or_text(self) -> None:
-        assert story(problem("a: 1")).endswith("    1 | a: 1\n      | ^")
-        assert story(problem("")) == "specs/triage.yaml:1:1  spec.unknown_tool  wrong"
-        assert story(problem("", hint="save it")).endswith("wrong\n      save it")
-        assert story(problem("a", line=9)) == "specs/triage.yaml:9:1  spec.unknown_tool  wrong"
+        assert render_problem(problem("a: 1")).endswith("    1 | a: 1\n      | ^")
+        assert render_problem(problem("")) == "specs/triage.yaml:1:1  spec.unknown_tool  wrong"
+        assert render_problem(problem("", hint="save it")).endswith("wrong\n      save it")
+        assert render_problem(problem("a", line=9)) == "specs/triage.yaml:9:1  spec.unknown_tool  wrong"
 
     def test_warning_and_color(self) -> None:
         warned = problem("a: 1", severity="warning")
-        assert "spec.unknown_tool  warning: wrong" in story(warned)
-        assert "\x1b" not in story(warned)
-        assert "\x1b[33m^\x1b[0m" in story(warned, color=True)
-        assert "\x1b[31mspec.unknown_tool\x1b[0m" in story(problem("a: 1"), color=True)
+        assert "spec.unknown_tool  warning: wrong" in render_problem(warned)
+        assert "\x1b" not in render_problem(warned)
+        assert "\x1b[33m^\x1b[0m" in render_problem(warned, color=True)
+        assert "\x1b[31mspec.unknown_tool\x1b[0m" in render_problem(problem("a: 1"), color=True)
 
     def test_caret_ends_with_the_line(self) -> None:
-        assert caret(story(problem("abc", column=2, width=50))) == ("abc", " ^^")
-        assert caret(story(problem("abc", column=90))) == ("abc", "   ^")
+        assert caret(render_problem(problem("abc", column=2, width=50))) == ("abc", " ^^")
+        assert caret(render_problem(problem("abc", column=90))) == ("abc", "   ^")
 
     @pytest.mark.parametrize(
         ("before", "cells"),
         [("日本", 4), ("é", 1), ("e\u0301", 1), ("\t", 1), ("\u202e", 6), ("😀", 2), ("\u200d", 6)],
     )
     def test_caret_counts_cells(self, before: str, cells: int) -> None:
-        line, under = caret(story(problem(before + "wrong", column=len(before) + 1, width=5)))
+        line, under = caret(render_problem(problem(before + "wrong", column=len(before) + 1, width=5)))
         assert under == " " * cells + "^^^^^"
         assert line.endswith("wrong")
 
     def test_caret_under_wide_text(self) -> None:
-        assert caret(story(problem("a日本b", column=2, width=2))) == ("a日本b", " ^^^^")
+        assert caret(render_problem(problem("a日本b", column=2, width=2))) == ("a日本b", " ^^^^")
 
     @pytest.mark.parametrize("column", [1, 39, 40, 500, 960, 999, 1000, 1001])
     def test_long_line_is_cut_around_the_caret(self, column: int) -> None:
         text = "".join(chr(ord("a") + i % 26) for i in range(1000))
-        line, under = caret(story(problem(text, column=column)))
+        line, under = caret(render_problem(problem(text, column=column)))
         assert len(line) <= 102
         assert line.startswith("…") == (column > 41)
         assert line.endswith("…") == (column < 939)
@@ -88,47 +88,47 @@ class TestStory:
             assert line[len(under) - 1] == text[column - 1]
 
     def test_cut_only_when_long(self) -> None:
-        assert caret(story(problem("x" * 120)))[0] == "x" * 120
-        assert caret(story(problem("x" * 121)))[0] == "x" * 100 + "…"
+        assert caret(render_problem(problem("x" * 120)))[0] == "x" * 120
+        assert caret(render_problem(problem("x" * 121)))[0] == "x" * 100 + "…"
 
     def test_each_problem_of_a_line_has_its_story(self) -> None:
-        told = [story(problem(SPEC, 3, column)) for column in (13, 20)]
+        told = [render_problem(problem(SPEC, 3, column)) for column in (13, 20)]
         assert told[0].split("\n")[1] == told[1].split("\n")[1]
         assert caret(told[0])[1] != caret(told[1])[1]
 
 
 class TestMasking:
     def test_excerpt(self) -> None:
-        line, under = caret(story(problem(f"key: {KEY} # x", column=6, width=len(KEY))))
+        line, under = caret(render_problem(problem(f"key: {KEY} # x", column=6, width=len(KEY))))
         assert (line, under) == ("key: *** # x", "     ^^^")
 
     def test_caret_inside_and_after_the_mask(self) -> None:
-        assert caret(story(problem(f"key: {KEY} # x", column=30, width=2)))[1] == "     ^^^"
-        assert caret(story(problem(f"key: {KEY} # x", column=7 + len(KEY))))[1] == "         ^"
+        assert caret(render_problem(problem(f"key: {KEY} # x", column=30, width=2)))[1] == "     ^^^"
+        assert caret(render_problem(problem(f"key: {KEY} # x", column=7 + len(KEY))))[1] == "         ^"
 
     def test_by_key(self) -> None:
-        assert caret(story(problem("  password: hunter2")))[0] == "  password: ***"
-        assert caret(story(problem("api_key:\n  aB3dE6gH9jK2", 2)))[0] == "  ***"
-        assert caret(story(problem("api_key: |\n\n  aB3dE6gH9jK2", 3)))[0] == "  ***"
-        assert caret(story(problem("name:\n  aB3dE6gH9jK2", 2)))[0] == "  aB3dE6gH9jK2"
+        assert caret(render_problem(problem("  password: hunter2")))[0] == "  password: ***"
+        assert caret(render_problem(problem("api_key:\n  aB3dE6gH9jK2", 2)))[0] == "  ***"
+        assert caret(render_problem(problem("api_key: |\n\n  aB3dE6gH9jK2", 3)))[0] == "  ***"
+        assert caret(render_problem(problem("name:\n  aB3dE6gH9jK2", 2)))[0] == "  aB3dE6gH9jK2"
 
     def test_inside_a_private_key(self) -> None:
         text = "k: |\n  -----BEGIN PRIVATE " + "KEY-----\n  c2VjcmV0\n  -----END PRIVATE KEY-----\nname: x"
-        assert caret(story(problem(text, 3)))[0] == "  ***"
-        assert caret(story(problem(text, 5)))[0] == "name: x"
+        assert caret(render_problem(problem(text, 3)))[0] == "  ***"
+        assert caret(render_problem(problem(text, 5)))[0] == "name: x"
 
     def test_mask_cut_by_the_window(self) -> None:
         text = "x" * 200 + " " + KEY * 5 + " " + "y" * 200
         for column in range(1, len(text), 7):
-            assert "Ab3" not in story(problem(text, column=column))
+            assert "Ab3" not in render_problem(problem(text, column=column))
 
     def test_everywhere(self) -> None:
-        told = Problem(Place(source(f"a: {KEY}", f"{KEY}.yaml"), 1, 1), "spec.key", f"no {KEY}", f"not {KEY}")
-        assert KEY not in story(told) + str(told.as_json()) + quoted(KEY)
+        told = Problem(SourcePlace(source(f"a: {KEY}", f"{KEY}.yaml"), 1, 1), "spec.key", f"no {KEY}", f"not {KEY}")
+        assert KEY not in render_problem(told) + str(told.as_json()) + quote_text(KEY)
         assert KEY not in repr(told.place.source)
 
     def test_long_messages_are_cut(self) -> None:
-        assert len(story(problem("a", message="m" * 10_000))) < 700
+        assert len(render_problem(problem("a", message="m" * 10_000))) < 700
 
 
 class TestVisible:
@@ -156,19 +156,19 @@ class TestVisible:
         ],
     )
     def test_shown(self, char: str, shown: str) -> None:
-        assert visible(f"a{char}b") == f"a{shown}b"
+        assert escape_invisible(f"a{char}b") == f"a{shown}b"
 
     @pytest.mark.parametrize("text", ["", "plain", "日本語\u3000é", "😀", 'a\\x1b"', "שלום"])
     def test_kept(self, text: str) -> None:
-        assert visible(text) == text
+        assert escape_invisible(text) == text
 
     @given(st.text(st.characters()))
     def test_printable(self, text: str) -> None:
-        assert visible(text).replace("\u3000", " ").isprintable()
+        assert escape_invisible(text).replace("\u3000", " ").isprintable()
 
     @given(st.text(st.characters(), max_size=300), st.integers(1, 400), st.integers(1, 400))
     def test_no_story_controls_a_terminal(self, text: str, column: int, width: int) -> None:
-        told = story(problem(text, 1, column, width, message=text, hint=text))
+        told = render_problem(problem(text, 1, column, width, message=text, hint=text))
         assert all(line.replace("\u3000", " ").isprintable() for line in told.split("\n"))
         assert len(told.split("\n")) in (1, 2, 3)
 
@@ -176,7 +176,7 @@ class TestVisible:
 class TestOrder:
     def test_sorted_without_repeats(self) -> None:
         wanted = [
-            Problem(Place(source("", file), line, column), code, message)
+            Problem(SourcePlace(source("", file), line, column), code, message)
             for file in ("a.yaml", "b.yaml")
             for line in (2, 10)
             for column in (2, 10)
@@ -185,7 +185,7 @@ class TestOrder:
         ]
         mixed = wanted * 2
         random.Random(1).shuffle(mixed)  # noqa: S311  the same order in every run
-        assert arrange(mixed) == wanted
+        assert sort_problems(mixed) == wanted
         assert DocumentError(mixed).problems == wanted
 
     def test_as_json(self) -> None:
@@ -221,11 +221,11 @@ class TestDidYouMean:
 
 
 def test_quoted() -> None:
-    assert quoted("a") == '"a"'
-    assert quoted("a" * 60) == f'"{"a" * 60}"'
-    assert quoted("a" * 61) == f'"{"a" * 60}…"'
+    assert quote_text("a") == '"a"'
+    assert quote_text("a" * 60) == f'"{"a" * 60}"'
+    assert quote_text("a" * 61) == f'"{"a" * 60}…"'
 
 
 def test_codes() -> None:
-    assert all(code.startswith("spec.") and "\n" not in text for code, text in CODES.items())
-    assert list(CODES) == sorted(CODES)
+    assert all(code.startswith("spec.") and "\n" not in text for code, text in PROBLEM_CODES.items())
+    assert list(PROBLEM_CODES) == sorted(PROBLEM_CODES)

@@ -14,10 +14,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrun.compiler.resolve import read_spec
-from agentrun.spec.load import Document, load
+from agentrun.compiler.spec_reader import read_spec
+from agentrun.spec.document_loader import Document, load_document
 from agentrun.spec.problems import Source
-from agentrun.spec.tree import plain
+from agentrun.spec.tree import plain_data
 from agentrun.spec.v1.agent import Agent
 
 from ..documents import laid_out, write
@@ -31,7 +31,7 @@ PART_FILES = {"tools.file", "policy.file", "budgets.file"}
 
 
 def loaded(text: str) -> Document:
-    return load(Source(Path("/p/a.yaml"), "a.yaml", text), "agent")
+    return load_document(Source(Path("/p/a.yaml"), "a.yaml", text), "agent")
 
 
 def test_random_agents() -> None:
@@ -45,9 +45,9 @@ def test_random_agents() -> None:
         read = loaded(written(document, seed))
         assert read.problems == ()
         assert read.root is not None
-        assert plain(read.root) == document
+        assert plain_data(read.root) == document
         assert validator("agent").is_valid(document)
-        msgspec.convert(plain(read.root), Agent)
+        msgspec.convert(plain_data(read.root), Agent)
         seen.update(keys_in("agent", document))
 
     each()

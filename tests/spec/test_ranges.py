@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agentrun.spec.schema import DOCUMENTS
+from agentrun.spec.model_schemas import DOCUMENT_MODELS
 
 from ..documents import changed, laid_out
 from ..rich import BUDGETS, POLICY, RICH, TOOLS
@@ -69,7 +69,7 @@ def test_edges(name: str) -> None:
         shown = f"{name} = {str(value)[:80]}"
         assert validator(kind).is_valid(document) is inside, f"schema: {shown}"
         if FOUND[name].in_models and not (node.key in SCHEMA_ONLY and isinstance(value, str)):
-            assert models_take(document, DOCUMENTS[kind]) is inside, f"models: {shown}"
+            assert models_take(document, DOCUMENT_MODELS[kind]) is inside, f"models: {shown}"
 
 
 @pytest.mark.parametrize("name", [name for name, (_, _, node) in FOUND.items() if "pattern" in node.says])

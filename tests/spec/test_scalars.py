@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.spec.scalars import LARGEST, BadNumber, is_null, resolve
+from agentrun.spec.yaml_parser import MAX_EXACT_INTEGER, BadNumber, is_null, parse_plain_scalar
 
 TEXTS = (
     *("no", "No", "NO", "yes", "on", "off", "y", "n", "nULL", "tRUE", "none", "None"),
@@ -49,7 +49,7 @@ TEXTS = (
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_text(text: str) -> None:
-    assert resolve(text) == text
+    assert parse_plain_scalar(text) == text
 
 
 @pytest.mark.parametrize(
@@ -81,32 +81,32 @@ def test_text(text: str) -> None:
     ],
 )
 def test_value(text: str, value: object) -> None:
-    assert resolve(text) == value
-    assert type(resolve(text)) is type(value)
+    assert parse_plain_scalar(text) == value
+    assert type(parse_plain_scalar(text)) is type(value)
     assert is_null(text) == (value is None)
 
 
-@pytest.mark.parametrize("number", [LARGEST, -LARGEST])
+@pytest.mark.parametrize("number", [MAX_EXACT_INTEGER, -MAX_EXACT_INTEGER])
 def test_largest_integer(number: int) -> None:
     beyond = number + int(math.copysign(1, number))
-    assert resolve(str(number)) == number
+    assert parse_plain_scalar(str(number)) == number
     with pytest.raises(BadNumber, match="exactly"):
-        resolve(str(beyond))
+        parse_plain_scalar(str(beyond))
 
 
 def test_largest_in_other_bases() -> None:
-    assert resolve(hex(LARGEST)) == LARGEST
-    assert resolve(oct(LARGEST)) == LARGEST
-    for text in (hex(LARGEST + 1), oct(LARGEST + 1)):
+    assert parse_plain_scalar(hex(MAX_EXACT_INTEGER)) == MAX_EXACT_INTEGER
+    assert parse_plain_scalar(oct(MAX_EXACT_INTEGER)) == MAX_EXACT_INTEGER
+    for text in (hex(MAX_EXACT_INTEGER + 1), oct(MAX_EXACT_INTEGER + 1)):
         with pytest.raises(BadNumber, match="exactly"):
-            resolve(text)
+            parse_plain_scalar(text)
 
 
 @pytest.mark.parametrize(
     "text", ["1e308", "1.7976931348623157e308", "5e-324", "0." + "0" * 300 + "1", "1." + "0" * 398]
 )
 def test_doubles_that_fit(text: str) -> None:
-    assert resolve(text) == float(text)
+    assert parse_plain_scalar(text) == float(text)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_doubles_that_fit(text: str) -> None:
 )
 def test_numbers_that_do_not_fit(text: str) -> None:
     with pytest.raises(BadNumber) as refused:
-        resolve(text)
+        parse_plain_scalar(text)
     assert "quote it" in refused.value.hint
     assert len(refused.value.message) < 150
 
@@ -143,24 +143,24 @@ def test_numbers_that_do_not_fit(text: str) -> None:
 )
 def test_leading_zero(text: str, fix: str) -> None:
     with pytest.raises(BadNumber) as refused:
-        resolve(text)
+        parse_plain_scalar(text)
     assert refused.value.hint == f"quote it if it is a text, or write {fix}"
 
 
-@given(st.integers(-LARGEST, LARGEST))
+@given(st.integers(-MAX_EXACT_INTEGER, MAX_EXACT_INTEGER))
 def test_integers(number: int) -> None:
-    assert resolve(str(number)) == number
+    assert parse_plain_scalar(str(number)) == number
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_floats(number: float) -> None:
-    assert resolve(repr(number)) == number
+    assert parse_plain_scalar(repr(number)) == number
 
 
 @given(st.text(min_size=1))
 def test_any_text(text: str) -> None:
     try:
-        value = resolve(text)
+        value = parse_plain_scalar(text)
     except BadNumber:
         return
     assert value == text if isinstance(value, str) else text.isascii()

@@ -9,9 +9,9 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from agentrun.compiler.schemas import NAMES, schema_text
-from agentrun.spec.schema import DOCUMENTS
-from agentrun.spec.wording import PATTERNS
+from agentrun.compiler.schema_files import SCHEMA_NAMES, schema_text
+from agentrun.spec.model_schemas import DOCUMENT_MODELS
+from agentrun.spec.schema_check import PATTERN_DESCRIPTIONS
 
 from ..documents import laid_out
 from ..rich import BUDGETS, POLICY, RICH, TOOLS
@@ -19,7 +19,7 @@ from ..rich_cases import CASES
 from ..schemas import ROOT, Schema, flat, shipped
 from ..scripts import SCRIPT
 
-WRITTEN = tuple(DOCUMENTS)
+WRITTEN = tuple(DOCUMENT_MODELS)
 """The schemas of what people write; the others are of what the compiler and the runtime write."""
 
 _MAPS = ("properties", "$defs")
@@ -41,23 +41,23 @@ def parts(schema: Any, at: str = "", *, asked: bool = False) -> Iterator[tuple[s
 
 
 def test_the_folder_holds_these_schemas_and_no_others() -> None:
-    assert {path.name for path in (ROOT / "schemas").iterdir()} == {f"{name}.schema.json" for name in NAMES}
+    assert {path.name for path in (ROOT / "schemas").iterdir()} == {f"{name}.schema.json" for name in SCHEMA_NAMES}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEMA_NAMES)
 def test_in_step_with_the_models(name: str) -> None:
     held = (ROOT / "schemas" / f"{name}.schema.json").read_bytes()
     assert held == schema_text(name).encode(), "run `make schemas`"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEMA_NAMES)
 def test_draft_2020_12(name: str) -> None:
     assert shipped(name)["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     jsonschema_rs.meta.validate(shipped(name))
     jsonschema.Draft202012Validator.check_schema(shipped(name))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEMA_NAMES)
 def test_no_choices_that_hide_what_is_wrong(name: str) -> None:
     """A failed anyOf or oneOf says only that no branch fits."""
     known = {*_MAPS, *_ONE, "allOf"}
@@ -74,7 +74,7 @@ def _has_schemas(value: Any) -> bool:
     return any(isinstance(item, dict) for item in items)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEMA_NAMES)
 def test_every_key_has_a_hover_text(name: str) -> None:
     for at, schema, asked in parts(shipped(name)):
         for key, inner in {} if asked else schema.get("properties", {}).items():
@@ -85,7 +85,7 @@ def test_every_key_has_a_hover_text(name: str) -> None:
             assert text.rstrip("`")[-1] in ".:)", f"{name}{at}: {key} says {text!r}"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEMA_NAMES)
 def test_every_object_says_what_it_is_and_is_closed(name: str) -> None:
     for at, schema, asked in parts(shipped(name)):
         if at.startswith("/$defs/") and at.count("/") == 2 and "properties" in schema:
@@ -97,12 +97,12 @@ def test_every_object_says_what_it_is_and_is_closed(name: str) -> None:
 @pytest.mark.parametrize("name", WRITTEN)
 def test_every_pattern_has_words(name: str) -> None:
     used = {schema["pattern"] for _, schema, _ in parts(shipped(name)) if "pattern" in schema}
-    assert used <= PATTERNS.keys()
+    assert used <= PATTERN_DESCRIPTIONS.keys()
 
 
 def test_no_words_for_patterns_that_nothing_uses() -> None:
     used = {schema["pattern"] for name in WRITTEN for _, schema, _ in parts(shipped(name)) if "pattern" in schema}
-    assert PATTERNS.keys() <= used
+    assert PATTERN_DESCRIPTIONS.keys() <= used
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -112,7 +112,7 @@ def test_defaults_are_valid_and_shown(name: str) -> None:
         if "default" in schema:
             whole = {**schema, "$defs": shipped(name)["$defs"]}
             jsonschema_rs.Draft202012Validator(whole, offline=True).validate(schema["default"])
-    for model in DOCUMENTS.values():
+    for model in DOCUMENT_MODELS.values():
         for struct in _structs(model):
             definition = shipped(name)["$defs"].get(struct.__name__, {"properties": {}})
             for field in msgspec.structs.fields(struct):
@@ -167,7 +167,7 @@ def test_a_kind_is_chosen_by_its_own_key() -> None:
     assert said["properties"]["kind"] == {"description": "A command, run without a shell.", "enum": ["shell"]}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEMA_NAMES)
 def test_plain_json(name: str) -> None:
     """Two spaces, a line end, letters as they are: a diff of a schema is readable."""
     text = (ROOT / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.spec.document import parse
-from agentrun.spec.problems import Place, Source
-from agentrun.spec.tree import Mapping, Node, Scalar, Sequence, at, place_of, plain
+from agentrun.spec.problems import Source, SourcePlace
+from agentrun.spec.tree import MappingNode, Node, ScalarNode, SequenceNode, node_at, place_at_path, plain_data
+from agentrun.spec.yaml_parser import parse_yaml_document
 
 SPEC = """\
 name: support
@@ -26,28 +26,28 @@ def source(text: str) -> Source:
     return Source(Path("/p/a.yaml"), "a.yaml", text)
 
 
-def value_of(text: str) -> Scalar:
-    node = at(parse(source(text)), ["a"])
-    assert isinstance(node, Scalar)
+def value_of(text: str) -> ScalarNode:
+    node = node_at(parse_yaml_document(source(text)), ["a"])
+    assert isinstance(node, ScalarNode)
     return node
 
 
-def character(place: Place) -> str:
+def character(place: SourcePlace) -> str:
     line = place.source.line(place.line) or ""
     return line[place.column - 1 : place.column] or "\n"
 
 
 class TestPaths:
-    root: Node = parse(source(SPEC))
+    root: Node = parse_yaml_document(source(SPEC))
 
     def test_at(self) -> None:
-        assert isinstance(at(self.root, []), Mapping)
-        assert isinstance(at(self.root, ["rules"]), Sequence)
-        call = at(self.root, ["tools", "refund", "call"])
-        assert isinstance(call, Scalar)
+        assert isinstance(node_at(self.root, []), MappingNode)
+        assert isinstance(node_at(self.root, ["rules"]), SequenceNode)
+        call = node_at(self.root, ["tools", "refund", "call"])
+        assert isinstance(call, ScalarNode)
         assert call.value == "shop:refund"
         for path in (["x"], ["name", "x"], ["rules", 2], ["rules", -1], ["rules", "0"], ["tools", 0]):
-            assert at(self.root, path) is None  # type: ignore[arg-type]  # the test gives the right kind
+            assert node_at(self.root, path) is None  # type: ignore[arg-type]  # the test gives the right kind
 
     @pytest.mark.parametrize(
         ("path", "key", "line", "column"),
@@ -71,11 +71,11 @@ class TestPaths:
         ],
     )
     def test_place_of(self, path: list[str | int], key: bool, line: int, column: int) -> None:
-        place = place_of(self.root, path, key=key)
+        place = place_at_path(self.root, path, key=key)
         assert (place.line, place.column) == (line, column)
 
     def test_plain(self) -> None:
-        assert plain(self.root) == {
+        assert plain_data(self.root) == {
             "name": "support",
             "tools": {
                 "refund": {"kind": "python", "call": "shop:refund"},
@@ -85,7 +85,7 @@ class TestPaths:
         }
 
     def test_plain_shares_nothing(self) -> None:
-        data = plain(parse(source("a: &x [1]\nb: *x")))
+        data = plain_data(parse_yaml_document(source("a: &x [1]\nb: *x")))
         assert data["a"] == data["b"]
         assert data["a"] is not data["b"]
 
@@ -140,20 +140,20 @@ class TestInsideAScalar:
         ],
     )
     def test_line_and_column(self, text: str, line: int, column: int, place: tuple[int, int]) -> None:
-        found = value_of(text).place_in(line, column)
+        found = value_of(text).place_at_line(line, column)
         assert (found.line, found.column) == place
 
     def test_end_and_outside(self) -> None:
         node = value_of("a: 'abc'  ")
-        assert node.place_at(3, 2) == Place(node.place.source, 1, 8, 2)
+        assert node.place_at(3, 2) == SourcePlace(node.place.source, 1, 8, 2)
         assert node.place_at(4) == node.place
         assert node.place_at(-1) == node.place
 
     def test_what_cannot_be_told_is_the_start(self) -> None:
         node = value_of("a: 'abc'")
-        other = Scalar("zzz", "zzz", node.place, "single", node.start, node.end)
+        other = ScalarNode("zzz", "zzz", node.place, "single", node.start, node.end)
         assert other.place_at(2) == node.place
-        block = Scalar("zzz", "zzz", node.place, "literal", node.start, node.end)
+        block = ScalarNode("zzz", "zzz", node.place, "literal", node.start, node.end)
         assert block.place_at(2) == node.place
 
     def test_missing_value_stands_at_its_key(self) -> None:

@@ -4,27 +4,26 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.spec.document import parse
-from agentrun.spec.load import load
+from agentrun.spec.document_loader import LATEST_VERSION, UPGRADES, Upgrade, load_document, upgrade_document
 from agentrun.spec.problems import Problem, Source
-from agentrun.spec.tree import Entry, Mapping, place_of, plain
-from agentrun.spec.versions import LATEST, UPGRADES, Upgrade, upgraded
+from agentrun.spec.tree import MappingEntry, MappingNode, place_at_path, plain_data
+from agentrun.spec.yaml_parser import parse_yaml_document
 
 
-def tree(text: str) -> Mapping:
-    root = parse(Source(Path("/p/a.yaml"), "a.yaml", text))
-    assert isinstance(root, Mapping)
+def tree(text: str) -> MappingNode:
+    root = parse_yaml_document(Source(Path("/p/a.yaml"), "a.yaml", text))
+    assert isinstance(root, MappingNode)
     return root
 
 
 def renamed(old: str, new: str, version: str) -> Upgrade:
     """An upgrade as they will be: one key has another name, and the document says the next version."""
 
-    def upgrade(root: Mapping) -> Mapping:
+    def upgrade(root: MappingNode) -> MappingNode:
         entries = {new if key == old else key: entry for key, entry in root.entries.items()}
         said = root.entries["agentrun"]
-        written = parse(Source(said.node.place.source.path, "a.yaml", f'"{version}"'))
-        return Mapping({**entries, "agentrun": Entry(said.key_place, written)}, root.place)
+        written = parse_yaml_document(Source(said.node.place.source.path, "a.yaml", f'"{version}"'))
+        return MappingNode({**entries, "agentrun": MappingEntry(said.key_place, written)}, root.place)
 
     return upgrade
 
@@ -35,26 +34,26 @@ CHAIN = {"-1": ("0", renamed("system", "prompt", "0")), "0": ("1", renamed("prom
 
 def test_latest_is_taken_as_it_is() -> None:
     root = tree('agentrun: "1"\nname: a\n')
-    assert upgraded(root, CHAIN, "1") is root
+    assert upgrade_document(root, CHAIN, "1") is root
 
 
 def test_one_step() -> None:
-    root = upgraded(tree('agentrun: "0"\nprompt: Be kind.\n'), CHAIN, "1")
-    assert isinstance(root, Mapping)
-    assert plain(root) == {"agentrun": "1", "instructions": "Be kind."}
+    root = upgrade_document(tree('agentrun: "0"\nprompt: Be kind.\n'), CHAIN, "1")
+    assert isinstance(root, MappingNode)
+    assert plain_data(root) == {"agentrun": "1", "instructions": "Be kind."}
 
 
 def test_the_whole_chain_and_its_places() -> None:
     """What is found in an upgraded document points at what was written."""
-    root = upgraded(tree('agentrun: "-1"\n\nsystem: Be kind.\n'), CHAIN, "1")
-    assert isinstance(root, Mapping)
-    assert plain(root) == {"agentrun": "1", "instructions": "Be kind."}
-    place = place_of(root, ["instructions"])
+    root = upgrade_document(tree('agentrun: "-1"\n\nsystem: Be kind.\n'), CHAIN, "1")
+    assert isinstance(root, MappingNode)
+    assert plain_data(root) == {"agentrun": "1", "instructions": "Be kind."}
+    place = place_at_path(root, ["instructions"])
     assert (place.line, place.column) == (3, 9)
 
 
 def problem(text: str) -> Problem:
-    found = upgraded(tree(text), CHAIN, "1")
+    found = upgrade_document(tree(text), CHAIN, "1")
     assert isinstance(found, Problem)
     assert found.code == "spec.version"
     assert (found.line, found.column) == (1, 11)
@@ -83,20 +82,20 @@ def test_not_a_version(value: str) -> None:
 
 def test_a_document_of_another_version_is_not_looked_into() -> None:
     """Its other keys may be right in that version."""
-    document = load(Source(Path("/p/a.yaml"), "a.yaml", 'agentrun: "2"\nnew_key: 1\n'), "agent")
+    document = load_document(Source(Path("/p/a.yaml"), "a.yaml", 'agentrun: "2"\nnew_key: 1\n'), "agent")
     assert document.root is None
     assert [one.code for one in document.problems] == ["spec.version"]
 
 
 @pytest.mark.parametrize("kind", ["agent", "tools", "policy", "budgets", "cases"])
 def test_without_a_version(kind: str) -> None:
-    document = load(Source(Path("/p/a.yaml"), "a.yaml", "name: a\n"), kind)
+    document = load_document(Source(Path("/p/a.yaml"), "a.yaml", "name: a\n"), kind)
     assert 'lacks the key "agentrun"' in " ".join(one.message for one in document.problems)
 
 
 def test_nothing_to_upgrade_yet() -> None:
     """When this fails a version "2" has come: `v1` must be frozen then, and every old version reach the latest."""
-    assert LATEST == "1"
+    assert LATEST_VERSION == "1"
     assert UPGRADES == {}
     for version in UPGRADES:
-        assert isinstance(upgraded(tree(f'agentrun: "{version}"\n')), Mapping)
+        assert isinstance(upgrade_document(tree(f'agentrun: "{version}"\n')), MappingNode)

@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 from msgspec import Struct
 
-from agentrun.compiler.compile import compiled_or_raise
-from agentrun.compiler.fingerprint import PackageFile
+from agentrun.compiler.compile import compile_or_raise
+from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import Record
 from agentrun.core.outcome import Ending
 from agentrun.engine.bus import Subscription
@@ -49,7 +49,7 @@ def live(
 ) -> Live:
     """Run a spec, with some of its keys set to something else, and with these variables in the environment."""
     texts = tuple(f"{key}={value}" for key, value in settings.items())
-    _, file = compiled_or_raise(spec, None, texts)
+    _, file = compile_or_raise(spec, None, texts)
     with patch.dict(os.environ, environment):
         return asyncio.run(_live(file, tools, message))
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from agentrun.core.effects import ModelRequest, OfferedTool
-from agentrun.core.messages import Message, Transcript, said
-from agentrun.providers.conversation import Conversation
+from agentrun.core.messages import Message, Transcript, user_message
+from agentrun.providers.codec import ConversationEncoder
 from agentrun.providers.registry import codec_for
 from agentrun.testing.provider import ScriptedProvider
 from agentrun.wire import HttpCall
@@ -25,14 +25,14 @@ def script(*turns: dict[str, Any], order: str = "conversation") -> str:
     return json.dumps({"agentrun": "1", "order": order, "turns": turns})
 
 
-def asked(provider: str, messages: Sequence[Message] = (said("Hi"),), *, stream: bool = False) -> ModelRequest:
+def asked(provider: str, messages: Sequence[Message] = (user_message("Hi"),), *, stream: bool = False) -> ModelRequest:
     routes = [ROUTE | {"provider": provider, "name": "m-1", "base_url": "http://x/v1"}]
     model = package(model={"routes": routes, "stream": stream, "temperature": None, "reasoning": "low"}).model
     return ModelRequest(model.routes[0], model, "Be brief.", Transcript(messages), None, TOOLS)
 
 
 def call_of(request: ModelRequest) -> HttpCall:
-    return Conversation(codec_for(request.route.provider), lambda blob: b"").encode(request)
+    return ConversationEncoder(codec_for(request.route.provider), lambda blob: b"").encode(request)
 
 
 class Got(NamedTuple):

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from agentrun.core.facts_gates import Continue, Deny, Inject, Modify
+from agentrun.core.facts import Continue, Deny, Inject, Modify
 from agentrun.engine.clock import StepClock
 from agentrun.testing import approving, call, fails, hook, says, scripted, sink, stub, text
+from agentrun.testing.doubles import ScriptItem
 from agentrun.testing.laws import Setting
-from agentrun.testing.models import Item
 
 from ..core import script
 from ..core.script import rule, tool, writing
@@ -105,7 +105,7 @@ def _rules(chance: Random, names: Sequence[str], *, calm: bool) -> list[dict[str
     return rules
 
 
-def _item(chance: Random, names: Sequence[str]) -> Item:
+def _item(chance: Random, names: Sequence[str]) -> ScriptItem:
     match chance.randrange(8):
         case 0:
             return fails(chance.choice(["provider.overloaded", "provider.rate_limited", "provider.zero_output"]))

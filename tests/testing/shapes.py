@@ -5,13 +5,13 @@ from typing import NamedTuple
 import msgspec
 
 from agentrun.core.effects import ModelRequest
-from agentrun.core.facts_gates import Continue, Inject
+from agentrun.core.facts import Continue, Inject
 from agentrun.core.messages import User, words
 from agentrun.core.package import Package
 from agentrun.engine.clock import StepClock
 from agentrun.testing import after, approving, call, calls, fails, hook, replies, scripted, sink, stub, text
+from agentrun.testing.doubles import ScriptItem
 from agentrun.testing.laws import MakeSetting, Setting
-from agentrun.testing.models import Item
 
 from ..core import script
 from ..core.script import agent_tool, rule, tool, writing
@@ -70,7 +70,7 @@ def asking_child(clock: StepClock) -> Setting:
 def children(clock: StepClock) -> Setting:
     """Two at a time: what a model says depends on what it reads, not on who asks first."""
 
-    def answer(request: ModelRequest) -> Item:
+    def answer(request: ModelRequest) -> ScriptItem:
         first, read = request.messages.until(1)[0], len(request.messages)
         asked = words(first.parts) if isinstance(first, User) else ""
         if asked == "Help.":

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core import call_effects, takeover
+from agentrun.core import tool_calls, transitions
 from agentrun.core.effects import AskModel
 from agentrun.core.evolve import evolve
-from agentrun.core.facts import Fact, Record
-from agentrun.core.facts_calls import ToolFinished, ToolStarted
+from agentrun.core.facts import Fact, Record, ToolFinished, ToolStarted
 from agentrun.core.messages import Reply
 from agentrun.core.state import State
 from agentrun.engine.api import package_of
@@ -19,8 +18,7 @@ from agentrun.engine.driver import Log
 from agentrun.engine.handle import How
 from agentrun.engine.memory import MemoryJournals
 from agentrun.testing import fails, scripted, text
-from agentrun.testing.laws import Setting, crash_everywhere
-from agentrun.testing.setting import begun, ended, runtime_in
+from agentrun.testing.laws import Setting, begin_run, crash_everywhere, finish_run, make_runtime
 
 from ..core.script import rule
 from ..packages import ROUTE, package
@@ -32,8 +30,8 @@ def test_every_point(shape: Shape) -> None:
     """Before and after each record, and inside each effect."""
     clock, journals = StepClock(), MemoryJournals()
     setting, file = shape.setting(clock), package_of(shape.package)
-    runtime = runtime_in(file, setting, clock, journals, 8)
-    ended(runtime, begun(runtime, file, setting), clock, "retry", "approved")
+    runtime = make_runtime(file, setting, clock, journals, 8)
+    finish_run(runtime, begin_run(runtime, file, setting), clock, "retry", "approved")
     records = sum(len(journals.records(run)) for run in journals.runs)
     assert crash_everywhere(*shape) > 2 * records
 
@@ -81,7 +79,7 @@ def test_run_that_waits_forever() -> None:
 
 def test_finds_a_call_that_runs_again_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every tool is taken for one that may run twice."""
-    monkeypatch.setattr(call_effects, "effect_of", lambda tool, name: "read")
+    monkeypatch.setattr(tool_calls, "tool_effect", lambda tool, name: "read")
     with pytest.raises(AssertionError, match=r"c1\.1 may run once at most and ran 2 times"):
         crash_everywhere(*SHAPES["parallel tools"])
 
@@ -116,10 +114,10 @@ def test_finds_a_result_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
         resumed.append(fingerprint)
 
     def forgetful(state: State, fact: Fact) -> bool:
-        return not (resumed and isinstance(fact, ToolFinished)) and takeover.is_welcome(state, fact)
+        return not (resumed and isinstance(fact, ToolFinished)) and transitions.is_acceptable(state, fact)
 
     monkeypatch.setattr(Log, "take_over", marked)
-    monkeypatch.setattr("agentrun.engine.driver.is_welcome", forgetful)
+    monkeypatch.setattr("agentrun.engine.driver.is_acceptable", forgetful)
     with pytest.raises(AssertionError, match=r"(?s)the host died after record 1\n.*-- tool_finished"):
         crash_everywhere(*SHAPES["parallel tools"])
 

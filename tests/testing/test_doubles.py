@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 import agentrun
-from agentrun.core.effects import Returned
-from agentrun.core.facts import ModelFailed, ModelReplied
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import Answer, Continue, Deny
+from agentrun.core.effects import ToolReturn
+from agentrun.core.facts import ApprovalAnswer, Continue, Deny, ModelFailed, ModelReplied
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Usage, words
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.memory import MemoryJournals
@@ -121,7 +120,7 @@ def test_script_that_is_over(model: Script) -> None:
         (stub("3 results"), "3 results"),
         (stub({"hits": [1, 2]}), '{"hits":[1,2]}'),
         (stub(lambda q: q * 2), "xx"),
-        (stub(Returned(())), ""),
+        (stub(ToolReturn(())), ""),
         (stub(fails="tool.execution"), "tool.execution: the stub fails"),
         (stub(fails=Fault("tool.execution", "no", {"tool": "search"})), "tool.execution: no"),
         (stub(fails=ValueError("oh")), "tool.execution: ValueError: oh"),
@@ -165,7 +164,7 @@ ASKING = package(tools={"pay": writing()}, policy={"default": "deny", "rules": [
         (lambda question: "approved" if question.value == {"n": 1} else "denied", 1),
     ],
 )
-def test_person(answers: Answer, ran: int) -> None:
+def test_person(answers: ApprovalAnswer, ran: int) -> None:
     person, pay = approving(answers), stub()
     assert run(ASKING, model=scripted(calls("pay", n=1), text("Done.")), tools={"pay": pay}, approver=person).answer
     assert pay.count == ran

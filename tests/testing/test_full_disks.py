@@ -2,13 +2,12 @@
 
 import pytest
 
-from agentrun.core.facts import ModelAsked
-from agentrun.core.facts_calls import ToolStarted
+from agentrun.core.facts import ModelAsked, ToolStarted
 from agentrun.engine.api import package_of
 from agentrun.engine.clock import StepClock
 from agentrun.errors import StorageError
 from agentrun.testing import FailingJournals, Script, Stub
-from agentrun.testing.setting import begun, ended, runtime_in
+from agentrun.testing.laws import begin_run, finish_run, make_runtime
 
 from .shapes import SHAPES, Shape
 
@@ -18,9 +17,9 @@ NEVER = 10_000
 def run(shape: Shape, at: int) -> FailingJournals:
     clock, journals = StepClock(), FailingJournals(at)
     setting, file = shape.setting(clock), package_of(shape.package)
-    runtime = runtime_in(file, setting, clock, journals, 8)
+    runtime = make_runtime(file, setting, clock, journals, 8)
     try:
-        ended(runtime, begun(runtime, file, setting), clock, "retry", "approved")
+        finish_run(runtime, begin_run(runtime, file, setting), clock, "retry", "approved")
     finally:
         facts = [record.fact for name in journals.runs for record in journals.records(name)]
         models = setting.model.values() if isinstance(setting.model, dict) else [setting.model]

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 import agentrun
-from agentrun.compiler.fingerprint import sealed
+from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import ModelAsked
 from agentrun.engine.memory import MemoryJournals
 from agentrun.testing import StepClock, laws, scripted
@@ -25,7 +25,7 @@ def test_audit_ok(shape: Shape) -> None:
         given["approver"] = setting.approver
     agentrun.run(shape.package, setting.message, model=setting.model, journals=journals, **given)  # type: ignore[call-overload]  # the test gives the right kind
     laws.audit_ok(shape.package, journals.records("run-1"))
-    laws.audit_ok(sealed(shape.package), journals.records("run-1"))
+    laws.audit_ok(seal_package(shape.package), journals.records("run-1"))
 
 
 def test_audit_finds_another_decision() -> None:

@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from agentrun.core import evolve_calls
-from agentrun.core.effects import Returned
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.effects import ToolReturn
+from agentrun.core.facts import ToolFinished
 from agentrun.core.messages import Text
-from agentrun.core.state import CallState, Meter
+from agentrun.core.state import CallState, SpendMeter
 from agentrun.engine.clock import StepClock
 from agentrun.testing import call, calls, scripted, stub, text
 from agentrun.testing.laws import Setting, any_order
@@ -46,7 +46,7 @@ def test_narrow(width: int) -> None:
 def test_finds_results_that_depend_on_the_order() -> None:
     def counting(clock: StepClock) -> Setting:
         numbers = iter(range(5))
-        search = stub(lambda q: Returned((Text(f"the {next(numbers)}th"),)))
+        search = stub(lambda q: ToolReturn((Text(f"the {next(numbers)}th"),)))
         return Setting(model=five_calls(clock).model, tools={"search": search}, message="Hi.")
 
     with pytest.raises(AssertionError, match=r"in the order .*c1\.1, .*another journal"):
@@ -55,18 +55,18 @@ def test_finds_results_that_depend_on_the_order() -> None:
 
 def test_finds_facts_that_do_not_commute(monkeypatch: pytest.MonkeyPatch) -> None:
     """The journals are alike, but the state knows which call was done first."""
-    counted = evolve_calls._counted
+    counted = evolve_calls._evolve_meter
 
-    def confused(meter: Meter, call: CallState, fact: Any) -> Meter:
+    def confused(meter: SpendMeter, call: CallState, fact: Any) -> SpendMeter:
         after = counted(meter, call, fact)
         return replace(after, cost=2 * after.cost + int(fact.call[-1])) if isinstance(fact, ToolFinished) else after
 
-    monkeypatch.setattr(evolve_calls, "_counted", confused)
+    monkeypatch.setattr(evolve_calls, "_evolve_meter", confused)
     with pytest.raises(AssertionError, match="the same journal, another state"):
         any_order(FIVE, five_calls)
 
 
 def test_more_orders_than_can_be_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentrun.testing.orders.MOST", 119)
+    monkeypatch.setattr("agentrun.testing.laws.MAX_ORDERS", 119)
     with pytest.raises(AssertionError, match="more than 119 orders"):
         any_order(FIVE, five_calls, every=True)

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, to_builtins
 
-from agentrun.canon import compact
-from agentrun.core.facts_base import Fault
-from agentrun.core.messages import Assistant, Finish, Reasoning, Refusal, Reply, Text, ToolCall, Usage
-from agentrun.providers.codec import Decoded
+from agentrun.canonical_json import sorted_json
+from agentrun.core.fault import Fault
+from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from agentrun.providers.codec import ReplyOrFault
 from agentrun.providers.registry import codec_for
 from agentrun.spec.v1.provider import ScriptedCall, ScriptedTurn, ScriptedUsage
-from agentrun.testing.provider.formats import format_of
-from agentrun.testing.provider.said import CannotSay, said
+from agentrun.testing.provider.server import format_of
+from agentrun.testing.provider.wire_format import UnsupportedByFormat, make_wire_reply
 from agentrun.wire import HttpReply
 
 from .providers import PROVIDERS, asked, call_of
@@ -47,26 +47,28 @@ turns = st.builds(
 )
 
 
-def read(provider: str, turn: ScriptedTurn, *, stream: bool, piece: int = 7) -> Decoded:
+def read(provider: str, turn: ScriptedTurn, *, stream: bool, piece: int = 7) -> ReplyOrFault:
     """What our codec makes of a turn."""
     request = asked(provider, stream=stream)
     call = call_of(request)
     format = format_of(call.url)
     assert format is not None
     assert format.name == provider
-    question = format.read(call.url, call.body)
-    answer = said(turn, 0, question.model)
+    question = format.parse_request(call.url, call.body)
+    answer = make_wire_reply(turn, 0, question.model)
     if not stream:
         headers = (("content-type", "application/json"),)
-        return codec_for(provider).decode(HttpReply(200, headers, compact(format.whole(answer, question))), request)
+        return codec_for(provider).decode(
+            HttpReply(200, headers, sorted_json(format.reply_body(answer, question))), request
+        )
     decoder = codec_for(provider).stream(request)
-    data = b"".join(format.events(answer, question))
+    data = b"".join(format.reply_events(answer, question))
     for start in range(0, len(data), piece):
         decoder.feed(data[start : start + piece])
     return decoder.end()
 
 
-def meant(reply: Decoded) -> Reply:
+def meant(reply: ReplyOrFault) -> Reply:
     """A reply without what differs between providers."""
     assert isinstance(reply, Reply), reply
     parts = [part for part in reply.message.parts if not isinstance(part, Reasoning)]
@@ -81,9 +83,9 @@ def test_a_turn_is_read_as_it_is_written(provider: str, stream: bool, turn: Scri
     assert isinstance(turn.usage, ScriptedUsage)
     parts: list[Text | ToolCall] = [
         Text(turn.text or ""),
-        *(ToolCall(str(n), call.tool, compact(call.args).decode()) for n, call in enumerate(turn.calls)),
+        *(ToolCall(str(n), call.tool, sorted_json(call.args).decode()) for n, call in enumerate(turn.calls)),
     ]
-    finish: Finish = "tool_calls" if turn.calls else "stop"
+    finish: FinishReason = "tool_calls" if turn.calls else "stop"
     usage = Usage(**to_builtins(turn.usage))
     reply = read(provider, turn, stream=stream)
     assert meant(reply) == Reply(Assistant(tuple(parts)), finish, usage, "m-1", None)
@@ -131,7 +133,7 @@ def test_arguments_that_are_no_json(provider: str, stream: bool) -> None:
     if provider.startswith("openai"):
         assert meant(read(provider, RAW, stream=stream)).message.calls[0].arguments == '{"q": '
     else:
-        with pytest.raises(CannotSay):
+        with pytest.raises(UnsupportedByFormat):
             read(provider, RAW, stream=stream)
 
 
@@ -141,7 +143,7 @@ def test_two_replies_are_the_same_bytes(provider: str) -> None:
     call = call_of(asked(provider))
     format = format_of(call.url)
     assert format is not None
-    question = format.read(call.url, call.body)
-    assert json.dumps(format.whole(said(turn, 3, "m"), question)) == json.dumps(
-        format.whole(said(turn, 3, "m"), question)
+    question = format.parse_request(call.url, call.body)
+    assert json.dumps(format.reply_body(make_wire_reply(turn, 3, "m"), question)) == json.dumps(
+        format.reply_body(make_wire_reply(turn, 3, "m"), question)
     )

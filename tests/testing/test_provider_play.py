@@ -8,30 +8,30 @@ from typing import Any
 
 import pytest
 
-from agentrun.compiler.scripts import script_of
-from agentrun.core.messages import Assistant, Message, Reasoning, Text, ToolCall, ToolResult, said
+from agentrun.compiler.provider_script import parse_script
+from agentrun.core.messages import Assistant, Message, Reasoning, Text, ToolCall, ToolResult, user_message
 from agentrun.providers.registry import codec_for
 from agentrun.spec.problems import Source
-from agentrun.testing.provider.formats import format_of
-from agentrun.testing.provider.play import Answer, Play
-from agentrun.testing.provider.said import signature
+from agentrun.testing.provider.script_player import ScriptPlayer, ServerReply
+from agentrun.testing.provider.server import format_of
+from agentrun.testing.provider.wire_format import reasoning_signature
 from agentrun.wire import HttpReply
 
 from .providers import PROVIDERS, asked, call_of, script
 
 
-def playing(*turns: dict[str, Any], order: str = "conversation") -> Play:
-    return Play(script_of(Source(Path("s.yaml"), "s.yaml", script(*turns, order=order))))
+def playing(*turns: dict[str, Any], order: str = "conversation") -> ScriptPlayer:
+    return ScriptPlayer(parse_script(Source(Path("s.yaml"), "s.yaml", script(*turns, order=order))))
 
 
-def answer(play: Play, provider: str = "openai", *messages: Message, stream: bool = False) -> Answer:
-    call = call_of(asked(provider, messages or (said("Hi"),), stream=stream))
+def answer(play: ScriptPlayer, provider: str = "openai", *messages: Message, stream: bool = False) -> ServerReply:
+    call = call_of(asked(provider, messages or (user_message("Hi"),), stream=stream))
     format = format_of(call.url)
     assert format is not None
-    return play.answer(format, call.url, call.body)
+    return play.reply_to(format, call.url, call.body)
 
 
-def message(answer: Answer) -> str:
+def message(answer: ServerReply) -> str:
     return str(json.loads(b"".join(answer.pieces))["error"]["message"])
 
 
@@ -44,7 +44,13 @@ def results(number: int, *texts: str) -> list[ToolResult]:
     return [ToolResult(f"c{number}.{index}", (Text(text),)) for index, text in enumerate(texts)]
 
 
-LATER: list[Message] = [said("Hi"), turn(1, "search", "search"), *results(1, "one", "two"), turn(2), said("Go on.")]
+LATER: list[Message] = [
+    user_message("Hi"),
+    turn(1, "search", "search"),
+    *results(1, "one", "two"),
+    turn(2),
+    user_message("Go on."),
+]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -114,26 +120,26 @@ def test_what_was_thought_comes_back(provider: str, stream: bool) -> None:
     call = call_of(request)
     format = format_of(call.url)
     assert format is not None
-    first = play.answer(format, call.url, call.body)
+    first = play.reply_to(format, call.url, call.body)
     decoder = codec_for(provider).stream(request)
     if stream:
         decoder.feed(b"".join(first.pieces))
         reply = decoder.end()
     else:
         reply = codec_for(provider).decode(HttpReply(200, (), b"".join(first.pieces)), request)
-    kept = [*asked(provider).messages, reply.message, said("Go on.")]
+    kept = [*asked(provider).messages, reply.message, user_message("Go on.")]
     assert answer(play, provider, *kept).status == 200
     parts = tuple(part for part in kept[1].parts if not isinstance(part, Reasoning))
     lost = answer(play, provider, kept[0], Assistant(parts), kept[2])
     assert lost.status == (200 if provider == "openai" else 400)
-    assert signature(0) not in call_of(asked(provider, [kept[0], Assistant(parts), kept[2]])).body.decode()
+    assert reasoning_signature(0) not in call_of(asked(provider, [kept[0], Assistant(parts), kept[2]])).body.decode()
 
 
 BROKEN = {
-    "missing": [said("Hi"), turn(1, "search", "search"), *results(1, "one"), said("Go on.")],
-    "doubled": [said("Hi"), turn(1, "search"), *results(1, "one"), *results(1, "one")],
-    "loose": [said("Hi"), *results(1, "one")],
-    "none": [said("Hi"), turn(1, "search"), said("Go on.")],
+    "missing": [user_message("Hi"), turn(1, "search", "search"), *results(1, "one"), user_message("Go on.")],
+    "doubled": [user_message("Hi"), turn(1, "search"), *results(1, "one"), *results(1, "one")],
+    "loose": [user_message("Hi"), *results(1, "one")],
+    "none": [user_message("Hi"), turn(1, "search"), user_message("Go on.")],
 }
 
 
@@ -159,8 +165,8 @@ def test_a_history_that_a_provider_would_refuse(provider: str, messages: list[Me
 def test_a_request_that_is_none(path: str, body: Any) -> None:
     format = format_of(path)
     assert format is not None
-    assert playing({"text": "a"}).answer(format, path, json.dumps(body).encode()).status == 400
-    assert playing({"text": "a"}).answer(format, path, b"\xff{").status == 400
+    assert playing({"text": "a"}).reply_to(format, path, json.dumps(body).encode()).status == 400
+    assert playing({"text": "a"}).reply_to(format, path, b"\xff{").status == 400
 
 
 def test_formats_are_known_by_the_end_of_the_address() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.messages import Assistant, Text, said
+from agentrun.core.messages import Assistant, Text, user_message
 from agentrun.spec.problems import DocumentError
 from agentrun.testing.provider import ScriptedProvider
-from agentrun.testing.provider.formats import format_of
+from agentrun.testing.provider.server import format_of
 from agentrun.wire import HttpCall
 
 from .providers import PROVIDERS, Got, asked, call_of, script, send
@@ -106,7 +106,7 @@ def test_drip(stream: bool) -> None:
     dripped, fine = both(faulty(drip=5), stream=stream)
     assert dripped.body == fine.body
     with ScriptedProvider(faulty(drip=5, framing="chunked")) as server:
-        answer = server.play.answer(*question(stream))
+        answer = server.player.reply_to(*question(stream))
     assert {len(piece) for piece in answer.pieces[:-1]} == {5}
 
 
@@ -215,12 +215,12 @@ def test_many_conversations_at_once() -> None:
     turns = [{"text": f"turn {n}", "faults": [{"status": 500, "times": 3}]} for n in range(1, 4)]
 
     def conversation(server: ScriptedProvider, number: int) -> list[str]:
-        messages, heard = [said(f"conversation {number}")], list[str]()
+        messages, heard = [user_message(f"conversation {number}")], list[str]()
         while len(heard) < 3:
             got = send(server, asked(PROVIDERS[number % 4], [*messages]))
             if got.status == 200:
                 heard.append(next(text for text in ("turn 1", "turn 2", "turn 3") if text in got.body.decode()))
-                messages += [Assistant((Text("ok"),)), said("Go on.")]  # type: ignore[list-item]  # any message
+                messages += [Assistant((Text("ok"),)), user_message("Go on.")]  # type: ignore[list-item]  # any message
         return heard
 
     with ScriptedProvider(script(*turns)) as server, ThreadPoolExecutor(12) as pool:

@@ -8,12 +8,12 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from agentrun.compiler.signatures import find_function
-from agentrun.core.effects import Returned, RunTool
+from agentrun.compiler.python_functions import find_function
+from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.messages import words
 from agentrun.core.package_tools import PythonTool
 from agentrun.spec.project import Project
-from agentrun.tools import modules
+from agentrun.tools import pinned_modules
 from agentrun.tools.python import PythonTools
 
 PROJECT = ("desk", "other", "shop")
@@ -39,7 +39,7 @@ class Desk:
         function = find_function(Project(self.root), reference)
         return called(function.module, function.name, function.source, arguments or {}, **changes)
 
-    def run(self, reference: str, **arguments: Any) -> Returned:
+    def run(self, reference: str, **arguments: Any) -> ToolReturn:
         return asyncio.run(self.tools.run(self.call(reference, arguments)))
 
     def text(self, reference: str, **arguments: Any) -> str:
@@ -85,7 +85,7 @@ def called(module: str, function: str, source: str, arguments: dict[str, Any], *
 def unchanged() -> Iterator[None]:
     """Whatever is imported, found or put in the place of a stream is gone afterwards."""
     streams, path, meta = (sys.stdout, sys.stderr), list(sys.path), list(sys.meta_path)
-    names, loaders = dict(sys.modules), dict(modules._finder.loaders)
+    names, loaders = dict(sys.modules), dict(pinned_modules._finder.loaders)
     try:
         yield
     finally:
@@ -93,5 +93,5 @@ def unchanged() -> Iterator[None]:
         for name in set(sys.modules) - set(names):
             if name.partition(".")[0] in PROJECT:  # of anything else a second copy would not fit
                 del sys.modules[name]
-        modules._finder.loaders.clear()
-        modules._finder.loaders.update(loaders)
+        pinned_modules._finder.loaders.clear()
+        pinned_modules._finder.loaders.update(loaders)

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import convert
 
-from agentrun.core.effects import Returned, RunTool
+from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.package_tools import HttpTool
 from agentrun.net.sender import HttpxSender
 from agentrun.secret import Secret
@@ -52,10 +52,10 @@ def lookup(name: str, **known: str) -> Secret:
     return Secret({"SHOP_KEY": SECRET, **known}[name])
 
 
-def run(call: RunTool, **known: str) -> Returned:
+def run(call: RunTool, **known: str) -> ToolReturn:
     """What a call gives over real connections. Nothing is left of it."""
 
-    async def whole() -> Returned:
+    async def whole() -> ToolReturn:
         sender = HttpxSender(lambda name: lookup(name, **known))
         try:
             return await HttpTools(sender).run(call)
@@ -67,7 +67,7 @@ def run(call: RunTool, **known: str) -> Returned:
     return asyncio.run(whole())
 
 
-def text_of(returned: Returned) -> str:
+def text_of(returned: ToolReturn) -> str:
     (part,) = returned.parts
     return getattr(part, "text", "")
 
@@ -107,5 +107,5 @@ def refused(call: RunTool) -> str:
     return returned.fault.message
 
 
-def gives(call: RunTool, reply: HttpReply) -> Returned:
+def gives(call: RunTool, reply: HttpReply) -> ToolReturn:
     return asyncio.run(HttpTools(Answers(reply)).run(call))

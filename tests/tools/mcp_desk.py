@@ -13,19 +13,19 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from agentrun.compiler.foreign import adopted, visible_lines
-from agentrun.compiler.lock import Lock, lock_in, lock_text
-from agentrun.compiler.resolve import read_spec
-from agentrun.core.effects import Returned, RunTool
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.compiler.external_schemas import adopt_schema, escape_invisible_lines
+from agentrun.compiler.lock import Lock, lock_text, parse_lock
+from agentrun.compiler.spec_reader import read_spec
+from agentrun.core.effects import RunTool, ToolReturn
+from agentrun.core.facts import ToolFinished
 from agentrun.core.messages import words
-from agentrun.core.package_tools import McpTool, Pinned
+from agentrun.core.package_tools import McpTool, PinnedTool
 from agentrun.engine.pinning import pinned as asked_for
 from agentrun.engine.run import FinishedRun
 from agentrun.secret import Secret
 from agentrun.spec.problems import DocumentError, Source
 from agentrun.tools.mcp import McpServers
-from agentrun.tools.mcp_listing import Listed
+from agentrun.tools.mcp_connection import ListedTool
 
 from .hostile import held
 from .runs import Runs, facts
@@ -41,10 +41,12 @@ def tool(name: str, description: str = "Does it.", schema: Any = OPEN) -> dict[s
     return {"name": name, "description": description, "inputSchema": {**schema}}
 
 
-def pinned(listed: dict[str, Any]) -> Pinned:
-    found = Listed(listed["name"], listed.get("description") or "", listed["inputSchema"])
+def pinned(listed: dict[str, Any]) -> PinnedTool:
+    found = ListedTool(listed["name"], listed.get("description") or "", listed["inputSchema"])
     assert found.digest is not None
-    return Pinned(description=visible_lines(found.description), args=adopted(found.schema), digest=found.digest)
+    return PinnedTool(
+        description=escape_invisible_lines(found.description), args=adopt_schema(found.schema), digest=found.digest
+    )
 
 
 def turns(*names: str, together: bool = False) -> str:
@@ -115,11 +117,11 @@ class McpDesk(Runs):
 
         return asyncio.run(whole())
 
-    def returned(self, name: str, **arguments: Any) -> Returned:
+    def returned(self, name: str, **arguments: Any) -> ToolReturn:
         return self.tried(lambda servers: servers.run(self.call(name, **arguments)))
 
 
-def text(returned: Returned) -> str:
+def text(returned: ToolReturn) -> str:
     assert returned.fault is None, returned.fault
     return words(returned.parts)
 
@@ -140,7 +142,7 @@ def back_to(before: tuple[int, int, list[str]]) -> bool:
     return True
 
 
-def pins(desk: McpDesk) -> dict[str, dict[str, Pinned]]:
+def pins(desk: McpDesk) -> dict[str, dict[str, PinnedTool]]:
     """What `lock` would write. Raises DocumentError."""
     spec = read_spec(desk.spec).spec
     assert spec is not None
@@ -150,6 +152,6 @@ def pins(desk: McpDesk) -> dict[str, dict[str, Pinned]]:
     return read_again(found)
 
 
-def read_again(found: dict[str, dict[str, Pinned]]) -> dict[str, dict[str, Pinned]]:
+def read_again(found: dict[str, dict[str, PinnedTool]]) -> dict[str, dict[str, PinnedTool]]:
     text = lock_text(Lock(origin="a test", routes={}, servers=found))
-    return lock_in(Source(Path("/desk.lock"), "desk.lock", text)).servers
+    return parse_lock(Source(Path("/desk.lock"), "desk.lock", text)).servers

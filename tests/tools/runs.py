@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from agentrun.compiler.compile import compile_spec
-from agentrun.compiler.fingerprint import PackageFile, sealed
+from agentrun.compiler.package_file import PackageFile, seal_package
 from agentrun.core.facts import Record
 from agentrun.core.package import Package
 from agentrun.engine.approvals import Nobody
@@ -80,7 +80,7 @@ class Runs:
         compiled = compile_spec(self.spec)
         assert compiled.package is not None, [problem.message for problem in compiled.errors]
         assert compiled.spec is not None
-        return sealed(compiled.package), compiled.spec.project
+        return seal_package(compiled.package), compiled.spec.project
 
     @property
     def package(self) -> Package:

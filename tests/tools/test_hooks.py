@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from agentrun.canon import text_hash
-from agentrun.core.facts_calls import CallRefused, ToolFinished
-from agentrun.core.facts_gates import Continue, Deny, Failed, HookAnswered, Inject, Modify
+from agentrun.canonical_json import text_hash
+from agentrun.core.facts import CallRefused, Continue, Deny, HookAnswered, HookFailure, Inject, Modify, ToolFinished
 from agentrun.core.messages import words
 from agentrun.core.package import Hook
 from agentrun.engine.hooks import HookQuestion
 from agentrun.engine.run import FinishedRun
 from agentrun.errors import PackageError, ToolError
-from agentrun.tools.hooks import python_hooks
+from agentrun.tools.hooks import load_python_hooks
 
 from .desks import Desk
 from .runs import Runs, facts
@@ -123,7 +122,7 @@ def test_async_hook_that_raises(desk: Desk, raised: str) -> None:
     here = runs(desk, "before_tool", body, form="async def")
     done = here.recorded_and_replayed()
     (answer,) = answers(done)
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, HookFailure)
     assert (done.outcome.status, "look 7" in here.traces) == ("completed", False)
 
 
@@ -134,7 +133,7 @@ def test_failed(desk: Desk, on_failure: str, body: str, reason: str | None, erro
     done = here.recorded_and_replayed()
     assert ("look 7" in here.traces) == (on_failure == "continue")
     (answer,) = answers(done)
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, HookFailure)
     assert answer.fault.fields["hook"] == "watch"
     assert (answer.fault.fields.get("reason"), answer.fault.fields.get("error")) == (reason, error)
     assert "secret" not in done.canonical()
@@ -178,7 +177,7 @@ def test_what_a_hook_prints_is_told(desk: Desk, capfd: pytest.CaptureFixture[str
 def test_why_a_hook_failed_is_told(desk: Desk, source: str, told: str) -> None:
     desk.write("desk.py", source)
     found: list[tuple[str, str]] = []
-    asked = python_hooks(
+    asked = load_python_hooks(
         [desk.root],
         [hook(source=text_hash(source))],
         printed=lambda name, text: found.append((name, text)),
@@ -207,7 +206,7 @@ def test_a_hook_that_changes_under_a_run_fails_closed(desk: Desk) -> None:
     here = runs(desk, "on_output")
     (here.root / "shop.py").write_text("")
     package = here.package
-    found = python_hooks([here.root], package.hooks)
+    found = load_python_hooks([here.root], package.hooks)
     (here.root / "desk.py").write_text("def watch(question):\n    return None\n")
     with pytest.raises(ToolError, match=r"tool\.drift"):
         asyncio.run(found["watch"](HookQuestion("r", "on_output", "output", "output", "x")))
@@ -232,6 +231,6 @@ def test_one_name_for_two_functions(desk: Desk, tmp_path: Path) -> None:
     desk.write("desk.py", "def watch(question):\n    return None\ndef other(question):\n    return None\n")
     source = desk.call("desk:watch").tool.source  # type: ignore[union-attr]  # it is a Python tool
     same = [hook(source=source), hook(source=source, at="on_stop")]
-    assert list(python_hooks([desk.root], same)) == ["watch"]
+    assert list(load_python_hooks([desk.root], same)) == ["watch"]
     with pytest.raises(PackageError, match="two hooks called 'watch'"):
-        python_hooks([desk.root], [*same, hook(source=source, function="other")])
+        load_python_hooks([desk.root], [*same, hook(source=source, function="other")])

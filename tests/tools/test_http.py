@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.effects import Returned
+from agentrun.core.effects import ToolReturn
 from agentrun.net.sender import HttpxSender
-from agentrun.tools.http import MOST_HOPS, HttpTools
+from agentrun.tools.http import MAX_REDIRECTS, HttpTools
 from agentrun.wire import HttpReply
 
 from ..servers import CLOSE, RESET, Drip, Plan, Server, Wait, closed_port, head
@@ -25,7 +25,7 @@ def moved(to: str, status: int = 302) -> HttpReply:
     return HttpReply(status, (("Location", to),), b"")
 
 
-def fault(returned: Returned) -> Any:
+def fault(returned: ToolReturn) -> Any:
     assert returned.fault is not None, returned
     return returned.fault
 
@@ -61,11 +61,11 @@ def test_other_methods_are_not_redirected(method: str) -> None:
 
 
 def test_so_many_hops_and_no_more() -> None:
-    with Server(*[moved(f"/{n}") for n in range(MOST_HOPS)], GOOD) as server:
+    with Server(*[moved(f"/{n}") for n in range(MAX_REDIRECTS)], GOOD) as server:
         assert run(http_call(url=server.url)).fault is None
     with Server(moved("/again")) as server:
         assert fault(run(http_call(url=server.url))).fields["reason"] == "redirects"
-        assert len(server.requests) == MOST_HOPS + 1
+        assert len(server.requests) == MAX_REDIRECTS + 1
 
 
 def test_a_redirection_leaves_credentials_behind() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.wire import HttpAuth, Reach
+from agentrun.wire import HttpAuth, NetworkAccess
 
 from .endpoints import AUTH, asked, http_call, refused
 
@@ -123,7 +123,7 @@ def test_the_credential_is_named_and_not_there() -> None:
 
 def test_reach() -> None:
     call = http_call({"x": "1"}, url="https://a.example/{{ args.x }}", hosts=["a.example"], private_network=False)
-    assert asked(call).reach == Reach(("a.example",), False, 1_000_000, "https://a.example/1")
+    assert asked(call).reach == NetworkAccess(("a.example",), False, 1_000_000, "https://a.example/1")
 
 
 @pytest.mark.parametrize(

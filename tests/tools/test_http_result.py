@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentrun.compiler.picks import Unusable, check_pick, picked
+from agentrun.compiler.jmespath import UnusableJmespath, check_jmespath_syntax, evaluate_jmespath
 from agentrun.wire import HttpReply
 
 from .endpoints import gives, http_call, text_of
@@ -102,10 +102,10 @@ def test_a_redirection_of_what_changes_something_is_its_result() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_expression(expression: str) -> None:
-    with pytest.raises(Unusable):
-        check_pick(expression)
-    with pytest.raises(Unusable):
-        picked(expression, {})
+    with pytest.raises(UnusableJmespath):
+        check_jmespath_syntax(expression)
+    with pytest.raises(UnusableJmespath):
+        evaluate_jmespath(expression, {})
 
 
 MANY = "[*].{" + ", ".join(f"f{n}: f{n}" for n in range(60)) + "}"
@@ -113,10 +113,10 @@ MANY = "[*].{" + ", ".join(f"f{n}: f{n}" for n in range(60)) + "}"
 
 @pytest.mark.parametrize("expression", ["a", "a.b[0]", MANY, "@"])
 def test_expressions(expression: str) -> None:
-    check_pick(expression)
+    check_jmespath_syntax(expression)
 
 
 def test_a_join_that_makes_too_much() -> None:
-    with pytest.raises(Unusable):
-        picked("join(s, l)", {"s": "x" * 1000, "l": ["y"] * 10_000})
-    assert picked("join(s, l)", {"s": ",", "l": ["y"] * 3}) == "y,y,y"
+    with pytest.raises(UnusableJmespath):
+        evaluate_jmespath("join(s, l)", {"s": "x" * 1000, "l": ["y"] * 10_000})
+    assert evaluate_jmespath("join(s, l)", {"s": ",", "l": ["y"] * 3}) == "y,y,y"

@@ -10,11 +10,11 @@ import pytest
 from msgspec import UNSET
 
 from agentrun.core.effects import Deliver
-from agentrun.core.facts_base import Fault
-from agentrun.core.package_sinks import HttpSink
+from agentrun.core.fault import Fault
+from agentrun.core.package import HttpSink
 from agentrun.core.package_tools import Auth
 from agentrun.net.sender import HttpxSender
-from agentrun.tools.http_sink import HttpSinks
+from agentrun.tools.sinks import HttpSinks
 from agentrun.wire import HttpReply
 
 from ..servers import CLOSE, Server, closed_port

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core.effects import Returned
+from agentrun.core.effects import ToolReturn
 from agentrun.core.messages import words
 from agentrun.distribution import install_hint
 from agentrun.errors import HostError
 from agentrun.net.environment import Lookup
 from agentrun.tools import mcp
 from agentrun.tools.mcp import McpServers
-from agentrun.tools.mcp_traffic import MOST_QUESTIONS, Broken, Traffic
-from agentrun.tools.progress import telling
+from agentrun.tools.mcp_traffic import MAX_SERVER_REQUESTS, McpProtocolError, MessageFilter
+from agentrun.tools.progress import listen_to_progress
 
 from .hostile import held, left, living, token
 from .mcp_desk import McpDesk, back_to, text, tool
@@ -86,7 +86,7 @@ def test_failures_that_the_server_tells(tmp_path: Path, name: str, reason: str, 
     """Also of a call that must not be repeated: the server has answered. And it lives on."""
     desk = McpDesk(tmp_path, name, "pid")
 
-    async def work(servers: McpServers) -> list[Returned]:
+    async def work(servers: McpServers) -> list[ToolReturn]:
         return [await servers.run(desk.call(each)) for each in ("pid", name, "pid")]
 
     before, returned, after = desk.tried(work)
@@ -125,7 +125,7 @@ def test_lost(tmp_path: Path, name: str, effect: str) -> None:
 def test_killed_in_the_middle_of_a_call(tmp_path: Path) -> None:
     desk = McpDesk(tmp_path, "hangs", "pid", effect="read")
 
-    async def work(servers: McpServers) -> list[Returned]:
+    async def work(servers: McpServers) -> list[ToolReturn]:
         first = await servers.run(desk.call("pid"))
         others = [asyncio.create_task(servers.run(desk.call("hangs"))) for _ in range(3)]
         while len(desk.asked()) < 2:  # noqa: ASYNC110  # another process; it reads no more once it hangs
@@ -142,7 +142,7 @@ def test_killed_in_the_middle_of_a_call(tmp_path: Path) -> None:
 def test_not_started_for_ever(tmp_path: Path) -> None:
     desk = McpDesk(tmp_path, "dies", plan={"always": True}, effect="read")
 
-    async def work(servers: McpServers) -> list[Returned]:
+    async def work(servers: McpServers) -> list[ToolReturn]:
         return [await servers.run(desk.call("dies")) for _ in range(5)]
 
     messages = [each.fault.message for each in desk.tried(work) if each.fault]
@@ -189,7 +189,7 @@ def test_a_program_that_is_none(tmp_path: Path) -> None:
 def test_one_server_for_all_calls(tmp_path: Path) -> None:
     desk = McpDesk(tmp_path, "say", "pid")
 
-    async def work(servers: McpServers) -> list[Returned]:
+    async def work(servers: McpServers) -> list[ToolReturn]:
         return await asyncio.gather(*(servers.run(desk.call("pid", n=each)) for each in range(200)))
 
     assert len({text(each) for each in desk.tried(work)}) == 1
@@ -201,7 +201,7 @@ def test_another_declaration_is_another_server(tmp_path: Path) -> None:
     call = desk.call("pid")
     changed = replace(call, tool=replace(call.tool, env={"A": "2"}))
 
-    async def work(servers: McpServers) -> list[Returned]:
+    async def work(servers: McpServers) -> list[ToolReturn]:
         return [await servers.run(desk.call("pid")), await servers.run(changed), await servers.run(desk.call("pid"))]
 
     first, second, third = map(text, desk.tried(work))
@@ -254,7 +254,7 @@ def test_environment_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("NOT_NAMED", "no")
     desk = McpDesk(tmp_path, "environment", "folder", env={"PLAIN": "p", "TOKEN": "a ${SECRET} b"})
 
-    async def work(servers: McpServers) -> list[Returned]:
+    async def work(servers: McpServers) -> list[ToolReturn]:
         return [await servers.run(desk.call(each)) for each in ("environment", "folder")]
 
     environment, folder = map(text, desk.tried(work, SECRET="s"))
@@ -295,8 +295,8 @@ def test_progress(tmp_path: Path) -> None:
     desk = McpDesk(tmp_path, "progress")
     heard: list[str] = []
 
-    async def work(servers: McpServers) -> Returned:
-        with telling(heard.append):
+    async def work(servers: McpServers) -> ToolReturn:
+        with listen_to_progress(heard.append):
             return await servers.run(desk.call("progress"))
 
     assert text(desk.tried(work)) == "there"
@@ -305,21 +305,21 @@ def test_progress(tmp_path: Path) -> None:
 
 def test_traffic() -> None:
     now = [0.0]
-    traffic = Traffic(lambda: now[0])
-    assert not any(traffic.lets(f"notifications/{each}", asks=False) for each in ("message", "cancelled", "x"))
-    assert [traffic.lets("notifications/progress", asks=False) for _ in range(3)] == [True, False, False]
+    traffic = MessageFilter(lambda: now[0])
+    assert not any(traffic.allows(f"notifications/{each}", asks=False) for each in ("message", "cancelled", "x"))
+    assert [traffic.allows("notifications/progress", asks=False) for _ in range(3)] == [True, False, False]
     now[0] += 0.2
-    assert traffic.lets("notifications/progress", asks=False)
+    assert traffic.allows("notifications/progress", asks=False)
     stale = traffic.is_stale
-    assert not traffic.lets("notifications/tools/list_changed", asks=False)
+    assert not traffic.allows("notifications/tools/list_changed", asks=False)
     assert (stale, traffic.is_stale) == (False, True)
-    for _ in range(MOST_QUESTIONS):
-        assert traffic.lets("ping", asks=True)
+    for _ in range(MAX_SERVER_REQUESTS):
+        assert traffic.allows("ping", asks=True)
     now[0] += 1
     for _ in range(10):
-        assert traffic.lets("ping", asks=True)
-    with pytest.raises(Broken, match="without end"):
-        traffic.lets("ping", asks=True)
+        assert traffic.allows("ping", asks=True)
+    with pytest.raises(McpProtocolError, match="without end"):
+        traffic.allows("ping", asks=True)
 
 
 # --- pins -------------------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ def test_changed_while_it_runs(tmp_path: Path) -> None:
     """It says that its tools changed: the next call looks, and is not made."""
     desk = McpDesk(tmp_path, "changes", "say")
 
-    async def work(servers: McpServers) -> list[Returned]:
+    async def work(servers: McpServers) -> list[ToolReturn]:
         return [await servers.run(desk.call(each)) for each in ("say", "changes", "say")]
 
     before, change, after = desk.tried(work)

@@ -11,9 +11,9 @@ import httpx2
 import pytest
 from mcp.server import MCPServer
 
-from agentrun.core.effects import Returned
+from agentrun.core.effects import ToolReturn
 from agentrun.tools.mcp import McpServers
-from agentrun.tools.mcp_http import Exchange, Guarded, exchange
+from agentrun.tools.mcp_http import GuardedTransport, McpExchange, current_exchange
 
 from .hostile import held
 from .mcp_desk import McpDesk, text
@@ -43,7 +43,7 @@ def test_a_server_of_the_sdk(tmp_path: Path, json_response: bool, stateless: boo
         desk.plan["tools"] = [{"name": "say", "description": listed.description, "inputSchema": listed.input_schema}]
         desk.lock()
 
-        async def work(servers: McpServers) -> list[Returned]:
+        async def work(servers: McpServers) -> list[ToolReturn]:
             return await asyncio.gather(*(servers.run(desk.call("say", word=str(each))) for each in range(20)))
 
         assert sorted(map(text, desk.tried(work))) == sorted(f"{each}!" for each in range(20))
@@ -97,7 +97,7 @@ def test_refused(tmp_path: Path, name: str) -> None:
         server.elsewhere = other.url
         desk = desk_at(tmp_path, server.url, name, "json")
 
-        async def work(servers: McpServers) -> list[Returned]:
+        async def work(servers: McpServers) -> list[ToolReturn]:
             return [await servers.run(desk.call(each)) for each in (name, "json")]
 
         returned, after = desk.tried(work)
@@ -170,9 +170,9 @@ def test_no_request_goes_to_another_origin(tmp_path: Path) -> None:
     """Whatever the SDK asks for."""
 
     async def answered(url: str, home: str) -> tuple[int, str | None]:
-        under_way = Exchange()
-        exchange.set(under_way)
-        async with Guarded(home, {"X-Key": "secret"}, private_network=True, silence=5) as transport:
+        under_way = McpExchange()
+        current_exchange.set(under_way)
+        async with GuardedTransport(home, {"X-Key": "secret"}, private_network=True, silence=5) as transport:
             response = await transport.handle_async_request(httpx2.Request("POST", url, content=b"{}"))
         return response.status_code, under_way.trouble
 
@@ -185,14 +185,14 @@ def test_no_request_goes_to_another_origin(tmp_path: Path) -> None:
 @pytest.mark.parametrize("effect", ["at_most_once", "read"])
 def test_a_session_that_ends_all_at_once(tmp_path: Path, effect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the SDK does it when something raises in its midst: that is no answer of the server."""
-    sends = Guarded.handle_async_request
+    sends = GuardedTransport.handle_async_request
 
-    async def raises(self: Guarded, request: httpx2.Request) -> httpx2.Response:
+    async def raises(self: GuardedTransport, request: httpx2.Request) -> httpx2.Response:
         if b"tools/call" in await request.aread():
             raise RuntimeError("planted")
         return await sends(self, request)
 
-    monkeypatch.setattr(Guarded, "handle_async_request", raises)
+    monkeypatch.setattr(GuardedTransport, "handle_async_request", raises)
     with Odd("json") as server:
         fault = desk_at(tmp_path, server.url, "json", effect=effect).returned("json").fault
     assert fault is not None

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.canon import compact
-from agentrun.compiler.foreign import Unusable, adopted, visible_lines
-from agentrun.core.package_tools import Pinned
-from agentrun.core.schemas import validator
-from agentrun.spec.problems import DocumentError, visible
+from agentrun.canonical_json import sorted_json
+from agentrun.compiler.external_schemas import UnusableSchema, adopt_schema, escape_invisible_lines
+from agentrun.core.json_validation import schema_validator
+from agentrun.core.package_tools import PinnedTool
+from agentrun.spec.problems import DocumentError, escape_invisible
 
 from ..locks import DIGEST
 from .mcp_desk import McpDesk, pins, read_again, tool
@@ -169,28 +169,28 @@ VALUES = st.recursive(
 @given(WORDS)
 def test_a_lock_says_what_the_model_reads(text: str) -> None:
     """And a person can see all of it."""
-    shown = visible_lines(text)
-    assert all(visible(line.replace("\t", "")) == line.replace("\t", "") for line in shown.split("\n"))
-    pin = Pinned(description=shown, args={"type": "object"}, digest=DIGEST)
+    shown = escape_invisible_lines(text)
+    assert all(escape_invisible(line.replace("\t", "")) == line.replace("\t", "") for line in shown.split("\n"))
+    pin = PinnedTool(description=shown, args={"type": "object"}, digest=DIGEST)
     assert read_again({"srv": {"t": pin}})["srv"]["t"] == pin
 
 
 @given(st.dictionaries(st.sampled_from(["properties", "enum", "const", "default", "description", "x", "not"]), VALUES))
 def test_any_schema_is_refused_or_can_be_used(schema: dict[str, Any]) -> None:
     try:
-        args = adopted(schema)
-    except Unusable:
+        args = adopt_schema(schema)
+    except UnusableSchema:
         return
-    validator(compact(args))
-    pin = Pinned(description="", args=args, digest=DIGEST)
+    schema_validator(sorted_json(args))
+    pin = PinnedTool(description="", args=args, digest=DIGEST)
     assert read_again({"srv": {"t": pin}})["srv"]["t"] == pin
 
 
 @given(VALUES)
 def test_anything_at_all(value: Any) -> None:
     try:
-        adopted(value)
-    except Unusable:
+        adopt_schema(value)
+    except UnusableSchema:
         return
 
 

@@ -21,13 +21,13 @@ import yaml
 from mcp.server import MCPServer
 
 from agentrun.compiler.lock import Lock, lock_text
-from agentrun.core.effects import Returned, RunTool
+from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import RunStopped
-from agentrun.core.names import command_of
+from agentrun.core.package_lookup import tool_command
 from agentrun.core.package_tools import McpTool
 from agentrun.secret import Secret
+from agentrun.tools.commands import find_programs
 from agentrun.tools.mcp import McpServers
-from agentrun.tools.programs import found_programs
 
 from .hostile import left
 from .mcp_desk import McpDesk, pins, results
@@ -229,12 +229,12 @@ def test_killed_in_the_middle_of_a_call(tmp_path: Path, make: Any, name: str, ar
     if "repo_path" in args:
         args = {"repo_path": str(tmp_path / "repository")}
     tool = desk.package.tools["srv"]
-    command = command_of(tool)
+    command = tool_command(tool)
     assert command is not None
     call = RunTool("c1.0", f"srv.{name}", tool, args, "key", 2000, 50_000)
 
-    async def work() -> list[Returned]:
-        servers = McpServers(tmp_path, found_programs([command], tmp_path), Secret)
+    async def work() -> list[ToolReturn]:
+        servers = McpServers(tmp_path, find_programs([command], tmp_path), Secret)
         try:
             first = await servers.run(call)
             (pid,) = children_of_keepers()
@@ -308,7 +308,7 @@ def test_one_of_our_own_over_http_is_killed_in_the_middle_of_a_call(tmp_path: Pa
         desk = Real(tmp_path, url=url, private_network=True, effect=effect)
         call = RunTool("c1.0", "srv.slow", desk.package.tools["srv"], {"wait": 600}, "key", 2000, 50_000)
 
-        async def work() -> Returned:
+        async def work() -> ToolReturn:
             servers = McpServers(tmp_path, {}, Secret)
             try:
                 pending = asyncio.create_task(servers.run(call))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.canon import text_hash
-from agentrun.compiler.signatures import find_function
-from agentrun.core.effects import Returned, RunTool
-from agentrun.core.facts_base import Fault
+from agentrun.canonical_json import text_hash
+from agentrun.compiler.python_functions import find_function
+from agentrun.core.effects import RunTool, ToolReturn
+from agentrun.core.fault import Fault
 from agentrun.core.messages import words
 from agentrun.core.package_tools import PythonTool
 from agentrun.spec.project import Project
@@ -23,7 +23,7 @@ ONE = "def f() -> str:\n    return 'one'\n"
 TWO = "def f() -> str:\n    return 'two'\n"
 
 
-def run(tools: PythonTools, call: RunTool) -> Returned:
+def run(tools: PythonTools, call: RunTool) -> ToolReturn:
     return asyncio.run(tools.run(call))
 
 
@@ -32,7 +32,7 @@ def pin(call: RunTool) -> str:
     return call.tool.source
 
 
-def drift(returned: Returned) -> Fault:
+def drift(returned: ToolReturn) -> Fault:
     assert returned.fault is not None
     assert returned.fault.code == "tool.drift"
     assert returned.parts == ()

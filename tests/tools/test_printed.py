@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import click
 import pytest
 
-from agentrun.tools.printed import MORE, MOST_BYTES, Printed, kept
+from agentrun.tools.captured_output import MAX_CAPTURED_BYTES, TRUNCATED_NOTE, CapturedOutput, capture_output
 
 from .desks import unchanged
 
@@ -40,7 +40,7 @@ def read(stream: Any) -> str:
 @apart
 def test_inside_and_outside(outside: list[TextIO]) -> None:
     sys.stdout.write("before ")
-    with kept() as printed:
+    with capture_output() as printed:
         sys.stdout.write("one ")
         sys.stderr.write("two ")
         sys.stdout.buffer.write(b"three")
@@ -55,12 +55,12 @@ def test_inside_and_outside(outside: list[TextIO]) -> None:
 
 @apart
 def test_streams_are_replaced_once(outside: list[TextIO]) -> None:
-    with kept():
+    with capture_output():
         first = sys.stdout
-    with kept():
+    with capture_output():
         assert sys.stdout is first
     sys.stdout = io.StringIO()
-    with kept() as printed:  # somebody else put a stream there: what is written inside is kept all the same
+    with capture_output() as printed:  # somebody else put a stream there: what is written inside is kept all the same
         sys.stdout.write("inside")
     assert printed.text == "inside"
     assert (first.encoding, first.buffer) == (outside[0].encoding, outside[0].buffer)
@@ -68,7 +68,7 @@ def test_streams_are_replaced_once(outside: list[TextIO]) -> None:
 
 @apart
 def test_nothing_is_heard_after_the_end(outside: list[TextIO]) -> None:
-    with kept() as printed:
+    with capture_output() as printed:
         sys.stdout.write("in time")
         context = copy_context()
         assert printed.end() == "in time"
@@ -82,7 +82,7 @@ def test_many_at_once(outside: list[TextIO]) -> None:
     barrier = Barrier(8)
 
     def work(number: int) -> str:
-        with kept() as printed:
+        with capture_output() as printed:
             barrier.wait()
             for _ in range(200):
                 sys.stdout.write(str(number))
@@ -92,7 +92,7 @@ def test_many_at_once(outside: list[TextIO]) -> None:
         for _ in range(200):
             sys.stdout.write(".")
 
-    with kept():
+    with capture_output():
         pass
     with ThreadPoolExecutor(8) as pool:
         texts = [pool.submit(work, number) for number in range(8)]
@@ -104,7 +104,7 @@ def test_many_at_once(outside: list[TextIO]) -> None:
 @apart
 def test_tasks(outside: list[TextIO]) -> None:
     async def work(number: int) -> str:
-        with kept() as printed:
+        with capture_output() as printed:
             for _ in range(20):
                 sys.stdout.write(str(number))
                 await asyncio.sleep(0)
@@ -121,7 +121,7 @@ def test_tasks(outside: list[TextIO]) -> None:
 def test_without_a_console(outside: list[TextIO]) -> None:
     for name in ("stdout", "stderr"):
         setattr(sys, name, None)
-    with kept() as printed:
+    with capture_output() as printed:
         sys.stdout.write("inside")
     sys.stdout.write("outside")
     sys.stdout.flush()
@@ -132,7 +132,7 @@ def test_without_a_console(outside: list[TextIO]) -> None:
 @apart
 def test_click_and_logging_outside(outside: list[TextIO]) -> None:
     log = logging.StreamHandler(sys.stderr)
-    with kept() as printed:
+    with capture_output() as printed:
         click.echo("click inside")
         handler = logging.StreamHandler()  # holds on to the stream for good
     click.echo("click")
@@ -140,7 +140,7 @@ def test_click_and_logging_outside(outside: list[TextIO]) -> None:
     record = logging.LogRecord("a", logging.ERROR, "a.py", 1, "logged", (), None)
     handler.emit(record)
     log.emit(record)
-    with kept() as later:
+    with capture_output() as later:
         handler.emit(record)
     assert printed.text == "click inside\n"
     assert later.text == "logged\n"
@@ -149,7 +149,7 @@ def test_click_and_logging_outside(outside: list[TextIO]) -> None:
 
 @apart
 def test_closed_inside(outside: list[TextIO]) -> None:
-    with kept() as printed:
+    with capture_output() as printed:
         with sys.stdout as stream:
             stream.write("x")
         with pytest.raises(ValueError, match="closed"):
@@ -160,34 +160,34 @@ def test_closed_inside(outside: list[TextIO]) -> None:
 
 
 def test_limit() -> None:
-    printed = Printed()
-    printed.stream.write("a\n" * (MOST_BYTES // 2))
-    assert printed.text == "a\n" * (MOST_BYTES // 2)
+    printed = CapturedOutput()
+    printed.stream.write("a\n" * (MAX_CAPTURED_BYTES // 2))
+    assert printed.text == "a\n" * (MAX_CAPTURED_BYTES // 2)
     printed.stream.write("a")
-    assert printed.text == "a\n" * (MOST_BYTES // 2) + MORE
+    assert printed.text == "a\n" * (MAX_CAPTURED_BYTES // 2) + TRUNCATED_NOTE
 
 
 @pytest.mark.parametrize("shift", range(0, len(KEY) + 2, 3))
 def test_secrets(shift: int) -> None:
     """Also one that the limit cuts in two."""
-    printed = Printed()
+    printed = CapturedOutput()
     printed.stream.write(f"{KEY} ")
-    printed.stream.write("a " * ((MOST_BYTES - 2 * len(KEY)) // 2))
+    printed.stream.write("a " * ((MAX_CAPTURED_BYTES - 2 * len(KEY)) // 2))
     printed.stream.write("b" * (shift % 2) + " " * shift)
     printed.stream.write(f"{KEY} {KEY} {KEY}")
     assert printed.text.startswith("*** a a")
-    assert printed.text.endswith(MORE)
+    assert printed.text.endswith(TRUNCATED_NOTE)
     assert "sk-ant-" not in printed.text
 
 
 def test_one_long_word() -> None:
-    printed = Printed()
-    printed.stream.write("x" * (MOST_BYTES + 1))
-    assert printed.text == MORE
+    printed = CapturedOutput()
+    printed.stream.write("x" * (MAX_CAPTURED_BYTES + 1))
+    assert printed.text == TRUNCATED_NOTE
 
 
 def test_what_is_no_text() -> None:
-    printed = Printed()
+    printed = CapturedOutput()
     printed.stream.write("a\ud800b")
     printed.write(b"\xff\n")
     assert printed.text == "a\\ud800b\ufffd\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.tools.printed import kept
+from agentrun.tools.captured_output import capture_output
 from agentrun.tools.process_state import preserve_process_state
 
 from .desks import Desk
@@ -91,9 +91,9 @@ def test_overlapping_calls(tmp_path: Path) -> None:
     before = os.getcwd()
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    with kept():
+    with capture_output():
         os.chdir(tmp_path / "a")
-        with kept():
+        with capture_output():
             os.chdir(tmp_path / "b")
         assert os.getcwd() == str(tmp_path / "b"), "somebody may be working there"
     assert os.getcwd() == before

@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from agentrun.tools.folders import NoFolder, folder_inside
-from agentrun.tools.lines import Ended
-from agentrun.tools.output import Output
-from agentrun.tools.processes import Process, started
+from agentrun.tools.processes import FolderNotFound, Process, open_folder, start_process
+from agentrun.tools.supervisor_client import BoundedOutput, ProcessExit
 
 from .hostile import HOSTILE, begun, held, left, living, script, token
 
@@ -28,8 +26,8 @@ GRACE = 200
 @asynccontextmanager
 async def running(folder: Path, *argv: str, program: str = SH, **given: Any) -> AsyncIterator[Process]:
     given = {"env": {}, "grace": GRACE, **given}
-    with folder_inside(folder) as opened:
-        async with started(program, argv, folder=opened, **given) as process:
+    with open_folder(folder) as opened:
+        async with start_process(program, argv, folder=opened, **given) as process:
             yield process
 
 
@@ -37,15 +35,15 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(asyncio.wait_for(work, 60))
 
 
-def told(folder: Path, text: str, **given: Any) -> tuple[Ended, str, str]:
+def told(folder: Path, text: str, **given: Any) -> tuple[ProcessExit, str, str]:
     """How a script ends, and what it writes."""
 
-    async def work() -> tuple[Ended, str, str]:
-        out, err = Output(head=10**6, tail=0), Output(head=10**6, tail=0)
+    async def work() -> tuple[ProcessExit, str, str]:
+        out, err = BoundedOutput(head=10**6, tail=0), BoundedOutput(head=10**6, tail=0)
         async with running(folder, "sh", "-c", text, stdout=out, stderr=err, **{"stdin": False, **given}) as process:
-            return await process.ended(), out.text(), err.text()
+            return await process.wait(), out.text(), err.text()
 
-    result: tuple[Ended, str, str] = run(work())
+    result: tuple[ProcessExit, str, str] = run(work())
     return result
 
 
@@ -53,8 +51,8 @@ def told(folder: Path, text: str, **given: Any) -> tuple[Ended, str, str]:
 
 
 def test_the_end_and_the_output(tmp_path: Path) -> None:
-    assert told(tmp_path, "echo out; echo err >&2; exit 3") == (Ended(code=3), "out\n", "err\n")
-    assert told(tmp_path, "kill -9 $$") == (Ended(signal=9), "", "")
+    assert told(tmp_path, "echo out; echo err >&2; exit 3") == (ProcessExit(code=3), "out\n", "err\n")
+    assert told(tmp_path, "kill -9 $$") == (ProcessExit(signal=9), "", "")
 
 
 def test_the_environment_is_what_is_given(tmp_path: Path) -> None:
@@ -93,7 +91,7 @@ def test_a_conversation(tmp_path: Path) -> None:
                 process.stdin.write(word + b"\n")
                 assert await process.stdout.readline() == b"got " + word + b"\n"
             process.stdin.close()
-            assert await process.ended() == Ended(code=4)
+            assert await process.wait() == ProcessExit(code=4)
 
     run(work())
 
@@ -109,12 +107,12 @@ def test_standard_input_can_be_opened_by_name(tmp_path: Path) -> None:
 
 
 def test_nobody_reads_standard_input(tmp_path: Path) -> None:
-    async def work() -> Ended:
+    async def work() -> ProcessExit:
         async with running(tmp_path, "sh", "-c", "exit 0") as process:
             process.stdin.write(b"x" * 10_000_000)
-            return await process.ended()
+            return await process.wait()
 
-    assert run(work()) == Ended(code=0)
+    assert run(work()) == ProcessExit(code=0)
 
 
 def test_who_reads_slowly_makes_it_wait(tmp_path: Path) -> None:
@@ -129,7 +127,7 @@ def test_who_reads_slowly_makes_it_wait(tmp_path: Path) -> None:
 def test_of_standard_error_the_end_is_kept(tmp_path: Path) -> None:
     async def work() -> bytes:
         async with running(tmp_path, "sh", "-c", "head -c 9000000 /dev/zero >&2; echo end >&2") as process:
-            await process.ended()
+            await process.wait()
             return process.stderr_tail()
 
     kept = run(work())
@@ -168,7 +166,7 @@ async def leave(process: Process) -> None:
 
 async def wait(process: Process) -> None:
     with suppress(TimeoutError):
-        await asyncio.wait_for(process.ended(), 0.3)
+        await asyncio.wait_for(process.wait(), 0.3)
 
 
 async def stop_twice(process: Process) -> None:
@@ -181,7 +179,7 @@ async def cancelled(process: Process) -> None:
     assert task is not None
     for wait in (SOON, SOON + 0.05, SOON + 0.1):  # also while it is being stopped
         asyncio.get_running_loop().call_later(wait, task.cancel)
-    await process.ended()
+    await process.wait()
     await asyncio.sleep(1)
 
 
@@ -197,7 +195,7 @@ def test_nothing_is_left(tmp_path: Path, name: str, way: Way) -> None:
 
     async def work() -> None:
         async def body() -> None:
-            async with running(tmp_path, *script(name, word), stdout=Output(head=9, tail=9)) as process:
+            async with running(tmp_path, *script(name, word), stdout=BoundedOutput(head=9, tail=9)) as process:
                 await way(process)
 
         outcome = await asyncio.gather(asyncio.create_task(body()), return_exceptions=True)
@@ -233,16 +231,16 @@ def test_a_keeper_that_is_killed_or_stopped(tmp_path: Path, number: str) -> None
     stays = f"(setsid sh -c \"trap '' TERM; sleep 600; sleep 600\" {word} &)"
     text = f"sleep 0.1; kill -{number} $PPID; touch sent; {stays}; sleep 600; true"
 
-    async def work() -> Ended:
+    async def work() -> ProcessExit:
         async with running(tmp_path, "sh", "-c", text, word, stdin=False) as process:
             if number == "KILL":
-                assert await process.ended() == Ended()
+                assert await process.wait() == ProcessExit()
             else:
                 while not (tmp_path / "sent").exists():  # noqa: ASYNC110  # another process
                     await asyncio.sleep(0.01)
         return await process.stop()
 
-    assert run(work()) == Ended()
+    assert run(work()) == ProcessExit()
     assert left(word) == []
 
 
@@ -250,9 +248,9 @@ def test_agentrun_itself_is_killed(tmp_path: Path) -> None:
     word = token()
     program = f"""
 import asyncio, os, sys
-from agentrun.tools.processes import started
+from agentrun.tools.processes import start_process
 async def main():
-    async with started("/bin/sh", {script("forks twice, takes a session, stays", word)!r}, env={{}},
+    async with start_process("/bin/sh", {script("forks twice, takes a session, stays", word)!r}, env={{}},
                        folder=os.open({str(tmp_path)!r}, 0), grace={GRACE}, stdin=False) as process:
         print("runs", flush=True)
         await process.ended()
@@ -274,7 +272,7 @@ def test_cancelled_at_every_moment_of_the_start(tmp_path: Path) -> None:
     async def one(delay: float) -> None:
         async def body() -> None:
             async with running(tmp_path, *script("forks twice", word), side=True) as process:
-                await process.ended()
+                await process.wait()
 
         task = asyncio.create_task(body())
         await asyncio.sleep(delay)
@@ -300,12 +298,12 @@ def test_cancelled_at_every_moment_of_the_start(tmp_path: Path) -> None:
 def test_ending_by_sigterm_has_its_time(tmp_path: Path) -> None:
     text = "trap 'sleep 0.1; echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done"
 
-    async def work() -> tuple[Ended, bytes]:
+    async def work() -> tuple[ProcessExit, bytes]:
         async with running(tmp_path, "sh", "-c", text, stdin=False, grace=5000) as process:
             assert await process.stdout.readline() == b"up\n"
             return await process.stop(), await process.stdout.read()
 
-    assert run(work()) == (Ended(code=7), b"bye\n")
+    assert run(work()) == (ProcessExit(code=7), b"bye\n")
 
 
 def test_also_when_it_is_stopped_or_its_task_is_cancelled_again_and_again(tmp_path: Path) -> None:
@@ -333,11 +331,11 @@ def test_folders(tmp_path: Path) -> None:
     (tmp_path / "a" / "link").symlink_to("b")
     (tmp_path / "out").symlink_to("/etc")
     for path in ("a/b", "./a//b/.", "a/b/"):
-        with folder_inside(tmp_path, path) as opened:
+        with open_folder(tmp_path, path) as opened:
             assert os.path.samestat(os.fstat(opened), (tmp_path / "a" / "b").stat())
     before = held()[0]
     for path in ("..", "a/../a", "out", "a/link", "out/ssl", "file", "nowhere", "a\0b", "/etc/.."):
-        with pytest.raises(NoFolder), folder_inside(tmp_path, path):
+        with pytest.raises(FolderNotFound), open_folder(tmp_path, path):
             pass
     assert held()[0] == before
 
@@ -346,10 +344,10 @@ def test_a_folder_that_is_replaced_is_still_the_one_that_was_opened(tmp_path: Pa
     (tmp_path / "work").mkdir()
 
     async def work() -> str:
-        with folder_inside(tmp_path, "work") as opened:
+        with open_folder(tmp_path, "work") as opened:
             (tmp_path / "work").rename(tmp_path / "moved")
             (tmp_path / "work").symlink_to("/etc")
-            async with started(SH, ["sh", "-c", "pwd -P"], env={}, folder=opened, grace=GRACE) as process:
+            async with start_process(SH, ["sh", "-c", "pwd -P"], env={}, folder=opened, grace=GRACE) as process:
                 return (await process.stdout.read()).decode()
 
     assert run(work()) == f"{tmp_path}/moved\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agentrun.errors import HostError
-from agentrun.spec.problems import quoted
-from agentrun.tools.programs import found_programs
+from agentrun.spec.problems import quote_text
+from agentrun.tools.commands import find_programs
 
 
 def put(path: Path, mode: int = 0o755) -> str:
@@ -22,9 +22,9 @@ def put(path: Path, mode: int = 0o755) -> str:
 
 def refused(command: str, root: Path) -> HostError:
     with pytest.raises(HostError) as error:
-        found_programs([command], root)
+        find_programs([command], root)
     assert (error.value.code, error.value.fields) == ("host.missing", {"name": command, "what": "command"})
-    assert quoted(command) in error.value.message
+    assert quote_text(command) in error.value.message
     return error.value
 
 
@@ -32,10 +32,10 @@ def test_a_name_is_found_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     second = put(tmp_path / "b" / "tool")
     monkeypatch.setenv("PATH", f"{tmp_path}/a:{tmp_path}/b:/bin")
     (tmp_path / "a" / "tool").mkdir(parents=True)
-    assert found_programs(["tool", "sh"], tmp_path) == {"tool": second, "sh": "/bin/sh"}
+    assert find_programs(["tool", "sh"], tmp_path) == {"tool": second, "sh": "/bin/sh"}
     first = put(tmp_path / "a" / "other")
     put(tmp_path / "b" / "other")
-    assert found_programs(["other"], tmp_path) == {"other": first}
+    assert find_programs(["other"], tmp_path) == {"other": first}
 
 
 @pytest.mark.parametrize("path", ["", ".", "bin", ":", "./bin:", "bin:."])
@@ -53,7 +53,7 @@ def test_a_path_is_relative_to_the_project(tmp_path: Path, monkeypatch: pytest.M
     file = put(tmp_path / "project" / "bin" / "tool")
     put(tmp_path / "elsewhere" / "bin" / "tool")
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert found_programs(["bin/tool", "./bin/tool", file], tmp_path / "project") == dict.fromkeys(
+    assert find_programs(["bin/tool", "./bin/tool", file], tmp_path / "project") == dict.fromkeys(
         ("bin/tool", "./bin/tool", file), file
     )
 
@@ -79,4 +79,4 @@ def test_only_what_can_be_executed(tmp_path: Path) -> None:
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     """A venv's Python is a link, and finds its venv by it."""
     (tmp_path / "python").symlink_to(sys.executable)
-    assert found_programs(["./python"], tmp_path) == {"./python": str(tmp_path / "python")}
+    assert find_programs(["./python"], tmp_path) == {"./python": str(tmp_path / "python")}

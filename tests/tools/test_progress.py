@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import agentrun
-from agentrun.core.effects import Returned, RunTool
+from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.messages import Text
 from agentrun.engine.bus import Bus, of_run
 from agentrun.engine.perform import Performer
@@ -18,9 +18,9 @@ from agentrun.engine.ports import Progress
 from agentrun.engine.progress import GAP, LONGEST, MOST, Heard
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.world import world_of_run
-from agentrun.redact import Redactor
+from agentrun.redactor import Redactor
 from agentrun.secret import Secret
-from agentrun.tools.progress import MOST_CHARACTERS, hearing, progress, tell, telling
+from agentrun.tools.progress import MAX_PROGRESS_LENGTH, current_listener, listen_to_progress, progress, report_progress
 
 from ..engine.places import Place
 from ..engine.places import run as called
@@ -36,26 +36,26 @@ def told(place: Place) -> list[str]:
 
 def test_outside_of_a_call() -> None:
     agentrun.progress("to nobody")
-    assert hearing() is None
+    assert current_listener() is None
 
 
 def test_who_hears_it() -> None:
     heard: list[str] = []
 
     def inside() -> None:
-        tell(3)
+        report_progress(3)
         copy_context().run(progress, "context")
         with ThreadPoolExecutor(1) as pool:
             pool.submit(progress, "another thread: nobody").result()
             pool.submit(copy_context().run, progress, "its context").result()
 
-    with telling(heard.append):
+    with listen_to_progress(heard.append):
         inside()
-        with telling(lambda text: heard.append(f"inner {text}")):
+        with listen_to_progress(lambda text: heard.append(f"inner {text}")):
             progress("x")
-        progress("y" * (MOST_CHARACTERS + 1))
+        progress("y" * (MAX_PROGRESS_LENGTH + 1))
     progress("over")
-    assert heard == ["3", "context", "its context", "inner x", "y" * MOST_CHARACTERS]
+    assert heard == ["3", "context", "its context", "inner x", "y" * MAX_PROGRESS_LENGTH]
 
 
 class Odd:
@@ -67,7 +67,7 @@ def test_it_never_fails() -> None:
     def hear(text: str) -> None:
         raise BrokenPipeError
 
-    with telling(hear):
+    with listen_to_progress(hear):
         progress("x")
         progress(Odd())
 
@@ -79,11 +79,11 @@ class Tool:
         self.place = place
         self.said = said
 
-    async def run(self, call: RunTool) -> Returned:
+    async def run(self, call: RunTool) -> ToolReturn:
         for at, text in self.said:
             await self.place.clock.sleep_until(1_000_000 + at)
             progress(f"{call.id} {text}" if call.id != "c1.0" else text)
-        return Returned((Text("done"),))
+        return ToolReturn((Text("done"),))
 
 
 def perform(*said: tuple[int, str], **parts: Any) -> Place:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.effects import Returned
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.effects import ToolReturn
+from agentrun.core.facts import ToolFinished
 from agentrun.core.messages import Text, words
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.toolbox import run_tool
+from agentrun.tools.call_results import MAX_FAULT_MESSAGE
 from agentrun.tools.python import PythonTools
-from agentrun.tools.raised import LONGEST_MESSAGE
 
 from ..engine.places import Place
 from .desks import Desk
@@ -26,13 +26,13 @@ KEY = "'sk-ant-' + 'a1B2c3D4' * 4"  # made up
 
 def test_arguments_and_result(desk: Desk) -> None:
     desk.write("desk.py", "def f(a: int, b: str = 'x') -> dict:\n    return {'b': b, 'a': a}\n")
-    assert desk.run("desk:f", a=1) == Returned((Text('{"a":1,"b":"x"}'),))
+    assert desk.run("desk:f", a=1) == ToolReturn((Text('{"a":1,"b":"x"}'),))
     assert desk.text("desk:f", b="ü", a=2) == '{"a":2,"b":"ü"}'
 
 
 def test_nothing(desk: Desk) -> None:
     desk.write("desk.py", "def f() -> None:\n    pass\n")
-    assert desk.run("desk:f") == Returned((Text(""),))
+    assert desk.run("desk:f") == ToolReturn((Text(""),))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_the_place_is_the_last_line_of_the_project(desk: Desk) -> None:
     assert [fields_of(desk.run(f"desk:{name}")).get("at") for name in "fgh"] == ["shop/deep.py:3", "desk.py:8", None]
 
 
-def fields_of(returned: Returned) -> dict[str, object]:
+def fields_of(returned: ToolReturn) -> dict[str, object]:
     assert returned.fault is not None
     return returned.fault.fields
 
@@ -108,7 +108,7 @@ def test_exceptions_that_end_more_than_a_thread(desk: Desk, raised: str) -> None
 
 def test_long_message(desk: Desk) -> None:
     desk.write("desk.py", "def f() -> str:\n    raise ValueError('x' * 100_000)\n")
-    assert len(desk.failure("desk:f")) == LONGEST_MESSAGE
+    assert len(desk.failure("desk:f")) == MAX_FAULT_MESSAGE
 
 
 @pytest.mark.parametrize("code", ["tool.fatal", "tool.aborted", "tool.execution"])
@@ -198,7 +198,7 @@ def test_many_at_once(desk: Desk, form: str) -> None:
         desk.write(f"desk/m{number}.py", text)
     calls = [desk.call(f"desk.m{n % 8}:f", {"n": n}) for n in range(80)]
 
-    async def main() -> list[Returned]:
+    async def main() -> list[ToolReturn]:
         return await asyncio.gather(*map(desk.tools.run, calls))
 
     assert [words(returned.parts) for returned in asyncio.run(main())] == [f"[{n % 8},{n},1]" for n in range(80)]

@@ -13,16 +13,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from agentrun.core.effects import Returned
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.effects import ToolReturn
+from agentrun.core.facts import ToolFinished
 from agentrun.core.messages import words
 from agentrun.engine.perform import Performer
 from agentrun.engine.ports import Progress
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.world import world_of_run
+from agentrun.tools.call_results import MAX_FAULT_MESSAGE, MAX_RESULT_BYTES
 from agentrun.tools.python import PythonTools
-from agentrun.tools.raised import LONGEST_MESSAGE
-from agentrun.tools.values import MOST_BYTES
 
 from ..engine.places import Place
 from .desks import Desk
@@ -85,7 +84,7 @@ SAME = [
 ]
 
 
-def run(desk: Desk, name: str, isolation: str, **arguments: Any) -> tuple[Returned, list[tuple[str, str]]]:
+def run(desk: Desk, name: str, isolation: str, **arguments: Any) -> tuple[ToolReturn, list[tuple[str, str]]]:
     desk.heard.clear()
     returned = asyncio.run(desk.tools.run(desk.call(f"desk:{name}", arguments, isolation=isolation)))
     return returned, list(desk.heard)
@@ -123,7 +122,7 @@ def test_arguments(desk: Desk) -> None:
 def test_half_of_a_secret_is_never_said(desk: Desk, isolation: str, shift: int) -> None:
     """What is known is taken out of the whole text, and only then is it cut: message, hint and fields."""
     secret = "hunter2-hunter2-hunter2"  # made up
-    text = "x" * (LONGEST_MESSAGE - 24 + shift) + secret
+    text = "x" * (MAX_FAULT_MESSAGE - 24 + shift) + secret
     desk.write(
         "desk.py", "from agentrun import ToolError\ndef f(t: str):\n    raise ToolError.fatal(t, hint=t, a=[t])\n"
     )
@@ -131,7 +130,7 @@ def test_half_of_a_secret_is_never_said(desk: Desk, isolation: str, shift: int) 
     returned = asyncio.run(tools.run(desk.call("desk:f", {"t": text}, isolation=isolation)))
     assert returned.fault is not None
     assert "hunter" not in repr(returned)
-    assert len(returned.fault.message) <= LONGEST_MESSAGE
+    assert len(returned.fault.message) <= MAX_FAULT_MESSAGE
 
 
 def test_drift(desk: Desk) -> None:
@@ -168,7 +167,11 @@ def test_neighbours_and_import_errors(desk: Desk) -> None:
         ("os.write(3, b'{}\\n')", "wrote something that is not a result", {}),
         ("os.write(3, b'not json\\n')", "wrote something that is not a result", {}),
         ("""os.write(3, b'{"returned":{"fault":{"code":"internal","message":"x"}}}\\n')""", "not a result", {}),
-        ("exec('while True: os.write(3, b\"x\" * 65536)')", f"gave more than {6 * MOST_BYTES + 2**20:,} bytes", {}),
+        (
+            "exec('while True: os.write(3, b\"x\" * 65536)')",
+            f"gave more than {6 * MAX_RESULT_BYTES + 2**20:,} bytes",
+            {},
+        ),
     ],
 )
 def test_crashes(desk: Desk, body: str, said: str, field: dict[str, Any]) -> None:
@@ -270,9 +273,9 @@ def test_killed_from_outside(desk: Desk) -> None:
     desk.write("desk.py", "import os, time\ndef f() -> str:\n    print(os.getpid(), flush=True)\n    time.sleep(600)\n")
     call = desk.call("desk:f", isolation="process")
 
-    async def main() -> Returned:
+    async def main() -> ToolReturn:
         running = asyncio.create_task(desk.tools.run(call))
-        while not (pids := [pid for pid in children(os.getpid()) if "agentrun.tools.worker" in command(pid)]):  # noqa: ASYNC110  # another process
+        while not (pids := [pid for pid in children(os.getpid()) if "agentrun.tools.process_worker" in command(pid)]):  # noqa: ASYNC110  # another process
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.3)
         os.kill(pids[0], signal.SIGKILL)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.core.effects import Returned, RunTool
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.effects import RunTool, ToolReturn
+from agentrun.core.facts import ToolFinished
+from agentrun.core.fault import Fault
 from agentrun.core.messages import words
 from agentrun.core.package_tools import ShellTool
 from agentrun.engine.system_clock import SystemClock
@@ -21,10 +21,9 @@ from agentrun.engine.toolbox import run_tool
 from agentrun.errors import HostError
 from agentrun.secret import Secret
 from agentrun.tools import shell
-from agentrun.tools.command_line import Refused, arguments
-from agentrun.tools.output import Output
-from agentrun.tools.programs import found_programs
+from agentrun.tools.commands import CommandRefused, build_argv, find_programs
 from agentrun.tools.shell import ShellTools
+from agentrun.tools.supervisor_client import BoundedOutput
 
 from ..engine.places import COMMON, Place
 from .hostile import held, left, script, token
@@ -63,8 +62,8 @@ def call(each: ShellTool, params: dict[str, Any] | None = None, **args: Any) -> 
     return RunTool("c1.0", "look", each, args, "k", 2000, 50_000, params or {})
 
 
-def ran(root: Path, each: ShellTool, params: dict[str, Any] | None = None, **args: Any) -> Returned:
-    tools = ShellTools(root, found_programs([each.argv[0]], root), lookup)
+def ran(root: Path, each: ShellTool, params: dict[str, Any] | None = None, **args: Any) -> ToolReturn:
+    tools = ShellTools(root, find_programs([each.argv[0]], root), lookup)
     return asyncio.run(asyncio.wait_for(tools.run(call(each, params, **args)), 30))
 
 
@@ -90,8 +89,8 @@ SOURCES = ["{{ args.x }}", "-n{{ args.x }}", "--name={{ args.x }}", "a {{ args.x
 @given(value=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30))
 def test_an_element_stays_one_element(source: str, value: str) -> None:
     try:
-        found = arguments(tool("x", "before", source, "after"), {"args": {"x": value}})
-    except Refused:
+        found = build_argv(tool("x", "before", source, "after"), {"args": {"x": value}})
+    except CommandRefused:
         assert source == "{{ args.x }}"
         assert value.startswith("-")
     else:
@@ -111,7 +110,7 @@ def test_what_the_command_gets(tmp_path: Path) -> None:
     ("value", "written"), [(5, "5"), (0.5, "0.5"), (True, "true"), (None, "null"), ("5", "5"), ("ü\n", "ü\n")]
 )
 def test_values(value: object, written: str) -> None:
-    assert arguments(tool("x", "{{ args.x }}"), {"args": {"x": value}}) == ["x", written]
+    assert build_argv(tool("x", "{{ args.x }}"), {"args": {"x": value}}) == ["x", written]
 
 
 @pytest.mark.parametrize(
@@ -136,10 +135,10 @@ def test_values(value: object, written: str) -> None:
     ],
 )
 def test_arguments_that_are_refused(source: str, value: object, why: str) -> None:
-    with pytest.raises(Refused, match=why):
-        arguments(tool("x", source), {"args": {"x": value}})
+    with pytest.raises(CommandRefused, match=why):
+        build_argv(tool("x", source), {"args": {"x": value}})
     if "dash" in why:
-        arguments(tool("x", source, dash_args=True), {"args": {"x": value}})
+        build_argv(tool("x", source, dash_args=True), {"args": {"x": value}})
 
 
 def test_a_refused_argument_runs_nothing(tmp_path: Path) -> None:
@@ -205,7 +204,7 @@ def test_a_file_that_is_gone_or_is_no_program(tmp_path: Path) -> None:
     file = tmp_path / "tool"
     file.write_text("\x00\x01 no program")
     file.chmod(0o755)
-    programs = found_programs(["./tool"], tmp_path)
+    programs = find_programs(["./tool"], tmp_path)
     tools = ShellTools(tmp_path, programs, lookup)
     first = asyncio.run(tools.run(call(tool("./tool"))))
     file.unlink()
@@ -274,7 +273,7 @@ def test_both_streams_are_read(tmp_path: Path) -> None:
     assert read.startswith("out\n[stderr]\n")
     assert read.endswith("\0end\n")
     assert "bytes left out …]" in read
-    assert len(read) < 3 * shell.KEPT
+    assert len(read) < 3 * shell.KEPT_BYTES
 
 
 @pytest.mark.parametrize("where", ["", ">&2"])
@@ -284,7 +283,7 @@ def test_endless_output(tmp_path: Path, where: str) -> None:
     assert returned.fault is not None
     assert returned.fault.fields["reason"] == "output"
     assert "wrote more than 67,108,864 bytes and was stopped" in returned.fault.message
-    assert len(words(returned.parts)) < 3 * shell.KEPT
+    assert len(words(returned.parts)) < 3 * shell.KEPT_BYTES
     assert left(word) == []
 
 
@@ -294,21 +293,21 @@ def test_endless_output(tmp_path: Path, where: str) -> None:
     tail=st.integers(0, 30),
 )
 def test_the_beginning_and_the_end_are_kept(data: list[bytes], head: int, tail: int) -> None:
-    output, whole = Output(head=head, tail=tail), b"".join(data)
+    output, whole = BoundedOutput(head=head, tail=tail), b"".join(data)
     for each in data:
         output.add(each)
     assert (output.total, output.beginning) == (len(whole), whole[:head])
     rest = whole[head:]
     assert output.end == (rest[-tail:] if tail else b"")
-    assert output.left_out == len(whole) - len(output.beginning) - len(output.end)
-    if not output.left_out:
+    assert output.omitted_bytes == len(whole) - len(output.beginning) - len(output.end)
+    if not output.omitted_bytes:
         assert output.text() == whole.decode("utf-8", "replace")
 
 
 @given(before=st.integers(0, 60), between=st.integers(0, 60), after=st.integers(0, 60))
 def test_no_half_of_a_secret_at_the_gap(before: int, between: int, after: int) -> None:
     secret = b"correct horse battery"
-    output = Output(head=40, tail=40)
+    output = BoundedOutput(head=40, tail=40)
     output.add(b"a " * before + secret + b" b" * between + b" " + secret + b"c " * after)
     kept = output.text([secret]).replace(secret.decode(), "")
     for size in range(4, len(secret)):
@@ -324,7 +323,7 @@ def test_a_timeout_leaves_nothing(tmp_path: Path) -> None:
     argv = script("forks twice, takes a session, stays", word)
     each = tool(*argv, timeout=300)
     place = Place(
-        clock=SystemClock(), executors={"shell": ShellTools(tmp_path, found_programs(["sh"], tmp_path), lookup)}
+        clock=SystemClock(), executors={"shell": ShellTools(tmp_path, find_programs(["sh"], tmp_path), lookup)}
     )
     finished = asyncio.run(run_tool(place.world, call(each)))
     assert isinstance(finished, ToolFinished)
@@ -339,7 +338,7 @@ def test_a_timeout_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("calls", [200, pytest.param(2000, marks=pytest.mark.long)])
 def test_many_calls_leave_nothing(tmp_path: Path, calls: int) -> None:
     each = tool("sh", "-c", "cat; echo x >&2; exit 1", stdin="{{ args.x }}", exits=(1,))
-    tools = ShellTools(tmp_path, found_programs(["sh"], tmp_path), lookup)
+    tools = ShellTools(tmp_path, find_programs(["sh"], tmp_path), lookup)
 
     async def batch() -> None:
         for returned in await asyncio.gather(*(tools.run(call(each, x=f"{n}")) for n in range(8))):

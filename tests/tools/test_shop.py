@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import agentrun
-from agentrun.core.facts_calls import CallRefused, ToolFinished
+from agentrun.core.facts import CallRefused, ToolFinished
 from agentrun.core.messages import words
 from agentrun.core.outcome import Ending, Outcome, Suspended
 from agentrun.engine.memory import MemoryJournals

@@ -23,8 +23,8 @@ from msgspec import UNSET
 
 from agentrun.core.effects import Deliver
 from agentrun.core.facts import DeliveryFinished
-from agentrun.core.facts_base import Fault
-from agentrun.core.package_sinks import FileSink, JsonlSink, StdoutSink
+from agentrun.core.fault import Fault
+from agentrun.core.package import FileSink, JsonlSink, StdoutSink
 from agentrun.tools import sinks
 from agentrun.tools.sinks import FileSinks, JsonlSinks, StdoutSinks
 
@@ -201,7 +201,7 @@ def test_a_key_in_a_text_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shift", range(0, 40, 3))
 def test_a_key_across_two_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: int) -> None:
-    monkeypatch.setattr(sinks, "BLOCK", 64)
+    monkeypatch.setattr(sinks, "READ_BLOCK", 64)
     (tmp_path / "a.jsonl").write_text('"' + "x" * (60 + shift) + '"\n{"key":"k1","sink":"out","text":""}\n"more"\n')
     before = (tmp_path / "a.jsonl").read_bytes()
     assert to_lines(tmp_path, "a.jsonl") is None

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from agentrun.core.effects import Returned
+from agentrun.core.effects import ToolReturn
 from agentrun.core.messages import words
 from agentrun.tools import threads
-from agentrun.tools.threads import MOST_IDLE, in_thread
+from agentrun.tools.threads import MAX_IDLE_THREADS, run_in_thread
 
 from .desks import Desk
 
@@ -31,7 +31,7 @@ def _fresh() -> None:
 
 def test_a_thread_is_used_again() -> None:
     async def main() -> set[int]:
-        return {await in_thread(threading.get_ident, f"call {n}") for n in range(50)}
+        return {await run_in_thread(threading.get_ident, f"call {n}") for n in range(50)}
 
     assert len(asyncio.run(main())) == 1
 
@@ -45,9 +45,9 @@ def test_each_call_has_its_own_context_and_name() -> None:
         return before, threading.current_thread().name
 
     async def main() -> list[tuple[str, str]]:
-        found = [await in_thread(work, "first")]
+        found = [await run_in_thread(work, "first")]
         here.set("given")
-        return [*found, await in_thread(work, "second")]
+        return [*found, await run_in_thread(work, "second")]
 
     assert asyncio.run(main()) == [("nothing", "first"), ("given", "second")]
 
@@ -61,7 +61,7 @@ def test_a_coroutine_that_comes_when_nobody_waits_is_closed() -> None:
         def work() -> Any:
             return given
 
-        task = asyncio.create_task(in_thread(work, "call"))
+        task = asyncio.create_task(run_in_thread(work, "call"))
         await asyncio.sleep(0)
         time.sleep(0.2)  # noqa: ASYNC251  # the thread is done before the loop goes on
         asyncio.get_running_loop().call_soon(task.cancel)
@@ -81,13 +81,13 @@ def test_a_thread_that_nobody_waits_for_does_not_come_back() -> None:
         return threading.get_ident()
 
     async def main() -> tuple[int, int]:
-        task = asyncio.create_task(in_thread(stuck, "stuck"))
+        task = asyncio.create_task(run_in_thread(stuck, "stuck"))
         await asyncio.to_thread(entered.wait, 30)
         task.cancel()
         await asyncio.wait([task])
         (lost,) = (each.ident for each in threading.enumerate() if each.name == "stuck")
         assert lost is not None
-        other = await in_thread(threading.get_ident, "other")
+        other = await run_in_thread(threading.get_ident, "other")
         go_on.set()
         while any(each.ident == lost and each.name == "stuck" for each in threading.enumerate()):  # noqa: ASYNC110  # a thread's doing
             await asyncio.sleep(0.01)
@@ -99,16 +99,16 @@ def test_a_thread_that_nobody_waits_for_does_not_come_back() -> None:
 
 
 def test_not_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "PATIENCE", 0.1)
-    barrier = threading.Barrier(MOST_IDLE + 5)
+    monkeypatch.setattr(threads, "IDLE_SECONDS", 0.1)
+    barrier = threading.Barrier(MAX_IDLE_THREADS + 5)
 
     async def main() -> None:
-        await asyncio.gather(*(in_thread(barrier.wait, "many") for _ in range(MOST_IDLE + 5)))
-        while len(threads._idle) < MOST_IDLE:  # noqa: ASYNC110  # a thread's doing
+        await asyncio.gather(*(run_in_thread(barrier.wait, "many") for _ in range(MAX_IDLE_THREADS + 5)))
+        while len(threads._idle) < MAX_IDLE_THREADS:  # noqa: ASYNC110  # a thread's doing
             await asyncio.sleep(0.01)
 
     asyncio.run(main())
-    assert len(threads._idle) <= MOST_IDLE
+    assert len(threads._idle) <= MAX_IDLE_THREADS
     for worker in [*threads._idle]:
         worker.thread.join(30)
     assert threads._idle == [], "without work they end"
@@ -118,7 +118,7 @@ def test_an_exit_does_not_wait() -> None:
     """Nor does the end of a loop: see `test_python.py` for a whole process."""
 
     async def main() -> None:
-        task = asyncio.create_task(in_thread(threading.Event().wait, "for ever"))
+        task = asyncio.create_task(run_in_thread(threading.Event().wait, "for ever"))
         await asyncio.sleep(0.05)
         task.cancel()
 
@@ -154,7 +154,7 @@ async def many(desk: Desk, isolation: str, count: int, memory: int) -> None:
 
     async def some(count: int) -> None:
         for _ in range(0, count, AT_ONCE):
-            returned: list[Returned] = await asyncio.gather(*(desk.tools.run(call) for _ in range(AT_ONCE)))
+            returned: list[ToolReturn] = await asyncio.gather(*(desk.tools.run(call) for _ in range(AT_ONCE)))
             assert [words(each.parts) for each in returned] == ["7" * 1000] * AT_ONCE
         desk.heard.clear()
 

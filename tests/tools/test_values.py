@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agentrun.secret import Secret
-from agentrun.tools.values import MOST_BYTES, NoText, as_text
+from agentrun.tools.call_results import MAX_RESULT_BYTES, NotSerializable, result_text
 
 
 @dataclass
@@ -76,8 +76,8 @@ class Number(Enum):
     ],
 )
 def test_text(value: object, text: str) -> None:
-    assert as_text(value) == text
-    assert type(as_text(value)) is str
+    assert result_text(value) == text
+    assert type(result_text(value)) is str
 
 
 def cyclic() -> list[Any]:
@@ -121,16 +121,16 @@ class Strange:
     ],
 )
 def test_no_text(value: object, why: str) -> None:
-    with pytest.raises(NoText, match=why):
-        as_text(value)
+    with pytest.raises(NotSerializable, match=why):
+        result_text(value)
 
 
 def test_size() -> None:
-    assert len(as_text("x" * MOST_BYTES)) == MOST_BYTES
-    assert len(as_text(["x" * (MOST_BYTES - 4)])) == MOST_BYTES
-    for value in ("x" * (MOST_BYTES + 1), "ü" * (MOST_BYTES // 2 + 1), ["x" * (MOST_BYTES - 3)]):
-        with pytest.raises(NoText, match="limit is 16,777,216"):
-            as_text(value)
+    assert len(result_text("x" * MAX_RESULT_BYTES)) == MAX_RESULT_BYTES
+    assert len(result_text(["x" * (MAX_RESULT_BYTES - 4)])) == MAX_RESULT_BYTES
+    for value in ("x" * (MAX_RESULT_BYTES + 1), "ü" * (MAX_RESULT_BYTES // 2 + 1), ["x" * (MAX_RESULT_BYTES - 3)]):
+        with pytest.raises(NotSerializable, match="limit is 16,777,216"):
+            result_text(value)
 
 
 PLAIN = st.recursive(
@@ -141,7 +141,7 @@ PLAIN = st.recursive(
 
 @given(PLAIN.filter(lambda value: not isinstance(value, str | None)))
 def test_json_comes_back(value: object) -> None:
-    assert json.loads(as_text(value)) == value
+    assert json.loads(result_text(value)) == value
 
 
 ANYTHING = st.recursive(
@@ -154,8 +154,8 @@ ANYTHING = st.recursive(
 def test_text_or_reason(value: object) -> None:
     """What JSON cannot hold is refused with a reason, and nothing else ever comes out."""
     try:
-        text = as_text(value)
-    except NoText:
+        text = result_text(value)
+    except NotSerializable:
         return
     assert text.encode().decode() == text
     if not isinstance(value, str | None):

@@ -9,28 +9,35 @@ from typing import Any, Literal, TypeAlias, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.cassette.answered import exchanges
-from agentrun.cassette.case_replay import CaseReplays, ReplayResult, describe_change, find_unused
-from agentrun.cassette.leaks import leaks
-from agentrun.cassette.select import CassetteFile, LoadedCassette, Owner
-from agentrun.cassette.tape import DAY, Cassette
-from agentrun.redact import Redactor
-from agentrun.spec.text import join_numbers, plural, short
+from agentrun.cassette.interactions import DAY_MS, Cassette
+from agentrun.cassette.leaks import find_leaks
+from agentrun.cassette.parsed_interaction import compare_models
+from agentrun.cassette.selection import (
+    CaseReplays,
+    CassetteFile,
+    LoadedCassette,
+    Owner,
+    ReplayResult,
+    describe_change,
+    find_unused,
+)
+from agentrun.redactor import Redactor
+from agentrun.spec.safe_text import join_numbers, plural, short_text
 
-Kind: TypeAlias = Literal["damaged", "secret", "miss", "unused", "stale", "orphan", "model", "old", "foreign"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+FindingKind: TypeAlias = Literal["damaged", "secret", "miss", "unused", "stale", "orphan", "model", "old", "foreign"]
+FINDING_KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
 """From the worst to what is only worth knowing."""
-FAILING: tuple[Kind, ...] = ("damaged", "secret", "miss", "unused")
+FAILING_KINDS: tuple[FindingKind, ...] = ("damaged", "secret", "miss", "unused")
 """The kinds that fail an audit by default."""
-State: TypeAlias = Literal["fresh", "stale", "orphan", "foreign", "damaged"]
+CassetteState: TypeAlias = Literal["fresh", "stale", "orphan", "foreign", "damaged"]
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class AuditFinding(Struct, frozen=True, kw_only=True):
     """One thing that is wrong with one cassette."""
 
     file: str
     line: int = 1
-    kind: Kind
+    kind: FindingKind
     message: str
     fix: str
 
@@ -57,32 +64,32 @@ class AuditContext(Struct, frozen=True):
     """Milliseconds. Null: no cassette is too old."""
 
 
-def cassette_state(loaded: LoadedCassette, replays: CaseReplays) -> tuple[State, str | None]:
+def cassette_state(loaded: LoadedCassette, replays: CaseReplays) -> tuple[CassetteState, str | None]:
     """Return the state of a cassette, and the reason if there is one. Nothing is replayed."""
     if loaded.cassette is None:
-        return "damaged", None if loaded.error is None else short(loaded.error.message, 300)
+        return "damaged", None if loaded.error is None else short_text(loaded.error.message, 300)
     if not loaded.owners:
         return "orphan", f"{loaded.file.unreadable} cannot be read" if loaded.file.unreadable else None
     if loaded.is_foreign:
         return "foreign", None
     change = describe_change(replays, loaded.owners[0], loaded.cassette.metadata)
-    return ("fresh", None) if change is None else ("stale", short(change, 300))
+    return ("fresh", None) if change is None else ("stale", short_text(change, 300))
 
 
-def audit_cassette(loaded: LoadedCassette, context: AuditContext) -> Iterator[Finding]:
+def audit_cassette(loaded: LoadedCassette, context: AuditContext) -> Iterator[AuditFinding]:
     """Find everything that is wrong with one cassette. Its cases are replayed."""
     file, cassette = loaded.file, loaded.cassette
     if cassette is None:
-        yield _damaged(loaded)
+        yield _damaged_finding(loaded)
     if not loaded.owners:
-        yield _orphan(loaded)
+        yield _orphan_finding(loaded)
     if cassette is None:
         return
-    yield from _secrets(file, cassette, context)
+    yield from _secret_findings(file, cassette, context)
     if loaded.owners:
-        yield from _replays(file, loaded.owners, cassette, context)
-    yield from _models(file, cassette)
-    yield from _old(file, cassette, context)
+        yield from _replay_findings(file, loaded.owners, cassette, context)
+    yield from _model_findings(file, cassette)
+    yield from _age_findings(file, cassette, context)
     if loaded.is_foreign:
         yield _finding(
             file,
@@ -92,19 +99,19 @@ def audit_cassette(loaded: LoadedCassette, context: AuditContext) -> Iterator[Fi
         )
 
 
-def _finding(file: CassetteFile, kind: Kind, message: str, fix: str, line: int = 1) -> Finding:
-    return Finding(file=file.label, line=max(1, line), kind=kind, message=message, fix=fix)
+def _finding(file: CassetteFile, kind: FindingKind, message: str, fix: str, line: int = 1) -> AuditFinding:
+    return AuditFinding(file=file.label, line=max(1, line), kind=kind, message=message, fix=fix)
 
 
-def _damaged(loaded: LoadedCassette) -> Finding:
+def _damaged_finding(loaded: LoadedCassette) -> AuditFinding:
     error = loaded.error
     assert error is not None
     reason, line = error.fields.get("reason"), error.fields.get("line", 1)
-    message = f"this is not a cassette: {short(reason)}" if isinstance(reason, str) else short(error.message)
+    message = f"this is not a cassette: {short_text(reason)}" if isinstance(reason, str) else short_text(error.message)
     return _finding(loaded.file, "damaged", message, "restore the file, or record it again", line)
 
 
-def _orphan(loaded: LoadedCassette) -> Finding:
+def _orphan_finding(loaded: LoadedCassette) -> AuditFinding:
     file = loaded.file
     place = f"{file.project.cassettes}/<spec>/<case>.yaml"
     if not file.is_in_place:
@@ -117,17 +124,17 @@ def _orphan(loaded: LoadedCassette) -> Finding:
     return _finding(file, "orphan", "no case plays it", fix)
 
 
-def _secrets(file: CassetteFile, cassette: Cassette, context: AuditContext) -> Iterator[Finding]:
-    for leak in leaks(cassette, context.secrets):
+def _secret_findings(file: CassetteFile, cassette: Cassette, context: AuditContext) -> Iterator[AuditFinding]:
+    for leak in find_leaks(cassette, context.secrets):
         place = f"{leak.where} of interaction {leak.number}" if leak.number else leak.where
         what = f"the value of {leak.what}" if leak.what.isupper() else f"a credential ({leak.what})"
         fix = "put it out of use, then record again; `replay.redact` keeps values of your own off the tape"
-        yield _finding(file, "secret", f"{short(what)} stands in {place}", fix, leak.line)
+        yield _finding(file, "secret", f"{short_text(what)} stands in {place}", fix, leak.line)
 
 
-def _replays(
+def _replay_findings(
     file: CassetteFile, owners: tuple[Owner, ...], cassette: Cassette, context: AuditContext
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Replay all cases of a cassette. The first of them is the one that records it."""
     command = owners[0].command
     change = None
@@ -138,50 +145,52 @@ def _replays(
     for owner, result in zip(owners, results, strict=True):
         if result.is_miss:
             case = "its case" if owner is owners[0] else f"case {owner.case.name}"
-            yield _miss(file, result, case, owner.command)
+            yield _miss_finding(file, result, case, owner.command)
     if first.code == "cassette.damaged":
-        yield _finding(file, "damaged", short(first.message or "", 300), f"{command} --record all")
+        yield _finding(file, "damaged", short_text(first.message or "", 300), f"{command} --record all")
     elif not any(result.is_miss for result in results) and (unused := find_unused(results)):
-        yield _unused(file, cassette, replace(first, unused=unused), command)
+        yield _unused_finding(file, cassette, replace(first, unused=unused), command)
     if change is not None:
         advice = "record it again" if first.is_miss else "nothing, while it replays; recording it again makes it fresh"
-        yield _finding(file, "stale", short(change, 300), f"{advice}: {command} --record new")
+        yield _finding(file, "stale", short_text(change, 300), f"{advice}: {command} --record new")
 
 
-def _miss(file: CassetteFile, result: ReplayResult, case: str, command: str) -> Finding:
+def _miss_finding(file: CassetteFile, result: ReplayResult, case: str, command: str) -> AuditFinding:
     fields = result.fields
     if result.code == "not_started":
-        return _finding(file, "miss", f"{case} cannot be replayed: {short(result.message or '', 300)}", command)
+        return _finding(file, "miss", f"{case} cannot be replayed: {short_text(result.message or '', 300)}", command)
     because = f"; {fields['cause']}" if fields.get("cause") else ""
-    message = short(f"{case} no longer replays: {fields.get('difference')}{because}", 400)
+    message = short_text(f"{case} no longer replays: {fields.get('difference')}{because}", 400)
     fix = str(fields.get("accept") or f"{command} --record new")
     return _finding(file, "miss", message, fix, fields.get("line") or 1)
 
 
-def _unused(file: CassetteFile, cassette: Cassette, result: ReplayResult, command: str) -> Finding:
+def _unused_finding(file: CassetteFile, cassette: Cassette, result: ReplayResult, command: str) -> AuditFinding:
     first = cassette.interactions[result.unused[0] - 1]
     total = plural(len(cassette.interactions), "interaction")
     if result.code is not None:
         end = f"the run now ends with {result.code} ({result.message})"
         message = f"{len(result.unused)} of {total} not played: {end}"
-        return _finding(file, "unused", short(message, 300), command, first.line)
+        return _finding(file, "unused", short_text(message, 300), command, first.line)
     message = f"{len(result.unused)} of {total} not played by its case: {join_numbers(result.unused)}"
     return _finding(file, "unused", message, "agentrun cassette prune removes them", first.line)
 
 
-def _models(file: CassetteFile, cassette: Cassette) -> Iterator[Finding]:
+def _model_findings(file: CassetteFile, cassette: Cassette) -> Iterator[AuditFinding]:
     seen = set()
-    for exchange in exchanges(cassette):
-        pair = exchange.asked, exchange.answered
+    for exchange in compare_models(cassette):
+        pair = exchange.requested, exchange.answered
         if exchange.differs and pair not in seen:
             seen.add(pair)
-            message = f"{short(exchange.asked, 60)} was asked, {short(str(exchange.answered), 60)} answered"
+            message = (
+                f"{short_text(exchange.requested, 60)} was asked, {short_text(str(exchange.answered), 60)} answered"
+            )
             fix = "name the model that you mean, or see where the request went"
             yield _finding(file, "model", f"{message} (interaction {exchange.number})", fix, exchange.line)
 
 
-def _old(file: CassetteFile, cassette: Cassette, context: AuditContext) -> Iterator[Finding]:
+def _age_findings(file: CassetteFile, cassette: Cassette, context: AuditContext) -> Iterator[AuditFinding]:
     age, limit = cassette.days_old(context.now), context.max_age
     if limit is not None and age is not None and context.now - cassette.recorded_at > limit:
-        message = f"it is {plural(age, 'day')} old, which is more than {limit / DAY:g} days"
+        message = f"it is {plural(age, 'day')} old, which is more than {limit / DAY_MS:g} days"
         yield _finding(file, "old", message, "record it again: is the answer still the same?")

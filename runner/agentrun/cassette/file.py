@@ -24,6 +24,7 @@ Rule 4  Only headers of the allow-list are written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from errno import EFBIG, EINVAL, EISDIR
 from http import HTTPStatus
 from pathlib import Path
@@ -33,20 +34,22 @@ from typing import Any
 import msgspec
 import yaml
 
-from agentrun.canon import pretty, text_hash
-from agentrun.cassette.events import Refused, read
-from agentrun.cassette.reader import cassette
-from agentrun.cassette.tape import Cassette, Interaction
-from agentrun.errors import CassetteError, StorageError
+from agentrun.canonical_json import pretty_json, text_hash
+from agentrun.cassette.interactions import Cassette, Failure, Interaction, is_recordable_failure
+from agentrun.cassette.match import spelled_key
+from agentrun.cassette.yaml_loader import CassetteFormatError, LinedMapping, load_yaml
+from agentrun.errors import CassetteError, ProviderError, StorageError
 from agentrun.files import ProjectTree
-from agentrun.spec.files import shown_path
-from agentrun.spec.project import CASSETTE_LIMIT
+from agentrun.net.reply_body import ReplyBody
+from agentrun.spec.project import DEFAULT_CASSETTE_LIMIT
+from agentrun.spec.source_files import display_path
+from agentrun.wire import HttpCall, HttpReply
 
-TO_RAISE_LIMIT = "cassette_limit of [tool.agentrun] in pyproject.toml may be larger"
+RAISE_LIMIT_HINT = "cassette_limit of [tool.agentrun] in pyproject.toml may be larger"
 NO_REPLY = 599
 """The status of an interaction without a reply: to a client that knows nothing of `agentrun` it is a failure too."""
 
-_KINDS = {
+_FILE_KINDS = {
     S_IFDIR: "a directory",
     S_IFIFO: "a named pipe",
     S_IFSOCK: "a socket",
@@ -63,30 +66,32 @@ def cassette_exists(path: Path) -> bool:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
         if path.is_symlink():
-            raise _unreadable(path, error, "it is a link to a file that does not exist") from error
+            raise _unreadable_error(path, error, "it is a link to a file that does not exist") from error
         return False
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
     if not S_ISREG(mode):
         number = EISDIR if S_ISDIR(mode) else EINVAL
-        raise _unreadable(path, OSError(number, ""), f"it is {_KINDS.get(S_IFMT(mode), 'not a regular file')}")
+        raise _unreadable_error(
+            path, OSError(number, ""), f"it is {_FILE_KINDS.get(S_IFMT(mode), 'not a regular file')}"
+        )
     return True
 
 
-def load(path: Path, limit: int = CASSETTE_LIMIT) -> Cassette:
+def load_cassette(path: Path, limit: int = DEFAULT_CASSETTE_LIMIT) -> Cassette:
     """Read a cassette of at most `limit` bytes.
 
-    Raises `cassette.miss` without a file and `cassette.damaged` for one that is none.
+    Raises `build_cassette.miss` without a file and `build_cassette.damaged` for one that is none.
     """
     data = _bytes(path, limit)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise _damaged(path, data.count(b"\n", 0, error.start) + 1, "it is not UTF-8") from error
+        raise _damaged_error(path, data.count(b"\n", 0, error.start) + 1, "it is not UTF-8") from error
     try:
-        return cassette(read(text), text_hash(data))
-    except Refused as refused:
-        raise _damaged(path, refused.line, refused.message) from refused
+        return build_cassette(load_yaml(text), text_hash(data))
+    except CassetteFormatError as refused:
+        raise _damaged_error(path, refused.line, refused.message) from refused
 
 
 def _bytes(path: Path, limit: int) -> bytes:
@@ -97,77 +102,81 @@ def _bytes(path: Path, limit: int) -> bytes:
             "difference": "there is no cassette",
             "file": path.as_posix(),
         }
-        raise CassetteError("cassette.miss", f"there is no cassette {shown_path(path)}", fields=fields)
+        raise CassetteError("cassette.miss", f"there is no cassette {display_path(path)}", fields=fields)
     try:
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
     if len(data) > limit:
-        raise _damaged(path, 1, f"it has more than {limit} bytes", TO_RAISE_LIMIT)
+        raise _damaged_error(path, 1, f"it has more than {limit} bytes", RAISE_LIMIT_HINT)
     return data
 
 
-def _unreadable(path: Path, error: OSError, why: str | None = None) -> StorageError:
+def _unreadable_error(path: Path, error: OSError, why: str | None = None) -> StorageError:
     return StorageError(
         "storage.failed",
-        f"the cassette {shown_path(path)} cannot be read: {why or error.strerror}",
+        f"the cassette {display_path(path)} cannot be read: {why or error.strerror}",
         hint="put a readable cassette file there, or remove what is there and record the case again",
         fields={"path": "cassette", "errno": error.errno},
     )
 
 
-def _damaged(path: Path, line: int, why: str, hint: str = "restore the file, or record it again") -> CassetteError:
+def _damaged_error(
+    path: Path, line: int, why: str, hint: str = "restore the file, or record it again"
+) -> CassetteError:
     return CassetteError(
         "cassette.damaged",
-        f"{shown_path(path)}:{line}: this is not a cassette: {why}",
+        f"{display_path(path)}:{line}: this is not a cassette: {why}",
         hint=hint,
         fields={"file": path.as_posix(), "line": line, "reason": why},
     )
 
 
-def save(tree: ProjectTree, path: Path, text: str, limit: int) -> None:
-    """Write a cassette as a whole. Raises `storage.failed`, also for one that `load` would refuse under that limit."""
+def save_cassette(tree: ProjectTree, path: Path, text: str, limit: int) -> None:
+    """Write a cassette as a whole. Raises `storage.failed`, also for one over the limit of `load_cassette`."""
     data = text.encode()
     if len(data) > limit:
-        message = f"{shown_path(path)} is not written: it would have {len(data)} bytes, and replay reads {limit}"
-        raise StorageError("storage.failed", message, hint=TO_RAISE_LIMIT, fields={"path": "cassette", "errno": EFBIG})
+        message = f"{display_path(path)} is not written: it would have {len(data)} bytes, and replay reads {limit}"
+        raise StorageError(
+            "storage.failed", message, hint=RAISE_LIMIT_HINT, fields={"path": "cassette", "errno": EFBIG}
+        )
     tree.write(path, data)
 
 
-def dump(interactions: Iterable[Interaction], metadata: Mapping[str, Any]) -> str:
+def dump_cassette(interactions: Iterable[Interaction], metadata: Mapping[str, Any]) -> str:
     """The text of a cassette file: block style, one value per line."""
     data: dict[str, Any] = {"version": 1}
     if metadata:
         data["metadata"] = dict(metadata)
-    data["interactions"] = [_written(interaction) for interaction in interactions]
+    data["interactions"] = [_interaction_data(interaction) for interaction in interactions]
     text: str = yaml.dump(
         data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**30
     )
     return text
 
 
-def _written(interaction: Interaction) -> dict[str, Any]:
+def _interaction_data(interaction: Interaction) -> dict[str, Any]:
     call, reply = interaction.call, interaction.reply
     response = {
-        "status": {"code": reply.status, "message": _reason(reply.status)},
-        "headers": _listed(reply.headers, RESPONSE_HEADERS),
+        "status": {"code": reply.status, "message": _status_reason(reply.status)},
+        "headers": _allowed_headers(reply.headers, RESPONSE_HEADERS),
         "body": {"string": _text(reply.body)},
     }
-    if ours := _ours(interaction):
+    if ours := _extra_fields(interaction):
         response["agentrun"] = ours
     return {
         "request": {
             "method": call.method,
             "uri": call.url,
-            "headers": _listed(call.headers, REQUEST_HEADERS),
-            "body": _readable(call.body),
+            "headers": _allowed_headers(call.headers, REQUEST_HEADERS),
+            "body": _format_body(call.body),
         },
         "response": response,
     }
 
 
-def _ours(interaction: Interaction) -> dict[str, Any]:
+def _extra_fields(interaction: Interaction) -> dict[str, Any]:
     failure = interaction.failure
     given = {
         "path": interaction.path or None,
@@ -180,13 +189,13 @@ def _ours(interaction: Interaction) -> dict[str, Any]:
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _reason(status: int) -> str:
+def _status_reason(status: int) -> str:
     if status == NO_REPLY:
         return "No Reply"
     return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
 
 
-def _listed(headers: Iterable[tuple[str, str]], allowed: frozenset[str]) -> dict[str, list[str]]:
+def _allowed_headers(headers: Iterable[tuple[str, str]], allowed: frozenset[str]) -> dict[str, list[str]]:
     listed: dict[str, list[str]] = {}
     for name, value in headers:
         if name.lower() in allowed:
@@ -194,9 +203,9 @@ def _listed(headers: Iterable[tuple[str, str]], allowed: frozenset[str]) -> dict
     return listed
 
 
-def _readable(body: bytes) -> str | bytes | None:
+def _format_body(body: bytes) -> str | bytes | None:
     try:
-        return pretty(msgspec.json.decode(body))
+        return pretty_json(msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _text(body) or None
 
@@ -230,3 +239,159 @@ def _represent_line(dumper: yaml.SafeDumper, items: _OneLine) -> yaml.SequenceNo
 
 _Dumper.add_representer(str, _represent_text)
 _Dumper.add_representer(_OneLine, _represent_line)
+
+
+# --- plain data as a cassette: the shape of VCR's format, checked ---------------------------------------------
+
+
+_EXTRA_KEYS = frozenset({"start", "end", "path", "chunks", "failure", "stopped"})
+_PLAIN = ("", "identity")
+MAX_RECORDING_TIME = 400 * 24 * 60 * 60 * 1000
+"""Milliseconds that a recording may have taken: more than a year."""
+
+
+def build_cassette(data: Any, file_hash: str) -> Cassette:
+    top = _mapping(data, 1, "the document")
+    if _get(top, "version", int) != 1:
+        raise CassetteFormatError("its version is not 1", top.line)
+    metadata = top.get("metadata") or LinedMapping()
+    metadata = _mapping(metadata, top.line, "metadata")
+    interactions = tuple(
+        _interaction(_mapping(item, top.line, "an interaction")) for item in _get(top, "interactions", list)
+    )
+    return Cassette(
+        interactions=interactions,
+        metadata=dict(metadata),
+        recorded_at=_milliseconds(metadata.get("recorded_at"), top.line),
+        hash=file_hash,
+        keys=tuple(spelled_key(each.call, each.path) for each in interactions),
+    )
+
+
+def _interaction(data: LinedMapping) -> Interaction:
+    request, response = _get(data, "request", LinedMapping), _get(data, "response", LinedMapping)
+    ours = _mapping(response.get("agentrun") or {}, response.line, "response.agentrun")
+    if unknown := sorted(ours.keys() - _EXTRA_KEYS):
+        raise CassetteFormatError(f"response.agentrun.{unknown[0]} is not known", response.line)
+    reply = _reply(response)
+    return Interaction(
+        call=HttpCall(
+            _get(request, "method", str), _get(request, "uri", str), _headers(request), _body(request, "body")
+        ),
+        reply=reply,
+        start=_offset(ours, "start", response.line),
+        end=_offset(ours, "end", response.line, ours.get("start")),
+        line=data.line,
+        path=_path(ours, response.line),
+        chunks=_chunks(_optional(ours, "chunks", list, [], response.line), len(reply.body), response.line),
+        failure=_failure(ours, response.line),
+        stopped=_optional(ours, "stopped", bool, False, response.line),
+    )
+
+
+def _reply(response: LinedMapping) -> HttpReply:
+    """The reply as a client reads it: nothing of it is compressed any more."""
+    status, body = _get(response, "status", LinedMapping), _get(response, "body", LinedMapping)
+    code, fields, data = _get(status, "code", int), _headers(response), _body(body, "string")
+    if not 100 <= code <= 999:  # servers make up their own
+        raise CassetteFormatError("a status is a number from 100 to 999", status.line)
+    if all(value.strip().lower() in _PLAIN for name, value in fields if name == "content-encoding"):
+        return HttpReply(code, fields, data)
+    try:
+        whole = ReplyBody(fields)
+        whole.feed(data)
+        data = whole.end(code)
+    except ProviderError as error:
+        raise CassetteFormatError(f"a compressed body: {error.message}", response.line) from error
+    return HttpReply(code, tuple(field for field in fields if field[0] != "content-encoding"), data)
+
+
+def _failure(ours: LinedMapping, line: int) -> Failure | None:
+    if ours.get("failure") is None:
+        return None
+    data = _mapping(ours["failure"], line, "response.agentrun.failure")
+    code, message, fields = data.get("code"), data.get("message"), data.get("fields", {})
+    if not (
+        isinstance(code, str) and isinstance(message, str) and isinstance(fields, dict)
+    ) or not is_recordable_failure(code):
+        raise CassetteFormatError(
+            "response.agentrun.failure has no code that a request fails with, or no message", data.line
+        )
+    return Failure(code, message, dict(fields))
+
+
+def _chunks(sizes: list[Any], length: int, line: int) -> tuple[int, ...]:
+    if not all(type(size) is int and size > 0 for size in sizes) or (sizes and sum(sizes) != length):
+        raise CassetteFormatError(f"response.agentrun.chunks does not add up to the {length} bytes of the body", line)
+    return tuple(sizes)
+
+
+def _optional(ours: LinedMapping, key: str, kind: type[Any], default: Any, line: int) -> Any:
+    value = ours.get(key, default)
+    if type(value) is not kind:
+        raise CassetteFormatError(f"response.agentrun.{key} is of the wrong kind", line)
+    return value
+
+
+def _mapping(value: Any, line: int, what: str) -> LinedMapping:
+    if value == {}:
+        value = LinedMapping()
+        value.line = line
+    if not isinstance(value, LinedMapping):
+        raise CassetteFormatError(f"{what} is no mapping", line)
+    return value
+
+
+def _get(data: LinedMapping, key: str, kind: type[Any]) -> Any:
+    value = data.get(key)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise CassetteFormatError(f"{key!r} is missing or of the wrong kind", data.line)
+    return value
+
+
+def _headers(data: LinedMapping) -> tuple[tuple[str, str], ...]:
+    found = []
+    for name, values in _mapping(data.get("headers") or {}, data.line, "headers").items():
+        for value in values if isinstance(values, list) else [values]:
+            if not isinstance(value, str):
+                raise CassetteFormatError(f"the header {name!r} is no text", data.line)
+            found.append((name.lower(), value))
+    return tuple(found)
+
+
+def _body(data: LinedMapping, key: str) -> bytes:
+    value = data.get(key)
+    if value is None:
+        return b""
+    if isinstance(value, str):
+        return value.encode()
+    if not isinstance(value, bytes):
+        raise CassetteFormatError(f"{key!r} is neither text nor binary", data.line)
+    return value
+
+
+def _path(ours: LinedMapping, line: int) -> str:
+    path: str = _optional(ours, "path", str, "", line)
+    if not (path.isascii() and path.isprintable()):
+        raise CassetteFormatError("response.agentrun.path is no path of a run", line)
+    return path
+
+
+def _offset(ours: LinedMapping, key: str, line: int, least: int | None = None) -> int | None:
+    value = ours.get(key)
+    if value is not None and (type(value) is not int or not (least or 0) <= value <= MAX_RECORDING_TIME):
+        raise CassetteFormatError(f"response.agentrun.{key} is no number of milliseconds, or before its start", line)
+    return value
+
+
+def _milliseconds(text: Any, line: int) -> int:
+    if text is None:
+        return 0
+    try:
+        time = datetime.fromisoformat(text)
+        moment = round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CassetteFormatError("metadata.recorded_at is no date with a time", line) from error
+    if moment < 0:
+        raise CassetteFormatError("metadata.recorded_at is before 1970", line)
+    return moment

@@ -14,16 +14,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from agentrun.canon import NOT_JSON, read_json
-from agentrun.cassette.answered import answered
-from agentrun.cassette.asked import asked
-from agentrun.cassette.tape import Cassette, Interaction
+from agentrun.canonical_json import NOT_JSON, read_json
+from agentrun.cassette.interactions import Cassette, Interaction
+from agentrun.cassette.parsed_interaction import parse_reply
+from agentrun.cassette.parsed_request import parse_request
 from agentrun.core.messages import Reply
-from agentrun.net.environment import SHORTEST
-from agentrun.redact import Redactor
+from agentrun.net.environment import MIN_SECRET_LENGTH
+from agentrun.redactor import Redactor
 from agentrun.secret import Secret, find_secrets, names_credential
 
-MOST = 20
+MAX_LEAKS = 20
 """Findings of one tape that are told."""
 _LONGEST_INNER = 1024 * 1024
 
@@ -40,7 +40,7 @@ class Leak(Struct, frozen=True):
     """Its kind, or the variable of the environment whose value it is."""
 
 
-def environment_values(environment: Mapping[str, str]) -> Redactor:
+def credentials_redactor(environment: Mapping[str, str]) -> Redactor:
     """Knows the credentials of the environment: by the name of the variable, or by their shape."""
     values = []
     for name in sorted(environment):
@@ -48,12 +48,12 @@ def environment_values(environment: Mapping[str, str]) -> Redactor:
         if names_credential(name):
             values.append((name, Secret(text)))
         values += [(name, Secret(text[start:end])) for start, end, _ in find_secrets(text, name)]
-    return Redactor((name, value) for name, value in values if len(value.reveal()) >= SHORTEST)
+    return Redactor((name, value) for name, value in values if len(value.reveal()) >= MIN_SECRET_LENGTH)
 
 
-def leaks(tape: Cassette, known: Redactor) -> list[Leak]:
+def find_leaks(tape: Cassette, known: Redactor) -> list[Leak]:
     """The first credentials on a tape, each kind once in each place."""
-    return list(islice(_distinct(_leaks(tape, known)), MOST))
+    return list(islice(_distinct(_iterate_leaks(tape, known)), MAX_LEAKS))
 
 
 def _distinct(found: Iterator[Leak]) -> Iterator[Leak]:
@@ -64,18 +64,18 @@ def _distinct(found: Iterator[Leak]) -> Iterator[Leak]:
             yield leak
 
 
-def _leaks(tape: Cassette, known: Redactor) -> Iterator[Leak]:
-    for what in _in_texts(_walk(tape.metadata), known):
+def _iterate_leaks(tape: Cassette, known: Redactor) -> Iterator[Leak]:
+    for what in _find_in_texts(_walk(tape.metadata), known):
         yield Leak(0, 1, "the metadata", what)
     for number, interaction in enumerate(tape.interactions, 1):
-        for where, texts in (("the request", _asked_texts(interaction)), ("the reply", _reply_texts(interaction))):
-            for what in _in_texts(texts, known):
+        for where, texts in (("the request", _request_texts(interaction)), ("the reply", _reply_texts(interaction))):
+            for what in _find_in_texts(texts, known):
                 yield Leak(number, interaction.line, where, what)
 
 
-def _in_texts(texts: Iterator[tuple[str | None, str]], known: Redactor) -> Iterator[str]:
+def _find_in_texts(texts: Iterator[tuple[str | None, str]], known: Redactor) -> Iterator[str]:
     for key, text in texts:
-        name = known.found(text)
+        name = known.find_first(text)
         if name is not None:
             yield name
             continue  # it has a shape as well, but the name says more
@@ -83,7 +83,7 @@ def _in_texts(texts: Iterator[tuple[str | None, str]], known: Redactor) -> Itera
             yield kind
 
 
-def _asked_texts(interaction: Interaction) -> Iterator[tuple[str | None, str]]:
+def _request_texts(interaction: Interaction) -> Iterator[tuple[str | None, str]]:
     call = interaction.call
     yield None, call.url
     yield from _headers(call.headers)
@@ -96,8 +96,8 @@ def _reply_texts(interaction: Interaction) -> Iterator[tuple[str | None, str]]:
     if interaction.failure is not None:
         yield None, interaction.failure.message
         yield from _walk(interaction.failure.fields)
-    question = asked(interaction.call)
-    reply = None if question is None else answered(interaction, question)
+    question = parse_request(interaction.call)
+    reply = None if question is None else parse_reply(interaction, question)
     if isinstance(reply, Reply):  # what came in pieces, as one
         yield None, reply.message.text
         for call in reply.message.calls:

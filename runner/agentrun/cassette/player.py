@@ -14,15 +14,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from agentrun.cassette.explain import Here, explain, named
-from agentrun.cassette.here import Overruled
-from agentrun.cassette.match import TIERS, Key, Tier, as_sent, key_of, normalised, spelling_of
-from agentrun.cassette.redaction import Redaction
-from agentrun.cassette.tape import Cassette, Interaction
+from agentrun.cassette.interactions import Cassette, Interaction
+from agentrun.cassette.match import MATCH_TIERS, MatchKey, MatchTier, match_key, normalised_key, sent_key, spelled_key
+from agentrun.cassette.miss_context import OverruledAnswer
+from agentrun.cassette.miss_explanation import MissContext, describe_call, explain_miss
+from agentrun.cassette.redaction import RunRedaction
 from agentrun.errors import CassetteError
 from agentrun.wire import HttpCall
 
-Index: TypeAlias = dict[Key, deque[int]]
+KeyIndex: TypeAlias = dict[MatchKey, deque[int]]
 
 
 class Player:
@@ -33,33 +33,33 @@ class Player:
         cassette: Cassette,
         *,
         volatile: Sequence[str] = (),
-        redaction: Redaction | None = None,
-        require: Tier = "normalised",
-        here: Callable[[], Here | None] = lambda: None,
+        redaction: RunRedaction | None = None,
+        require: MatchTier = "normalised",
+        here: Callable[[], MissContext | None] = lambda: None,
     ) -> None:
         """`require`: the weakest match that counts. `here`: what can be said about a miss."""
         self.cassette = cassette
-        self.tier: Tier = "exact"
+        self.tier: MatchTier = "exact"
         """The weakest match so far."""
         self._interactions = cassette.interactions
         self._volatile = tuple(volatile) if require == "normalised" else ()
-        self.redaction = redaction or Redaction()
+        self.redaction = redaction or RunRedaction()
         self._here = here
         self._played: set[int] = set()
-        self._spellings = _index(cassette.keys or self._keys(spelling_of))
-        self._indexes: dict[str, Index] = {}
-        self.overruled: Overruled | None = None
+        self._spellings = _index(cassette.keys or self._keys(spelled_key))
+        self._indexes: dict[str, KeyIndex] = {}
+        self.overruled: OverruledAnswer | None = None
         """The last recorded answer that did not count."""
-        self._put_back: Index = {}
+        self._put_back: KeyIndex = {}
         """What was looked at and not played, by the request that it answers."""
 
     def find(self, call: HttpCall, path: str = "") -> tuple[int, Interaction] | None:
         """The interaction that answers a request, with its number from 1. It is not played again."""
-        index = self._take(self._put_back, as_sent(call, path)) if self._put_back else None
+        index = self._take(self._put_back, sent_key(call, path)) if self._put_back else None
         if index is None:
-            index = self._take(self._spellings, as_sent(call, path))
+            index = self._take(self._spellings, sent_key(call, path))
         if index is None:
-            index = self._look(call, path)
+            index = self._find_inexact(call, path)
         return None if index is None else (index + 1, self._interactions[index])
 
     def peek(self, call: HttpCall, path: str = "") -> Interaction | None:
@@ -68,7 +68,7 @@ class Player:
         if found is None:
             return None
         self._played.discard(found[0] - 1)
-        self._put_back.setdefault(as_sent(call, path), deque()).appendleft(found[0] - 1)
+        self._put_back.setdefault(sent_key(call, path), deque()).appendleft(found[0] - 1)
         return found[1]
 
     def play(self, call: HttpCall, path: str = "") -> Interaction:
@@ -78,7 +78,7 @@ class Player:
             raise self.miss(call, path)
         return found[1]
 
-    def next_to(self, url: str, path: str = "") -> tuple[int, Interaction] | None:
+    def play_next(self, url: str, path: str = "") -> tuple[int, Interaction] | None:
         """The next interaction with this address, whatever else was asked there. It is not played again."""
         for index, each in enumerate(self._interactions):
             if index not in self._played and (each.path, each.call.url) == (path, url):
@@ -86,7 +86,7 @@ class Player:
                 return index + 1, each
         return None
 
-    def leave_out(self, number: int) -> None:
+    def skip(self, number: int) -> None:
         """Never play this interaction."""
         self._played.add(number - 1)
 
@@ -96,11 +96,11 @@ class Player:
 
     def miss(self, call: HttpCall, path: str = "") -> CassetteError:
         """The error for a request that is not on the tape, with all that can be said about why."""
-        call = self.redaction.request(call)
+        call = self.redaction.redact_request(call)
         left = [(number, self._interactions[number - 1]) for number in self.unused()]
         mine = [(number, each) for number, each in left if each.path == path]
-        was_there = any(each.path == path and key_of(each.call) == key_of(call) for each in self._interactions)
-        said = explain(
+        was_there = any(each.path == path and match_key(each.call) == match_key(call) for each in self._interactions)
+        said = explain_miss(
             call,
             mine,
             self.cassette.metadata,
@@ -111,35 +111,41 @@ class Player:
             overruled=self.overruled,
         )
         fields = {"turn": None, **said.fields(), "story": said.lines(), **({"path": path} if path else {})}
-        hint = said.accept if self.overruled is None else self.overruled.fix or said.accept
+        hint = said.record_command if self.overruled is None else self.overruled.fix or said.record_command
         return CassetteError("cassette.miss", said.message(), hint=hint, fields=fields)
 
-    def _look(self, call: HttpCall, path: str) -> int | None:
+    def _find_inexact(self, call: HttpCall, path: str) -> int | None:
         """The slower ways, for recordings that others made or that hold placeholders."""
-        index = self._take(self._lazy("numbers", key_of), key_of(call, path))
+        index = self._take(self._lazy_index("numbers", match_key), match_key(call, path))
         if index is None:
-            clean = self.redaction.request(call)
-            index = None if clean is call else self._take(self._lazy("numbers", key_of), key_of(clean, path))
-            index = self._like(clean, path) if index is None else index
-            index = self._like(call, path) if index is None and clean is not call else index
+            clean = self.redaction.redact_request(call)
+            index = (
+                None if clean is call else self._take(self._lazy_index("numbers", match_key), match_key(clean, path))
+            )
+            index = self._find_with_placeholders(clean, path) if index is None else index
+            index = self._find_with_placeholders(call, path) if index is None and clean is not call else index
         if index is None and self._volatile:
-            index = self._take(self._lazy("volatile", self._normalised), self._normalised(call, path))
+            index = self._take(self._lazy_index("volatile", self._normalised_key), self._normalised_key(call, path))
             if index is not None:
-                self.tier = TIERS[-1]
+                self.tier = MATCH_TIERS[-1]
         return index
 
-    def _normalised(self, call: HttpCall, path: str) -> Key:
-        return normalised(self.redaction.request(call), path, self._volatile)
+    def _normalised_key(self, call: HttpCall, path: str) -> MatchKey:
+        return normalised_key(self.redaction.redact_request(call), path, self._volatile)
 
-    def _like(self, call: HttpCall, path: str) -> int | None:
+    def _find_with_placeholders(self, call: HttpCall, path: str) -> int | None:
         """The first interaction that is the same but for values that its placeholders stand for."""
         for index, interaction in enumerate(self._interactions):
-            if index not in self._played and interaction.path == path and self.redaction.learn(interaction.call, call):
+            if (
+                index not in self._played
+                and interaction.path == path
+                and self.redaction.learn_placeholders(interaction.call, call)
+            ):
                 self._played.add(index)
                 return index
         return None
 
-    def _take(self, among: Index, key: Key) -> int | None:
+    def _take(self, among: KeyIndex, key: MatchKey) -> int | None:
         waiting = among.get(key)
         while waiting:
             index = waiting.popleft()
@@ -148,17 +154,17 @@ class Player:
                 return index
         return None
 
-    def _lazy(self, name: str, key: Callable[[HttpCall, str], Key]) -> Index:
+    def _lazy_index(self, name: str, key: Callable[[HttpCall, str], MatchKey]) -> KeyIndex:
         if name not in self._indexes:
             self._indexes[name] = _index(self._keys(key))
         return self._indexes[name]
 
-    def _keys(self, key: Callable[[HttpCall, str], Key]) -> Iterator[Key]:
+    def _keys(self, key: Callable[[HttpCall, str], MatchKey]) -> Iterator[MatchKey]:
         return (key(each.call, each.path) for each in self._interactions)
 
 
-def _index(keys: Iterable[Key]) -> Index:
-    index: Index = {}
+def _index(keys: Iterable[MatchKey]) -> KeyIndex:
+    index: KeyIndex = {}
     for place, key in enumerate(keys):
         index.setdefault(key, deque()).append(place)
     return index
@@ -171,7 +177,43 @@ def unused_error(numbers: Iterable[int], interactions: tuple[Interaction, ...]) 
     more = f", and {len(unused) - 1} more" if len(unused) > 1 else ""
     return CassetteError(
         "cassette.unused",
-        f"{len(unused)} of {len(interactions)} recorded interactions were not played: the {named(first.call)}{more}",
+        f"{len(unused)} of {len(interactions)} recorded interactions were not played: "
+        f"the {describe_call(first.call)}{more}",
         hint="record the cassette again if the run is meant to be shorter",
         fields={"unused": unused, "nearest": unused[0], "line": first.line},
     )
+
+
+# --- plays a cassette for a run that goes another way than the recorded one -----------------------------------
+
+
+SIDE_SCHEMES = ("hook://", "sink://")
+"""Those who stand beside a run: they are asked in other words when it goes another way."""
+
+
+class LenientPlayer(Player):
+    """For trying what an agent does when something goes wrong. Never for judging whether a recording fits."""
+
+    def find(self, call: HttpCall, path: str = "") -> tuple[int, Interaction] | None:
+        return super().find(call, path) or (self.play_next(call.url, path) if _may_diverge(call) else None)
+
+
+class FaultInjectionPlayer(Player):
+    """For a case with faults: strict until one has struck that a model may read about."""
+
+    is_faulted: Callable[[], bool] = staticmethod(lambda: False)
+    """Whether one has."""
+    has_diverged = False
+    """Whether a reply was played to a request that is not the recorded one."""
+
+    def find(self, call: HttpCall, path: str = "") -> tuple[int, Interaction] | None:
+        found = super().find(call, path)
+        if found is None and self.is_faulted() and _may_diverge(call):
+            found = self.play_next(call.url, path)
+            self.has_diverged = self.has_diverged or found is not None
+        return found
+
+
+def _may_diverge(call: HttpCall) -> bool:
+    """Whether it is a model's, a hook's or a sink's."""
+    return call.reach is None and (call.method != "CALL" or call.url.startswith(SIDE_SCHEMES))

@@ -16,18 +16,25 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.canon import text_hash
-from agentrun.cassette.case_replay import CaseReplays, find_unused
-from agentrun.cassette.events import read
-from agentrun.cassette.file import dump, load, save
-from agentrun.cassette.match import Key, key_of
-from agentrun.cassette.reader import cassette as read_cassette
-from agentrun.cassette.select import CassetteFile, LoadedCassette, Owner, load_selected, select_cassettes
-from agentrun.cassette.tape import Cassette, Interaction
+from agentrun.canonical_json import text_hash
+from agentrun.cassette.file import build_cassette as read_cassette
+from agentrun.cassette.file import dump_cassette, load_cassette, save_cassette
+from agentrun.cassette.interactions import Cassette, Interaction
+from agentrun.cassette.match import MatchKey, match_key
+from agentrun.cassette.selection import (
+    CaseReplays,
+    CassetteFile,
+    LoadedCassette,
+    Owner,
+    find_unused,
+    load_selected,
+    select_cassettes,
+)
+from agentrun.cassette.yaml_loader import load_yaml
 from agentrun.errors import StorageError
-from agentrun.files import TEMPORARY, ProjectTree
+from agentrun.files import TEMPORARY_NAME, ProjectTree
 from agentrun.spec.project import Project
-from agentrun.spec.text import join_numbers, join_words, plural, short
+from agentrun.spec.safe_text import join_numbers, join_words, plural, short_text
 
 CassetteLock: TypeAlias = Callable[[Project, Path], AbstractContextManager[None]]
 """Locks a cassette against other processes."""
@@ -47,7 +54,7 @@ class PruneStep(Struct, frozen=True):
 
 def plan_prune(paths: Sequence[Path], replays: CaseReplays) -> list[PruneStep]:
     """Plan a step for every file, except those that need none."""
-    steps = [_plan(load_selected(file), replays) for file in select_cassettes(paths)]
+    steps = [_plan_step(load_selected(file), replays) for file in select_cassettes(paths)]
     leftovers = [
         PruneStep(file, "remove", "a write that did not end left it")
         for file in select_cassettes(paths, leftovers=True)
@@ -56,12 +63,12 @@ def plan_prune(paths: Sequence[Path], replays: CaseReplays) -> list[PruneStep]:
     return [step for step in steps if step is not None] + leftovers
 
 
-def _plan(loaded: LoadedCassette, replays: CaseReplays) -> PruneStep | None:
+def _plan_step(loaded: LoadedCassette, replays: CaseReplays) -> PruneStep | None:
     file, cassette, owners = loaded.file, loaded.cassette, loaded.owners
     if cassette is None:
         return PruneStep(file, "keep", "it is damaged; restore it or record it again")
     if not owners:
-        doubt = _doubt(loaded)
+        doubt = _reason_to_keep(loaded)
         action: Literal["keep", "remove"] = "keep" if doubt else "remove"
         return PruneStep(file, action, f"no case plays it{f', but {doubt}' if doubt else ''}", cassette)
     results = [replays.replay(owner, cassette) for owner in owners]
@@ -69,7 +76,7 @@ def _plan(loaded: LoadedCassette, replays: CaseReplays) -> PruneStep | None:
     failed = next((each for each in results if each.is_miss or (unused and each.code is not None)), None)
     if failed is not None:
         end = f"its replay ends with {failed.code}, and what it does not play follows from that"
-        return PruneStep(file, "keep", f"{end}: {short(failed.message or '')}", cassette)
+        return PruneStep(file, "keep", f"{end}: {short_text(failed.message or '')}", cassette)
     if not unused:
         return None
     total = plural(len(cassette.interactions), "interaction")
@@ -85,7 +92,7 @@ def _plan(loaded: LoadedCassette, replays: CaseReplays) -> PruneStep | None:
     return PruneStep(file, "rewrite", f"without {which}", cassette, unused)
 
 
-def _doubt(loaded: LoadedCassette) -> str | None:
+def _reason_to_keep(loaded: LoadedCassette) -> str | None:
     """Why a cassette without a case is kept. None: it can be removed."""
     file = loaded.file
     if not file.is_in_place:
@@ -105,7 +112,7 @@ def _replays_the_same(
     answers: list[str | None],
 ) -> bool:
     text = _pruned_text(cassette, unused, "")
-    shorter = read_cassette(read(text), text_hash(text.encode()))
+    shorter = read_cassette(load_yaml(text), text_hash(text.encode()))
     remaining = _without(cassette, unused)
     if _comparable(shorter.interactions) != _comparable(remaining) or _metadata(shorter) != _metadata(cassette):
         return False
@@ -118,20 +125,20 @@ def _pruned_text(cassette: Cassette, unused: tuple[int, ...], at: str) -> str:
     """The text of a cassette without some of its interactions. Its history says so."""
     before = cassette.metadata.get("history")
     history = [*(before if isinstance(before, list) else []), {"at": at, "pruned": len(unused)}]
-    return dump(_without(cassette, unused), _plain({**cassette.metadata, "history": history}))
+    return dump_cassette(_without(cassette, unused), _plain({**cassette.metadata, "history": history}))
 
 
-def apply_step(step: PruneStep, at: str, lock: CassetteLock) -> None:
+def apply_prune_step(step: PruneStep, at: str, lock: CassetteLock) -> None:
     """Remove or rewrite the file of a step. `at` is the time for its history. Raises `storage.failed`."""
     file = step.file
     project, tree = file.project, _tree(file)
-    name = TEMPORARY.fullmatch(file.path.name)
+    name = TEMPORARY_NAME.fullmatch(file.path.name)
     with lock(project, file.path.with_name(name[1]) if name else file.path):
-        if step.cassette is not None and load(file.path, project.cassette_limit).hash != step.cassette.hash:
+        if step.cassette is not None and load_cassette(file.path, project.cassette_limit).hash != step.cassette.hash:
             message = f"{file.label} was changed meanwhile; it is kept"
             raise StorageError("storage.failed", message, fields={"path": "cassette", "errno": None})
         if step.action == "rewrite" and step.cassette is not None:
-            save(tree, file.path, _pruned_text(step.cassette, step.unused, at), project.cassette_limit)
+            save_cassette(tree, file.path, _pruned_text(step.cassette, step.unused, at), project.cassette_limit)
         else:
             tree.remove(file.path)
 
@@ -145,9 +152,9 @@ def _without(cassette: Cassette, unused: tuple[int, ...]) -> tuple[Interaction, 
     return tuple(each for number, each in enumerate(cassette.interactions, 1) if number not in set(unused))
 
 
-def _comparable(interactions: tuple[Interaction, ...]) -> list[tuple[Key, Interaction]]:
+def _comparable(interactions: tuple[Interaction, ...]) -> list[tuple[MatchKey, Interaction]]:
     """Interactions without their lines, and with requests by their keys, because JSON is formatted anew."""
-    return [(key_of(each.call), replace(each, line=0, call=replace(each.call, body=b""))) for each in interactions]
+    return [(match_key(each.call), replace(each, line=0, call=replace(each.call, body=b""))) for each in interactions]
 
 
 def _metadata(cassette: Cassette) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Keeps what a run sees of the world, in the order in which it asked.
 
 Rule 1  The place of an interaction is taken when its request is issued, not when it is answered.
-Rule 2  What fails or is given up is kept too, with what had come of it, up to `MOST_PARTIAL` bytes.
+Rule 2  What fails or is given up is kept too, with what had come of it, up to `MAX_PARTIAL_BODY` bytes.
 Rule 3  Interactions that are kept from an earlier recording stay as they are; what is new comes after them in time.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from agentrun.cassette.file import NO_REPLY
-from agentrun.cassette.tape import Failure, Interaction
+from agentrun.cassette.interactions import Failure, Interaction
 from agentrun.wire import HttpCall, HttpReply
 
-Heard = Callable[[bytes], None]
+ChunkCallback = Callable[[bytes], None]
 _STREAM = (("content-type", "text/event-stream"),)
-MOST_PARTIAL = 4 * 1024 * 1024
+MAX_PARTIAL_BODY = 4 * 1024 * 1024
 """Bytes that are kept of a reply that is not whole: a hostile one may have come up to the cap of a reply."""
 
 
@@ -27,43 +27,43 @@ class Recorder:
         self._now = now
         self._began = now()
         self._shift = 0
-        self._takes: list[Take] = []
+        self._pending: list[PendingInteraction] = []
         self._last = -1
-        self.kept = 0
+        self.reused = 0
         """How many were kept of an earlier recording."""
 
-    def begin(self, call: HttpCall, path: str) -> Take:
+    def begin(self, call: HttpCall, path: str) -> PendingInteraction:
         """A request is about to be sent."""
-        take = Take(call, path, self._ends, self._time())
-        self._takes.append(take)
+        take = PendingInteraction(call, path, self._ends, self._time())
+        self._pending.append(take)
         return take
 
-    def keep(self, interaction: Interaction) -> None:
+    def reuse(self, interaction: Interaction) -> None:
         """One of an earlier recording was played."""
-        take = Take(interaction.call, interaction.path, self._time, 0)
-        take.made, take.is_kept = interaction, True
-        self._takes.append(take)
-        self.kept += 1
+        take = PendingInteraction(interaction.call, interaction.path, self._time, 0)
+        take.interaction, take.is_reused = interaction, True
+        self._pending.append(take)
+        self.reused += 1
         self._shift = max(self._shift, (interaction.end or 0) - (self._now() - self._began))
 
     @property
     def count(self) -> int:
-        return len(self._takes)
+        return len(self._pending)
 
     def interactions(self) -> tuple[Interaction, ...]:
         """All so far. What is still under way was given up."""
-        for take in self._takes:
-            if take.made is None:
+        for take in self._pending:
+            if take.interaction is None:
                 take.stop()
-        return tuple(take.made for take in self._takes if take.made is not None)
+        return tuple(take.interaction for take in self._pending if take.interaction is not None)
 
-    def fresh(self) -> tuple[Interaction, ...]:
+    def new_interactions(self) -> tuple[Interaction, ...]:
         """Those that are of no earlier recording."""
-        return tuple(take.made for take in self._takes if take.made is not None and not take.is_kept)
+        return tuple(take.interaction for take in self._pending if take.interaction is not None and not take.is_reused)
 
     def servers(self) -> dict[str, str]:
         """The addresses of models that were asked now, each with what its server calls itself."""
-        now = (take for take in self._takes if not take.is_kept and take.call.method != "CALL")
+        now = (take for take in self._pending if not take.is_reused and take.call.method != "CALL")
         return {take.call.url: take.server for take in now if take.call.reach is None}
 
     def _ends(self) -> int:
@@ -75,7 +75,7 @@ class Recorder:
         return self._now() - self._began + self._shift
 
 
-class Take:
+class PendingInteraction:
     """One interaction while it happens."""
 
     def __init__(self, call: HttpCall, path: str, time: Callable[[], int], start: int) -> None:
@@ -86,19 +86,19 @@ class Take:
         self._sizes: list[int] = []
         """Of the pieces that came."""
         self._beginning = bytearray()
-        self.made: Interaction | None = None
-        self.is_kept = False
+        self.interaction: Interaction | None = None
+        self.is_reused = False
         self.server = ""
         """What answered calls itself."""
 
-    def hearing(self, heard: Heard | None) -> Heard | None:
+    def record_chunks(self, heard: ChunkCallback | None) -> ChunkCallback | None:
         """Passes the pieces of a body on and remembers them."""
         if heard is None:
             return None
 
         def both(data: bytes) -> None:
             self._sizes.append(len(data))
-            self._beginning += data[: MOST_PARTIAL - len(self._beginning)]
+            self._beginning += data[: MAX_PARTIAL_BODY - len(self._beginning)]
             heard(data)
 
         return both
@@ -131,5 +131,7 @@ class Take:
         return tuple(chunks)
 
     def _make(self, reply: HttpReply, **more: Any) -> None:
-        if self.made is None:
-            self.made = Interaction(self.call, reply, start=self._start, end=self._time(), path=self._path, **more)
+        if self.interaction is None:
+            self.interaction = Interaction(
+                self.call, reply, start=self._start, end=self._time(), path=self._path, **more
+            )

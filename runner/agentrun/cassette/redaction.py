@@ -10,35 +10,42 @@ Rule 4  A text that is shown is made of the same values in the same way as a tap
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import unquote, unquote_plus
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-from agentrun.cassette.edits import Body
-from agentrun.cassette.hide import without_values
-from agentrun.cassette.scrub import leftover, scrubbed, values_in
-from agentrun.cassette.stand_ins import stand_ins
-from agentrun.cassette.tape import Interaction
-from agentrun.core.package import Redaction as Rule
+from agentrun.canonical_json import read_json
+from agentrun.cassette.body_texts import body_texts, data_texts
+from agentrun.cassette.interactions import Failure, Interaction
+from agentrun.cassette.redact_body import ChunkedBody, redact_body
+from agentrun.cassette.redaction_paths import find_redacted_values
+from agentrun.core.package import RedactionRule as Rule
 from agentrun.errors import StorageError
-from agentrun.redact import Redactor
+from agentrun.redactor import Redactor
 from agentrun.secret import Secret
 from agentrun.wire import HttpCall, HttpReply
 
-T = TypeVar("T")
-Values = list[tuple[str, Secret]]
+__all__ = ["find_redacted_values", "find_unredacted", "redact_interaction"]
 
-SHORTEST = 3
+
+DataT = TypeVar("DataT")
+NamedSecrets = list[tuple[str, Secret]]
+
+MIN_LEARNED_LENGTH = 3
 """Characters of a value that the spec points at. Known secrets have more (`redact.SHORTEST`)."""
-MOST = 10_000
+MAX_LEARNED_VALUES = 10_000
 """Values that are learned from a tape: each costs forms and memory, and anybody can write a file with millions."""
 _NOTHING = HttpReply(0, (), b"")
 _NOBODY = HttpCall("", "", (), b"")
 _JSON = ("{", "[", '"')
 
 
-class Redaction:
+class RunRedaction:
     """Finds and replaces values in one run."""
 
     def __init__(self, rules: Sequence[Rule] = (), redactor: Redactor = Redactor(())) -> None:  # noqa: B008  # frozen
@@ -51,37 +58,37 @@ class Redaction:
         """Texts that are known only as a whole."""
 
     @property
-    def hides(self) -> bool:
+    def is_active(self) -> bool:
         """Whether a text could be shown otherwise than it is: a value is known by now, or looked for by a pattern."""
         return bool(self._patterns or self._stretches or self._redactor)
 
-    def request(self, call: HttpCall) -> HttpCall:
+    def redact_request(self, call: HttpCall) -> HttpCall:
         """A request as it would stand on a tape."""
         asked = Interaction(call, _NOTHING)
-        self._learn(values_in([asked], self._rules))
-        return scrubbed(asked, self._redactor).call
+        self._learn(find_redacted_values([asked], self._rules))
+        return redact_interaction(asked, self._redactor).call
 
-    def clean(self, interactions: Sequence[Interaction]) -> tuple[Interaction, ...]:
+    def redact_interactions(self, interactions: Sequence[Interaction]) -> tuple[Interaction, ...]:
         """Interactions as they may be written. Raises `storage.failed` when something is left in them."""
-        self._learn(values_in(interactions, self._rules))
-        cleaned = tuple(scrubbed(each, self._redactor) for each in interactions)
-        if place := leftover(cleaned, self._redactor):
+        self._learn(find_redacted_values(interactions, self._rules))
+        cleaned = tuple(redact_interaction(each, self._redactor) for each in interactions)
+        if place := find_unredacted(cleaned, self._redactor):
             message = f"nothing was recorded: a secret is left in {place}"
             raise StorageError("storage.failed", message, fields={"path": "cassette", "place": place})
         return cleaned
 
     def text(self, text: str) -> str:
         """A text as it may be shown."""
-        if not self.hides:
+        if not self.is_active:
             return text
         if self._patterns:
             said = Interaction(_NOBODY, HttpReply(0, (), text.encode("utf-8", "surrogatepass")))
-            self._learn(values_in([said], self._patterns))
+            self._learn(find_redacted_values([said], self._patterns))
         for raw, words in self._stretches.items():
             text = text.replace(raw, words)
-        return text_without(text, self._redactor)
+        return redact_text(text, self._redactor)
 
-    def data(self, value: T) -> T:
+    def data(self, value: DataT) -> DataT:
         """Plain data as it may be shown."""
         match value:
             case str():
@@ -95,28 +102,203 @@ class Redaction:
                 return value if clean == spelled else clean  # type: ignore[return-value]  # a number becomes a text
         return value
 
-    def learn(self, recorded: HttpCall, call: HttpCall) -> bool:
+    def learn_placeholders(self, recorded: HttpCall, call: HttpCall) -> bool:
         """Whether a request is the recorded one but for what its placeholders stand for. If so these are known now."""
-        found = stand_ins(recorded, call)
+        found = match_placeholders(recorded, call)
         if found is None:
             return False
-        if len(self._found) + len(self._stretches) + len(found.values) + len(found.stretches) > MOST:
+        if len(self._found) + len(self._stretches) + len(found.values) + len(found.stretches) > MAX_LEARNED_VALUES:
             return True
         self._learn(found.values)
         self._stretches.update((raw.reveal(), words) for raw, words in found.stretches)
         return True
 
-    def _learn(self, values: Values) -> None:
+    def _learn(self, values: NamedSecrets) -> None:
         new = [(name, value) for name, value in values if (name, value.reveal()) not in self._found]
         if new:
             self._found.update((name, value.reveal()) for name, value in new)
-            self._redactor = self._redactor.with_values(new, shortest=SHORTEST)
+            self._redactor = self._redactor.with_values(new, shortest=MIN_LEARNED_LENGTH)
 
 
-def text_without(text: str, redactor: Redactor) -> str:
+def redact_text(text: str, redactor: Redactor) -> str:
     """A text without the values, also those that are spelled with escapes. Itself, if there are none in it."""
     if "\\" not in text and not text.lstrip().startswith(_JSON):
-        return redactor.text(text)
+        return redactor.redact_text(text)
     data = text.encode("utf-8", "surrogatepass")
-    clean = without_values(Body(data), redactor).data
+    clean = redact_body(ChunkedBody(data), redactor).data
     return text if clean == data else clean.decode("utf-8", "surrogatepass")
+
+
+# --- a recording without sensitive values ---------------------------------------------------------------------
+
+
+_percent = re.compile(rb"%[0-9a-fA-F]{2}|.", re.DOTALL)
+
+
+def redact_interaction(interaction: Interaction, redactor: Redactor) -> Interaction:
+    """An interaction without the values. The same object, if there are none in it."""
+    if not redactor:
+        return interaction
+    call, reply = interaction.call, interaction.reply
+    body = redact_body(ChunkedBody(reply.body, interaction.chunks), redactor)
+    clean = replace(
+        interaction,
+        call=replace(
+            call,
+            url=_redact_url(call.url, redactor),
+            headers=_redact_headers(call.headers, redactor),
+            body=redact_body(ChunkedBody(call.body), redactor).data,
+        ),
+        reply=replace(reply, headers=_redact_headers(reply.headers, redactor), body=body.data),
+        chunks=body.chunks,
+        failure=interaction.failure and _redact_failure(interaction.failure, redactor),
+    )
+    return interaction if clean == interaction else clean
+
+
+def _redact_headers(headers: tuple[tuple[str, str], ...], redactor: Redactor) -> tuple[tuple[str, str], ...]:
+    return tuple((name, redactor.redact_text(value)) for name, value in headers)
+
+
+def _redact_failure(failure: Failure, redactor: Redactor) -> Failure:
+    return replace(failure, message=redactor.redact_text(failure.message), fields=redactor.redact_data(failure.fields))
+
+
+def _redact_url(url: str, redactor: Redactor) -> str:
+    """An address may encode any of its characters, needed or not: it is looked at decoded too."""
+    data = redactor.redact_text(url).encode("utf-8", "surrogatepass")
+    for space in (b"+", b" "):
+        if b"%" in data or space == b" ":
+            data = _redact_decoded(data, space, redactor)
+    return data.decode("utf-8", "surrogatepass")
+
+
+def _redact_decoded(data: bytes, plus: bytes, redactor: Redactor) -> bytes:
+    """`plus`: what a + stands for."""
+    units = [unit.span() for unit in _percent.finditer(data)]
+    said = b"".join(
+        plus if (one := data[a:b]) == b"+" else one if b - a == 1 else bytes([int(one[1:], 16)]) for a, b in units
+    )
+    pieces, at = [], 0
+    for start, end, new in redactor.changes(said):
+        pieces += [data[at : units[start][0]], new]
+        at = units[end - 1][1]
+    return b"".join([*pieces, data[at:]])
+
+
+def find_unredacted(interactions: Sequence[Interaction], redactor: Redactor) -> str | None:
+    """The first place where a value is still found, such as `interaction 3, reply body`."""
+    if not redactor:
+        return None
+    for number, interaction in enumerate(interactions, 1):
+        for place, texts in _texts_by_place(interaction):
+            if any(_contains_secret(text, redactor) for text in texts):
+                return f"interaction {number}, {place}"
+    return None
+
+
+def _contains_secret(text: str | bytes, redactor: Redactor) -> bool:
+    return redactor.find_first(text) is not None if isinstance(text, str) else redactor.redact_bytes(text) is not text
+
+
+def _texts_by_place(interaction: Interaction) -> Iterator[tuple[str, Iterable[str | bytes]]]:
+    call, reply, failure = interaction.call, interaction.reply, interaction.failure
+    yield "address", (call.url, unquote(call.url), unquote_plus(call.url))
+    for kind, message in (("request", call), ("reply", reply)):
+        for name, value in message.headers:
+            yield f"{kind} header {name}", (value,)
+        yield f"{kind} body", body_texts(message.body)
+    if failure:
+        yield "failure", (failure.message, *data_texts(failure.fields))
+
+
+# --- what the placeholders of a recording stand for, learned from a request that is the same but for them -----
+
+
+_MARK = "[redacted:"
+_placeholder = re.compile(r"\[redacted:([A-Za-z0-9_.-]+)\]")
+
+
+class PlaceholderValues(Struct, frozen=True):
+    """What was learned."""
+
+    values: list[tuple[str, Secret]] = []
+    """By the names of their placeholders."""
+    stretches: list[tuple[Secret, str]] = []
+    """Texts that are known only as a whole, each with what stands for it."""
+
+
+def match_placeholders(recorded: HttpCall, call: HttpCall) -> PlaceholderValues | None:
+    """None: the request is another one."""
+    is_marked = _MARK.encode() in recorded.body or _MARK in recorded.url
+    if not is_marked or recorded.method.upper() != call.method.upper():
+        return None
+    found = PlaceholderValues([], [])
+    try:
+        was, now = read_json(recorded.body), read_json(call.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        was, now = recorded.body.decode("utf-8", "replace"), call.body.decode("utf-8", "replace")
+    return found if _match_documents(recorded.url, call.url, found) and _match_documents(was, now, found) else None
+
+
+def _match_documents(was: Any, now: Any, found: PlaceholderValues) -> bool:
+    """Whether two documents are the same but for placeholders in the first."""
+    match was, now:
+        case dict(), dict():
+            return was.keys() == now.keys() and all(_match_documents(was[key], now[key], found) for key in was)
+        case list(), list():
+            return len(was) == len(now) and all(map(_match_documents, was, now, [found] * len(was)))
+        case str(), str() if _MARK in was and was != now:
+            return _match_text(was, now, found)
+        case str(), int() | float() if _MARK in was and not isinstance(now, bool):
+            return _match_text(was, msgspec.json.encode(now).decode(), found)
+        case _:
+            return bool(was == now) and isinstance(was, bool) == isinstance(now, bool)
+
+
+def _match_text(was: str, now: str, found: PlaceholderValues) -> bool:
+    """Whether a text is what is left of another, with something in the place of each placeholder."""
+    names = [match[1] for match in _placeholder.finditer(was)]
+    pieces = _placeholder.split(was)[::2]
+    first = _earliest_positions(pieces, now)
+    if first is None or not names:
+        return False
+    last = _latest_positions(pieces, now)
+    begin = 0
+    for index in range(len(names)):
+        if index + 1 < len(names) and first[index + 1] != last[index + 1]:
+            continue  # the text after this placeholder may stand in several places
+        start, end = first[begin] + len(pieces[begin]), last[index + 1]
+        value = Secret(now[start:end])
+        if begin == index:
+            found.values.append((names[index], value))
+        else:
+            words = (f"{_MARK}{names[n]}]{pieces[n + 1]}" for n in range(begin, index))
+            found.stretches.append((value, "".join(words) + f"{_MARK}{names[index]}]"))
+        begin = index + 1
+    return True
+
+
+def _earliest_positions(pieces: list[str], text: str) -> list[int] | None:
+    """Where the pieces between placeholders begin in a text, each as early as it can be."""
+    if not text.startswith(pieces[0]):
+        return None
+    places, at = [0], len(pieces[0])
+    for piece in pieces[1:-1]:
+        place = text.find(piece, at + 1)
+        if place < 0:
+            return None
+        places.append(place)
+        at = place + len(piece)
+    end = len(text) - len(pieces[-1])
+    return [*places, end] if len(pieces) > 1 and end > at and text.endswith(pieces[-1]) else None
+
+
+def _latest_positions(pieces: list[str], text: str) -> list[int]:
+    """The same, each as late as it can be. There is a way: the early one."""
+    at = len(text) - len(pieces[-1])
+    places = [at]
+    for piece in reversed(pieces[1:-1]):
+        at = text.rfind(piece, 0, at - 1)
+        places.append(at)
+    return [*reversed([*places, 0])]

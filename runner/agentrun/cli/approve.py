@@ -113,44 +113,44 @@ def is_at_terminal() -> bool:
 def _read(path: Path, package: Package) -> dict[str, Any]:
     """The answers in a file, by tool, sink or stage."""
     from agentrun.errors import SpecError
-    from agentrun.spec.document import parse
-    from agentrun.spec.files import read_source
-    from agentrun.spec.problems import DocumentError, Problem, quoted
-    from agentrun.spec.tree import Mapping, plain
+    from agentrun.spec.problems import DocumentError, Problem, quote_text
+    from agentrun.spec.source_files import read_source
+    from agentrun.spec.tree import MappingNode, plain_data
+    from agentrun.spec.yaml_parser import parse_yaml_document
 
     if not path.exists():
         raise click.UsageError(f"--approve takes all, none, ask or a file, and there is no file {path}")
     try:
-        root = parse(read_source(path))
+        root = parse_yaml_document(read_source(path))
     except DocumentError as error:
         raise SpecError(error.problems) from None
-    if not isinstance(root, Mapping):
+    if not isinstance(root, MappingNode):
         raise SpecError([Problem(root.place, "spec.wrong_type", "answers are a mapping", "write `tool: approved`")])
     wrong = [
         Problem(entry.node.place, "spec.wrong_value", f"an answer is {' or '.join(ANSWERS)}", "write `tool: approved`")
         for entry in root.entries.values()
-        if plain(entry.node) not in ANSWERS
+        if plain_data(entry.node) not in ANSWERS
     ]
     wrong += [
-        Problem(root.entries[name].key_place, "spec.unknown_tool", f"nothing is called {quoted(name)} here", hint)
+        Problem(root.entries[name].key_place, "spec.unknown_tool", f"nothing is called {quote_text(name)} here", hint)
         for name, hint in _unknown(root.entries, package)
     ]
     if wrong:
         raise SpecError(wrong)
-    answers: dict[str, Any] = plain(root)
+    answers: dict[str, Any] = plain_data(root)
     return answers
 
 
 def _unknown(names: Iterable[str], package: Package) -> Iterator[tuple[str, str]]:
     """Names that no question can be about, and what may be meant: an answer to nothing is a question without one."""
-    from agentrun.core.names import matches, schemas_of
+    from agentrun.core.package_lookup import argument_schemas, matches_pattern
     from agentrun.engine.approvals import STAGES
     from agentrun.engine.world import packages_of
     from agentrun.spec.problems import did_you_mean
 
     known = [*STAGES]
     for each in packages_of(package):
-        known += [*schemas_of(each.tools), *each.sinks]
+        known += [*argument_schemas(each.tools), *each.sinks]
     for name in names:
-        if not any(matches(name, each) for each in known):
+        if not any(matches_pattern(name, each) for each in known):
             yield name, did_you_mean(name, known) or f"there are {', '.join(sorted(set(known))[:MANY])}"

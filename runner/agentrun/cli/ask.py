@@ -15,13 +15,12 @@ import click
 
 from agentrun.cli.keyboard import Keyboard
 from agentrun.cli.will_run import sheet_of
-from agentrun.core.facts_gates import Answer
+from agentrun.core.facts import ApprovalAnswer
 from agentrun.core.outcome import Question
 from agentrun.engine.approvals import Asked
-from agentrun.report.line import Line
-from agentrun.report.outlet import Outlet, Stream
-from agentrun.report.question import Sheet, brief, choices, whole
-from agentrun.report.screen import STYLES
+from agentrun.report.approval_question import ApprovalQuestion, choice_lines, full_question_lines, short_question_lines
+from agentrun.report.formatting import OutputLine
+from agentrun.report.screen import STYLES, OutputStream, SafeStream
 
 BY = "terminal"
 PROMPT = "Go ahead? [y/s/d/N] "
@@ -41,7 +40,7 @@ class Terminal:
         self,
         agent: str,
         lasting: str,
-        stream: Stream,
+        stream: OutputStream,
         aside: Callable[[], AbstractContextManager[None]],
         *,
         color: bool,
@@ -49,13 +48,13 @@ class Terminal:
         """`lasting`: for how long a yes for the session holds. `aside`: holds back everything else that is shown."""
         self._agent = agent
         self._lasting = lasting
-        self._outlet = Outlet(stream)
+        self._outlet = SafeStream(stream)
         self._aside = aside
         self._color = color
         self._keyboard = Keyboard()
         self._turn = asyncio.Lock()
 
-    async def answer(self, question: Question) -> tuple[Answer, str]:
+    async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
         assert isinstance(question, Asked)
         async with self._turn:
             for _ in range(STEPS):
@@ -65,7 +64,7 @@ class Terminal:
             with self._aside():
                 return await self._in_time(question)
 
-    async def _in_time(self, asked: Asked) -> tuple[Answer, str]:
+    async def _in_time(self, asked: Asked) -> tuple[ApprovalAnswer, str]:
         end = asyncio.get_running_loop().time() + asked.limit / 1000
         try:
             async with asyncio.timeout_at(end):
@@ -79,7 +78,7 @@ class Terminal:
         finally:
             self._keyboard.end()
 
-    async def _asked(self, sheet: Sheet, end: float) -> Answer:
+    async def _asked(self, sheet: ApprovalQuestion, end: float) -> ApprovalAnswer:
         self._show_question(sheet, end)
         prompt, unknown = PROMPT, False
         while True:
@@ -99,15 +98,15 @@ class Terminal:
                 self._show_question(sheet, end)
             prompt, unknown = (PROMPT, unknown) if word in SHOW else (AGAIN, True)
 
-    def _show_question(self, sheet: Sheet, end: float) -> None:
+    def _show_question(self, sheet: ApprovalQuestion, end: float) -> None:
         columns, height = self._outlet.size()
         left = _seconds(1000 * (end - asyncio.get_running_loop().time()))
-        below = choices(self._lasting, left, columns - 1)
-        self._lines([*brief(sheet, columns - 1, height, len(below) + 1), *below])
+        below = choice_lines(self._lasting, left, columns - 1)
+        self._lines([*short_question_lines(sheet, columns - 1, height, len(below) + 1), *below])
 
-    async def _show_all(self, sheet: Sheet) -> None:
+    async def _show_all(self, sheet: ApprovalQuestion) -> None:
         columns, height = self._outlet.size()
-        lines = whole(sheet, columns - 1)
+        lines = full_question_lines(sheet, columns - 1)
         page = max(height - 2, 2)
         for start in range(0, len(lines), page):
             self._lines(lines[start : start + page])
@@ -120,10 +119,10 @@ class Terminal:
         self._write(prompt)
         return await self._keyboard.line()
 
-    def _lines(self, lines: list[Line]) -> None:
+    def _lines(self, lines: list[OutputLine]) -> None:
         self._write("".join(f"{self._styled(line)}\n" for line in lines))
 
-    def _styled(self, line: Line) -> str:
+    def _styled(self, line: OutputLine) -> str:
         return click.style(line.text, **STYLES[line.tone]) if self._color and STYLES[line.tone] else line.text
 
     def _write(self, text: str) -> None:

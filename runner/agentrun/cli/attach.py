@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentrun.canon import data_hash
+from agentrun.canonical_json import data_hash
 
 if TYPE_CHECKING:
     from agentrun.engine.request import Attachment

@@ -19,12 +19,12 @@ def command(case: str) -> None:
     Examples:
       agentrun cassette accept specs/support.cases.yaml::default
     """
-    from agentrun.testing.suite.chosen import Picks, chosen
-    from agentrun.testing.suite.new_cassettes import accept_new_cassette
+    from agentrun.testing.suite.recording import accept_new_cassette
+    from agentrun.testing.suite.selection import CaseFilter, select_cases
 
     if "::" not in case:
         raise click.UsageError("name one case: FILE::NAME, such as specs/support.cases.yaml::default")
-    (found,) = chosen([case], Picks()).cases or (None,)
+    (found,) = select_cases([case], CaseFilter()).cases or (None,)
     if found is None:
         raise click.UsageError(f"{case.partition('::')[0]} cannot be read: see agentrun validate")
     say(f"{accept_new_cassette(found)} replaced; see what changed: agentrun test {found.id}")

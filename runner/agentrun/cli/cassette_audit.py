@@ -8,19 +8,21 @@ from pathlib import Path
 
 import click
 
-from agentrun.cassette.audit import FAILING, KINDS, AuditContext, Finding, audit_cassette
+from agentrun.cassette.audit import FAILING_KINDS, FINDING_KINDS, AuditContext, AuditFinding, audit_cassette
 from agentrun.cli.cassette_options import max_age, now_option
 from agentrun.cli.show import json_option, say, seen
-from agentrun.spec.problems import visible
+from agentrun.spec.problems import escape_invisible
 
 
 def _kinds(_ctx: click.Context, _param: click.Parameter, value: str) -> frozenset[str]:
     if value in ("none", "any"):
-        return frozenset(KINDS if value == "any" else ())
+        return frozenset(FINDING_KINDS if value == "any" else ())
     named = [word.strip() for word in value.split(",")]
-    unknown = [word for word in named if word not in KINDS]
+    unknown = [word for word in named if word not in FINDING_KINDS]
     if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is no kind of finding; kinds: {', '.join(KINDS)}, or none, or any")
+        raise click.BadParameter(
+            f"{unknown[0]!r} is no kind of finding; kinds: {', '.join(FINDING_KINDS)}, or none, or any"
+        )
     return frozenset(named)
 
 
@@ -29,7 +31,7 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, value: str) -> frozense
 @click.option(
     "--fail-on",
     metavar="KIND,...|any|none",
-    default=",".join(FAILING),
+    default=",".join(FAILING_KINDS),
     show_default=True,
     callback=_kinds,
     help="Exit with 1 when there is a finding of these kinds.",
@@ -59,12 +61,12 @@ def command(paths: tuple[Path, ...], fail_on: frozenset[str], max_age: int | Non
       agentrun cassette audit specs/support.yaml --fail-on any
       agentrun cassette audit --max-age 90d --fail-on old,secret --json
     """
-    from agentrun.cassette.leaks import environment_values
-    from agentrun.cassette.select import load_selected, select_cassettes
-    from agentrun.spec.text import plural
-    from agentrun.testing.suite.case_replays import SuiteReplays
+    from agentrun.cassette.leaks import credentials_redactor
+    from agentrun.cassette.selection import load_selected, select_cassettes
+    from agentrun.spec.safe_text import plural
+    from agentrun.testing.suite.replay import SuiteReplays
 
-    context = AuditContext(SuiteReplays(), environment_values(os.environ), now, max_age)
+    context = AuditContext(SuiteReplays(), credentials_redactor(os.environ), now, max_age)
     files = select_cassettes(paths)
     found = [finding for file in files for finding in audit_cassette(load_selected(file), context)]
     failing = [finding for finding in found if finding.kind in fail_on]
@@ -76,8 +78,9 @@ def command(paths: tuple[Path, ...], fail_on: frozenset[str], max_age: int | Non
     return 1 if failing else 0
 
 
-def _line(finding: Finding, fails: bool, *, as_json: bool) -> str:
+def _line(finding: AuditFinding, fails: bool, *, as_json: bool) -> str:
     if as_json:
         return seen(json.dumps(finding.as_json(fails=fails), ensure_ascii=False))
     place = f"{finding.file}:{finding.line}"
-    return f"{visible(place)}  {finding.kind}  {visible(finding.message)}\n  → {visible(finding.fix)}"
+    message, fix = escape_invisible(finding.message), escape_invisible(finding.fix)
+    return f"{escape_invisible(place)}  {finding.kind}  {message}\n  → {fix}"

@@ -14,8 +14,7 @@ from agentrun.cli.cassette_options import now_option
 from agentrun.cli.show import json_option, say, seen
 
 if TYPE_CHECKING:
-    from agentrun.cassette.case_replay import CaseReplays
-    from agentrun.cassette.select import LoadedCassette
+    from agentrun.cassette.selection import CaseReplays, LoadedCassette
 
 
 @click.command("ls")
@@ -40,8 +39,8 @@ def command(paths: tuple[Path, ...], now: int, as_json: bool) -> int:
       agentrun cassette ls specs/support.yaml
       agentrun cassette ls --json | jq 'select(.state == "stale").file'
     """
-    from agentrun.cassette.select import load_selected, select_cassettes
-    from agentrun.testing.suite.case_replays import SuiteReplays
+    from agentrun.cassette.selection import load_selected, select_cassettes
+    from agentrun.testing.suite.replay import SuiteReplays
 
     replays = SuiteReplays()
     rows = [_row(load_selected(file), replays, now) for file in select_cassettes(paths)]
@@ -57,9 +56,8 @@ def command(paths: tuple[Path, ...], now: int, as_json: bool) -> int:
 
 
 def _row(loaded: LoadedCassette, replays: CaseReplays, now: int) -> dict[str, Any]:
-    from agentrun.cassette.answered import model_names
     from agentrun.cassette.audit import cassette_state
-    from agentrun.cassette.parsed import parse_cassette
+    from agentrun.cassette.parsed_interaction import model_names, parse_cassette
     from agentrun.report.cassette_text import count_kinds
 
     cassette, owners = loaded.cassette, loaded.owners
@@ -81,13 +79,13 @@ def _row(loaded: LoadedCassette, replays: CaseReplays, now: int) -> dict[str, An
 
 def _cells(row: dict[str, Any]) -> list[str]:
     from agentrun.report.cassette_text import age_text, kinds_text
-    from agentrun.spec.problems import visible
+    from agentrun.spec.problems import escape_invisible
 
     counts = row.get("interactions")
     if counts is None:
-        return [visible(row["file"]), "", "", "", row["state"]]
+        return [escape_invisible(row["file"]), "", "", "", row["state"]]
     models = ", ".join(row["models"]) or "no model"
-    return [visible(row["file"]), kinds_text(counts) or "empty", age_text(row["days"]), models, row["state"]]
+    return [escape_invisible(row["file"]), kinds_text(counts) or "empty", age_text(row["days"]), models, row["state"]]
 
 
 def _table(rows: list[list[str]]) -> list[str]:

@@ -12,7 +12,7 @@ import click
 from agentrun.cli.cassette_options import now_option
 from agentrun.cli.show import json_option, say, show_error
 from agentrun.errors import AgentrunError
-from agentrun.spec.problems import visible
+from agentrun.spec.problems import escape_invisible
 
 if TYPE_CHECKING:
     from agentrun.cassette.prune import PruneStep
@@ -35,10 +35,10 @@ def command(paths: tuple[Path, ...], yes: bool, now: int, as_json: bool) -> int:
       agentrun cassette prune
       agentrun cassette prune specs/support.yaml --yes
     """
-    from agentrun.cassette.prune import apply_step, plan_prune
-    from agentrun.spec.text import plural
-    from agentrun.store.lock import lock_cassette
-    from agentrun.testing.suite.case_replays import SuiteReplays
+    from agentrun.cassette.prune import apply_prune_step, plan_prune
+    from agentrun.spec.safe_text import plural
+    from agentrun.store.cassettes import lock_cassette
+    from agentrun.testing.suite.replay import SuiteReplays
 
     steps = plan_prune(paths, SuiteReplays())
     at = datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -47,7 +47,7 @@ def command(paths: tuple[Path, ...], yes: bool, now: int, as_json: bool) -> int:
         done = False
         if yes and step.action != "keep":
             try:
-                apply_step(step, at, lock_cassette)
+                apply_prune_step(step, at, lock_cassette)
                 done, changed = True, changed + 1
             except AgentrunError as error:
                 show_error(error, as_json=as_json)
@@ -67,4 +67,4 @@ def _line(step: PruneStep, *, done: bool, as_json: bool) -> str:
     if as_json:
         line = {"file": step.file.label, "action": step.action, "why": step.reason, "done": done}
         return json.dumps(line | ({"interactions": list(step.unused)} if step.unused else {}), ensure_ascii=False)
-    return f"{step.action:<7}  {visible(step.file.label)}  {visible(step.reason)}"
+    return f"{step.action:<7}  {escape_invisible(step.file.label)}  {escape_invisible(step.reason)}"

@@ -14,7 +14,7 @@ from agentrun.cli.cassette_options import now_option
 from agentrun.cli.show import json_option, seen
 
 if TYPE_CHECKING:
-    from agentrun.cassette.parsed import ParsedCassette
+    from agentrun.cassette.parsed_interaction import ParsedCassette
 
 
 @click.command("show")
@@ -32,15 +32,15 @@ def command(file: Path, number: int | None, now: int, as_json: bool) -> int:
       agentrun cassette show cassettes/triage/default.yaml
       agentrun cassette show cassettes/triage/default.yaml --n 1
     """
-    from agentrun.cassette.file import load
-    from agentrun.cassette.parsed import parse_cassette
-    from agentrun.report.cassette_details import content_lines, head_lines, interaction_lines
-    from agentrun.spec.files import shown_path
-    from agentrun.spec.project import cassette_limit_near
+    from agentrun.cassette.file import load_cassette
+    from agentrun.cassette.parsed_interaction import parse_cassette
+    from agentrun.report.cassette_text import content_lines, head_lines, interaction_lines
+    from agentrun.spec.project import cassette_limit_for
+    from agentrun.spec.source_files import display_path
 
     if not file.is_file():
         raise click.UsageError(f"{file} is not a plain file")
-    tape = load(file, cassette_limit_near(file))
+    tape = load_cassette(file, cassette_limit_for(file))
     if number is not None and number > len(tape.interactions):
         raise click.UsageError(f"{file} has {len(tape.interactions)} interactions")
     parsed = parse_cassette(tape)
@@ -50,7 +50,7 @@ def command(file: Path, number: int | None, now: int, as_json: bool) -> int:
         return 0
     if number is None:
         width = len(str(len(tape.interactions)))
-        head = head_lines(shown_path(file), parsed, tape.days_old(now))
+        head = head_lines(display_path(file), parsed, tape.days_old(now))
         lines = chain(head, *(interaction_lines(each, width) for each in parsed.interactions))
     else:
         one = parsed.interactions[number - 1]
@@ -62,13 +62,12 @@ def command(file: Path, number: int | None, now: int, as_json: bool) -> int:
 
 def _as_json(cassette: ParsedCassette, number: int | None) -> Iterator[dict[str, Any]]:
     """The metadata and all interactions, or one interaction with its content."""
-    from agentrun.report.cassette_details import content_lines
-    from agentrun.report.cassette_text import describe
+    from agentrun.report.cassette_text import content_lines, describe_interaction
 
     if number is None:
         yield {"metadata": _masked(cassette.metadata)}
     for each in cassette.interactions if number is None else [cassette.interactions[number - 1]]:
-        interaction, text = each.recorded, describe(each)
+        interaction, text = each.recorded, describe_interaction(each)
         line: dict[str, Any] = {
             "n": each.number,
             "line": interaction.line,

@@ -33,10 +33,10 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], output: 
       agentrun compile specs/support.yaml --profile ci --json
     """
     from agentrun.cli.write import write_output
-    from agentrun.compiler.compile import compiled_or_raise
-    from agentrun.compiler.fingerprint import package_bytes
+    from agentrun.compiler.compile import compile_or_raise
+    from agentrun.compiler.package_file import package_bytes
 
-    _, file = compiled_or_raise(spec, profile, settings)
+    _, file = compile_or_raise(spec, profile, settings)
     if output is not None:
         write_output(output, package_bytes(file), replaces=b'{"agent":')
         say(f"package written to {output}" if str(output) != "-" else file.fingerprint)

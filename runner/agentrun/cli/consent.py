@@ -15,7 +15,7 @@ from agentrun.cli.approve import Shows, can_ask, has_person
 from agentrun.errors import Cancelled
 
 if TYPE_CHECKING:
-    from agentrun.testing.suite.announcement import Announcement, Answers
+    from agentrun.testing.suite.recording_preview import ApprovalSources, RecordingPreview
 
 PROMPT = "Record? [y/N] "
 
@@ -36,12 +36,12 @@ def yes_option(command: _Command) -> _Command:
     )(command)
 
 
-def answers_of(approve: str | None, output: Shows, *, option_first: bool) -> Answers:
+def answers_of(approve: str | None, output: Shows, *, option_first: bool) -> ApprovalSources:
     """Who answers approvals by the command line. Raises click.UsageError where `--approve ask` finds nobody."""
-    from agentrun.testing.suite.announcement import Answers
+    from agentrun.testing.suite.recording_preview import ApprovalSources
 
     is_given = approve not in (None, "ask")
-    return Answers(
+    return ApprovalSources(
         option=f"--approve {approve}" if is_given else None,
         is_file=is_given and approve not in ("all", "none"),
         has_person=has_person(approve, output),
@@ -49,7 +49,7 @@ def answers_of(approve: str | None, output: Shows, *, option_first: bool) -> Ans
     )
 
 
-def confirm_recording(announcement: Announcement, output: Output, *, yes: bool) -> None:
+def confirm_recording(announcement: RecordingPreview, output: Output, *, yes: bool) -> None:
     """Announce a recording and ask about it. Raises click.UsageError or Cancelled if it must not start."""
     try:
         for line in announcement.lines():
@@ -61,7 +61,7 @@ def confirm_recording(announcement: Announcement, output: Output, *, yes: bool) 
         raise
 
 
-def _need_consent(announcement: Announcement, output: Output) -> None:
+def _need_consent(announcement: RecordingPreview, output: Output) -> None:
     if not can_ask(output):
         raise click.UsageError(f"{announcement.reason()}; answer the question at a terminal, or add --yes")
     with output.aside():

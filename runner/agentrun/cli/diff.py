@@ -14,9 +14,9 @@ from agentrun.cli.show import clean, json_option, say, seen, show_error
 from agentrun.errors import AgentrunError, SpecError
 
 if TYPE_CHECKING:
-    from agentrun.compiler.difference import Difference
-    from agentrun.compiler.fingerprint import PackageFile
-    from agentrun.report.change import Change
+    from agentrun.compiler.package_diff import PackageDifference
+    from agentrun.compiler.package_file import PackageFile
+    from agentrun.report.change import RunChange
     from agentrun.report.file_diff import FileKind
 
 Place = click.Path(exists=True, path_type=Path)
@@ -68,16 +68,16 @@ def command(a: Path, b: Path, profile: str | None, as_json: bool, as_markdown: b
         return _agents(a, b, profile, as_json=as_json, as_markdown=as_markdown)
     if profile is not None:
         raise click.UsageError("--profile is for specs")
-    from agentrun.cassette.parsed import load_redacted
+    from agentrun.cassette.parsed_interaction import load_redacted
     from agentrun.cli.diff_output import show
     from agentrun.report.file_diff import Comparison, FileDiff, NotComparable
 
     compare = FileDiff(known(), lambda path: load_redacted(path, known()))
     try:
         if kind == "folder":
-            found = compare.folders(a, b)
+            found = compare.compare_folders(a, b)
         else:
-            found = [Comparison(kind, a, b, compare.files(a, b, kind, other))]
+            found = [Comparison(kind, a, b, compare.compare_files(a, b, kind, other))]
     except NotComparable as error:
         raise click.UsageError(str(error)) from None
     except SpecError:
@@ -110,9 +110,9 @@ def _kind(path: Path) -> FileKind:
 
 
 def _agents(a: Path, b: Path, profile: str | None, *, as_json: bool, as_markdown: bool) -> int:
-    from agentrun.compiler.difference import differences
+    from agentrun.compiler.package_diff import diff_packages
 
-    found = list(map(_redacted, differences(_package(a, profile), _package(b, profile))))
+    found = list(map(_redacted, diff_packages(_package(a, profile), _package(b, profile))))
     if as_markdown:
         from agentrun.cli.diff_output import show
         from agentrun.report.file_diff import Comparison
@@ -131,32 +131,32 @@ def _agents(a: Path, b: Path, profile: str | None, *, as_json: bool, as_markdown
     return 1 if found else 0
 
 
-def _redacted(difference: Difference) -> Difference:
+def _redacted(difference: PackageDifference) -> PackageDifference:
     """The difference without the credentials of the environment: who writes one into a spec shows it to nobody here."""
     from msgspec.structs import replace
 
     hide = known()
-    before, after = hide.data(difference.before), hide.data(difference.after)
-    return replace(difference, path=hide.text(difference.path), before=before, after=after)
+    before, after = hide.redact_data(difference.before), hide.redact_data(difference.after)
+    return replace(difference, path=hide.redact_text(difference.path), before=before, after=after)
 
 
-def _say(difference: Difference) -> None:
+def _say(difference: PackageDifference) -> None:
     from agentrun.cli.diff_output import paint
 
-    first, *more = [clean(line) for line in difference.words().split("\n")]
+    first, *more = [clean(line) for line in difference.describe().split("\n")]
     paint(first, bold=True)
     for line in more:
         paint(line, fg={"+": "green", "-": "red"}.get(line[4:5]))
 
 
-def _change(difference: Difference) -> Change:
-    from agentrun.report.change import Change, How
-    from agentrun.report.fields import ABSENT
-    from agentrun.spec.text import short
+def _change(difference: PackageDifference) -> RunChange:
+    from agentrun.report.change import ChangeStatus, RunChange
+    from agentrun.report.value_diff import ABSENT
+    from agentrun.spec.safe_text import short_text
 
-    hows: dict[str, How] = {"added": "new", "removed": "gone", "changed": "changed"}
-    return Change(
-        text=short(difference.words().partition("\n")[0], 400),
+    hows: dict[str, ChangeStatus] = {"added": "new", "removed": "gone", "changed": "changed"}
+    return RunChange(
+        text=short_text(difference.describe().partition("\n")[0], 400),
         kind="setting",
         how=hows[difference.change],
         before=difference.before if difference.change != "added" else ABSENT,
@@ -165,7 +165,7 @@ def _change(difference: Difference) -> Change:
 
 
 def _package(path: Path, profile: str | None) -> PackageFile:
-    from agentrun.compiler.compile import compiled_or_raise
-    from agentrun.compiler.fingerprint import read_package
+    from agentrun.compiler.compile import compile_or_raise
+    from agentrun.compiler.package_file import read_package
 
-    return read_package(path) if path.suffix == ".json" else compiled_or_raise(path, profile)[1]
+    return read_package(path) if path.suffix == ".json" else compile_or_raise(path, profile)[1]

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from agentrun.cli.known import known
 from agentrun.cli.show import clean, colored, say, seen
-from agentrun.redact import masked
-from agentrun.report.change import Change
-from agentrun.report.fields import ABSENT
+from agentrun.redactor import mask_except_placeholders
+from agentrun.report.change import RunChange
 from agentrun.report.file_diff import Comparison
-from agentrun.report.markdown import code, folder_markdown, markdown, text_lines
+from agentrun.report.markdown import changes_markdown, diff_lines, folder_markdown, inline_code
+from agentrun.report.value_diff import ABSENT
 from agentrun.secret import MASK, mask, names_credential
-from agentrun.spec.text import plural
+from agentrun.spec.safe_text import plural
 
 _COLORS = {"new": "green", "gone": "red", "changed": "yellow", "moved": "cyan"}
 _SIGNS = {"new": "+", "gone": "-", "changed": "~", "moved": "~"}
@@ -41,7 +41,7 @@ def _text(found: list[Comparison], *, folders: bool) -> None:
             paint(clean(each.name), bold=True)
         for change in each.changes:
             paint(f"{_SIGNS[change.how]} {clean(change.text)}", fg=_COLORS[change.how])
-            for line in text_lines(change):
+            for line in diff_lines(change):
                 paint(f"    {clean(line)}", fg={"+": "green", "-": "red"}.get(line[:1]))
     count = sum(len(each.changes) for each in found)
     files = sum(bool(each.changes) for each in found)
@@ -54,14 +54,14 @@ def paint(text: str, *, fg: str | None = None, bold: bool = False) -> None:
 
 
 def _markdown(found: list[Comparison], a: Path, b: Path, *, folders: bool) -> str:
-    title = f"{code(clean(str(a)))} → {code(clean(str(b)))}"
+    title = f"{inline_code(clean(str(a)))} → {inline_code(clean(str(b)))}"
     if not folders:
-        return markdown(title, _clean_changes(found[0].changes))
+        return changes_markdown(title, _clean_changes(found[0].changes))
     changed = [(clean(each.name), _clean_changes(each.changes)) for each in found if each.changes]
     return folder_markdown(title, changed, len(found))
 
 
-def _clean_changes(changes: tuple[Change, ...]) -> tuple[Change, ...]:
+def _clean_changes(changes: tuple[RunChange, ...]) -> tuple[RunChange, ...]:
     return tuple(replace(each, text=clean(each.text)) for each in changes)
 
 
@@ -81,7 +81,7 @@ def _folders(found: list[Comparison], a: Path, b: Path) -> dict[str, Any]:
     return {"kind": "folder", "a": clean(str(a)), "b": clean(str(b)), "same": same, "files": files}
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(change: RunChange) -> dict[str, Any]:
     """A change as plain data, without the fields that do not apply."""
     data: dict[str, Any] = {
         "kind": change.kind,
@@ -101,7 +101,7 @@ def _masked_data(value: Any, key: str = "") -> Any:
     """Plain data with secrets masked."""
     match value:
         case str():
-            return MASK if names_credential(key) else masked(mask(known().text(value)))
+            return MASK if names_credential(key) else mask_except_placeholders(mask(known().redact_text(value)))
         case dict():
             return {mask(str(name)): _masked_data(item, str(name)) for name, item in value.items()}
         case list() | tuple():

@@ -71,7 +71,7 @@ def _installed() -> Iterator[Finding]:
     from agentrun import distribution
     from agentrun.distribution import install_hint
 
-    yield Finding("agentrun", "ok", f"{distribution.version()} (distribution {distribution.NAME})")
+    yield Finding("agentrun", "ok", f"{distribution.version()} (distribution {distribution.DISTRIBUTION_NAME})")
     for name, provides in distribution.rival_distributions().items():
         shown = re.sub(r"[^\w.-]", "?", name)
         text = f"the distribution {shown} also provides a {' and a '.join(provides)} called agentrun"

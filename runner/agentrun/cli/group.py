@@ -67,10 +67,10 @@ class Agentrun(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args[0] not in COMMANDS:
-            from agentrun.spec.problems import did_you_mean, visible
+            from agentrun.spec.problems import did_you_mean, escape_invisible
 
             hint = did_you_mean(args[0], COMMANDS) or "agentrun --help lists the commands"
-            raise click.UsageError(f"{visible(args[0])!r} is neither a command nor a spec file: {hint}", ctx)
+            raise click.UsageError(f"{escape_invisible(args[0])!r} is neither a command nor a spec file: {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

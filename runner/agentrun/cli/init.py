@@ -32,7 +32,7 @@ def command(directory: Path) -> None:
       cd my-agent && agentrun specs/hello.yaml && agentrun test
     """
     from agentrun.cli.requirements import FILE, requirements
-    from agentrun.files import directory_tree
+    from agentrun.files import user_directory_tree
 
     if not str(directory).strip(". "):
         directory = Path.cwd()
@@ -44,7 +44,7 @@ def command(directory: Path) -> None:
         raise click.UsageError(
             f"{directory} already has {', '.join(taken)}; nothing was written: choose another name{hint}"
         )
-    tree = directory_tree(directory)
+    tree = user_directory_tree(directory)
     for name, content in files.items():
         tree.write(tree.root / name, content)
         say(f"  {name}")
@@ -62,26 +62,26 @@ def _in_the_way(directory: Path, files: Iterable[str]) -> list[str]:
 
 def _files() -> Iterator[tuple[str, bytes]]:
     """What a project begins with: the starter's files, and the schemas for editors."""
-    from agentrun.compiler.schemas import NAMES, schema_text
+    from agentrun.compiler.schema_files import SCHEMA_NAMES, schema_text
 
     for path in sorted(STARTER.rglob("*")):
         if path.is_file() and path.suffix != ".pyc":
             name = path.relative_to(STARTER).as_posix()
             content = path.read_bytes()
             yield HIDDEN.get(name, name), _of_today(content) if name == TAPE else content
-    for schema in NAMES:
+    for schema in SCHEMA_NAMES:
         yield f"schemas/{schema}.schema.json", schema_text(schema).encode()
 
 
 def _of_today(tape: bytes) -> bytes:
     """The recording, which was written by hand and says so, as one of the spec beside it, made now."""
     from agentrun.compiler.compile import compile_spec
-    from agentrun.compiler.fingerprint import sealed
+    from agentrun.compiler.package_file import seal_package
 
     package = compile_spec(STARTER / "specs" / "hello.yaml").package
     assert package is not None
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     text = tape.decode()
-    for key, value in (("fingerprint", sealed(package).fingerprint), ("recorded_at", f"'{now}'")):
+    for key, value in (("fingerprint", seal_package(package).fingerprint), ("recorded_at", f"'{now}'")):
         text = re.sub(f"(?m)^  {key}: .*$", f"  {key}: {value}", text, count=1)
     return text.encode()

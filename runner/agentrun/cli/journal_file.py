@@ -12,9 +12,9 @@ from agentrun.cli.write import refuse_other, write_output
 from agentrun.core.facts import Record
 from agentrun.engine.request import Request
 from agentrun.engine.run import FinishedRun
-from agentrun.files import remove_given
-from agentrun.journal.lines import JOURNAL_BEGINS
-from agentrun.journal.places import child_file, child_files
+from agentrun.files import remove_user_file
+from agentrun.journal.records import JOURNAL_PREFIX
+from agentrun.journal.storage import child_journal_path, child_journal_paths
 
 
 def writes_journal_as_it_goes(plan: Plan, request: Request) -> bool:
@@ -26,28 +26,28 @@ def writes_journal_as_it_goes(plan: Plan, request: Request) -> bool:
 
 def clear_journal(path: Path) -> None:
     """Make room for new journals. Only other journals are removed."""
-    files = [path, *child_files(path)]
+    files = [path, *child_journal_paths(path)]
     for file in files:
-        refuse_other(file, JOURNAL_BEGINS)
+        refuse_other(file, JOURNAL_PREFIX)
     for file in files:
-        remove_given(file)
+        remove_user_file(file)
 
 
 def write_journal(path: Path, done: FinishedRun) -> None:
     """Write the journals of a run that is over. A pipe gets the one of the run that was started."""
     if path.is_file():
         clear_journal(path)
-    write_output(path, _text(done.journal), replaces=JOURNAL_BEGINS)
+    write_output(path, _text(done.journal), replaces=JOURNAL_PREFIX)
     if path.is_file():
         for run, records in done.children.items():
             calls = run.removeprefix(f"{done.ended.run}.")
-            write_output(child_file(path, calls), _text(records), replaces=JOURNAL_BEGINS)
+            write_output(child_journal_path(path, calls), _text(records), replaces=JOURNAL_PREFIX)
 
 
 def _text(records: Iterable[Record]) -> bytes:
     from agentrun.cli.known import known
     from agentrun.engine.clean import cleaned
-    from agentrun.journal.memory import MemoryJournal
+    from agentrun.journal.storage import MemoryJournal
 
     journal = MemoryJournal()
     for record in records:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from agentrun.net.credentials import credentials
-from agentrun.redact import Redactor
+from agentrun.net.environment import find_credentials
+from agentrun.redactor import Redactor
 
 
 @cache
 def known() -> Redactor:
     """Knows them by value."""
-    return Redactor(credentials(os.environ))
+    return Redactor(find_credentials(os.environ))

@@ -16,7 +16,7 @@ from agentrun.cli.plan import Plan
 from agentrun.cli.recorded import faults_of, player_of, say_unmet
 from agentrun.cli.show import clean
 from agentrun.cli.teller import Teller
-from agentrun.compiler.fingerprint import PackageFile
+from agentrun.compiler.package_file import PackageFile
 from agentrun.engine.approvals import TO_ANSWER, Nobody, unasked
 from agentrun.engine.kept import KeptJournals
 from agentrun.engine.memory import MemoryJournals

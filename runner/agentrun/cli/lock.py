@@ -13,8 +13,8 @@ from agentrun.cli.show import say
 
 if TYPE_CHECKING:
     from agentrun.compiler.lock import Lock
-    from agentrun.compiler.resolve import Spec
-    from agentrun.core.package_tools import Pinned
+    from agentrun.compiler.spec_reader import Spec
+    from agentrun.core.package_tools import PinnedTool
     from agentrun.spec.problems import Problem
     from agentrun.spec.project import Project
 
@@ -68,32 +68,32 @@ def _write(project: Project, spec: Path, text: str) -> None:
     """Write the lock beside its spec, unless there is a file of that name that is none."""
     from agentrun.cli.write import refuse_other
     from agentrun.compiler.lock import lock_path
-    from agentrun.store.lock import files_locked
+    from agentrun.store.lock import lock_project_files
 
     refuse_other(lock_path(spec), b'{\n  "agentrun_lock"')
-    with files_locked(project):
+    with lock_project_files(project):
         project.source_tree("lock").write(lock_path(spec), text.encode())
 
 
 def _specs(path: Path) -> list[Spec]:
     """The spec, and what its profiles make of it."""
-    from agentrun.compiler.resolve import read_spec
+    from agentrun.compiler.spec_reader import read_spec
     from agentrun.errors import SpecError
-    from agentrun.spec.problems import arrange
+    from agentrun.spec.problems import sort_problems
 
     read = read_spec(path)
     overlaid = [read_spec(path, profile) for profile in read.profiles]
     specs = [one.spec for one in (read, *overlaid) if one.spec is not None]
     if len(specs) < 1 + len(overlaid):
-        raise SpecError(arrange(problem for one in (read, *overlaid) for problem in one.problems))
+        raise SpecError(sort_problems(problem for one in (read, *overlaid) for problem in one.problems))
     return specs
 
 
-def _servers(path: Path, specs: Sequence[Spec]) -> dict[str, dict[str, Pinned]]:
+def _servers(path: Path, specs: Sequence[Spec]) -> dict[str, dict[str, PinnedTool]]:
     """What is pinned of the tools of servers; nothing is started when there are none."""
-    from agentrun.spec.v1.tools import McpTool
+    from agentrun.spec.v1.tools import McpToolSpec
 
-    if not any(isinstance(tool, McpTool) for spec in specs for tool in spec.agent.tools.values()):
+    if not any(isinstance(tool, McpToolSpec) for spec in specs for tool in spec.agent.tools.values()):
         return {}
     from agentrun.engine.pinning import pinned
     from agentrun.errors import SpecError
@@ -108,13 +108,13 @@ def _servers(path: Path, specs: Sequence[Spec]) -> dict[str, dict[str, Pinned]]:
 def _mistakes(path: Path) -> list[Problem]:
     """What is wrong with a spec besides what a lock is for. Nothing of such a spec is started."""
     from agentrun.compiler.compile import compile_spec
-    from agentrun.compiler.resolve import read_spec
-    from agentrun.spec.problems import arrange
+    from agentrun.compiler.spec_reader import read_spec
+    from agentrun.spec.problems import sort_problems
 
     repaired = ("spec.unpinned", "spec.no_price", "spec.lock")
     profiles = (None, *read_spec(path).profiles)
     found = [each for profile in profiles for each in compile_spec(path, profile).errors]
-    return [each for each in arrange(found) if each.code not in repaired]
+    return [each for each in sort_problems(found) if each.code not in repaired]
 
 
 def _held(spec: Path, *, damaged_is_wrong: bool) -> Lock | None:
@@ -132,12 +132,12 @@ def _held(spec: Path, *, damaged_is_wrong: bool) -> Lock | None:
 
 def _known_again(path: Path, text: str) -> None:
     """A lock that could not be read is not written."""
-    from agentrun.compiler.lock import lock_in
+    from agentrun.compiler.lock import parse_lock
     from agentrun.errors import SpecError
     from agentrun.spec.problems import DocumentError, Source
 
     try:
-        lock_in(Source(path.absolute(), str(path), text))
+        parse_lock(Source(path.absolute(), str(path), text))
     except DocumentError as error:
         raise SpecError(error.problems) from None
 
@@ -153,7 +153,7 @@ def _tell(held: Lock | None, wanted: Lock) -> None:
 
 
 def _tell_drift(held: Lock, wanted: Lock) -> None:
-    from agentrun.compiler.drift import drift
+    from agentrun.compiler.package_diff import describe_pin_changes
 
-    for line in drift(held.servers, wanted.servers):
+    for line in describe_pin_changes(held.servers, wanted.servers):
         say(f"changed: {line}")

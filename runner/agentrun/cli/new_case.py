@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from agentrun.compiler.cases import cases_path, complete_cases, parse_cases, read_file
-from agentrun.compiler.resolve import Spec
-from agentrun.spec.files import read_source, shown_path
+from agentrun.compiler.cases import cases_path, complete_cases, parse_cases, read_cases_file
+from agentrun.compiler.spec_reader import Spec
 from agentrun.spec.problems import DocumentError, Source
+from agentrun.spec.source_files import display_path, read_source
 from agentrun.spec.v1.cases import Case, CasesFile
-from agentrun.store.lock import files_locked
+from agentrun.store.lock import lock_project_files
 
 _HEAD = 'agentrun: "1"\ncases:\n'
 
@@ -34,26 +34,26 @@ def lines_of(case: Case) -> str:
 def add_case(spec: Spec, case: Case) -> str | None:
     """Add a case to the cases of a spec. None: done; otherwise what the user has to add."""
     path = cases_path(spec.path)
-    with files_locked(spec.project):
+    with lock_project_files(spec.project):
         before = read_source(path).text if path.exists() else _HEAD
-        old = read_file(path)[1].cases if path.exists() else []
+        old = read_cases_file(path)[1].cases if path.exists() else []
         if case in old:
             return None
         if any(each.name == case.name for each in old):
-            return f"not added: {shown_path(path)} has another case {case.name} by now:\n{lines_of(case)}"
+            return f"not added: {display_path(path)} has another case {case.name} by now:\n{lines_of(case)}"
         after = before + ("" if before.endswith("\n") else "\n") + lines_of(case)
         now = _parse(path, after)
         if now is None or now.cases != [*old, case]:
-            return f"add this to {shown_path(path)}:\n{lines_of(case)}"
+            return f"add this to {display_path(path)}:\n{lines_of(case)}"
         if changed := _changed(complete_cases(now)[-1], case):
-            return f"not added: the defaults of {shown_path(path)} change its {', '.join(changed)}:\n{lines_of(case)}"
+            return f"not added: the defaults of {display_path(path)} change its {', '.join(changed)}:\n{lines_of(case)}"
         spec.project.source_tree("cases").write(path, after.encode())
     return None
 
 
 def _parse(path: Path, text: str) -> CasesFile | None:
     try:
-        return parse_cases(Source(path, shown_path(path), text), path)[1]
+        return parse_cases(Source(path, display_path(path), text), path)[1]
     except DocumentError:
         return None
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from threading import Thread, current_thread
 from typing import Any
 
-from agentrun.tools.printed import switched
+from agentrun.tools.captured_output import switchable_stream
 
 STDOUT = 1
 LONGEST_LINE = 16 * 1024
@@ -55,7 +55,7 @@ def keep_output(told: Callable[[str, str], None]) -> Callable[[], None]:
     )
     others = open(STDOUT, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115  # theirs until the end
     sys.stdout, sys.stderr = _Ours(sys.stdout, others), _Ours(sys.stderr, others)
-    streams = switched(sys.stdout), switched(sys.stderr)
+    streams = switchable_stream(sys.stdout), switchable_stream(sys.stderr)
     listener = Thread(target=_listen, args=(read, told), name="agentrun-output", daemon=True)
     listener.start()
 

@@ -16,17 +16,17 @@ import click
 from msgspec import UNSET, Struct
 
 from agentrun.cassette.file import cassette_exists
-from agentrun.cassette.match import Tier
+from agentrun.cassette.match import MatchTier
 from agentrun.cli.options import NAME_RULE, is_name
 from agentrun.cli.recorded import asked_cases, cassette_of, nothing_recorded
 from agentrun.compiler.prompts import complete_params
-from agentrun.compiler.resolve import Spec
+from agentrun.compiler.spec_reader import Spec
 from agentrun.core.package import Package
 from agentrun.engine.pipeline import in_ci
 from agentrun.engine.world import packages_of
 from agentrun.errors import RequestError
-from agentrun.spec.files import shown_path
-from agentrun.spec.problems import quoted
+from agentrun.spec.problems import quote_text
+from agentrun.spec.source_files import display_path
 from agentrun.spec.v1.cases import Case
 
 Mode: TypeAlias = Literal["replay", "live", "record", "live-tools", "live-model"]
@@ -51,7 +51,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """The cases that could be replayed."""
     record: str | None = None
     """What is recorded: new, all or from:N."""
-    require: Tier = "normalised"
+    require: MatchTier = "normalised"
     """The weakest match of a request with the tape that counts."""
     journal: Path | None = None
     """Where the journal is written to."""
@@ -125,7 +125,7 @@ def make_plan(
 
 
 def _command(spec: Spec, case: Case | None, options: Mapping[str, Any]) -> str:
-    words = ["agentrun", shown_path(spec.path, spec.project.root)]
+    words = ["agentrun", display_path(spec.path, spec.project.root)]
     if case is not None:
         words += ["--case", case.name]
     for setting in options["settings"]:
@@ -176,7 +176,7 @@ def _new_case(
             fields={"reason": "case"},
         )
     if not is_name(name):
-        text = f"{quoted(name)} is not a name: {NAME_RULE}"
+        text = f"{quote_text(name)} is not a name: {NAME_RULE}"
         raise RequestError("input.rejected", text, fields={"reason": "case"})
     return Case(
         name=name,
@@ -191,7 +191,7 @@ def _why(
 ) -> str:
     to = " and ".join(sorted({route.provider for each in packages_of(package) for route in each.model.routes}))
     name = "" if case is None else f"case {case.name}"
-    shown = "" if path is None else shown_path(path, spec.project.root)
+    shown = "" if path is None else display_path(path, spec.project.root)
     match mode:
         case "replay":
             return f"{shown} ({name}; nothing is sent)"

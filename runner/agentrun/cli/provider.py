@@ -13,7 +13,7 @@ from agentrun.cli.options import SpecFile
 from agentrun.cli.show import say
 
 if TYPE_CHECKING:
-    from agentrun.testing.provider.connection import Seen
+    from agentrun.testing.provider.server import ReceivedRequest
 
 
 @click.command("provider")
@@ -41,8 +41,8 @@ def command(script: Path, port: int, once: bool) -> int:
 
     done = Event()
 
-    def answered(seen: Seen) -> None:
-        if once and seen.is_turn and seen.turn == server.play.length:
+    def answered(seen: ReceivedRequest) -> None:
+        if once and seen.is_turn and seen.turn == server.player.length:
             done.set()
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  # what a signal brings
@@ -62,18 +62,18 @@ def command(script: Path, port: int, once: bool) -> int:
     finally:
         for number, action in before.items():
             signal.signal(number, action)
-    say(_summary(server.requests, server.play.length))
+    say(_summary(server.requests, server.player.length))
     return 0
 
 
-def _line(seen: Seen) -> str:
-    from agentrun.spec.problems import visible
+def _line(seen: ReceivedRequest) -> str:
+    from agentrun.spec.problems import escape_invisible
 
     what = "" if seen.turn is None else f"  turn {seen.turn}" + ("" if seen.is_turn else ", not as it should be")
-    return f"{seen.status}  {seen.provider or '-'}  {visible(seen.path.partition('?')[0])}{what}"
+    return f"{seen.status}  {seen.provider or '-'}  {escape_invisible(seen.path.partition('?')[0])}{what}"
 
 
-def _summary(requests: list[Seen], length: int) -> str:
+def _summary(requests: list[ReceivedRequest], length: int) -> str:
     answered = {seen.turn for seen in requests if seen.is_turn}
     never = [str(turn) for turn in range(1, length + 1) if turn not in answered]
     rest = f"; never asked for: turn {', '.join(never[:10])}{' …' if len(never) > 10 else ''}" if never else ""

@@ -15,8 +15,8 @@ from agentrun.cli.interrupt import Interrupts
 from agentrun.cli.live import own_output, real_world
 from agentrun.cli.new_case import add_case
 from agentrun.cli.recorded import faults_of, player_of, say_unmet
-from agentrun.compiler.cases import cases_of, cases_path, maker_of
-from agentrun.compiler.fingerprint import PackageFile
+from agentrun.compiler.cases import cases_for_spec, cases_path, cassette_owner
+from agentrun.compiler.package_file import PackageFile
 from agentrun.compiler.prompts import complete_params
 from agentrun.engine.approvals import TO_ANSWER, Nobody
 from agentrun.engine.clean import cleaned
@@ -24,10 +24,10 @@ from agentrun.engine.known import known_values
 from agentrun.engine.recording import CassetteRecording, Recorded, record_runs
 from agentrun.engine.run import FinishedRun
 from agentrun.errors import RequestError
-from agentrun.redact import Redactor
-from agentrun.spec.files import shown_path
-from agentrun.spec.text import plural, short
-from agentrun.testing.suite.announcement import PlannedCassette, announcement_of
+from agentrun.redactor import Redactor
+from agentrun.spec.safe_text import plural, short_text
+from agentrun.spec.source_files import display_path
+from agentrun.testing.suite.recording_preview import PlannedCassette, preview_recording
 
 if TYPE_CHECKING:
     from agentrun.cli.plan import Plan
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from agentrun.engine.ports import Approver
     from agentrun.engine.request import Request
     from agentrun.engine.world import World
-    from agentrun.report.line import Tone
+    from agentrun.report.formatting import Tone
     from agentrun.spec.v1.cases import Case
 
 
@@ -46,7 +46,7 @@ def confirm(plan: Plan, package: Package, approve: str | None, teller: Teller, *
     assert plan.cassette is not None
     answers = answers_of(approve, teller, option_first=True)
     planned = PlannedCassette(package, plan.case, plan.cassette)
-    confirm_recording(announcement_of([planned], plan.record or "all", answers), teller, yes=yes)
+    confirm_recording(preview_recording([planned], plan.record or "all", answers), teller, yes=yes)
 
 
 def record(
@@ -95,7 +95,7 @@ def _say_recorded(plan: Plan, recorded: Recorded, teller: Teller) -> None:
     assert plan.cassette is not None
     kept = f", {recorded.kept} of them kept" if recorded.kept else ""
     doubts = _doubts(recorded)
-    shown = shown_path(plan.cassette, plan.spec.project.root)
+    shown = display_path(plan.cassette, plan.spec.project.root)
     teller.say(
         f"recorded: {shown} ({plural(recorded.interactions, 'interaction')}{kept}){doubts}",
         "warn" if doubts else "good",
@@ -107,7 +107,7 @@ def _say_spending(recorded: Recorded, teller: Teller) -> None:
     """What was spent now, also on a run that is not recorded, and which calls failed."""
     teller.say(f"spent: {recorded.spent}")
     if failed := recorded.failed_calls:
-        teller.say(f"{plural(len(failed), 'tool call')} failed: {', '.join(map(short, failed))}", "warn")
+        teller.say(f"{plural(len(failed), 'tool call')} failed: {', '.join(map(short_text, failed))}", "warn")
 
 
 def _doubts(recorded: Recorded) -> str:
@@ -131,7 +131,7 @@ def _write_case(plan: Plan, package: Package, case: Case) -> Iterator[tuple[str,
             yield "the case was not added: one of its params is a secret that no placeholder can stand for", "warn"
             return
     advice = add_case(plan.spec, clean)
-    added = f"case {clean.name} added to {shown_path(cases_path(plan.spec.path), plan.spec.project.root)}"
+    added = f"case {clean.name} added to {display_path(cases_path(plan.spec.path), plan.spec.project.root)}"
     yield (advice, "warn") if advice else (added, "good")
 
 
@@ -140,7 +140,7 @@ def recording_of(plan: Plan, request: Request) -> CassetteRecording:
     project, how, case = plan.spec.project, plan.record, plan.case
     assert plan.cassette is not None
     assert case is not None
-    if (maker := maker_of(case, cases_path(plan.spec.path))) != case.name:
+    if (maker := cassette_owner(case, cases_path(plan.spec.path))) != case.name:
         raise click.UsageError(f"case {case.name} plays the recording of {maker}: record that one, --case {maker}")
     until = int(how.removeprefix("from:")) - 1 if how and how.startswith("from:") else None
     if until and not plan.has_cassette:
@@ -161,5 +161,5 @@ def recording_of(plan: Plan, request: Request) -> CassetteRecording:
         kept=kept,
         until=until,
         is_new=not plan.has_cassette,
-        is_taken=lambda: plan.is_new and any(each.name == case.name for each in cases_of(plan.spec.path)),
+        is_taken=lambda: plan.is_new and any(each.name == case.name for each in cases_for_spec(plan.spec.path)),
     )

@@ -11,13 +11,13 @@ from msgspec import UNSET
 
 from agentrun.cli.known import known
 from agentrun.compiler.cases import cases_path
-from agentrun.compiler.fingerprint import PackageFile
-from agentrun.compiler.prompts import complete_params, rendered_input
-from agentrun.compiler.resolve import Spec
+from agentrun.compiler.package_file import PackageFile
+from agentrun.compiler.prompts import complete_params, render_input
+from agentrun.compiler.spec_reader import Spec
 from agentrun.core.package import Package
 from agentrun.errors import CassetteError, RequestError
-from agentrun.spec.files import shown_path
-from agentrun.spec.problems import did_you_mean, quoted
+from agentrun.spec.problems import did_you_mean, quote_text
+from agentrun.spec.source_files import display_path
 from agentrun.spec.v1.cases import Case
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agentrun.cli.plan import Plan
     from agentrun.cli.teller import Teller
     from agentrun.engine.request import Request
-    from agentrun.testing.suite.overlay.laid_over import LaidOver
+    from agentrun.testing.suite.fault_injection import FaultInjection
 
 
 def named_case(cases: list[Case], name: str, *, may_be_new: bool) -> Case | None:
@@ -37,14 +37,14 @@ def named_case(cases: list[Case], name: str, *, may_be_new: bool) -> Case | None
         return None
     names = [case.name for case in cases]
     hint = did_you_mean(name, names) or f"cases: {', '.join(names) or 'none'}"
-    raise RequestError("input.rejected", f"there is no case {quoted(name)}", hint=hint, fields={"reason": "case"})
+    raise RequestError("input.rejected", f"there is no case {quote_text(name)}", hint=hint, fields={"reason": "case"})
 
 
 def refuse_conversation(spec: Path, case: Case) -> None:
     """A conversation is several runs, and this is about one."""
     if case.turns is not UNSET:
-        named = quote(f"{shown_path(cases_path(spec))}::{case.name}")
-        message = f"case {quoted(case.name)} is a conversation of {len(case.turns)} messages, and this runs one"
+        named = quote(f"{display_path(cases_path(spec))}::{case.name}")
+        message = f"case {quote_text(case.name)} is a conversation of {len(case.turns)} messages, and this runs one"
         raise RequestError("input.rejected", message, hint=f"agentrun test {named}", fields={"reason": "case"})
 
 
@@ -53,9 +53,9 @@ def asked_cases(
 ) -> list[Case]:
     """The cases whose message, params and profile are the ones asked for. Cases have no secrets in them."""
     values = complete_params(package, params)
-    wanted = (message if message is not None else rendered_input(package, values), values)
-    hidden = cast(tuple[Any, ...], known().data(wanted))
-    plain = [case for case in cases if case.is_plain]
+    wanted = (message if message is not None else render_input(package, values), values)
+    hidden = cast(tuple[Any, ...], known().redact_data(wanted))
+    plain = [case for case in cases if case.is_plain_replay]
     own = [case for case in plain if (None if case.profile is UNSET else case.profile) == profile]
     return [case for case in own if _asked_by(case, package) in (wanted, hidden)]
 
@@ -64,25 +64,25 @@ def _asked_by(case: Case, package: Package) -> tuple[Any, ...] | None:
     """The message and the params of a case. None: the agent does not take them, which is the trouble of that case."""
     try:
         values = complete_params(package, case.params)
-        return (rendered_input(package, values) if case.input is UNSET else case.input), values
+        return (render_input(package, values) if case.input is UNSET else case.input), values
     except RequestError:
         return None
 
 
 def cassette_of(spec: Spec, package: Package, case: Case) -> Path:
     """Where the recording of a case is, or would be."""
-    return spec.project.cassette_directory / package.name / f"{case.recording}.yaml"
+    return spec.project.cassette_directory / package.name / f"{case.cassette_name}.yaml"
 
 
 def nothing_recorded(
     spec: Spec, cases: list[Case], folder: Path, case: Case | None, *, in_ci: bool = False
 ) -> CassetteError:
     """The error for a run that cannot be replayed. It says which ones can."""
-    recorded = [one.name for one in cases if (folder / f"{one.recording}.yaml").is_file()]
-    shown = shown_path(folder, spec.project.root)
-    listed = shown_path(cases_path(spec.path), spec.project.root)
+    recorded = [one.name for one in cases if (folder / f"{one.cassette_name}.yaml").is_file()]
+    shown = display_path(folder, spec.project.root)
+    listed = display_path(cases_path(spec.path), spec.project.root)
     if case is not None:
-        what = f"case {quoted(case.name)} has no cassette {shown}/{case.recording}.yaml"
+        what = f"case {quote_text(case.name)} has no cassette {shown}/{case.cassette_name}.yaml"
     elif cases:
         what = f"no case in {listed} has this message, params and profile"
     else:
@@ -97,19 +97,18 @@ def nothing_recorded(
 
 def player_of(plan: Plan, request: Request) -> Player:
     """Plays the recording of the case."""
-    from agentrun.cassette.file import load
-    from agentrun.cassette.loose import FaultedPlayer
-    from agentrun.cassette.player import Player
-    from agentrun.cassette.redaction import Redaction
+    from agentrun.cassette.file import load_cassette
+    from agentrun.cassette.player import FaultInjectionPlayer, Player
+    from agentrun.cassette.redaction import RunRedaction
     from agentrun.engine.here import here_of
 
     assert plan.cassette is not None
     file = cast(PackageFile, request.package)
     has_faults = plan.case is not None and bool(plan.case.faults) and plan.require == "normalised"
-    return (FaultedPlayer if has_faults else Player)(
-        load(plan.cassette, plan.spec.project.cassette_limit),
+    return (FaultInjectionPlayer if has_faults else Player)(
+        load_cassette(plan.cassette, plan.spec.project.cassette_limit),
         volatile=file.agent.replay.volatile,
-        redaction=Redaction(file.agent.replay.redact),
+        redaction=RunRedaction(file.agent.replay.redact),
         require=plan.require,
         here=lambda: here_of(
             plan.spec,
@@ -122,18 +121,18 @@ def player_of(plan: Plan, request: Request) -> Player:
     )
 
 
-def faults_of(plan: Plan, player: Player | None = None) -> LaidOver | None:
+def faults_of(plan: Plan, player: Player | None = None) -> FaultInjection | None:
     """What the case puts before the ports of its runs. `player`: plays all of the recording. None: nothing."""
     case = plan.case
     if case is not None and plan.has_real_tools:
         case = case.without_approvals
-    if case is None or case.is_plain:
+    if case is None or case.is_plain_replay:
         return None
-    from agentrun.testing.suite.overlay.laid_over import LaidOver
+    from agentrun.testing.suite.fault_injection import FaultInjection
 
-    return LaidOver(case, player)
+    return FaultInjection(case, player)
 
 
-def say_unmet(faults: LaidOver | None, teller: Teller) -> None:
-    for place in () if faults is None else faults.unmet():
+def say_unmet(faults: FaultInjection | None, teller: Teller) -> None:
+    for place in () if faults is None else faults.untriggered_faults():
         teller.say(f"the fault at {place} never happened", "warn")

@@ -23,18 +23,18 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], params: 
       agentrun render specs/triage.yaml
       agentrun render specs/support.yaml --param order_id=7001 --param region=us
     """
-    from agentrun.compiler.compile import compiled_or_raise
-    from agentrun.compiler.prompts import complete_params, rendered_input, rendered_instructions
-    from agentrun.spec.problems import visible
+    from agentrun.compiler.compile import compile_or_raise
+    from agentrun.compiler.prompts import complete_params, render_input, render_instructions
+    from agentrun.spec.problems import escape_invisible
 
-    _, file = compiled_or_raise(spec, profile, settings)
+    _, file = compile_or_raise(spec, profile, settings)
     package = file.agent
     values = complete_params(package, param_values(params, package.params))
-    instructions = rendered_instructions(package, values)
-    message = rendered_input(package, values)
+    instructions = render_instructions(package, values)
+    message = render_input(package, values)
     if as_json:
         click.echo(json.dumps({"instructions": instructions, "input": message}, ensure_ascii=False))
         return
     for title, text in (("instructions", instructions), ("input", message)):
         click.secho(f"--- {title}", fg="cyan", err=True)
-        click.echo("\n".join(map(visible, text.split("\n"))) if text is not None else "(none)")
+        click.echo("\n".join(map(escape_invisible, text.split("\n"))) if text is not None else "(none)")

@@ -7,23 +7,23 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from agentrun.distribution import NAME, git_pin, origin
+from agentrun.distribution import DISTRIBUTION_NAME, git_pin, install_origin
 
 FILE = "requirements-agents.txt"
 _HEAD = "# The workflow .github/workflows/agents.yml installs this.\n"
 _PUSH = "# This is the commit of the checkout that wrote the file. Push it before the workflow runs.\n"
 _UNKNOWN = "This agentrun was not installed from an address that other machines can reach."
 _FILL_IN = f"Fill in a repository and a commit in {FILE} and remove the `#`, or the workflow cannot install it:"
-_EXAMPLE = f"{NAME} @ git+https://HOST/OWNER/REPOSITORY@COMMIT"
+_EXAMPLE = f"{DISTRIBUTION_NAME} @ git+https://HOST/OWNER/REPOSITORY@COMMIT"
 
 
 def requirements() -> tuple[str, str | None]:
     """The text of the file, and what the user has to fill in before the workflow can run."""
-    came = origin()
+    came = install_origin()
     if came.pin:
-        return f"{_HEAD}{NAME}{came.pin}\n", None
+        return f"{_HEAD}{DISTRIBUTION_NAME}{came.pin}\n", None
     if came.checkout and (pin := _checkout_pin(came.checkout)):
-        return f"{_HEAD}{_PUSH}{NAME}{pin}\n", None
+        return f"{_HEAD}{_PUSH}{DISTRIBUTION_NAME}{pin}\n", None
     return f"{_HEAD}# {_UNKNOWN}\n# {_FILL_IN}\n# {_EXAMPLE}\n", f"{_UNKNOWN}\n{_FILL_IN}\n  {_EXAMPLE}"
 
 

@@ -94,11 +94,11 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
       agentrun specs/support.yaml --approve ask --mode live   be asked, or do not start
     """
     from agentrun.cli.plan import make_plan
-    from agentrun.compiler.cases import cases_of
+    from agentrun.compiler.cases import cases_for_spec
     from agentrun.engine.request import Request
 
     message = _message(message)
-    cases = cases_of(spec)
+    cases = cases_for_spec(spec)
     case, profile = _case(spec, cases, message, profile, options)
     compiled, file = _compiled(spec, profile, settings)
     assert compiled.spec is not None
@@ -181,7 +181,7 @@ def _done(
 def _replay(plan: Plan, request: Request, approver: Approver | None, teller: Teller) -> FinishedRun:
     from msgspec.structs import replace
 
-    from agentrun.cassette.loose import FaultedPlayer
+    from agentrun.cassette.player import FaultInjectionPlayer
     from agentrun.cli.recorded import faults_of, player_of, say_unmet
     from agentrun.engine.run import replay_run
 
@@ -192,7 +192,7 @@ def _replay(plan: Plan, request: Request, approver: Approver | None, teller: Tel
     )
     done = replay_run(request, player, approver=approver, listen=teller.listen, **injected)
     say_unmet(faults, teller)
-    if not (isinstance(player, FaultedPlayer) and player.has_strayed):
+    if not (isinstance(player, FaultInjectionPlayer) and player.has_diverged):
         return done
     teller.say("after a fault the recorded replies were played to other requests than the recorded ones", "warn")
     return replace(done, unused=None)
@@ -238,13 +238,13 @@ def _case(
 
 def _compiled(spec: Path, profile: str | None, settings: tuple[str, ...]) -> Any:
     from agentrun.compiler.compile import compile_spec
-    from agentrun.compiler.fingerprint import sealed
+    from agentrun.compiler.package_file import seal_package
     from agentrun.errors import SpecError
 
     compiled = compile_spec(spec, profile, settings)
     if compiled.spec is None or compiled.package is None:
         raise SpecError(compiled.errors)
-    return compiled, sealed(compiled.package)
+    return compiled, seal_package(compiled.package)
 
 
 def _record(text: str | None) -> str | None:

@@ -32,18 +32,18 @@ def command(name: str | None, directory: Path | None) -> None:
       agentrun schema agent > agent.schema.json
       agentrun schema --write schemas
     """
-    from agentrun.compiler.schemas import NAMES, schema_text
-    from agentrun.files import directory_tree
+    from agentrun.compiler.schema_files import SCHEMA_NAMES, schema_text
+    from agentrun.files import user_directory_tree
 
-    if name is not None and name not in NAMES:
-        raise click.UsageError(f"there is no schema {name!r}: {', '.join(NAMES)}")
-    names = NAMES if name is None else (name,)
+    if name is not None and name not in SCHEMA_NAMES:
+        raise click.UsageError(f"there is no schema {name!r}: {', '.join(SCHEMA_NAMES)}")
+    names = SCHEMA_NAMES if name is None else (name,)
     if directory is not None:
-        tree = directory_tree(directory)
+        tree = user_directory_tree(directory)
         for one in names:
             tree.write(tree.root / f"{one}.schema.json", schema_text(one).encode())
         say(f"{len(names)} schema{'' if len(names) == 1 else 's'} written to {directory}")
     elif name is None:
-        click.echo("\n".join(NAMES))
+        click.echo("\n".join(SCHEMA_NAMES))
     else:
         click.echo(schema_text(name), nl=False)

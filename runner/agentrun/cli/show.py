@@ -13,7 +13,7 @@ import click
 from agentrun.cli.known import known
 from agentrun.errors import AgentrunError
 from agentrun.secret import mask
-from agentrun.spec.problems import Problem, story, visible
+from agentrun.spec.problems import Problem, escape_invisible, render_problem
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -43,17 +43,17 @@ def show_problems(problems: list[Problem], *, as_json: bool) -> None:
     """All problems: JSON lines on stdout, or stories on stderr."""
     if as_json:
         for problem in problems:
-            click.echo(seen(json.dumps(known().data(problem.as_json()), ensure_ascii=False)))
+            click.echo(seen(json.dumps(known().redact_data(problem.as_json()), ensure_ascii=False)))
         return
     color = colored(sys.stderr)
     for problem in problems:
-        click.echo(known().text(story(problem, color=color)), err=True, color=color)
+        click.echo(known().redact_text(render_problem(problem, color=color)), err=True, color=color)
 
 
 def show_error(error: AgentrunError, *, as_json: bool) -> None:
     """An error that ends the command."""
     if as_json:
-        click.echo(seen(mask(json.dumps({"error": known().data(error.as_json())}, ensure_ascii=False))))
+        click.echo(seen(mask(json.dumps({"error": known().redact_data(error.as_json())}, ensure_ascii=False))))
         return
     click.echo(f"{error.code}: {clean(error.message)}", err=True)
     for name, value in error.fields.items():
@@ -65,14 +65,14 @@ def show_error(error: AgentrunError, *, as_json: bool) -> None:
 
 def clean(text: str) -> str:
     """A text as it may be shown: without secrets that are known or look like one, and nothing that acts."""
-    return visible(mask(known().text(text)))
+    return escape_invisible(mask(known().redact_text(text)))
 
 
 def seen(line: str) -> str:
     """A line of JSON that does nothing to a terminal: what acts, or is not seen, is escaped, and means the same."""
     if line.isascii() and line.isprintable():
         return line
-    return "".join(char if visible(char) == char else _escape(char) for char in line)
+    return "".join(char if escape_invisible(char) == char else _escape(char) for char in line)
 
 
 def _escape(char: str) -> str:

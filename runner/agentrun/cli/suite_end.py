@@ -12,16 +12,16 @@ from msgspec.structs import replace
 from agentrun.cli.known import known
 from agentrun.engine.spending import Spending
 from agentrun.errors import code_of
-from agentrun.redact import masked
-from agentrun.testing.suite.carried import Result
+from agentrun.redactor import mask_except_placeholders
 from agentrun.testing.suite.coverage import Coverage
-from agentrun.testing.suite.verdict import Complaint, Status, Verdict, suite_exit
+from agentrun.testing.suite.runner import CaseResult
+from agentrun.testing.suite.verdict import CaseStatus, CaseVerdict, Complaint, suite_exit_code
 
 if TYPE_CHECKING:
     from agentrun.engine.recording import Recorded
-    from agentrun.testing.suite.found import Found
+    from agentrun.testing.suite.discovery import LocatedCase
 
-STATUSES: tuple[Status, ...] = get_args(Status)
+STATUSES: tuple[CaseStatus, ...] = get_args(CaseStatus)
 
 
 class RecordedCase(Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class Ended(Struct, kw_only=True):
 
     paths: tuple[str, ...]
     """As they were given."""
-    results: list[Result]
+    results: list[CaseResult]
     """In order; files that could not be read first."""
     cases: int
     """How many were to be run."""
@@ -53,13 +53,13 @@ class Ended(Struct, kw_only=True):
     seconds: float = 0
     was_interrupted: bool = False
 
-    def add_recorded(self, found: Found, recorded: Recorded) -> None:
-        calls = tuple(masked(known().shown(call)) for call in recorded.failed_calls)
+    def add_recorded(self, found: LocatedCase, recorded: Recorded) -> None:
+        calls = tuple(mask_except_placeholders(known().redact_excerpt(call)) for call in recorded.failed_calls)
         case = RecordedCase(id=found.id, spent=recorded.spent, failed_calls=calls, is_saved=recorded.is_saved)
         self.recorded.append(case)
 
     @property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[CaseVerdict]:
         return [result.verdict for result in self.results]
 
     @property
@@ -109,7 +109,7 @@ class Ended(Struct, kw_only=True):
     def exit_code(self) -> int:
         if self.was_interrupted:
             return code_of("cancelled").exit
-        code = suite_exit(self.verdicts)
+        code = suite_exit_code(self.verdicts)
         return 1 if self.unclaimed or self.is_short else code
 
     def as_json(self) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class Ended(Struct, kw_only=True):
         return data
 
 
-def cleaned(result: Result) -> Result:
+def cleaned(result: CaseResult) -> CaseResult:
     """The result without what nobody may see. What passed and changed nothing has nothing foreign in it."""
     verdict = result.verdict
     if not verdict.complaints and not verdict.notes and not verdict.changes and verdict.reason is None:
@@ -166,4 +166,4 @@ def _texts(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _text(text: str) -> str:
-    return masked(known().shown(text)) if text else text
+    return mask_except_placeholders(known().redact_excerpt(text)) if text else text

@@ -14,7 +14,7 @@ from secrets import token_hex
 
 from agentrun.cli.show import clean
 from agentrun.cli.suite_end import Ended
-from agentrun.testing.suite.verdict import Verdict
+from agentrun.testing.suite.verdict import CaseVerdict
 
 MOST_ROWS = 200
 LONGEST = 300
@@ -92,7 +92,7 @@ def summary(ended: Ended) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(verdict: Verdict) -> str:
+def _row(verdict: CaseVerdict) -> str:
     why = "; ".join(f"{wrong.claim}: {wrong.message}" for wrong in verdict.complaints)
     return f"| {_escaped(verdict.id)} | {verdict.status} | {_escaped(why)} |"
 

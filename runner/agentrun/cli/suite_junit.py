@@ -12,8 +12,8 @@ from itertools import groupby
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from agentrun.cli.suite_end import Ended
-from agentrun.testing.suite.told import failure_text
-from agentrun.testing.suite.verdict import Verdict
+from agentrun.testing.suite.failure_text import render_failure
+from agentrun.testing.suite.verdict import CaseVerdict
 
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 NAME = "agentrun"
@@ -39,7 +39,7 @@ def junit(ended: Ended, version: str) -> bytes:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'.encode()
 
 
-def _begun(suites: Element, name: str, verdicts: list[Verdict], version: str) -> Element:
+def _begun(suites: Element, name: str, verdicts: list[CaseVerdict], version: str) -> Element:
     statuses = [verdict.status for verdict in verdicts]
     suite = SubElement(
         suites,
@@ -56,7 +56,7 @@ def _begun(suites: Element, name: str, verdicts: list[Verdict], version: str) ->
     return suite
 
 
-def _suite(suites: Element, file: str, verdicts: list[Verdict], version: str) -> None:
+def _suite(suites: Element, file: str, verdicts: list[CaseVerdict], version: str) -> None:
     suite = _begun(suites, file, verdicts, version)
     for verdict in verdicts:
         name = verdict.id.partition("::")[2] or verdict.id
@@ -64,14 +64,14 @@ def _suite(suites: Element, file: str, verdicts: list[Verdict], version: str) ->
         _ended(case, verdict)
 
 
-def _ended(case: Element, verdict: Verdict) -> None:
+def _ended(case: Element, verdict: CaseVerdict) -> None:
     if verdict.status in ("skipped", "xfailed"):
         SubElement(case, "skipped", type=verdict.status, message=_fit(verdict.reason or ""))
     elif verdict.is_bad:
         kind = "failure" if verdict.status == "failed" else "error"
         wrong = verdict.complaints[0]
         found = SubElement(case, kind, type=_fit(wrong.claim), message=_fit(wrong.message))
-        found.text = _fit(f"{verdict.file}:{verdict.line}\n{failure_text(verdict)}")
+        found.text = _fit(f"{verdict.file}:{verdict.line}\n{render_failure(verdict)}")
     lines = [*verdict.changes, *(f"live assertion (network: true): {function}" for function in verdict.live)]
     if verdict.spent:
         lines.append(", ".join(f"{name} {value}" for name, value in verdict.spent.items()))

@@ -15,9 +15,10 @@ from agentrun.cli.show import clean
 from agentrun.cli.suite_progress import Progress
 from agentrun.core.package import Package
 from agentrun.engine.ports import Approver
-from agentrun.testing.suite.announcement import announcement_of, plans_of
-from agentrun.testing.suite.found import Found
-from agentrun.testing.suite.recorded import Live, Play, one_axis_live, recording
+from agentrun.testing.suite.discovery import LocatedCase
+from agentrun.testing.suite.recording import LiveCallbacks, partly_live_runner, recording_runner
+from agentrun.testing.suite.recording_preview import plan_cassettes, preview_recording
+from agentrun.testing.suite.replay import CaseRunner
 
 if TYPE_CHECKING:
     from agentrun.engine.recording import Recorded
@@ -42,30 +43,32 @@ class _Runs:
         self._interrupts.hold(world)
 
 
-def confirm_suite(cases: Sequence[Found], options: dict[str, Any], progress: Progress) -> None:
+def confirm_suite(cases: Sequence[LocatedCase], options: dict[str, Any], progress: Progress) -> None:
     """Announce what recording these cases does, and ask about it once where that is needed."""
-    plans = plans_of(cases)
+    plans = plan_cassettes(cases)
     if plans:
         answers = answers_of(options["approve"], progress, option_first=False)
-        confirm_recording(announcement_of(plans, options["record"], answers), progress, yes=options["yes"])
+        confirm_recording(preview_recording(plans, options["record"], answers), progress, yes=options["yes"])
 
 
-def live_play(options: dict[str, Any], progress: Progress, spent: Callable[[Found, Recorded], None]) -> Play:
+def live_play(
+    options: dict[str, Any], progress: Progress, spent: Callable[[LocatedCase, Recorded], None]
+) -> CaseRunner:
     """How cases are carried out. `spent`: told of each recording."""
     mode: Mode = "record" if options["record"] else "live-tools" if options["live_tools"] else "live-model"
     runs = _Runs(progress)
-    live = Live(
+    live = LiveCallbacks(
         approver=_approver(options["approve"], mode, progress),
-        said=lambda found, text: _said(progress, found, text),
-        spent=spent,
-        printed=lambda tool, text: _printed(progress, tool, text),
-        write=lambda line: progress.say(f"delivered: {line}"),
-        hold=runs.hold,
+        on_recording=lambda found, text: _said(progress, found, text),
+        on_spent=spent,
+        on_printed=lambda tool, text: _printed(progress, tool, text),
+        on_sink_line=lambda line: progress.say(f"delivered: {line}"),
+        on_started=runs.hold,
         run=runs.run,
     )
     if options["record"]:
-        return recording(options["record"], live)
-    return one_axis_live("tools" if options["live_tools"] else "model", live, options["require_tier"])
+        return recording_runner(options["record"], live)
+    return partly_live_runner("tools" if options["live_tools"] else "model", live, options["require_tier"])
 
 
 def _approver(text: str | None, mode: Mode, progress: Progress) -> Callable[[Package], Approver | None]:
@@ -77,7 +80,7 @@ def _approver(text: str | None, mode: Mode, progress: Progress) -> Callable[[Pac
     return of
 
 
-def _said(progress: Progress, found: Found, text: str) -> None:
+def _said(progress: Progress, found: LocatedCase, text: str) -> None:
     is_good = text.startswith("recorded: ") and ";" not in text
     progress.say(f"{found.id}  {text}", "good" if is_good else "warn")
 

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from agentrun.cli.show import clean, colored
 from agentrun.cli.suite_output import put_mark
-from agentrun.report.line import Line
+from agentrun.report.formatting import OutputLine
 from agentrun.report.screen import LiveScreen, screen_for
-from agentrun.testing.suite.verdict import Status, Verdict
+from agentrun.testing.suite.verdict import CaseStatus, CaseVerdict
 
-MARKS: dict[Status, str] = {
+MARKS: dict[CaseStatus, str] = {
     "passed": ".",
     "failed": "F",
     "missed": "M",
@@ -35,7 +35,7 @@ class Progress(Protocol):
 
     def begin(self, total: int) -> None: ...
 
-    def ended(self, verdict: Verdict) -> None: ...
+    def ended(self, verdict: CaseVerdict) -> None: ...
 
     def say(self, text: str, tone: Any = "plain") -> None:
         """A line in between."""
@@ -52,7 +52,7 @@ class Silent:
 
     def begin(self, total: int) -> None: ...
 
-    def ended(self, verdict: Verdict) -> None: ...
+    def ended(self, verdict: CaseVerdict) -> None: ...
 
     def say(self, text: str, tone: Any = "plain") -> None: ...
 
@@ -74,7 +74,7 @@ class Marks(Silent):
     def begin(self, total: int) -> None:
         self._total = total
 
-    def ended(self, verdict: Verdict) -> None:
+    def ended(self, verdict: CaseVerdict) -> None:
         name = clean(verdict.file)
         if verdict.file != self._file or self._column >= WIDTH:
             self._break()
@@ -115,7 +115,7 @@ class Drawn(Silent):
         self._total = total
         self._screen.status(f"0 of {total} cases")
 
-    def ended(self, verdict: Verdict) -> None:
+    def ended(self, verdict: CaseVerdict) -> None:
         self._done += 1
         self._bad += verdict.is_bad
         now = monotonic()
@@ -125,7 +125,7 @@ class Drawn(Silent):
             self._screen.status(f"{self._done} of {self._total} cases{bad}  {clean(verdict.id)}")
 
     def say(self, text: str, tone: Any = "plain") -> None:
-        self._screen.line(Line(clean(text), tone, 0))
+        self._screen.line(OutputLine(clean(text), tone, 0))
 
     def aside(self) -> AbstractContextManager[None]:
         return self._screen.aside()

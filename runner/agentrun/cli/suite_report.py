@@ -13,17 +13,17 @@ from agentrun.cli.known import known
 from agentrun.cli.show import colored, seen
 from agentrun.cli.suite_end import Ended
 from agentrun.cli.suite_output import put_line
-from agentrun.testing.suite.carried import Result
+from agentrun.testing.suite.runner import CaseResult
 
 
-def print_case(result: Result) -> None:
+def print_case(result: CaseResult) -> None:
     """A case as a line of JSON."""
     more = {name: getattr(result, name) for name in ("written", "swept") if getattr(result, name) is not None}
     print_json({"case": msgspec.to_builtins(result.verdict) | msgspec.to_builtins(more)})
 
 
 def print_json(data: dict[str, Any]) -> None:
-    put_line(seen(msgspec.json.encode(known().data(data)).decode()))
+    put_line(seen(msgspec.json.encode(known().redact_data(data)).decode()))
 
 
 def report(ended: Ended, *, as_json: bool, quiet: bool, color: bool | None, junit: Path | None) -> None:
@@ -57,16 +57,16 @@ def _write_junit(ended: Ended, path: Path) -> None:
     from agentrun.cli.suite_junit import junit
     from agentrun.cli.write import write_output
     from agentrun.distribution import version
-    from agentrun.files import make_given_directory
+    from agentrun.files import make_user_directory
 
     if str(path) != "-":
-        make_given_directory(path.parent)
+        make_user_directory(path.parent)
     write_output(path, junit(ended, version()), replaces=b"<?xml")
 
 
 def _write_summary(ended: Ended) -> None:
     from agentrun.cli.suite_github import summary
-    from agentrun.files import append_given
+    from agentrun.files import append_user_file
 
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):
-        append_given(Path(path), summary(ended).encode())
+        append_user_file(Path(path), summary(ended).encode())

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from agentrun.cli.show import clean
 from agentrun.cli.suite_end import Ended
 from agentrun.engine.approvals import TO_ANSWER
-from agentrun.spec.text import plural
-from agentrun.testing.suite.told import failure_text
-from agentrun.testing.suite.verdict import OWN, Complaint, Verdict
+from agentrun.spec.safe_text import plural
+from agentrun.testing.suite.failure_text import render_failure
+from agentrun.testing.suite.verdict import OWN_CASSETTE_HINT, CaseVerdict, Complaint
 
 FEW = 3
 """Cases that are named; of more only the number is said."""
@@ -57,7 +57,7 @@ def _failures(ended: Ended, *, color: bool) -> Iterator[str]:
             if said[verdict.complaints] > 1:
                 continue
         yield _heading(verdict, color=color)
-        yield from (f"  {_line(line, color=color)}".rstrip() for line in failure_text(verdict).split("\n"))
+        yield from (f"  {_line(line, color=color)}".rstrip() for line in render_failure(verdict).split("\n"))
         yield ""
     for times in said.values():
         if times > 1:
@@ -70,12 +70,12 @@ def _notes(ended: Ended, *, color: bool) -> Iterator[str]:
     for verdict in ended.verdicts:
         if verdict.notes:
             yield _heading(verdict, color=color, title="CHANGED", tint="yellow")
-            text = failure_text(replace(verdict, complaints=verdict.notes))
+            text = render_failure(replace(verdict, complaints=verdict.notes))
             yield from (f"  {_line(line, color=color)}".rstrip() for line in text.split("\n"))
             yield ""
 
 
-def _heading(verdict: Verdict, *, color: bool, title: str | None = None, tint: str = "red") -> str:
+def _heading(verdict: CaseVerdict, *, color: bool, title: str | None = None, tint: str = "red") -> str:
     place = f"{clean(verdict.file)}:{verdict.line}"
     return f"{_paint(title or verdict.status.upper(), color, fg=tint, bold=True)}  {clean(verdict.id)}  ({place})"
 
@@ -180,7 +180,7 @@ def _advice(ended: Ended) -> Iterator[str]:
             yield f"  → record them: {_command(ended, chosen)} --record {how}"
 
 
-def _least_recording(verdict: Verdict) -> str:
+def _least_recording(verdict: CaseVerdict) -> str:
     """`new` keeps recorded tool results. It does not help where the cassette cannot be read, or was played while the
     rest was live."""
     found = [
@@ -192,10 +192,10 @@ def _least_recording(verdict: Verdict) -> str:
 def _can_record(miss: Complaint) -> bool:
     """Whether recording the case helps: not while it plays another's recording, which fits that one, nor where nobody
     answered an approval."""
-    return not (miss.hint or "").startswith((OWN, TO_ANSWER))
+    return not (miss.hint or "").startswith((OWN_CASSETTE_HINT, TO_ANSWER))
 
 
-def _command(ended: Ended, verdicts: list[Verdict]) -> str:
+def _command(ended: Ended, verdicts: list[CaseVerdict]) -> str:
     """The command for these cases; for many, for all."""
     paths = [verdict.id for verdict in verdicts] if 0 < len(verdicts) <= FEW else ended.paths
     return " ".join(["agentrun test", *(quote(clean(path)) for path in paths)])

@@ -15,20 +15,17 @@ from msgspec.structs import replace
 from agentrun.cli.known import known
 from agentrun.cli.plan import Plan
 from agentrun.cli.show import clean, colored, seen
-from agentrun.core.facts import Fact, Record, WorkLost
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import ChildStarted, ToolStarted
+from agentrun.core.facts import ChildStarted, Fact, Record, ToolStarted, WorkLost
+from agentrun.core.fault import Fault
 from agentrun.core.outcome import Parked, Suspended
 from agentrun.core.package import Package
 from agentrun.engine.clean import cleaned
 from agentrun.engine.ports import Delta, Passing, Progress
 from agentrun.engine.run import FinishedRun
-from agentrun.report.family import Family
-from agentrun.report.line import Line, told
-from agentrun.report.screen import Screen, screen_for
-from agentrun.report.story import summary
-from agentrun.report.telling import passing, show
-from agentrun.spec.problems import visible
+from agentrun.report.formatting import OutputLine, make_line
+from agentrun.report.run_renderer import RunTreeRenderer, outcome_summary
+from agentrun.report.screen import Screen, delta_key, screen_for, show_record
+from agentrun.spec.problems import escape_invisible
 
 
 class Teller:
@@ -37,7 +34,7 @@ class Teller:
     def __init__(self, package: Package, *, as_json: bool, quiet: bool, color: bool | None, live: bool) -> None:
         self._as_json = as_json
         self._quiet = quiet
-        self._family = Family(package)
+        self._family = RunTreeRenderer(package)
         self._screen: Screen | None = None
         self.tells = not as_json and not quiet
         """Whether there is a story, for a person."""
@@ -55,7 +52,7 @@ class Teller:
     def say(self, text: str, tone: Any = "plain") -> None:
         """A line of our own."""
         if self._screen is not None:
-            self._screen.line(Line(clean(text), tone, 0))
+            self._screen.line(OutputLine(clean(text), tone, 0))
 
     def listen(self, run: str, news: Record | Passing) -> None:
         """Something was committed, or passes. What a replay is given by its user it holds as it is."""
@@ -71,29 +68,29 @@ class Teller:
         if self._screen is None:
             return
         if isinstance(news, Delta):
-            self._screen.delta(passing(run, news.effect), news.text)
+            self._screen.delta(delta_key(run, news.effect), news.text)
             return
         if isinstance(news, Progress):
-            self._screen.line(told(f"{news.tool}: {clean(news.text)}", "dim", 1))
+            self._screen.line(make_line(f"{news.tool}: {clean(news.text)}", "dim", 1))
             return
-        story = self._family.story_of(run, news)
+        story = self._family.renderer_for(run, news)
         if story is self._family.root and _is_told_at_the_end(news.fact):
-            story.tell(news)
+            story.render(news)
         else:
-            show(news, story, self._screen, run, self._family.root)
+            show_record(news, story, self._screen, run, self._family.root)
 
     def write(self, line: str) -> None:
         """A line of JSON that a sink prints."""
         if self._as_json:
             _print({"delivery": msgspec.json.decode(line)})
         else:
-            click.echo(seen(known().text(line)))
+            click.echo(seen(known().redact_text(line)))
 
     def printed(self, tool: str, text: str) -> None:
         """What a tool printed."""
         if self._screen is not None:
             for line in text.splitlines()[:20]:
-                self._screen.line(told(f"{tool} printed: {line}", "dim", 1))
+                self._screen.line(make_line(f"{tool} printed: {line}", "dim", 1))
 
     def aside(self) -> AbstractContextManager[None]:
         """The terminal is somebody else's for a while: what is told then waits."""
@@ -124,7 +121,7 @@ class Teller:
             for line in _reasons(outcome.fault):
                 self._complain(line)
         tier = "" if done.tier in (None, "exact") else f", matched {done.tier}"
-        self.say(summary(outcome) + tier, "dim")
+        self.say(outcome_summary(outcome) + tier, "dim")
 
     def _complain(self, text: str) -> None:
         """A line that also a quiet run says."""
@@ -155,7 +152,7 @@ parts the letters of a script or the pieces of a picture."""
 def _readable(line: str) -> str:
     """A line of an answer as it is, but for what would act on a terminal or hide in it."""
     kept = _HARMLESS.findall(line)
-    shown = [visible(piece) for piece in _HARMLESS.split(line)]
+    shown = [escape_invisible(piece) for piece in _HARMLESS.split(line)]
     return shown[0] + "".join(sign + piece for sign, piece in zip(kept, shown[1:], strict=True))
 
 
@@ -171,4 +168,4 @@ def _waits(outcome: Suspended, done: FinishedRun) -> Iterator[str]:
 
 
 def _print(data: dict[str, Any]) -> None:
-    click.echo(seen(msgspec.json.encode(known().data(data)).decode()))
+    click.echo(seen(msgspec.json.encode(known().redact_data(data)).decode()))

@@ -19,9 +19,9 @@ from agentrun.cli.suite_options import numbered, percent, record_how, refuse_mix
 if TYPE_CHECKING:
     from agentrun.cli.suite_end import Ended
     from agentrun.cli.suite_progress import Progress
-    from agentrun.testing.suite.carried import Orders, Result
-    from agentrun.testing.suite.chosen import Chosen, Picks
-    from agentrun.testing.suite.coverage import Covering
+    from agentrun.testing.suite.coverage import CoverageCollector
+    from agentrun.testing.suite.runner import CaseResult, SuiteOptions
+    from agentrun.testing.suite.selection import CaseFilter, SelectedCases
 
 
 @click.command("test")
@@ -98,11 +98,11 @@ def command(paths: tuple[str, ...], **options: Any) -> int:
 
     Exit codes: 0 all well, 1 an assertion failed, else 3 a recording does not fit, else 2 something cannot be read.
     """
-    from agentrun.testing.suite.chosen import chosen
+    from agentrun.testing.suite.selection import select_cases
 
     refuse_mixtures(options)
     paths = paths or (".",)
-    found = chosen(paths, _picks(options))
+    found = select_cases(paths, _picks(options))
     _refuse_nothing(found, options)
     from agentrun.cli.suite_end import Ended
     from agentrun.cli.suite_progress import progress_for
@@ -122,18 +122,17 @@ def command(paths: tuple[str, ...], **options: Any) -> int:
     return ended.exit_code
 
 
-def _picks(options: dict[str, Any]) -> Picks:
-    from agentrun.testing.suite.chosen import Picks
-    from agentrun.testing.suite.expression import Wrong, expression
+def _picks(options: dict[str, Any]) -> CaseFilter:
+    from agentrun.testing.suite.selection import CaseFilter, KeywordSyntaxError, parse_keyword
 
     try:
-        fits = expression(options["keyword"]) if options["keyword"] else None
-    except Wrong as wrong:
+        fits = parse_keyword(options["keyword"]) if options["keyword"] else None
+    except KeywordSyntaxError as wrong:
         raise click.UsageError(f"-k: {wrong}") from None
-    return Picks(fits=fits, tags=frozenset(options["tags"]), shard=options["shard"])
+    return CaseFilter(keyword=fits, tags=frozenset(options["tags"]), shard=options["shard"])
 
 
-def _refuse_nothing(found: Chosen, options: dict[str, Any]) -> None:
+def _refuse_nothing(found: SelectedCases, options: dict[str, Any]) -> None:
     """A selection that selects nothing is a slip of the hand; an empty shard is not."""
     if found.cases or found.unreadable or not found.seen or options["shard"]:
         return
@@ -142,19 +141,19 @@ def _refuse_nothing(found: Chosen, options: dict[str, Any]) -> None:
     raise click.UsageError(f"none of {found.seen} cases fits {words}")
 
 
-def _carry_out(found: Chosen, ended: Ended, options: dict[str, Any], progress: Progress) -> None:
+def _carry_out(found: SelectedCases, ended: Ended, options: dict[str, Any], progress: Progress) -> None:
     """Run the cases; each is told as its turn comes. An interrupt ends it with what is known so far."""
     from agentrun.cli.suite_end import cleaned
     from agentrun.cli.suite_report import print_case
     from agentrun.cli.suite_stop import stopping
-    from agentrun.testing.suite.coverage import Covering
-    from agentrun.testing.suite.memory import settled
+    from agentrun.testing.suite.coverage import CoverageCollector
+    from agentrun.testing.suite.runner import relaxed_garbage_collection
 
-    began, covering = monotonic(), Covering()
+    began, covering = monotonic(), CoverageCollector()
     progress.begin(len(found.cases))
     results = _results(found, ended, options, progress, covering)
     try:
-        with settled(), _own_output(options, progress), stopping(at_once=_waits(options)) as stop:
+        with relaxed_garbage_collection(), _own_output(options, progress), stopping(at_once=_waits(options)) as stop:
             for result in results:
                 ended.results.append(cleaned(result))
                 progress.ended(result.verdict)
@@ -174,11 +173,11 @@ def _carry_out(found: Chosen, ended: Ended, options: dict[str, Any], progress: P
 
 
 def _results(
-    found: Chosen, ended: Ended, options: dict[str, Any], progress: Progress, covering: Covering
-) -> Generator[Result, None, None]:
-    from agentrun.testing.suite.carried import Result, Suite
+    found: SelectedCases, ended: Ended, options: dict[str, Any], progress: Progress, covering: CoverageCollector
+) -> Generator[CaseResult, None, None]:
+    from agentrun.testing.suite.runner import CaseResult, SuiteRunner
 
-    yield from (Result(verdict=verdict) for verdict in found.unreadable)
+    yield from (CaseResult(verdict=verdict) for verdict in found.unreadable)
     orders, count = _orders(options), min(options["count"], len(found.cases))
     if count > 1:
         from agentrun.testing.suite.workers import Workers
@@ -190,14 +189,14 @@ def _results(
         from agentrun.cli.suite_live import live_play
 
         play = live_play(options, progress, ended.add_recorded)
-    suite = Suite(orders, play, covering)
-    yield from map(suite.result, found.cases)
+    suite = SuiteRunner(orders, play, covering)
+    yield from map(suite.run_case, found.cases)
 
 
-def _orders(options: dict[str, Any]) -> Orders:
-    from agentrun.testing.suite.carried import Orders
+def _orders(options: dict[str, Any]) -> SuiteOptions:
+    from agentrun.testing.suite.runner import SuiteOptions
 
-    return Orders(
+    return SuiteOptions(
         update=options["update"],
         require=options["require_tier"],
         repeat=options["repeat"],
@@ -227,14 +226,14 @@ def _own_output(options: dict[str, Any], progress: Progress) -> Iterator[None]:
         yield
 
 
-def _clear_away(found: Chosen, ended: Ended, *, update: bool) -> None:
+def _clear_away(found: SelectedCases, ended: Ended, *, update: bool) -> None:
     """Snapshots that no case claims: removed when journals are accepted, else told."""
-    from agentrun.spec.files import shown_path
-    from agentrun.testing.suite.accepting import remove, unclaimed
+    from agentrun.spec.source_files import display_path
+    from agentrun.testing.suite.snapshots import find_unused_snapshots, remove_snapshot
 
-    for case, path in unclaimed(found.whole):
+    for case, path in find_unused_snapshots(found.complete_files):
         if update:
-            remove(case, path)
-            ended.removed.append(shown_path(path))
+            remove_snapshot(case, path)
+            ended.removed.append(display_path(path))
         else:
-            ended.unclaimed.append(shown_path(path))
+            ended.unclaimed.append(display_path(path))

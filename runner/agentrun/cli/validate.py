@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from agentrun.cli.show import json_option, say, show_problems
-from agentrun.spec.problems import arrange
+from agentrun.spec.problems import sort_problems
 
 
 @click.command("validate")
@@ -27,10 +27,10 @@ def command(paths: tuple[Path, ...], strict: bool, as_json: bool) -> int:
       agentrun validate specs/ --strict
       agentrun validate specs/ --json | jq .code
     """
-    from agentrun.compiler.validate import documents, validate
+    from agentrun.compiler.validate import find_documents, validate_document
 
-    found = [document for path in paths for document in documents(path)]
-    problems = arrange(problem for document in found for problem in validate(document))
+    found = [document for path in paths for document in find_documents(path)]
+    problems = sort_problems(problem for document in found for problem in validate_document(document))
     show_problems(problems, as_json=as_json)
     errors = [problem for problem in problems if strict or problem.severity == "error"]
     if not as_json:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from agentrun.files import write_given
+from agentrun.files import write_user_file
 
 
 def write_output(path: Path, data: bytes, *, replaces: bytes = b"") -> None:
@@ -19,7 +19,7 @@ def write_output(path: Path, data: bytes, *, replaces: bytes = b"") -> None:
         sys.stdout.buffer.write(data)
         return
     refuse_other(path, replaces)
-    write_given(path, data)
+    write_user_file(path, data)
 
 
 def refuse_other(path: Path, replaces: bytes) -> None:

@@ -7,30 +7,30 @@ from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from agentrun.compiler.build_tools import Child, build_auth, build_tool, schema_at
-from agentrun.compiler.lint_policy import rulings_of, targets_of
-from agentrun.compiler.lock import Lock, Row, route_name
-from agentrun.compiler.quantities import count, micro_dollars, milliseconds, size
-from agentrun.compiler.resolve import Spec
-from agentrun.compiler.signatures import find_function
+from agentrun.compiler.build_tools import CompiledChild, build_auth, build_tool, schema_at_path
+from agentrun.compiler.lint_policy import rule_rulings, rule_targets
+from agentrun.compiler.lock import Lock, RoutePin, model_route
+from agentrun.compiler.python_functions import find_function
+from agentrun.compiler.spec_reader import Spec
 from agentrun.core import package as made
-from agentrun.core import package_sinks as sinks
+from agentrun.core import package as sinks
 from agentrun.spec.v1 import agent as written
 from agentrun.spec.v1.budgets import BatchGuard, Guard
-from agentrun.spec.v1.policy import Rule
+from agentrun.spec.v1.field_types import micro_dollars, milliseconds, parse_count, parse_size
+from agentrun.spec.v1.policy import RuleSpec
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def build(spec: Spec, lock: Lock | None, agents: MappingOf[str, Child]) -> made.Package:
+def build_package(spec: Spec, lock: Lock | None, agents: MappingOf[str, CompiledChild]) -> made.Package:
     """The package of a spec that was found to be right."""
     agent = spec.agent
     return made.Package(
         name=agent.name,
-        params={name: schema_at(spec, "params", name) for name in agent.params},
+        params={name: schema_at_path(spec, "params", name) for name in agent.params},
         model=_model(agent.model, lock),
         instructions=_instructions(agent),
-        input=None if agent.input is UNSET else text_of(agent.input),
+        input=None if agent.input is UNSET else prompt_text(agent.input),
         tools={name: build_tool(spec, name, agents, lock) for name in agent.tools},
         agents={name: child.package for name, child in agents.items()},
         policy=_policy(agent),
@@ -39,24 +39,26 @@ def build(spec: Spec, lock: Lock | None, agents: MappingOf[str, Child]) -> made.
         guards=_guards(agent),
         retry=_retry(agent),
         context=_context(agent),
-        admission=made.Admission(max_chars=_maybe(agent.admission.max_chars, count), dedupe=agent.admission.dedupe),
+        admission=made.AdmissionSettings(
+            max_chars=_convert_if_set(agent.admission.max_chars, parse_count), dedupe=agent.admission.dedupe
+        ),
         output=_output(spec),
         sinks={name: _sink(sink) for name, sink in agent.sinks.items()},
         hooks=_hooks(spec),
-        session=made.Session(history=agent.session.history, max_runs=_or_none(agent.session.max_runs)),
+        session=made.SessionSettings(history=agent.session.history, max_runs=_or_none(agent.session.max_runs)),
         replay=_replay(agent),
     )
 
 
-def _or_none(value: T | UnsetType) -> T | None:
+def _or_none(value: _T | UnsetType) -> _T | None:
     return None if isinstance(value, UnsetType) else value
 
 
-def _maybe(value: Any, convert: Any) -> Any:
+def _convert_if_set(value: Any, convert: Any) -> Any:
     return None if value is UNSET else convert(value)
 
 
-def text_of(value: Any) -> str:
+def prompt_text(value: Any) -> str:
     """A prompt after inlining; how it ends in its file or YAML block does not matter."""
     assert isinstance(value, str)
     return value.rstrip("\n")
@@ -64,45 +66,45 @@ def text_of(value: Any) -> str:
 
 def _instructions(agent: written.Agent) -> tuple[str, ...]:
     parts = agent.instructions if isinstance(agent.instructions, list) else [agent.instructions]
-    return tuple(text_of(part) for part in parts)
+    return tuple(prompt_text(part) for part in parts)
 
 
-def _model(model: written.Model, lock: Lock | None) -> made.Model:
+def _model(model: written.ModelSpec, lock: Lock | None) -> made.ModelSettings:
     fallbacks = [_fallback(one) if isinstance(one, str) else one for one in model.fallback]
-    return made.Model(
+    return made.ModelSettings(
         routes=tuple(_route(route, lock) for route in [model, *fallbacks]),
         temperature=_or_none(model.temperature),
         top_p=_or_none(model.top_p),
         seed=_or_none(model.seed),
         stop=() if model.stop is UNSET else tuple(model.stop),
-        max_output_tokens=_maybe(model.max_output_tokens, count),
+        max_output_tokens=_convert_if_set(model.max_output_tokens, parse_count),
         reasoning=_or_none(model.reasoning),
         tool_choice=model.tool_choice,
         stream=model.stream,
     )
 
 
-def _fallback(route: str) -> written.FallbackModel:
+def _fallback(route: str) -> written.FallbackModelSpec:
     provider, _, name = route.partition("/")
-    return written.FallbackModel(provider=provider, name=name)
+    return written.FallbackModelSpec(provider=provider, name=name)
 
 
-def _route(model: written.FallbackModel, lock: Lock | None) -> made.Route:
-    row = lock.routes.get(route_name(model)) if lock else None
-    pinned = row or Row(price=None, context_window=None)
+def _route(model: written.FallbackModelSpec, lock: Lock | None) -> made.Route:
+    row = lock.routes.get(model_route(model)) if lock else None
+    pinned = row or RoutePin(price=None, context_window=None)
     return made.Route(
         provider=model.provider,
         name=model.name,
         base_url=_or_none(model.base_url),
         api_key=_or_none(model.api_key),
         headers=model.headers,
-        price=_price(model.price) if isinstance(model.price, written.Price) else pinned.price,
-        context_window=pinned.context_window if model.context_window is UNSET else count(model.context_window),
+        price=_price(model.price) if isinstance(model.price, written.PriceSpec) else pinned.price,
+        context_window=pinned.context_window if model.context_window is UNSET else parse_count(model.context_window),
         options=model.options,
     )
 
 
-def _price(price: written.Price) -> made.Price:
+def _price(price: written.PriceSpec) -> made.Price:
     cached = price.input if isinstance(price.cached_input, UnsetType) else price.cached_input
     return made.Price(
         input=micro_dollars(price.input),
@@ -120,12 +122,12 @@ def _policy(agent: written.Agent) -> made.Policy:
     )
 
 
-def _rule(rule: Rule) -> made.Rule:
-    ruling: Any = rulings_of(rule)[0]
-    return made.Rule(
+def _rule(rule: RuleSpec) -> made.PolicyRule:
+    ruling: Any = rule_rulings(rule)[0]
+    return made.PolicyRule(
         id=rule.id,
         ruling=ruling,
-        targets=tuple(sorted(set(targets_of(rule)))),
+        targets=tuple(sorted(set(rule_targets(rule)))),
         on=rule.on,
         when=_or_none(rule.when),
         set=rule.set or {},
@@ -138,9 +140,9 @@ def _budgets(agent: written.Agent) -> made.Budgets:
     budgets = agent.budgets
     return made.Budgets(
         turns=budgets.turns,
-        tokens=_maybe(budgets.tokens, count),
-        cost=_maybe(budgets.cost, micro_dollars),
-        time=_maybe(budgets.time, milliseconds),
+        tokens=_convert_if_set(budgets.tokens, parse_count),
+        cost=_convert_if_set(budgets.cost, micro_dollars),
+        time=_convert_if_set(budgets.time, milliseconds),
         tool_calls=_or_none(budgets.tool_calls),
         on_turns=budgets.on_turns,
         grace=_or_none(budgets.grace),
@@ -157,7 +159,7 @@ def _limits(agent: written.Agent) -> made.Limits:
         on_truncated=limits.on_truncated,
         truncations=limits.truncations,
         output_lines=limits.output_lines,
-        output_bytes=size(limits.output_bytes),
+        output_bytes=parse_size(limits.output_bytes),
         depth=limits.depth,
         runs=limits.runs,
     )
@@ -173,7 +175,7 @@ def _guards(agent: written.Agent) -> made.Guards:
         batch_scope=batch.scope if isinstance(batch, BatchGuard) else BatchGuard().scope,
         stagnation=_limit(guards.stagnation),
         empty_outcome=None if isinstance(guards.empty_outcome, str) else guards.empty_outcome,
-        nudge=text_of(guards.nudge),
+        nudge=prompt_text(guards.nudge),
         observation=guards.observation,
     )
 
@@ -184,9 +186,9 @@ def _limit(guard: int | str | Guard | BatchGuard) -> int | None:
     return None if isinstance(guard, str) else guard
 
 
-def _retry(agent: written.Agent) -> made.Retry:
+def _retry(agent: written.Agent) -> made.RetrySettings:
     retry = agent.retry
-    return made.Retry(
+    return made.RetrySettings(
         attempts=retry.attempts,
         first_delay=milliseconds(retry.first_delay),
         max_delay=milliseconds(retry.max_delay),
@@ -194,36 +196,36 @@ def _retry(agent: written.Agent) -> made.Retry:
     )
 
 
-def _context(agent: written.Agent) -> made.Context:
+def _context(agent: written.Agent) -> made.ContextSettings:
     compaction = agent.context.compaction
-    return made.Context(
+    return made.ContextSettings(
         overflow=agent.context.overflow,
-        prompt=text_of(compaction.prompt),
+        prompt=prompt_text(compaction.prompt),
         keep=compaction.keep,
         failures=compaction.failures,
     )
 
 
-def _output(spec: Spec) -> made.Output:
+def _output(spec: Spec) -> made.OutputContract:
     output = spec.agent.output
-    return made.Output(
-        schema=None if output.schema is UNSET else schema_at(spec, "output", "schema"),
+    return made.OutputContract(
+        schema=None if output.schema is UNSET else schema_at_path(spec, "output", "schema"),
         repairs=output.repairs,
-        max_bytes=size(output.max_bytes),
+        max_bytes=parse_size(output.max_bytes),
         max_depth=output.max_depth,
     )
 
 
-def _sink(sink: written.Sink) -> sinks.Sink:
+def _sink(sink: written.SinkSpec) -> sinks.Sink:
     common: dict[str, Any] = {"delivery": sink.delivery, "timeout": milliseconds(sink.timeout)}
     match sink:
-        case written.FileSink():
+        case written.FileSinkSpec():
             return sinks.FileSink(path=sink.path, **common)
-        case written.JsonlSink():
+        case written.JsonlSinkSpec():
             return sinks.JsonlSink(path=sink.path, **common)
-        case written.StdoutSink():
+        case written.StdoutSinkSpec():
             return sinks.StdoutSink(**common)
-        case written.HttpSink():
+        case written.HttpSinkSpec():
             return sinks.HttpSink(
                 url=sink.url,
                 headers=sink.headers,
@@ -252,10 +254,10 @@ def _hooks(spec: Spec) -> tuple[made.Hook, ...]:
     return tuple(sorted(hooks, key=lambda hook: (hook.at, hook.order, hook.id)))
 
 
-def _replay(agent: written.Agent) -> made.Replay:
+def _replay(agent: written.Agent) -> made.ReplaySettings:
     redactions = [
-        made.Redaction(name=one.name, path=_or_none(one.path), pattern=_or_none(one.pattern))
+        made.RedactionRule(name=one.name, path=_or_none(one.path), pattern=_or_none(one.pattern))
         for one in agent.replay.redact
     ]
     redactions.sort(key=lambda one: one.name)
-    return made.Replay(redact=tuple(redactions), volatile=tuple(sorted(set(agent.replay.volatile))))
+    return made.ReplaySettings(redact=tuple(redactions), volatile=tuple(sorted(set(agent.replay.volatile))))

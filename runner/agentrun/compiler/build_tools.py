@@ -8,20 +8,19 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from agentrun.compiler.contracts import resolved
-from agentrun.compiler.lock import Lock
-from agentrun.compiler.pins import chosen
-from agentrun.compiler.quantities import milliseconds, size
-from agentrun.compiler.resolve import Spec
-from agentrun.compiler.signatures import find_function
+from agentrun.compiler.json_schemas import resolve_references
+from agentrun.compiler.lock import Lock, select_pinned_tools
+from agentrun.compiler.python_functions import find_function
+from agentrun.compiler.spec_reader import Spec
 from agentrun.core import package_tools as made
 from agentrun.core.package import Package
-from agentrun.spec.tree import at
+from agentrun.spec.tree import node_at
 from agentrun.spec.v1 import tools as written
-from agentrun.wire import METADATA
+from agentrun.spec.v1.field_types import milliseconds, parse_size
+from agentrun.wire import METADATA_HOSTS
 
 
-class Child(Struct, frozen=True):
+class CompiledChild(Struct, frozen=True):
     """A compiled sub-agent and what it says about itself."""
 
     package: Package
@@ -31,35 +30,35 @@ class Child(Struct, frozen=True):
 _HOST = re.compile(r"https?://((\[[^]/?#$]+\]|[^:/?#$]+)(?::\d+)?)(?=[/?#]|$)")
 
 
-def schema_at(spec: Spec, *path: str | int) -> dict[str, Any]:
-    node = at(spec.root, path)
+def schema_at_path(spec: Spec, *path: str | int) -> dict[str, Any]:
+    node = node_at(spec.root, path)
     assert node is not None
-    return resolved(node)
+    return resolve_references(node)
 
 
-def build_auth(auth: written.Auth | UnsetType) -> made.Auth | None:
+def build_auth(auth: written.AuthSpec | UnsetType) -> made.Auth | None:
     if isinstance(auth, UnsetType):
         return None
     return made.Auth(secret=auth.secret, header=auth.header, scheme=auth.scheme)
 
 
-def build_tool(spec: Spec, name: str, agents: MappingOf[str, Child], lock: Lock | None) -> made.Tool:
+def build_tool(spec: Spec, name: str, agents: MappingOf[str, CompiledChild], lock: Lock | None) -> made.Tool:
     """One tool of a spec that was found to be right."""
     tool = spec.agent.tools[name]
     match tool:
-        case written.PythonTool():
+        case written.PythonToolSpec():
             return _python(spec, name, tool)
-        case written.HttpTool():
+        case written.HttpToolSpec():
             return _http(spec, name, tool)
-        case written.ShellTool():
+        case written.ShellToolSpec():
             return _shell(spec, name, tool)
-        case written.McpTool():
+        case written.McpToolSpec():
             return _mcp(spec, name, tool, lock)
-        case written.AgentTool():
+        case written.AgentToolSpec():
             return _agent(spec, tool, agents[name])
 
 
-def _common(spec: Spec, tool: written.Tool, description: str | None = None) -> dict[str, Any]:
+def _common(spec: Spec, tool: written.ToolSpec, description: str | None = None) -> dict[str, Any]:
     return {
         "description": (description or "") if tool.description is UNSET else tool.description,
         **_effect(tool),
@@ -72,26 +71,29 @@ def _common(spec: Spec, tool: written.Tool, description: str | None = None) -> d
     }
 
 
-def _effect(tool: written.Tool) -> dict[str, Any]:
+def _effect(tool: written.ToolSpec) -> dict[str, Any]:
     """`effect` and `parallel`. A sub-agent has no effect of its own: its tools have."""
-    if isinstance(tool, written.AgentTool):
+    if isinstance(tool, written.AgentToolSpec):
         return {"parallel": tool.parallel is True}
-    default = "read" if isinstance(tool, written.HttpTool) and tool.method in ("GET", "HEAD") else "at_most_once"
+    default = "read" if isinstance(tool, written.HttpToolSpec) and tool.method in ("GET", "HEAD") else "at_most_once"
     effect = default if tool.effect is UNSET else tool.effect
     return {"effect": effect, "parallel": effect == "read" if tool.parallel is UNSET else tool.parallel}
 
 
-def _arguments(spec: Spec, name: str, tool: written.ArgsTool, read: dict[str, Any] | None = None) -> dict[str, Any]:
+def _arguments(spec: Spec, name: str, tool: written.ArgsToolSpec, read: dict[str, Any] | None = None) -> dict[str, Any]:
     """`args` and `actions` of a tool. Arguments that are not declared are refused unless the schema says otherwise."""
     if tool.actions is not UNSET:
-        actions = {action: _closed(schema_at(spec, "tools", name, "actions", action)) for action in tool.actions}
+        actions = {
+            action: _without_extra_properties(schema_at_path(spec, "tools", name, "actions", action))
+            for action in tool.actions
+        }
         return {"args": _actions_schema(actions), "actions": actions}
     if tool.args is not UNSET:
-        return {"args": _closed(schema_at(spec, "tools", name, "args")), "actions": {}}
-    return {"args": _closed(read or {"type": "object", "properties": {}}), "actions": {}}
+        return {"args": _without_extra_properties(schema_at_path(spec, "tools", name, "args")), "actions": {}}
+    return {"args": _without_extra_properties(read or {"type": "object", "properties": {}}), "actions": {}}
 
 
-def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+def _without_extra_properties(schema: dict[str, Any]) -> dict[str, Any]:
     return {"additionalProperties": False, **schema}
 
 
@@ -104,7 +106,7 @@ def _actions_schema(actions: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": ["action"], "additionalProperties": False}
 
 
-def _python(spec: Spec, name: str, tool: written.PythonTool) -> made.PythonTool:
+def _python(spec: Spec, name: str, tool: written.PythonToolSpec) -> made.PythonTool:
     function = find_function(spec.project, tool.call)
     return made.PythonTool(
         module=function.module,
@@ -116,9 +118,9 @@ def _python(spec: Spec, name: str, tool: written.PythonTool) -> made.PythonTool:
     )
 
 
-def _http(spec: Spec, name: str, tool: written.HttpTool) -> made.HttpTool:
+def _http(spec: Spec, name: str, tool: written.HttpToolSpec) -> made.HttpTool:
     host = _HOST.match(tool.url)
-    own = (host[1],) if host and host[2].strip("[]").lower() not in METADATA else ()  # those have to be listed
+    own = (host[1],) if host and host[2].strip("[]").lower() not in METADATA_HOSTS else ()  # those have to be listed
     return made.HttpTool(
         url=tool.url,
         method=tool.method,
@@ -129,13 +131,13 @@ def _http(spec: Spec, name: str, tool: written.HttpTool) -> made.HttpTool:
         result=None if tool.result is UNSET else tool.result,
         hosts=own if tool.hosts is UNSET else tuple(sorted(set(tool.hosts))),
         private_network=tool.private_network,
-        max_bytes=size(tool.max_bytes),
+        max_bytes=parse_size(tool.max_bytes),
         **_arguments(spec, name, tool),
         **_common(spec, tool),
     )
 
 
-def _shell(spec: Spec, name: str, tool: written.ShellTool) -> made.ShellTool:
+def _shell(spec: Spec, name: str, tool: written.ShellToolSpec) -> made.ShellTool:
     return made.ShellTool(
         argv=tuple(tool.argv),
         env=tool.env,
@@ -149,14 +151,14 @@ def _shell(spec: Spec, name: str, tool: written.ShellTool) -> made.ShellTool:
     )
 
 
-def _mcp(spec: Spec, name: str, tool: written.McpTool, lock: Lock | None) -> made.McpTool:
+def _mcp(spec: Spec, name: str, tool: written.McpToolSpec, lock: Lock | None) -> made.McpTool:
     assert lock is not None, "what is not pinned is a problem"
     return made.McpTool(
         command=() if tool.command is UNSET else tuple(tool.command),
         url=None if tool.url is UNSET else tool.url,
         env=tool.env,
         headers=tool.headers,
-        pinned=chosen(tool, lock.servers[name]),
+        pinned=select_pinned_tools(tool, lock.servers[name]),
         effects=tool.effects,
         private_network=tool.private_network,
         requests=tuple(sorted(set(tool.requests))),
@@ -165,7 +167,7 @@ def _mcp(spec: Spec, name: str, tool: written.McpTool, lock: Lock | None) -> mad
     )
 
 
-def _agent(spec: Spec, tool: written.AgentTool, child: Child) -> made.AgentTool:
+def _agent(spec: Spec, tool: written.AgentToolSpec, child: CompiledChild) -> made.AgentTool:
     open_params = {name: schema for name, schema in child.package.params.items() if name not in tool.params}
     needed = [name for name, schema in open_params.items() if "default" not in schema]
     asked = {name: schema for name, schema in open_params.items() if name in needed}

@@ -9,36 +9,36 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.compiler.case_schemas import with_schemas
-from agentrun.compiler.lint_cases import lint_cases, lint_names
-from agentrun.compiler.negations import told_apart
-from agentrun.compiler.resolve import Spec
+from agentrun.compiler.file_references import inline_assertion_schemas
+from agentrun.compiler.lint_cases import lint_case_names, lint_cases
+from agentrun.compiler.spec_reader import Spec
 from agentrun.errors import SpecError
-from agentrun.spec.files import read_source
-from agentrun.spec.load import load
+from agentrun.spec.document_loader import load_document
 from agentrun.spec.problems import DocumentError, Problem, Source
 from agentrun.spec.project import project_root
-from agentrun.spec.tree import Mapping, plain
-from agentrun.spec.v1.cases import Case, CasesFile, ClockSetting, Defaults
+from agentrun.spec.source_files import read_source
+from agentrun.spec.tree import MappingNode, plain_data
+from agentrun.spec.v1.assertions import split_negations
+from agentrun.spec.v1.cases import Case, CaseDefaults, CasesFile, ClockSetting
 
-ENDING = ".cases.yaml"
+CASES_FILE_SUFFIX = ".cases.yaml"
 
 
 def cases_path(spec: Path) -> Path:
-    return spec.with_name(spec.stem + ENDING)
+    return spec.with_name(spec.stem + CASES_FILE_SUFFIX)
 
 
 def spec_path(cases: Path) -> Path:
-    return cases.with_name(cases.name.removesuffix(ENDING) + ".yaml")
+    return cases.with_name(cases.name.removesuffix(CASES_FILE_SUFFIX) + ".yaml")
 
 
-def read_cases(path: Path) -> tuple[Mapping, list[Case]]:
+def read_cases(path: Path) -> tuple[MappingNode, list[Case]]:
     """The cases in a file. Raises DocumentError with everything wrong in it."""
-    root, file = read_file(path)
+    root, file = read_cases_file(path)
     return root, complete_cases(file)
 
 
-def cases_of(spec: Path) -> list[Case]:
+def cases_for_spec(spec: Path) -> list[Case]:
     """Read the cases next to a spec; without a cases file there are none. Raises SpecError."""
     path = cases_path(spec)
     if not path.exists():
@@ -47,31 +47,31 @@ def cases_of(spec: Path) -> list[Case]:
         root, cases = read_cases(path)
     except DocumentError as error:
         raise SpecError(error.problems) from None
-    if problems := list(lint_names(root, cases)):
+    if problems := list(lint_case_names(root, cases)):
         raise SpecError(problems)
     return cases
 
 
-def read_file(path: Path) -> tuple[Mapping, CasesFile]:
+def read_cases_file(path: Path) -> tuple[MappingNode, CasesFile]:
     """A file of cases as it is written: what its cases have in common is not in them. Raises DocumentError."""
     return parse_cases(read_source(path, root=project_root(path)), path)
 
 
-def parse_cases(source: Source, path: Path) -> tuple[Mapping, CasesFile]:
+def parse_cases(source: Source, path: Path) -> tuple[MappingNode, CasesFile]:
     """The same of the text of a file, which need not be there yet."""
-    document = load(source, "cases")
+    document = load_document(source, "cases")
     if document.root is None or document.problems:
         raise DocumentError(document.problems)
-    root = with_schemas(document.root, path)
-    return root, msgspec.convert(told_apart(plain(root)), CasesFile)
+    root = inline_assertion_schemas(document.root, path)
+    return root, msgspec.convert(split_negations(plain_data(root)), CasesFile)
 
 
 def complete_cases(file: CasesFile) -> list[Case]:
     """The cases of a file, each with what all have in common."""
-    return [_completed(case, file.defaults) for case in file.cases]
+    return [_apply_defaults(case, file.defaults) for case in file.cases]
 
 
-def _completed(case: Case, defaults: Defaults) -> Case:
+def _apply_defaults(case: Case, defaults: CaseDefaults) -> Case:
     """The case with what all cases of its file have."""
     return replace(
         case,
@@ -86,18 +86,18 @@ def _completed(case: Case, defaults: Defaults) -> Case:
         faults=defaults.faults + case.faults,
         tags=list(dict.fromkeys(defaults.tags + case.tags)),
         skip=defaults.skip if case.skip is UNSET else case.skip,
-        claims=defaults.claims + case.claims,
+        assertions=defaults.assertions + case.assertions,
     )
 
 
-def maker_of(case: Case, file: Path) -> str:
+def cassette_owner(case: Case, file: Path) -> str:
     """The name of the case that makes the recording of a case: the one of that name, else the first that plays it."""
-    if case.recording == case.name:
+    if case.cassette_name == case.name:
         return case.name
-    playing = [each.name for each in read_file(file)[1].cases if each.recording == case.recording]
-    return case.recording if case.recording in playing else next(iter(playing), case.name)
+    playing = [each.name for each in read_cases_file(file)[1].cases if each.cassette_name == case.cassette_name]
+    return case.cassette_name if case.cassette_name in playing else next(iter(playing), case.name)
 
 
-def check_cases(root: Mapping, cases: list[Case], spec: Spec | None) -> Iterator[Problem]:
+def check_cases(root: MappingNode, cases: list[Case], spec: Spec | None) -> Iterator[Problem]:
     """Everything wrong with cases that can be known before they run. `spec`: the one beside them, if it can be read."""
     return lint_cases(root, cases, spec)

@@ -5,7 +5,7 @@ Nothing is imported, started or fetched here, and all problems of all files are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Sequence as SequenceOf
 from itertools import chain, islice
 from pathlib import Path
@@ -14,34 +14,32 @@ from typing import NamedTuple
 import jsonschema_rs
 from msgspec import UNSET, Struct
 
-from agentrun.compiler.abilities import unsupported
-from agentrun.compiler.bounds import beyond_bounds
-from agentrun.compiler.build import build
-from agentrun.compiler.build_tools import Child
-from agentrun.compiler.contracts import resolved
-from agentrun.compiler.fingerprint import PackageFile, sealed
-from agentrun.compiler.lint import lint
-from agentrun.compiler.lint_texts import MOST_SECRETS, secret_problems
-from agentrun.compiler.lock import Lock, lock_path, read_lock, route_name
-from agentrun.compiler.pins import unpinned
-from agentrun.compiler.resolve import Read, Spec, read_spec
-from agentrun.compiler.salvage import follows
+from agentrun.compiler.build import build_package
+from agentrun.compiler.build_tools import CompiledChild
+from agentrun.compiler.json_schemas import resolve_references
+from agentrun.compiler.lint import lint_spec
+from agentrun.compiler.lint_texts import MAX_SECRETS, secrets_in_node
+from agentrun.compiler.lock import Lock, lock_path, model_route, read_lock, unpinned_problems
+from agentrun.compiler.package_file import PackageFile, read_package, seal_package
+from agentrun.compiler.size_limits import exceeded_limits
+from agentrun.compiler.spec_reader import Spec, SpecReadResult, is_consequence, read_spec
 from agentrun.core.package import Package
 from agentrun.errors import SpecError
-from agentrun.spec.document import MAX_PROBLEMS
-from agentrun.spec.files import FileRefused, read_inside
-from agentrun.spec.problems import DocumentError, Place, Problem, arrange, did_you_mean, quoted
-from agentrun.spec.tree import at, place_of
-from agentrun.spec.v1.agent import FallbackModel
-from agentrun.spec.v1.tools import AgentTool
+from agentrun.providers.registry import CODECS, codec_for
+from agentrun.spec.problems import DocumentError, Problem, SourcePlace, did_you_mean, quote_text, sort_problems
+from agentrun.spec.source_files import FileRefused, read_project_file
+from agentrun.spec.tree import node_at, place_at_path
+from agentrun.spec.v1.agent import FallbackModelSpec
+from agentrun.spec.v1.tools import AgentToolSpec
+from agentrun.spec.yaml_parser import MAX_PROBLEMS
 
-MOST_AGENTS = 100
+MAX_SUB_AGENTS = 100
 """Sub-agents below one agent, each counted as often as it is called."""
-MOST_TEXT = 3 * 1024 * 1024
+MAX_SPEC_TEXT = 3 * 1024 * 1024
 """Characters of a spec with its files, its sub-agents and all its profiles."""
 
 
-class Compiled(Struct, frozen=True):
+class CompileResult(Struct, frozen=True):
     """What came of compiling a spec."""
 
     spec: Spec | None
@@ -55,44 +53,44 @@ class Compiled(Struct, frozen=True):
         return tuple(problem for problem in self.problems if problem.severity == "error")
 
 
-def compile_spec(path: Path, profile: str | None = None, settings: SequenceOf[str] = ()) -> Compiled:
+def compile_spec(path: Path, profile: str | None = None, settings: SequenceOf[str] = ()) -> CompileResult:
     """Compiles a spec with one profile; problems are collected, not raised."""
-    return _Compiler().compiled(read_spec(path, profile, settings), ())
+    return _Compiler().compile(read_spec(path, profile, settings), ())
 
 
-def compiled_or_raise(
+def compile_or_raise(
     path: Path, profile: str | None = None, settings: SequenceOf[str] = ()
 ) -> tuple[Spec, PackageFile]:
     """The same for callers that cannot go on without a package."""
     result = compile_spec(path, profile, settings)
     if result.spec is None or result.package is None:
         raise SpecError(result.errors)
-    return result.spec, sealed(result.package)
+    return result.spec, seal_package(result.package)
 
 
 def validate_spec(path: Path) -> list[Problem]:
     """Problems of a spec and of each of its profiles."""
     read = read_spec(path)
     compiler = _Compiler()
-    problems = list(compiler.compiled(read, ()).problems)
+    problems = list(compiler.compile(read, ()).problems)
     if read.spec is not None and not any(problem.severity == "error" for problem in problems):
         for profile in read.profiles:
-            if compiler.text > MOST_TEXT:
-                place = place_of(read.spec.root, ["profiles", profile], key=True)
+            if compiler.text > MAX_SPEC_TEXT:
+                place = place_at_path(read.spec.root, ["profiles", profile], key=True)
                 message = "with all its profiles and sub-agents the spec is too large to be checked"
                 problems.append(Problem(place, "spec.too_large", message, "use fewer profiles, or smaller files"))
                 break
-            problems += compiler.compiled(read_spec(path, profile, document=read.document), ()).problems
-    return arrange(problems)
+            problems += compiler.compile(read_spec(path, profile, document=read.document), ()).problems
+    return sort_problems(problems)
 
 
-class _Trail(NamedTuple):
+class _CallingAgent(NamedTuple):
     """An agent on the way to a sub-agent."""
 
     path: Path
     depth: int
     """How deep sub-agents may be below it."""
-    place: Place | None
+    place: SourcePlace | None
     """Where it is called; None for the first."""
     paid: bool
     """Whether what is spent below counts against a budget in dollars."""
@@ -105,71 +103,75 @@ class _Compiler:
         self.agents = 0
         self.text = 0
         """Characters of all specs that were compiled, each time one was."""
-        self._refused: dict[tuple[Path, str | None], Compiled] = {}
+        self._failed_children: dict[tuple[Path, str | None], CompileResult] = {}
         """Sub-agents that cannot be used: what is wrong with one is found once, however often it is called."""
 
-    def compiled(self, read: Read, trail: tuple[_Trail, ...], called_at: Place | None = None) -> Compiled:
+    def compile(
+        self, read: SpecReadResult, trail: tuple[_CallingAgent, ...], called_at: SourcePlace | None = None
+    ) -> CompileResult:
         problems = list(read.problems)
-        spec = read.spec or read.rest
+        spec = read.spec or read.partial_spec
         if read.spec is None and read.document is not None and read.document.root is not None:
-            problems += islice(secret_problems(read.document.root, ""), MOST_SECRETS)
+            problems += islice(secrets_in_node(read.document.root, ""), MAX_SECRETS)
         if spec is None:
-            return Compiled(None, None, _foremost(problems))
+            return CompileResult(None, None, _first_problems(problems))
         self.text += spec.size
-        beyond = list(beyond_bounds(spec))
+        beyond = list(exceeded_limits(spec))
         if beyond:
-            return Compiled(read.spec, None, _foremost([*problems, *beyond]))
-        problems += lint(spec, read.doubtful)
+            return CompileResult(read.spec, None, _first_problems([*problems, *beyond]))
+        problems += lint_spec(spec, read.incomplete_sections)
         paid = spec.agent.budgets.cost is not UNSET or any(step.paid for step in trail)
-        children, below = self._children(spec, (*trail, _Trail(spec.path, spec.agent.limits.depth, called_at, paid)))
-        lock, damaged = _lock(spec)
+        children, below = self._children(
+            spec, (*trail, _CallingAgent(spec.path, spec.agent.limits.depth, called_at, paid))
+        )
+        lock, damaged = _read_lock(spec)
         problems += below
-        prices = _prices(spec, lock) if paid else ()
-        missing = chain(prices, unpinned(spec, lock.servers if lock else {}))
-        problems += damaged or [problem for problem in missing if not follows(problem, read.doubtful)]
-        foremost = _foremost(problems)
+        prices = _missing_prices(spec, lock) if paid else ()
+        missing = chain(prices, unpinned_problems(spec, lock.servers if lock else {}))
+        problems += damaged or [problem for problem in missing if not is_consequence(problem, read.incomplete_sections)]
+        foremost = _first_problems(problems)
         if read.spec is None or any(problem.severity == "error" for problem in foremost):
-            return Compiled(read.spec, None, foremost)
-        package = build(spec, lock, children)
-        foremost = _foremost([*foremost, *unsupported(spec, package)])
+            return CompileResult(read.spec, None, foremost)
+        package = build_package(spec, lock, children)
+        foremost = _first_problems([*foremost, *unsupported_features(spec, package)])
         is_wrong = any(problem.severity == "error" for problem in foremost)
-        return Compiled(spec, None if is_wrong else package, foremost)
+        return CompileResult(spec, None if is_wrong else package, foremost)
 
-    def _children(self, spec: Spec, trail: tuple[_Trail, ...]) -> tuple[dict[str, Child], list[Problem]]:
-        children: dict[str, Child] = {}
+    def _children(self, spec: Spec, trail: tuple[_CallingAgent, ...]) -> tuple[dict[str, CompiledChild], list[Problem]]:
+        children: dict[str, CompiledChild] = {}
         problems: list[Problem] = []
         for name, tool in spec.agent.tools.items():
-            if isinstance(tool, AgentTool):
+            if isinstance(tool, AgentToolSpec):
                 found = self._child(spec, name, tool, trail)
                 problems += found.problems
                 if found.spec and found.package:
                     description = found.spec.agent.description
-                    children[name] = Child(found.package, None if description is UNSET else description)
+                    children[name] = CompiledChild(found.package, None if description is UNSET else description)
         return children, problems
 
-    def _child(self, spec: Spec, name: str, tool: AgentTool, trail: tuple[_Trail, ...]) -> Compiled:
-        place = place_of(spec.root, ["tools", name, "spec"])
+    def _child(self, spec: Spec, name: str, tool: AgentToolSpec, trail: tuple[_CallingAgent, ...]) -> CompileResult:
+        place = place_at_path(spec.root, ["tools", name, "spec"])
         self.agents += 1
-        if self.agents > MOST_AGENTS or self.text > MOST_TEXT:
-            message = f"there are more than {MOST_AGENTS} sub-agents in all, or their specs are too large together"
-            return Compiled(None, None, (Problem(place, "spec.too_large", message, "use fewer sub-agents"),))
+        if self.agents > MAX_SUB_AGENTS or self.text > MAX_SPEC_TEXT:
+            message = f"there are more than {MAX_SUB_AGENTS} sub-agents in all, or their specs are too large together"
+            return CompileResult(None, None, (Problem(place, "spec.too_large", message, "use fewer sub-agents"),))
         try:
-            path = read_inside(spec.project.root, place.source.path.parent, tool.spec).path
+            path = read_project_file(spec.project.root, place.source.path.parent, tool.spec).path
         except FileRefused as refused:
-            return Compiled(None, None, (Problem(place, refused.code, refused.message, refused.hint),))
-        refusal = _cycle(path, place, trail) or _too_deep(place, trail)
+            return CompileResult(None, None, (Problem(place, refused.code, refused.message, refused.hint),))
+        refusal = _cycle_problem(path, place, trail) or _depth_problem(place, trail)
         if refusal is not None:
-            return Compiled(None, None, (refusal,))
+            return CompileResult(None, None, (refusal,))
         profile = None if tool.profile is UNSET else tool.profile
-        child = self._refused.get((path, profile)) or self.compiled(read_spec(path, profile), trail, place)
+        child = self._failed_children.get((path, profile)) or self.compile(read_spec(path, profile), trail, place)
         if child.package is None:
-            self._refused[path, profile] = child
-        wrong = tuple(_child_params(spec, name, tool, child.spec)) if child.spec else ()
+            self._failed_children[path, profile] = child
+        wrong = tuple(_child_param_problems(spec, name, tool, child.spec)) if child.spec else ()
         warnings_left = tuple(problem for problem in child.problems if problem.severity == "error")
-        return Compiled(child.spec, child.package, (*warnings_left, *wrong))
+        return CompileResult(child.spec, child.package, (*warnings_left, *wrong))
 
 
-def _cycle(path: Path, place: Place, trail: tuple[_Trail, ...]) -> Problem | None:
+def _cycle_problem(path: Path, place: SourcePlace, trail: tuple[_CallingAgent, ...]) -> Problem | None:
     """A circle of sub-agents, always told at the same call, whichever of them is looked at first."""
     at = next((index for index, step in enumerate(trail) if step.path == path), None)
     if at is None:
@@ -183,7 +185,7 @@ def _cycle(path: Path, place: Place, trail: tuple[_Trail, ...]) -> Problem | Non
     return Problem(around[first].place or place, "spec.agent_cycle", message, "let one do its part without the other")
 
 
-def _too_deep(place: Place, trail: tuple[_Trail, ...]) -> Problem | None:
+def _depth_problem(place: SourcePlace, trail: tuple[_CallingAgent, ...]) -> Problem | None:
     for above, step in enumerate(trail):
         if len(trail) - above > step.depth:
             message = f"sub-agents are nested deeper than limits.depth ({step.depth}) of {step.path.name} allows"
@@ -191,50 +193,87 @@ def _too_deep(place: Place, trail: tuple[_Trail, ...]) -> Problem | None:
     return None
 
 
-def _foremost(problems: list[Problem]) -> tuple[Problem, ...]:
+def _first_problems(problems: list[Problem]) -> tuple[Problem, ...]:
     """The problems in order; of very many only errors, and only the first of them."""
-    ordered = arrange(problems)
+    ordered = sort_problems(problems)
     errors = [problem for problem in ordered if problem.severity == "error"]
     return tuple(ordered if len(errors) <= MAX_PROBLEMS else errors[:MAX_PROBLEMS])
 
 
-def _child_params(spec: Spec, name: str, tool: AgentTool, child: Spec) -> Iterator[Problem]:
+def _child_param_problems(spec: Spec, name: str, tool: AgentToolSpec, child: Spec) -> Iterator[Problem]:
     for param, value in tool.params.items():
-        node = at(child.root, ["params", param])
+        node = node_at(child.root, ["params", param])
         if node is None:
-            place = place_of(spec.root, ["tools", name, "params", param], key=True)
+            place = place_at_path(spec.root, ["tools", name, "params", param], key=True)
             hint = did_you_mean(param, child.agent.params)
-            yield Problem(place, "spec.unknown_param", f"the sub-agent has no param {quoted(param)}", hint)
+            yield Problem(place, "spec.unknown_param", f"the sub-agent has no param {quote_text(param)}", hint)
             continue
         try:
             validator = jsonschema_rs.Draft202012Validator(
-                resolved(node), offline=True, mask="the value", pattern_options=jsonschema_rs.RegexOptions()
+                resolve_references(node), offline=True, mask="the value", pattern_options=jsonschema_rs.RegexOptions()
             )
         except (jsonschema_rs.ValidationError, ValueError):
             continue  # the child's own problems say so
         for error in islice(validator.iter_errors(value), 1):
-            place = place_of(spec.root, ["tools", name, "params", param])
+            place = place_at_path(spec.root, ["tools", name, "params", param])
             yield Problem(place, "spec.wrong_value", f"the sub-agent refuses this value: {error.message[:200]}")
 
 
-def _lock(spec: Spec) -> tuple[Lock | None, list[Problem]]:
+def _read_lock(spec: Spec) -> tuple[Lock | None, list[Problem]]:
     try:
         return read_lock(spec.path), []
     except DocumentError as error:
         return None, error.problems
 
 
-def _prices(spec: Spec, lock: Lock | None) -> Iterator[Problem]:
+def _missing_prices(spec: Spec, lock: Lock | None) -> Iterator[Problem]:
     """A budget in dollars needs a price for every route that may be used."""
     model = spec.agent.model
     for index, one in enumerate([model, *model.fallback]):
-        if isinstance(one, FallbackModel) and one.price is not UNSET:
+        if isinstance(one, FallbackModelSpec) and one.price is not UNSET:
             continue
-        route = one if isinstance(one, str) else route_name(one)
+        route = one if isinstance(one, str) else model_route(one)
         row = lock.routes.get(route) if lock else None
         if row is None or row.price is None:
             where: list[str | int] = ["model", "name"] if index == 0 else ["model", "fallback", index - 1]
             known = f"{lock_path(spec.path).name} has no price for it" if row else "it is not in the lock"
-            message = f"budgets.cost needs a price for {quoted(route)}: {known}"
+            message = f"budgets.cost needs a price for {quote_text(route)}: {known}"
             hint = "give it a `price:`" if row else "run `agentrun lock SPEC`, or give it a `price:`"
-            yield Problem(place_of(spec.root, where), "spec.no_price", message, hint)
+            yield Problem(place_at_path(spec.root, where), "spec.no_price", message, hint)
+
+
+# --- what the providers of a spec cannot do of what it asks: told when it is compiled, not when it runs -------
+
+
+def unsupported_features(spec: Spec, package: Package) -> Iterator[Problem]:
+    """Each thing at its key, once for each route that cannot do it."""
+    for index, route in enumerate(package.model.routes):
+        if route.provider not in CODECS:
+            continue
+        codec = codec_for(route.provider)
+        for sentence in codec.problems(package.model, route, package.tools, package.output.schema is not None):
+            hint = "remove it, or use another route" if index == 0 else "remove it, or this fallback"
+            yield Problem(_feature_place(spec, sentence, index), "spec.unsupported", sentence, hint)
+
+
+def _feature_place(spec: Spec, sentence: str, index: int) -> SourcePlace:
+    """Where the key stands with which a sentence begins; for a fallback, the fallback itself."""
+    if index > 0:
+        return place_at_path(spec.root, ["model", "fallback", index - 1])
+    path = sentence.partition(":")[0].partition(" ")[0].split(".")
+    while len(path) > 1 and node_at(spec.root, path) is None:
+        path.pop()
+    return place_at_path(spec.root, path if node_at(spec.root, path) is not None else ["model"], key=True)
+
+
+# --- the compiler as two small functions, for Python users ----------------------------------------------------
+
+
+def compile(path: str | Path, *, profile: str | None = None, settings: Sequence[str] = ()) -> PackageFile:
+    """Compiles a spec. Raises SpecError with every problem in it."""
+    return compile_or_raise(Path(path), profile, settings)[1]
+
+
+def load(path: str | Path) -> PackageFile:
+    """Loads a compiled package and verifies it. Raises PackageError."""
+    return read_package(Path(path))

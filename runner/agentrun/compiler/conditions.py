@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from agentrun.compiler.patterns import problems_of
-from agentrun.core import condition
-from agentrun.spec.problems import Place, Problem, did_you_mean, quoted
-from agentrun.spec.tree import Scalar
+from cel_expr_python import cel
 
-LONGEST_LOOP = 500
+from agentrun.compiler.patterns import pattern_problems_at
+from agentrun.core import condition
+from agentrun.core.condition import FailedEvaluation, evaluate_condition
+from agentrun.spec.problems import Problem, SourcePlace, did_you_mean, quote_text
+from agentrun.spec.tree import ScalarNode
+
+MAX_LOOP_CONDITION = 500
 """Characters of a condition that goes through lists."""
 
-_quiet = re.compile(
+_LITERAL_OR_COMMENT = re.compile(
     r"""([rRbB]{0,2}(?:("{3}|'{3})(?:\\.|(?!\2).)*+\2|(["'])(?:\\.|(?!\3)[^\\\n])*+\3))|//[^\n]*""", re.DOTALL
 )
 _FILL = "\0"
@@ -31,12 +35,12 @@ _matches = re.compile(r"\bmatches\s*\(")
 _pattern = re.compile(rf"(?:.*,)?\s*({_FILL}+)\s*", re.DOTALL)
 
 
-def _without_texts(text: str) -> str:
+def _without_literals(text: str) -> str:
     """The same expression, as long as before, with its strings filled and its comments blank."""
-    return _quiet.sub(lambda found: (_FILL if found[1] else " ") * len(found[0]), text)
+    return _LITERAL_OR_COMMENT.sub(lambda found: (_FILL if found[1] else " ") * len(found[0]), text)
 
 
-def _content(literal: str) -> str | None:
+def _literal_text(literal: str) -> str | None:
     """What a string literal says; None when it has escapes."""
     quotes = literal.lstrip("rRbB")
     raw = "r" in literal[: len(literal) - len(quotes)].lower()
@@ -46,49 +50,49 @@ def _content(literal: str) -> str | None:
 
 
 def check_condition(
-    node: Scalar,
+    node: ScalarNode,
     fields: Mapping[str, Collection[str] | None],
-    compiled: Callable[[str], Any] = condition.compiled,
-    variables: Collection[str] = condition.VARIABLES,
+    compiled: Callable[[str], Any] = condition.compile_condition,
+    variables: Collection[str] = condition.CONDITION_VARIABLES,
 ) -> list[Problem]:
     """Problems of one expression. `fields`: the variables it may read → their known fields (None: any).
 
     `compiled`, `variables`: the language, where it is not that of conditions in a spec."""
-    bare = _without_texts(node.text)
-    if _loop.search(bare) and len(node.text) > LONGEST_LOOP:
-        message = f"a condition with all, exists, map or filter has at most {LONGEST_LOOP} characters"
+    bare = _without_literals(node.text)
+    if _loop.search(bare) and len(node.text) > MAX_LOOP_CONDITION:
+        message = f"a condition with all, exists, map or filter has at most {MAX_LOOP_CONDITION} characters"
         return [Problem(node.place, "spec.condition", message, "split it into several rules")]
     try:
         kind = compiled(node.text).return_type().name()
     except RuntimeError as error:
-        return _Errors(node, bare, variables).problems(str(error))
+        return _CelErrors(node, bare, variables).problems(str(error))
     problems = [*_field_problems(node, fields), *_pattern_problems(node, bare)]
     if not problems and kind not in ("BOOL", "DYN"):
-        message = f"a condition must be true or false; this is {_TYPES.get(kind.lower(), kind.lower())}"
+        message = f"a condition must be true or false; this is {_TYPE_DESCRIPTIONS.get(kind.lower(), kind.lower())}"
         problems.append(Problem(node.place, "spec.condition", message, "compare it with something"))
     return problems
 
 
-def constant(text: str) -> bool | None:
+def cheap_constant_value(text: str) -> bool | None:
     """The value of a condition that reads nothing and costs nothing, else None."""
-    bare = _without_texts(text)
-    return None if _loop.search(bare) or _matches.search(bare) else condition.constant(text)
+    bare = _without_literals(text)
+    return None if _loop.search(bare) or _matches.search(bare) else condition.constant_condition(text)
 
 
-def reads(text: str) -> Iterator[tuple[str, str, int]]:
+def field_references(text: str) -> Iterator[tuple[str, str, int]]:
     """The fields an expression reads: variable, field, offset of the field."""
-    bare = _without_texts(text)
+    bare = _without_literals(text)
     for match in _key.finditer(bare):
-        content = _content(text[match.start(2) : match.end(2)])
+        content = _literal_text(text[match.start(2) : match.end(2)])
         if content is not None:
             yield match[1], content, text.index(content, match.start(2))
     for match in _field.finditer(bare):
         yield match[1], match[2], match.start(2)
 
 
-def patterns_in(text: str) -> Iterator[tuple[str | None, int, int]]:
+def patterns_in_condition(text: str) -> Iterator[tuple[str | None, int, int]]:
     """The patterns of `matches`, None where one is put together, with offset and width."""
-    bare = _without_texts(text)
+    bare = _without_literals(text)
     closing = _closing(bare)
     for call in _matches.finditer(bare):
         found = _pattern.fullmatch(bare, call.end(), closing.get(call.end() - 1, call.end()))
@@ -96,7 +100,7 @@ def patterns_in(text: str) -> Iterator[tuple[str | None, int, int]]:
             yield None, call.start(), len("matches")
         else:
             literal = text[found.start(1) : found.end(1)]
-            pattern = _content(literal) or literal[1:-1].replace("\\\\", "\\")
+            pattern = _literal_text(literal) or literal[1:-1].replace("\\\\", "\\")
             yield pattern, found.start(1), len(literal)
 
 
@@ -112,20 +116,20 @@ def _closing(bare: str) -> dict[int, int]:
     return found
 
 
-def _pattern_problems(node: Scalar, bare: str) -> Iterator[Problem]:
-    for pattern, offset, width in patterns_in(node.text) if "matches" in bare else ():
+def _pattern_problems(node: ScalarNode, bare: str) -> Iterator[Problem]:
+    for pattern, offset, width in patterns_in_condition(node.text) if "matches" in bare else ():
         place = node.place_at(offset, width)
         if pattern is None:
             message = "the pattern of matches must be a text that stands here"
             yield Problem(place, "spec.condition", message, "write one matches('…') for each pattern")
         else:
-            yield from problems_of(pattern, place)
+            yield from pattern_problems_at(pattern, place)
 
 
-def _field_problems(node: Scalar, fields: Mapping[str, Collection[str] | None]) -> Iterator[Problem]:
+def _field_problems(node: ScalarNode, fields: Mapping[str, Collection[str] | None]) -> Iterator[Problem]:
     what = {"args": "argument", "params": "param", "calls": "tool"}
     code = {"argument": "spec.unknown_arg", "param": "spec.unknown_param", "tool": "spec.unknown_tool"}
-    for variable, field, offset in reads(node.text):
+    for variable, field, offset in field_references(node.text):
         place = node.place_at(offset, len(field))
         if variable not in fields:
             message = f"{variable} is not there at this stage"
@@ -135,19 +139,23 @@ def _field_problems(node: Scalar, fields: Mapping[str, Collection[str] | None]) 
         if known is None or field in known:
             continue
         kind = what.get(variable, "field")
-        message = f"{kind} {quoted(field)} is not declared" if kind != "field" else f"{variable} has no {quoted(field)}"
+        message = (
+            f"{kind} {quote_text(field)} is not declared"
+            if kind != "field"
+            else f"{variable} has no {quote_text(field)}"
+        )
         yield Problem(
-            place, code.get(kind, "spec.condition"), message, did_you_mean(field, known) or known_names(known)
+            place, code.get(kind, "spec.condition"), message, did_you_mean(field, known) or known_names_hint(known)
         )
 
 
-def known_names(known: Collection[str]) -> str:
+def known_names_hint(known: Collection[str]) -> str:
     names = sorted(known)
     more = "" if len(names) <= 20 else f" and {len(names) - 20} more"
     return f"known: {', '.join(names[:20]) or 'none'}{more}"
 
 
-_TYPES = {
+_TYPE_DESCRIPTIONS = {
     "int": "a whole number",
     "uint": "a whole number",
     "double": "a number with a point",
@@ -163,32 +171,32 @@ _FUNCTIONS = (
     *("has", "size", "matches", "startsWith", "endsWith", "contains", "int", "double", "string", "bool", "type"),
     *("all", "exists", "exists_one", "map", "filter", "duration", "timestamp"),
 )
-_WORDS = {"and": "write && for and", "or": "write || for or", "not": "write ! for not", "is": "compare with =="}
+_WORD_HINTS = {"and": "write && for and", "or": "write || for or", "not": "write ! for not", "is": "compare with =="}
 _OTHER_NAMES = {"True": "true", "False": "false", "None": "null", "nil": "null", "undefined": "null"}
 
 _error = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
-_undeclared = re.compile(r"undeclared reference to '([\w.]+)'")
+_UNDECLARED_NAME = re.compile(r"undeclared reference to '([\w.]+)'")
 _overload = re.compile(r"found no matching overload for '(.+?)' applied to '\((.*)\)'")
 _input = re.compile(r"Syntax error: (?:mismatched|extraneous) input '(.*?)' expecting")
 _unread = re.compile(r"Syntax error: token recognition error at: '(.*)'")
 
 
-class _Error(NamedTuple):
+class _CelError(NamedTuple):
     line: int
     column: int
     message: str
 
 
-class _Errors:
+class _CelErrors:
     """What CEL says about an expression that it cannot compile, in our words."""
 
-    def __init__(self, node: Scalar, bare: str, variables: Collection[str]) -> None:
+    def __init__(self, node: ScalarNode, bare: str, variables: Collection[str]) -> None:
         self.node = node
         self.bare = bare
         self.variables = variables
 
     def problems(self, text: str) -> list[Problem]:
-        errors = [_Error(int(line), int(column), message) for line, column, message in _error.findall(text)]
+        errors = [_CelError(int(line), int(column), message) for line, column, message in _error.findall(text)]
         if "recursion" in text:
             message = "the condition is nested deeper than 32 levels"
             return [Problem(self.node.place, "spec.condition", message, "split it into several rules")]
@@ -198,32 +206,32 @@ class _Errors:
             return [Problem(self.node.place, "spec.condition", "this is not a CEL expression")]
         return [self._problem(error) for error in syntax[:1] or placed]
 
-    def _problem(self, error: _Error) -> Problem:
-        if found := _undeclared.match(error.message):
-            return self._undeclared(error, found[1])
-        place = self.node.place_in(error.line, error.column)
+    def _problem(self, error: _CelError) -> Problem:
+        if found := _UNDECLARED_NAME.match(error.message):
+            return self._undeclared_name(error, found[1])
+        place = self.node.place_at_line(error.line, error.column)
         if found := _overload.match(error.message):
             return Problem(place, "spec.condition", *_no_overload(found[1], found[2].split(", ")))
         if found := _input.match(error.message):
-            return self._unexpected(place, error, found[1])
+            return self._unexpected_token(place, error, found[1])
         if found := _unread.match(error.message):
             return Problem(place, "spec.condition", *_unreadable(found[1]))
         hint = "for a name with other signs write 'the.name' in calls" if error.message.startswith("has()") else None
         return Problem(place, "spec.condition", error.message[:200].replace(" (in container '')", ""), hint)
 
-    def _before(self, error: _Error) -> str:
+    def _before(self, error: _CelError) -> str:
         lines = self.bare.split("\n")[: error.line]
         return "\n".join([*lines[:-1], lines[-1][: error.column - 1]])
 
-    def _unexpected(self, place: Place, error: _Error, token: str) -> Problem:
+    def _unexpected_token(self, place: SourcePlace, error: _CelError, token: str) -> Problem:
         if token == "<EOF>":
             return Problem(place, "spec.condition", "the condition ends here, but something must follow")
         last = self._before(error).split()[-1:]
-        hint = _WORDS.get(token) or (_WORDS.get(last[0]) if last else None)
-        place = self.node.place_in(error.line, error.column, len(token))
-        return Problem(place, "spec.condition", f"{quoted(token)} is not expected here", hint)
+        hint = _WORD_HINTS.get(token) or (_WORD_HINTS.get(last[0]) if last else None)
+        place = self.node.place_at_line(error.line, error.column, len(token))
+        return Problem(place, "spec.condition", f"{quote_text(token)} is not expected here", hint)
 
-    def _undeclared(self, error: _Error, name: str) -> Problem:
+    def _undeclared_name(self, error: _CelError, name: str) -> Problem:
         """CEL points behind the name; we point at it."""
         first = name.partition(".")[0]
         before = self._before(error)
@@ -235,11 +243,11 @@ class _Errors:
             return Problem(place, "spec.condition", f"{first} cannot be called like this")
         if is_call:
             hint = did_you_mean(first, _FUNCTIONS) or f"functions: {', '.join(_FUNCTIONS)}"
-            return Problem(place, "spec.condition", f"there is no function {quoted(first)}", hint)
+            return Problem(place, "spec.condition", f"there is no function {quote_text(first)}", hint)
         if first in _OTHER_NAMES:
-            return Problem(place, "spec.condition", f"{quoted(first)} is not known", f"write {_OTHER_NAMES[first]}")
+            return Problem(place, "spec.condition", f"{quote_text(first)} is not known", f"write {_OTHER_NAMES[first]}")
         hint = did_you_mean(first, self.variables) or f"conditions read {', '.join(self.variables)}"
-        return Problem(place, "spec.condition", f"{quoted(first)} is not known in a condition", hint)
+        return Problem(place, "spec.condition", f"{quote_text(first)} is not known in a condition", hint)
 
     def _line_start(self, line: int) -> int:
         return sum(len(text) + 1 for text in self.bare.split("\n")[: line - 1])
@@ -247,7 +255,7 @@ class _Errors:
 
 def _no_overload(function: str, types: list[str]) -> tuple[str, str | None]:
     sign = function.strip("_").replace("@", "")
-    kinds = " and ".join(_TYPES.get(kind.partition("(")[0], kind) for kind in types)
+    kinds = " and ".join(_TYPE_DESCRIPTIONS.get(kind.partition("(")[0], kind) for kind in types)
     hint = None
     if set(types) == {"int", "double"}:
         hint = "make both the same: double(…), or a number without a point"
@@ -258,4 +266,52 @@ def _unreadable(found: str) -> tuple[str, str | None]:
     if found.startswith(("'", '"')):
         return "the quote opened here is not closed", "close it"
     hint = {"=": "compare with ==", "&": "write &&", "|": "write ||"}.get(found[:1])
-    return f"{quoted(found.strip()[:1])} cannot be read here", hint
+    return f"{quote_text(found.strip()[:1])} cannot be read here", hint
+
+
+# --- CEL expressions of cases: the variables they see, and how they are compiled ------------------------------
+
+
+ASSERTION_VARIABLES: dict[str, tuple[str, ...] | None] = {
+    "output": None,
+    "json": None,
+    "params": None,
+    "calls": None,
+    "rulings": None,
+    "approvals": None,
+    "spend": ("tokens", "cost", "turns", "time"),
+    "outcome": None,
+}
+"""The variables, with the fields of those that have fixed ones. cost is in micro-dollars, time in milliseconds."""
+
+_STEP_TYPE = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
+_ASSERTION_ENVIRONMENT = cel.NewEnv(
+    variables={
+        "output": cel.Type.STRING,
+        "json": cel.Type.DYN,
+        "params": _STEP_TYPE,
+        "calls": cel.Type.List(_STEP_TYPE),
+        "rulings": cel.Type.List(_STEP_TYPE),
+        "approvals": cel.Type.List(_STEP_TYPE),
+        "spend": cel.Type.Map(cel.Type.STRING, cel.Type.INT),
+        "outcome": cel.Type.STRING,
+    }
+)
+
+
+class UndecidedExpression(Exception):
+    """Why an expression has no truth."""
+
+
+@lru_cache(maxsize=4096)
+def compile_assertion_expression(expression: str) -> Any:
+    """The compiled expression. Raises RuntimeError with positions when it is not one."""
+    return _ASSERTION_ENVIRONMENT.compile(expression)
+
+
+def evaluate_assertion_expression(expression: str, variables: dict[str, Any]) -> bool:
+    """Whether an expression is true. Raises `UndecidedExpression` when it is neither true nor false, or fails."""
+    value = evaluate_condition(expression, variables, compile_assertion_expression)
+    if isinstance(value, FailedEvaluation):
+        raise UndecidedExpression(value.reason)
+    return value

@@ -9,24 +9,21 @@ from itertools import chain
 import jsonschema_rs
 from msgspec import UNSET
 
-from agentrun.compiler.bounds import conditions
 from agentrun.compiler.conditions import check_condition
-from agentrun.compiler.contracts import check_schema, resolved
-from agentrun.compiler.lint_policy import PolicyLint
-from agentrun.compiler.lint_requests import header_problems
-from agentrun.compiler.lint_texts import lint_texts, templates
-from agentrun.compiler.lint_tools import ToolLint, address_problems, path_problems
+from agentrun.compiler.json_schemas import check_schema, resolve_references
+from agentrun.compiler.lint_policy import PolicyLint, ToolTargets
+from agentrun.compiler.lint_texts import lint_texts, spec_templates
+from agentrun.compiler.lint_tools import ToolLint, header_problems, path_problems, url_problems
 from agentrun.compiler.patterns import pattern_problems
-from agentrun.compiler.quantities import milliseconds
-from agentrun.compiler.resolve import Spec
-from agentrun.compiler.salvage import follows
-from agentrun.compiler.signatures import Refused, find_function
-from agentrun.compiler.targets import Subjects
-from agentrun.core.condition import VARIABLES
-from agentrun.spec.document import MAX_PROBLEMS
-from agentrun.spec.problems import Place, Problem, did_you_mean, quoted
-from agentrun.spec.tree import Scalar, at, place_of
-from agentrun.spec.v1.agent import FileSink, HttpSink, JsonlSink
+from agentrun.compiler.python_functions import FunctionRefused, find_function
+from agentrun.compiler.size_limits import spec_conditions
+from agentrun.compiler.spec_reader import Spec, is_consequence
+from agentrun.core.condition import CONDITION_VARIABLES
+from agentrun.spec.problems import Problem, SourcePlace, did_you_mean, quote_text
+from agentrun.spec.tree import ScalarNode, node_at, place_at_path
+from agentrun.spec.v1.agent import FileSinkSpec, HttpSinkSpec, JsonlSinkSpec
+from agentrun.spec.v1.field_types import milliseconds
+from agentrun.spec.yaml_parser import MAX_PROBLEMS
 
 RESERVED_PARAMS = {
     "args": "templates of tools use that name",
@@ -34,7 +31,7 @@ RESERVED_PARAMS = {
 }
 
 
-def lint(spec: Spec, doubtful: frozenset[str] = frozenset()) -> list[Problem]:
+def lint_spec(spec: Spec, doubtful: frozenset[str] = frozenset()) -> list[Problem]:
     """Problems of one spec within its bounds, without its sub-agents; after a hundred errors no more are looked for.
 
     `doubtful`: the sections that are not there as a whole, so that nothing is missed that should be in them."""
@@ -49,7 +46,7 @@ def lint(spec: Spec, doubtful: frozenset[str] = frozenset()) -> list[Problem]:
         PolicyLint(spec, tools.args, doubtful).problems(),
         *(check(spec) for check in checks),
     ):
-        if follows(problem, doubtful):
+        if is_consequence(problem, doubtful):
             continue
         found.append(problem)
         errors += problem.severity == "error"
@@ -59,21 +56,21 @@ def lint(spec: Spec, doubtful: frozenset[str] = frozenset()) -> list[Problem]:
     return found if errors or doubtful else [*found, *_unused_params(spec)]
 
 
-def _place(spec: Spec, *path: str | int, key: bool = False) -> Place:
-    return place_of(spec.root, path, key=key)
+def _place(spec: Spec, *path: str | int, key: bool = False) -> SourcePlace:
+    return place_at_path(spec.root, path, key=key)
 
 
 def _params(spec: Spec) -> Iterator[Problem]:
     for name, schema in spec.agent.params.items():
-        node = at(spec.root, ["params", name])
+        node = node_at(spec.root, ["params", name])
         assert node is not None
         found = check_schema(node)
         yield from found
         if name in RESERVED_PARAMS:
-            message = f"a param cannot be called {quoted(name)}: {RESERVED_PARAMS[name]}"
+            message = f"a param cannot be called {quote_text(name)}: {RESERVED_PARAMS[name]}"
             yield Problem(_place(spec, "params", name, key=True), "spec.reserved", message, "choose another name")
         if not found and "default" in schema:
-            yield from _default(spec, name, resolved(node))
+            yield from _default(spec, name, resolve_references(node))
 
 
 def _default(spec: Spec, name: str, schema: dict[str, object]) -> Iterator[Problem]:
@@ -87,33 +84,33 @@ def _default(spec: Spec, name: str, schema: dict[str, object]) -> Iterator[Probl
 
 
 def _unused_params(spec: Spec) -> Iterator[Problem]:
-    code = [part for node, _ in templates(spec, {}) for part in _code(node.text)]
-    words = set(re.findall(r"\w+", " ".join([*code, *(node.text for node in conditions(spec))])))
+    code = [part for node, _ in spec_templates(spec, {}) for part in _template_code(node.text)]
+    words = set(re.findall(r"\w+", " ".join([*code, *(node.text for node in spec_conditions(spec))])))
     for name in spec.agent.params:
         if name not in words:
             place = _place(spec, "params", name, key=True)
-            message = f"param {quoted(name)} is declared but nothing uses it"
+            message = f"param {quote_text(name)} is declared but nothing uses it"
             hint = "use it in a template or condition, or remove it"
             yield Problem(place, "spec.unused_param", message, hint, "warning")
 
 
-def _code(text: str) -> Iterator[str]:
+def _template_code(text: str) -> Iterator[str]:
     """What stands between the braces of a template."""
     for part in re.split(r"\{\{|\{%", text)[1:] if "{" in text else ():
         yield re.split(r"\}\}|%\}", part, maxsplit=1)[0]
 
 
 def _visible(spec: Spec) -> Iterator[Problem]:
-    fields = {**VARIABLES, "params": spec.agent.params}
-    fields["calls"] = None if Subjects(spec.agent.tools).servers else tuple(spec.agent.tools)
+    fields = {**CONDITION_VARIABLES, "params": spec.agent.params}
+    fields["calls"] = None if ToolTargets(spec.agent.tools).servers else tuple(spec.agent.tools)
     del fields["args"]
     for name in spec.agent.tools:
-        node = at(spec.root, ["tools", name, "visible"])
-        if isinstance(node, Scalar):
+        node = node_at(spec.root, ["tools", name, "visible"])
+        if isinstance(node, ScalarNode):
             yield from check_condition(node, fields)
 
 
-def look(name: str) -> str:
+def visual_form(name: str) -> str:
     """What a name looks like: names that look alike have one look."""
     for ending, alike in (
         ("-", "_"),
@@ -132,9 +129,9 @@ def _names(spec: Spec) -> Iterator[Problem]:
     for key in ("tools", "sinks", "params"):
         seen: dict[str, str] = {}
         for name in getattr(spec.agent, key):
-            first = seen.setdefault(look(name), name)
+            first = seen.setdefault(visual_form(name), name)
             if first != name:
-                message = f"{quoted(name)} looks like {quoted(first)}: a reader or a model will confuse them"
+                message = f"{quote_text(name)} looks like {quote_text(first)}: a reader or a model will confuse them"
                 yield Problem(_place(spec, key, name, key=True), "spec.look_alike", message, "choose clearer names")
     for path, ids in (
         (("policy", "rules"), [rule.id for rule in spec.agent.policy.rules]),
@@ -149,18 +146,18 @@ def _duplicates(spec: Spec, path: tuple[str, ...], ids: list[str]) -> Iterator[P
     for index, name in enumerate(ids):
         if name in ids[:index]:
             first = _place(spec, *path, ids.index(name), key)
-            message = f"{quoted(name)} is used twice; the first is at {first}"
+            message = f"{quote_text(name)} is used twice; the first is at {first}"
             hint = "give one of them another name"
             yield Problem(_place(spec, *path, index, key), "spec.duplicate_name", message, hint)
 
 
 def _output(spec: Spec) -> Iterator[Problem]:
-    node = at(spec.root, ["output", "schema"])
+    node = node_at(spec.root, ["output", "schema"])
     if node is not None:
         yield from check_schema(node)
     elif "output" in spec.root.entries:
         for key in ("repairs", "max_bytes", "max_depth"):
-            if at(spec.root, ["output", key]) is not None:
+            if node_at(spec.root, ["output", key]) is not None:
                 message = f"`{key}` does nothing without `output.schema`"
                 hint = "give the answer a schema under `output.schema`, or remove this"
                 yield Problem(_place(spec, "output", key, key=True), "spec.no_schema", message, hint)
@@ -170,21 +167,21 @@ def _hooks(spec: Spec) -> Iterator[Problem]:
     for index, hook in enumerate(spec.agent.hooks):
         try:
             function = find_function(spec.project, hook.call)
-        except Refused as refused:
+        except FunctionRefused as refused:
             yield Problem(_place(spec, "hooks", index, "call"), refused.code, refused.message, refused.hint)
             continue
         if not function.takes_one:
-            message = f"{quoted(hook.call)} cannot be called with one argument, as hooks are"
+            message = f"{quote_text(hook.call)} cannot be called with one argument, as hooks are"
             hint = f"write it as def {function.name}(question)"
             yield Problem(_place(spec, "hooks", index, "call"), "spec.python", message, hint)
 
 
 def _sinks(spec: Spec) -> Iterator[Problem]:
     for name, sink in spec.agent.sinks.items():
-        if isinstance(sink, (FileSink, JsonlSink)):
+        if isinstance(sink, (FileSinkSpec, JsonlSinkSpec)):
             yield from path_problems(sink.path, _place(spec, "sinks", name, "path"))
-        elif isinstance(sink, HttpSink):
-            yield from address_problems(at(spec.root, ["sinks", name, "url"]))
+        elif isinstance(sink, HttpSinkSpec):
+            yield from url_problems(node_at(spec.root, ["sinks", name, "url"]))
             yield from header_problems(spec, ["sinks", name], sink.headers, sink.auth)
 
 
@@ -194,24 +191,24 @@ def _replay(spec: Spec) -> Iterator[Problem]:
             message = "say where the value is found: `path`, `pattern` or both"
             hint = 'for example {name: email, pattern: "[^ ]+@[^ ]+"}'
             yield Problem(_place(spec, "replay", "redact", index), "spec.redact", message, hint)
-        node = at(spec.root, ["replay", "redact", index, "pattern"])
-        if isinstance(node, Scalar):
+        node = node_at(spec.root, ["replay", "redact", index, "pattern"])
+        if isinstance(node, ScalarNode):
             yield from pattern_problems(node)
 
 
 def _model(spec: Spec) -> Iterator[Problem]:
     model = spec.agent.model
     for path in ("base_url",), *(("fallback", index, "base_url") for index in range(len(model.fallback))):
-        yield from address_problems(at(spec.root, ["model", *path]))
+        yield from url_problems(node_at(spec.root, ["model", *path]))
     choice = model.tool_choice
     if choice == "required" and not spec.agent.tools:
         place = _place(spec, "model", "tool_choice")
         message = "tool_choice is required, but there are no tools"
         yield Problem(place, "spec.unknown_tool", message, "declare tools, or leave tool_choice out")
-    elif choice not in ("auto", "required", "none") and not Subjects(spec.agent.tools).named(choice):
+    elif choice not in ("auto", "required", "none") and not ToolTargets(spec.agent.tools).matching_patterns(choice):
         hint = did_you_mean(choice, ["auto", "required", "none", *spec.agent.tools])
         place = _place(spec, "model", "tool_choice")
-        yield Problem(place, "spec.unknown_tool", f"tool {quoted(choice)} is not declared", hint)
+        yield Problem(place, "spec.unknown_tool", f"tool {quote_text(choice)} is not declared", hint)
 
 
 def _numbers(spec: Spec) -> Iterator[Problem]:
@@ -223,7 +220,7 @@ def _numbers(spec: Spec) -> Iterator[Problem]:
         message = f"first_delay ({retry.first_delay}) must not be longer than max_delay ({retry.max_delay})"
         yield Problem(_place(spec, "retry", "first_delay"), "spec.out_of_range", message)
     if all(value is UNSET for value in (budgets.tokens, budgets.cost, budgets.time, budgets.tool_calls)):
-        place = place_of(spec.root, ["budgets"], key=True)
+        place = place_at_path(spec.root, ["budgets"], key=True)
         message = f"nothing but {budgets.turns} turns limits what a run may spend"
         hint = "for example budgets: {tokens: 50k, cost: 0.25, time: 2m}"
         yield Problem(place, "spec.no_budget", message, hint, "warning")

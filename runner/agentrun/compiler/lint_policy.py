@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Mapping as MappingOf
 
 from msgspec import UNSET
 
-from agentrun.compiler.conditions import check_condition, constant
+from agentrun.compiler.conditions import cheap_constant_value, check_condition
 from agentrun.compiler.patterns import pattern_problems
-from agentrun.compiler.resolve import Spec
-from agentrun.compiler.targets import Subjects, covers
-from agentrun.core.condition import VARIABLES
-from agentrun.core.names import matches
+from agentrun.compiler.spec_reader import Spec
+from agentrun.core.condition import CONDITION_VARIABLES
 from agentrun.core.package import LEGAL_RULINGS, RULINGS
-from agentrun.spec.problems import Place, Problem, did_you_mean, quoted
-from agentrun.spec.tree import Scalar, Sequence, at, place_of
-from agentrun.spec.v1.policy import TARGET, Rule
+from agentrun.core.package_lookup import matches_pattern
+from agentrun.spec.problems import Problem, SourcePlace, did_you_mean, quote_text
+from agentrun.spec.tree import ScalarNode, SequenceNode, node_at, place_at_path
+from agentrun.spec.v1.policy import TARGET_PATTERN, RuleSpec
+from agentrun.spec.v1.tools import McpToolSpec, ToolSpec
 
-Args = MappingOf[str, Collection[str] | None]
+ArgumentsByTool = MappingOf[str, Collection[str] | None]
 
 
-def rulings_of(rule: Rule) -> list[str]:
+def rule_rulings(rule: RuleSpec) -> list[str]:
     return [ruling for ruling in RULINGS if getattr(rule, ruling) is not UNSET]
 
 
-def targets_of(rule: Rule) -> tuple[str, ...]:
+def rule_targets(rule: RuleSpec) -> tuple[str, ...]:
     """The targets of a rule with one ruling."""
-    given = getattr(rule, rulings_of(rule)[0])
+    given = getattr(rule, rule_rulings(rule)[0])
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-class _Arguments(Collection[str]):
+class _JoinedArguments(Collection[str]):
     """The arguments of several tools, without a set of them all for each of a thousand rules."""
 
     def __init__(self, parts: list[Collection[str]]) -> None:
@@ -51,39 +51,39 @@ class _Arguments(Collection[str]):
 class PolicyLint:
     """Checks one policy against the tools and sinks it rules on."""
 
-    def __init__(self, spec: Spec, args: Args, doubtful: frozenset[str] = frozenset()) -> None:
+    def __init__(self, spec: Spec, args: ArgumentsByTool, doubtful: frozenset[str] = frozenset()) -> None:
         self.spec = spec
         self.args = args
-        self.doubtful = doubtful
+        self.incomplete_sections = doubtful
         """Sections that lack something: what is not found there may well be meant to be there."""
         self.tools = spec.agent.tools
-        self.subjects = Subjects(self.tools)
+        self.tool_targets = ToolTargets(self.tools)
 
     def problems(self) -> Iterator[Problem]:
-        usable: list[tuple[Rule, bool]] = []
+        usable: list[tuple[RuleSpec, bool]] = []
         for index, rule in enumerate(self.spec.agent.policy.rules):
             found = list(self._rule(index, rule))
             yield from found
-            if len(rulings_of(rule)) == 1:
+            if len(rule_rulings(rule)) == 1:
                 usable.append((rule, not found))
-        if not self.doubtful.isdisjoint(("tools", "policy")):
+        if not self.incomplete_sections.isdisjoint(("tools", "policy")):
             return
         if self.tools and self.spec.agent.policy.default is UNSET:
             has_policy = "policy" in self.spec.root.entries
-            place = place_of(self.spec.root, ["policy" if has_policy else "tools"], key=True)
+            place = place_at_path(self.spec.root, ["policy" if has_policy else "tools"], key=True)
             what = "`default: deny` to it" if has_policy else "`policy: {default: deny}`"
             hint = f"add {what}, and rules that allow what the agent needs"
             yield Problem(place, "spec.no_default", "an agent with tools needs a policy with a default", hint)
         elif all(fine for _, fine in usable) and len(usable) == len(self.spec.agent.policy.rules):
-            yield from self._never_allowed([rule for rule, _ in usable])
+            yield from self._unreachable_tools([rule for rule, _ in usable])
 
-    def _place(self, index: int, *path: str | int, key: bool = False) -> Place:
-        return place_of(self.spec.root, ["policy", "rules", index, *path], key=key)
+    def _place(self, index: int, *path: str | int, key: bool = False) -> SourcePlace:
+        return place_at_path(self.spec.root, ["policy", "rules", index, *path], key=key)
 
-    def _rule(self, index: int, rule: Rule) -> Iterator[Problem]:
-        rulings = rulings_of(rule)
+    def _rule(self, index: int, rule: RuleSpec) -> Iterator[Problem]:
+        rulings = rule_rulings(rule)
         if len(rulings) != 1:
-            message = f"rule {quoted(rule.id)} has {len(rulings) or 'no'} rulings"
+            message = f"rule {quote_text(rule.id)} has {len(rulings) or 'no'} rulings"
             hint = f"give exactly one of {', '.join(RULINGS)}"
             yield Problem(self._place(index), "spec.rulings", message, hint)
             return
@@ -93,11 +93,11 @@ class PolicyLint:
             hint = f"legal there: {', '.join(LEGAL_RULINGS[rule.on])}"
             yield Problem(self._place(index, ruling, key=True), "spec.illegal_ruling", message, hint)
         else:
-            yield from self._rewriting(index, rule, ruling)
+            yield from self._modify(index, rule, ruling)
         yield from self._targets(index, rule, ruling)
         yield from self._condition(index, rule)
 
-    def _rewriting(self, index: int, rule: Rule, ruling: str) -> Iterator[Problem]:
+    def _modify(self, index: int, rule: RuleSpec, ruling: str) -> Iterator[Problem]:
         wanted = "set" if rule.on == "tool_call" else "mask"
         for key in ("set", "mask"):
             given = getattr(rule, key) is not UNSET
@@ -109,118 +109,171 @@ class PolicyLint:
                 message = f"`{key}` belongs to modify on {'tool_call' if key == 'set' else 'other stages'}"
                 yield Problem(self._place(index, key, key=True), "spec.modify", message, "remove it")
         if rule.mask is not UNSET:
-            nodes = at(self.spec.root, ["policy", "rules", index, "mask"])
-            for node in nodes.items if isinstance(nodes, Sequence) else ():
-                if isinstance(node, Scalar):
+            nodes = node_at(self.spec.root, ["policy", "rules", index, "mask"])
+            for node in nodes.items if isinstance(nodes, SequenceNode) else ():
+                if isinstance(node, ScalarNode):
                     yield from pattern_problems(node)
         if ruling == "modify" and rule.set is not UNSET:
-            known = self._known_args(targets_of(rule))
+            known = self._known_args(rule_targets(rule))
             for field in rule.set if known is not None else ():
                 if known is not None and field not in known:
                     place = self._place(index, "set", field, key=True)
                     hint = did_you_mean(field, known)
-                    yield Problem(place, "spec.unknown_arg", f"argument {quoted(field)} is not declared", hint)
+                    yield Problem(place, "spec.unknown_arg", f"argument {quote_text(field)} is not declared", hint)
 
-    def _targets(self, index: int, rule: Rule, ruling: str) -> Iterator[Problem]:
-        node = at(self.spec.root, ["policy", "rules", index, ruling])
-        nodes = node.items if isinstance(node, Sequence) else (node,)
+    def _targets(self, index: int, rule: RuleSpec, ruling: str) -> Iterator[Problem]:
+        node = node_at(self.spec.root, ["policy", "rules", index, ruling])
+        nodes = node.items if isinstance(node, SequenceNode) else (node,)
         for item in nodes:
-            if isinstance(item, Scalar):
+            if isinstance(item, ScalarNode):
                 yield from self._target(item, rule.on)
 
-    def _target(self, node: Scalar, stage: str) -> Iterator[Problem]:
+    def _target(self, node: ScalarNode, stage: str) -> Iterator[Problem]:
         target = node.text
-        if not re.fullmatch(TARGET, target):
-            yield Problem(node.place, "spec.wrong_text", f"{quoted(target)} is not the name of a tool or a glob")
+        if not re.fullmatch(TARGET_PATTERN, target):
+            yield Problem(node.place, "spec.wrong_text", f"{quote_text(target)} is not the name of a tool or a glob")
         elif stage == "delivery":
             sinks = self.spec.agent.sinks
-            if "sinks" not in self.doubtful and not any(matches(target, sink) for sink in sinks):
+            if "sinks" not in self.incomplete_sections and not any(matches_pattern(target, sink) for sink in sinks):
                 hint = did_you_mean(target, sinks) or f"sinks: {', '.join(sinks) or 'none'}"
-                yield Problem(node.place, "spec.rule_never_matches", f"no sink is called {quoted(target)}", hint)
+                yield Problem(node.place, "spec.rule_never_matches", f"no sink is called {quote_text(target)}", hint)
         elif stage not in ("tool_call", "tool_result"):
             if target != "*":
                 message = f"a rule on {stage} has no tools to name"
                 yield Problem(node.place, "spec.rule_never_matches", message, 'write "*"')
-        elif "tools" not in self.doubtful and not self.subjects.named(target):
+        elif "tools" not in self.incomplete_sections and not self.tool_targets.matching_patterns(target):
             yield self._no_such_tool(node)
 
-    def _no_such_tool(self, node: Scalar) -> Problem:
-        target, servers = node.text, self.subjects.servers
+    def _no_such_tool(self, node: ScalarNode) -> Problem:
+        target, servers = node.text, self.tool_targets.servers
         server = target.partition(".")[0]
         if target in servers:
             hint = f'write "{target}.*" for all its tools'
-            return Problem(node.place, "spec.rule_never_matches", f"{quoted(target)} is a server, not a tool", hint)
+            return Problem(node.place, "spec.rule_never_matches", f"{quote_text(target)} is a server, not a tool", hint)
         if server in servers:
-            shown = ", ".join(name for name, owner in self.subjects.patterns.items() if owner == server)
-            message = f"the agent does not see {quoted(target)}"
+            shown = ", ".join(name for name, owner in self.tool_targets.patterns.items() if owner == server)
+            message = f"the agent does not see {quote_text(target)}"
             hint = f"of this server it sees {shown}: see the `tools:` of {server}"
             return Problem(node.place, "spec.rule_never_matches", message, hint)
         near = did_you_mean(target, [*self.tools, *(f"{name}.*" for name in servers)])
         hint = near or f"tools: {', '.join(self.tools) or 'none'}"
         if "*" in target:
-            return Problem(node.place, "spec.rule_never_matches", f"{quoted(target)} matches no tool", hint)
-        return Problem(node.place, "spec.unknown_tool", f"tool {quoted(target)} is not declared", hint)
+            return Problem(node.place, "spec.rule_never_matches", f"{quote_text(target)} matches no tool", hint)
+        return Problem(node.place, "spec.unknown_tool", f"tool {quote_text(target)} is not declared", hint)
 
-    def _condition(self, index: int, rule: Rule) -> Iterator[Problem]:
-        node = at(self.spec.root, ["policy", "rules", index, "when"])
-        if not isinstance(node, Scalar):
+    def _condition(self, index: int, rule: RuleSpec) -> Iterator[Problem]:
+        node = node_at(self.spec.root, ["policy", "rules", index, "when"])
+        if not isinstance(node, ScalarNode):
             return
-        fields: dict[str, Collection[str] | None] = dict(VARIABLES)
+        fields: dict[str, Collection[str] | None] = dict(CONDITION_VARIABLES)
         fields["params"] = self.spec.agent.params
-        fields["calls"] = None if self.subjects.servers or "tools" in self.doubtful else self.tools
-        fields["args"] = self._known_args(targets_of(rule))
+        fields["calls"] = None if self.tool_targets.servers or "tools" in self.incomplete_sections else self.tools
+        fields["args"] = self._known_args(rule_targets(rule))
         if rule.on != "tool_call" and rule.on != "tool_result":
             del fields["args"]
         found = check_condition(node, fields)
         yield from found
-        if not found and constant(node.text) is False:
+        if not found and cheap_constant_value(node.text) is False:
             hint = "a rule without `when:` always matches"
             yield Problem(node.place, "spec.rule_never_matches", "this condition is never true", hint)
 
     def _known_args(self, targets: tuple[str, ...]) -> Collection[str] | None:
         """The arguments of the tools a rule rules on; None when one of them is not known."""
         parts: list[Collection[str]] = []
-        for name in self.subjects.tools_named(targets):
+        for name in self.tool_targets.matching_tools(targets):
             arguments = self.args.get(name)
-            if arguments is None or "tools" in self.doubtful:
+            if arguments is None or "tools" in self.incomplete_sections:
                 return None
             parts.append(arguments)
-        return _Arguments(parts) if parts else None
+        return _JoinedArguments(parts) if parts else None
 
-    def _never_allowed(self, rules: list[Rule]) -> Iterator[Problem]:
-        calls = [(rule, rulings_of(rule)[0]) for rule in rules if rule.on == "tool_call"]
-        stopped = self._stopped([rule for rule, ruling in calls if ruling in ("defer", "deny", "interrupt")])
+    def _unreachable_tools(self, rules: list[RuleSpec]) -> Iterator[Problem]:
+        calls = [(rule, rule_rulings(rule)[0]) for rule in rules if rule.on == "tool_call"]
+        stopped = self._always_stopped([rule for rule, ruling in calls if ruling in ("defer", "deny", "interrupt")])
         allowed: set[str] = set()
         for rule, ruling in calls:
             if ruling in ("allow", "ask"):
-                allowed.update(name for target in targets_of(rule) for name in self.subjects.named(target))
+                allowed.update(
+                    name for target in rule_targets(rule) for name in self.tool_targets.matching_patterns(target)
+                )
         default = self.spec.agent.policy.default
-        for name, owner in self.subjects.patterns.items():
+        for name, owner in self.tool_targets.patterns.items():
             if name in stopped:
-                message = f"tool {quoted(name)} can never be allowed: rule {quoted(stopped[name])} always stops it"
+                message = (
+                    f"tool {quote_text(name)} can never be allowed: rule {quote_text(stopped[name])} always stops it"
+                )
                 hint = "give that rule a `when:`, or remove the tool"
                 yield Problem(self._tool_place(name, owner), "spec.tool_never_allowed", message, hint)
             elif default == "deny" and name not in allowed:
                 target = f'"{name}"' if "*" in name else name
                 rule_id = f"allow-{owner}"[:64]
                 hint = f"add under policy.rules:  - {{id: {rule_id}, allow: {target}}}"
-                message = f"tool {quoted(name)} can never be allowed: no rule allows it or asks for it"
+                message = f"tool {quote_text(name)} can never be allowed: no rule allows it or asks for it"
                 yield Problem(self._tool_place(name, owner), "spec.tool_never_allowed", message, hint)
 
-    def _stopped(self, rules: list[Rule]) -> dict[str, str]:
+    def _always_stopped(self, rules: list[RuleSpec]) -> dict[str, str]:
         """What is always stopped, and the rule that does it."""
         found: dict[str, str] = {}
         for rule in rules:
-            if rule.when is UNSET or constant(rule.when) is True:
-                for target in targets_of(rule):
-                    for name in self.subjects.named(target):
-                        if covers(target, name):
+            if rule.when is UNSET or cheap_constant_value(rule.when) is True:
+                for target in rule_targets(rule):
+                    for name in self.tool_targets.matching_patterns(target):
+                        if glob_covers(target, name):
                             found.setdefault(name, rule.id)
         return found
 
-    def _tool_place(self, name: str, owner: str) -> Place:
-        seen = at(self.spec.root, ["tools", owner, "tools"])
-        for item in seen.items if isinstance(seen, Sequence) else ():
-            if isinstance(item, Scalar) and f"{owner}.{item.text}" == name:
+    def _tool_place(self, name: str, owner: str) -> SourcePlace:
+        seen = node_at(self.spec.root, ["tools", owner, "tools"])
+        for item in seen.items if isinstance(seen, SequenceNode) else ():
+            if isinstance(item, ScalarNode) and f"{owner}.{item.text}" == name:
                 return item.place
-        return place_of(self.spec.root, ["tools", owner], key=True)
+        return place_at_path(self.spec.root, ["tools", owner], key=True)
+
+
+# --- which tools a target of a rule names ---------------------------------------------------------------------
+
+
+def globs_overlap(one: str, other: str) -> bool:
+    """Whether some name matches both. Between two globs only what stands before the first and after the last star
+    can disagree: everything else finds room in a star of the other."""
+    if "*" not in other:
+        return matches_pattern(one, other)
+    if "*" not in one:
+        return matches_pattern(other, one)
+    (start, *_, end), (other_start, *_, other_end) = one.split("*"), other.split("*")
+    begins = start.startswith(other_start) or other_start.startswith(start)
+    return begins and (end.endswith(other_end) or other_end.endswith(end))
+
+
+def glob_covers(target: str, pattern: str) -> bool:
+    """Whether a target matches every name that a pattern matches."""
+    return matches_pattern(target, pattern.replace("*", "\0"))
+
+
+class ToolTargets:
+    """What can be called: the tools of an agent, those of its servers as far as they are known."""
+
+    def __init__(self, tools: Mapping[str, ToolSpec]) -> None:
+        self.tools = tools
+        self.servers = [name for name, tool in tools.items() if isinstance(tool, McpToolSpec)]
+        self.patterns: dict[str, str] = {}
+        """Name or glob of what can be called → the tool or server it belongs to."""
+        for name, tool in tools.items():
+            if isinstance(tool, McpToolSpec):
+                self.patterns.update({f"{name}.{inner}": name for inner in tool.tools})
+            else:
+                self.patterns[name] = name
+        self._globs = [pattern for pattern in self.patterns if "*" in pattern]
+        self._found: dict[str, tuple[str, ...]] = {}
+
+    def matching_patterns(self, target: str) -> tuple[str, ...]:
+        """The patterns that a target has something in common with."""
+        if target not in self._found:
+            exact = [target] if target in self.patterns else []
+            among = self.patterns if "*" in target else dict.fromkeys([*exact, *self._globs])
+            self._found[target] = tuple(pattern for pattern in among if globs_overlap(target, pattern))
+        return self._found[target]
+
+    def matching_tools(self, targets: Iterable[str]) -> set[str]:
+        """The tools and servers that targets name something of."""
+        return {self.patterns[pattern] for target in targets for pattern in self.matching_patterns(target)}

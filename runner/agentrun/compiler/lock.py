@@ -9,26 +9,41 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from collections.abc import Mapping as MappingOf
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from agentrun.canon import pretty
-from agentrun.compiler.pins import pin_problems, plainly, written_pins
+from agentrun.canonical_json import pretty_json, sorted_json
+from agentrun.compiler.json_schemas import check_schema, resolve_references
+from agentrun.compiler.size_limits import pattern_weight_problems, patterns_in_document
+from agentrun.compiler.spec_reader import Spec
 from agentrun.core.package import Price
-from agentrun.core.package_tools import Pinned
-from agentrun.spec.document import parse
-from agentrun.spec.files import read_source
-from agentrun.spec.problems import DocumentError, Place, Problem, Source, quoted
-from agentrun.spec.tree import plain
-from agentrun.spec.v1.agent import Agent, FallbackModel
+from agentrun.core.package_lookup import matches_pattern
+from agentrun.core.package_tools import PinnedTool
+from agentrun.spec.problems import (
+    DocumentError,
+    Problem,
+    Source,
+    SourcePlace,
+    did_you_mean,
+    escape_invisible,
+    quote_text,
+)
+from agentrun.spec.source_files import read_source
+from agentrun.spec.tree import MappingNode, Node, ScalarNode, place_at_path, plain_data
+from agentrun.spec.v1.agent import Agent, FallbackModelSpec
+from agentrun.spec.v1.tools import McpToolSpec
+from agentrun.spec.yaml_parser import parse_yaml_document
 
 
-class Row(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RoutePin(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What is known of one route."""
 
     price: Price | None
@@ -41,9 +56,9 @@ class Lock(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     agentrun_lock: str = "1"
     origin: str
     """Where the rows come from; not part of any package."""
-    routes: dict[str, Row]
+    routes: dict[str, RoutePin]
     """The pinned row of each route, by provider/model. Null: the data knows nothing of it."""
-    servers: dict[str, dict[str, Pinned]] = {}
+    servers: dict[str, dict[str, PinnedTool]] = {}
     """The pinned tools of each MCP server, by the name that the spec gives to it and their own."""
 
 
@@ -51,63 +66,67 @@ def lock_path(spec: Path) -> Path:
     return spec.with_suffix(".lock")
 
 
-def routes_of(agent: Agent) -> list[str]:
+def agent_routes(agent: Agent) -> list[str]:
     """The routes of an agent, the main one first."""
-    fallbacks = [one if isinstance(one, str) else route_name(one) for one in agent.model.fallback]
-    return list(dict.fromkeys([route_name(agent.model), *fallbacks]))
+    fallbacks = [one if isinstance(one, str) else model_route(one) for one in agent.model.fallback]
+    return list(dict.fromkeys([model_route(agent.model), *fallbacks]))
 
 
-def route_name(model: FallbackModel) -> str:
+def model_route(model: FallbackModelSpec) -> str:
     return f"{model.provider}/{model.name}"
 
 
 def read_lock(spec: Path) -> Lock | None:
     """The lock beside a spec, if there is one. A damaged one is a problem, never ignored."""
     path = lock_path(spec)
-    return lock_in(read_source(path)) if path.exists() else None
+    return parse_lock(read_source(path)) if path.exists() else None
 
 
-def lock_in(source: Source) -> Lock:
+def parse_lock(source: Source) -> Lock:
     """The lock that a text is. Raises `DocumentError`."""
-    root = parse(source)  # JSON is YAML: a key that stands twice and a number that is not exact are refused here too
+    root = parse_yaml_document(
+        source
+    )  # JSON is YAML: a key that stands twice and a number that is not exact are refused here too
     try:
-        lock = msgspec.convert(plain(root), Lock)
+        lock = msgspec.convert(plain_data(root), Lock)
     except msgspec.ValidationError as error:
-        raise DocumentError([_damaged(source, f"not a lock: {error}")]) from None
+        raise DocumentError([_damaged_lock(source, f"not a lock: {error}")]) from None
     if lock.agentrun_lock != "1":
-        raise DocumentError([_damaged(source, "the lock is of another version")])
+        raise DocumentError([_damaged_lock(source, "the lock is of another version")])
     if problems := list(pin_problems(root)):
         raise DocumentError(problems)
     if wrong := [route for route, row in lock.routes.items() if _is_impossible(row)]:
-        raise DocumentError([_damaged(source, f"{quoted(route)} has an impossible number") for route in wrong])
-    return replace(lock, servers=written_pins(root))
+        raise DocumentError([_damaged_lock(source, f"{quote_text(route)} has an impossible number") for route in wrong])
+    return replace(lock, servers=parse_pins(root))
 
 
-def _is_impossible(row: Row) -> bool:
+def _is_impossible(row: RoutePin) -> bool:
     amounts = () if row.price is None else (row.price.input, row.price.output, row.price.cached_input)
     return any(amount < 0 for amount in amounts) or (row.context_window is not None and row.context_window < 1)
 
 
-def _damaged(source: Source, message: str) -> Problem:
-    return Problem(Place(source, 1, 1), "spec.lock", message, "write it anew with `agentrun lock SPEC`")
+def _damaged_lock(source: Source, message: str) -> Problem:
+    return Problem(SourcePlace(source, 1, 1), "spec.lock", message, "write it anew with `agentrun lock SPEC`")
 
 
-def make_lock(*agents: Agent, servers: dict[str, dict[str, Pinned]] | None = None) -> Lock:
+def make_lock(*agents: Agent, servers: dict[str, dict[str, PinnedTool]] | None = None) -> Lock:
     """The lock as today's data gives it, for an agent and what its profiles make of it."""
     import genai_prices  # late: 0.45 s of start-up that only `lock` needs
 
     origin = f"genai-prices {genai_prices.__version__}"
-    routes = {route: _row(route) for agent in agents for route in routes_of(agent)}
+    routes = {route: _look_up_route(route) for agent in agents for route in agent_routes(agent)}
     return Lock(origin=origin, routes=routes, servers=servers or {})
 
 
 def lock_text(lock: Lock) -> str:
     """The lock as a file. Nothing in it is invisible: a person has to read what the model will."""
     parts = msgspec.to_builtins(lock)
-    return plainly(pretty(parts if lock.servers else {key: parts[key] for key in parts if key != "servers"}))
+    return escape_invisible_json(
+        pretty_json(parts if lock.servers else {key: parts[key] for key in parts if key != "servers"})
+    )
 
 
-def _row(route: str) -> Row:
+def _look_up_route(route: str) -> RoutePin:
     from genai_prices import data_snapshot  # late: as above
 
     provider, _, name = route.partition("/")
@@ -115,11 +134,11 @@ def _row(route: str) -> Row:
     try:
         _, model = data_snapshot.get_snapshot().find_provider_model(name, None, family, None)
     except LookupError:
-        return Row(price=None, context_window=None)
-    return Row(price=_price(model.prices), context_window=model.context_window)
+        return RoutePin(price=None, context_window=None)
+    return RoutePin(price=_highest_price(model.prices), context_window=model.context_window)
 
 
-def _price(prices: Any) -> Price | None:
+def _highest_price(prices: Any) -> Price | None:
     """The row in micro-dollars. Where prices have tiers or change, the dearest one: spending is never understated."""
     rows = [row.prices for row in prices] if isinstance(prices, list) else [prices]
 
@@ -141,3 +160,155 @@ def _amounts(price: Any) -> list[Decimal]:
     if isinstance(price, (int, float, Decimal)):
         return [Decimal(str(price))]
     return [Decimal(str(price.base)), *(Decimal(str(tier.price)) for tier in price.tiers)]
+
+
+# --- the tools of MCP servers as a lock holds them: what a package takes of them ------------------------------
+
+
+MAX_PINNED_TOOLS = 256
+"""Tools of one server."""
+MAX_TOOL_DESCRIPTION_BYTES = 16 * 1024
+MAX_TOOL_SCHEMA_BYTES = 64 * 1024
+MAX_TOOL_SCHEMA_DEPTH = 24
+MCP_TOOL_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+"""No character that a path gives a meaning to: the name of a tool becomes part of names that are ours."""
+MCP_TOOL_NAME_RULE = "a name has up to 128 letters, digits, `_` and `-`, and single dots between them"
+
+LOCK_AGAIN_HINT = "run `agentrun lock SPEC`"
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_MAYBE_INVISIBLE = re.compile(r"[^\n\x20-\x7e]")
+
+
+def select_pinned_tools(tool: McpToolSpec, pinned: MappingOf[str, PinnedTool]) -> dict[str, PinnedTool]:
+    """The pinned tools of a server that an agent may see."""
+    return {
+        name: pinned[name] for name in sorted(pinned) if any(matches_pattern(pattern, name) for pattern in tool.tools)
+    }
+
+
+def unpinned_problems(spec: Spec, servers: MappingOf[str, MappingOf[str, PinnedTool]]) -> Iterator[Problem]:
+    """What a spec says of servers and the lock does not know."""
+    for name, tool in spec.agent.tools.items():
+        if not isinstance(tool, McpToolSpec) or (tool.command is UNSET) == (tool.url is UNSET):
+            continue  # no server, or none that could be asked
+        place = place_at_path(spec.root, ["tools", name], key=True)
+        pinned = servers.get(name)
+        if pinned is None:
+            yield Problem(
+                place, "spec.unpinned", f"the tools of {quote_text(name)} are not in the lock", LOCK_AGAIN_HINT
+            )
+            continue
+        missing = [(index, each) for index, each in enumerate(tool.tools) if "*" not in each and each not in pinned]
+        for index, each in missing:
+            message = f"{quote_text(name)} had no tool {quote_text(each)} when the spec was locked"
+            where = place_at_path(spec.root, ["tools", name, "tools", index])
+            yield Problem(where, "spec.unpinned", message, did_you_mean(each, pinned) or LOCK_AGAIN_HINT)
+        if not missing and not select_pinned_tools(tool, pinned):
+            yield Problem(
+                place, "spec.unpinned", f"no tool in the lock is one that {quote_text(name)} may use", LOCK_AGAIN_HINT
+            )
+
+
+def escape_invisible_json(text: str) -> str:
+    """JSON in which nothing is invisible: such characters are written as escapes."""
+    return _MAYBE_INVISIBLE.sub(
+        lambda found: found[0] if escape_invisible(found[0]) == found[0] else _json_escape(found[0]), text
+    )
+
+
+def _json_escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def parse_pins(root: Node) -> dict[str, dict[str, PinnedTool]]:
+    """The pins of a lock in which nothing is wrong."""
+    return {server: {name: _parse_pin(tool) for name, tool in tools.items()} for server, tools in _servers(root)}
+
+
+def _parse_pin(tool: MappingNode) -> PinnedTool:
+    return PinnedTool(
+        description=_text(tool, "description"), args=resolve_references(_args(tool)), digest=_text(tool, "digest")
+    )
+
+
+def pin_problems(root: Node) -> Iterator[Problem]:
+    """What is wrong with the servers of a lock. It is one otherwise: the parts that a lock has are all there."""
+    if heavy := list(pattern_weight_problems(patterns_in_document(root))):
+        yield from heavy
+        return
+    for server, tools in _servers(root):
+        if len(tools) > MAX_PINNED_TOOLS:
+            yield _lock_problem(root, f"{quote_text(server)} has more than {MAX_PINNED_TOOLS} tools")
+        for name, tool in tools.items():
+            whose = f"{quote_text(name)} of {quote_text(server)}"
+            if not MCP_TOOL_NAME.fullmatch(name):
+                yield _lock_problem(tool, f"{whose} is not the name of a tool: {MCP_TOOL_NAME_RULE}")
+            if len(_text(tool, "description").encode()) > MAX_TOOL_DESCRIPTION_BYTES:
+                yield _lock_problem(
+                    tool, f"the description of {whose} is longer than {MAX_TOOL_DESCRIPTION_BYTES:,} bytes"
+                )
+            if not _DIGEST.fullmatch(_text(tool, "digest")):
+                yield _lock_problem(tool, f"the digest of {whose} is not one")
+            yield from _schema_problems(_args(tool), whose)
+
+
+def _schema_problems(args: Node, whose: str) -> Iterator[Problem]:
+    schema = plain_data(args)
+    if why := schema_size_error(schema):
+        yield _lock_problem(args, f"the schema of {whose} {why}")
+        return
+    found = check_schema(args)
+    yield from found
+    if not found and schema.get("type") != "object":
+        yield _lock_problem(args, f"the schema of {whose} is not that of an object")
+
+
+def schema_size_error(schema: Any) -> str | None:
+    """Why a schema is more than a tool may have."""
+    if is_too_deep(schema):
+        return f"is nested deeper than {MAX_TOOL_SCHEMA_DEPTH} levels"
+    if len(sorted_json(schema)) > MAX_TOOL_SCHEMA_BYTES:
+        return f"is larger than {MAX_TOOL_SCHEMA_BYTES:,} bytes"
+    return None
+
+
+def is_too_deep(schema: Any) -> bool:
+    """Found without recursion: it may be as deep as a server likes."""
+    level = [schema]
+    for _ in range(MAX_TOOL_SCHEMA_DEPTH + 1):
+        level = [inner for each in level for inner in _children_of(each)]
+        if not level:
+            return False
+    return True
+
+
+def _children_of(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else list(value) if isinstance(value, list) else []
+
+
+def _servers(root: Node) -> Iterator[tuple[str, dict[str, MappingNode]]]:
+    assert isinstance(root, MappingNode)
+    servers = root.get("servers")
+    for server, entry in servers.entries.items() if isinstance(servers, MappingNode) else ():
+        assert isinstance(entry.node, MappingNode)
+        yield (
+            server,
+            {name: each.node for name, each in entry.node.entries.items() if isinstance(each.node, MappingNode)},
+        )
+
+
+def _text(tool: MappingNode, key: str) -> str:
+    node = tool.get(key)
+    assert isinstance(node, ScalarNode)
+    return str(node.value)
+
+
+def _args(tool: MappingNode) -> Node:
+    node = tool.get("args")
+    assert node is not None
+    return node
+
+
+def _lock_problem(node: Node, message: str) -> Problem:
+    return Problem(node.place, "spec.lock", message, "write it anew with `agentrun lock SPEC`")

@@ -14,18 +14,18 @@ from typing import NamedTuple
 import jsonschema_rs
 import re2
 
-from agentrun.spec.problems import Place, Problem
-from agentrun.spec.tree import Scalar
+from agentrun.spec.problems import Problem, SourcePlace
+from agentrun.spec.tree import ScalarNode
 
-LONGEST = 1024
-HEAVIEST = 60_000
+MAX_PATTERN_LENGTH = 1024
+MAX_PROGRAM_SIZE = 60_000
 """The largest program of one pattern: 20 ms to compile and some megabytes to keep."""
-_LIGHT = 1000
+_SMALL_PROGRAM_SIZE = 1000
 _TOO_LARGE = "it is too large"
 _MEMORY = 2 * 1024 * 1024
 
 
-class Judged(NamedTuple):
+class PatternCheck(NamedTuple):
     """What is known of a pattern."""
 
     weight: int
@@ -34,10 +34,10 @@ class Judged(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def judged(pattern: str) -> Judged:
+def check_pattern(pattern: str) -> PatternCheck:
     """The weight of a pattern, and why it cannot be used, if it cannot."""
-    if len(pattern) > LONGEST:
-        return Judged(HEAVIEST, f"it is longer than {LONGEST:,} characters")
+    if len(pattern) > MAX_PATTERN_LENGTH:
+        return PatternCheck(MAX_PROGRAM_SIZE, f"it is longer than {MAX_PATTERN_LENGTH:,} characters")
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY
@@ -47,12 +47,12 @@ def judged(pattern: str) -> Judged:
         reason = error.args[0]
         text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         too_large = "too large" in text
-        return Judged(HEAVIEST if too_large else _LIGHT, _TOO_LARGE if too_large else text)
-    if weight > _LIGHT:
+        return PatternCheck(MAX_PROGRAM_SIZE if too_large else _SMALL_PROGRAM_SIZE, _TOO_LARGE if too_large else text)
+    if weight > _SMALL_PROGRAM_SIZE:
         re2.purge()  # type: ignore[no-untyped-call]  # as above; what it keeps of 128 patterns can be a gigabyte
-    if weight > HEAVIEST:
-        return Judged(HEAVIEST, _TOO_LARGE)
-    return Judged(weight)
+    if weight > MAX_PROGRAM_SIZE:
+        return PatternCheck(MAX_PROGRAM_SIZE, _TOO_LARGE)
+    return PatternCheck(weight)
 
 
 @lru_cache(maxsize=512)
@@ -66,26 +66,26 @@ def _runs_in_schemas(pattern: str) -> bool:
     return True
 
 
-def usable_in_schemas(pattern: str) -> bool:
+def is_usable_in_schemas(pattern: str) -> bool:
     """Whether a JSON Schema may have a pattern."""
-    return judged(pattern).reason is None and _runs_in_schemas(pattern)
+    return check_pattern(pattern).reason is None and _runs_in_schemas(pattern)
 
 
-def pattern_problems(node: Scalar) -> Iterator[Problem]:
+def pattern_problems(node: ScalarNode) -> Iterator[Problem]:
     """What RE2 refuses about a pattern."""
-    yield from problems_of(node.text, node.place)
+    yield from pattern_problems_at(node.text, node.place)
 
 
-def schema_pattern_problems(pattern: str, place: Place) -> Iterator[Problem]:
+def schema_pattern_problems(pattern: str, place: SourcePlace) -> Iterator[Problem]:
     """The same for a pattern in a JSON Schema."""
-    found = list(problems_of(pattern, place))
+    found = list(pattern_problems_at(pattern, place))
     yield from found
     if not found and not _runs_in_schemas(pattern):
         yield Problem(place, "spec.pattern", "the pattern cannot be used in a JSON Schema", "write it in a simpler way")
 
 
-def problems_of(pattern: str, place: Place) -> Iterator[Problem]:
-    reason = judged(pattern).reason
+def pattern_problems_at(pattern: str, place: SourcePlace) -> Iterator[Problem]:
+    reason = check_pattern(pattern).reason
     if reason is None:
         return
     hint = None

@@ -11,10 +11,10 @@ from typing import Any
 
 import jsonschema_rs
 
-from agentrun.compiler.template import TemplateStopped, render
+from agentrun.compiler.template import TemplateRenderError, render_template
 from agentrun.core.package import Package
 from agentrun.errors import RequestError
-from agentrun.spec.problems import did_you_mean, quoted
+from agentrun.spec.problems import did_you_mean, quote_text
 
 
 def complete_params(package: Package, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -23,13 +23,15 @@ def complete_params(package: Package, given: Mapping[str, Any]) -> dict[str, Any
     unknown = sorted(given.keys() - declared.keys())
     missing = sorted(name for name in declared if name not in given and "default" not in declared[name])
     wrong = {
-        name: error for name in sorted(given.keys() & declared.keys()) if (error := _error(declared[name], given[name]))
+        name: error
+        for name in sorted(given.keys() & declared.keys())
+        if (error := _value_error(declared[name], given[name]))
     }
     if unknown or missing or wrong:
         words = [
-            *(f"{quoted(name)} is not a param of this agent" for name in unknown),
-            *(f"{quoted(name)} is missing" for name in missing),
-            *(f"{quoted(name)}: {error}" for name, error in wrong.items()),
+            *(f"{quote_text(name)} is not a param of this agent" for name in unknown),
+            *(f"{quote_text(name)} is missing" for name in missing),
+            *(f"{quote_text(name)}: {error}" for name, error in wrong.items()),
         ]
         near = did_you_mean(unknown[0], declared) if unknown else None
         raise RequestError(
@@ -41,7 +43,7 @@ def complete_params(package: Package, given: Mapping[str, Any]) -> dict[str, Any
     return {name: given[name] if name in given else declared[name]["default"] for name in sorted(declared)}
 
 
-def _error(schema: dict[str, Any], value: Any) -> str | None:
+def _value_error(schema: dict[str, Any], value: Any) -> str | None:
     validator = jsonschema_rs.Draft202012Validator(
         schema, offline=True, mask="the value", pattern_options=jsonschema_rs.RegexOptions()
     )
@@ -51,20 +53,20 @@ def _error(schema: dict[str, Any], value: Any) -> str | None:
         return "the value is no JSON"
 
 
-def rendered_instructions(package: Package, values: Mapping[str, Any]) -> str:
+def render_instructions(package: Package, values: Mapping[str, Any]) -> str:
     """The system prompt."""
-    return "\n\n".join(rendered(part, values, "instructions") for part in package.instructions)
+    return "\n\n".join(render_prompt(part, values, "instructions") for part in package.instructions)
 
 
-def rendered_input(package: Package, values: Mapping[str, Any]) -> str | None:
+def render_input(package: Package, values: Mapping[str, Any]) -> str | None:
     """The default message, if the package has one."""
-    return None if package.input is None else rendered(package.input, values, "input")
+    return None if package.input is None else render_prompt(package.input, values, "input")
 
 
-def rendered(source: str, values: Mapping[str, Any], what: str) -> str:
+def render_prompt(source: str, values: Mapping[str, Any], what: str) -> str:
     try:
-        return render(source, values)
-    except TemplateStopped as stopped:
+        return render_template(source, values)
+    except TemplateRenderError as stopped:
         place = f"{what}, line {stopped.line}"
         raise RequestError(
             "input.rejected", f"{place}: {stopped.message}", fields={"reason": "template", "line": stopped.line}

@@ -8,28 +8,28 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from agentrun.compiler.cases import ENDING, check_cases, read_cases, spec_path
+from agentrun.compiler.cases import CASES_FILE_SUFFIX, check_cases, read_cases, spec_path
 from agentrun.compiler.compile import validate_spec
-from agentrun.compiler.fingerprint import read_package
-from agentrun.compiler.lint_texts import MOST_SECRETS, secret_problems, secrets_written
-from agentrun.compiler.resolve import read_spec
-from agentrun.compiler.scripts import script_of
+from agentrun.compiler.lint_texts import MAX_SECRETS, secrets_in_node, secrets_in_source
+from agentrun.compiler.package_file import read_package
+from agentrun.compiler.provider_script import parse_script
+from agentrun.compiler.spec_reader import read_spec
 from agentrun.errors import PackageError
-from agentrun.spec.document import MAX_PROBLEMS
-from agentrun.spec.files import read_source, shown_path
-from agentrun.spec.load import load
-from agentrun.spec.problems import DocumentError, Place, Problem, Source, arrange
+from agentrun.spec.document_loader import load_document
+from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, sort_problems
 from agentrun.spec.project import project_root
-from agentrun.spec.schema_keys import SHARED_KEYS
-from agentrun.spec.tree import Mapping
+from agentrun.spec.source_files import display_path, read_source
+from agentrun.spec.tree import MappingNode
+from agentrun.spec.v1.agent import SHARED_KEYS
+from agentrun.spec.yaml_parser import MAX_PROBLEMS
 
 _TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w-]*)[\"']?[ ]*:", re.MULTILINE)
-_OURS = re.compile(r"^[ {]*[\"']?agentrun[\"']?[ ]*:", re.MULTILINE)
+_AGENTRUN_KEY = re.compile(r"^[ {]*[\"']?agentrun[\"']?[ ]*:", re.MULTILINE)
 _ENDINGS = (".yaml", ".yml")
 _SKIPPED = {"node_modules", "cassettes", "__pycache__"}
 
 
-def documents(path: Path) -> Iterator[Path]:
+def find_documents(path: Path) -> Iterator[Path]:
     """The documents a path names: itself, or all agentrun documents below a directory."""
     if not path.is_dir():
         yield path
@@ -38,24 +38,29 @@ def documents(path: Path) -> Iterator[Path]:
         inner[:] = sorted(name for name in inner if not name.startswith(".") and name not in _SKIPPED)
         for name in sorted(names):
             found = Path(folder, name)
-            if found.suffix in _ENDINGS and not name.startswith(".") and found.is_file() and _is_ours(found):
+            if (
+                found.suffix in _ENDINGS
+                and not name.startswith(".")
+                and found.is_file()
+                and _is_agentrun_document(found)
+            ):
                 yield found
 
 
-def _is_ours(path: Path) -> bool:
+def _is_agentrun_document(path: Path) -> bool:
     """Whether a YAML file in a directory is an agentrun document: it has the key `agentrun`."""
     try:
         text = read_source(path).text
     except DocumentError:
         return True  # what cannot be read is reported, not passed over
-    return path.name.endswith(ENDING) or _OURS.search(text) is not None
+    return path.name.endswith(CASES_FILE_SUFFIX) or _AGENTRUN_KEY.search(text) is not None
 
 
-def validate(path: Path) -> list[Problem]:
+def validate_document(path: Path) -> list[Problem]:
     """Everything wrong with one document."""
     if path.suffix == ".json":
         return _package(path)
-    if path.name.endswith(ENDING):
+    if path.name.endswith(CASES_FILE_SUFFIX):
         return _cases(path)
     kind = _kind(path)
     if kind == "provider":
@@ -78,21 +83,21 @@ def _kind(path: Path) -> str:
 def _script(path: Path) -> list[Problem]:
     source = read_source(path, root=project_root(path))
     try:
-        script_of(source)
+        parse_script(source)
     except DocumentError as error:
         return error.problems
-    return list(islice(secrets_written(source), MOST_SECRETS))
+    return list(islice(secrets_in_source(source), MAX_SECRETS))
 
 
 def _part(path: Path, kind: str) -> list[Problem]:
-    document = load(read_source(path, root=project_root(path)), kind)
-    return arrange([*document.problems, *_secrets(document.source, document.root)])
+    document = load_document(read_source(path, root=project_root(path)), kind)
+    return sort_problems([*document.problems, *_secrets(document.source, document.root)])
 
 
-def _secrets(source: Source, root: Mapping | None) -> Iterator[Problem]:
+def _secrets(source: Source, root: MappingNode | None) -> Iterator[Problem]:
     if root is not None:
-        yield from islice(secret_problems(root, ""), MOST_SECRETS)
-    yield from islice(secrets_written(source), MOST_SECRETS)
+        yield from islice(secrets_in_node(root, ""), MAX_SECRETS)
+    yield from islice(secrets_in_source(source), MAX_SECRETS)
 
 
 def _cases(path: Path) -> list[Problem]:
@@ -105,15 +110,15 @@ def _cases(path: Path) -> list[Problem]:
     if not beside.exists():
         message = f"there is no {beside.name} beside this file"
         hint = "cases stand beside their spec: name.cases.yaml and name.yaml"
-        return arrange([*problems, Problem(Place(root.place.source, 1, 1), "spec.no_spec", message, hint)])
+        return sort_problems([*problems, Problem(SourcePlace(root.place.source, 1, 1), "spec.no_spec", message, hint)])
     problems += islice(check_cases(root, cases, read_spec(beside).spec), MAX_PROBLEMS)
-    return arrange(problems)
+    return sort_problems(problems)
 
 
 def _package(path: Path) -> list[Problem]:
     try:
         read_package(path)
     except PackageError as error:
-        place = Place(Source(path.absolute(), shown_path(path), ""), 1, 1)
+        place = SourcePlace(Source(path.absolute(), display_path(path), ""), 1, 1)
         return [Problem(place, error.code, error.message, error.hint)]
     return []

@@ -14,13 +14,11 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from agentrun.core.decide import decide
-from agentrun.core.effects import intent
+from agentrun.core.effects import Commit, Perform, intent
 from agentrun.core.evolve import evolve
-from agentrun.core.facts import Fact, Record, RunResumed, RunStopped
-from agentrun.core.facts_base import Observation
+from agentrun.core.facts import Fact, Observation, Record, RunResumed, RunStopped
 from agentrun.core.package import Package
 from agentrun.core.state import State
-from agentrun.core.steps import Commit, Perform
 
 
 class Divergence(Struct, frozen=True):
@@ -33,7 +31,7 @@ class Divergence(Struct, frozen=True):
     """What would be written today. None: nothing, the run would wait."""
 
 
-def audit(
+def find_divergence(
     package: Package, records: Iterable[Record], others: Mapping[str, Package] | None = None
 ) -> Divergence | None:
     """The first divergence. `others`: packages that the run went on with after a resume, by fingerprint.
@@ -49,15 +47,15 @@ def audit(
             if isinstance(fact, RunResumed) and others:
                 package = others.get(fact.package, package)
         else:
-            owed = owed or _next(package, state)
-            if owed[:1] != [fact] and not _is_ours(fact):
+            owed = owed or _expected_facts(package, state)
+            if owed[:1] != [fact] and not _is_runtime_failure(fact):
                 return Divergence(record.seq, fact, tuple(owed[:1]))
             owed = owed[1:]
         state = evolve(state, record)
     return None
 
 
-def _next(package: Package, state: State) -> list[Fact]:
+def _expected_facts(package: Package, state: State) -> list[Fact]:
     """What would be written next. Of several effects only the first: after it `decide` is asked again."""
     match decide(package, state):
         case Commit(facts):
@@ -68,7 +66,7 @@ def _next(package: Package, state: State) -> list[Fact]:
             return []
 
 
-def _is_ours(fact: Fact) -> bool:
+def _is_runtime_failure(fact: Fact) -> bool:
     return (
         isinstance(fact, RunStopped)
         and fact.fault is not None

@@ -1,8 +1,8 @@
 """CEL conditions: the variables they see, how they are compiled, and what a failed evaluation means.
 
 Rule 1  A condition sees args, params, spend, calls and session, and nothing else.
-Rule 2  An evaluation that fails, or gives anything but a boolean, is `Failed` with the reason: the caller decides
-        against the call. An exception of the engine is a failed evaluation too.
+Rule 2  An evaluation that fails, or gives anything but a boolean, is a `FailedEvaluation` with the reason: the caller
+        decides against the call. An exception of the engine is a failed evaluation too.
 Rule 3  One evaluation is bounded. The engine stops after 10,000 rounds of all, exists, map and filter; what `+` can
         build in these rounds is estimated before, because the engine frees nothing until it is done.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from cel_expr_python import cel
 from msgspec import Struct
 
-VARIABLES: dict[str, tuple[str, ...] | None] = {
+CONDITION_VARIABLES: dict[str, tuple[str, ...] | None] = {
     "args": None,
     "params": None,
     "spend": ("turns", "tokens", "cost", "time", "tool_calls"),
@@ -31,46 +31,52 @@ tool was executed in this run. session: earlier runs and their turns."""
 
 MAX_ROUNDS = 10_000
 """Rounds of all, exists, map and filter in one evaluation: the engine's own bound."""
-MAX_BUILD = 256 * 1024 * 1024
+MAX_BUILT_BYTES = 256 * 1024 * 1024
 """Bytes that `+` may build in them."""
-MAX_REASON = 300
+MAX_REASON_LENGTH = 300
 _LOOPS = (".all(", ".exists(", ".exists_one(", ".map(", ".filter(")
-_ITEM = 32
+_LIST_ITEM_BYTES = 32
 """Bytes of an item of a list that `+` builds."""
 
 _ANYTHING = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
 _COUNTS = cel.Type.Map(cel.Type.STRING, cel.Type.INT)
-_ENVIRONMENT = cel.NewEnv(variables={name: _ANYTHING if name in ("args", "params") else _COUNTS for name in VARIABLES})
+_ENVIRONMENT = cel.NewEnv(
+    variables={name: _ANYTHING if name in ("args", "params") else _COUNTS for name in CONDITION_VARIABLES}
+)
 
 
 @lru_cache(maxsize=4096)
-def compiled(expression: str) -> Any:
+def compile_condition(expression: str) -> Any:
     """The compiled expression. Raises RuntimeError with positions when it is not one."""
     return _ENVIRONMENT.compile(expression)
 
 
-class Failed(Struct, frozen=True):
+class FailedEvaluation(Struct, frozen=True):
     """An evaluation that gave neither true nor false."""
 
     reason: str
 
 
-def constant(expression: str) -> bool | None:
+def constant_condition(expression: str) -> bool | None:
     """The value of a condition that reads no variable, else None."""
-    return None if any(name in expression for name in VARIABLES) else holds(expression, {})
+    return None if any(name in expression for name in CONDITION_VARIABLES) else is_met(expression, {})
 
 
-def holds(expression: str, variables: Mapping[str, Any]) -> bool | None:
+def is_met(expression: str, variables: Mapping[str, Any]) -> bool | None:
     """Whether the condition is true; None when it cannot be evaluated."""
-    value = evaluate(expression, variables)
-    return None if isinstance(value, Failed) else value
+    value = evaluate_condition(expression, variables)
+    return None if isinstance(value, FailedEvaluation) else value
 
 
-def evaluate(expression: str, variables: Mapping[str, Any], compiled: Callable[[str], Any] = compiled) -> bool | Failed:
+def evaluate_condition(
+    expression: str, variables: Mapping[str, Any], compiled: Callable[[str], Any] = compile_condition
+) -> bool | FailedEvaluation:
     """The value of an expression. `compiled`: the language, where it is not that of conditions in a spec."""
     program = compiled(expression)
-    if _largest_build(expression, variables) > MAX_BUILD:
-        return Failed(f"+ in all, exists, map or filter could build more than {MAX_BUILD >> 20} MiB of these values")
+    if _largest_build(expression, variables) > MAX_BUILT_BYTES:
+        return FailedEvaluation(
+            f"+ in all, exists, map or filter could build more than {MAX_BUILT_BYTES >> 20} MiB of these values"
+        )
     try:
         value = program.eval(data=dict(variables))
         if value.type() == cel.Type.BOOL:
@@ -78,7 +84,7 @@ def evaluate(expression: str, variables: Mapping[str, Any], compiled: Callable[[
         failed = str(value.value()) if value.type() == cel.Type.ERROR else "it is neither true nor false"
     except Exception as error:  # noqa: BLE001  # native code: RuntimeError, MemoryError, ValueError, any of them
         failed = str(error) or type(error).__name__
-    return Failed(_without_status(failed)[:MAX_REASON])
+    return FailedEvaluation(_without_status(failed)[:MAX_REASON_LENGTH])
 
 
 def _without_status(message: str) -> str:
@@ -107,4 +113,4 @@ def _largest_build(expression: str, variables: Mapping[str, Any]) -> int:
             case _:
                 pass
     rounds: int = min(MAX_ROUNDS, items**loops)
-    return rounds * additions * (additions + 3) // 2 * max(longest, items * _ITEM)
+    return rounds * additions * (additions + 3) // 2 * max(longest, items * _LIST_ITEM_BYTES)

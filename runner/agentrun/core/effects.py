@@ -12,13 +12,20 @@ from typing import Any, TypeAlias, assert_never
 from msgspec import Struct
 
 from agentrun.core.effect_ids import DeliveryId, Purpose
-from agentrun.core.facts import DeliveryStarted, ModelAsked, Parent
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import ChildStarted, ToolStarted
-from agentrun.core.facts_gates import HookAsked, Point
+from agentrun.core.facts import (
+    ChildStarted,
+    DeliveryStarted,
+    Fact,
+    HookAsked,
+    HookPoint,
+    ModelAsked,
+    Parent,
+    ToolStarted,
+)
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Content, Transcript
-from agentrun.core.package import Hook, Model, Package, Route
-from agentrun.core.package_sinks import Sink
+from agentrun.core.outcome import Outcome, Question
+from agentrun.core.package import Hook, ModelSettings, Package, Route, Sink
 from agentrun.core.package_tools import Tool
 
 
@@ -35,7 +42,7 @@ class ModelRequest(Struct, frozen=True):
     """What a model is asked, in no provider's words."""
 
     route: Route
-    settings: Model
+    settings: ModelSettings
     """Temperature and the like; its `routes` are not for this request."""
     instructions: str
     messages: Transcript
@@ -83,7 +90,7 @@ class RunTool(Struct, frozen=True):
     """The run's params, for the templates of the tool."""
 
 
-class Returned(Struct, frozen=True):
+class ToolReturn(Struct, frozen=True):
     """What a tool gave."""
 
     parts: tuple[Content, ...] = ()
@@ -122,7 +129,7 @@ class AskHook(Struct, frozen=True):
 
     id: str
     hook: Hook
-    point: Point
+    point: HookPoint
     subject: str
     target: str
     """The tool, or the subject itself."""
@@ -189,3 +196,44 @@ def effect_id_of(fact: Intent) -> str:
 
 def route_name(route: Route) -> str:
     return f"{route.provider}/{route.name}"
+
+
+# --- what `decide` can answer: the next step of a run ---------------------------------------------------------
+
+
+class Commit(Struct, frozen=True):
+    """Write these facts."""
+
+    facts: tuple[Fact, ...]
+
+
+class Perform(Struct, frozen=True):
+    """Start these effects, each after its intent was written."""
+
+    effects: tuple[Effect, ...]
+    questions: tuple[Question, ...] = ()
+    waits_for: tuple[str, ...] = ()
+    deadline: int | None = None
+    """When to look again at the latest, in milliseconds since 1970."""
+
+
+class Wait(Struct, frozen=True):
+    """Nothing to do before one of these settles."""
+
+    inflight: tuple[str, ...] = ()
+    """Effects under way."""
+    questions: tuple[Question, ...] = ()
+    """What people are asked."""
+    waits_for: tuple[str, ...] = ()
+    """Calls on which somebody outside must act: outcome not known, deferred by a rule, or a child that waits."""
+    deadline: int | None = None
+    """When to look again at the latest, in milliseconds since 1970."""
+
+
+class Finished(Struct, frozen=True):
+    """It is over."""
+
+    outcome: Outcome
+
+
+NextStep: TypeAlias = Commit | Perform | Wait | Finished

@@ -2,7 +2,7 @@
 
 Rule 1  Every change of `State` happens in this file and the three beside it, for requests, gates and calls.
 Rule 2  No judgement here: budgets, contracts, guards and retries are judged by `decide`. A fact already happened.
-Rule 3  `legal.py` says which fact may follow. Anything else is refused before anything changes.
+Rule 3  `transitions.py` says which fact may follow. Anything else is refused before anything changes.
 Rule 4  Facts of one batch commute: any order of arrival gives the same state.
 """
 
@@ -14,13 +14,15 @@ from typing import Any, assert_never, get_args
 
 from msgspec.structs import replace
 
-from agentrun.core.budget import estimated
+from agentrun.core.budget import charged_tokens, estimate_tokens
 from agentrun.core.effect_ids import DeliveryId
-from agentrun.core.evolve_calls import evolve_call
-from agentrun.core.evolve_gates import added, evolve_gate, went_on
-from agentrun.core.evolve_requests import charged, drop_overflow, evolve_request
+from agentrun.core.evolve_calls import evolve_call, new_call_states
+from agentrun.core.evolve_gates import add_messages, evolve_gate, start_next_turn
 from agentrun.core.facts import (
     AnswerReached,
+    ApprovalAnswered,
+    CallFact,
+    CallSettled,
     CancelRequested,
     CompactionFailed,
     ContextCompacted,
@@ -28,11 +30,18 @@ from agentrun.core.facts import (
     DeliverySkipped,
     DeliveryStarted,
     Fact,
+    GateFact,
     MessageQueued,
+    ModelAsked,
     ModelFact,
+    ModelFailed,
+    ModelReplied,
     ModelTold,
     OutputRefused,
     Record,
+    ReplyDiscarded,
+    RetryPlanned,
+    RouteSwitched,
     RunEnding,
     RunFact,
     RunResumed,
@@ -40,25 +49,143 @@ from agentrun.core.facts import (
     RunStopped,
     TimePassed,
     WorkLost,
-    kind_of,
+    fact_kind,
 )
-from agentrun.core.facts_calls import CallFact, CallSettled
-from agentrun.core.facts_gates import ApprovalAnswered, GateFact
-from agentrun.core.guards import with_text
-from agentrun.core.legal import refusal
+from agentrun.core.guards import add_text
 from agentrun.core.messages import Transcript
 from agentrun.core.outcome import answer_of
-from agentrun.core.state import NO_GATE, CallState, Conversation, Detector, Gate, Replies, State, under_way
+from agentrun.core.state import (
+    NO_GATE,
+    CallState,
+    CompactionState,
+    ConversationState,
+    GateState,
+    GuardState,
+    PendingRequest,
+    ReplyState,
+    State,
+    pending_effects,
+)
 from agentrun.core.tally import Tally, TextTally
+from agentrun.core.transitions import find_violation
 from agentrun.errors import StorageError
 
-FAMILIES: Mapping[type[Fact], Callable[[State, Any], State]] = {
+# --- how requests to a model change state ---------------------------------------------------------------------
+
+
+MAYBE_CHARGED = ("provider.timeout", "provider.zero_output", "provider.empty", "provider.decode")
+"""Faults after which the provider may ask to be paid. Nobody knows how much: what was reserved counts as spent."""
+
+
+def evolve_request(state: State, fact: ModelFact) -> State:
+    requests = state.requests
+    match fact:
+        case ModelAsked():
+            return _begin_request(state, fact)
+        case ModelReplied():
+            return _receive_reply(state, fact)
+        case ModelFailed():
+            says_so = fact.fault.code == "provider.context_overflow"
+            overflow = state.compaction.overflow if requests.purpose == "compact" else says_so
+            state = charge_reserved(state) if fact.fault.code in MAYBE_CHARGED else state
+            return replace(
+                state,
+                phase="failed",
+                requests=replace(requests, asking=None, fault=fact.fault, tries=requests.tries + 1),
+                compaction=replace(state.compaction, overflow=overflow),
+            )
+        case RetryPlanned():
+            waited = requests.waited + fact.wait
+            return replace(state, phase="waiting", requests=replace(requests, waited=waited, until=fact.until))
+        case RouteSwitched():
+            return replace(
+                state,
+                phase="thinking",
+                requests=replace(requests, route=requests.route + 1, tries=0, waited=0),
+                compaction=drop_overflow(state.compaction),
+            )
+        case ReplyDiscarded():
+            truncations = state.replies.truncations + 1
+            return replace(
+                state,
+                phase="thinking",
+                replies=replace(state.replies, latest=None, truncations=truncations, cap=fact.cap),
+                calls=(),
+                detector=state.detector_before_reply,
+                gate=NO_GATE,
+            )
+        case _:
+            assert_never(fact)
+
+
+def _begin_request(state: State, fact: ModelAsked) -> State:
+    asking = PendingRequest(fact.effect, fact.purpose, fact.reserved, fact.cost)
+    if fact.purpose == "compact":
+        requests = replace(state.requests, asking=asking, purpose="compact")
+        return replace(state, phase="asking", attempt=fact.attempt, requests=requests)
+    return replace(
+        state,
+        phase="asking",
+        turns=fact.turn,
+        in_turn=True,
+        attempt=fact.attempt,
+        conversation=replace(state.conversation, checked_messages=len(state.conversation.transcript)),
+        requests=replace(state.requests, asking=asking, purpose="answer", hidden=fact.hidden),
+        replies=replace(state.replies, latest=None),
+    )
+
+
+def _receive_reply(state: State, fact: ModelReplied) -> State:
+    assert state.requests.asking is not None
+    meter = replace(
+        state.meter,
+        usage=state.meter.usage.plus(fact.reply.usage),
+        tokens=state.meter.tokens + charged_tokens(fact.reply.usage, state.requests.asking.reserved),
+        cost=state.meter.cost + fact.cost,
+    )
+    requests = replace(state.requests, asking=None, tries=0, waited=0)
+    if requests.purpose == "compact":
+        compaction = replace(state.compaction, summary=fact.reply)
+        return replace(state, phase="answered", requests=requests, meter=meter, compaction=compaction)
+    calls, detector = new_call_states(fact.reply.message, state.detector)
+    return replace(
+        state,
+        phase="answered",
+        requests=requests,
+        replies=replace(state.replies, latest=fact.reply, original_text=fact.reply.message.text),
+        compaction=drop_overflow(state.compaction),
+        calls=calls,
+        gate=NO_GATE,
+        meter=meter,
+        meter_at_batch_start=meter,
+        detector=detector,
+        detector_before_reply=state.detector,
+        ending=state.ending if state.ending.answer is None else replace(state.ending, answer=None),
+    )
+
+
+def drop_overflow(compaction: CompactionState) -> CompactionState:
+    """What the provider said of the conversation's size does not count any more."""
+    return replace(compaction, overflow=False) if compaction.overflow else compaction
+
+
+def charge_reserved(state: State) -> State:
+    """The state after a request whose cost is not known: what was reserved counts as spent."""
+    assert state.requests.asking is not None
+    tokens, cost = state.meter.tokens + state.requests.asking.reserved, state.meter.cost + state.requests.asking.cost
+    return replace(state, meter=replace(state.meter, tokens=tokens, cost=cost))
+
+
+# --- how facts change state -----------------------------------------------------------------------------------
+
+
+EVOLVE_BY_TYPE: Mapping[type[Fact], Callable[[State, Any], State]] = {
     **dict.fromkeys(get_args(CallFact), evolve_call),
     **dict.fromkeys(get_args(GateFact), evolve_gate),
     **dict.fromkeys(get_args(ModelFact), evolve_request),
 }
 """Who knows what a fact means; the others are those of the run as a whole. Looked up by type, for every record."""
-FROM_OUTSIDE = frozenset((ApprovalAnswered, CallSettled, CancelRequested, MessageQueued, RunResumed))
+OUTSIDE_FACTS = frozenset((ApprovalAnswered, CallSettled, CancelRequested, MessageQueued, RunResumed))
 """What can end a time in which the run waited for people, or for an owner. Such time is not counted."""
 
 
@@ -69,26 +196,26 @@ def fold(records: Iterable[Record]) -> State:
 
 def evolve(state: State, record: Record) -> State:
     """The state after one more record. Refuses with `recovery.failed` what cannot follow."""
-    if why := refusal(state, record):
-        message = f"record {record.seq} ({kind_of(record.fact)}) does not fit its journal: {why}"
+    if why := find_violation(state, record):
+        message = f"record {record.seq} ({fact_kind(record.fact)}) does not fit its journal: {why}"
         raise StorageError("recovery.failed", message, fields={"seq": record.seq})
     fact = record.fact
-    if type(fact) in FROM_OUTSIDE and _was_pause(state, fact):
+    if type(fact) in OUTSIDE_FACTS and _is_pause_before(state, fact):
         state = replace(state, paused=state.paused + max(record.at - state.now, 0))
-    family = FAMILIES.get(type(fact))
-    after = family(state, fact) if family else _run(state, record, fact)  # type: ignore[arg-type]  # the rest of the union
+    family = EVOLVE_BY_TYPE.get(type(fact))
+    after = family(state, fact) if family else _evolve_run(state, record, fact)  # type: ignore[arg-type]  # the rest of the union
     return replace(after, seq=record.seq, now=record.at)
 
 
-def _was_pause(state: State, fact: Fact) -> bool:
+def _is_pause_before(state: State, fact: Fact) -> bool:
     """Whether nothing was done in the time before a fact. A wait before a request is sent again is not a pause."""
-    return isinstance(fact, RunResumed) or (state.phase != "waiting" and not under_way(state))
+    return isinstance(fact, RunResumed) or (state.phase != "waiting" and not pending_effects(state))
 
 
-def _run(state: State, record: Record, fact: RunFact) -> State:
+def _evolve_run(state: State, record: Record, fact: RunFact) -> State:
     match fact:
         case RunStarted():
-            return _started(record, fact)
+            return _start_run(record, fact)
         case MessageQueued():
             return replace(state, queue=(*state.queue, fact.message))
         case CancelRequested():
@@ -96,16 +223,16 @@ def _run(state: State, record: Record, fact: RunFact) -> State:
         case TimePassed():
             return state
         case RunResumed():
-            return _resumed(state, fact)
+            return _resume_run(state, fact)
         case WorkLost():
-            return _lost(state, fact.effect)
+            return _lose_effect(state, fact.effect)
         case ModelTold():
-            return _told(state, fact)
+            return _add_runtime_message(state, fact)
         case OutputRefused():
-            after = went_on(state, fact.repair)
+            after = start_next_turn(state, fact.repair)
             return replace(after, ending=replace(after.ending, repairs=after.ending.repairs + 1))
         case ContextCompacted():
-            return _compacted(state, fact)
+            return _replace_by_summary(state, fact)
         case CompactionFailed():
             return replace(state, phase="thinking", compaction=replace(state.compaction, failures=fact.failures))
         case AnswerReached():
@@ -118,62 +245,62 @@ def _run(state: State, record: Record, fact: RunFact) -> State:
             delivered = {**state.ending.delivered, fact.sink: fact.fault}
             return replace(state, ending=replace(state.ending, delivering=None, delivered=delivered), gate=NO_GATE)
         case RunEnding():
-            after = _given_up(state)
+            after = _abandon_pending(state)
             return replace(after, phase="stopping", ending=replace(after.ending, stop=fact.stop), gate=NO_GATE)
         case RunStopped():
-            return replace(_given_up(state), phase="stopped", stopped=fact, gate=NO_GATE)
+            return replace(_abandon_pending(state), phase="stopped", stopped=fact, gate=NO_GATE)
         case _:
             assert_never(fact)
 
 
-def _started(record: Record, fact: RunStarted) -> State:
+def _start_run(record: Record, fact: RunStarted) -> State:
     messages = fact.earlier.messages if fact.input is None else (*fact.earlier.messages, fact.input)
     return State(
         phase="starting",
         began=record.at,
         start=fact,
         package=fact.package,
-        conversation=Conversation(
-            fact.instructions, Transcript(messages), sum(estimated(message) for message in messages)
+        conversation=ConversationState(
+            fact.instructions, Transcript(messages), sum(estimate_tokens(message) for message in messages)
         ),
-        detector=Detector(batches=Tally(fact.earlier.batches), texts=TextTally(fact.earlier.texts)),
+        detector=GuardState(batches=Tally(fact.earlier.batches), texts=TextTally(fact.earlier.texts)),
         grants=fact.earlier.grants,
     )
 
 
-def _compacted(state: State, fact: ContextCompacted) -> State:
+def _replace_by_summary(state: State, fact: ContextCompacted) -> State:
     before = state.conversation
     rest = before.transcript.since(fact.replaced)
     transcript, estimate = Transcript((fact.summary, *rest)), before.estimate - fact.before + fact.after
     return replace(
         state,
         phase="thinking",
-        conversation=Conversation(before.instructions, transcript, estimate, looked_at=1 + len(rest)),
+        conversation=ConversationState(before.instructions, transcript, estimate, checked_messages=1 + len(rest)),
         compaction=replace(state.compaction, overflow=False, failures=0),
     )
 
 
-def _told(state: State, fact: ModelTold) -> State:
+def _add_runtime_message(state: State, fact: ModelTold) -> State:
     match fact.why:
         case "wrap_up":
-            return replace(added(state, *fact.messages), phase="thinking", warned=True)
+            return replace(add_messages(state, *fact.messages), phase="thinking", warned=True)
         case "continue":
             assert state.replies.latest is not None
-            kept = state.replies.kept + state.replies.latest.message.text
-            replies = Replies(None, state.replies.spoken, kept, state.replies.truncations + 1)
-            return replace(went_on(state, *fact.messages), replies=replies)
+            kept = state.replies.earlier_text + state.replies.latest.message.text
+            replies = ReplyState(None, state.replies.original_text, kept, state.replies.truncations + 1)
+            return replace(start_next_turn(state, *fact.messages), replies=replies)
         case "nudge":
-            detector = with_text(state.detector, state.replies.spoken)
-            return replace(went_on(state, *fact.messages), detector=replace(detector, empty=detector.empty + 1))
+            detector = add_text(state.detector, state.replies.original_text)
+            return replace(start_next_turn(state, *fact.messages), detector=replace(detector, empty=detector.empty + 1))
         case "follow_up":
-            return replace(went_on(state, *fact.messages), queue=())
+            return replace(start_next_turn(state, *fact.messages), queue=())
         case _:
             assert_never(fact.why)
 
 
-def _resumed(state: State, fact: RunResumed) -> State:
+def _resume_run(state: State, fact: RunResumed) -> State:
     """Another owner. Under another package, all that has not begun is judged again, and the first route is asked."""
-    state = replace(state, calls=tuple(_woken(call) for call in state.calls), gate=_again(state.gate))
+    state = replace(state, calls=tuple(_wake_call(call) for call in state.calls), gate=_without_deferral(state.gate))
     if fact.package == state.package:
         return state
     return replace(
@@ -182,58 +309,60 @@ def _resumed(state: State, fact: RunResumed) -> State:
         package=fact.package,
         requests=replace(state.requests, route=0, tries=0, waited=0),
         compaction=drop_overflow(state.compaction),
-        calls=tuple(_anew(call) for call in state.calls),
-        gate=_unruled(state.gate),
+        calls=tuple(_recheck_call(call) for call in state.calls),
+        gate=_without_ruling(state.gate),
     )
 
 
-def _anew(call: CallState) -> CallState:
+def _recheck_call(call: CallState) -> CallState:
     if call.counted or call.status not in ("new", "asking", "ready"):
         return call
-    return replace(call, status="new", checked=False, gate=_unruled(call.gate))
+    return replace(call, status="new", checked=False, gate=_without_ruling(call.gate))
 
 
-def _unruled(gate: Gate) -> Gate:
-    return Gate(gate.subject, gate.hooked, gate.hook, gate.denial, gate.by, rewritten=gate.rewritten, text=gate.text)
+def _without_ruling(gate: GateState) -> GateState:
+    return GateState(
+        gate.subject, gate.hooks_answered, gate.hook, gate.denial, gate.by, rewritten=gate.rewritten, text=gate.text
+    )
 
 
-def _woken(call: CallState) -> CallState:
+def _wake_call(call: CallState) -> CallState:
     """Rules that deferred a call are asked again; a child that waits for somebody may have its answer."""
     if call.status == "asleep":
         return replace(call, status="ready")
-    return replace(call, status="new", gate=_again(call.gate)) if call.status == "deferred" else call
+    return replace(call, status="new", gate=_without_deferral(call.gate)) if call.status == "deferred" else call
 
 
-def _again(gate: Gate) -> Gate:
+def _without_deferral(gate: GateState) -> GateState:
     return replace(gate, ruling=None, rules=(), reason=None) if gate.ruling == "defer" else gate
 
 
-def _lost(state: State, effect: str) -> State:
+def _lose_effect(state: State, effect: str) -> State:
     """What an owner that went away left undone. What a request may have cost counts as spent."""
     if state.requests.asking is not None and state.requests.asking.effect == effect:
-        return replace(charged(state), phase="thinking", requests=replace(state.requests, asking=None))
+        return replace(charge_reserved(state), phase="thinking", requests=replace(state.requests, asking=None))
     if state.gate.hook == effect:
         return replace(state, gate=replace(state.gate, hook=None))
     if state.ending.delivering is not None and effect == str(DeliveryId(state.ending.delivering)):
         return replace(state, ending=replace(state.ending, delivering=None))
-    return replace(state, calls=tuple(_lost_call(call, effect) for call in state.calls))
+    return replace(state, calls=tuple(_lose_call_effect(call, effect) for call in state.calls))
 
 
-def _lost_call(call: CallState, effect: str) -> CallState:
+def _lose_call_effect(call: CallState, effect: str) -> CallState:
     if call.call.id == effect:
         return replace(call, status="lost")
     if call.gate.hook == effect:
         return replace(call, gate=replace(call.gate, hook=None))
-    if call.after.hook == effect:
-        return replace(call, after=replace(call.after, hook=None))
+    if call.result_gate.hook == effect:
+        return replace(call, result_gate=replace(call.result_gate, hook=None))
     return call
 
 
-def _given_up(state: State) -> State:
+def _abandon_pending(state: State) -> State:
     """Nothing is waited for any more; a request that was under way counts as what was reserved for it."""
-    calls = tuple(replace(call, gate=NO_GATE, after=NO_GATE) for call in state.calls)
+    calls = tuple(replace(call, gate=NO_GATE, result_gate=NO_GATE) for call in state.calls)
     return replace(
-        charged(state) if state.requests.asking else state,
+        charge_reserved(state) if state.requests.asking else state,
         calls=calls,
         requests=replace(state.requests, asking=None),
         ending=replace(state.ending, delivering=None),

@@ -6,53 +6,54 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from agentrun.core.arguments import parsed
+from agentrun.core.call_validation import parse_arguments
 from agentrun.core.evolve_gates import extend_conversation
-from agentrun.core.facts_base import Fault, counted
-from agentrun.core.facts_calls import (
+from agentrun.core.facts import (
     CallCancelled,
     CallFact,
     CallRefused,
     CallSettled,
     ChildStarted,
     ChildSuspended,
-    OneCall,
     ResultsGiven,
+    SingleCallFact,
     ToolFinished,
     ToolStarted,
+    runs_or_zero,
 )
-from agentrun.core.guards import advanced, with_batch, with_text
+from agentrun.core.fault import Fault
+from agentrun.core.guards import add_batch, add_text, extend_streaks
 from agentrun.core.messages import Assistant, Text, ToolResult, words
-from agentrun.core.state import NO_GATE, CallState, Detector, Meter, Phase, Replies, State, find_call
+from agentrun.core.state import NO_GATE, CallState, GuardState, Phase, ReplyState, SpendMeter, State, find_call
 
 
-def calls_of(message: Assistant, detector: Detector) -> tuple[tuple[CallState, ...], Detector]:
+def new_call_states(message: Assistant, detector: GuardState) -> tuple[tuple[CallState, ...], GuardState]:
     """The calls of a reply, none of which is judged yet, and what the guards remember with them."""
     asked = message.calls
     if not asked:
         return (), detector
-    read = [(call, parsed(call.arguments)) for call in asked]
+    read = [(call, parse_arguments(call.arguments)) for call in asked]
     calls = tuple(
         [
             CallState(call, arguments, streaks, recent)
-            for (call, arguments), (streaks, recent) in zip(read, advanced(detector, read), strict=True)
+            for (call, arguments), (streaks, recent) in zip(read, extend_streaks(detector, read), strict=True)
         ]
     )
-    return calls, with_batch(with_text(detector, message.text), calls)
+    return calls, add_batch(add_text(detector, message.text), calls)
 
 
 def evolve_call(state: State, fact: CallFact) -> State:
     if isinstance(fact, ResultsGiven):
-        return _given(state, fact)
+        return _give_results(state, fact)
     call = find_call(state, fact.call)
     assert call is not None
-    after = _moved(call, fact)
+    after = _evolve_call_state(call, fact)
     calls = tuple([after if each is call else each for each in state.calls])
     phase: Phase = "stopping" if state.phase == "stopping" else "acting"
-    return replace(state, phase=phase, calls=calls, meter=_counted(state.meter, call, fact))
+    return replace(state, phase=phase, calls=calls, meter=_evolve_meter(state.meter, call, fact))
 
 
-def _moved(call: CallState, fact: OneCall) -> CallState:
+def _evolve_call_state(call: CallState, fact: SingleCallFact) -> CallState:
     match fact:
         case ToolStarted():
             return replace(call, status="started", counted=True)
@@ -80,7 +81,7 @@ def _moved(call: CallState, fact: OneCall) -> CallState:
             assert_never(fact)
 
 
-def _counted(meter: Meter, call: CallState, fact: OneCall) -> Meter:
+def _evolve_meter(meter: SpendMeter, call: CallState, fact: SingleCallFact) -> SpendMeter:
     match fact:
         case ToolStarted() | ChildStarted() if not call.counted:
             tool = call.call.tool
@@ -96,7 +97,7 @@ def _counted(meter: Meter, call: CallState, fact: OneCall) -> Meter:
                 tokens=meter.tokens + fact.spent.tokens,
                 cost=meter.cost + fact.spent.cost,
                 tool_calls=meter.tool_calls + fact.spent.tool_calls,
-                runs=meter.runs + counted(fact.spent.runs),
+                runs=meter.runs + runs_or_zero(fact.spent.runs),
             )
         case CallCancelled() | CallSettled(how="result") if call.share is not None:
             # what it used is not known: all that it was given
@@ -105,12 +106,12 @@ def _counted(meter: Meter, call: CallState, fact: OneCall) -> Meter:
                 tokens=meter.tokens + (call.share.tokens or 0),
                 cost=meter.cost + (call.share.cost or 0),
                 tool_calls=meter.tool_calls + (call.share.tool_calls or 0),
-                runs=meter.runs + counted(call.share.runs),
+                runs=meter.runs + runs_or_zero(call.share.runs),
             )
     return meter
 
 
-def _given(state: State, fact: ResultsGiven) -> State:
+def _give_results(state: State, fact: ResultsGiven) -> State:
     assert state.replies.latest is not None
     results = [ToolResult(call.call.id, call.parts) for call in state.calls]
     ran = state.detector.empty and any(call.counted for call in state.calls)
@@ -122,7 +123,7 @@ def _given(state: State, fact: ResultsGiven) -> State:
         in_turn=False,
         attempt=0,
         conversation=extend_conversation(state.conversation, state.replies.latest.message, *results),
-        replies=Replies(state.replies.latest, state.replies.spoken),
+        replies=ReplyState(state.replies.latest, state.replies.original_text),
         calls=(),
         gate=NO_GATE,
         ending=replace(state.ending, answer=answer, ended_by=fact.ended_by),

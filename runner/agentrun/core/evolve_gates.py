@@ -8,8 +8,9 @@ from typing import assert_never
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.core.budget import estimated
-from agentrun.core.facts_gates import (
+from agentrun.core.budget import estimate_tokens
+from agentrun.core.facts import (
+    APPROVED_ANSWERS,
     ApprovalAnswered,
     ApprovalAsked,
     GateFact,
@@ -21,12 +22,21 @@ from agentrun.core.facts_gates import (
     is_about_call,
     is_about_result,
 )
-from agentrun.core.messages import Assistant, Message, Refusal, Text, ToolCall, Transcript, User, said
+from agentrun.core.messages import Assistant, Message, Refusal, Text, ToolCall, Transcript, User, user_message
 from agentrun.core.package import Ruling
-from agentrun.core.state import NO_GATE, CallState, CallStatus, Conversation, Gate, Replies, State, find_call
+from agentrun.core.state import (
+    NO_GATE,
+    CallState,
+    CallStatus,
+    ConversationState,
+    GateState,
+    ReplyState,
+    State,
+    find_call,
+)
 from agentrun.core.transitions import POINT_PHASE, STAGE_PHASE
 
-RULED: Mapping[Ruling, CallStatus] = {
+STATUS_AFTER_RULING: Mapping[Ruling, CallStatus] = {
     "allow": "ready",
     "modify": "new",
     "ask": "asking",
@@ -34,38 +44,37 @@ RULED: Mapping[Ruling, CallStatus] = {
     "deny": "denied",
     "interrupt": "denied",
 }
-APPROVED = ("approved", "approved_for_session")
 
 
 def evolve_gate(state: State, fact: GateFact) -> State:
     if is_about_call(fact):
         call = find_call(state, fact.subject)
         assert call is not None
-        after = _result(call, fact) if is_about_result(fact) else _call(call, fact)
+        after = _evolve_result_gate(call, fact) if is_about_result(fact) else _evolve_call_gate(call, fact)
         calls = tuple([after if each is call else each for each in state.calls])
         return replace(state, phase="acting", calls=calls, grants=_grants(state, call.gate, fact))
-    before = state.gate if state.gate.subject == fact.subject else Gate(fact.subject)
-    state = replace(state, gate=_passed(before, fact), grants=_grants(state, before, fact))
+    before = state.gate if state.gate.subject == fact.subject else GateState(fact.subject)
+    state = replace(state, gate=_evolve_gate_state(before, fact), grants=_grants(state, before, fact))
     match fact:
         case HookAsked():
             return replace(state, phase=POINT_PHASE[fact.point])
         case HookAnswered():
-            return _answered(state, fact)
+            return _apply_hook_answer(state, fact)
         case Ruled():
-            return _ruled(replace(state, phase=STAGE_PHASE[fact.stage]), fact)
+            return _apply_ruling(replace(state, phase=STAGE_PHASE[fact.stage]), fact)
         case ApprovalAsked() | ApprovalAnswered():
             return state
         case _:
             assert_never(fact)
 
 
-def _grants(state: State, gate: Gate, fact: GateFact) -> tuple[str, ...]:
+def _grants(state: State, gate: GateState, fact: GateFact) -> tuple[str, ...]:
     if not isinstance(fact, ApprovalAnswered) or fact.answer != "approved_for_session":
         return state.grants
     return tuple(sorted({*state.grants, gate.grant or ""}))
 
 
-def _passed(gate: Gate, fact: GateFact) -> Gate:
+def _evolve_gate_state(gate: GateState, fact: GateFact) -> GateState:
     match fact:
         case Ruled():
             return replace(
@@ -81,7 +90,9 @@ def _passed(gate: Gate, fact: GateFact) -> Gate:
             return replace(gate, hook=fact.effect)
         case HookAnswered():
             denial = hook_reason(fact) if fact.closes else None
-            return replace(gate, hook=None, hooked=gate.hooked + 1, denial=denial, by=fact.hook if denial else None)
+            return replace(
+                gate, hook=None, hooks_answered=gate.hooks_answered + 1, denial=denial, by=fact.hook if denial else None
+            )
         case ApprovalAsked():
             return replace(gate, question=fact.question, grant=fact.grant)
         case ApprovalAnswered():
@@ -96,15 +107,15 @@ def hook_reason(fact: HookAnswered) -> str:
     return str(reason) if reason is not None else f"the hook {fact.hook} failed"
 
 
-def _call(call: CallState, fact: GateFact) -> CallState:
+def _evolve_call_gate(call: CallState, fact: GateFact) -> CallState:
     """A call on its way in."""
-    gate = _passed(call.gate, fact)
+    gate = _evolve_gate_state(call.gate, fact)
     match fact:
         case Ruled():
             if fact.ruling == "modify" and isinstance(fact.arguments, dict):
                 again = replace(gate, ruling=None, rules=(), reason=None)
                 return replace(call, gate=again, arguments=fact.arguments, status="new", checked=False)
-            status = "ready" if fact.granted else RULED[fact.ruling]
+            status = "ready" if fact.granted else STATUS_AFTER_RULING[fact.ruling]
             return replace(call, gate=gate, status=status, checked=True)
         case HookAsked() | ApprovalAsked():
             return replace(call, gate=gate, checked=True)
@@ -113,14 +124,14 @@ def _call(call: CallState, fact: GateFact) -> CallState:
                 return replace(call, gate=gate, arguments=fact.answer.value, checked=False)
             return replace(call, gate=gate, status="denied" if fact.closes else "new")
         case ApprovalAnswered():
-            return replace(call, gate=gate, status="ready" if fact.answer in APPROVED else "denied")
+            return replace(call, gate=gate, status="ready" if fact.answer in APPROVED_ANSWERS else "denied")
         case _:
             assert_never(fact)
 
 
-def _result(call: CallState, fact: GateFact) -> CallState:
+def _evolve_result_gate(call: CallState, fact: GateFact) -> CallState:
     """A call on its way out."""
-    call = replace(call, after=_passed(call.after, fact))
+    call = replace(call, result_gate=_evolve_gate_state(call.result_gate, fact))
     if isinstance(fact, HookAnswered) and isinstance(fact.answer, Modify):
         return replace(call, parts=(Text(str(fact.answer.value)),))
     if isinstance(fact, Ruled) and isinstance(fact.text, str):
@@ -128,88 +139,88 @@ def _result(call: CallState, fact: GateFact) -> CallState:
     return call
 
 
-def _answered(state: State, fact: HookAnswered) -> State:
+def _apply_hook_answer(state: State, fact: HookAnswered) -> State:
     """What a hook's answer changes in the run as a whole."""
     match fact.answer:
         case Modify(value) if fact.point == "on_input":
-            return _with_input(state, str(value))
+            return _replace_input(state, str(value))
         case Modify(value) if fact.point == "after_model":
             assert state.replies.latest is not None
-            reply = replace(state.replies.latest, message=_reworded(state.replies.latest.message, str(value)))
+            reply = replace(state.replies.latest, message=_replace_text(state.replies.latest.message, str(value)))
             return replace(state, replies=replace(state.replies, latest=reply))
         case Modify(value):
             return replace(state, ending=replace(state.ending, answer=str(value)))
         case Inject(text) if fact.point == "on_output":
-            return went_on(state, said(text))
+            return start_next_turn(state, user_message(text))
         case Inject(text):
-            return added(state, said(text))
+            return add_messages(state, user_message(text))
     return state
 
 
-def _ruled(state: State, fact: Ruled) -> State:
+def _apply_ruling(state: State, fact: Ruled) -> State:
     """What a rule that modifies changes in the run as a whole."""
     if fact.stage == "model_request":
-        return replace(state, conversation=_masked(state.conversation, fact))
+        return replace(state, conversation=_mask_conversation(state.conversation, fact))
     if fact.stage == "output" and isinstance(fact.text, str):
         return replace(state, ending=replace(state.ending, answer=fact.text))
     return state
 
 
-def _masked(conversation: Conversation, fact: Ruled) -> Conversation:
+def _mask_conversation(conversation: ConversationState, fact: Ruled) -> ConversationState:
     """The conversation as a rule on requests leaves it."""
-    conversation = replace(conversation, looked_at=len(conversation.transcript))
+    conversation = replace(conversation, checked_messages=len(conversation.transcript))
     if fact.messages:
         messages = list(conversation.transcript)
         for each in fact.messages:
             messages[each.index] = each.message
-        estimate = sum(estimated(message) for message in messages)
+        estimate = sum(estimate_tokens(message) for message in messages)
         conversation = replace(conversation, transcript=Transcript(messages), estimate=estimate)
     return replace(conversation, instructions=fact.text) if isinstance(fact.text, str) else conversation
 
 
-def added(state: State, *messages: Message) -> State:
+def add_messages(state: State, *messages: Message) -> State:
     """The state with further messages in the conversation."""
     return replace(state, conversation=extend_conversation(state.conversation, *messages))
 
 
-def extend_conversation(conversation: Conversation, *messages: Message) -> Conversation:
+def extend_conversation(conversation: ConversationState, *messages: Message) -> ConversationState:
     """The conversation with further messages."""
-    estimate = conversation.estimate + sum([estimated(message) for message in messages])
+    estimate = conversation.estimate + sum([estimate_tokens(message) for message in messages])
     return replace(conversation, transcript=conversation.transcript.plus(*messages), estimate=estimate)
 
 
-def went_on(state: State, *messages: User) -> State:
+def start_next_turn(state: State, *messages: User) -> State:
     """A turn that is over without being the last: its reply is part of the conversation, and the model hears more."""
     return replace(
-        added(state, *_last_words(state), *messages),
+        add_messages(state, *_latest_message(state), *messages),
         phase="thinking",
         in_turn=False,
         attempt=0,
-        replies=Replies(state.replies.latest, state.replies.spoken),
+        replies=ReplyState(state.replies.latest, state.replies.original_text),
         gate=NO_GATE,
         ending=replace(state.ending, answer=None, label=None, ended_by=None),
     )
 
 
-def _last_words(state: State) -> tuple[Message, ...]:
+def _latest_message(state: State) -> tuple[Message, ...]:
     return (state.replies.latest.message,) if state.in_turn and state.replies.latest else ()
 
 
-def _with_input(state: State, text: str) -> State:
+def _replace_input(state: State, text: str) -> State:
     """The conversation with another text of its input. What else the input has, and what follows it, stays."""
     if state.started.input is None:
-        return added(state, said(text))
+        return add_messages(state, user_message(text))
     at = len(state.started.earlier.messages)
     before = state.conversation
     old, *rest = before.transcript.since(at)
     others = tuple(part for part in state.started.input.parts if not isinstance(part, Text))
     new = User((Text(text), *others))
-    estimate = before.estimate - estimated(old) + estimated(new)
+    estimate = before.estimate - estimate_tokens(old) + estimate_tokens(new)
     transcript = Transcript((*before.transcript.until(at), new, *rest))
     return replace(state, conversation=replace(before, transcript=transcript, estimate=estimate))
 
 
-def _reworded(message: Assistant, text: str) -> Assistant:
+def _replace_text(message: Assistant, text: str) -> Assistant:
     kept = tuple(part for part in message.parts if not isinstance(part, Text | Refusal))
     calls = sum(isinstance(part, ToolCall) for part in kept)
     border = len(kept) - calls

@@ -14,30 +14,34 @@ from typing import Any, TypeAlias
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from agentrun.canon import compact, data_hash
+from agentrun.canonical_json import data_hash, sorted_json
 from agentrun.core.effect_ids import HookId
-from agentrun.core.effects import AskHook
-from agentrun.core.evolve_gates import APPROVED
-from agentrun.core.facts import Fact
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import ApprovalAsked, Point, Rewritten, Ruled
+from agentrun.core.effects import AskHook, Commit, NextStep, Perform, Wait
+from agentrun.core.facts import APPROVED_ANSWERS, ApprovalAsked, Fact, HookPoint, RewrittenMessage, Ruled
+from agentrun.core.fault import Fault
 from agentrun.core.hooks import hooks_at
 from agentrun.core.messages import Assistant, Message, Text
 from agentrun.core.outcome import Question
 from agentrun.core.package import Package, Stage
-from agentrun.core.policy import Verdict, has_rules, masked, reads_variables, rule_on, variables_of
-from agentrun.core.state import Gate, State
-from agentrun.core.steps import Commit, Next, Perform, Wait
+from agentrun.core.policy import (
+    PolicyDecision,
+    condition_variables,
+    evaluate_policy,
+    has_rules,
+    mask_patterns,
+    reads_variables,
+)
+from agentrun.core.state import GateState, State
 
 
-class Passage(Struct, frozen=True):
+class GateRequest(Struct, frozen=True):
     """Something that has to pass."""
 
     subject: str
     target: str
     value: Any
     """Arguments, or a text."""
-    point: Point | None = None
+    point: HookPoint | None = None
     stage: Stage | None = None
     arguments: Mapping[str, Any] | None = None
     """What conditions see as `args`."""
@@ -49,33 +53,33 @@ class Passage(Struct, frozen=True):
     """What else a rule on requests masks, by index."""
 
 
-class Open(Struct, frozen=True):
+class Allowed(Struct, frozen=True):
     """It may pass."""
 
 
-class Shut(Struct, frozen=True):
+class Blocked(Struct, frozen=True):
     """It may not."""
 
     fault: Fault
 
 
-Passed: TypeAlias = Next | Open | Shut
+GateResult: TypeAlias = NextStep | Allowed | Blocked
 
 
-def is_guarded(package: Package, point: Point, stage: Stage | None) -> bool:
+def has_gate(package: Package, point: HookPoint, stage: Stage | None) -> bool:
     """Whether anything stands in the way at all."""
     return point in [hook.at for hook in package.hooks] or (stage is not None and has_rules(package, stage))
 
 
-def pass_gate(package: Package, state: State, gate: Gate, passage: Passage) -> Passed:
+def pass_gate(package: Package, state: State, gate: GateState, passage: GateRequest) -> GateResult:
     """The next step of something on its way, or where it stands in the end."""
     hooks = hooks_at(package, passage.point) if passage.point else ()
     if gate.hook is not None:
         return Wait(inflight=(gate.hook,))
     if gate.denial is not None:
-        return Shut(_by_hook(gate, passage))
-    if gate.hooked < len(hooks):
-        hook = hooks[gate.hooked]
+        return Blocked(_hook_fault(gate, passage))
+    if gate.hooks_answered < len(hooks):
+        hook = hooks[gate.hooks_answered]
         effect = AskHook(
             str(HookId(hook.id, passage.subject, state.turns)),
             hook,
@@ -86,72 +90,72 @@ def pass_gate(package: Package, state: State, gate: Gate, passage: Passage) -> P
         )
         return Perform((effect,))
     if passage.stage is None or not has_rules(package, passage.stage):
-        return Open()
+        return Allowed()
     if gate.ruling is None:
-        return Commit((ruled(package, state, gate, passage, passage.stage),))
+        return Commit((make_ruling(package, state, gate, passage, passage.stage),))
     return _after_ruling(state, gate, passage)
 
 
-def _after_ruling(state: State, gate: Gate, passage: Passage) -> Passed:
+def _after_ruling(state: State, gate: GateState, passage: GateRequest) -> GateResult:
     match gate.ruling:
         case "allow" | "modify":
-            return Open()
-        case "ask" if gate.granted or gate.answer in APPROVED:
-            return Open()
+            return Allowed()
+        case "ask" if gate.granted or gate.answer in APPROVED_ANSWERS:
+            return Allowed()
         case "ask" if gate.answer is not None:
-            return Shut(_by_person(gate, passage))
+            return Blocked(_approval_fault(gate, passage))
         case "ask" if gate.question is None:
-            return Commit((question_fact(state, gate, passage),))
+            return Commit((ask_approval(state, gate, passage),))
         case "ask":
-            return Wait(questions=(question_of(state, gate, passage),))
+            return Wait(questions=(pending_question(state, gate, passage),))
         case "defer":
             return Wait(waits_for=(passage.subject,))
         case _:
-            return Shut(_by_rule(gate, passage))
+            return Blocked(_policy_fault(gate, passage))
 
 
-def ruled(package: Package, state: State, gate: Gate, passage: Passage, stage: Stage) -> Ruled:
+def make_ruling(package: Package, state: State, gate: GateState, passage: GateRequest, stage: Stage) -> Ruled:
     """What the policy rules."""
-    variables = variables_of(state, passage.arguments, passage.index) if reads_variables(package, stage) else {}
-    verdict = rule_on(package, stage, passage.target, variables, rewritten=gate.rewritten)
+    variables = condition_variables(state, passage.arguments, passage.index) if reads_variables(package, stage) else {}
+    verdict = evaluate_policy(package, stage, passage.target, variables, rewritten=gate.rewritten)
     fact = Ruled(passage.subject, stage, verdict.ruling, verdict.rules, verdict.reason)
     if verdict.ruling == "ask":
-        grant = _hash(state, passage, verdict.rules)
+        grant = _grant_hash(state, passage, verdict.rules)
         return replace(fact, granted=grant in state.grants)
     if verdict.ruling == "modify":
-        return _rewritten(fact, verdict, passage)
+        return _apply_modification(fact, verdict, passage)
     return fact
 
 
-def _rewritten(fact: Ruled, verdict: Verdict, passage: Passage) -> Ruled:
+def _apply_modification(fact: Ruled, verdict: PolicyDecision, passage: GateRequest) -> Ruled:
     if fact.stage == "tool_call":
-        return replace(fact, arguments={**passage.value, **_set(verdict)})
+        return replace(fact, arguments={**passage.value, **_arguments_to_set(verdict)})
     before = passage.instructions if fact.stage == "model_request" else passage.value
-    text = masked(before, verdict.masks)
-    changed = ((index, message, _masked(message, verdict.masks)) for index, message in passage.messages)
-    messages = tuple(Rewritten(index, after) for index, message, after in changed if after != message)
+    text = mask_patterns(before, verdict.masks)
+    changed = ((index, message, _mask_message(message, verdict.masks)) for index, message in passage.messages)
+    messages = tuple(RewrittenMessage(index, after) for index, message, after in changed if after != message)
     return replace(fact, text=UNSET if text == before else text, messages=messages)
 
 
-def _masked(message: Message, masks: tuple[str, ...]) -> Message:
+def _mask_message(message: Message, masks: tuple[str, ...]) -> Message:
     if isinstance(message, Assistant):  # the provider has its own words already
         return message
-    parts = tuple(Text(masked(part.text, masks)) if isinstance(part, Text) else part for part in message.parts)
+    parts = tuple(Text(mask_patterns(part.text, masks)) if isinstance(part, Text) else part for part in message.parts)
     return replace(message, parts=parts)
 
 
-def _set(verdict: Verdict) -> dict[str, Any]:
+def _arguments_to_set(verdict: PolicyDecision) -> dict[str, Any]:
     return {} if isinstance(verdict.arguments, UnsetType) else verdict.arguments
 
 
-def question_fact(state: State, gate: Gate, passage: Passage) -> Fact:
+def ask_approval(state: State, gate: GateState, passage: GateRequest) -> Fact:
     """A person is to be asked."""
-    grant = _hash(state, passage, gate.rules)
-    question = data_hash(compact([state.started.run, passage.subject, grant]))
+    grant = _grant_hash(state, passage, gate.rules)
+    question = data_hash(sorted_json([state.started.run, passage.subject, grant]))
     return ApprovalAsked(passage.subject, question, grant, passage.target, gate.rules, gate.reason)
 
 
-def question_of(state: State, gate: Gate, passage: Passage) -> Question:
+def pending_question(state: State, gate: GateState, passage: GateRequest) -> Question:
     return Question(
         passage.subject,
         gate.question or "",
@@ -163,16 +167,16 @@ def question_of(state: State, gate: Gate, passage: Passage) -> Question:
     )
 
 
-def _hash(state: State, passage: Passage, rules: tuple[str, ...]) -> str:
-    return data_hash(compact([state.package, passage.target, passage.value, rules]))
+def _grant_hash(state: State, passage: GateRequest, rules: tuple[str, ...]) -> str:
+    return data_hash(sorted_json([state.package, passage.target, passage.value, rules]))
 
 
-def _by_hook(gate: Gate, passage: Passage) -> Fault:
+def _hook_fault(gate: GateState, passage: GateRequest) -> Fault:
     fields: dict[str, Any] = {"subject": passage.subject, "target": passage.target, "rules": [], "hook": gate.by}
     return Fault("policy.denied", f"the hook {gate.by} denies {passage.target}: {gate.denial}", fields)
 
 
-def _by_rule(gate: Gate, passage: Passage) -> Fault:
+def _policy_fault(gate: GateState, passage: GateRequest) -> Fault:
     code, does = (
         ("policy.interrupted", "stops the run over") if gate.ruling == "interrupt" else ("policy.denied", "denies")
     )
@@ -182,7 +186,7 @@ def _by_rule(gate: Gate, passage: Passage) -> Fault:
     return Fault(code, f"{who} {does} {passage.target}{reason}", fields)
 
 
-def _by_person(gate: Gate, passage: Passage) -> Fault:
+def _approval_fault(gate: GateState, passage: GateRequest) -> Fault:
     said = {
         "denied": "a person denied",
         "timed_out": "nobody answered in time about",

@@ -1,6 +1,6 @@
 """Detectors of an agent that goes in circles.
 
-Rule 1  What detectors remember is part of the state, so it survives a resume; `advanced` only counts.
+Rule 1  What detectors remember is part of the state, so it survives a resume; `extend_streaks` only counts.
 Rule 2  The order of judgement: parallel_tools, repeated_call, cycle, repeated_batch, stagnation. The first that trips
         stops the run before anything of the reply runs.
 Rule 3  Tools marked as observation have a limit of their own. Where a guard looks at several tools, the smallest of
@@ -15,29 +15,29 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentrun.canon import compact, data_hash
-from agentrun.core.facts_base import Fault
+from agentrun.canonical_json import data_hash, sorted_json
+from agentrun.core.fault import Fault
 from agentrun.core.messages import ToolCall
-from agentrun.core.names import find_tool
 from agentrun.core.package import Package
-from agentrun.core.state import CallState, Detector, Sign, State, Streaks
+from agentrun.core.package_lookup import find_tool
+from agentrun.core.state import CallSignature, CallState, GuardState, State, Streaks
 from agentrun.core.tally import fnv1a
 
 LONGEST_CYCLE = 4
 
 
-def sign(call: ToolCall, arguments: dict[str, Any] | None) -> Sign:
+def call_signature(call: ToolCall, arguments: dict[str, Any] | None) -> CallSignature:
     """A call as guards see it. Arguments that are no JSON object count as they were written."""
-    return call.tool, data_hash(compact([call.tool, call.arguments if arguments is None else arguments]))
+    return call.tool, data_hash(sorted_json([call.tool, call.arguments if arguments is None else arguments]))
 
 
-def advanced(
-    detector: Detector, calls: Iterable[tuple[ToolCall, dict[str, Any] | None]]
-) -> list[tuple[Streaks, tuple[Sign, ...]]]:
+def extend_streaks(
+    detector: GuardState, calls: Iterable[tuple[ToolCall, dict[str, Any] | None]]
+) -> list[tuple[Streaks, tuple[CallSignature, ...]]]:
     """For each further call: how long it goes on with what came before, and the latest calls."""
     tail, streaks, seen = detector.tail, detector.streaks, []
     for call, arguments in calls:
-        latest = sign(call, arguments)
+        latest = call_signature(call, arguments)
         one, two, three, four = streaks
         streaks = (
             one + 1 if tail[-1:] == (latest,) else 0,
@@ -50,10 +50,10 @@ def advanced(
     return seen
 
 
-def with_batch(detector: Detector, calls: tuple[CallState, ...]) -> Detector:
+def add_batch(detector: GuardState, calls: tuple[CallState, ...]) -> GuardState:
     """The detector after a reply's calls. The signature of one call is that of its batch too."""
     signs = [call.recent[-1][1] for call in calls]
-    batch = signs[0] if len(signs) == 1 else data_hash(compact(signs))
+    batch = signs[0] if len(signs) == 1 else data_hash(sorted_json(signs))
     return replace(
         detector,
         tail=calls[-1].recent,
@@ -64,20 +64,20 @@ def with_batch(detector: Detector, calls: tuple[CallState, ...]) -> Detector:
     )
 
 
-def with_text(detector: Detector, text: str) -> Detector:
+def add_text(detector: GuardState, text: str) -> GuardState:
     """The detector after a text of the assistant that was not its last word."""
     trimmed = text.strip()
     return replace(detector, texts=detector.texts.plus(trimmed)) if trimmed else detector
 
 
-def tripped(package: Package, state: State) -> Fault | None:
+def find_guard_fault(package: Package, state: State) -> Fault | None:
     """What the guards have against the calls of the reply."""
     return (
         _parallel_tools(package, state)
         or _repeated_call(package, state)
         or _cycle(package, state)
         or _repeated_batch(package, state)
-        or stagnation(package, state, state.replies.spoken, 0)
+        or stagnation_fault(package, state, state.replies.original_text, 0)
     )
 
 
@@ -96,7 +96,7 @@ def _parallel_tools(package: Package, state: State) -> Fault | None:
 def _repeated_call(package: Package, state: State) -> Fault | None:
     for call in state.calls:
         count = call.streaks[0] + 1
-        limit = _reached(package, package.guards.repeated_call, count, call.recent[-1:])
+        limit = _reached_limit(package, package.guards.repeated_call, count, call.recent[-1:])
         if limit is not None:
             message = f"{call.call.tool} is called {count} times in a row with the same arguments"
             fields = {"pattern": [call.call.tool], "count": count, "limit": limit, "call": call.call.id}
@@ -118,7 +118,7 @@ def _cycle(package: Package, state: State) -> Fault | None:
             if count < least:
                 continue
             steps = call.recent[-length:]
-            limit = _reached(package, package.guards.cycle, count, steps)
+            limit = _reached_limit(package, package.guards.cycle, count, steps)
             if limit is not None and len(set(steps)) > 1:
                 pattern = [tool for tool, _ in steps]
                 message = f"{' → '.join(pattern)} is gone through {count} times in a row"
@@ -133,7 +133,7 @@ def _repeated_batch(package: Package, state: State) -> Fault | None:
     guards, detector = package.guards, state.detector
     batch = detector.batch or ""
     count = detector.batches.count(batch) if guards.batch_scope == "session" else detector.in_a_row
-    limit = _reached(package, guards.repeated_batch, count - 1, [call.recent[-1] for call in state.calls])
+    limit = _reached_limit(package, guards.repeated_batch, count - 1, [call.recent[-1] for call in state.calls])
     if limit is None:
         return None
     return Fault(
@@ -144,7 +144,7 @@ def _repeated_batch(package: Package, state: State) -> Fault | None:
     )
 
 
-def stagnation(package: Package, state: State, text: str, more: int) -> Fault | None:
+def stagnation_fault(package: Package, state: State, text: str, more: int) -> Fault | None:
     """Whether the assistant has said a text too often, counted with `more` times that are not in the state."""
     limit, trimmed = package.guards.stagnation, text.strip()
     if limit is None or not trimmed:
@@ -158,7 +158,7 @@ def stagnation(package: Package, state: State, text: str, more: int) -> Fault | 
     )
 
 
-def _reached(package: Package, limit: int | None, count: int, calls: Iterable[Sign]) -> int | None:
+def _reached_limit(package: Package, limit: int | None, count: int, calls: Iterable[CallSignature]) -> int | None:
     """The smallest limit among the tools of calls, if a count reaches it. None: it does not, or the guard is off."""
     if limit is None or count < min(limit, package.guards.observation):
         return None

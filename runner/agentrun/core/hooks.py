@@ -17,46 +17,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import Continue, Deny, Failed, HookAnswer, HookAnswered, Inject, Modify, Point
+from agentrun.core.facts import Continue, Deny, HookAnswer, HookAnswered, HookFailure, HookPoint, Inject, Modify
+from agentrun.core.fault import Fault
 from agentrun.core.package import Hook, Package
 
-LEGAL: Mapping[Point, tuple[type, ...]] = {
-    "on_input": (Continue, Failed, Deny, Modify, Inject),
-    "before_model": (Continue, Failed, Deny, Inject),
-    "after_model": (Continue, Failed, Deny, Modify),
-    "before_tool": (Continue, Failed, Deny, Modify),
-    "after_tool": (Continue, Failed, Deny, Modify),
-    "on_output": (Continue, Failed, Deny, Modify, Inject),
-    "on_stop": (Continue, Failed),
+LEGAL_ANSWERS: Mapping[HookPoint, tuple[type, ...]] = {
+    "on_input": (Continue, HookFailure, Deny, Modify, Inject),
+    "before_model": (Continue, HookFailure, Deny, Inject),
+    "after_model": (Continue, HookFailure, Deny, Modify),
+    "before_tool": (Continue, HookFailure, Deny, Modify),
+    "after_tool": (Continue, HookFailure, Deny, Modify),
+    "on_output": (Continue, HookFailure, Deny, Modify, Inject),
+    "on_stop": (Continue, HookFailure),
 }
 
 
-def hooks_at(package: Package, point: Point) -> tuple[Hook, ...]:
+def hooks_at(package: Package, point: HookPoint) -> tuple[Hook, ...]:
     """The hooks of a point in the order in which they are asked."""
     found = [hook for hook in package.hooks if hook.at == point]
     return tuple(sorted(found, key=lambda hook: (hook.order, hook.id))) if found else ()
 
 
-def is_legal(point: Point, answer: object) -> bool:
+def is_legal_answer(point: HookPoint, answer: object) -> bool:
     """Whether a hook may say this at a point."""
-    if not isinstance(answer, LEGAL[point]):
+    if not isinstance(answer, LEGAL_ANSWERS[point]):
         return False
     if isinstance(answer, Modify):
         return isinstance(answer.value, dict if point == "before_tool" else str)
     return True
 
 
-def legal(hook: str, point: Point, answer: object) -> HookAnswer:
+def answer_or_failure(hook: str, point: HookPoint, answer: object) -> HookAnswer:
     """The answer, or that it is none."""
-    if is_legal(point, answer):
+    if is_legal_answer(point, answer):
         return answer  # type: ignore[return-value]  # legal ones are of this union
     what = f"the hook {hook} gave {type(answer).__name__}, which is not an answer at {point}"
-    return Failed(Fault("policy.denied", what, {"hook": hook, "point": point}))
+    return HookFailure(Fault("policy.denied", what, {"hook": hook, "point": point}))
 
 
-def answered(effect: str, hook: Hook, subject: str, answer: object) -> HookAnswered:
+def make_hook_answered(effect: str, hook: Hook, subject: str, answer: object) -> HookAnswered:
     """The fact of an answer, whatever the hook gave."""
-    said = legal(hook.id, hook.at, answer)
-    closes = isinstance(said, Deny) or (isinstance(said, Failed) and hook.on_failure == "deny" and hook.at != "on_stop")
+    said = answer_or_failure(hook.id, hook.at, answer)
+    closes = isinstance(said, Deny) or (
+        isinstance(said, HookFailure) and hook.on_failure == "deny" and hook.at != "on_stop"
+    )
     return HookAnswered(effect, hook.id, hook.at, subject, said, closes)

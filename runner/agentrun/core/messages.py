@@ -18,7 +18,7 @@ from agentrun.core.effect_ids import CallId
 
 VOLATILE = Meta(extra={"volatile": True})
 
-Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "unknown"]
+FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "unknown"]
 """Why a reply ended. `unknown`: the provider gave a reason that is not in this list, or none."""
 
 
@@ -130,7 +130,7 @@ _WORDS = (Text, Refusal)
 Message: TypeAlias = User | Assistant | ToolResult
 
 
-def said(text: str) -> User:
+def user_message(text: str) -> User:
     """A message of one text."""
     return User((Text(text),))
 
@@ -164,7 +164,7 @@ class Usage(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
         )
 
 
-NOTHING_USED = Usage(input=0, output=0, cached=0, reasoning=0)
+ZERO_USAGE = Usage(input=0, output=0, cached=0, reasoning=0)
 
 
 def _plus(one: int | None, two: int | None) -> int | None:
@@ -175,7 +175,7 @@ class Reply(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """One whole answer of a model."""
 
     message: Assistant
-    finish: Finish
+    finish: FinishReason
     usage: Usage | None
     """Null: the provider did not report any."""
     model: str | None
@@ -183,7 +183,7 @@ class Reply(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     wire_id: Annotated[str | None, VOLATILE]
     """The provider's id of the reply."""
 
-    def in_turn(self, turn: int, route: str | None = None) -> Reply:
+    def with_call_ids(self, turn: int, route: str | None = None) -> Reply:
         """The same with its calls named after the turn, and the route. A codec knows their order only."""
         if not self.message.calls:
             return self

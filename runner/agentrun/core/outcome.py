@@ -6,11 +6,11 @@ from typing import Any, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
-from agentrun.core.facts import Label, Status
-from agentrun.core.facts_base import Fault
+from agentrun.core.facts import AnswerLabel, OutcomeStatus
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, Message, Text, ToolResult, Usage
 from agentrun.core.state import State
-from agentrun.errors import SUSPENDED_EXIT, Retry, code_of
+from agentrun.errors import SUSPENDED_EXIT, RetryClass, code_of
 
 
 class Question(Struct, frozen=True):
@@ -35,14 +35,14 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     run: str
     agent: str
-    status: Status
+    status: OutcomeStatus
     replayed: bool
     """Whether the world was a cassette: nothing was asked of any model."""
     answer: str | None
     """The final text. Null: the run failed."""
     output: Any | UnsetType = UNSET
     """The parsed answer, for an agent with an output contract. Unset: there is none."""
-    label: Label | None
+    label: AnswerLabel | None
     """Why a completed run's answer may not be all that was asked for."""
     turns: int
     usage: Usage
@@ -87,7 +87,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return self.fault.fields if self.fault else {}
 
     @property
-    def retry(self) -> Retry | None:
+    def retry(self) -> RetryClass | None:
         return code_of(self.fault.code).retry if self.fault else None
 
     @property
@@ -121,7 +121,7 @@ Ending: TypeAlias = Outcome | Suspended | Parked
 """How the work on a run ends."""
 
 
-def suspended(state: State, questions: tuple[Question, ...], waits_for: tuple[str, ...]) -> Suspended:
+def suspended_outcome(state: State, questions: tuple[Question, ...], waits_for: tuple[str, ...]) -> Suspended:
     """What a run waits for."""
     return Suspended(run=state.started.run, agent=state.started.agent, questions=questions, waits_for=waits_for)
 
@@ -155,10 +155,10 @@ def answer_of(state: State) -> str:
     """The text that the run gives: the reply's, unless a terminal tool, a hook or a rule made it another."""
     if state.ending.answer is not None:
         return state.ending.answer
-    return state.replies.kept + (state.replies.latest.message.text if state.replies.latest else "")
+    return state.replies.earlier_text + (state.replies.latest.message.text if state.replies.latest else "")
 
 
-def conversation(state: State) -> tuple[Message, ...]:
+def session_messages(state: State) -> tuple[Message, ...]:
     """What a later run of the session reads of this one. Every call in it has its result."""
     messages = tuple(state.conversation.transcript)
     if state.stopped is not None and state.stopped.status == "completed":

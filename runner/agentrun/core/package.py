@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-from agentrun.core.package_sinks import Sink
-from agentrun.core.package_tools import JsonSchema, Part, Tool
+from msgspec import Struct
+
+from agentrun.core.package_tools import Auth, JsonSchema, PackagePart, Tool
 
 Ruling: TypeAlias = Literal["allow", "modify", "ask", "defer", "deny", "interrupt"]
 Stage: TypeAlias = Literal["run_start", "input", "model_request", "tool_call", "tool_result", "output", "delivery"]
@@ -30,7 +31,7 @@ LEGAL_RULINGS: dict[Stage, tuple[Ruling, ...]] = {
 """Which rulings are legal at which stage."""
 
 
-class Price(Part, frozen=True):
+class Price(PackagePart, frozen=True):
     """What a million tokens cost, in micro-dollars."""
 
     input: int
@@ -41,7 +42,7 @@ class Price(Part, frozen=True):
     """For input tokens read from the provider's cache."""
 
 
-class Route(Part, frozen=True):
+class Route(PackagePart, frozen=True):
     """One way to a model."""
 
     provider: str
@@ -62,7 +63,7 @@ class Route(Part, frozen=True):
     """Further fields of the request body."""
 
 
-class Model(Part, frozen=True):
+class ModelSettings(PackagePart, frozen=True):
     """The routes in order of preference, and how they are asked."""
 
     routes: tuple[Route, ...]
@@ -85,7 +86,7 @@ class Model(Part, frozen=True):
     """Whether replies are streamed."""
 
 
-class Rule(Part, frozen=True):
+class PolicyRule(PackagePart, frozen=True):
     """One rule of the policy."""
 
     id: str
@@ -106,18 +107,18 @@ class Rule(Part, frozen=True):
     """Why it is there."""
 
 
-class Policy(Part, frozen=True):
+class Policy(PackagePart, frozen=True):
     """Which calls go ahead."""
 
     default: Literal["deny", "ask", "allow"]
     """The ruling for tool calls that no rule matches."""
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
     """The rules, by id."""
     approval_timeout: int
     """How long a person may take to answer, in milliseconds."""
 
 
-class Budgets(Part, frozen=True):
+class Budgets(PackagePart, frozen=True):
     """What a run may spend."""
 
     turns: int
@@ -136,7 +137,7 @@ class Budgets(Part, frozen=True):
     """Turns before the last at which the model is told to wrap up. Null: it is not told."""
 
 
-class Limits(Part, frozen=True):
+class Limits(PackagePart, frozen=True):
     """Limits on single steps."""
 
     parallel_tools: int
@@ -161,7 +162,7 @@ class Limits(Part, frozen=True):
     """How many sub-agents may be started in one run, those of sub-agents included."""
 
 
-class Guards(Part, frozen=True):
+class Guards(PackagePart, frozen=True):
     """Detectors of an agent that goes in circles. Null: off."""
 
     repeated_call: int | None
@@ -182,7 +183,7 @@ class Guards(Part, frozen=True):
     """The limit for observation tools."""
 
 
-class Retry(Part, frozen=True):
+class RetrySettings(PackagePart, frozen=True):
     """How failed model calls are tried again."""
 
     attempts: int
@@ -195,7 +196,7 @@ class Retry(Part, frozen=True):
     """The longest waiting in total, in milliseconds."""
 
 
-class Context(Part, frozen=True):
+class ContextSettings(PackagePart, frozen=True):
     """What happens when the conversation no longer fits."""
 
     overflow: Literal["fail", "compact"]
@@ -208,7 +209,7 @@ class Context(Part, frozen=True):
     """Compactions without effect before the run stops."""
 
 
-class Admission(Part, frozen=True):
+class AdmissionSettings(PackagePart, frozen=True):
     """Which inputs are accepted."""
 
     max_chars: int | None
@@ -217,7 +218,7 @@ class Admission(Part, frozen=True):
     """Whether the same text is refused the second time in one session."""
 
 
-class Output(Part, frozen=True):
+class OutputContract(PackagePart, frozen=True):
     """The contract of the final answer."""
 
     schema: JsonSchema | None
@@ -230,7 +231,7 @@ class Output(Part, frozen=True):
     """Its deepest nesting."""
 
 
-class Hook(Part, frozen=True):
+class Hook(PackagePart, frozen=True):
     """A Python function asked at a point of the run."""
 
     id: str
@@ -251,7 +252,7 @@ class Hook(Part, frozen=True):
     """What its failure means."""
 
 
-class Session(Part, frozen=True):
+class SessionSettings(PackagePart, frozen=True):
     """What a run knows of earlier runs of its session."""
 
     history: Literal["full", "answers", "none"]
@@ -260,7 +261,7 @@ class Session(Part, frozen=True):
     """How many runs are carried. Null: all."""
 
 
-class Redaction(Part, frozen=True):
+class RedactionRule(PackagePart, frozen=True):
     """Where a sensitive value is found."""
 
     name: str
@@ -271,23 +272,23 @@ class Redaction(Part, frozen=True):
     """A pattern (RE2) that finds it."""
 
 
-class Replay(Part, frozen=True):
+class ReplaySettings(PackagePart, frozen=True):
     """How recordings are written and matched."""
 
-    redact: tuple[Redaction, ...]
+    redact: tuple[RedactionRule, ...]
     """Sensitive values."""
     volatile: tuple[str, ...]
     """Fields that may differ without a miss."""
 
 
-class Package(Part, frozen=True):
+class Package(PackagePart, frozen=True):
     """A compiled agent. Its fields are the sections that have fingerprints of their own."""
 
     name: str
     """The agent's name."""
     params: dict[str, JsonSchema]
     """The variables of its templates, with their schemas and defaults."""
-    model: Model
+    model: ModelSettings
     """The routes, and how they are asked."""
     instructions: tuple[str, ...]
     """The system prompt's templates; rendered, they are joined by blank lines."""
@@ -305,19 +306,65 @@ class Package(Part, frozen=True):
     """Limits on single steps."""
     guards: Guards
     """Detectors of an agent that goes in circles."""
-    retry: Retry
+    retry: RetrySettings
     """How failed model calls are tried again."""
-    context: Context
+    context: ContextSettings
     """What happens when the conversation no longer fits."""
-    admission: Admission
+    admission: AdmissionSettings
     """Which inputs are accepted."""
-    output: Output
+    output: OutputContract
     """The contract of the final answer."""
     sinks: dict[str, Sink]
     """Where the answer is delivered."""
     hooks: tuple[Hook, ...]
     """Functions asked at points of the run, in the order they are asked."""
-    session: Session
+    session: SessionSettings
     """What a run knows of earlier runs."""
-    replay: Replay
+    replay: ReplaySettings
     """How recordings are written and matched."""
+
+
+# --- where a compiled agent delivers its answer ---------------------------------------------------------------
+
+
+class _SinkBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
+    """What sinks of every kind have in common."""
+
+    delivery: Literal["required", "optional", "disabled"]
+    """What a failed delivery means."""
+    timeout: int
+    """How long one delivery may take, in milliseconds."""
+
+
+class FileSink(_SinkBase, frozen=True, tag="file"):
+    """Writes the answer to a file."""
+
+    path: str
+    """The file, relative to the project's root."""
+
+
+class JsonlSink(_SinkBase, frozen=True, tag="jsonl"):
+    """Appends one JSON line."""
+
+    path: str
+    """The file, relative to the project's root."""
+
+
+class HttpSink(_SinkBase, frozen=True, tag="http"):
+    """Posts the answer as JSON."""
+
+    url: str
+    """Where it is sent."""
+    headers: dict[str, str]
+    """Request headers."""
+    auth: Auth | None
+    """The credential to send."""
+    private_network: bool
+    """Whether loopback and private addresses may be reached."""
+
+
+class StdoutSink(_SinkBase, frozen=True, tag="stdout"):
+    """Prints the answer as one JSON line."""
+
+
+Sink: TypeAlias = FileSink | JsonlSink | HttpSink | StdoutSink

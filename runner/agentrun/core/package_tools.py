@@ -7,14 +7,14 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 JsonSchema: TypeAlias = dict[str, Any]
-Effect: TypeAlias = Literal["read", "idempotent", "at_most_once"]
+ToolEffect: TypeAlias = Literal["read", "idempotent", "at_most_once"]
 
 
-class Part(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PackagePart(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of all parts of a package: frozen, closed, fields by name."""
 
 
-class ToolBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
+class _ToolBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
     """What tools of every kind have in common."""
 
     description: str
@@ -35,10 +35,10 @@ class ToolBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, ta
     """What a denial does."""
 
 
-class PythonTool(ToolBase, frozen=True, tag="python"):
+class PythonTool(_ToolBase, frozen=True, tag="python"):
     """A Python function."""
 
-    effect: Effect
+    effect: ToolEffect
     """What running it twice would do."""
     args: JsonSchema
     """JSON Schema of the arguments, without references."""
@@ -54,7 +54,7 @@ class PythonTool(ToolBase, frozen=True, tag="python"):
     """Where it runs."""
 
 
-class Auth(Part, frozen=True):
+class Auth(PackagePart, frozen=True):
     """A credential for an HTTP endpoint."""
 
     secret: str
@@ -65,10 +65,10 @@ class Auth(Part, frozen=True):
     """What is written before it."""
 
 
-class HttpTool(ToolBase, frozen=True, tag="http"):
+class HttpTool(_ToolBase, frozen=True, tag="http"):
     """An HTTP endpoint."""
 
-    effect: Effect
+    effect: ToolEffect
     """What running it twice would do."""
     args: JsonSchema
     """JSON Schema of the arguments, without references."""
@@ -96,10 +96,10 @@ class HttpTool(ToolBase, frozen=True, tag="http"):
     """The largest reply that is read."""
 
 
-class ShellTool(ToolBase, frozen=True, tag="shell"):
+class ShellTool(_ToolBase, frozen=True, tag="shell"):
     """A command, run without a shell."""
 
-    effect: Effect
+    effect: ToolEffect
     """What running it twice would do."""
     args: JsonSchema
     """JSON Schema of the arguments, without references."""
@@ -121,7 +121,7 @@ class ShellTool(ToolBase, frozen=True, tag="shell"):
     """How long it may take to end by itself, in milliseconds."""
 
 
-class Pinned(Part, frozen=True):
+class PinnedTool(PackagePart, frozen=True):
     """One tool of an MCP server as it was when the spec was locked. The model reads this, never what a server says."""
 
     description: str
@@ -132,10 +132,10 @@ class Pinned(Part, frozen=True):
     """Hash of the tool's name, description and schema as the server gave them."""
 
 
-class McpTool(ToolBase, frozen=True, tag="mcp"):
+class McpTool(_ToolBase, frozen=True, tag="mcp"):
     """The tools of an MCP server."""
 
-    effect: Effect
+    effect: ToolEffect
     """What running it twice would do."""
     command: tuple[str, ...]
     """The command that starts the server; empty when `url` is used."""
@@ -145,9 +145,9 @@ class McpTool(ToolBase, frozen=True, tag="mcp"):
     """Environment variables the server sees."""
     headers: dict[str, str]
     """Headers sent to `url`."""
-    pinned: dict[str, Pinned]
+    pinned: dict[str, PinnedTool]
     """The tools that the agent may see, by their names on the server."""
-    effects: dict[str, Effect]
+    effects: dict[str, ToolEffect]
     """The effect of single tools."""
     private_network: bool
     """Whether `url` may be a private address."""
@@ -157,7 +157,7 @@ class McpTool(ToolBase, frozen=True, tag="mcp"):
     """How long it may take to answer `initialize`, in milliseconds."""
 
 
-class AgentTool(ToolBase, frozen=True, tag="agent"):
+class AgentTool(_ToolBase, frozen=True, tag="agent"):
     """Another agent; its package is in the section `agents`."""
 
     args: JsonSchema

@@ -11,26 +11,34 @@ from __future__ import annotations
 
 import hashlib
 
-from agentrun.core.facts_base import Fault
-from agentrun.core.package import Retry
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from agentrun.core.effects import Commit, NextStep, route_name
+from agentrun.core.facts import RetryPlanned, RouteSwitched
+from agentrun.core.fault import Fault
+from agentrun.core.model_request import request_reply
+from agentrun.core.package import Package, RetrySettings
+from agentrun.core.run_end import fail
+from agentrun.core.state import State
 from agentrun.errors import code_of
 
 NO_FALLBACK = ("provider.inconsistent_history",)
 """Faults of the conversation itself: another route would say the same."""
 
 
-def delay(retry: Retry, fault: Fault, *, tries: int, waited: int, seed: str) -> int | None:
+def retry_delay(retry: RetrySettings, fault: Fault, *, tries: int, waited: int, seed: str) -> int | None:
     """Milliseconds to wait before the next try. None: no further try."""
     if not fault.code.startswith("provider.") or code_of(fault.code).retry != "retryable" or tries >= retry.attempts:
         return None
     full = min(retry.first_delay * 2 ** (tries - 1), retry.max_delay)
-    wait = full - full * _share(seed) // 1000
+    wait = full - full * _jitter(seed) // 1000
     asked = fault.fields.get("retry_after")
     wait = max(wait, asked * 1000 if isinstance(asked, int) else 0)
     return wait if waited + wait <= retry.max_wait else None
 
 
-def _share(seed: str) -> int:
+def _jitter(seed: str) -> int:
     """0 to 250 thousandths."""
     return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") % 251
 
@@ -38,3 +46,22 @@ def _share(seed: str) -> int:
 def may_fall_back(fault: Fault) -> bool:
     """Whether another route could do better."""
     return fault.code.startswith("provider.") and fault.code not in NO_FALLBACK
+
+
+def retry_or_fail(package: Package, state: State) -> NextStep:
+    """Try again, on this route or the next, or give up."""
+    assert state.requests.fault is not None
+    fault = state.requests.fault
+    if state.compaction.overflow and state.requests.purpose == "answer" and package.context.overflow == "compact":
+        return request_reply(package, state)
+    started = state.started
+    seed = f"{started.run if started.seed is UNSET else started.seed}/{state.turns}/{state.attempt}"
+    wait = retry_delay(package.retry, fault, tries=state.requests.tries, waited=state.requests.waited, seed=seed)
+    if wait is not None:
+        return Commit((RetryPlanned(state.turns, wait, state.now + wait),))
+    routes = package.model.routes
+    if state.requests.route + 1 < len(routes) and may_fall_back(fault):
+        here, there = routes[state.requests.route], routes[state.requests.route + 1]
+        return Commit((RouteSwitched(state.turns, route_name(here), route_name(there), fault),))
+    fields = {**fault.fields, "turn": state.turns, "attempts": state.requests.tries}
+    return fail(package, state, replace(fault, fields=fields))

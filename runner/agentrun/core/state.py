@@ -8,10 +8,9 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct, field
 
 from agentrun.core.effect_ids import DeliveryId, Purpose
-from agentrun.core.facts import CancelRequested, Label, RunStarted, RunStopped
-from agentrun.core.facts_base import Fault, Share
-from agentrun.core.facts_gates import Answer
-from agentrun.core.messages import NOTHING_USED, Content, Reply, ToolCall, Transcript, Usage, User
+from agentrun.core.facts import AnswerLabel, ApprovalAnswer, BudgetShare, CancelRequested, RunStarted, RunStopped
+from agentrun.core.fault import Fault
+from agentrun.core.messages import ZERO_USAGE, Content, Reply, ToolCall, Transcript, Usage, User
 from agentrun.core.package import Ruling
 from agentrun.core.tally import Tally, TextTally
 from agentrun.errors import InternalError
@@ -53,16 +52,16 @@ its owner went away. asleep: a child that waits for somebody outside. abandoned:
 finished: it has a result that is to be looked at. done: it has a result and never ran, or is not waited for."""
 
 
-Sign: TypeAlias = tuple[str, str]
+CallSignature: TypeAlias = tuple[str, str]
 """A call as guards see it: the tool, and a hash of tool and arguments."""
 Streaks: TypeAlias = tuple[int, int, int, int]
 
 
-class Gate(Struct, frozen=True, gc=False):
+class GateState(Struct, frozen=True, gc=False):
     """How far something has come on its way past hooks, policy and people."""
 
     subject: str = ""
-    hooked: int = 0
+    hooks_answered: int = 0
     """Hooks that have answered."""
     hook: str | None = None
     """The hook that is being asked: its effect."""
@@ -81,12 +80,12 @@ class Gate(Struct, frozen=True, gc=False):
     """What a person is asked: its hash."""
     grant: str | None = None
     """What an approval for the session would answer from then on."""
-    answer: Answer | None = None
+    answer: ApprovalAnswer | None = None
     text: str | None = None
     """What a rule made of the text, for one delivery."""
 
 
-NO_GATE = Gate()
+NO_GATE = GateState()
 """Nothing is on its way."""
 
 
@@ -98,25 +97,25 @@ class CallState(Struct, frozen=True, gc=False):
     """Parsed, and rewritten where that happened. None: not a JSON object."""
     streaks: Streaks
     """How many calls in a row, up to this one, equal the one 1, 2, 3 or 4 places before."""
-    recent: tuple[Sign, ...]
+    recent: tuple[CallSignature, ...]
     """The latest four calls, this one included."""
     status: CallStatus = "new"
     checked: bool = False
     """Whether the arguments were found valid."""
-    gate: Gate = NO_GATE
+    gate: GateState = NO_GATE
     """On the way in."""
-    after: Gate = NO_GATE
+    result_gate: GateState = NO_GATE
     """On the way out."""
     counted: bool = False
     """Whether it counts as a call that ran. It counts once, also when it is started again."""
-    share: Share | None = None
+    share: BudgetShare | None = None
     """What was carved out for a child."""
     parts: tuple[Content, ...] = ()
     """What the model will read."""
     fault: Fault | None = None
 
 
-class Asking(Struct, frozen=True, gc=False):
+class PendingRequest(Struct, frozen=True, gc=False):
     """The request under way."""
 
     effect: str
@@ -127,10 +126,10 @@ class Asking(Struct, frozen=True, gc=False):
     """Micro-dollars."""
 
 
-class Meter(Struct, frozen=True, gc=False):
+class SpendMeter(Struct, frozen=True, gc=False):
     """What was used."""
 
-    usage: Usage = NOTHING_USED
+    usage: Usage = ZERO_USAGE
     """As reported, summed. Null: a call did not say."""
     tokens: int = 0
     """Tokens that count against the budget."""
@@ -144,10 +143,10 @@ class Meter(Struct, frozen=True, gc=False):
     """Calls that ran, by tool."""
 
 
-class Detector(Struct, frozen=True, gc=False):
+class GuardState(Struct, frozen=True, gc=False):
     """What the guards remember."""
 
-    tail: tuple[Sign, ...] = ()
+    tail: tuple[CallSignature, ...] = ()
     """The latest four calls."""
     streaks: Streaks = (0, 0, 0, 0)
     """How many of the latest calls in a row equal the one 1, 2, 3 or 4 places before."""
@@ -163,7 +162,7 @@ class Detector(Struct, frozen=True, gc=False):
     """Stops without a tool call since the last batch that ran."""
 
 
-class Conversation(Struct, frozen=True, gc=False):
+class ConversationState(Struct, frozen=True, gc=False):
     """What the model reads."""
 
     instructions: str = ""
@@ -172,14 +171,14 @@ class Conversation(Struct, frozen=True, gc=False):
     """What was said before the reply that is being judged."""
     estimate: int = 0
     """Tokens of the transcript, estimated."""
-    looked_at: int = 0
+    checked_messages: int = 0
     """Messages that hooks and rules on requests have seen."""
 
 
-class Requests(Struct, frozen=True, gc=False):
+class RequestState(Struct, frozen=True, gc=False):
     """The request under way, and how the requests before it went."""
 
-    asking: Asking | None = None
+    asking: PendingRequest | None = None
     purpose: Purpose = "answer"
     """Of the latest request."""
     hidden: tuple[str, ...] = ()
@@ -196,13 +195,13 @@ class Requests(Struct, frozen=True, gc=False):
     """Why the latest request failed."""
 
 
-class Replies(Struct, frozen=True, gc=False):
+class ReplyState(Struct, frozen=True, gc=False):
     """The latest reply, and what is left of earlier ones that were cut off."""
 
     latest: Reply | None = None
-    spoken: str = ""
+    original_text: str = ""
     """Its text as the model said it, whatever a hook made of it."""
-    kept: str = ""
+    earlier_text: str = ""
     """What earlier replies, cut off at their cap, said of the answer."""
     truncations: int = 0
     """Replies in a row that were cut off."""
@@ -210,7 +209,7 @@ class Replies(Struct, frozen=True, gc=False):
     """Tokens that the next reply may have, when more than the settings say."""
 
 
-class Compaction(Struct, frozen=True, gc=False):
+class CompactionState(Struct, frozen=True, gc=False):
     """How far the conversation was summed up."""
 
     overflow: bool = False
@@ -221,12 +220,12 @@ class Compaction(Struct, frozen=True, gc=False):
     """In a row."""
 
 
-class Ending(Struct, frozen=True, gc=False):
+class EndingState(Struct, frozen=True, gc=False):
     """The answer, what is done with it, and how the run is to end."""
 
     answer: str | None = None
     """The answer, when it is not simply the reply's text."""
-    label: Label | None = None
+    label: AnswerLabel | None = None
     ended_by: str | None = None
     """The terminal call whose result is the answer."""
     cut_short: bool = False
@@ -263,25 +262,25 @@ class State(Struct, frozen=True, gc=False):
     """Requests sent in this turn."""
     warned: bool = False
     """Whether the model was told that few turns are left."""
-    conversation: Conversation = field(default_factory=Conversation)
-    requests: Requests = Requests()
-    replies: Replies = Replies()
-    compaction: Compaction = Compaction()
+    conversation: ConversationState = field(default_factory=ConversationState)
+    requests: RequestState = RequestState()
+    replies: ReplyState = ReplyState()
+    compaction: CompactionState = CompactionState()
     calls: tuple[CallState, ...] = ()
     """The batch under way."""
-    gate: Gate = NO_GATE
+    gate: GateState = NO_GATE
     """Of the run as a whole; calls have their own."""
-    meter: Meter = Meter()
-    at_batch: Meter = Meter()
+    meter: SpendMeter = SpendMeter()
+    meter_at_batch_start: SpendMeter = SpendMeter()
     """The meter when the batch began: conditions see the same whatever call of a batch is done first."""
-    detector: Detector = field(default_factory=Detector)
-    before: Detector = field(default_factory=Detector)
+    detector: GuardState = field(default_factory=GuardState)
+    detector_before_reply: GuardState = field(default_factory=GuardState)
     """The detector without the latest reply, in case that is discarded."""
     queue: tuple[User, ...] = ()
     """Messages that were sent and not read."""
     grants: tuple[str, ...] = ()
     """Questions that were approved for the session."""
-    ending: Ending = Ending()
+    ending: EndingState = EndingState()
     cancelled: CancelRequested | None = None
     stopped: RunStopped | None = None
 
@@ -298,7 +297,7 @@ class State(Struct, frozen=True, gc=False):
         return self.now - self.began - self.paused
 
 
-def under_way(state: State) -> tuple[str, ...]:
+def pending_effects(state: State) -> tuple[str, ...]:
     """The effects whose facts are waited for."""
     found = []
     if state.requests.asking is not None:
@@ -310,7 +309,7 @@ def under_way(state: State) -> tuple[str, ...]:
     for call in state.calls:
         if call.status == "started":
             found.append(call.call.id)
-        found += [gate.hook for gate in (call.gate, call.after) if gate.hook is not None]
+        found += [gate.hook for gate in (call.gate, call.result_gate) if gate.hook is not None]
     return tuple(found)
 
 

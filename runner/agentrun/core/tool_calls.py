@@ -12,60 +12,157 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from agentrun.core.budget import out_of_calls
-from agentrun.core.call_effects import OPEN, effects_of, needs_somebody, ready_calls
-from agentrun.core.call_steps import denial_of, find_again, has_succeeded, let_in, let_out, nothing_due, refuse
-from agentrun.core.effects import Effect
-from agentrun.core.facts import Fact
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallCancelled, ResultsGiven
-from agentrun.core.gate import Open, Passed
-from agentrun.core.names import find_tool
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from agentrun.canonical_json import data_hash, sorted_json
+from agentrun.core.budget import child_share, limit_share_time, tool_calls_fault
+from agentrun.core.call_validation import validate_call
+from agentrun.core.effects import Commit, Effect, NextStep, Perform, RunChild, RunTool, Wait
+from agentrun.core.facts import BudgetShare, CallCancelled, CallRefused, Fact, Parent, ResultsGiven
+from agentrun.core.fault import Fault
+from agentrun.core.gate import Allowed, Blocked, GateRequest, GateResult, has_gate, pass_gate
+from agentrun.core.messages import words
 from agentrun.core.outcome import Question
 from agentrun.core.package import Package
-from agentrun.core.state import NO_GATE, CallStatus, State, under_way
-from agentrun.core.steps import Commit, Next, Perform, Wait
-from agentrun.core.stop import fail
+from agentrun.core.package_lookup import find_tool, tool_effect
+from agentrun.core.package_tools import AgentTool, Tool
+from agentrun.core.run_end import fail
+from agentrun.core.state import NO_GATE, CallState, CallStatus, State, pending_effects
 
-CALL_STEPS: Mapping[CallStatus, Callable[[Package, State, int], Passed]] = {
-    "new": let_in,
-    "asking": let_in,
-    "deferred": let_in,
-    "denied": refuse,
-    "ready": find_again,
-    "started": nothing_due,
-    "lost": nothing_due,
-    "asleep": nothing_due,
-    "abandoned": nothing_due,
-    "finished": let_out,
-    "done": nothing_due,
+# --- the next step of one call, on its way in and on its way out ----------------------------------------------
+
+
+def admit_call(package: Package, state: State, index: int) -> GateResult:
+    """Check the arguments, then pass the gate. The first ruling on a call waits for those on the calls before it."""
+    call = state.calls[index]
+    if not call.checked and (refusal := validate_call(package, state, call)):
+        return Commit((refusal,))
+    passed = _pass_call_gate(package, state, index)
+    waits = call.status == "new" and any(each.status == "new" for each in state.calls[:index])
+    return Wait() if waits and isinstance(passed, Commit) else passed
+
+
+def refuse_call(package: Package, state: State, index: int) -> GateResult:
+    """Tell the model that the call was denied."""
+    return _refusal_if_blocked(state, index, _pass_call_gate(package, state, index))
+
+
+def release_result(package: Package, state: State, index: int) -> GateResult:
+    """Pass the gate after the call. If the result is withheld, the model reads why."""
+    return _refusal_if_blocked(state, index, _pass_result_gate(package, state, index))
+
+
+def check_tool_exists(package: Package, state: State, index: int) -> GateResult:
+    """Refuse a call that was allowed if its tool is gone: another package may have come in between."""
+    call = state.calls[index]
+    if find_tool(package, call.call.tool) is None and (refusal := validate_call(package, state, call)):
+        return Commit((refusal,))
+    return Allowed()
+
+
+def no_step(_: Package, __: State, ___: int) -> GateResult:
+    """The call runs, waits for somebody, or is over."""
+    return Allowed()
+
+
+def denial_fault(package: Package, state: State, index: int) -> Fault | None:
+    """Why a call, or its result, was denied."""
+    call = state.calls[index]
+    if call.fault is not None and call.fault.code == "tool.denied":
+        return call.fault
+    passed = (
+        _pass_call_gate(package, state, index) if call.status == "denied" else _pass_result_gate(package, state, index)
+    )
+    return passed.fault if isinstance(passed, Blocked) else None
+
+
+def has_succeeded(package: Package, state: State, index: int) -> bool:
+    """Whether a finished call has a result that the model may read."""
+    return state.calls[index].fault is None and isinstance(_pass_result_gate(package, state, index), Allowed)
+
+
+def _refusal_if_blocked(state: State, index: int, passed: GateResult) -> GateResult:
+    """The same, but a denial is a result that the model reads."""
+    if not isinstance(passed, Blocked):
+        return passed
+    call = state.calls[index].call
+    fields = {**passed.fault.fields, "tool": call.tool, "reason": passed.fault.code}
+    return Commit((CallRefused(call.id, "tool.denied", f"tool.denied: {passed.fault.message}", fields),))
+
+
+def _pass_call_gate(package: Package, state: State, index: int) -> GateResult:
+    call = state.calls[index]
+    passage = GateRequest(
+        subject=call.call.id,
+        target=call.call.tool,
+        value=call.arguments,
+        point="before_tool",
+        stage="tool_call",
+        arguments=call.arguments,
+        index=index,
+    )
+    return pass_gate(package, state, call.gate, passage)
+
+
+def _pass_result_gate(package: Package, state: State, index: int) -> GateResult:
+    if not has_gate(package, "after_tool", "tool_result"):
+        return Allowed()
+    call = state.calls[index]
+    passage = GateRequest(
+        subject=call.call.id,
+        target=call.call.tool,
+        value=words(call.parts),
+        point="after_tool",
+        stage="tool_result",
+        arguments=call.arguments,
+        index=index + 1,
+    )
+    return pass_gate(package, state, call.result_gate, passage)
+
+
+# --- the tool calls of a reply --------------------------------------------------------------------------------
+
+
+CALL_STEPS: Mapping[CallStatus, Callable[[Package, State, int], GateResult]] = {
+    "new": admit_call,
+    "asking": admit_call,
+    "deferred": admit_call,
+    "denied": refuse_call,
+    "ready": check_tool_exists,
+    "started": no_step,
+    "lost": no_step,
+    "asleep": no_step,
+    "abandoned": no_step,
+    "finished": release_result,
+    "done": no_step,
 }
-"""What is done about a call in each status. `Open`: nothing."""
-DUE = frozenset(status for status, step in CALL_STEPS.items() if step is not nothing_due)
+"""What is done about a call in each status. `Allowed`: nothing."""
+ACTIVE_STATUSES = frozenset(status for status, step in CALL_STEPS.items() if step is not no_step)
 """Statuses in which something may have to be done about a call."""
-ENDED = ("abandoned", "denied", "finished")
+RUN_ENDING_STATUSES = ("abandoned", "denied", "finished")
 """Statuses that can mean something to the whole run."""
-READABLE = ("tool.execution", "tool.timeout", "tool.denied")
+READABLE_FAULTS = ("tool.execution", "tool.timeout", "tool.denied")
 """Faults of a call that the model reads. Any other ends the run."""
-ABORTED = "tool.aborted: {} made this call unnecessary"
+ABORTED_TEXT = "tool.aborted: {} made this call unnecessary"
 
 
-def act(package: Package, state: State) -> Next:
+def next_call_step(package: Package, state: State) -> NextStep:
     """The next step of the calls under way."""
     statuses = {call.status for call in state.calls}
     if statuses == {"started"}:
-        return Wait(under_way(state))
-    if not statuses.isdisjoint(ENDED):
-        if fault := _fatal(package, state):
+        return Wait(pending_effects(state))
+    if not statuses.isdisjoint(RUN_ENDING_STATUSES):
+        if fault := _fatal_fault(package, state):
             return fail(package, state, fault)
-        if facts := tuple(_cancelled(package, state)):
+        if facts := tuple(_cancellations(package, state)):
             return Commit(facts)
     hooks: list[Effect] = []
     questions: list[Question] = []
-    is_open = not statuses.isdisjoint(OPEN)
-    for index in range(len(state.calls)) if not statuses.isdisjoint(DUE) else ():
+    is_open = not statuses.isdisjoint(OPEN_STATUSES)
+    for index in range(len(state.calls)) if not statuses.isdisjoint(ACTIVE_STATUSES) else ():
         passed = CALL_STEPS[state.calls[index].status](package, state, index)
-        if isinstance(passed, Open):
+        if isinstance(passed, Allowed):
             continue
         if isinstance(passed, Commit):
             return passed
@@ -76,31 +173,31 @@ def act(package: Package, state: State) -> Next:
             assert isinstance(passed, Wait)
             questions += passed.questions
     if not is_open:
-        return Commit((ResultsGiven(state.turns, _ended_by(package, state)),))
-    return _start(package, state, hooks, tuple(questions))
+        return Commit((ResultsGiven(state.turns, _terminal_call(package, state)),))
+    return _start_calls(package, state, hooks, tuple(questions))
 
 
-def _start(package: Package, state: State, hooks: list[Effect], questions: tuple[Question, ...]) -> Next:
+def _start_calls(package: Package, state: State, hooks: list[Effect], questions: tuple[Question, ...]) -> NextStep:
     """Start what can be started, or wait."""
     ready = ready_calls(package, state)
-    if any(not call.counted for call, _ in ready) and (fault := out_of_calls(package, state)):
+    if any(not call.counted for call, _ in ready) and (fault := tool_calls_fault(package, state)):
         return fail(package, state, fault)
-    effects = (*hooks, *effects_of(package, state, ready))
-    waits_for = tuple([call.call.id for call in state.calls if needs_somebody(package, call)])
+    effects = (*hooks, *call_effects(package, state, ready))
+    waits_for = tuple([call.call.id for call in state.calls if waits_for_outside(package, call)])
     if effects:
         return Perform(effects, questions, waits_for)
-    return Wait(under_way(state), questions, waits_for)
+    return Wait(pending_effects(state), questions, waits_for)
 
 
-def _fatal(package: Package, state: State) -> Fault | None:
+def _fatal_fault(package: Package, state: State) -> Fault | None:
     """Why a call ends the run."""
     for index, call in enumerate(state.calls):
-        if call.status == "finished" and call.fault is None and call.after == NO_GATE:
+        if call.status == "finished" and call.fault is None and call.result_gate == NO_GATE:
             continue  # nearly always
         if call.status == "abandoned":
             fields = {"call": call.call.id, "tool": call.call.tool}
             return Fault("tool.indeterminate", f"it is not known whether {call.call.tool} took place", fields)
-        if call.status == "finished" and call.fault is not None and call.fault.code not in READABLE:
+        if call.status == "finished" and call.fault is not None and call.fault.code not in READABLE_FAULTS:
             return call.fault
         if call.status in ("denied", "finished") and (fault := _fatal_denial(package, state, index)):
             return fault
@@ -108,7 +205,7 @@ def _fatal(package: Package, state: State) -> Fault | None:
 
 
 def _fatal_denial(package: Package, state: State, index: int) -> Fault | None:
-    call, fault = state.calls[index], denial_of(package, state, index)
+    call, fault = state.calls[index], denial_fault(package, state, index)
     if fault is None or fault.code == "policy.interrupted":
         return fault
     tool = find_tool(package, call.call.tool)
@@ -118,7 +215,7 @@ def _fatal_denial(package: Package, state: State, index: int) -> Fault | None:
     return Fault(code, fault.message, {**fault.fields, "tool": call.call.tool, "call": call.call.id}, fault.hint)
 
 
-def _cancelled(package: Package, state: State) -> Iterator[Fact]:
+def _cancellations(package: Package, state: State) -> Iterator[Fact]:
     """The calls that a successful one makes unnecessary."""
     for index, call in enumerate(state.calls):
         if call.status != "finished":
@@ -127,14 +224,123 @@ def _cancelled(package: Package, state: State) -> Iterator[Fact]:
         if tool is None or not (tool.terminal or tool.aborts_siblings) or not has_succeeded(package, state, index):
             continue
         for other in state.calls:
-            if other.status in OPEN and not (other.status == "lost" and needs_somebody(package, other)):
-                yield CallCancelled(other.call.id, ABORTED.format(call.call.tool), call.call.id)
+            if other.status in OPEN_STATUSES and not (other.status == "lost" and waits_for_outside(package, other)):
+                yield CallCancelled(other.call.id, ABORTED_TEXT.format(call.call.tool), call.call.id)
         return
 
 
-def _ended_by(package: Package, state: State) -> str | None:
+def _terminal_call(package: Package, state: State) -> str | None:
     for call in state.calls:
         tool = find_tool(package, call.call.tool)
         if tool is not None and tool.terminal and call.status == "finished" and call.fault is None:
             return call.call.id
     return None
+
+
+# --- which calls can be started now, and the effects that run them --------------------------------------------
+
+
+OPEN_STATUSES = ("new", "asking", "deferred", "denied", "ready", "started", "lost", "asleep", "abandoned")
+"""Statuses of a call that has no result yet."""
+
+
+def _may_run(call: CallState, tool: Tool) -> bool:
+    """Whether a call is ready, or was lost and may run again."""
+    if call.status != "lost":
+        return call.status == "ready"
+    return tool_effect(tool, call.call.tool) != "at_most_once"
+
+
+def ready_calls(package: Package, state: State) -> list[tuple[CallState, Tool]]:
+    """The calls that can be started now."""
+    if all(call.status not in ("ready", "lost") for call in state.calls):
+        return []
+    known = [
+        (call, tool)
+        for call in state.calls
+        if call.status in OPEN_STATUSES and (tool := find_tool(package, call.call.tool)) is not None
+    ]
+    together = [each for each in known if each[1].parallel]
+    return [(call, tool) for call, tool in together or known[:1] if _may_run(call, tool)]
+
+
+def waits_for_outside(package: Package, call: CallState) -> bool:
+    """Whether a call waits for somebody outside."""
+    if call.status != "lost":
+        return call.status in ("asleep", "deferred")
+    tool = find_tool(package, call.call.tool)
+    return tool is None or not _may_run(call, tool)
+
+
+def call_effects(package: Package, state: State, ready: list[tuple[CallState, Tool]]) -> Iterator[Effect]:
+    children = sum(isinstance(tool, AgentTool) and call.share is None for call, tool in ready)
+    children += _pending_children(package, state) if children else 0
+    held: list[BudgetShare] = []
+    for call, tool in ready:
+        if isinstance(tool, AgentTool):
+            share = call.share
+            if share is None:
+                share = limit_share_time(child_share(package, state, held, children - len(held)), tool.timeout)
+                if not package.agents[call.call.tool].agents:
+                    share = replace(share, runs=UNSET)  # it can start nobody
+                held.append(share)
+            yield _run_child(package, state, call, tool, share)
+        else:
+            yield _run_tool(package, state, call, tool)
+
+
+def _pending_children(package: Package, state: State) -> int:
+    """Children that may run together with those that are ready, once a hook or a person has let them in."""
+    tools = (package.tools.get(call.call.tool) for call in state.calls if call.status in ("new", "asking"))
+    return sum(isinstance(tool, AgentTool) and tool.parallel for tool in tools)
+
+
+def _run_tool(package: Package, state: State, call: CallState, tool: Tool) -> RunTool:
+    key = data_hash(sorted_json([state.started.run, call.call.id, call.call.tool, call.arguments]))
+    return RunTool(
+        id=call.call.id,
+        name=call.call.tool,
+        tool=tool,
+        arguments=call.arguments or {},
+        key=key,
+        max_lines=package.limits.output_lines,
+        max_bytes=package.limits.output_bytes,
+        params=state.started.params,
+    )
+
+
+def _run_child(package: Package, state: State, call: CallState, tool: AgentTool, share: BudgetShare) -> RunChild:
+    started, arguments = state.started, call.arguments or {}
+    depth = started.parent.depth + 1 if started.parent else 1
+    return RunChild(
+        id=call.call.id,
+        name=call.call.tool,
+        run=f"{started.run}.{call.call.id}",
+        package=package.agents[call.call.tool],
+        params={**{name: value for name, value in arguments.items() if name != "message"}, **tool.params},
+        message=arguments.get("message"),
+        parent=Parent(started.run, call.call.id, depth, share),
+        max_lines=package.limits.output_lines,
+        max_bytes=package.limits.output_bytes,
+        seed=None if started.seed is UNSET else f"{started.seed}.{call.call.id}",
+    )
+
+
+def advance_calls(package: Package, state: State) -> NextStep:
+    """The next step of the calls, after those that are too many are refused."""
+    if len(state.calls) > package.limits.parallel_tools and (next := _refuse_oversize_batch(package, state)):
+        return next
+    return next_call_step(package, state)
+
+
+def _refuse_oversize_batch(package: Package, state: State) -> NextStep | None:
+    limit, count = package.limits.parallel_tools, len(state.calls)
+    first = 0 if package.limits.on_oversize_batch == "reject_all" else limit
+    told = f"tool.invalid_call: a reply may ask for {limit} calls at most, this one asks for {count}"
+    fields = {"reason": "parallel_tools", "count": count, "limit": limit}
+    refused = tuple(
+        CallRefused(call.call.id, "tool.invalid_call", told, {"tool": call.call.tool, **fields})
+        for call in state.calls[first:]
+        if call.status == "new"
+    )
+    return Commit(refused) if refused else None

@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from agentrun.canon import compact, text_hash
-from agentrun.compiler.prompts import complete_params, rendered, rendered_input, rendered_instructions
+from agentrun.canonical_json import sorted_json, text_hash
+from agentrun.compiler.prompts import complete_params, render_input, render_instructions, render_prompt
 from agentrun.core.package import Package
 from agentrun.errors import RequestError
 
@@ -36,10 +36,10 @@ def admit(package: Package, message: str | None, params: Mapping[str, Any], *, g
     """
     values = complete_params(package, params)
     if message is None and not goes_on:
-        message = rendered_input(package, values)
+        message = render_input(package, values)
     return Admitted(
         params=values,
-        instructions=rendered_instructions(package, values),
+        instructions=render_instructions(package, values),
         message=None if message is None and goes_on else _message(package, message),
         prompts=_prompts(package, values),
     )
@@ -47,16 +47,16 @@ def admit(package: Package, message: str | None, params: Mapping[str, Any], *, g
 
 def tape_seed(package: Package, admitted: Admitted) -> str:
     """What jitter is made of in a run that is recorded and in its replays: they wait equally long."""
-    return text_hash(compact([package.name, admitted.params, admitted.message]))[7:23]
+    return text_hash(sorted_json([package.name, admitted.params, admitted.message]))[7:23]
 
 
 def _prompts(package: Package, values: Mapping[str, Any]) -> dict[str, str]:
     """Only those that this package can come to need."""
     found = {}
     if package.guards.empty_outcome is not None:
-        found["nudge"] = rendered(package.guards.nudge, values, "guards.nudge")
+        found["nudge"] = render_prompt(package.guards.nudge, values, "guards.nudge")
     if package.context.overflow == "compact":
-        found["compact"] = rendered(package.context.prompt, values, "context.compaction.prompt")
+        found["compact"] = render_prompt(package.context.prompt, values, "context.compaction.prompt")
     return found
 
 

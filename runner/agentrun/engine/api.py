@@ -18,10 +18,10 @@ from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
-from agentrun.compiler.api import compile, load
-from agentrun.compiler.fingerprint import PackageFile, sealed
-from agentrun.core.audit import audit as first_divergence
-from agentrun.core.facts import Record, kind_of
+from agentrun.compiler.compile import compile, load
+from agentrun.compiler.package_file import PackageFile, seal_package
+from agentrun.core.audit import find_divergence as first_divergence
+from agentrun.core.facts import Record, fact_kind
 from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
 from agentrun.core.package import Package
 from agentrun.engine.approvals import Callback
@@ -35,7 +35,7 @@ from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.typed import Contract, TypedOutcome
 from agentrun.errors import AuditError
-from agentrun.journal.file import read_file
+from agentrun.journal.storage import read_journal_file
 
 T = TypeVar("T")
 
@@ -136,15 +136,15 @@ def resume(
 
 def audit(journal: Iterable[Record] | str | Path, package: AnyPackage) -> None:
     """Raises `audit.diverged` at the first decision that would not be made today. `journal`: records, or a file."""
-    records = read_file(Path(journal)) if isinstance(journal, str | Path) else journal
+    records = read_journal_file(Path(journal)) if isinstance(journal, str | Path) else journal
     found = first_divergence(package_of(package).agent, records)
     if found is None:
         return
     today = found.instead[0] if found.instead else None
-    name = "nothing" if today is None else kind_of(today)
+    name = "nothing" if today is None else fact_kind(today)
     raise AuditError(
         "audit.diverged",
-        f"record {found.seq} is {kind_of(found.was)}; today it would be {name}",
+        f"record {found.seq} is {fact_kind(found.was)}; today it would be {name}",
         fields={"seq": found.seq, "was": msgspec.to_builtins(found.was), "is": msgspec.to_builtins(today)},
     )
 
@@ -154,7 +154,7 @@ def package_of(package: AnyPackage) -> PackageFile:
         case PackageFile():
             return package
         case Package():
-            return sealed(package)
+            return seal_package(package)
         case _:
             return load(package) if Path(package).suffix == ".json" else compile(package)
 

@@ -15,31 +15,29 @@ from typing import Any, TypeAlias, get_args
 from msgspec.structs import asdict
 
 from agentrun.core.effect_ids import DeliveryId, parse_effect_id
-from agentrun.core.facts import Record
-from agentrun.core.facts_gates import Answer, ApprovalAnswered, ApprovalAsked
-from agentrun.core.names import command_of, find_tool, matches
+from agentrun.core.facts import ApprovalAnswer, ApprovalAnswered, ApprovalAsked, Record
 from agentrun.core.outcome import Question
-from agentrun.core.package import Package
-from agentrun.core.package_sinks import Sink
+from agentrun.core.package import Package, Sink
+from agentrun.core.package_lookup import find_tool, matches_pattern, tool_command
 from agentrun.core.package_tools import Tool
 from agentrun.engine.attempt import Late, Raised, attempt, caught
 from agentrun.engine.ports import Approver, Clock
 from agentrun.errors import CassetteError
 
-ANSWERS: tuple[str, ...] = get_args(Answer)
+ANSWERS: tuple[str, ...] = get_args(ApprovalAnswer)
 TO_ANSWER = "answer at a terminal, or in advance: --approve all, none or FILE"
 """What can be done where there is nobody to ask."""
-NOBODY: tuple[Answer, str] = ("unavailable", "nobody")
+NOBODY: tuple[ApprovalAnswer, str] = ("unavailable", "nobody")
 """There is no answer. An answer in advance may also say `unavailable`, but then somebody gave it."""
 STAGES = ("input", "output")
 """Subjects of questions that are neither calls nor deliveries."""
 
-Said: TypeAlias = Answer | bool
+Said: TypeAlias = ApprovalAnswer | bool
 Callback: TypeAlias = Callable[[Question], Said | Awaitable[Said]]
 """A function as an approver, plain or async: `approved`, `approved_for_session`, `denied`, or yes and no as a bool."""
 
 
-_CAREFUL: tuple[Answer, ...] = ("approved", "unavailable", "denied")
+_CAREFUL: tuple[ApprovalAnswer, ...] = ("approved", "unavailable", "denied")
 """The answers that can be given in advance, the most careful last."""
 
 
@@ -60,26 +58,26 @@ class Asked(Question, frozen=True, kw_only=True):
 class Nobody:
     """There is nobody to ask, and there never will be."""
 
-    async def answer(self, question: Question) -> tuple[Answer, str]:  # noqa: ARG002  # whatever it is
+    async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:  # noqa: ARG002  # whatever it is
         return NOBODY
 
 
 class Given:
     """Answers that were given in advance, by tool, sink or stage; `*` stands for any. About others it says nothing."""
 
-    def __init__(self, answers: Mapping[str, Answer], by: str) -> None:
+    def __init__(self, answers: Mapping[str, ApprovalAnswer], by: str) -> None:
         self._answers = answers
         self._by = by
 
-    async def answer(self, question: Question) -> tuple[Answer, str]:
+    async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
         found = self.answer_about(question.target)
         return NOBODY if found is None else (found, self._by)
 
-    def answer_about(self, target: str) -> Answer | None:
+    def answer_about(self, target: str) -> ApprovalAnswer | None:
         """An exact name wins over a pattern, and of several patterns the most careful answer."""
         if target in self._answers:
             return self._answers[target]
-        fitting = [answer for name, answer in self._answers.items() if matches(name, target)]
+        fitting = [answer for name, answer in self._answers.items() if matches_pattern(name, target)]
         return max(fitting, key=_CAREFUL.index) if fitting else None
 
 
@@ -90,14 +88,14 @@ class FirstOf:
         self._approvers = approvers
         self.keeps_time = any(map(keeps_time, approvers))
 
-    async def answer(self, question: Question) -> tuple[Answer, str]:
+    async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
         for approver in self._approvers:
             said = await approver.answer(question)
             if said != NOBODY:
                 return said
         return NOBODY
 
-    def answer_about(self, target: str) -> Answer | None:
+    def answer_about(self, target: str) -> ApprovalAnswer | None:
         """The answer that is known before the question is asked. None: there is none."""
         found = (each.answer_about(target) for each in self._approvers if isinstance(each, Given | FirstOf))
         return next((answer for answer in found if answer is not None), None)
@@ -164,13 +162,13 @@ def _asked(package: Package, programs: Mapping[str, str], question: Question) ->
         **deepcopy(asdict(question)),
         agent=package.name,
         tool=deepcopy(tool),
-        program=programs.get(command_of(tool) or "") if tool is not None else None,
+        program=programs.get(tool_command(tool) or "") if tool is not None else None,
         sink=deepcopy(package.sinks.get(question.target)) if is_delivery else None,
         limit=package.policy.approval_timeout,
     )
 
 
-async def said_by(approver: Approver, question: Question) -> tuple[Answer, str]:
+async def said_by(approver: Approver, question: Question) -> tuple[ApprovalAnswer, str]:
     """What somebody says to a question. What is no answer, or no person, is nobody."""
     match await caught(lambda: approver.answer(question)):
         case (str() as given, str() as who) if given in ANSWERS:

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from agentrun.canon import compact
-from agentrun.core.facts_base import Fault
+from agentrun.canonical_json import sorted_json
+from agentrun.core.fault import Fault
 from agentrun.engine.ports import Clock
-from agentrun.errors import CODES
+from agentrun.errors import ERROR_CODES
 from agentrun.secret import mask
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Raised(Struct, frozen=True):
 def is_plain(value: Any) -> bool:
     """Whether a journal could hold it."""
     try:
-        compact(value)
+        sorted_json(value)
     except (TypeError, ValueError, RecursionError):
         return False
     return True
@@ -54,7 +54,7 @@ def is_plain(value: Any) -> bool:
 
 def is_sound(fault: Fault) -> bool:
     """Whether a fault that foreign code made can be recorded: its code is known, and its evidence is plain data."""
-    return fault.code in CODES and is_plain(fault)
+    return fault.code in ERROR_CODES and is_plain(fault)
 
 
 async def attempt(clock: Clock, milliseconds: int, work: Callable[[], Coroutine[Any, Any, T]]) -> T | Late | Raised:

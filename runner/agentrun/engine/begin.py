@@ -17,14 +17,14 @@ from typing import Any, Protocol
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.canon import fingerprint
-from agentrun.compiler.fingerprint import PackageFile, sealed
-from agentrun.core.facts import RULES, Earlier, Record, RunStarted
+from agentrun.canonical_json import fingerprint
+from agentrun.compiler.package_file import PackageFile, seal_package
+from agentrun.core.facts import RULES_VERSION, EarlierRuns, Record, RunStarted
 from agentrun.core.messages import Assistant, Text, User
-from agentrun.core.names import command_of
 from agentrun.core.package import Package
-from agentrun.core.policy import Verdict, rule_on, variables_of
-from agentrun.core.sound import refuse_unsound
+from agentrun.core.package_lookup import tool_command
+from agentrun.core.package_validation import validate_package
+from agentrun.core.policy import PolicyDecision, condition_variables, evaluate_policy
 from agentrun.core.state import State
 from agentrun.engine.admission import Admitted, admit
 from agentrun.engine.driver import Log, open_log
@@ -38,13 +38,13 @@ from agentrun.errors import AgentrunError, PackageError, PolicyError, RequestErr
 class StartPolicy(Protocol):
     """Says whether a run may start."""
 
-    def ruling(self, package: Package, started: RunStarted) -> Verdict: ...
+    def ruling(self, package: Package, started: RunStarted) -> PolicyDecision: ...
 
 
 class PackagePolicy:
     """What the package's own rules for the stage `run_start` say."""
 
-    def ruling(self, package: Package, started: RunStarted) -> Verdict:
+    def ruling(self, package: Package, started: RunStarted) -> PolicyDecision:
         return start_ruling(package, started)
 
 
@@ -54,7 +54,7 @@ def begin(
     request: Request,
     admitted: Admitted,
     *,
-    earlier: Earlier = Earlier(),  # noqa: B008  # frozen
+    earlier: EarlierRuns = EarlierRuns(),  # noqa: B008  # frozen
     policy: StartPolicy = PackagePolicy(),  # noqa: B008  # it has no state
     register: Callable[[], None] = lambda: None,
     log: Log | None = None,
@@ -77,10 +77,10 @@ def run_started(
     package: Package,
     request: Request,
     admitted: Admitted,
-    earlier: Earlier = Earlier(),  # noqa: B008  # frozen
+    earlier: EarlierRuns = EarlierRuns(),  # noqa: B008  # frozen
 ) -> RunStarted:
     """The first fact of a run."""
-    commands = [command for tool in package.tools.values() if (command := command_of(tool)) is not None]
+    commands = [command for tool in package.tools.values() if (command := tool_command(tool)) is not None]
     found = {command: world.programs[command] for command in sorted(commands) if command in world.programs}
     message = admitted.message
     return RunStarted(
@@ -88,7 +88,7 @@ def run_started(
         package=request.package if isinstance(request.package, str) else request.package.fingerprint,
         replayed=world.replayed,
         agent=package.name,
-        rules=RULES,
+        rules=RULES_VERSION,
         params=admitted.params,
         instructions=admitted.instructions,
         input=None if message is None else User((Text(message), *contents(world.blobs, request.attachments))),
@@ -100,12 +100,12 @@ def run_started(
     )
 
 
-def start_ruling(package: Package, started: RunStarted) -> Verdict:
+def start_ruling(package: Package, started: RunStarted) -> PolicyDecision:
     """What the package's own rules say about starting."""
-    return rule_on(package, "run_start", "run_start", variables_of(State(start=started)))
+    return evaluate_policy(package, "run_start", "run_start", condition_variables(State(start=started)))
 
 
-def refuse_unruly(verdict: Verdict, started: RunStarted) -> None:
+def refuse_unruly(verdict: PolicyDecision, started: RunStarted) -> None:
     """Only `allow` starts a run. Raises `policy.denied` or `policy.interrupted`."""
     if verdict.ruling == "allow":
         return
@@ -122,12 +122,12 @@ def find_package(packages: Mapping[str, PackageFile], request: Request) -> Packa
     """The package that a request would run with."""
     file = _resolved(packages, request.package)
     package = file.agent if request.output is None else _merged(file.agent, request.output)
-    refuse_unsound(package)
+    validate_package(package)
     if package.name != request.agent:
         fields = {"pointer": "/name", "expected": request.agent, "actual": package.name}
         raise PackageError("package.invalid", f"the package is of the agent {package.name!r}", fields=fields)
     refuse_changed(file)
-    return file if package is file.agent else sealed(package)
+    return file if package is file.agent else seal_package(package)
 
 
 def _resolved(packages: Mapping[str, PackageFile], wanted: PackageFile | str) -> PackageFile:
@@ -180,7 +180,7 @@ def refuse_missing(world: World, package: Package) -> None:
 
 def admit_request(
     package: Package, request: Request, run: str, session: Session, read: Callable[[str], Iterable[Record]]
-) -> tuple[Earlier, Admitted]:
+) -> tuple[EarlierRuns, Admitted]:
     """What a run knows of its session, and the request as it may run. `read`: the journals of the session's runs.
 
     Raises `input.rejected`, `run.invalid_continuation`, `input.admission_failed`.
@@ -204,7 +204,7 @@ def admit_request(
     return before, admitted
 
 
-def refuse_answered(before: Earlier) -> None:
+def refuse_answered(before: EarlierRuns) -> None:
     """Refuse to go on with a conversation in which nothing waits for an answer."""
     last = before.messages[-1] if before.messages else None
     if last is None or isinstance(last, Assistant):

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from agentrun.canon import fingerprint
-from agentrun.core.child_runs import child_failed, child_finished, child_refused, child_suspended
+from agentrun.canonical_json import fingerprint
 from agentrun.core.effects import RunChild
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import ChildSuspended, ToolFinished
+from agentrun.core.facts import ChildSuspended, ToolFinished
+from agentrun.core.fault import Fault
 from agentrun.core.outcome import Outcome, Parked, Suspended
+from agentrun.core.tool_results import child_failed, child_finished, child_refused, child_suspended
 from agentrun.engine.admission import admit
 from agentrun.engine.begin import begin
 from agentrun.engine.driver import Log, drive_family, open_log

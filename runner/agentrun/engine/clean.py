@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, ValidationError, convert, to_builtins
 
-from agentrun.cassette.redaction import text_without
-from agentrun.redact import Redactor
+from agentrun.cassette.redaction import redact_text
+from agentrun.redactor import Redactor
 
 T = TypeVar("T", bound=Struct)
 
@@ -38,9 +38,9 @@ def _without(value: Any, redactor: Redactor, *, numbers: bool) -> Any:
     """The same object, if there are no values in it."""
     match value:
         case str():
-            return text_without(value, redactor)
+            return redact_text(value, redactor)
         case dict():
-            keys = [text_without(key, redactor) for key in value]
+            keys = [redact_text(key, redactor) for key in value]
             items = [_without(item, redactor, numbers=numbers) for item in value.values()]
             is_same = all(map(is_, keys, value)) and all(map(is_, items, value.values()))
             return value if is_same else dict(zip(keys, items, strict=True))
@@ -48,6 +48,6 @@ def _without(value: Any, redactor: Redactor, *, numbers: bool) -> Any:
             parts = [_without(item, redactor, numbers=numbers) for item in value]
             return value if all(map(is_, parts, value)) else parts
         case int() | float() if numbers and not isinstance(value, bool):
-            clean = redactor.text(spelled := str(value))
+            clean = redactor.redact_text(spelled := str(value))
             return value if clean is spelled else clean
     return value

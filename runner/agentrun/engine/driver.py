@@ -18,17 +18,25 @@ from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
-from agentrun.canon import fingerprint
+from agentrun.canonical_json import fingerprint
 from agentrun.core.decide import Commit, Finished, Perform, Wait, decide
 from agentrun.core.effects import intent
 from agentrun.core.evolve import evolve, fold
-from agentrun.core.facts import RULES, CancelRequested, Fact, Record, RunResumed, RunStopped, TimePassed
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import ChildStarted
-from agentrun.core.outcome import Ending, Outcome, Parked, outcome_of, suspended
+from agentrun.core.facts import (
+    RULES_VERSION,
+    CancelRequested,
+    ChildStarted,
+    Fact,
+    Record,
+    RunResumed,
+    RunStopped,
+    TimePassed,
+)
+from agentrun.core.fault import Fault
+from agentrun.core.outcome import Ending, Outcome, Parked, outcome_of, suspended_outcome
 from agentrun.core.package import Package
-from agentrun.core.state import under_way
-from agentrun.core.takeover import is_welcome, lost_work
+from agentrun.core.state import pending_effects
+from agentrun.core.transitions import is_acceptable, lost_work
 from agentrun.engine.clean import cleaned
 from agentrun.engine.ports import Clock, Crew, Journal
 from agentrun.engine.world import World, world_of_child
@@ -75,12 +83,12 @@ class Log:
 
     def welcome(self, fact: Fact) -> None:
         """Commit what came from outside, if it still matters."""
-        if is_welcome(self.state, fact):
+        if is_acceptable(self.state, fact):
             self.commit(fact)
 
     def take_over(self, fingerprint: str) -> None:
         """Go on with the run of an owner that is gone."""
-        self.commit(RunResumed(fingerprint, RULES))
+        self.commit(RunResumed(fingerprint, RULES_VERSION))
         for fact in lost_work(self.state):
             self.commit(fact)
 
@@ -158,17 +166,17 @@ async def _loop(package: Package, log: Log, crew: Crew) -> Ending:
             case Commit(facts):
                 for fact in facts:
                     log.commit(fact)
-                crew.keep(under_way(log.state))
+                crew.keep(pending_effects(log.state))
             case Perform(effects) if crew.free:
                 for effect in effects[: crew.free]:
                     log.commit(intent(effect))
                     crew.start(effect)
             case Perform() | Wait() as pause:
                 crew.consult(pause.questions)
-                if not crew.busy and (lost := under_way(log.state)):
+                if not crew.busy and (lost := pending_effects(log.state)):
                     raise InternalError("internal", f"{lost[0]} is under way, and nobody works on it")
                 if not crew.busy and pause.deadline is None:
-                    return suspended(log.state, pause.questions, pause.waits_for)
+                    return suspended_outcome(log.state, pause.questions, pause.waits_for)
                 settled = await crew.settled(pause.deadline)
                 if settled is not None or crew.parks_at is None:
                     log.welcome(settled or TimePassed())

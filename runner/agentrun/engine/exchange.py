@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agentrun.core.effects import AskModel
-from agentrun.core.facts_base import Fault
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.errors import ProviderError
 from agentrun.providers.codec import Codec

@@ -13,7 +13,7 @@ from agentrun.core.package_tools import McpTool
 from agentrun.engine.sealed import SINK_KINDS, TOOL_KINDS
 from agentrun.engine.world import packages_of
 from agentrun.errors import HostError
-from agentrun.spec.problems import did_you_mean, quoted
+from agentrun.spec.problems import did_you_mean, quote_text
 
 
 def refuse_unknown_words(given: Collection[str], known: Collection[str]) -> None:
@@ -40,7 +40,7 @@ def refuse_unknown_names(package: Package, given: Mapping[str, Any]) -> None:
             if name not in names:
                 what = key.removesuffix("s")
                 hint = did_you_mean(name, names) or f"give only what the spec names under `{key}`"
-                message = f"the agent has no {what} {quoted(name)}"
+                message = f"the agent has no {what} {quote_text(name)}"
                 raise HostError("host.missing", message, hint=hint, fields={"name": name, "what": what})
     _refuse_useless(given)
 
@@ -57,7 +57,7 @@ def _refuse_useless(given: Mapping[str, Any]) -> None:
         for name, part in (parts if isinstance(parts, Mapping) else {"": parts}).items():
             if not callable(getattr(part, method, None)):
                 what = key.removesuffix("s")
-                called = f"{what} {quoted(name)}" if name else what
+                called = f"{what} {quote_text(name)}" if name else what
                 message = f"what is given as the {called} has no method `{method}`: {form}"
                 raise HostError("host.missing", message, fields={"name": name, "what": what})
 

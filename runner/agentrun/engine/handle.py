@@ -10,15 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
-from agentrun.compiler.fingerprint import PackageFile
-from agentrun.core.facts import CancelRequested, Fact, MessageQueued, RunStopped
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import CallSettled
-from agentrun.core.facts_gates import Answer, ApprovalAnswered
-from agentrun.core.messages import Content, said
+from agentrun.compiler.package_file import PackageFile
+from agentrun.core.facts import (
+    ApprovalAnswer,
+    ApprovalAnswered,
+    CallSettled,
+    CancelRequested,
+    Fact,
+    MessageQueued,
+    RunStopped,
+)
+from agentrun.core.fault import Fault
+from agentrun.core.messages import Content, user_message
 from agentrun.core.outcome import Ending, Outcome, Parked, Question, outcome_of
 from agentrun.core.state import State
-from agentrun.core.takeover import is_welcome
+from agentrun.core.transitions import is_acceptable
 from agentrun.engine.admission import admit
 from agentrun.engine.begin import refuse_changed, refuse_duplicate
 from agentrun.engine.bus import Cursor, Subscription
@@ -162,11 +168,11 @@ class RunHandle:
             error.fields["input_id"] = input_id
             raise
         refuse_duplicate(agent, self.session, text, input_id)
-        if not self.post(MessageQueued(input_id, said(text))):
+        if not self.post(MessageQueued(input_id, user_message(text))):
             raise wrong_state(self.run, "unfinished", self.status)
         self.session.saw(text)
 
-    def answer(self, question: Question, answer: Answer, by: str) -> bool:
+    def answer(self, question: Question, answer: ApprovalAnswer, by: str) -> bool:
         """Answer what a person is asked. The first answer wins; False: this one came too late."""
         return self.post(ApprovalAnswered(question.subject, question.question, answer, by))
 
@@ -176,7 +182,7 @@ class RunHandle:
 
     def post(self, fact: Fact) -> bool:
         """Bring in a fact. False: it does not matter any more."""
-        if not is_welcome(self.state, fact):
+        if not is_acceptable(self.state, fact):
             return False
         if self.is_worked_on:
             self._world.crews.post(self.run, fact)

@@ -14,9 +14,9 @@ from typing import Any
 from msgspec import Struct
 
 from agentrun.core.effects import AskHook
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import Failed, HookAnswer, HookAnswered, Point
-from agentrun.core.hooks import answered, is_legal, legal
+from agentrun.core.facts import HookAnswer, HookAnswered, HookFailure, HookPoint
+from agentrun.core.fault import Fault
+from agentrun.core.hooks import answer_or_failure, is_legal_answer, make_hook_answered
 from agentrun.engine.attempt import Late, Raised, attempt, caught, is_plain
 from agentrun.engine.ports import Clock
 from agentrun.engine.ports import Hook as HookFunction
@@ -28,7 +28,7 @@ class HookQuestion(Struct, frozen=True):
     """What a hook is asked."""
 
     run: str
-    point: Point
+    point: HookPoint
     subject: str
     """`input`, `request`, `reply`, `output`, `stop`, or a call's id."""
     target: str
@@ -48,7 +48,7 @@ async def ask_hook(world: World, run: str, effect: AskHook) -> HookAnswered:
             said = _failed(hook.id, f"took longer than {hook.timeout} ms", reason="timeout", limit=hook.timeout)
         case Raised(error):
             raise error
-    return answered(effect.id, hook, effect.subject, said)
+    return make_hook_answered(effect.id, hook, effect.subject, said)
 
 
 async def said_by(clock: Clock, name: str, function: HookFunction, question: HookQuestion) -> HookAnswer:
@@ -63,11 +63,11 @@ async def said_by(clock: Clock, name: str, function: HookFunction, question: Hoo
             raise error
         case Raised() as raised:
             return _failed(name, f"raised {raised.kind}", reason="exception", error=raised.kind)
-        case said if is_legal(question.point, said) and not is_plain(said):
+        case said if is_legal_answer(question.point, said) and not is_plain(said):
             return _failed(name, "gave an answer that cannot be written down", reason="answer")
         case said:
-            return legal(name, question.point, said)
+            return answer_or_failure(name, question.point, said)
 
 
-def _failed(name: str, what: str, **fields: Any) -> Failed:
-    return Failed(Fault("policy.denied", f"the hook {name} {what}", {"hook": name, **fields}))
+def _failed(name: str, what: str, **fields: Any) -> HookFailure:
+    return HookFailure(Fault("policy.denied", f"the hook {name} {what}", {"hook": name, **fields}))

@@ -7,8 +7,7 @@ from pathlib import Path
 from agentrun.core.facts import Record
 from agentrun.engine.memory import MemoryJournals
 from agentrun.files import ProjectTree
-from agentrun.journal.file import FileJournal
-from agentrun.journal.places import child_file
+from agentrun.journal.storage import FileJournal, child_journal_path
 
 
 class KeptJournals(MemoryJournals):
@@ -24,7 +23,9 @@ class KeptJournals(MemoryJournals):
 
     def append(self, run: str, record: Record) -> None:
         if run not in self._files and run.startswith(f"{self._run}."):
-            self._files[run] = FileJournal(child_file(self._path, run.removeprefix(f"{self._run}.")), tree=self._tree)
+            self._files[run] = FileJournal(
+                child_journal_path(self._path, run.removeprefix(f"{self._run}.")), tree=self._tree
+            )
         if run in self._files:
             self._files[run].append(record)
         super().append(run, record)

@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from agentrun.core.credentials import credential_texts
-from agentrun.core.names import command_of
-from agentrun.core.package import Package
-from agentrun.core.package_sinks import HttpSink, Sink
+from agentrun.core.package import HttpSink, Package, Sink
+from agentrun.core.package_lookup import credential_texts, tool_command
 from agentrun.core.package_tools import HttpTool, McpTool, Tool
 from agentrun.errors import HostError
-from agentrun.net.environment import Lookup, named_in
+from agentrun.net.environment import Lookup, variables_in
 
 Needs: TypeAlias = dict[str, list[str]]
 """What is needed, and who needs it."""
@@ -29,7 +27,7 @@ def programs_of(packages: Iterable[Package], root: Path, lookup: Lookup) -> dict
     for package in packages:
         for name, tool in package.tools.items():
             _need(variables, _variables(tool), f"tool {name}")
-            _need(commands, filter(None, [command_of(tool)]), f"tool {name}")
+            _need(commands, filter(None, [tool_command(tool)]), f"tool {name}")
         for name, sink in package.sinks.items():
             if sink.delivery != "disabled":
                 _need(variables, _variables(sink), f"sink {name}")
@@ -51,9 +49,9 @@ def _need(needs: Needs, names: Iterable[str], who: str) -> None:
 
 
 def _find(command: str, root: Path, programs: dict[str, str]) -> None:
-    from agentrun.tools.programs import found_programs  # late: only a package with commands needs it
+    from agentrun.tools.commands import find_programs  # late: only a package with commands needs it
 
-    programs |= found_programs([command], root)
+    programs |= find_programs([command], root)
 
 
 def _lacks(needs: Mapping[str, list[str]], find: Callable[[str], object]) -> Iterator[tuple[HostError, str]]:
@@ -76,4 +74,4 @@ def _variables(part: Tool | Sink) -> Iterator[str]:
     """The variables of the environment that a tool or a sink names."""
     address = part.url if isinstance(part, HttpTool | McpTool | HttpSink) else None
     for text in (address or "", *credential_texts(part)):
-        yield from named_in(text)
+        yield from variables_in(text)

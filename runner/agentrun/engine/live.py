@@ -19,9 +19,9 @@ from agentrun.engine.ports import Provider
 from agentrun.engine.settings import Settings
 from agentrun.engine.world import packages_of
 from agentrun.errors import HostError
-from agentrun.net.environment import address, headers, is_field, names_in
+from agentrun.net.environment import is_header_value, request_address, request_headers, request_variables
 from agentrun.net.sender import HttpxSender
-from agentrun.providers.registry import HOMES, codec_for, refuse_unsupported
+from agentrun.providers.registry import PROVIDER_HOMES, codec_for, refuse_unsupported
 from agentrun.wire import HttpCall, Sender
 
 
@@ -32,7 +32,7 @@ def live_sender(settings: Settings) -> HttpxSender:
 
 def elsewhere(settings: Settings) -> dict[str, str]:
     """The providers' own addresses for which the environment names others."""
-    homes = {home.address: home.variable for home in HOMES.values()}
+    homes = {home.address: home.variable for home in PROVIDER_HOMES.values()}
     return {address: variable for address, variable in homes.items() if settings.has(variable)}
 
 
@@ -64,16 +64,16 @@ def _probe(agent: Package, route: Route) -> HttpCall:
 
 def _refuse_unsendable(route: Route, call: HttpCall, settings: Settings) -> None:
     lookup, others = settings.secret, elsewhere(settings)
-    for name in names_in(call):
+    for name in request_variables(call):
         lookup(name)
-    if not _is_address(address(call, lookup, others)):
+    if not _is_address(request_address(call, lookup, others)):
         message = f"the address of {route_name(route)} is not one that can be used"
         variable = next((name for home, name in others.items() if call.url.startswith(home + "/")), None)
         hint = f"{variable or call.url} must give https://host/path"
         raise HostError("host.missing", message, hint=hint, fields={"name": call.url, "what": "address"})
-    if not all(is_field(value) for _, value in headers(call, lookup)):
+    if not all(is_header_value(value) for _, value in request_headers(call, lookup)):
         message = f"a header of {route_name(route)} has characters that no header can hold"
-        names = sorted({*names_in(call)})
+        names = sorted({*request_variables(call)})
         raise HostError("host.missing", message, fields={"name": route_name(route), "variables": names})
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from agentrun.canon import text_hash
-from agentrun.compiler.fingerprint import PackageFile
+from agentrun.canonical_json import text_hash
+from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import Record, RunResumed, RunStarted
 from agentrun.engine.ports import Journal
 from agentrun.engine.request import unknown_run
 from agentrun.errors import PackageError, StorageError
-from agentrun.journal.memory import MemoryJournal
+from agentrun.journal.storage import MemoryJournal
 
 
 class Journals(Protocol):

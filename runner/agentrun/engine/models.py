@@ -13,19 +13,18 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from agentrun.core.budget import cost_of, reported_usage
+from agentrun.core.budget import charged_cost, reported_usage
 from agentrun.core.effects import AskModel, route_name
 from agentrun.core.facts import ModelFailed, ModelReplied
-from agentrun.core.facts_base import Fault
+from agentrun.core.fault import Fault
 from agentrun.core.messages import File, Image, Message, Reply, Transcript
 from agentrun.engine.attempt import Late, Raised, attempt, is_sound
 from agentrun.engine.exchange import exchange
 from agentrun.engine.ports import Blobs, Delta, Provider
 from agentrun.engine.world import World, provider_of
 from agentrun.errors import AgentrunError
-from agentrun.providers.codec import Codec
-from agentrun.providers.conversation import Conversation
-from agentrun.redact import Redactor
+from agentrun.providers.codec import Codec, ConversationEncoder
+from agentrun.redactor import Redactor
 from agentrun.wire import Sender
 
 
@@ -43,8 +42,8 @@ class Models:
         if isinstance(answer, Fault):
             return ModelFailed(effect.id, effect.turn, effect.attempt, answer)
         route = effect.request.route
-        reply = replace(answer.in_turn(effect.turn, route_name(route)), usage=reported_usage(answer))
-        cost = cost_of(route.price, reply.usage, effect.cost)
+        reply = replace(answer.with_call_ids(effect.turn, route_name(route)), usage=reported_usage(answer))
+        cost = charged_cost(route.price, reply.usage, effect.cost)
         return ModelReplied(effect.id, effect.turn, effect.attempt, reply, cost)
 
     async def _answer(self, effect: AskModel) -> Reply | Fault:
@@ -154,7 +153,7 @@ class WireProvider:
         self._codec = codec
         self._sender = sender
         self._read = read
-        self._conversation = Conversation(codec, blobs.get if blobs is not None else _no_blob)
+        self._conversation = ConversationEncoder(codec, blobs.get if blobs is not None else _no_blob)
 
     def for_run(self, blobs: Blobs) -> WireProvider:
         """The same for a new run, with the pictures and files that its messages name."""

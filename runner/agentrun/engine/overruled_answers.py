@@ -22,4 +22,4 @@ def leave_out_overruled(kept: Player, approver: Approver) -> None:
         if interaction.call.url.startswith(APPROVAL):
             answer = approver.answer_about(interaction.call.url.removeprefix(APPROVAL))
             if answer is not None and answer != form.recorded_answer(interaction):
-                kept.leave_out(number)
+                kept.skip(number)

@@ -10,13 +10,11 @@ from functools import partial
 from typing import assert_never
 
 from agentrun.core.effects import AskHook, AskModel, Deliver, Effect, RunChild, RunTool
-from agentrun.core.facts import DeliveryFinished, Fact, ModelFailed
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import ToolFinished
-from agentrun.core.facts_gates import Failed
-from agentrun.core.hooks import answered as hook_answered
+from agentrun.core.facts import DeliveryFinished, Fact, HookFailure, ModelFailed, ToolFinished
+from agentrun.core.fault import Fault
+from agentrun.core.hooks import make_hook_answered as hook_answered
 from agentrun.core.package import Package
-from agentrun.core.results import fault_parts
+from agentrun.core.tool_results import fault_parts
 from agentrun.engine.approvals import answered
 from agentrun.engine.children import run_child
 from agentrun.engine.hooks import ask_hook
@@ -27,7 +25,7 @@ from agentrun.engine.sinks import deliver
 from agentrun.engine.toolbox import run_tool
 from agentrun.engine.world import World
 from agentrun.errors import AgentrunError, CassetteError
-from agentrun.tools.progress import telling
+from agentrun.tools.progress import listen_to_progress
 
 
 class Performer:
@@ -67,7 +65,7 @@ class Performer:
     async def _run_tool(self, effect: RunTool) -> Fact:
         heard = Heard(self._world, self._world.run, effect)
         try:
-            with telling(heard):
+            with listen_to_progress(heard):
                 return await run_tool(self._world, effect)
         finally:
             heard.close()
@@ -88,7 +86,7 @@ def failure(effect: Effect, fault: Fault) -> Fact:
         case RunTool() | RunChild():
             return ToolFinished(effect.id, fault_parts(fault), fault)
         case AskHook():
-            return hook_answered(effect.id, effect.hook, effect.subject, Failed(fault))
+            return hook_answered(effect.id, effect.hook, effect.subject, HookFailure(fault))
         case Deliver():
             return DeliveryFinished(effect.name, fault)
         case _:

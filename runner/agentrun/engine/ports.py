@@ -11,10 +11,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from agentrun.core.effects import AskModel, Deliver, Effect, Returned, RunTool
-from agentrun.core.facts import Fact, Record
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import Answer
+from agentrun.core.effects import AskModel, Deliver, Effect, RunTool, ToolReturn
+from agentrun.core.facts import ApprovalAnswer, Fact, Record
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.core.outcome import Question
 
@@ -45,7 +44,7 @@ class Provider(Protocol):
 class Executor(Protocol):
     """Runs the calls of a tool, or of all tools of a kind."""
 
-    async def run(self, call: RunTool) -> Returned: ...
+    async def run(self, call: RunTool) -> ToolReturn: ...
 
 
 Hook: TypeAlias = Callable[[Any], Any]
@@ -67,7 +66,7 @@ class Blobs(Protocol):
 
 
 class Approver(Protocol):
-    async def answer(self, question: Question) -> tuple[Answer, str]:
+    async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
         """The answer, and who gave it."""
 
 

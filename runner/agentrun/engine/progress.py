@@ -12,13 +12,13 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 
-from agentrun.cassette.redaction import text_without
+from agentrun.cassette.redaction import redact_text
 from agentrun.core.effects import RunTool
 from agentrun.engine.clock import StepClock
 from agentrun.engine.ports import Progress
 from agentrun.engine.world import World
 from agentrun.secret import mask
-from agentrun.spec.problems import visible
+from agentrun.spec.problems import escape_invisible
 
 LONGEST = 300
 """Characters of what is told."""
@@ -53,8 +53,8 @@ class Heard:
         self._closed = True
 
     def _tell(self, text: str) -> None:
-        clean = mask(text_without(text, self._world.redactor)).encode("utf-8", "replace").decode()
-        line = visible(clean)[:LONGEST]
+        clean = mask(redact_text(text, self._world.redactor)).encode("utf-8", "replace").decode()
+        line = escape_invisible(clean)[:LONGEST]
         with suppress(Exception):  # who listens cannot make a call fail
             self._world.listen(self._run, Progress(self._run, self._call.id, self._call.name, line))
 

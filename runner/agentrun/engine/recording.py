@@ -21,13 +21,13 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.cassette.file import dump, save
+from agentrun.cassette.file import dump_cassette, save_cassette
+from agentrun.cassette.interactions import Interaction, is_recordable_failure
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
-from agentrun.cassette.redaction import Redaction
-from agentrun.cassette.tape import Interaction, may_fail
-from agentrun.compiler.fingerprint import PackageFile
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.cassette.redaction import RunRedaction
+from agentrun.compiler.package_file import PackageFile
+from agentrun.core.facts import ToolFinished
 from agentrun.core.outcome import Outcome
 from agentrun.distribution import version
 from agentrun.engine import tape_forms as form
@@ -46,9 +46,8 @@ from agentrun.engine.worlds.record import record_on
 from agentrun.errors import PolicyError, StorageError
 from agentrun.files import ProjectTree
 from agentrun.spec.project import Project
-from agentrun.store.lock import lock_cassette
-from agentrun.store.staged import staged_path
-from agentrun.wire import SCRIPTED
+from agentrun.store.cassettes import lock_cassette, staged_path
+from agentrun.wire import SCRIPTED_PROVIDER_NAME
 
 LOST = (NOBODY, ("unavailable", "approver"))
 """Answers that nobody gave."""
@@ -104,10 +103,10 @@ class CassetteRecording:
             if (self._is_new and self.path.exists()) or self._is_taken():
                 message = f"another process has recorded {self.path.name} meanwhile: it is left as it is"
                 raise StorageError("storage.failed", message, fields={"path": "cassette", "errno": EEXIST})
-            self.project.cassette_tree.check(self.path)
+            self.project.cassette_tree.check_writable(self.path)
             tree, path = self.destination
-            tree.check(path)
-            tree.clear(path)
+            tree.check_writable(path)
+            tree.remove_leftovers(path)
             if self._kept is not None and self._until is None:
                 leave_out_overruled(self._kept, approver)
             self._recorder, self._began = Recorder(SystemClock().now), datetime.now(UTC)
@@ -129,19 +128,19 @@ class CassetteRecording:
                 done = replace(done, unsaved=error)
             else:
                 after_save()
-        spent = spending_of(package.agent, self._recorder.fresh())
-        return Recorded((*runs[:-1], done), len(interactions), self._recorder.kept, refused, unasked, spent)
+        spent = spending_of(package.agent, self._recorder.new_interactions())
+        return Recorded((*runs[:-1], done), len(interactions), self._recorder.reused, refused, unasked, spent)
 
-    def _save(self, package: PackageFile, redaction: Redaction, interactions: Sequence[Interaction]) -> None:
+    def _save(self, package: PackageFile, redaction: RunRedaction, interactions: Sequence[Interaction]) -> None:
         """Write the recording, unless it is larger than a replay reads. Raises `storage.failed`."""
-        written = redaction.clean(interactions)
-        text = dump(written, redaction.data(self._metadata(package, len(written))))
+        written = redaction.redact_interactions(interactions)
+        text = dump_cassette(written, redaction.data(self._metadata(package, len(written))))
         tree, path = self.destination
-        save(tree, path, text, self.project.cassette_limit)
+        save_cassette(tree, path, text, self.project.cassette_limit)
 
     def _metadata(self, package: PackageFile, total: int) -> dict[str, Any]:
         """What the recording was made of. Of what is kept, the beginning stays the beginning."""
-        kept = self._recorder.kept
+        kept = self._recorder.reused
         before = {} if self._kept is None or not kept else self._kept.cassette.metadata
         now = self._began.isoformat(timespec="seconds").replace("+00:00", "Z")
         about = {
@@ -218,7 +217,7 @@ async def record_runs(
 def _refusal(done: FinishedRun, interactions: tuple[Interaction, ...], *, is_there: bool) -> str | None:
     if not isinstance(done.ended, Outcome):
         return "the run is not over"
-    if any(each.failure is not None and not may_fail(each.failure.code) for each in interactions):
+    if any(each.failure is not None and not is_recordable_failure(each.failure.code) for each in interactions):
         return "a request failed in us"
     code = done.outcome.code or ""
     if code.startswith(NOT_RECORDED):
@@ -231,7 +230,7 @@ def _refusal(done: FinishedRun, interactions: tuple[Interaction, ...], *, is_the
 def _unasked(recorder: Recorder) -> tuple[str, ...]:
     """What nobody could be asked about in this run. What an earlier one found out is not asked again, and what the case
     itself declares unavailable is meant."""
-    whole = [each for each in recorder.fresh() if each.failure is None and not each.stopped]
+    whole = [each for each in recorder.new_interactions() if each.failure is None and not each.stopped]
     asked = [each for each in whole if each.call.url.startswith("approval://")]
     lost = [each.call.url for each in asked if form.approval_answer(each.reply) in LOST]
     return tuple(sorted({url.removeprefix("approval://") for url in lost}))
@@ -263,7 +262,7 @@ def _where(recorder: Recorder) -> list[str]:
         if home is not None:
             host = urlsplit(settings.secret(others[home]).reveal()).hostname
             words = f"{home}, sent to {host} by {others[home]}"
-        if server == SCRIPTED:
+        if server == SCRIPTED_PROVIDER_NAME:
             words += " (a scripted provider: no model was asked)"
         found[words] = ""
     return list(found)

@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from agentrun.canon import fingerprint
-from agentrun.compiler.fingerprint import PackageFile
+from agentrun.canonical_json import fingerprint
+from agentrun.compiler.package_file import PackageFile
 from agentrun.core.effects import RunChild
 from agentrun.core.facts import Parent
 from agentrun.core.messages import File, Image, Message

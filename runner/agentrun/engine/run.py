@@ -11,15 +11,14 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.canon import compact, text_hash
-from agentrun.cassette.match import Tier
+from agentrun.canonical_json import sorted_json, text_hash
+from agentrun.cassette.match import MatchTier
 from agentrun.cassette.player import Player, unused_error
-from agentrun.cassette.redaction import Redaction
-from agentrun.compiler.fingerprint import PackageFile
-from agentrun.core.facts import Record, RunStarted
-from agentrun.core.facts_calls import ChildStarted
+from agentrun.cassette.redaction import RunRedaction
+from agentrun.compiler.package_file import PackageFile
+from agentrun.core.facts import ChildStarted, Record, RunStarted
 from agentrun.core.outcome import Ending, Outcome
-from agentrun.core.sound import refuse_unsound
+from agentrun.core.package_validation import validate_package
 from agentrun.engine.admission import Admitted, admit, tape_seed
 from agentrun.engine.begin import admit_request, begin, refuse_missing
 from agentrun.engine.clock import StepClock
@@ -41,9 +40,9 @@ class FinishedRun(Struct, frozen=True):
     journal: tuple[Record, ...]
     children: dict[str, tuple[Record, ...]]
     """The journals of sub-agents, by run."""
-    redaction: Redaction
+    redaction: RunRedaction
     """Knows what must not be shown."""
-    tier: Tier | None = None
+    tier: MatchTier | None = None
     """How well the requests fit the tape at worst. Null: nothing was played."""
     unused: CassetteError | None = None
     """Interactions of the cassette that nobody asked for. After a failed run they are its consequence."""
@@ -68,7 +67,7 @@ class FinishedRun(Struct, frozen=True):
 
     def canonical(self) -> str:
         """The journal as people compare it: without values that must not be shown."""
-        return canonical(self.journal, self.children, self.redaction.text if self.redaction.hides else None)
+        return canonical(self.journal, self.children, self.redaction.text if self.redaction.is_active else None)
 
 
 async def run_in(world: World, request: Request, before: Sequence[Sequence[Record]] = ()) -> FinishedRun:
@@ -89,7 +88,7 @@ async def run_in(world: World, request: Request, before: Sequence[Sequence[Recor
         ended=ended,
         journal=tuple(world.journals.records(world.run)),
         children=dict(_children(world.journals, world.run)),
-        redaction=Redaction(package.agent.replay.redact, world.redactor),
+        redaction=RunRedaction(package.agent.replay.redact, world.redactor),
     )
 
 
@@ -114,7 +113,7 @@ def replay_run(
     Raises before the run exists what `run_in` raises, and `package.invalid`.
     """
     package = _package_of(request).agent
-    refuse_unsound(package)
+    validate_package(package)
     admitted = admit(package, request.message, request.params)
     clock = StepClock(player.cassette.recorded_at if start is None else start)
     clock.move_to(after[-1].journal[-1].at if after else clock.start)
@@ -137,7 +136,7 @@ def _replay_id(request: Request, admitted: Admitted, player: Player, after: Sequ
     blobs = [(each.part if isinstance(each, Attachment) else each).blob for each in request.attachments]
     names = [*blobs, *(run_of(each.journal) for each in after)]
     package, cassette = _package_of(request).fingerprint, player.cassette.hash
-    return "replay-" + text_hash(compact([package, admitted.params, admitted.message, cassette, *names]))[7:31]
+    return "replay-" + text_hash(sorted_json([package, admitted.params, admitted.message, cassette, *names]))[7:31]
 
 
 def _package_of(request: Request) -> PackageFile:

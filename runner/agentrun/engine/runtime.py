@@ -15,15 +15,13 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from agentrun.compiler.fingerprint import PackageFile
+from agentrun.compiler.package_file import PackageFile
 from agentrun.core.evolve import fold
-from agentrun.core.facts import CancelRequested, Fact, Record
-from agentrun.core.facts_calls import CallSettled
-from agentrun.core.facts_gates import Answer, ApprovalAnswered
+from agentrun.core.facts import ApprovalAnswer, ApprovalAnswered, CallSettled, CancelRequested, Fact, Record
 from agentrun.core.messages import Content
 from agentrun.core.outcome import Question, outcome_of
-from agentrun.core.sound import refuse_unsound
-from agentrun.core.takeover import is_welcome
+from agentrun.core.package_validation import validate_package
+from agentrun.core.transitions import is_acceptable
 from agentrun.engine.approvals import Callback, approver_of
 from agentrun.engine.begin import (
     PackagePolicy,
@@ -47,7 +45,7 @@ from agentrun.engine.sessions import Session, Sessions
 from agentrun.engine.world import World, Wrapper, world_of_run
 from agentrun.engine.worlds.hosted import hosted_world
 from agentrun.errors import HostError, RequestError
-from agentrun.redact import Redactor
+from agentrun.redactor import Redactor
 
 
 class Runtime:
@@ -172,7 +170,7 @@ class Runtime:
             raise wrong_state(run, "suspended", "processing")
         package = with_package or stored_package(journals, run)
         refuse_changed(package)
-        refuse_unsound(package.agent)
+        validate_package(package.agent)
         world = world_of_run(self._world(), run)
         refuse_missing(world, package.agent)
         assert self._events is not None
@@ -248,7 +246,7 @@ class Runtime:
         for handle in self._runs.values():
             handle.park(grace)
 
-    def answer(self, run: str, question: Question, answer: Answer, by: str) -> bool:
+    def answer(self, run: str, question: Question, answer: ApprovalAnswer, by: str) -> bool:
         """Answer what a person is asked, in a run or in a child of one."""
         return self._post(run, ApprovalAnswered(question.subject, question.question, answer, by))
 
@@ -259,7 +257,7 @@ class Runtime:
     def _post(self, run: str, fact: Fact) -> bool:
         if run in self._runs:
             return self._runs[run].post(fact)
-        if not is_welcome(fold(self.records(run)), fact):
+        if not is_acceptable(fold(self.records(run)), fact):
             return False
         if not any(handle.post_to_child(run, fact) for handle in self._runs.values()):
             self._ports(run)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from agentrun.canon import text_hash
+from agentrun.canonical_json import text_hash
 from agentrun.core.evolve import fold
-from agentrun.core.facts import ContextCompacted, Earlier, Record, RunStarted
+from agentrun.core.facts import ContextCompacted, EarlierRuns, Record, RunStarted
 from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, words
 from agentrun.core.outcome import answer_of
-from agentrun.core.package import Session as Carrying
+from agentrun.core.package import SessionSettings as Carrying
 from agentrun.core.state import State
 from agentrun.errors import RequestError
 
@@ -72,13 +72,13 @@ class Sessions:
         return session
 
 
-def earlier(runs: Sequence[str], carrying: Carrying, read: Callable[[str], Iterable[Record]]) -> Earlier:
+def earlier(runs: Sequence[str], carrying: Carrying, read: Callable[[str], Iterable[Record]]) -> EarlierRuns:
     """What the next run of a session knows."""
     if not runs:
-        return Earlier()
+        return EarlierRuns()
     carried = runs[-carrying.max_runs :] if carrying.max_runs else runs
     last = fold(read(runs[-1]))
-    return Earlier(
+    return EarlierRuns(
         runs=last.started.earlier.runs + 1,
         turns=last.started.earlier.turns + last.turns,
         messages=() if carrying.history == "none" else _messages(carried, carrying, read),

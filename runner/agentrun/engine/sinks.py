@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from agentrun.core.effects import Deliver
 from agentrun.core.facts import DeliveryFinished
-from agentrun.core.facts_base import Fault
+from agentrun.core.fault import Fault
 from agentrun.engine.attempt import Late, Raised, attempt, caught
 from agentrun.engine.ports import SinkPort
 from agentrun.engine.world import World, sink_of

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from agentrun.cassette.answered import answered, model_of
-from agentrun.cassette.asked import asked
-from agentrun.cassette.tape import Interaction
-from agentrun.core.budget import cost_of, settled
+from agentrun.cassette.interactions import Interaction
+from agentrun.cassette.parsed_interaction import parse_reply, requested_model
+from agentrun.cassette.parsed_request import parse_request
+from agentrun.core.budget import charged_cost, charged_tokens
 from agentrun.core.messages import Reply
 from agentrun.core.package import Package, Price
 from agentrun.engine.world import packages_of
-from agentrun.report.amounts import dollars, magnitude
-from agentrun.spec.text import plural
+from agentrun.report.formatting import format_count, format_dollars
+from agentrun.spec.safe_text import plural
 
 
 class Spending(Struct, frozen=True):
@@ -37,9 +37,9 @@ class Spending(Struct, frozen=True):
 
     def __str__(self) -> str:
         """`2 requests, 1.2k tokens, $0.0031`"""
-        amounts = [plural(self.requests, "request"), f"{magnitude(self.tokens)} tokens"]
+        amounts = [plural(self.requests, "request"), f"{format_count(self.tokens)} tokens"]
         if self.cost:
-            amounts.append(dollars(self.cost))
+            amounts.append(format_dollars(self.cost))
         unpriced = f" (no price is pinned for {self.unpriced} of them)" if self.unpriced else ""
         return ", ".join(amounts) + unpriced
 
@@ -57,11 +57,11 @@ def spending_of(package: Package, interactions: Iterable[Interaction]) -> Spendi
 
 def _each(prices: dict[str, Price], interactions: Iterable[Interaction]) -> Iterator[Spending]:
     for interaction in interactions:
-        question = asked(interaction.call)
+        question = parse_request(interaction.call)
         if question is None or interaction.failure is not None or interaction.stopped:
             continue
-        reply = answered(interaction, question)
+        reply = parse_reply(interaction, question)
         if isinstance(reply, Reply):
-            price = prices.get(model_of(question))
-            cost = cost_of(price, reply.usage, 0)
-            yield Spending(1, settled(reply.usage, 0), cost, int(price is None))
+            price = prices.get(requested_model(question))
+            cost = charged_cost(price, reply.usage, 0)
+            yield Spending(1, charged_tokens(reply.usage, 0), cost, int(price is None))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from agentrun.engine.attempt import Raised
-from agentrun.tools.threads import in_thread
+from agentrun.tools.threads import run_in_thread
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class SystemClock:
     async def aside(self, function: Callable[[], T]) -> T:
         """In a thread. A function that is not waited for any more still runs to its end, as threads cannot be stopped;
         but no exit of the process waits for it."""
-        result = await in_thread(lambda: _tried(function), "aside")
+        result = await run_in_thread(lambda: _tried(function), "aside")
         if isinstance(result, Raised):
             raise result.error
         return result

@@ -21,16 +21,16 @@ import msgspec
 from msgspec import UNSET, Struct, convert, to_builtins
 from msgspec.structs import replace
 
-from agentrun.canon import compact, pretty
-from agentrun.cassette.tape import Interaction
-from agentrun.core.effects import Deliver, Returned, RunTool
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import Answer, HookAnswer
+from agentrun.canonical_json import pretty_json, sorted_json
+from agentrun.cassette.interactions import Interaction
+from agentrun.core.effects import Deliver, RunTool, ToolReturn
+from agentrun.core.facts import ApprovalAnswer, HookAnswer
+from agentrun.core.fault import Fault
 from agentrun.core.messages import File, Image, Text
 from agentrun.core.outcome import Question
 from agentrun.engine.hooks import HookQuestion
 from agentrun.engine.ports import Blobs
-from agentrun.errors import CODES, CassetteError
+from agentrun.errors import ERROR_CODES, CassetteError
 from agentrun.wire import HttpCall, HttpReply
 
 T = TypeVar("T")
@@ -43,14 +43,14 @@ _TEXT = (("content-type", "text/plain"),)
 class _Result(Struct, frozen=True, forbid_unknown_fields=True):
     """What a tool gave, with the contents that its parts name."""
 
-    returned: Returned
+    returned: ToolReturn
     blobs: dict[str, bytes] = {}
     whole: str | None = None
     """All the text, when the parts are what is left of it."""
 
 
 class _Approval(Struct, frozen=True, forbid_unknown_fields=True):
-    answer: Answer
+    answer: ApprovalAnswer
     by: str
 
 
@@ -80,15 +80,15 @@ def sink_call(delivery: Deliver) -> HttpCall:
 
 
 def _call(scheme: str, name: str, body: Any) -> HttpCall:
-    return HttpCall(METHOD, f"{scheme}://{name}", _JSON, compact(body))
+    return HttpCall(METHOD, f"{scheme}://{name}", _JSON, sorted_json(body))
 
 
 # --- replies ----------------------------------------------------------------------------------------------------
 
 
-def tool_reply(returned: Returned, blobs: Blobs) -> HttpReply:
+def tool_reply(returned: ToolReturn, blobs: Blobs) -> HttpReply:
     match returned:
-        case Returned((Text(text),), None, None):
+        case ToolReturn((Text(text),), None, None):
             return HttpReply(200, _TEXT, text.encode("utf-8", "replace"))
     contents = {
         part.blob: b64encode(blobs.get(part.blob)).decode() for part in returned.parts if isinstance(part, Image | File)
@@ -96,12 +96,12 @@ def tool_reply(returned: Returned, blobs: Blobs) -> HttpReply:
     body = {"returned": to_builtins(replace(returned, whole=None))} | ({"blobs": contents} if contents else {})
     if returned.whole is not None:
         body["whole"] = blobs.get(returned.whole).decode()
-    return HttpReply(200 if returned.fault is None else 500, _JSON, pretty(body).encode())
+    return HttpReply(200 if returned.fault is None else 500, _JSON, pretty_json(body).encode())
 
 
-def tool_result(reply: HttpReply, blobs: Blobs) -> Returned:
+def tool_result(reply: HttpReply, blobs: Blobs) -> ToolReturn:
     if reply.headers == _TEXT:
-        return Returned((Text(reply.body.decode("utf-8", "replace")),))
+        return ToolReturn((Text(reply.body.decode("utf-8", "replace")),))
     result = _read(reply, _Result)
     for blob, data in result.blobs.items():
         if blobs.put(data) != blob:
@@ -111,16 +111,16 @@ def tool_result(reply: HttpReply, blobs: Blobs) -> Returned:
     return replace(result.returned, whole=whole)
 
 
-def approval_reply(answer: tuple[Answer, str]) -> HttpReply:
+def approval_reply(answer: tuple[ApprovalAnswer, str]) -> HttpReply:
     return _json({"answer": answer[0], "by": answer[1]})
 
 
-def approval_answer(reply: HttpReply) -> tuple[Answer, str]:
+def approval_answer(reply: HttpReply) -> tuple[ApprovalAnswer, str]:
     approval = _read(reply, _Approval)
     return approval.answer, approval.by
 
 
-def recorded_answer(interaction: Interaction) -> Answer | None:
+def recorded_answer(interaction: Interaction) -> ApprovalAnswer | None:
     """The answer to an approval that an interaction holds. None: it holds none."""
     if interaction.failure is not None or interaction.stopped:
         return None
@@ -151,12 +151,12 @@ def sink_fault(reply: HttpReply) -> Fault | None:
 
 def _refuse_other(fault: Fault | None, kinds: tuple[str, ...]) -> None:
     """Refuse a fault that nobody who is asked can have: a stranger's file must not say that we failed."""
-    if fault is not None and (fault.code not in CODES or not fault.code.startswith(kinds)):
+    if fault is not None and (fault.code not in ERROR_CODES or not fault.code.startswith(kinds)):
         raise _damaged("a fault has a code that is not one of its kind")
 
 
 def _json(body: Any) -> HttpReply:
-    return HttpReply(200, _JSON, pretty(body).encode())
+    return HttpReply(200, _JSON, pretty_json(body).encode())
 
 
 def _read(reply: HttpReply, kind: type[T]) -> T:

@@ -14,14 +14,14 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
-from agentrun.cassette.here import Overruled
+from agentrun.cassette.interactions import Interaction
+from agentrun.cassette.miss_context import OverruledAnswer
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
-from agentrun.cassette.tape import Interaction
 from agentrun.core.effect_ids import CallId, parse_effect_id
-from agentrun.core.effects import Deliver, Returned, RunTool
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import Answer, HookAnswer
+from agentrun.core.effects import Deliver, RunTool, ToolReturn
+from agentrun.core.facts import ApprovalAnswer, HookAnswer
+from agentrun.core.fault import Fault
 from agentrun.core.outcome import Question
 from agentrun.engine import approvals
 from agentrun.engine import tape_forms as form
@@ -51,7 +51,7 @@ class Tape(Protocol):
     def pass_over(self, url: str, path: str) -> None:
         """Whatever it holds next of this address is not wanted."""
 
-    def overrule(self, call: HttpCall, path: str, said: tuple[Answer, str]) -> None:
+    def overrule(self, call: HttpCall, path: str, said: tuple[ApprovalAnswer, str]) -> None:
         """A question is answered by somebody else: the answer that it holds does not count."""
 
 
@@ -73,9 +73,9 @@ class Playing:
         return given(interaction, heard)
 
     def pass_over(self, url: str, path: str) -> None:
-        self._player.next_to(url, path)
+        self._player.play_next(url, path)
 
-    def overrule(self, call: HttpCall, path: str, said: tuple[Answer, str]) -> None:
+    def overrule(self, call: HttpCall, path: str, said: tuple[ApprovalAnswer, str]) -> None:
         """Where the recorded answer is another, that explains a later miss."""
         recorded = self._player.peek(call, path)
         answer = None if recorded is None else form.recorded_answer(recorded)
@@ -95,13 +95,13 @@ class Recording:
     async def through(self, call: HttpCall, path: str, live: Live, heard: Heard | None = None) -> HttpReply:
         kept = self._look(call, path)
         if kept is not None:
-            self._recorder.keep(kept)
+            self._recorder.reuse(kept)
             if kept.stopped:
                 await _never()
             return given(kept, heard)
         take = self._recorder.begin(call, path)
         try:
-            reply = await live(take.hearing(heard))
+            reply = await live(take.record_chunks(heard))
         except AgentrunError as error:
             take.fail(error.code, error.message, error.fields)
             raise
@@ -114,7 +114,7 @@ class Recording:
     def pass_over(self, url: str, path: str) -> None:
         """Only what is asked for is kept anyway."""
 
-    def overrule(self, call: HttpCall, path: str, said: tuple[Answer, str]) -> None:
+    def overrule(self, call: HttpCall, path: str, said: tuple[ApprovalAnswer, str]) -> None:
         """What is overruled was left out before: see `overruled_answers`."""
 
     def _look(self, call: HttpCall, path: str) -> Interaction | None:
@@ -126,11 +126,11 @@ class Recording:
         return found[1] if found is not None and not found[1].stopped else None
 
 
-def _overruled(target: str, said: tuple[Answer, str], recorded: Answer) -> Overruled:
+def _overruled(target: str, said: tuple[ApprovalAnswer, str], recorded: ApprovalAnswer) -> OverruledAnswer:
     if said == approvals.NOBODY:
         why = f"there was nobody to ask about {target}, and the cassette has {recorded}"
-        return Overruled(why, approvals.TO_ANSWER)
-    return Overruled(f"the answer about {target} is {said[0]} by {said[1]}, but the cassette has {recorded}")
+        return OverruledAnswer(why, approvals.TO_ANSWER)
+    return OverruledAnswer(f"the answer about {target} is {said[0]} by {said[1]}, but the cassette has {recorded}")
 
 
 def given(interaction: Interaction, heard: Heard | None) -> HttpReply:
@@ -233,7 +233,7 @@ def _in_turn(error: CassetteError, call: str) -> CassetteError:
 
 def _taped_tool(tape: Tape, path: str, executor: Executor, world: World) -> Executor:
     if isinstance(executor, HttpTools):
-        return _TapedHttp(executor.over(lambda sender: _TapedSender(tape, path, sender)))
+        return _TapedHttp(executor.with_sender(lambda sender: _TapedSender(tape, path, sender)))
     return _TapedTool(tape, path, executor, world)
 
 
@@ -243,7 +243,7 @@ class _TapedHttp:
     def __init__(self, tools: HttpTools) -> None:
         self._tools = tools
 
-    async def run(self, call: RunTool) -> Returned:
+    async def run(self, call: RunTool) -> ToolReturn:
         try:
             return await self._tools.run(call)
         except CassetteError as error:
@@ -260,7 +260,7 @@ class _TapedTool(Cuts):
         self._blobs = world.blobs
         self._redactor = world.redactor
 
-    async def run(self, call: RunTool) -> Returned:
+    async def run(self, call: RunTool) -> ToolReturn:
         async def live(_: Heard | None) -> HttpReply:
             returned = await tried(self._executor, call)
             cut = shortened(cleaned(self._redactor, returned), self._blobs, call)
@@ -281,7 +281,7 @@ class _TapedApprover:
         self._instead = instead
         self.keeps_time = approvals.keeps_time(approver)
 
-    async def answer(self, question: Question) -> tuple[Answer, str]:
+    async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
         said = await (self._instead or approvals.Nobody()).answer(question)
         if said == approvals.NOBODY:
             return await self._taped(question)
@@ -292,7 +292,7 @@ class _TapedApprover:
             self._tape.pass_over(form.approval_call(question).url, self._path)
         return said
 
-    async def _taped(self, question: Question) -> tuple[Answer, str]:
+    async def _taped(self, question: Question) -> tuple[ApprovalAnswer, str]:
         async def live(_: Heard | None) -> HttpReply:
             return form.approval_reply(await approvals.said_by(self._approver, question))
 
@@ -311,7 +311,7 @@ class _ComparedApprover:
         self._approver = approver
         self.keeps_time = approvals.keeps_time(approver)
 
-    async def answer(self, question: Question) -> tuple[Answer, str]:
+    async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
         said = await self._approver.answer(question)
         self._tape.overrule(form.approval_call(question), self._path, said)
         return said

@@ -15,14 +15,13 @@ from copy import deepcopy
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
-from agentrun.core.effects import Returned, RunTool
-from agentrun.core.facts import WorkLost
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_calls import ToolFinished
+from agentrun.core.effects import RunTool, ToolReturn
+from agentrun.core.facts import ToolFinished, WorkLost
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Content
-from agentrun.core.names import effect_of
+from agentrun.core.package_lookup import tool_effect
 from agentrun.core.package_tools import PythonTool
-from agentrun.core.results import clip_parts, fault_parts
+from agentrun.core.tool_results import clip_parts, fault_parts
 from agentrun.engine.attempt import Late, Raised, attempt, caught, is_sound
 from agentrun.engine.clean import cleaned
 from agentrun.engine.ports import Blobs, Executor
@@ -40,9 +39,9 @@ async def run_tool(world: World, effect: RunTool) -> ToolFinished | WorkLost:
     if isinstance(returned, Raised):
         returned = _of_raised(effect, returned)
     if returned.fault is not None and returned.fault.code == "tool.indeterminate":
-        if effect_of(effect.tool, effect.name) == "at_most_once":
+        if tool_effect(effect.tool, effect.name) == "at_most_once":
             return WorkLost(effect.id)
-        returned = Returned(returned.parts, failure_of(effect, returned.fault.message, reason="no_reply"))
+        returned = ToolReturn(returned.parts, failure_of(effect, returned.fault.message, reason="no_reply"))
     cut = shortened(cleaned(world.redactor, returned), world.blobs, effect)
     return ToolFinished(effect.id, cut.parts, cut.fault, cut.whole)
 
@@ -64,30 +63,30 @@ class Cuts:
     """An executor whose results are what the model reads. Any other is foreign, and not taken at its word."""
 
 
-def shortened(returned: Returned, blobs: Blobs, effect: RunTool) -> Returned:
+def shortened(returned: ToolReturn, blobs: Blobs, effect: RunTool) -> ToolReturn:
     """What the model reads of a result."""
     if returned.whole is not None:
         return returned
     parts = returned.parts or (fault_parts(returned.fault) if returned.fault else ())
     read, blob = readable(blobs, parts, effect.max_lines, effect.max_bytes)
-    return Returned(read, returned.fault, blob)
+    return ToolReturn(read, returned.fault, blob)
 
 
-async def tried(executor: Executor, effect: RunTool) -> Returned:
+async def tried(executor: Executor, effect: RunTool) -> ToolReturn:
     """What a tool gave, whatever it did."""
     copied = replace(effect, arguments=deepcopy(effect.arguments))
     answer = await caught(lambda: executor.run(copied))
     if isinstance(answer, Raised):
         return _of_raised(effect, answer)
-    returned = _sound(answer) or Returned(fault=failure_of(effect, "the tool gave something that is not a result"))
+    returned = _sound(answer) or ToolReturn(fault=failure_of(effect, "the tool gave something that is not a result"))
     return returned if isinstance(executor, Cuts) else replace(returned, whole=None)
 
 
-def _of_raised(effect: RunTool, raised: Raised) -> Returned:
+def _of_raised(effect: RunTool, raised: Raised) -> ToolReturn:
     if isinstance(raised.error, AgentrunError):
         error = raised.error
-        return Returned(fault=Fault(error.code, error.message, error.fields, error.hint))
-    return Returned(fault=failure_of(effect, raised.message, error=raised.kind))
+        return ToolReturn(fault=Fault(error.code, error.message, error.fields, error.hint))
+    return ToolReturn(fault=failure_of(effect, raised.message, error=raised.kind))
 
 
 def failure_of(effect: RunTool, message: str, **fields: str) -> Fault:
@@ -102,12 +101,12 @@ def readable(
     return read, None if whole is None else blobs.put(whole)
 
 
-def _sound(answer: object) -> Returned | None:
+def _sound(answer: object) -> ToolReturn | None:
     """What a tool gave, if it is what the types say: tools are foreign code."""
-    if not isinstance(answer, Returned):
+    if not isinstance(answer, ToolReturn):
         return None
     try:
-        returned = convert(to_builtins(answer), Returned)
+        returned = convert(to_builtins(answer), ToolReturn)
     except (TypeError, ValueError, RecursionError):
         return None
     return returned if returned.fault is None or is_sound(returned.fault) else None

@@ -14,12 +14,12 @@ from typing import Any, Generic, TypeVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from agentrun.canon import compact, pretty
-from agentrun.compiler.contracts import check_schema, resolved
+from agentrun.canonical_json import pretty_json, sorted_json
+from agentrun.compiler.json_schemas import check_schema, resolve_references
 from agentrun.core.outcome import Outcome
 from agentrun.errors import OutputError, PackageError
-from agentrun.spec.document import parse
 from agentrun.spec.problems import DocumentError, Source
+from agentrun.spec.yaml_parser import parse_yaml_document
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Contract(Generic[T]):
         if outcome.output is UNSET:
             return TypedOutcome(**fields)
         try:
-            return TypedOutcome(**{**fields, "output": self._adapter.validate_json(compact(outcome.output))})
+            return TypedOutcome(**{**fields, "output": self._adapter.validate_json(sorted_json(outcome.output))})
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False, include_context=False)[:MOST_ERRORS]
             errors = [f"/{'/'.join(map(str, each['loc']))}: {each['msg']}" for each in found]
@@ -68,12 +68,12 @@ class Contract(Generic[T]):
 def _written_out(kind: Any, schema: dict[str, Any]) -> dict[str, Any]:
     """The schema without references and without what only pydantic reads."""
     try:
-        node = parse(Source(Path("/schema"), "schema", pretty(_plainer(schema))))
+        node = parse_yaml_document(Source(Path("/schema"), "schema", pretty_json(_plainer(schema))))
     except DocumentError as error:
         raise _unusable(kind, error.problems[0].message) from None
     if found := check_schema(node):
         raise _unusable(kind, found[0].message, found[0].hint)
-    return {"title": _name(kind), **resolved(node)}
+    return {"title": _name(kind), **resolve_references(node)}
 
 
 def _plainer(schema: Any) -> Any:

@@ -14,8 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentrun.core.facts import Record
-from agentrun.core.package import Package
-from agentrun.core.package_sinks import Sink
+from agentrun.core.package import Package, Sink
 from agentrun.core.package_tools import AgentTool, McpTool, Tool
 from agentrun.engine.ports import (
     Approver,
@@ -29,7 +28,7 @@ from agentrun.engine.ports import (
     SinkPort,
 )
 from agentrun.errors import HostError
-from agentrun.redact import Redactor
+from agentrun.redactor import Redactor
 
 if TYPE_CHECKING:
     from agentrun.engine.crews import Crews

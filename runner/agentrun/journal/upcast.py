@@ -12,28 +12,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from agentrun.core.facts import RULES
+from agentrun.core.facts import RULES_VERSION
 
-Plain: TypeAlias = dict[str, Any]
-Step: TypeAlias = Callable[[Plain], Plain]
+PlainFact: TypeAlias = dict[str, Any]
+Upcast: TypeAlias = Callable[[PlainFact], PlainFact]
 
 
-def upcast(fact: Plain, rules: int) -> Plain:
+def upcast(fact: PlainFact, rules: int) -> PlainFact:
     """A fact in the form of today. Raises ValueError for one that its version cannot have written."""
-    for version in range(rules, RULES):
-        step = STEPS.get((str(fact.get("type")), version))
+    for version in range(rules, RULES_VERSION):
+        step = UPCASTS.get((str(fact.get("type")), version))
         if step is None:
             raise ValueError(f"version {version} has no fact {fact.get('type')!r}")
         fact = step(fact)
     return fact
 
 
-def _same(fact: Plain) -> Plain:
+def _unchanged(fact: PlainFact) -> PlainFact:
     return fact
 
 
-def _with(**added: Any) -> Step:
-    def step(fact: Plain) -> Plain:
+def _add_fields(**added: Any) -> Upcast:
+    def step(fact: PlainFact) -> PlainFact:
         if early := fact.keys() & added.keys():
             raise ValueError(f"the fact has {sorted(early)} before its time")
         return fact | added
@@ -41,21 +41,21 @@ def _with(**added: Any) -> Step:
     return step
 
 
-def _replied(fact: Plain) -> Plain:
+def _upcast_reply(fact: PlainFact) -> PlainFact:
     """Calls that do not say yet which route asked for them."""
     reply = fact["reply"]
     parts = [part | {"route": None} if part["kind"] == "tool_call" else part for part in reply["message"]["parts"]]
     message = reply["message"] | {"parts": parts}
-    return _with(cost=0)(fact) | {"reply": reply | {"message": message}}
+    return _add_fields(cost=0)(fact) | {"reply": reply | {"message": message}}
 
 
 _NOTHING_EARLIER = {"runs": 0, "turns": 0, "messages": [], "texts": {}, "batches": {}, "grants": []}
 
-STEPS: Mapping[tuple[str, int], Step] = {
-    ("run_started", 1): _with(prompts={}, earlier=_NOTHING_EARLIER, parent=None),
-    ("model_asked", 1): _with(cost=0, purpose="answer", hidden=[]),
-    ("model_replied", 1): _replied,
-    ("model_failed", 1): _same,
-    ("output_refused", 1): _same,
-    ("run_stopped", 1): _same,
+UPCASTS: Mapping[tuple[str, int], Upcast] = {
+    ("run_started", 1): _add_fields(prompts={}, earlier=_NOTHING_EARLIER, parent=None),
+    ("model_asked", 1): _add_fields(cost=0, purpose="answer", hidden=[]),
+    ("model_replied", 1): _upcast_reply,
+    ("model_failed", 1): _unchanged,
+    ("output_refused", 1): _unchanged,
+    ("run_stopped", 1): _unchanged,
 }

@@ -16,10 +16,10 @@ import httpcore
 import httpx
 
 from agentrun.errors import ProviderError
-from agentrun.net.body import cut_off
+from agentrun.net.reply_body import cut_off_error
 
-TIMEOUTS = (httpx.TimeoutException, httpcore.TimeoutException)
-NETWORK = (
+TIMEOUT_ERRORS = (httpx.TimeoutException, httpcore.TimeoutException)
+NETWORK_ERRORS = (
     *(httpx.HTTPError, httpx.InvalidURL),
     *(httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, httpcore.ProxyError),
     OSError,
@@ -47,33 +47,33 @@ _WORDS = {
 }
 
 
-def failure_of(error: Exception, received: int | None) -> ProviderError:
+def network_failure(error: Exception, received: int | None) -> ProviderError:
     """The error for what the HTTP library raised. `received`: bytes of the body; None: the reply had not begun."""
     if isinstance(error, _OURS):
-        return unsendable()
+        return unsendable_error()
     if isinstance(error, _THEIRS) and not str(error).startswith(_CLOSED):
         return ProviderError("provider.decode", "the reply is not HTTP", fields={"offset": received or 0})
     if received is not None:
-        return cut_off(received)
-    return _transient("closed" if isinstance(error, _THEIRS) else _kind(error))
+        return cut_off_error(received)
+    return _transient_error("closed" if isinstance(error, _THEIRS) else _kind(error))
 
 
-def unsendable() -> ProviderError:
+def unsendable_error() -> ProviderError:
     message = "the request cannot be sent: its address or a header is not one that HTTP can carry"
     return ProviderError("provider.fatal", message, fields={"status": None})
 
 
-def timeout(limit: int, what: str) -> ProviderError:
+def timeout_error(limit: int, what: str) -> ProviderError:
     message = f"{what} took longer than {limit} ms"
     return ProviderError("provider.timeout", message, fields={"status": None, "limit": limit})
 
 
-def _transient(kind: str) -> ProviderError:
+def _transient_error(kind: str) -> ProviderError:
     fields = {"status": None, "reason": kind}
     return ProviderError("provider.transient", f"{_NO_REPLY}: {_WORDS[kind]}", fields=fields)
 
 
-def placed(error: BaseException, host: str) -> BaseException:
+def with_host(error: BaseException, host: str) -> BaseException:
     """The error with the host that did not answer, as it was declared."""
     if not isinstance(error, ProviderError) or not error.message.startswith(f"{_NO_REPLY}: "):
         return error

@@ -24,10 +24,10 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from agentrun.errors import ProviderError
-from agentrun.wire import METADATA, Reach
+from agentrun.wire import METADATA_HOSTS, NetworkAccess
 
-Address: TypeAlias = IPv4Address | IPv6Address
-Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
+IpAddress: TypeAlias = IPv4Address | IPv6Address
+Resolver: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a name. Raises OSError when it has none."""
 
 _ADDRESS = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::([0-9]{1,5}))?(?:[/?][!-~]*)?")
@@ -48,11 +48,11 @@ _NOT_PUBLIC: tuple[IPv4Network | IPv6Network, ...] = (
 _LINK_LOCAL = (IPv4Network("169.254.0.0/16"), IPv6Network("fe80::/10"))
 
 
-class Blocked(ProviderError):
+class RequestBlocked(ProviderError):
     """A request that is not sent, for where it would go."""
 
 
-class Origin(Struct, frozen=True):
+class UrlOrigin(Struct, frozen=True):
     """Scheme, host in its usual form, and port."""
 
     scheme: str
@@ -60,60 +60,60 @@ class Origin(Struct, frozen=True):
     port: int
 
 
-def blocked(why: str, reason: str) -> Blocked:
+def request_blocked(why: str, reason: str) -> RequestBlocked:
     message = f"the request is not sent: {why}"
-    return Blocked("provider.fatal", message, fields={"status": None, "reason": reason, "sent": False})
+    return RequestBlocked("provider.fatal", message, fields={"status": None, "reason": reason, "sent": False})
 
 
-def origin_of(address: str) -> Origin:
-    """Where an address leads. Raises `Blocked` for one that is not plain."""
+def url_origin(address: str) -> UrlOrigin:
+    """Where an address leads. Raises `RequestBlocked` for one that is not plain."""
     found = _ADDRESS.fullmatch(address)
     if found is None or "\\" in address or "#" in address:
-        raise blocked("its address is not a plain http or https address", "address")
-    scheme, host, port = found[1], usual(found[2]), int(found[3] or _PORTS[found[1]])
+        raise request_blocked("its address is not a plain http or https address", "address")
+    scheme, host, port = found[1], normalise_host(found[2]), int(found[3] or _PORTS[found[1]])
     if not 0 < port < 65536:
-        raise blocked("its address has a port that there is not", "address")
-    return Origin(scheme, host, port)
+        raise request_blocked("its address has a port that there is not", "address")
+    return UrlOrigin(scheme, host, port)
 
 
-def usual(host: str) -> str:
-    """A host in the one form that is compared. Raises `Blocked` for an odd form."""
+def normalise_host(host: str) -> str:
+    """A host in the one form that is compared. Raises `RequestBlocked` for an odd form."""
     host = host.lower()
     bare = host[1:-1] if host[:1] == "[" else host
     if ":" in bare or _NUMBER.fullmatch(bare.rpartition(".")[2]):  # as browsers tell an address from a name
         try:
             return str(ip_address(bare))
         except ValueError:
-            raise blocked("its host is a number that is no usual IP address", "host") from None
+            raise request_blocked("its host is a number that is no usual IP address", "host") from None
     if not _NAME.fullmatch(host):
-        raise blocked("its host is not a plain name", "host")
+        raise request_blocked("its host is not a plain name", "host")
     return host
 
 
-def refuse_elsewhere(origin: Origin, reach: Reach, home: Origin) -> None:
-    """Raises `Blocked` for an origin that may not be reached, whatever its addresses are."""
+def refuse_other_origins(origin: UrlOrigin, reach: NetworkAccess, home: UrlOrigin) -> None:
+    """Raises `RequestBlocked` for an origin that may not be reached, whatever its addresses are."""
     if home.scheme == "https" and origin.scheme != "https":
-        raise blocked("it would leave https", "scheme")
-    listed = any(_lists(entry, origin) for entry in reach.hosts) if reach.hosts else origin == home
+        raise request_blocked("it would leave https", "scheme")
+    listed = any(_entry_matches(entry, origin) for entry in reach.hosts) if reach.hosts else origin == home
     if not listed:
-        raise blocked("its host is not one that the tool may reach", "hosts")
+        raise request_blocked("its host is not one that the tool may reach", "hosts")
 
 
-async def looked_up(host: str, port: int) -> list[str]:
+async def resolve_host(host: str, port: int) -> list[str]:
     """The addresses of a name, as this machine knows them."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(entry[4][0]) for entry in found]
 
 
-async def checked_addresses(host: str, port: int, reach: Reach, resolve: Resolve = looked_up) -> list[str]:
+async def check_addresses(host: str, port: int, reach: NetworkAccess, resolve: Resolver = resolve_host) -> list[str]:
     """The addresses of a host, all of them allowed. Connect to these and to nothing else.
 
-    Raises `Blocked` (`provider.fatal`), or `provider.transient` when the name is not known.
+    Raises `RequestBlocked` (`provider.fatal`), or `provider.transient` when the name is not known.
     """
-    host = usual(host)
-    listed = {_bare(entry) for entry in reach.hosts}
-    if host in METADATA and not (host in listed and reach.private_network):
-        raise blocked("its host gives machines their credentials", "metadata")
+    host = normalise_host(host)
+    listed = {_entry_host(entry) for entry in reach.hosts}
+    if host in METADATA_HOSTS and not (host in listed and reach.private_network):
+        raise request_blocked("its host gives machines their credentials", "metadata")
     try:
         answers = [host] if _is_ip(host) else list(dict.fromkeys(await resolve(host, port)))
     except (OSError, UnicodeError):
@@ -122,16 +122,16 @@ async def checked_addresses(host: str, port: int, reach: Reach, resolve: Resolve
         fields = {"status": None, "reason": "dns", "sent": False}
         raise ProviderError("provider.transient", "no reply came: its name is not known", fields=fields)
     for answer in answers:
-        _refuse(answer, reach, METADATA if host in METADATA else listed)
+        _refuse_address(answer, reach, METADATA_HOSTS if host in METADATA_HOSTS else listed)
     return answers
 
 
 def is_public(address: str) -> bool:
     """Whether an address is one of the internet's. An address with an interface (`fe80::1%eth0`) is not."""
-    return "%" not in address and all(map(_is_public, unwrapped(ip_address(address))))
+    return "%" not in address and all(map(_is_public, embedded_addresses(ip_address(address))))
 
 
-def unwrapped(address: Address) -> Iterator[Address]:
+def embedded_addresses(address: IpAddress) -> Iterator[IpAddress]:
     """The v4 addresses that a v6 address stands for, or the address itself."""
     if isinstance(address, IPv4Address):
         yield address
@@ -149,7 +149,7 @@ def unwrapped(address: Address) -> Iterator[Address]:
             yield last
 
 
-def _is_public(address: Address) -> bool:
+def _is_public(address: IpAddress) -> bool:
     if isinstance(address, IPv6Address) and address not in _PUBLIC_V6:
         return False
     if any(address in network for network in _NOT_PUBLIC if network.version == address.version):
@@ -157,34 +157,34 @@ def _is_public(address: Address) -> bool:
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
 
 
-def _refuse(answer: str, reach: Reach, listed: Collection[str | None]) -> None:
+def _refuse_address(answer: str, reach: NetworkAccess, listed: Collection[str | None]) -> None:
     """`listed`: what may be reached although it gives machines their credentials."""
     if not reach.private_network and not is_public(answer):
-        raise blocked("it would reach a private address, and `private_network` is not true", "private_network")
-    for inside in unwrapped(ip_address(answer.partition("%")[0])):
-        if (str(inside) in METADATA or _is_link_local(inside)) and str(inside) not in listed:
-            raise blocked("it would reach an address that gives machines their credentials", "metadata")
+        raise request_blocked("it would reach a private address, and `private_network` is not true", "private_network")
+    for inside in embedded_addresses(ip_address(answer.partition("%")[0])):
+        if (str(inside) in METADATA_HOSTS or _is_link_local(inside)) and str(inside) not in listed:
+            raise request_blocked("it would reach an address that gives machines their credentials", "metadata")
 
 
-def _is_link_local(address: Address) -> bool:
+def _is_link_local(address: IpAddress) -> bool:
     return any(address in network for network in _LINK_LOCAL if network.version == address.version)
 
 
-def _lists(entry: str, origin: Origin) -> bool:
+def _entry_matches(entry: str, origin: UrlOrigin) -> bool:
     found = _ENTRY.fullmatch(entry.lower())
     if found is None or int(found[2] or _PORTS[origin.scheme]) != origin.port:
         return False
     if found[1].startswith("*."):
         return origin.host.endswith(found[1][1:]) and not _is_ip(origin.host)
-    return _bare(entry) == origin.host
+    return _entry_host(entry) == origin.host
 
 
-def _bare(entry: str) -> str | None:
+def _entry_host(entry: str) -> str | None:
     """The host of an entry of the list. None: it is none, or stands for many."""
     found = _ENTRY.fullmatch(entry.lower())
     try:
-        return None if found is None or found[1].startswith("*") else usual(found[1])
-    except Blocked:
+        return None if found is None or found[1].startswith("*") else normalise_host(found[1])
+    except RequestBlocked:
         return None
 
 

@@ -23,23 +23,30 @@ from urllib.request import getproxies, proxy_bypass
 import httpx
 
 from agentrun.errors import AgentrunError, InternalError
-from agentrun.net.body import MAX_BODY, MAX_STREAM, Body
 from agentrun.net.environment import (
-    Elsewhere,
+    AddressOverrides,
     Lookup,
-    address,
-    away,
     declared_host,
-    headers,
-    homeward,
-    is_field,
-    refusal,
-    whole,
+    fill_address,
+    is_header_value,
+    mask_reply,
+    redirect_with_variable,
+    request_address,
+    request_headers,
+    without_credentials,
 )
-from agentrun.net.failures import NETWORK, TIMEOUTS, failure_of, placed, timeout, unsendable
-from agentrun.net.guard import Resolve, checked_addresses, looked_up, origin_of, refuse_elsewhere, usual
-from agentrun.net.transport import ADDRESSES, Transport
-from agentrun.wire import HttpCall, HttpReply, Reach
+from agentrun.net.failures import (
+    NETWORK_ERRORS,
+    TIMEOUT_ERRORS,
+    network_failure,
+    timeout_error,
+    unsendable_error,
+    with_host,
+)
+from agentrun.net.guard import Resolver, check_addresses, normalise_host, refuse_other_origins, resolve_host, url_origin
+from agentrun.net.reply_body import MAX_REPLY_BODY, MAX_STREAMED_BODY, ReplyBody
+from agentrun.net.transport import ADDRESSES_EXTENSION, PooledTransport
+from agentrun.wire import HttpCall, HttpReply, NetworkAccess
 
 _DEFAULTS = (("accept-encoding", "identity"), ("user-agent", "agentrun"))
 _MOST_ADDRESSES = 64
@@ -57,8 +64,8 @@ class HttpxSender:
         lookup: Lookup,
         *,
         trust_env: bool = False,
-        elsewhere: Elsewhere | None = None,
-        resolve: Resolve = looked_up,
+        elsewhere: AddressOverrides | None = None,
+        resolve: Resolver = resolve_host,
     ) -> None:
         self._lookup = lookup
         self._resolve = resolve
@@ -74,12 +81,12 @@ class HttpxSender:
 
         Raises `provider.transient`, `.timeout`, `.zero_output`, `.decode`, `.fatal`, `host.missing`.
         """
-        most = MAX_BODY if heard is None else MAX_STREAM
+        most = MAX_REPLY_BODY if heard is None else MAX_STREAMED_BODY
         exchange = _Exchange(gap, time, heard, most if call.reach is None else call.reach.max_bytes)
         result = await self._result(call, exchange)
         if isinstance(result, HttpReply):
             return result
-        result = placed(result, declared_host(call, self._elsewhere))
+        result = with_host(result, declared_host(call, self._elsewhere))
         if isinstance(result, AgentrunError) and call.reach is not None:
             result.fields.update(exchange.progress())
         raise result
@@ -93,12 +100,16 @@ class HttpxSender:
     async def _result(self, call: HttpCall, exchange: _Exchange) -> HttpReply | BaseException:
         """The reply, or an error that has seen nothing."""
         try:
-            request, proxy = await self._ready(call, exchange)
+            request, proxy = await self._prepare(call, exchange)
             reply = await exchange.run(self._transport(request.url.scheme == "https", proxy), request)
-            return reply if reply.status == 200 else refusal(homeward(reply, call, self._lookup), call, self._lookup)
+            return (
+                reply
+                if reply.status == 200
+                else mask_reply(redirect_with_variable(reply, call, self._lookup), call, self._lookup)
+            )
         except TimeoutError:
             return exchange.timeout()
-        except NETWORK as error:
+        except NETWORK_ERRORS as error:
             return exchange.failure(error)
         except AgentrunError as error:
             return type(error)(error.code, error.message, hint=error.hint, fields=error.fields)
@@ -108,30 +119,30 @@ class HttpxSender:
         except BaseException as error:  # noqa: BLE001  # raised by `send`, without the frames of this exchange
             return type(error)(*error.args)
 
-    async def _ready(self, call: HttpCall, exchange: _Exchange) -> tuple[httpx.Request, str | None]:
+    async def _prepare(self, call: HttpCall, exchange: _Exchange) -> tuple[httpx.Request, str | None]:
         """The request, and the proxy that it goes through."""
         if call.reach is None:
-            url = self._address(address(call, self._lookup, self._elsewhere))
+            url = self._address(request_address(call, self._lookup, self._elsewhere))
             return self._request(call, url, exchange), self._proxy(url)
         async with asyncio.timeout_at(exchange.end):
-            url, is_home, addresses = await self._checked(whole(call.url, self._lookup), call.reach)
-        request = self._request(call if is_home else away(call), url, exchange)
-        request.extensions |= {ADDRESSES: addresses, "trace": exchange.trace}
+            url, is_home, addresses = await self._check_destination(fill_address(call.url, self._lookup), call.reach)
+        request = self._request(call if is_home else without_credentials(call), url, exchange)
+        request.extensions |= {ADDRESSES_EXTENSION: addresses, "trace": exchange.trace}
         return request, None
 
-    async def _checked(self, text: str, reach: Reach) -> tuple[httpx.URL, bool, Sequence[str]]:
+    async def _check_destination(self, text: str, reach: NetworkAccess) -> tuple[httpx.URL, bool, Sequence[str]]:
         """The address, whether it leads to the declared origin, and what it may connect to."""
-        origin, home = origin_of(text), origin_of(whole(reach.home, self._lookup))
-        refuse_elsewhere(origin, reach, home)
+        origin, home = url_origin(text), url_origin(fill_address(reach.home, self._lookup))
+        refuse_other_origins(origin, reach, home)
         url = self._address(text)
-        if usual(url.raw_host.decode("ascii")) != origin.host or (url.port or origin.port) != origin.port:
-            raise unsendable()  # the library reads it in another way than the guard
-        return url, origin == home, await checked_addresses(origin.host, origin.port, reach, self._resolve)
+        if normalise_host(url.raw_host.decode("ascii")) != origin.host or (url.port or origin.port) != origin.port:
+            raise unsendable_error()  # the library reads it in another way than the guard
+        return url, origin == home, await check_addresses(origin.host, origin.port, reach, self._resolve)
 
     def _request(self, call: HttpCall, url: httpx.URL, exchange: _Exchange) -> httpx.Request:
-        fields = headers(call, self._lookup)
-        if not all(is_field(value) for _, value in fields):
-            raise unsendable()
+        fields = request_headers(call, self._lookup)
+        if not all(is_header_value(value) for _, value in fields):
+            raise unsendable_error()
         given = {name.lower() for name, _ in fields}
         fields += [field for field in _DEFAULTS if field[0] not in given]
         extensions = {"timeout": {"connect": min(exchange.gap, exchange.time) / 1000}}
@@ -144,7 +155,7 @@ class HttpxSender:
                 self._addresses.clear()
             url = httpx.URL(text)
             if url.scheme not in ("http", "https") or not url.host:
-                raise unsendable()
+                raise unsendable_error()
             self._addresses[text] = url
         return self._addresses[text]
 
@@ -153,9 +164,11 @@ class HttpxSender:
         if key not in self._transports:
             # Reading the certificates takes 27 ms; a context without any trusts nobody.
             secure = is_https or proxy is not None
-            context = httpx.create_ssl_context(trust_env=self._trust_env) if secure else _trusting_nobody()
+            context = httpx.create_ssl_context(trust_env=self._trust_env) if secure else _untrusting_context()
             self._transports[key] = (
-                httpx.AsyncHTTPTransport(verify=context, trust_env=False, proxy=proxy) if proxy else Transport(context)
+                httpx.AsyncHTTPTransport(verify=context, trust_env=False, proxy=proxy)
+                if proxy
+                else PooledTransport(context)
             )
         return self._transports[key]
 
@@ -195,7 +208,7 @@ class _Exchange:
         fields = tuple(
             (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.headers.raw
         )
-        body = Body(fields, self._most)
+        body = ReplyBody(fields, self._most)
         self._received = 0
         assert isinstance(response.stream, httpx.AsyncByteStream)
         deadline.reschedule(self._next())
@@ -215,18 +228,18 @@ class _Exchange:
 
     def timeout(self) -> AgentrunError:
         if self._loop.time() >= self.end:
-            return timeout(self.time, "the reply")
-        return timeout(self.gap, "a silence in the reply")
+            return timeout_error(self.time, "the reply")
+        return timeout_error(self.gap, "a silence in the reply")
 
     def failure(self, error: Exception) -> AgentrunError:
-        if isinstance(error, TIMEOUTS):
-            return timeout(min(self.gap, self.time), "the connection")
-        return failure_of(error, self._received)
+        if isinstance(error, TIMEOUT_ERRORS):
+            return timeout_error(min(self.gap, self.time), "the connection")
+        return network_failure(error, self._received)
 
     def _next(self) -> float:
         """When the next bytes must have come."""
         return min(self.end, self._loop.time() + self.gap / 1000)
 
 
-def _trusting_nobody() -> ssl.SSLContext:
+def _untrusting_context() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

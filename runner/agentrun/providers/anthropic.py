@@ -9,35 +9,46 @@ Rule 3  `base_url` is what Anthropic's own SDKs take: without the `/v1`, which i
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple, assert_never
 
-from agentrun.core.effects import ModelRequest, OfferedTool
-from agentrun.core.messages import Message, ToolCall
-from agentrun.core.names import schemas_of
-from agentrun.core.package import Model, Route
+import msgspec
+from msgspec import Raw
+
+from agentrun.canonical_json import sorted_json
+from agentrun.core.effects import ModelRequest, OfferedTool, route_name
+from agentrun.core.messages import Assistant, Content, File, Image, Message, Reasoning, Refusal, Text, ToolCall, User
+from agentrun.core.package import ModelSettings, Route
+from agentrun.core.package_lookup import argument_schemas
 from agentrun.core.package_tools import Tool
-from agentrun.providers.anthropic_messages import encode_segment
-from agentrun.providers.anthropic_models import Claude, claude
-from agentrun.providers.anthropic_reply import read_reply
-from agentrun.providers.anthropic_stream import AnthropicStream
-from agentrun.providers.auth import auth_of
-from agentrun.providers.body import given, refuse_taken, spliced, taken_options
-from agentrun.providers.codec import Blob, Decoded, StreamDecoder
-from agentrun.providers.guidance import guided
-from agentrun.providers.headers import merged_headers
-from agentrun.providers.names import name_clashes, wire_name
-from agentrun.providers.strictness import is_strict
+from agentrun.errors import LimitError
+from agentrun.providers.anthropic_reply import AnthropicStream, read_anthropic_reply
+from agentrun.providers.codec import ReadBlob, ReplyOrFault, StreamDecoder
+from agentrun.providers.faults import DECODE_ERRORS
+from agentrun.providers.request_encoding import (
+    arguments_object,
+    drop_none,
+    guided_instructions,
+    is_strict,
+    merge_headers,
+    refuse_reserved_options,
+    reserved_option_problems,
+    route_auth,
+    splice_items,
+)
+from agentrun.providers.wire_names import call_ids, derived_id, name_clashes, wire_name
 from agentrun.wire import HttpCall, HttpReply
 
-BASE_URL = "https://api.anthropic.com"
-VERSION = "2023-06-01"
+ANTHROPIC_URL = "https://api.anthropic.com"
+ANTHROPIC_VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 16_000
-BUDGETS = {"low": 1_024, "medium": 4_096, "high": 10_000}
+CLAUDE_THINKING_BUDGETS = {"low": 1_024, "medium": 4_096, "high": 10_000}
 """Tokens for thinking, for models that are told a budget. The API takes no less than the first."""
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
-OWN = frozenset(
+ANTHROPIC_FIELDS = frozenset(
     {
         *("model", "messages", "system", "max_tokens", "temperature", "top_p", "stop_sequences"),
         *("thinking", "output_config", "stream", "tools", "tool_choice"),
@@ -49,36 +60,36 @@ OWN = frozenset(
 class Anthropic:
     """The codec. It has no state."""
 
-    def problems(self, model: Model, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # any schema can at least be asked for
-        takes = claude(route.name)
+    def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # any schema can at least be asked for
+        takes = claude_features(route.name)
         return [
-            *taken_options(route, OWN),
-            *name_clashes(schemas_of(tools)),
+            *reserved_option_problems(route, ANTHROPIC_FIELDS),
+            *name_clashes(argument_schemas(tools)),
             *_tool_problems(tools),
             *_sampling_problems(model, route, takes),
             *_thinking_problems(model, route, takes),
         ]
 
-    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: Blob) -> list[bytes]:
-        return encode_segment(messages, request, blob)
+    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
+        return encode_anthropic_segment(messages, request, blob)
 
     def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
         route = request.route
-        refuse_taken(route, OWN)
+        refuse_reserved_options(route, ANTHROPIC_FIELDS)
         thinking = _thinking(request)
-        headers = dict(merged_headers(request, {"anthropic-version": VERSION}))
+        headers = dict(merge_headers(request, {"anthropic-version": ANTHROPIC_VERSION}))
         if thinking and "block_binding" in thinking:
             headers["anthropic-beta"] = ",".join([*filter(None, [headers.get("anthropic-beta")]), BINDING_BETA])
         return HttpCall(
             method="POST",
-            url=(route.base_url or BASE_URL).rstrip("/").removesuffix("/v1") + "/v1/messages",
+            url=(route.base_url or ANTHROPIC_URL).rstrip("/").removesuffix("/v1") + "/v1/messages",
             headers=tuple(sorted(headers.items())),
-            body=spliced(route.options | _fields(request, thinking), "messages", items),
-            auth=auth_of(route, "x-api-key", "", "ANTHROPIC_API_KEY"),
+            body=splice_items(route.options | _fields(request, thinking), "messages", items),
+            auth=route_auth(route, "x-api-key", "", "ANTHROPIC_API_KEY"),
         )
 
-    def decode(self, reply: HttpReply, request: ModelRequest) -> Decoded:
-        return read_reply(reply, request)
+    def decode(self, reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
+        return read_anthropic_reply(reply, request)
 
     def stream(self, request: ModelRequest) -> StreamDecoder:
         return AnthropicStream(request)
@@ -86,17 +97,17 @@ class Anthropic:
 
 def _fields(request: ModelRequest, thinking: dict[str, Any] | None) -> dict[str, Any]:
     settings = request.settings
-    takes = claude(request.route.name)
+    takes = claude_features(request.route.name)
     native = request.output is not None and takes.structured and is_strict(request.output)
-    output = given(
+    output = drop_none(
         effort=settings.reasoning if takes.effort and settings.reasoning != "none" else None,
         format={"type": "json_schema", "schema": request.output} if native else None,
     )
     tools = [_tool(tool) for tool in request.tools] or _former_tools(request.messages)
-    return given(
+    return drop_none(
         model=request.route.name,
         max_tokens=settings.max_output_tokens or DEFAULT_MAX_TOKENS,
-        system=(request.instructions if native else guided(request)) or None,
+        system=(request.instructions if native else guided_instructions(request)) or None,
         temperature=settings.temperature,
         top_p=settings.top_p,
         stop_sequences=settings.stop or None,
@@ -110,11 +121,11 @@ def _fields(request: ModelRequest, thinking: dict[str, Any] | None) -> dict[str,
 
 def _thinking(request: ModelRequest) -> dict[str, Any] | None:
     level = request.settings.reasoning
-    takes = claude(request.route.name)
+    takes = claude_features(request.route.name)
     if level == "none":
         return {"type": takes.off}
     if not takes.effort:
-        return {"type": "enabled", "budget_tokens": BUDGETS[level]} if level else None
+        return {"type": "enabled", "budget_tokens": CLAUDE_THINKING_BUDGETS[level]} if level else None
     if takes.bound:
         # A summary, a hidden tool or a policy changes what stood before a thought; such a thought is to be left out
         # by the API, which would refuse the request otherwise.
@@ -123,7 +134,7 @@ def _thinking(request: ModelRequest) -> dict[str, Any] | None:
 
 
 def _tool(tool: OfferedTool) -> dict[str, Any]:
-    return given(name=wire_name(tool.name), description=tool.description or None, input_schema=tool.args)
+    return drop_none(name=wire_name(tool.name), description=tool.description or None, input_schema=tool.args)
 
 
 def _former_tools(messages: Iterable[Message]) -> list[dict[str, Any]]:
@@ -144,13 +155,13 @@ def _tool_choice(request: ModelRequest) -> dict[str, Any] | None:
 
 
 def _tool_problems(tools: Mapping[str, Tool]) -> Iterable[str]:
-    for name, schema in sorted(schemas_of(tools).items()):
+    for name, schema in sorted(argument_schemas(tools).items()):
         for key in ("oneOf", "anyOf", "allOf"):
             if key in schema:
                 yield f"tools.{name}.args: Anthropic takes no {key} at the top of a schema"
 
 
-def _sampling_problems(model: Model, route: Route, takes: Claude) -> Iterable[str]:
+def _sampling_problems(model: ModelSettings, route: Route, takes: ClaudeFeatures) -> Iterable[str]:
     if model.seed is not None:
         yield "model.seed: Anthropic takes no seed"
     if any(not text.strip() for text in model.stop):
@@ -167,14 +178,157 @@ def _sampling_problems(model: Model, route: Route, takes: Claude) -> Iterable[st
         yield f"model.top_p: {route.name} takes it or model.temperature, not both"
 
 
-def _thinking_problems(model: Model, route: Route, takes: Claude) -> Iterable[str]:
+def _thinking_problems(model: ModelSettings, route: Route, takes: ClaudeFeatures) -> Iterable[str]:
     level = model.reasoning
     if level == "none" and takes.off is None:
         yield f"model.reasoning: {route.name} always thinks; the least is low"
-    budget = 0 if level in (None, "none") or takes.effort else BUDGETS[level]
+    budget = 0 if level in (None, "none") or takes.effort else CLAUDE_THINKING_BUDGETS[level]
     limit = model.max_output_tokens or DEFAULT_MAX_TOKENS
     if budget >= limit:
         yield f"model.max_output_tokens: more than {budget} are needed with model.reasoning: {level}, which counts"
     thinks = level in ("low", "medium", "high") or (level is None and takes.bound)
     if model.tool_choice not in ("auto", "none") and (thinks or not takes.forced):
         yield f"model.tool_choice: {route.name} cannot be forced to call a tool while it thinks; use auto or none"
+
+
+# --- a conversation as Anthropic Messages reads it ------------------------------------------------------------
+
+
+_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+_TEXTS = ("application/json", "application/yaml", "application/xml")
+
+
+def encode_anthropic_segment(messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
+    ids = call_ids(messages, request.route)
+    said: list[Any] = []
+    results: list[Any] = []
+    asked: list[Any] = []
+    for message in messages:
+        if isinstance(message, Assistant):
+            said += _assistant_blocks(message, ids, route_name(request.route))
+        elif isinstance(message, User):
+            asked += _content_blocks(message.parts, blob)
+        else:
+            results.append(_result_block(ids.get(message.call) or derived_id(message.call), message.parts, blob))
+    user = [*results, *asked]
+    items = [{"role": "assistant", "content": said}] if said else []
+    return [sorted_json(item) for item in (*items, *([{"role": "user", "content": user}] if user else ()))]
+
+
+def _assistant_blocks(message: Assistant, ids: Mapping[str, str], route: str) -> list[Any]:
+    blocks: list[Any] = []
+    for part in message.parts:
+        match part:
+            case Text() | Refusal():
+                if part.text.strip():
+                    blocks.append({"type": "text", "text": part.text})
+            case Reasoning():
+                if part.route == route and (block := _opaque(part.opaque)) is not None:
+                    blocks.append(block)
+            case ToolCall():
+                call = {"id": ids[part.id], "name": wire_name(part.tool), "input": arguments_object(part.arguments)}
+                blocks.append({"type": "tool_use", **call})
+            case _:
+                assert_never(part)
+    return blocks
+
+
+def _opaque(text: str) -> Raw | None:
+    """A block that was kept as it came. What is no JSON cannot be one of ours."""
+    try:
+        msgspec.json.decode(text)
+    except DECODE_ERRORS:
+        return None
+    return Raw(text.encode())
+
+
+def _result_block(call: str, parts: tuple[Content, ...], blob: ReadBlob) -> dict[str, Any]:
+    block = {"type": "tool_result", "tool_use_id": call}
+    content = _content_blocks(parts, blob)
+    return {**block, "content": content} if content else block
+
+
+def _content_blocks(parts: tuple[Content, ...], blob: ReadBlob) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    for part in parts:
+        match part:
+            case Text():
+                if part.text.strip():
+                    blocks.append({"type": "text", "text": part.text})
+            case Image():
+                if part.media_type not in _IMAGES:
+                    raise _unsupported_error(part.media_type)
+                blocks.append({"type": "image", "source": _base64(part, blob)})
+            case File():
+                blocks.append({"type": "document", "title": part.name, "source": _document(part, blob)})
+            case _:
+                assert_never(part)
+    return blocks
+
+
+def _document(part: File, blob: ReadBlob) -> dict[str, Any]:
+    if part.media_type == "application/pdf":
+        return _base64(part, blob)
+    if part.media_type.startswith("text/") or part.media_type in _TEXTS:
+        return {"type": "text", "media_type": "text/plain", "data": blob(part.blob).decode("utf-8", "replace")}
+    raise _unsupported_error(part.media_type)
+
+
+def _base64(part: Image | File, blob: ReadBlob) -> dict[str, Any]:
+    return {"type": "base64", "media_type": part.media_type, "data": b64encode(blob(part.blob)).decode()}
+
+
+def _unsupported_error(media_type: str) -> LimitError:
+    fields = {"part": media_type, "reason": "unsupported"}
+    return LimitError("context.failed", f"anthropic takes no {media_type}", fields=fields)
+
+
+# --- what the generations of Claude take ----------------------------------------------------------------------
+
+
+_NAME = re.compile(r"claude-(?:(?P<family>[a-z]+)-?)?(?:(?P<major>\d{1,2})(?:[-.](?P<minor>\d{1,2}))?(?!\d))?")
+_EFFORT_FAMILIES = ("fable", "mythos")
+"""All of these families think by effort, whatever their version."""
+
+
+class ClaudeFeatures(NamedTuple):
+    """What one model takes."""
+
+    effort: bool
+    """Whether thinking is told by effort; else by a budget."""
+    off: Literal["disabled", "between_tools"] | None
+    """How thinking is turned off. None: it cannot be."""
+    samples: bool
+    """Whether temperature and top_p may be set at all."""
+    samples_both: bool
+    """Whether both may be set at once."""
+    forced: bool
+    """Whether a call may be forced when the model does not think."""
+    bound: bool
+    """Whether its thoughts are bound to all that was said before them."""
+    structured: bool
+    """Whether it can promise to keep a schema."""
+
+
+def claude_features(name: str) -> ClaudeFeatures:
+    """What the model of this name takes."""
+    found = _NAME.search(name)
+    family = found["family"] if found else None
+    version = (int(found["major"]), int(found["minor"] or 0)) if found and found["major"] else (0, 0)
+    special = family in _EFFORT_FAMILIES
+    bound = version >= ((5, 1) if special else (5, 5))
+    return ClaudeFeatures(
+        effort=special or version >= (4, 6),
+        off=_thinking_off(family, version),
+        samples=not special and version < (4, 7),
+        samples_both=version < (4, 1),
+        forced=not bound or family == "haiku",
+        bound=bound,
+        structured=special or version >= (4, 5),
+    )
+
+
+def _thinking_off(family: str | None, version: tuple[int, int]) -> Literal["disabled", "between_tools"] | None:
+    if family in _EFFORT_FAMILIES or (family == "opus" and version >= (5, 5)):
+        return None
+    return "between_tools" if family == "sonnet" and version >= (5, 5) else "disabled"

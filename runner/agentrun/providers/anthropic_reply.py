@@ -12,33 +12,45 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec.structs import asdict, replace
 
+from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest, route_name
-from agentrun.core.facts_base import Fault
-from agentrun.core.messages import Assistant, Finish, Reasoning, Refusal, Reply, Text, ToolCall, Usage
-from agentrun.providers.codec import Decoded
-from agentrun.providers.faults import UNREADABLE, code_of_status, empty_fault, inner_fault, status_fault, unreadable
-from agentrun.providers.names import tool_names
-from agentrun.providers.places import unreadable_at
+from agentrun.core.fault import Fault
+from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from agentrun.providers.codec import ReplyOrFault
+from agentrun.providers.faults import (
+    DECODE_ERRORS,
+    code_of_status,
+    decode_fault,
+    empty_fault,
+    inner_fault,
+    status_fault,
+    unended_fault,
+    unreadable_fault,
+    unreadable_part_fault,
+)
+from agentrun.providers.sse import SseDecoder
+from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
 
-Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+_Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 DECLINED = "The model declined to answer."
 
 
 class OutputDetails(Struct):
-    thinking_tokens: Count | None = None
+    thinking_tokens: _Count | None = None
 
 
-class Tokens(Struct):
+class ClaudeUsage(Struct):
     """Usage. A stream reports it in pieces, each with the sums so far."""
 
-    input_tokens: Count | None = None
-    cache_creation_input_tokens: Count | None = None
-    cache_read_input_tokens: Count | None = None
-    output_tokens: Count | None = None
+    input_tokens: _Count | None = None
+    cache_creation_input_tokens: _Count | None = None
+    cache_read_input_tokens: _Count | None = None
+    output_tokens: _Count | None = None
     output_tokens_details: OutputDetails | None = None
 
 
@@ -46,7 +58,7 @@ class StopDetails(Struct):
     explanation: str | None = None
 
 
-class Block(Struct):
+class ContentBlock(Struct):
     """One block of content."""
 
     type: str
@@ -57,21 +69,21 @@ class Block(Struct):
     input: Raw = Raw(b"{}")
 
 
-class Head(Struct):
+class MessageHead(Struct):
     """All of a message but its content."""
 
     id: str | None = None
     model: str | None = None
     stop_reason: str | None = None
     stop_details: StopDetails | None = None
-    usage: Tokens | None = None
+    usage: ClaudeUsage | None = None
 
 
-class _Message(Head, kw_only=True):
+class _Message(MessageHead, kw_only=True):
     content: list[Raw]
 
 
-class Error(Struct):
+class AnthropicError(Struct):
     """An error, before a reply or inside one."""
 
     type: str = ""
@@ -79,14 +91,14 @@ class Error(Struct):
     details: Any = None
 
 
-class ErrorBody(Struct):
-    error: Error
+class AnthropicErrorBody(Struct):
+    error: AnthropicError
 
 
-class Said(Struct):
+class WholeBlock(Struct):
     """A block that is whole."""
 
-    block: Block
+    block: ContentBlock
     arguments: str
     """Of a call, as text."""
     opaque: str
@@ -94,10 +106,10 @@ class Said(Struct):
 
 
 _message = msgspec.json.Decoder(_Message)
-_block = msgspec.json.Decoder(Block)
-_error = msgspec.json.Decoder(ErrorBody)
+_block = msgspec.json.Decoder(ContentBlock)
+_error = msgspec.json.Decoder(AnthropicErrorBody)
 
-_FINISH: dict[str | None, Finish] = {
+_FINISH: dict[str | None, FinishReason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "max_tokens": "length",
@@ -107,32 +119,32 @@ _FINISH: dict[str | None, Finish] = {
 }
 
 
-def read_reply(reply: HttpReply, request: ModelRequest) -> Decoded:
+def read_anthropic_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
     """Any reply at all that came in one piece."""
     if reply.status != 200:
-        return _refused(reply)
+        return _status_fault(reply)
     try:
         message = _message.decode(reply.body)
-    except UNREADABLE as error:
-        return unreadable(error, len(reply.body))
+    except DECODE_ERRORS as error:
+        return unreadable_fault(error, len(reply.body))
     said = []
     for index, raw in enumerate(message.content):
         try:
             block = _block.decode(raw)
-            said.append(Said(block, bytes(block.input).decode(), bytes(raw).decode()))
-        except UNREADABLE as error:
-            return unreadable_at(error, f"/content/{index}")
-    return make_reply(message, said, request)
+            said.append(WholeBlock(block, bytes(block.input).decode(), bytes(raw).decode()))
+        except DECODE_ERRORS as error:
+            return unreadable_part_fault(error, f"/content/{index}")
+    return make_anthropic_reply(message, said, request)
 
 
-def make_reply(head: Head, said: list[Said], request: ModelRequest) -> Decoded:
+def make_anthropic_reply(head: MessageHead, said: list[WholeBlock], request: ModelRequest) -> ReplyOrFault:
     """What whole blocks mean."""
     finish = _FINISH.get(head.stop_reason, "unknown")
     if head.stop_reason == "refusal":
         details = head.stop_details
         parts: list[Text | Refusal | Reasoning | ToolCall] = [Refusal((details and details.explanation) or DECLINED)]
     else:
-        parts = _parts(said, tool_names(request), route_name(request.route))
+        parts = _parts(said, tools_by_wire_name(request), route_name(request.route))
     if all(isinstance(part, Reasoning) for part in parts):
         if head.stop_reason == "model_context_window_exceeded":
             return inner_fault("the conversation fills the model's window", "provider.context_overflow", 200)
@@ -140,7 +152,7 @@ def make_reply(head: Head, said: list[Said], request: ModelRequest) -> Decoded:
     return Reply(Assistant(tuple(parts)), finish, _usage(head.usage), head.model, head.id)
 
 
-def _parts(said: list[Said], names: Mapping[str, str], route: str) -> list[Text | Refusal | Reasoning | ToolCall]:
+def _parts(said: list[WholeBlock], names: Mapping[str, str], route: str) -> list[Text | Refusal | Reasoning | ToolCall]:
     parts: list[Text | Refusal | Reasoning | ToolCall] = []
     calls = 0
     for each in said:
@@ -155,7 +167,7 @@ def _parts(said: list[Said], names: Mapping[str, str], route: str) -> list[Text 
     return parts
 
 
-def _usage(tokens: Tokens | None) -> Usage | None:
+def _usage(tokens: ClaudeUsage | None) -> Usage | None:
     if tokens is None:
         return None
     read, written = tokens.cache_read_input_tokens, tokens.cache_creation_input_tokens
@@ -183,16 +195,16 @@ _STATUS = {
 """The status that an error has when it comes before a reply, for those that come inside one."""
 
 
-def _refused(reply: HttpReply) -> Fault:
+def _status_fault(reply: HttpReply) -> Fault:
     try:
         error = _error.decode(reply.body).error
-    except UNREADABLE:
+    except DECODE_ERRORS:
         words = reply.body[:2000].decode("utf-8", "replace")
         return status_fault(reply, words or "no words")
     return status_fault(reply, error.message or "no words", _code(reply.status, error))
 
 
-def broken_off(error: Error) -> Fault:
+def anthropic_inner_fault(error: AnthropicError) -> Fault:
     """An error inside a stream: what it means before one."""
     status = _STATUS.get(error.type, 500)
     return inner_fault(error.message or "no words", _code(status, error) or code_of_status(status), status)
@@ -202,7 +214,7 @@ _TOO_LONG = ("prompt is too long", "exceed context limit", "exceeds the availabl
 """The last is said by llama.cpp."""
 
 
-def _code(status: int, error: Error) -> str | None:
+def _code(status: int, error: AnthropicError) -> str | None:
     """When the provider says more than the status."""
     words = (error.message or "").lower()
     if status == 413 or (status == 400 and any(sign in words for sign in _TOO_LONG)):
@@ -210,3 +222,160 @@ def _code(status: int, error: Error) -> str | None:
     if isinstance(error.details, dict) and error.details.get("error_code") == "enforced_spend_limit_reached":
         return "provider.fatal"  # no waiting helps: somebody has to pay
     return None
+
+
+# --- a streamed answer of Anthropic Messages ------------------------------------------------------------------
+
+
+class _Delta(Struct):
+    """A piece of a block, or the end of the message."""
+
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    partial_json: str = ""
+    stop_reason: str | None = None
+    stop_details: StopDetails | None = None
+
+
+class _Event(Struct):
+    type: str
+    index: int = 0
+    message: MessageHead | None = None
+    content_block: Raw = Raw(b"")
+    delta: _Delta | None = None
+    usage: ClaudeUsage | None = None
+    error: AnthropicError | None = None
+
+
+_event = msgspec.json.Decoder(_Event)
+_block_decoder = msgspec.json.Decoder(ContentBlock)
+
+
+class _OpenBlock:
+    """A block that is being put together."""
+
+    def __init__(self, raw: Raw) -> None:
+        self.block = _block_decoder.decode(raw)
+        self._whole: dict[str, Any] = msgspec.json.decode(raw)
+        self._texts = [self.block.text]
+        self._thoughts = [self.block.thinking]
+        self._json: list[str] = []
+        self._signature: str | UnsetType = UNSET
+
+    def add(self, delta: _Delta) -> str:
+        """Takes a piece; gives the text in it that is for people."""
+        match delta.type:
+            case "text_delta":
+                self._texts.append(delta.text)
+                return delta.text
+            case "thinking_delta":
+                self._thoughts.append(delta.thinking)
+            case "signature_delta":
+                self._signature = delta.signature
+            case "input_json_delta":
+                self._json.append(delta.partial_json)
+        return ""
+
+    def whole_block(self) -> WholeBlock:
+        block = replace(self.block, text="".join(self._texts))
+        if block.type == "thinking":
+            self._whole["thinking"] = "".join(self._thoughts)
+        if self._signature is not UNSET:
+            self._whole["signature"] = self._signature
+        arguments = "".join(self._json)
+        return WholeBlock(
+            block,
+            arguments if arguments.strip() else bytes(block.input).decode(),
+            sorted_json(self._whole).decode(),
+        )
+
+
+class AnthropicStream:
+    """Reads one reply."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._request = request
+        self._sse = SseDecoder()
+        self._fault: Fault | None = None
+        self._done = False
+        self._head = MessageHead()
+        self._blocks: dict[int, _OpenBlock] = {}
+
+    def feed(self, data: bytes) -> list[str]:
+        return [text for event in self._sse.feed(data) if (text := self._read(event.data))]
+
+    def end(self) -> ReplyOrFault:
+        for event in self._sse.end():
+            if _is_whole(event.data):
+                self._read(event.data)
+        if self._fault is not None:
+            return self._fault
+        if not self._done:
+            return unended_fault()
+        return make_anthropic_reply(
+            self._head, [block.whole_block() for _, block in sorted(self._blocks.items())], self._request
+        )
+
+    def _read(self, data: str) -> str:
+        if self._done or self._fault is not None:
+            return ""
+        try:
+            return self._take(_event.decode(data))
+        except DECODE_ERRORS as problem:
+            self._fault = unreadable_fault(problem, len(data))
+        return ""
+
+    def _take(self, event: _Event) -> str:
+        match event.type:
+            case "message_start":
+                self._head = event.message or MessageHead()
+            case "content_block_start":
+                return self._begin(event)
+            case "content_block_delta":
+                return self._add(event)
+            case "message_delta":
+                self._finish(event)
+            case "message_stop":
+                self._done = True
+            case "error":
+                self._fault = anthropic_inner_fault(event.error or AnthropicError())
+        return ""
+
+    def _begin(self, event: _Event) -> str:
+        if event.index in self._blocks:
+            self._fault = decode_fault("a block begins twice", {"pointer": "/index"})
+            return ""
+        block = self._blocks[event.index] = _OpenBlock(event.content_block)
+        return block.block.text
+
+    def _add(self, event: _Event) -> str:
+        block = self._blocks.get(event.index)
+        if block is None:
+            self._fault = decode_fault("a piece of a block that was never begun", {"pointer": "/index"})
+            return ""
+        return block.add(event.delta or _Delta())
+
+    def _finish(self, event: _Event) -> None:
+        """The end of the message, with the usage that is known by now."""
+        delta = event.delta or _Delta()
+        usage = self._head.usage
+        if event.usage is not None:
+            told = {name: value for name, value in asdict(event.usage).items() if value is not None}
+            usage = replace(usage or ClaudeUsage(), **told)
+        self._head = replace(
+            self._head,
+            stop_reason=delta.stop_reason or self._head.stop_reason,
+            stop_details=delta.stop_details or self._head.stop_details,
+            usage=usage,
+        )
+
+
+def _is_whole(data: str) -> bool:
+    """Whether what came last is an event, or only the beginning of one."""
+    try:
+        _event.decode(data)
+    except DECODE_ERRORS:
+        return False
+    return True

@@ -14,13 +14,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from agentrun.core.facts_base import Fault
+from agentrun.core.fault import Fault
 from agentrun.errors import code_of
 from agentrun.secret import mask
 from agentrun.wire import HttpReply
 
-MAX_WORDS = 300
+MAX_PROVIDER_TEXT = 300
 MAX_RETRY_AFTER = 3600
 """Seconds."""
 
@@ -42,7 +43,7 @@ def status_fault(reply: HttpReply, words: str, code: str | None = None) -> Fault
     asked = retry_after(reply)
     if code == "provider.rate_limited" or (asked is not None and code_of(code).retry == "retryable"):
         fields["retry_after"] = asked
-    return Fault(code, f"the provider answered {status}: {shown(words)}", fields)
+    return Fault(code, f"the provider answered {status}: {clean_provider_text(words)}", fields)
 
 
 def code_of_status(status: int) -> str:
@@ -54,11 +55,11 @@ def inner_fault(words: str, code: str = "provider.transient", status: int | None
     fields: dict[str, Any] = {"status": status}
     if code == "provider.rate_limited":
         fields["retry_after"] = None
-    return Fault(code, f"the provider broke off: {shown(words)}", fields)
+    return Fault(code, f"the provider broke off: {clean_provider_text(words)}", fields)
 
 
 def decode_fault(why: str, fields: dict[str, Any]) -> Fault:
-    return Fault("provider.decode", f"the provider's answer cannot be read: {shown(why)}", fields)
+    return Fault("provider.decode", f"the provider's answer cannot be read: {clean_provider_text(why)}", fields)
 
 
 def empty_fault(finish: str | None) -> Fault:
@@ -70,7 +71,7 @@ def unended_fault() -> Fault:
     return Fault("provider.empty", "the reply ended without its last event")
 
 
-def unreadable(error: Exception, size: int) -> Fault:
+def unreadable_fault(error: Exception, size: int) -> Fault:
     """What msgspec could not read. It names the place: a path for a wrong shape, a byte for wrong JSON."""
     message = str(error)
     if isinstance(error, msgspec.ValidationError):
@@ -83,31 +84,31 @@ def unreadable(error: Exception, size: int) -> Fault:
     return decode_fault(message, {})
 
 
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading JSON of strangers raises."""
 
 
-def shown(words: str) -> str:
+def clean_provider_text(words: str) -> str:
     """A provider's words, fit to be read by people."""
     line = mask(" ".join(words.split()))
-    return line if len(line) <= MAX_WORDS else line[: MAX_WORDS - 1] + "…"
+    return line if len(line) <= MAX_PROVIDER_TEXT else line[: MAX_PROVIDER_TEXT - 1] + "…"
 
 
 def retry_after(reply: HttpReply) -> int | None:
     """How many seconds the provider asks to wait: a number, or a date read against the reply's own."""
-    value = header(reply.headers, "retry-after")
+    value = find_header(reply.headers, "retry-after")
     if value is None:
         return None
     if value.isascii() and value.isdigit():
         return min(int(value[:9]), MAX_RETRY_AFTER)
-    sent = _date(header(reply.headers, "date"))
+    sent = _date(find_header(reply.headers, "date"))
     until = _date(value)
     if sent is None or until is None:
         return None
     return min(max(0, round(until - sent)), MAX_RETRY_AFTER)
 
 
-def header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
+def find_header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
     return next((value.strip() for key, value in headers if key.lower() == name), None)
 
 
@@ -125,3 +126,12 @@ def _date(text: str | None) -> float | None:
                 return None
             return date.timestamp()
     return None
+
+
+# --- where in an answer something is wrong --------------------------------------------------------------------
+
+
+def unreadable_part_fault(error: Exception, pointer: str) -> Fault:
+    """The fault of a part of an answer that was read by itself, with its place in the whole."""
+    fault = unreadable_fault(error, 0)
+    return replace(fault, fields={"pointer": pointer + fault.fields.get("pointer", "")})

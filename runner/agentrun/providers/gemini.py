@@ -10,38 +10,58 @@ Rule 4  `base_url` is what Google's own SDKs take: without the `/v1beta`, which 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, assert_never
 from urllib.parse import quote
 
-from agentrun.core.effects import ModelRequest, OfferedTool
-from agentrun.core.messages import Message
-from agentrun.core.names import schemas_of
-from agentrun.core.package import Model, Route
+import msgspec
+from msgspec import Raw
+
+from agentrun.canonical_json import sorted_json
+from agentrun.core.effects import ModelRequest, OfferedTool, route_name
+from agentrun.core.messages import (
+    Assistant,
+    Content,
+    File,
+    Image,
+    Message,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    User,
+    words,
+)
+from agentrun.core.package import ModelSettings, Route
+from agentrun.core.package_lookup import argument_schemas
 from agentrun.core.package_tools import Tool
 from agentrun.errors import PackageError
-from agentrun.providers.auth import auth_of
-from agentrun.providers.body import given, spliced
-from agentrun.providers.codec import Blob, Decoded, StreamDecoder
-from agentrun.providers.gemini_contents import encode_segment
-from agentrun.providers.gemini_models import gemini
-from agentrun.providers.gemini_reply import read_reply
-from agentrun.providers.gemini_stream import GeminiStream
-from agentrun.providers.guidance import guided
-from agentrun.providers.headers import merged_headers
-from agentrun.providers.names import name_clashes, wire_name
+from agentrun.providers.codec import ReadBlob, ReplyOrFault, StreamDecoder
+from agentrun.providers.faults import DECODE_ERRORS
+from agentrun.providers.gemini_reply import GeminiStream, read_gemini_reply
+from agentrun.providers.request_encoding import (
+    arguments_object,
+    drop_none,
+    guided_instructions,
+    merge_headers,
+    route_auth,
+    splice_items,
+)
+from agentrun.providers.wire_names import call_ids, name_clashes, wire_name
 from agentrun.wire import HttpCall, HttpReply
 
-BASE_URL = "https://generativelanguage.googleapis.com"
-BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}
+GEMINI_URL = "https://generativelanguage.googleapis.com"
+GEMINI_THINKING_BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}
 """Tokens for thinking, for models that are told a budget."""
-LEVELS = {"none": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH"}
-MAX_STOPS = 5
+GEMINI_THINKING_LEVELS = {"none": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH"}
+MAX_GEMINI_STOPS = 5
 _VERSIONED = re.compile(r"/v\d+\w*(/|$)")
 
-OWN = frozenset({"contents", "systemInstruction", "tools", "toolConfig"})
+GEMINI_FIELDS = frozenset({"contents", "systemInstruction", "tools", "toolConfig"})
 """The fields that this codec decides about."""
-OWN_CONFIG = frozenset(
+GEMINI_CONFIG_FIELDS = frozenset(
     {
         *("temperature", "topP", "seed", "stopSequences", "maxOutputTokens", "candidateCount", "thinkingConfig"),
         *("responseMimeType", "responseSchema", "responseJsonSchema", "responseFormat"),
@@ -53,32 +73,35 @@ OWN_CONFIG = frozenset(
 class GeminiGenerate:
     """The codec. It has no state."""
 
-    def problems(self, model: Model, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # any schema can at least be asked for
+    def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # any schema can at least be asked for
         return [
-            *(f"model.options cannot set {key}: the spec has a key of its own for it" for key in _taken(route)),
-            *name_clashes(schemas_of(tools)),
+            *(
+                f"model.options cannot set {key}: the spec has a key of its own for it"
+                for key in _reserved_options(route)
+            ),
+            *name_clashes(argument_schemas(tools)),
             *_problems(model, route),
         ]
 
-    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: Blob) -> list[bytes]:
-        return encode_segment(messages, request, blob)
+    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
+        return encode_gemini_segment(messages, request, blob)
 
     def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
         route = request.route
-        if taken := _taken(route):
+        if taken := _reserved_options(route):
             message = f"model.options cannot set {', '.join(taken)}: the spec has keys of its own for it"
             pointer = "/model/options/" + taken[0].replace(".", "/")
             raise PackageError("package.invalid", message, fields={"pointer": pointer})
         return HttpCall(
             method="POST",
             url=_address(route, stream=request.settings.stream),
-            headers=merged_headers(request, {}),
-            body=spliced(route.options | _fields(request), "contents", items),
-            auth=auth_of(route, "x-goog-api-key", "", "GEMINI_API_KEY"),
+            headers=merge_headers(request, {}),
+            body=splice_items(route.options | _fields(request), "contents", items),
+            auth=route_auth(route, "x-goog-api-key", "", "GEMINI_API_KEY"),
         )
 
-    def decode(self, reply: HttpReply, request: ModelRequest) -> Decoded:
-        return read_reply(reply, request)
+    def decode(self, reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
+        return read_gemini_reply(reply, request)
 
     def stream(self, request: ModelRequest) -> StreamDecoder:
         return GeminiStream(request)
@@ -87,15 +110,15 @@ class GeminiGenerate:
 def _address(route: Route, *, stream: bool) -> str:
     name = route.name if "/" in route.name else f"models/{route.name}"
     method = "streamGenerateContent?alt=sse" if stream else "generateContent"
-    base = (route.base_url or BASE_URL).rstrip("/")
+    base = (route.base_url or GEMINI_URL).rstrip("/")
     version = "" if _VERSIONED.search(base) else "/v1beta"
     return f"{base}{version}/{quote(name, safe='/@')}:{method}"
 
 
 def _fields(request: ModelRequest) -> dict[str, Any]:
-    native = request.output is not None and (gemini(request.route.name).current or not request.tools)
-    words = request.instructions if native else guided(request)
-    return given(
+    native = request.output is not None and (gemini_features(request.route.name).current or not request.tools)
+    words = request.instructions if native else guided_instructions(request)
+    return drop_none(
         systemInstruction={"parts": [{"text": words}]} if words else None,
         tools=[{"functionDeclarations": [_tool(tool) for tool in request.tools]}] if request.tools else None,
         toolConfig=_tool_config(request) if request.tools else None,
@@ -105,7 +128,7 @@ def _fields(request: ModelRequest) -> dict[str, Any]:
 
 def _config(request: ModelRequest, native: bool) -> dict[str, Any]:
     settings = request.settings
-    own = given(
+    own = drop_none(
         temperature=settings.temperature,
         topP=settings.top_p,
         seed=settings.seed,
@@ -119,14 +142,18 @@ def _config(request: ModelRequest, native: bool) -> dict[str, Any]:
 
 
 def _thinking(level: str | None, name: str) -> dict[str, Any] | None:
-    takes = gemini(name)
+    takes = gemini_features(name)
     if level is None or not takes.thinks:
         return None
-    return {"thinkingLevel": LEVELS[level]} if takes.current else {"thinkingBudget": BUDGETS[level]}
+    return (
+        {"thinkingLevel": GEMINI_THINKING_LEVELS[level]}
+        if takes.current
+        else {"thinkingBudget": GEMINI_THINKING_BUDGETS[level]}
+    )
 
 
 def _tool(tool: OfferedTool) -> dict[str, Any]:
-    return given(name=wire_name(tool.name), description=tool.description or None, parametersJsonSchema=tool.args)
+    return drop_none(name=wire_name(tool.name), description=tool.description or None, parametersJsonSchema=tool.args)
 
 
 def _tool_config(request: ModelRequest) -> dict[str, Any] | None:
@@ -146,9 +173,9 @@ def _config_options(route: Route) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _taken(route: Route) -> list[str]:
-    outer = [key for key in route.options if _is_one_of(key, OWN) or _is_misspelt_config(route, key)]
-    inner = [f"generationConfig.{key}" for key in _config_options(route) if _is_one_of(key, OWN_CONFIG)]
+def _reserved_options(route: Route) -> list[str]:
+    outer = [key for key in route.options if _is_one_of(key, GEMINI_FIELDS) or _is_misspelt_config(route, key)]
+    inner = [f"generationConfig.{key}" for key in _config_options(route) if _is_one_of(key, GEMINI_CONFIG_FIELDS)]
     return sorted(outer + inner)
 
 
@@ -159,18 +186,151 @@ def _is_misspelt_config(route: Route, key: str) -> bool:
 
 def _is_one_of(key: str, names: Iterable[str]) -> bool:
     """The API reads system_instruction like systemInstruction."""
-    return _plain(key) in map(_plain, names)
+    return _normalise_key(key) in map(_normalise_key, names)
 
 
-def _plain(key: str) -> str:
+def _normalise_key(key: str) -> str:
     return key.replace("_", "").lower()
 
 
-def _problems(model: Model, route: Route) -> Iterable[str]:
-    takes = gemini(route.name)
-    if len(model.stop) > MAX_STOPS:
-        yield f"model.stop: Gemini takes at most {MAX_STOPS} texts"
+def _problems(model: ModelSettings, route: Route) -> Iterable[str]:
+    takes = gemini_features(route.name)
+    if len(model.stop) > MAX_GEMINI_STOPS:
+        yield f"model.stop: Gemini takes at most {MAX_GEMINI_STOPS} texts"
     if model.reasoning == "none" and not takes.off:
         yield f"model.reasoning: {route.name} always thinks; the least is low"
     if model.reasoning not in (None, "none") and not takes.thinks:
         yield f"model.reasoning: {route.name} does not think"
+
+
+# --- a conversation as Gemini reads it ------------------------------------------------------------------------
+
+
+UNSIGNED_CALL = "skip_thought_signature_validator"
+SIGNATURE = "thoughtSignature"
+
+
+def encode_gemini_segment(messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
+    calls = _SegmentCalls(messages, request)
+    said: list[Any] = []
+    results: list[Any] = []
+    asked: list[Any] = []
+    for message in messages:
+        if isinstance(message, Assistant):
+            said += _assistant_parts(message, calls)
+        elif isinstance(message, User):
+            asked += _content(message.parts, blob)
+        else:
+            result, beside = _result(message, calls, blob)
+            results.append({"functionResponse": result})
+            asked += beside
+    items = (("model", said), ("user", results), ("user", asked))
+    return [sorted_json({"role": role, "parts": parts}) for role, parts in items if parts]
+
+
+class _SegmentCalls:
+    """The calls of a segment, as they stand on the wire."""
+
+    def __init__(self, messages: Sequence[Message], request: ModelRequest) -> None:
+        self.route = route_name(request.route)
+        self.current = gemini_features(request.route.name).current
+        self._ids = call_ids(messages, request.route)
+        self._all = {call.id: call for message in messages if isinstance(message, Assistant) for call in message.calls}
+
+    def name(self, call: str) -> str:
+        """Of a call without a trace the id: the API wants a name."""
+        found = self._all.get(call)
+        return wire_name(found.tool if found else call)
+
+    def id(self, call: str) -> str | None:
+        """None when the call is this route's own, and it gave none."""
+        found = self._all.get(call)
+        if found is None or (found.route == self.route and found.wire_id is None):
+            return None
+        return self._ids[call]
+
+
+def _assistant_parts(message: Assistant, calls: _SegmentCalls) -> list[Any]:
+    parts: list[Any] = []
+    signature: str | None = None
+    called = False
+    for part in message.parts:
+        match part:
+            case Text() | Refusal():
+                if part.text:
+                    parts.append(drop_none(text=part.text, thoughtSignature=signature))
+                    signature = None
+            case Reasoning():
+                whole = _opaque(part.opaque) if part.route == calls.route else {}
+                if whole.keys() == {SIGNATURE}:
+                    signature = whole[SIGNATURE]
+                elif whole:
+                    parts.append(Raw(part.opaque.encode()))
+            case ToolCall():
+                if not called and part.route != calls.route and calls.current:
+                    signature = UNSIGNED_CALL
+                call = drop_none(id=calls.id(part.id), name=wire_name(part.tool), args=arguments_object(part.arguments))
+                parts.append(drop_none(functionCall=call, thoughtSignature=signature))
+                signature, called = None, True
+            case _:
+                assert_never(part)
+    return parts
+
+
+def _opaque(text: str) -> dict[str, Any]:
+    """A part, or the signature of one, that was kept as it came. What is no object cannot be one of ours."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except DECODE_ERRORS:
+        return {}
+
+
+def _result(message: ToolResult, calls: _SegmentCalls, blob: ReadBlob) -> tuple[dict[str, Any], list[Any]]:
+    """A result, and the pictures and files that must stand beside it: older models take them only there."""
+    media = [_inline(part, blob) for part in message.parts if not isinstance(part, Text)]
+    result = drop_none(
+        id=calls.id(message.call),
+        name=calls.name(message.call),
+        response={"output": words(message.parts)},
+        parts=media if media and calls.current else None,
+    )
+    return result, [] if calls.current else media
+
+
+def _content(parts: tuple[Content, ...], blob: ReadBlob) -> list[Any]:
+    return [
+        {"text": part.text} if isinstance(part, Text) else _inline(part, blob)
+        for part in parts
+        if not isinstance(part, Text) or part.text
+    ]
+
+
+def _inline(part: Image | File, blob: ReadBlob) -> dict[str, Any]:
+    text = part.media_type.startswith("text/") or part.media_type == "application/json"
+    media_type = "text/plain" if text else part.media_type
+    return {"inlineData": {"mimeType": media_type, "data": b64encode(blob(part.blob)).decode()}}
+
+
+# --- what the generations of Gemini take ----------------------------------------------------------------------
+
+
+_NAME = re.compile(r"gemini-(\d{1,2})(?:\.(\d{1,2}))?")
+
+
+class GeminiFeatures(NamedTuple):
+    """What one model takes."""
+
+    current: bool
+    """Whether it is of generation 3 or later: thinks by level, signs its calls, keeps a schema and calls tools."""
+    thinks: bool
+    """Whether it thinks at all."""
+    off: bool
+    """Whether thinking can be turned off, or nearly."""
+
+
+def gemini_features(name: str) -> GeminiFeatures:
+    """What the model of this name takes."""
+    found = _NAME.search(name)
+    version = (int(found[1]), int(found[2] or 0)) if found else (99, 0)
+    thinks = version >= (2, 5)
+    return GeminiFeatures(current=version >= (3, 0), thinks=thinks, off=not thinks or "pro" not in name)

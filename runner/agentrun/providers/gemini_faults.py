@@ -13,12 +13,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.core.facts_base import Fault
-from agentrun.providers.faults import MAX_RETRY_AFTER, UNREADABLE, code_of_status, inner_fault, status_fault
+from agentrun.core.fault import Fault
+from agentrun.providers.faults import DECODE_ERRORS, MAX_RETRY_AFTER, code_of_status, inner_fault, status_fault
 from agentrun.wire import HttpReply
 
 
-class Error(Struct):
+class GeminiError(Struct):
     """An error, before a reply or inside one."""
 
     code: int = 500
@@ -27,7 +27,7 @@ class Error(Struct):
 
 
 class _Body(Struct):
-    error: Error
+    error: GeminiError
 
 
 _body: msgspec.json.Decoder[_Body | list[_Body]] = msgspec.json.Decoder(_Body | list[_Body])
@@ -35,39 +35,39 @@ _body: msgspec.json.Decoder[_Body | list[_Body]] = msgspec.json.Decoder(_Body | 
 _DELAY = re.compile(r"(\d{1,9})(\.\d+)?s")
 
 
-def refused(reply: HttpReply) -> Fault:
+def gemini_status_fault(reply: HttpReply) -> Fault:
     """A reply whose status is not 200."""
-    error = _read(reply.body)
+    error = _read_error(reply.body)
     if error is None:
         words = reply.body[:2000].decode("utf-8", "replace")
         return status_fault(reply, words or "no words")
     return _with_delay(status_fault(reply, error.message or "no words", _code(reply.status, error)), error)
 
 
-def broke_off(error: Error) -> Fault:
+def gemini_inner_fault(error: GeminiError) -> Fault:
     """An error inside a reply with status 200."""
     code = _code(error.code, error) or code_of_status(error.code)
     return _with_delay(inner_fault(error.message or "no words", code, error.code), error)
 
 
-def _read(body: bytes) -> Error | None:
+def _read_error(body: bytes) -> GeminiError | None:
     """The error that a body is, alone or in a list; None when it is none."""
     try:
         found = _body.decode(body)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
     first = found if isinstance(found, _Body) else next(iter(found), None)
     return first.error if first else None
 
 
-def _code(status: int, error: Error) -> str | None:
+def _code(status: int, error: GeminiError) -> str | None:
     """When the provider says more than the status."""
     words = error.message or ""
     too_long = "token count" in words and "exceeds the maximum number of tokens" in words
     return "provider.context_overflow" if status == 400 and too_long else None
 
 
-def _with_delay(fault: Fault, error: Error) -> Fault:
+def _with_delay(fault: Fault, error: GeminiError) -> Fault:
     if fault.code != "provider.rate_limited" or fault.fields.get("retry_after") is not None:
         return fault
     return replace(fault, fields={**fault.fields, "retry_after": _delay(error.details)})

@@ -16,15 +16,22 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from agentrun.canon import compact
+from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest, route_name
-from agentrun.core.facts_base import Fault
-from agentrun.core.messages import Assistant, Finish, Reasoning, Refusal, Reply, Text, ToolCall, Usage
-from agentrun.providers.codec import Decoded
-from agentrun.providers.faults import UNREADABLE, decode_fault, empty_fault, unreadable
-from agentrun.providers.gemini_faults import Error, broke_off, refused
-from agentrun.providers.names import tool_names
-from agentrun.providers.places import unreadable_at
+from agentrun.core.fault import Fault
+from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from agentrun.providers.codec import ReplyOrFault
+from agentrun.providers.faults import (
+    DECODE_ERRORS,
+    decode_fault,
+    empty_fault,
+    unended_fault,
+    unreadable_fault,
+    unreadable_part_fault,
+)
+from agentrun.providers.gemini_faults import GeminiError, gemini_inner_fault, gemini_status_fault
+from agentrun.providers.sse import SseDecoder
+from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
 
 _Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
@@ -67,7 +74,7 @@ class _Tokens(Struct, rename="camel"):
     total_token_count: _Count | None = None
 
 
-class Response(Struct, rename="camel"):
+class GeminiResponse(Struct, rename="camel"):
     """A whole answer, or a piece of one."""
 
     candidates: list[_Candidate] | None = None
@@ -75,17 +82,17 @@ class Response(Struct, rename="camel"):
     usage_metadata: _Tokens | None = None
     model_version: str | None = None
     response_id: str | None = None
-    error: Error | None = None
+    error: GeminiError | None = None
 
 
-_response = msgspec.json.Decoder(Response)
+_response = msgspec.json.Decoder(GeminiResponse)
 _piece = msgspec.json.Decoder(_Piece)
 
 _FILTERS = (
     *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
     *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"),
 )
-_FINISH: dict[str | None, Finish] = {
+_FINISH: dict[str | None, FinishReason] = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
     "CONTINUATION": "length",
@@ -93,25 +100,25 @@ _FINISH: dict[str | None, Finish] = {
 }
 
 
-def read_reply(reply: HttpReply, request: ModelRequest) -> Decoded:
+def read_gemini_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
     """Any reply at all that came in one piece."""
     if reply.status != 200:
-        return refused(reply)
-    answer = Answer(request)
+        return gemini_status_fault(reply)
+    answer = GeminiReplyBuilder(request)
     try:
         response = _response.decode(reply.body)
-    except UNREADABLE as error:
-        return unreadable(error, len(reply.body))
+    except DECODE_ERRORS as error:
+        return unreadable_fault(error, len(reply.body))
     answer.add(response)
     return answer.result()
 
 
-class Answer:
+class GeminiReplyBuilder:
     """Gathers the pieces of one answer."""
 
     def __init__(self, request: ModelRequest) -> None:
         self._route = route_name(request.route)
-        self._names: Mapping[str, str] = tool_names(request)
+        self._names: Mapping[str, str] = tools_by_wire_name(request)
         self.fault: Fault | None = None
         self._parts: list[_Part] = []
         self._text: list[str] = []
@@ -128,10 +135,10 @@ class Answer:
         """Whether the latest piece said that it was the last."""
         return self._finish is not None or self._blocked is not None or self.fault is not None
 
-    def add(self, response: Response) -> list[str]:
+    def add(self, response: GeminiResponse) -> list[str]:
         """Takes a piece; gives the texts in it that are for people."""
         if response.error is not None:
-            self.fault = broke_off(response.error)
+            self.fault = gemini_inner_fault(response.error)
             return []
         self._usage = response.usage_metadata or self._usage
         self._model = response.model_version or self._model
@@ -154,12 +161,12 @@ class Answer:
         for place, raw in enumerate(pieces):
             try:
                 texts.append(self._take(raw))
-            except UNREADABLE as error:
-                self.fault = unreadable_at(error, f"/candidates/0/content/parts/{place}")
+            except DECODE_ERRORS as error:
+                self.fault = unreadable_part_fault(error, f"/candidates/0/content/parts/{place}")
                 return []
         return [text for text in texts if text]
 
-    def result(self) -> Decoded:
+    def result(self) -> ReplyOrFault:
         if self.fault is not None:
             return self.fault
         self._close_text()
@@ -195,7 +202,7 @@ class Answer:
     def _sign(self, signature: str | None) -> None:
         self._close_text()
         if signature:
-            self._parts.append(Reasoning(compact({"thoughtSignature": signature}).decode(), self._route))
+            self._parts.append(Reasoning(sorted_json({"thoughtSignature": signature}).decode(), self._route))
 
     def _call(self, call: _Call) -> None:
         arguments = bytes(call.args).decode()
@@ -224,3 +231,45 @@ def _usage(tokens: _Tokens | None) -> Usage | None:
         cached=tokens.cached_content_token_count,
         reasoning=thought,
     )
+
+
+# --- a streamed answer of Gemini ------------------------------------------------------------------------------
+
+
+_response_decoder = msgspec.json.Decoder(GeminiResponse)
+
+
+class GeminiStream:
+    """Reads one reply."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._sse = SseDecoder()
+        self._answer = GeminiReplyBuilder(request)
+
+    def feed(self, data: bytes) -> list[str]:
+        return [text for event in self._sse.feed(data) for text in self._read(event.data)]
+
+    def end(self) -> ReplyOrFault:
+        for event in self._sse.end():
+            if _is_whole(event.data):
+                self._read(event.data)
+        return self._answer.result() if self._answer.is_whole else unended_fault()
+
+    def _read(self, data: str) -> list[str]:
+        if self._answer.fault is not None:
+            return []
+        try:
+            response = _response_decoder.decode(data)
+        except DECODE_ERRORS as problem:
+            self._answer.fault = unreadable_fault(problem, len(data))
+            return []
+        return self._answer.add(response)
+
+
+def _is_whole(data: str) -> bool:
+    """Whether what came last is an event, or only the beginning of one."""
+    try:
+        msgspec.json.decode(data)
+    except DECODE_ERRORS:
+        return False
+    return True

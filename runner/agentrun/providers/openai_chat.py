@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-from agentrun.canon import compact
+from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest, OfferedTool
 from agentrun.core.messages import (
     Assistant,
@@ -26,24 +26,30 @@ from agentrun.core.messages import (
     User,
     words,
 )
-from agentrun.core.names import schemas_of
-from agentrun.core.package import Model, Route
+from agentrun.core.package import ModelSettings, Route
+from agentrun.core.package_lookup import argument_schemas
 from agentrun.core.package_tools import Tool
-from agentrun.providers.arguments import as_object
-from agentrun.providers.auth import auth_of
-from agentrun.providers.body import data_url, file_text, given, refuse_taken, spliced, taken_options
-from agentrun.providers.codec import Blob, Decoded
-from agentrun.providers.headers import merged_headers
-from agentrun.providers.names import call_ids, derived_id, name_clashes, wire_name
-from agentrun.providers.openai_reply import read_reply
-from agentrun.providers.openai_stream import ChatStream
-from agentrun.providers.strictness import is_strict
+from agentrun.providers.codec import ReadBlob, ReplyOrFault
+from agentrun.providers.openai_chat_reply import ChatStream, read_chat_reply
+from agentrun.providers.request_encoding import (
+    arguments_object,
+    data_url,
+    drop_none,
+    file_text,
+    is_strict,
+    merge_headers,
+    refuse_reserved_options,
+    reserved_option_problems,
+    route_auth,
+    splice_items,
+)
+from agentrun.providers.wire_names import call_ids, derived_id, name_clashes, wire_name
 from agentrun.wire import HttpAuth, HttpCall, HttpReply
 
-BASE_URL = "https://api.openai.com/v1"
-MAX_STOPS = 4
+OPENAI_URL = "https://api.openai.com/v1"
+MAX_OPENAI_STOPS = 4
 
-OWN = frozenset(
+CHAT_FIELDS = frozenset(
     {
         *("model", "messages", "temperature", "top_p", "seed", "stop", "max_completion_tokens"),
         *("reasoning_effort", "response_format", "stream", "stream_options", "tools", "tool_choice", "n"),
@@ -55,20 +61,20 @@ OWN = frozenset(
 class OpenAIChat:
     """The codec. It has no state."""
 
-    def problems(self, model: Model, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # it takes any schema, as a promise or as guidance
-        problems = [*taken_options(route, OWN), *name_clashes(schemas_of(tools))]
-        if route.base_url is None and len(model.stop) > MAX_STOPS:
-            problems.append(f"model.stop: OpenAI takes at most {MAX_STOPS} texts")
+    def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # it takes any schema, as a promise or as guidance
+        problems = [*reserved_option_problems(route, CHAT_FIELDS), *name_clashes(argument_schemas(tools))]
+        if route.base_url is None and len(model.stop) > MAX_OPENAI_STOPS:
+            problems.append(f"model.stop: OpenAI takes at most {MAX_OPENAI_STOPS} texts")
         return problems
 
-    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: Blob) -> list[bytes]:
+    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
         ids = call_ids(messages, request.route)
         items: list[dict[str, Any]] = []
         shown: list[dict[str, Any]] = []
         for message in messages:
             if isinstance(message, ToolResult):
                 id = ids.get(message.call) or derived_id(message.call)
-                attached = _attached(message, id, blob)
+                attached = _attachments(message, id, blob)
                 text = words(message.parts) or ("It is shown below." if attached else "")
                 items.append({"role": "tool", "tool_call_id": id, "content": text})
                 shown += attached
@@ -79,36 +85,36 @@ class OpenAIChat:
             items.append(_user(message, blob) if isinstance(message, User) else _assistant(message, ids))
         if shown:
             items.append({"role": "user", "content": shown})
-        return [compact(item) for item in items]
+        return [sorted_json(item) for item in items]
 
     def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
         route = request.route
-        refuse_taken(route, OWN)
+        refuse_reserved_options(route, CHAT_FIELDS)
         system = {"role": "system", "content": request.instructions}
-        first = [compact(system)] if request.instructions else []
+        first = [sorted_json(system)] if request.instructions else []
         return HttpCall(
             method="POST",
-            url=(route.base_url or BASE_URL).rstrip("/") + "/chat/completions",
-            headers=merged_headers(request, {}),
-            body=spliced(route.options | _fields(request), "messages", [*first, *items]),
+            url=(route.base_url or OPENAI_URL).rstrip("/") + "/chat/completions",
+            headers=merge_headers(request, {}),
+            body=splice_items(route.options | _fields(request), "messages", [*first, *items]),
             auth=openai_auth(route),
         )
 
-    def decode(self, reply: HttpReply, request: ModelRequest) -> Decoded:
-        return read_reply(reply, request)
+    def decode(self, reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
+        return read_chat_reply(reply, request)
 
     def stream(self, request: ModelRequest) -> ChatStream:
         return ChatStream(request)
 
 
 def openai_auth(route: Route) -> HttpAuth | None:
-    return auth_of(route, "authorization", "Bearer ", "OPENAI_API_KEY")
+    return route_auth(route, "authorization", "Bearer ", "OPENAI_API_KEY")
 
 
 def _fields(request: ModelRequest) -> dict[str, Any]:
     """All of the body but the conversation."""
     settings = request.settings
-    fields = given(
+    fields = drop_none(
         model=request.route.name,
         temperature=settings.temperature,
         top_p=settings.top_p,
@@ -118,8 +124,8 @@ def _fields(request: ModelRequest) -> dict[str, Any]:
         reasoning_effort=settings.reasoning,
     )
     if request.tools:
-        fields["tools"] = [{"type": "function", "function": function(tool)} for tool in request.tools]
-        fields |= given(tool_choice=_choice(request))
+        fields["tools"] = [{"type": "function", "function": function_schema(tool)} for tool in request.tools]
+        fields |= drop_none(tool_choice=_choice(request))
     if request.output is not None:
         fields["response_format"] = {"type": "json_schema", "json_schema": answer_schema(request.output)}
     if settings.stream:
@@ -127,13 +133,13 @@ def _fields(request: ModelRequest) -> dict[str, Any]:
     return fields
 
 
-def function(tool: OfferedTool) -> dict[str, Any]:
+def function_schema(tool: OfferedTool) -> dict[str, Any]:
     return {"name": wire_name(tool.name), "description": tool.description, "parameters": tool.args}
 
 
-def object_text(arguments: str) -> str:
+def arguments_text(arguments: str) -> str:
     """Arguments as JSON of an object, whatever the model wrote: many servers read them again and fail otherwise."""
-    return compact(as_object(arguments)).decode() if arguments.strip() else "{}"
+    return sorted_json(arguments_object(arguments)).decode() if arguments.strip() else "{}"
 
 
 def answer_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -149,19 +155,19 @@ def _choice(request: ModelRequest) -> Any:
     return None  # auto, or a tool that is not there now
 
 
-def _user(message: User, blob: Blob) -> dict[str, Any]:
+def _user(message: User, blob: ReadBlob) -> dict[str, Any]:
     if all(isinstance(part, Text) for part in message.parts):
         return {"role": "user", "content": words(message.parts)}
     return {"role": "user", "content": [_part(part, blob) for part in message.parts]}
 
 
-def _attached(result: ToolResult, id: str, blob: Blob) -> list[dict[str, Any]]:
+def _attachments(result: ToolResult, id: str, blob: ReadBlob) -> list[dict[str, Any]]:
     """Pictures and files of a result, with a word of where they come from."""
     parts = [_part(part, blob) for part in result.parts if not isinstance(part, Text)]
     return [{"type": "text", "text": f"From the result of {id}:"}, *parts] if parts else []
 
 
-def _part(part: Content, blob: Blob) -> dict[str, Any]:
+def _part(part: Content, blob: ReadBlob) -> dict[str, Any]:
     match part:
         case Text():
             return {"type": "text", "text": part.text}
@@ -186,7 +192,7 @@ def _assistant(message: Assistant, ids: Mapping[str, str]) -> dict[str, Any]:
             case Refusal():
                 fields["refusal"] = part.text
             case ToolCall():
-                asked = {"name": wire_name(part.tool), "arguments": object_text(part.arguments)}
+                asked = {"name": wire_name(part.tool), "arguments": arguments_text(part.arguments)}
                 call = {"id": ids[part.id], "type": "function", "function": asked}
                 fields.setdefault("tool_calls", []).append(call)
             case _:

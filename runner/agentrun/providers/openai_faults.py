@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from agentrun.core.facts_base import Fault
-from agentrun.providers.faults import UNREADABLE, code_of_status, inner_fault, status_fault
+from agentrun.core.fault import Fault
+from agentrun.providers.faults import DECODE_ERRORS, code_of_status, inner_fault, status_fault
 from agentrun.wire import HttpReply
 
 
-class Error(Struct):
+class OpenAIError(Struct):
     """An error as they write it."""
 
     message: str | None = None
@@ -25,7 +25,7 @@ class Error(Struct):
 
 
 class _Body(Struct):
-    error: Error
+    error: OpenAIError
 
 
 _body = msgspec.json.Decoder(_Body)
@@ -57,9 +57,9 @@ _INNER = {
 _FATAL = ("invalid_", "image_", "unsupported_", "empty_image", "failed_to_download")
 
 
-def refused(reply: HttpReply) -> Fault:
+def openai_status_fault(reply: HttpReply) -> Fault:
     """A reply whose status is not 200."""
-    error = read_error(reply.body)
+    error = read_openai_error(reply.body)
     if error is None:
         words = reply.body[:2000].decode("utf-8", "replace")
         return status_fault(reply, words or "no words")
@@ -70,25 +70,25 @@ def refused(reply: HttpReply) -> Fault:
     return status_fault(reply, words, code)
 
 
-def read_error(body: bytes) -> Error | None:
+def read_openai_error(body: bytes) -> OpenAIError | None:
     """The error that a body is; None when it is none."""
     try:
         return _body.decode(body).error
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
 
 
-def as_error(value: Any) -> Error:
+def to_openai_error(value: Any) -> OpenAIError:
     """An error inside something else, whatever its form."""
     if isinstance(value, str):
-        return Error(value)
+        return OpenAIError(value)
     try:
-        return msgspec.convert(value, Error)
+        return msgspec.convert(value, OpenAIError)
     except msgspec.ValidationError:
-        return Error()
+        return OpenAIError()
 
 
-def broke_off(error: Error) -> Fault:
+def openai_inner_fault(error: OpenAIError) -> Fault:
     """An error inside a reply with status 200."""
     words = error.message or "no words"
     status = error.code if isinstance(error.code, int) and 400 <= error.code <= 599 else None
@@ -97,11 +97,11 @@ def broke_off(error: Error) -> Fault:
     elif status is not None:
         code = code_of_status(status)
     else:
-        code = _by_name(error)
+        code = _code_by_name(error)
     return inner_fault(words, code, status)
 
 
-def _by_name(error: Error) -> str:
+def _code_by_name(error: OpenAIError) -> str:
     for name in (str(error.code), str(error.type)):
         if name in _INNER:
             return _INNER[name]

@@ -17,21 +17,21 @@ CODECS: Mapping[str, str] = {
     "anthropic": "agentrun.providers.anthropic:Anthropic",
     "gemini": "agentrun.providers.gemini:GeminiGenerate",
     "openai": "agentrun.providers.openai_chat:OpenAIChat",
-    "openai-responses": "agentrun.providers.responses:OpenAIResponses",
+    "openai-responses": "agentrun.providers.openai_responses:OpenAIResponses",
 }
 
 
-class Home(Struct, frozen=True):
+class ProviderHome(Struct, frozen=True):
     """Where a provider is, and the variable by which its own clients are sent elsewhere."""
 
     address: str
     variable: str
 
 
-_OPENAI = Home("https://api.openai.com/v1", "OPENAI_BASE_URL")
-HOMES: Mapping[str, Home] = {
-    "anthropic": Home("https://api.anthropic.com", "ANTHROPIC_BASE_URL"),
-    "gemini": Home("https://generativelanguage.googleapis.com", "GOOGLE_GEMINI_BASE_URL"),
+_OPENAI = ProviderHome("https://api.openai.com/v1", "OPENAI_BASE_URL")
+PROVIDER_HOMES: Mapping[str, ProviderHome] = {
+    "anthropic": ProviderHome("https://api.anthropic.com", "ANTHROPIC_BASE_URL"),
+    "gemini": ProviderHome("https://generativelanguage.googleapis.com", "GOOGLE_GEMINI_BASE_URL"),
     "openai": _OPENAI,
     "openai-responses": _OPENAI,
 }

@@ -13,7 +13,7 @@ from msgspec import Struct
 _BOM = b"\xef\xbb\xbf"
 
 
-class Event(Struct, frozen=True, gc=False):
+class SseEvent(Struct, frozen=True, gc=False):
     """One event."""
 
     name: str
@@ -33,7 +33,7 @@ class SseDecoder:
         self._name = ""
         self._data: list[str] = []
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[SseEvent]:
         """The events that these bytes complete."""
         if self._head is not None:
             data = self._without_mark(data)
@@ -42,7 +42,7 @@ class SseDecoder:
         if self._after_cr and data[:1] == b"\n":
             data = data[1:]
         self._after_cr = data[-1:] == b"\r"
-        events: list[Event] = []
+        events: list[SseEvent] = []
         for piece in data.splitlines(keepends=True):  # of bytes: at CR, LF and CRLF alone
             self._line.append(piece)
             if piece[-1] in b"\r\n":
@@ -51,9 +51,9 @@ class SseDecoder:
                 self._read(line, events)
         return events
 
-    def end(self) -> list[Event]:
+    def end(self) -> list[SseEvent]:
         """What was still open."""
-        events: list[Event] = []
+        events: list[SseEvent] = []
         line = b"".join([self._head or b"", *self._line])
         self._head, self._line = None, []
         if line:
@@ -68,10 +68,10 @@ class SseDecoder:
         self._head = data if undecided else None
         return b"" if undecided else data.removeprefix(_BOM)
 
-    def _read(self, line: bytes, events: list[Event]) -> None:
+    def _read(self, line: bytes, events: list[SseEvent]) -> None:
         if not line:
             if self._data:
-                events.append(Event(self._name or "message", "\n".join(self._data)))
+                events.append(SseEvent(self._name or "message", "\n".join(self._data)))
             self._name, self._data = "", []
             return
         field, _, value = line.partition(b":")

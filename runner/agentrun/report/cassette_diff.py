@@ -14,28 +14,25 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from agentrun.canon import NOT_JSON, compact, read_json
-from agentrun.core.facts_base import Fault
+from agentrun.canonical_json import NOT_JSON, read_json, sorted_json
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
-from agentrun.providers.names import wire_name
-from agentrun.report.align import aligned
-from agentrun.report.cassette_text import describe
-from agentrun.report.change import Change, How, Kind, Place
-from agentrun.report.changes_calls import calls_compared
-from agentrun.report.changes_facts import of_fields, of_reply, of_text
-from agentrun.report.changes_run import nested
-from agentrun.report.changes_spend import spending, spent
-from agentrun.report.fields import fields
-from agentrun.report.steps import Call, calls_of
-from agentrun.spec.text import short
+from agentrun.providers.wire_names import wire_name
+from agentrun.report.cassette_text import describe_interaction
+from agentrun.report.change import ChangeKind, ChangePlace, ChangeStatus, RunChange
+from agentrun.report.fact_diff import compare_data, compare_reply, compare_text
+from agentrun.report.journal_diff import compare_calls, compare_child_runs, compare_spend, sum_spend
+from agentrun.report.journal_tree import CallNode, parse_calls
+from agentrun.report.value_diff import align_lists, compare_fields
+from agentrun.spec.safe_text import short_text
 
 if TYPE_CHECKING:  # `cassette` is a neighbour: only its types are known here
-    from agentrun.cassette.parsed import ModelExchange, ParsedCassette, ParsedInteraction
+    from agentrun.cassette.parsed_interaction import ModelExchange, ParsedCassette, ParsedInteraction
 
 _COMPARED_METADATA = ("spec", "case", "profile", "params", "agentrun", "note")
-_CAUSES: tuple[Kind, ...] = ("reply", "result", "call", "argument", "finish", "approval", "hook")
+_CAUSES: tuple[ChangeKind, ...] = ("reply", "result", "call", "argument", "finish", "approval", "hook")
 """After a change of these kinds the messages of later requests differ too."""
-_RESULTS: dict[str, tuple[Kind, str]] = {
+_RESULTS: dict[str, tuple[ChangeKind, str]] = {
     "tool": ("result", "the result of {}"),
     "approval": ("approval", "the answer about {}"),
     "hook": ("hook", "the answer of the hook {}"),
@@ -44,7 +41,7 @@ _RESULTS: dict[str, tuple[Kind, str]] = {
 }
 
 
-def compare_cassettes(before: ParsedCassette, after: ParsedCassette) -> tuple[Change, ...]:
+def compare_cassettes(before: ParsedCassette, after: ParsedCassette) -> tuple[RunChange, ...]:
     """Return every difference between two cassettes."""
     found = list(_metadata(before.metadata, after.metadata))
     reported: set[str] = set()
@@ -53,13 +50,13 @@ def compare_cassettes(before: ParsedCassette, after: ParsedCassette) -> tuple[Ch
         known = now or was
         assert known is not None
         path = known.recorded.path
-        label = f"interaction {known.number}{f' (in {short(path, 60)})' if path else ''}"
+        label = f"interaction {known.number}{f' (in {short_text(path, 60)})' if path else ''}"
         has_cause = any(each.kind in _CAUSES for each in found)
         for change in _interaction(was, now, tools, has_cause=has_cause):
             if change.text not in reported:
                 reported.add(change.text)
                 found.append(replace(change, text=f"{label}: {change.text}", path=path))
-    return (*found, *spending(spent(_replies(before)), spent(_replies(after))))
+    return (*found, *compare_spend(sum_spend(_replies(before)), sum_spend(_replies(after))))
 
 
 def _pairs(
@@ -67,7 +64,7 @@ def _pairs(
 ) -> Iterator[tuple[ParsedInteraction | None, ParsedInteraction | None]]:
     """Interactions side by side. Two of different kinds count as one that is gone and one that is new."""
     keys = _exact_key, _outcome_key, _request_key, _kind_key
-    for was, now in aligned(before.interactions, after.interactions, *keys):
+    for was, now in align_lists(before.interactions, after.interactions, *keys):
         if was is not None and now is not None and _kind_key(was) != _kind_key(now):
             yield was, None
             yield None, now
@@ -75,21 +72,23 @@ def _pairs(
             yield was, now
 
 
-def _metadata(before: dict[str, Any], after: dict[str, Any]) -> Iterator[Change]:
+def _metadata(before: dict[str, Any], after: dict[str, Any]) -> Iterator[RunChange]:
     one, two = before.get("sections"), after.get("sections")
     if isinstance(one, dict) and isinstance(two, dict):
         for name in [*one, *(name for name in two if name not in one)]:
             if one.get(name) != two.get(name):
-                yield Place().told("metadata", f"the section {short(str(name), 60)} of the spec changed")
+                yield ChangePlace().make_change(
+                    "metadata", f"the section {short_text(str(name), 60)} of the spec changed"
+                )
     elif before.get("fingerprint") != after.get("fingerprint"):
-        yield Place().told("metadata", "the spec changed: the fingerprints differ")
+        yield ChangePlace().make_change("metadata", "the spec changed: the fingerprints differ")
     was, now = ({key: each[key] for key in _COMPARED_METADATA if key in each} for each in (before, after))
-    for field in fields(was, now):
-        yield Place().of_field("metadata", field)
+    for field in compare_fields(was, now):
+        yield ChangePlace().field_change("metadata", field)
 
 
 def _exact_key(parsed: ParsedInteraction) -> Hashable:
-    return *_outcome_key(parsed), compact(_body(parsed.recorded.call.body))
+    return *_outcome_key(parsed), sorted_json(_body(parsed.recorded.call.body))
 
 
 def _outcome_key(parsed: ParsedInteraction) -> tuple[Hashable, ...]:
@@ -125,14 +124,14 @@ def _tool_names(*cassettes: ParsedCassette) -> dict[str, str]:
 
 def _interaction(
     was: ParsedInteraction | None, now: ParsedInteraction | None, tools: dict[str, str], *, has_cause: bool
-) -> Iterator[Change]:
-    place = Place()
+) -> Iterator[RunChange]:
+    place = ChangePlace()
     if was is None or now is None:
         known = now or was
         assert known is not None
-        text, how = describe(known), _new_or_gone(is_new=was is None)
-        kind: Kind = "call" if known.kind == "tool" else "request"
-        yield place.told(kind, f"it is {how}: {text.request} → {text.outcome}", how)
+        text, how = describe_interaction(known), _new_or_gone(is_new=was is None)
+        kind: ChangeKind = "call" if known.kind == "tool" else "request"
+        yield place.make_change(kind, f"it is {how}: {text.request} → {text.outcome}", how)
     elif was.exchange is not None and now.exchange is not None:
         yield from _questions(place, was.exchange, now.exchange, has_cause=has_cause)
         yield from _answers(place, was, now, was.exchange, now.exchange, tools)
@@ -141,86 +140,90 @@ def _interaction(
         yield from _results(place, was, now)
 
 
-def _new_or_gone(*, is_new: bool) -> How:
+def _new_or_gone(*, is_new: bool) -> ChangeStatus:
     return "new" if is_new else "gone"
 
 
-def _questions(place: Place, before: ModelExchange, after: ModelExchange, *, has_cause: bool) -> Iterator[Change]:
+def _questions(
+    place: ChangePlace, before: ModelExchange, after: ModelExchange, *, has_cause: bool
+) -> Iterator[RunChange]:
     was, now = before.request, after.request
-    yield from of_text(place, "instructions", "instructions", was.instructions, now.instructions)
+    yield from compare_text(place, "instructions", "instructions", was.instructions, now.instructions)
     for name in sorted(was.tools.keys() | now.tools.keys()):
         if name not in was.tools or name not in now.tools:
             how = _new_or_gone(is_new=name in now.tools)
-            yield place.told("tools", f"the tool {short(name, 60)} is {how}", how)
+            yield place.make_change("tools", f"the tool {short_text(name, 60)} is {how}", how)
         else:
-            yield from of_fields(place, "tools", f"the tool {short(name, 60)}", was.tools[name], now.tools[name])
-    for field in fields(was.settings, now.settings):
-        yield place.of_field("setting", field)
+            yield from compare_data(
+                place, "tools", f"the tool {short_text(name, 60)}", was.tools[name], now.tools[name]
+            )
+    for field in compare_fields(was.settings, now.settings):
+        yield place.field_change("setting", field)
     if not has_cause:
         for text in before.history_changes(after):
-            yield place.told("history", text)
+            yield place.make_change("history", text)
 
 
 def _answers(
-    place: Place,
+    place: ChangePlace,
     was: ParsedInteraction,
     now: ParsedInteraction,
     before: ModelExchange,
     after: ModelExchange,
     tools: dict[str, str],
-) -> Iterator[Change]:
+) -> Iterator[RunChange]:
     one, two = before.reply, after.reply
     if isinstance(one, Fault) or isinstance(two, Fault) or was.recorded.failure or now.recorded.failure:
         yield from _outcomes(place, was, now)
         return
-    yield from of_reply(place, "reply", "the reply", one.message.text, two.message.text)
-    yield from calls_compared(place, _calls(one, tools), _calls(two, tools), nested)
-    rest: tuple[tuple[Kind, str, Any, Any], ...] = (
+    yield from compare_reply(place, "reply", "the reply", one.message.text, two.message.text)
+    yield from compare_calls(place, _calls(one, tools), _calls(two, tools), compare_child_runs)
+    rest: tuple[tuple[ChangeKind, str, Any, Any], ...] = (
         ("finish", "the reply ends with", one.finish, two.finish),
         ("model", "the model that answered", one.model, two.model),
     )
     for kind, name, old, new in rest:
         if old != new:
-            yield place.changed(kind, name, old, new)
+            yield place.value_change(kind, name, old, new)
 
 
-def _outcomes(place: Place, was: ParsedInteraction, now: ParsedInteraction) -> Iterator[Change]:
-    before, after = describe(was).outcome, describe(now).outcome
+def _outcomes(place: ChangePlace, was: ParsedInteraction, now: ParsedInteraction) -> Iterator[RunChange]:
+    before, after = describe_interaction(was).outcome, describe_interaction(now).outcome
     if before != after:
-        yield place.told("fault", f"what came of it: {before} → {after}", before=before, after=after)
+        yield place.make_change("fault", f"what came of it: {before} → {after}", before=before, after=after)
 
 
-def _calls(reply: Reply, tools: dict[str, str]) -> list[Call]:
-    calls = calls_of([msgspec.to_builtins(part) for part in reply.message.parts])
+def _calls(reply: Reply, tools: dict[str, str]) -> list[CallNode]:
+    calls = parse_calls([msgspec.to_builtins(part) for part in reply.message.parts])
     return [replace(call, tool=tools.get(call.tool, call.tool)) for call in calls]
 
 
-def _requests(place: Place, was: ParsedInteraction, now: ParsedInteraction) -> Iterator[Change]:
-    kind: Kind = "argument" if now.kind == "tool" else "request"
+def _requests(place: ChangePlace, was: ParsedInteraction, now: ParsedInteraction) -> Iterator[RunChange]:
+    kind: ChangeKind = "argument" if now.kind == "tool" else "request"
     old, new = was.recorded.call, now.recorded.call
     if old.method.upper() != new.method.upper():
-        yield place.changed(kind, "the method", old.method, new.method)
+        yield place.value_change(kind, "the method", old.method, new.method)
     if old.url != new.url:
-        yield place.changed(kind, "the address", old.url, new.url)
-    yield from of_fields(place, kind, f"the call of {_name(now)}", _body(old.body), _body(new.body))
+        yield place.value_change(kind, "the address", old.url, new.url)
+    yield from compare_data(place, kind, f"the call of {_name(now)}", _body(old.body), _body(new.body))
 
 
-def _results(place: Place, was: ParsedInteraction, now: ParsedInteraction) -> Iterator[Change]:
+def _results(place: ChangePlace, was: ParsedInteraction, now: ParsedInteraction) -> Iterator[RunChange]:
     kind, name = _RESULTS.get(now.kind, _RESULTS["http"])
     before, after = was.recorded, now.recorded
     if before.failure or after.failure or before.stopped != after.stopped:
         yield from _outcomes(place, was, now)
         return
     if before.reply.status != after.reply.status:
-        yield place.changed(kind, "the status", before.reply.status, after.reply.status)
+        yield place.value_change(kind, "the status", before.reply.status, after.reply.status)
     one, two = (each.reply.body.decode("utf-8", "replace") for each in (before, after))
-    yield from of_reply(place, kind, f"{name.format(_name(now))} changed", one, two)
+    yield from compare_reply(place, kind, f"{name.format(_name(now))} changed", one, two)
 
 
 def _name(parsed: ParsedInteraction) -> str:
     url = parsed.recorded.call.url
     scheme, _, name = url.partition("://")
-    return short(name if scheme in _RESULTS else url, 120)
+    return short_text(name if scheme in _RESULTS else url, 120)
 
 
 def _replies(cassette: ParsedCassette) -> list[Any]:

@@ -7,24 +7,26 @@ Rule 2  An interaction whose form is not known is described as any HTTP request:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from agentrun.canon import NOT_JSON, json_or_text, read_json
-from agentrun.core.facts_base import Fault
+from agentrun.canonical_json import NOT_JSON, json_or_text, pretty_json, read_json, sorted_json
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
-from agentrun.providers.registry import HOMES
-from agentrun.report.amounts import magnitude
-from agentrun.report.line import gist
-from agentrun.spec.problems import visible
-from agentrun.spec.text import json_text, plural, short
+from agentrun.providers.registry import PROVIDER_HOMES
+from agentrun.report.formatting import format_count, preview_text
+from agentrun.spec.problems import escape_invisible
+from agentrun.spec.safe_text import json_text, masked_lines, plural, short_text
 
-if TYPE_CHECKING:  # `cassette` is a neighbour: only its types are known here
-    from agentrun.cassette.parsed import ModelExchange, ParsedInteraction
-    from agentrun.cassette.tape import Interaction
+if TYPE_CHECKING:
+    from agentrun.cassette.interactions import Interaction
+    from agentrun.cassette.parsed_interaction import ModelExchange, ParsedCassette, ParsedInteraction
+    from agentrun.cassette.parsed_request import RequestPart
+
 
 _COUNTED = ("model", "tool", "http")
 _NAME = 60
@@ -57,15 +59,17 @@ def age_text(days: int | None) -> str:
     return "today" if days == 0 else plural(days, "day")
 
 
-def describe(parsed: ParsedInteraction) -> InteractionText:
+def describe_interaction(parsed: ParsedInteraction) -> InteractionText:
     """Describe the request and the outcome of an interaction."""
     interaction, exchange = parsed.recorded, parsed.exchange
     if exchange is not None:
-        return InteractionText(_question(exchange), _outcome(interaction, lambda _: _reply(interaction, exchange)))
+        return InteractionText(
+            _describe_request(exchange), _outcome(interaction, lambda _: _describe_reply(interaction, exchange))
+        )
     if parsed.kind == "http":
         return InteractionText(_request(interaction), _outcome(interaction, _plain))
     describe_call, describe_result = _CALLS[parsed.kind]
-    name = short(interaction.call.url.partition("://")[2], _NAME)
+    name = short_text(interaction.call.url.partition("://")[2], _NAME)
     try:
         request = describe_call(name, read_json(interaction.call.body))
     except NOT_JSON:
@@ -77,8 +81,8 @@ def _outcome(interaction: Interaction, describe_reply: Callable[[Interaction], s
     """The reply, or the reason why there is none."""
     if interaction.failure is not None:
         came = len(interaction.reply.body)
-        after = f", after {magnitude(came)}B of a reply" if came else ""
-        return f"failed{after}: {short(interaction.failure.message)} ({interaction.failure.code})"
+        after = f", after {format_count(came)}B of a reply" if came else ""
+        return f"failed{after}: {short_text(interaction.failure.message)} ({interaction.failure.code})"
     if interaction.stopped:
         return "given up before it was answered"
     return describe_reply(interaction)
@@ -87,21 +91,25 @@ def _outcome(interaction: Interaction, describe_reply: Callable[[Interaction], s
 # --- models ------------------------------------------------------------------------------------------------------
 
 
-def _question(exchange: ModelExchange) -> str:
+def _describe_request(exchange: ModelExchange) -> str:
     request, address = exchange.request, exchange.address
-    at = "" if address.startswith(HOMES[exchange.provider].address) else f" at {short(_host(address), _NAME)}"
+    at = (
+        ""
+        if address.startswith(PROVIDER_HOMES[exchange.provider].address)
+        else f" at {short_text(_host(address), _NAME)}"
+    )
     tools = f", {plural(len(request.tools), 'tool')}" if request.tools else ""
     messages = plural(len(request.messages), "message")
-    return f"model {exchange.provider} {short(exchange.model, _NAME)}{at}, {messages}{tools}"
+    return f"model {exchange.provider} {short_text(exchange.model, _NAME)}{at}, {messages}{tools}"
 
 
-def _reply(interaction: Interaction, exchange: ModelExchange) -> str:
+def _describe_reply(interaction: Interaction, exchange: ModelExchange) -> str:
     reply = exchange.reply
     if isinstance(reply, Fault):
         return _refusal(interaction, reply)
     said = reply.message
     verb = "refuses" if said.refused else "text"
-    found = [f"{verb} “{gist(said.text)}”"] if said.text.strip() else []
+    found = [f"{verb} “{preview_text(said.text)}”"] if said.text.strip() else []
     if said.calls:
         calls = (_call_text(call.tool, json_or_text(call.arguments)) for call in said.calls[:8])
         found.append("calls " + ", ".join(calls))
@@ -122,9 +130,9 @@ def _tokens(reply: Reply) -> list[str]:
 def _refusal(interaction: Interaction, fault: Fault) -> str:
     status = _status(interaction) if interaction.reply.status != HTTPStatus.OK else "unreadable"
     again = [value for name, value in interaction.reply.headers if name == "retry-after"]
-    wait = f", retry-after {short(again[0], _NAME)}" if again else ""
+    wait = f", retry-after {short_text(again[0], _NAME)}" if again else ""
     why = fault.message.removeprefix(f"the provider answered {status}: ")
-    return f"{status}{wait}: {short(why)} ({fault.code})"
+    return f"{status}{wait}: {short_text(why)} ({fault.code})"
 
 
 # --- calls that are not HTTP -------------------------------------------------------------------------------------
@@ -139,18 +147,19 @@ def _approval(name: str, question: Any) -> str:
         return f"approval of {name}"
     value, reason = question.get("value"), question.get("reason")
     subject = _call_text(name, value) if isinstance(value, dict) else name
-    return f"approval of {subject}" + (f" because “{short(reason)}”" if isinstance(reason, str) else "")
+    return f"approval of {subject}" + (f" because “{short_text(reason)}”" if isinstance(reason, str) else "")
 
 
 def _hook(name: str, question: Any) -> str:
     if not isinstance(question, dict):
         return f"hook {name}"
-    return f"hook {name}, {short(str(question.get('point')), _NAME)} of {short(str(question.get('target')), _NAME)}"
+    point, target = (short_text(str(question.get(key)), _NAME) for key in ("point", "target"))
+    return f"hook {name}, {point} of {target}"
 
 
 def _sink(name: str, delivery: Any) -> str:
     text = delivery.get("text") if isinstance(delivery, dict) else None
-    return f"delivery to {name}" + (f" of “{gist(text)}”" if isinstance(text, str) else "")
+    return f"delivery to {name}" + (f" of “{preview_text(text)}”" if isinstance(text, str) else "")
 
 
 def _result(interaction: Interaction) -> str:
@@ -164,14 +173,14 @@ def _result(interaction: Interaction) -> str:
 
 def _part(part: dict[str, Any]) -> str:
     if isinstance(part.get("text"), str):
-        return gist(part["text"])
-    size = f", {magnitude(part['size'])}B" if isinstance(part.get("size"), int) else ""
-    return f"[{short(str(part.get('name') or part.get('media_type')), _NAME)}{size}]"
+        return preview_text(part["text"])
+    size = f", {format_count(part['size'])}B" if isinstance(part.get("size"), int) else ""
+    return f"[{short_text(str(part.get('name') or part.get('media_type')), _NAME)}{size}]"
 
 
 def _answer(interaction: Interaction) -> str:
     said, by = _field(interaction, "answer"), _field(interaction, "by")
-    return _plain(interaction) if said is None else f"{short(str(said), _NAME)} by {short(str(by), _NAME)}"
+    return _plain(interaction) if said is None else f"{short_text(str(said), _NAME)} by {short_text(str(by), _NAME)}"
 
 
 def _hook_answer(interaction: Interaction) -> str:
@@ -179,9 +188,11 @@ def _hook_answer(interaction: Interaction) -> str:
     if not isinstance(said, str):
         return _plain(interaction)
     fault = _fault({"fault": _field(interaction, "fault")})
-    more = [f"“{gist(text)}”" for key in ("reason", "text") if isinstance(text := _field(interaction, key), str)]
-    more += [visible(json_text(value)) for value in [_field(interaction, "value")] if value is not None]
-    return fault[0] if fault else " ".join([short(said, _NAME), *more])
+    more = [
+        f"“{preview_text(text)}”" for key in ("reason", "text") if isinstance(text := _field(interaction, key), str)
+    ]
+    more += [escape_invisible(json_text(value)) for value in [_field(interaction, "value")] if value is not None]
+    return fault[0] if fault else " ".join([short_text(said, _NAME), *more])
 
 
 def _delivery(interaction: Interaction) -> str:
@@ -193,7 +204,7 @@ def _fault(data: dict[str, Any]) -> list[str]:
     fault = data.get("fault")
     if not isinstance(fault, dict):
         return []
-    return [f"failed: {short(str(fault.get('message')))} ({short(str(fault.get('code')), _NAME)})"]
+    return [f"failed: {short_text(str(fault.get('message')))} ({short_text(str(fault.get('code')), _NAME)})"]
 
 
 _CALLS: dict[str, tuple[Callable[[str, Any], str], Callable[[Interaction], str]]] = {
@@ -208,13 +219,13 @@ _CALLS: dict[str, tuple[Callable[[str, Any], str], Callable[[Interaction], str]]
 
 
 def _request(interaction: Interaction) -> str:
-    size = f", {magnitude(len(interaction.call.body))}B" if interaction.call.body else ""
-    return f"{short(interaction.call.method, _NAME)} {short(interaction.call.url)}{size}"
+    size = f", {format_count(len(interaction.call.body))}B" if interaction.call.body else ""
+    return f"{short_text(interaction.call.method, _NAME)} {short_text(interaction.call.url)}{size}"
 
 
 def _plain(interaction: Interaction) -> str:
     reply = interaction.reply
-    text = gist(reply.body.decode("utf-8", "replace"))
+    text = preview_text(reply.body.decode("utf-8", "replace"))
     return text if reply.status == HTTPStatus.OK else f"{_status(interaction)}: {text}"
 
 
@@ -225,12 +236,14 @@ def _status(interaction: Interaction) -> str:
 def _call_text(name: str, arguments: Any) -> str:
     """`refund(amount=20, order_id="1042")`."""
     if not isinstance(arguments, dict):
-        return f"{short(name, _NAME)}({_cut(visible(json_text(arguments)))})"
-    given = ", ".join(f"{short(key, _NAME)}={visible(json_text(value, key))}" for key, value in arguments.items())
-    return f"{short(name, _NAME)}({_cut(given)})"
+        return f"{short_text(name, _NAME)}({_cut_arguments(escape_invisible(json_text(arguments)))})"
+    given = ", ".join(
+        f"{short_text(key, _NAME)}={escape_invisible(json_text(value, key))}" for key, value in arguments.items()
+    )
+    return f"{short_text(name, _NAME)}({_cut_arguments(given)})"
 
 
-def _cut(text: str) -> str:
+def _cut_arguments(text: str) -> str:
     return text if len(text) <= _ARGUMENTS else text[: _ARGUMENTS - 1] + "…"
 
 
@@ -244,3 +257,139 @@ def _field(interaction: Interaction, key: str) -> Any:
 
 def _host(address: str) -> str:
     return address.partition("://")[2].partition("/")[0] or address
+
+
+# --- a cassette as lines of text: its metadata, then its interactions -----------------------------------------
+
+
+MAX_CONTENT_LENGTH = 100_000
+"""Characters of one text that are shown."""
+_LONGEST_LINE = 2000
+_MARGIN = 20_000
+"""Secrets are searched for beyond what is shown: half a key would not be recognised as one."""
+_MAX_VALUES = 20
+_MAX_HISTORY = 100
+_MAX_DEPTH = 8
+
+
+def head_lines(path: str, cassette: ParsedCassette, days: int | None) -> Iterator[str]:
+    """The file, its metadata, and an empty line. `days`: its age."""
+    about = cassette.metadata
+    kinds = kinds_text(count_kinds(cassette.interactions))
+    total = plural(len(cassette.interactions), "interaction")
+    yield f"{short_text(path, 300)}: {total}" + (f" ({kinds})" if kinds else "")
+    if "case" in about:
+        profile = f", profile {short_text(str(about['profile']), 60)}" if about.get("profile") else ""
+        yield f"  case {short_text(str(about['case']), 60)} of {short_text(str(about.get('spec')))}{profile}"
+    if about.get("params"):
+        yield f"  params {_json(about['params'])}"
+    ago = age_text(days) if days == 0 else f"{age_text(days)} ago"
+    when = "at a time that it does not say" if days is None else f"{short_text(str(about['recorded_at']), 60)} ({ago})"
+    by = f" by agentrun {short_text(str(about['agentrun']), 60)}" if "agentrun" in about else ""
+    yield f"  recorded {when}{by}"
+    for key, words in (("where", "from"), ("note", "note:"), ("fingerprint", "fingerprint")):
+        values = about.get(key, [])
+        for value in (values if isinstance(values, list) else [values])[:_MAX_VALUES]:
+            yield f"  {words} {short_text(str(value), 200)}"
+    history = about.get("history")
+    for entry in (history if isinstance(history, list) else [])[:_MAX_HISTORY]:
+        yield f"  changed {_json(entry)}"
+    yield ""
+
+
+def _json(value: Any) -> str:
+    return short_text(json.dumps(value, ensure_ascii=False, default=str), 200)
+
+
+def interaction_lines(parsed: ParsedInteraction, width: int) -> Iterator[str]:
+    """The request and its outcome, indented by the depth of the sub-agent. `width`: digits of the longest number."""
+    interaction, text = parsed.recorded, describe_interaction(parsed)
+    indent = "  " * _depth(interaction.path)
+    path = f"in {short_text(interaction.path, 60)}: " if interaction.path else ""
+    yield f"{indent}{parsed.number:>{width}}  line {interaction.line}{_time(interaction)}: {path}{text.request}"
+    yield f"{indent}{' ' * width}  → {text.outcome}"
+
+
+def _time(interaction: Interaction) -> str:
+    if interaction.start is None:
+        return ""
+    took = "" if interaction.end is None else f" for {(interaction.end - interaction.start) / 1000:.3f}s"
+    return f", at {interaction.start / 1000:.3f}s{took}"
+
+
+def _depth(path: str) -> int:
+    """The depth of a sub-agent: `c2.0` is called by the run itself, `c2.0.c1.0` by that sub-agent."""
+    return min(_MAX_DEPTH, path.count("c"))
+
+
+def content_lines(parsed: ParsedInteraction) -> Iterator[str]:
+    """All content of the request, then of the reply."""
+    interaction, exchange = parsed.recorded, parsed.exchange
+    yield f"request: {short_text(interaction.call.method, 20)} {short_text(interaction.call.url, 300)}"
+    yield from _header_lines(interaction.call.headers)
+    yield from _text_lines(_body_text(interaction.call.body)) if exchange is None else _request_lines(exchange)
+    yield f"reply: {interaction.reply.status}"
+    yield from _header_lines(interaction.reply.headers)
+    if interaction.failure is not None:
+        yield from _text_lines(f"failed: {interaction.failure.message} ({interaction.failure.code})")
+    if exchange is not None and isinstance(exchange.reply, Reply):
+        yield from _reply_lines(exchange.reply)
+    else:
+        yield from _text_lines(_body_text(interaction.reply.body))
+
+
+def _header_lines(headers: tuple[tuple[str, str], ...]) -> Iterator[str]:
+    for name, value in headers:
+        yield from _text_lines(f"{name}: {value}")
+
+
+def _request_lines(exchange: ModelExchange) -> Iterator[str]:
+    request = exchange.request
+    yield from _section_lines("instructions", request.instructions)
+    for message in request.messages:
+        yield f"  {short_text(message.role, 60)}:"
+        for part in message.parts:
+            yield from _text_lines(_message_part_text(part), 4)
+    for name, tool in request.tools.items():
+        yield from _section_lines(f"tool {name}", pretty_json(tool))
+    yield from _section_lines("settings", pretty_json(exchange.settings))
+
+
+def _message_part_text(part: RequestPart) -> str:
+    if part.kind == "text":
+        return str(part.value)
+    value = part.value if isinstance(part.value, str) else sorted_json(part.value).decode()
+    return {"call": f"calls {part.name} ", "result": f"{part.name or 'a tool'} gave "}.get(part.kind, "") + value
+
+
+def _reply_lines(reply: Reply) -> Iterator[str]:
+    yield from _text_lines(reply.message.text)
+    for call in reply.message.calls:
+        yield from _text_lines(f"calls {call.tool} {call.arguments}")
+    usage = reply.usage
+    if usage is not None:
+        yield f"  {usage.input} in, {usage.output} out tokens; model {short_text(str(reply.model), 60)}; {reply.finish}"
+
+
+def _section_lines(what: str, text: str) -> Iterator[str]:
+    if text.strip():
+        yield f"  {short_text(what)}:"
+        yield from _text_lines(text, 4)
+
+
+def _text_lines(text: str, indent: int = 2) -> Iterator[str]:
+    text = text.rstrip("\n")
+    more = len(text) - MAX_CONTENT_LENGTH
+    masked = "\n".join(masked_lines(text[: MAX_CONTENT_LENGTH + _MARGIN]))[:MAX_CONTENT_LENGTH]
+    for line in masked.split("\n") if text.strip() else ():
+        shown = escape_invisible(line.rstrip("\r")[:_LONGEST_LINE])
+        yield f"{' ' * indent}{shown}".rstrip()
+    if more > 0:
+        yield f"{' ' * indent}… and {plural(more, 'more character')}"
+
+
+def _body_text(body: bytes) -> str:
+    try:
+        return pretty_json(read_json(body))
+    except NOT_JSON:
+        return body.decode("utf-8", "replace")

@@ -7,10 +7,10 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.report.fields import ABSENT, Field, arrow
-from agentrun.report.line import LONGEST
+from agentrun.report.formatting import MAX_LINE_LENGTH
+from agentrun.report.value_diff import ABSENT, FieldDifference, format_change
 
-Kind: TypeAlias = Literal[
+ChangeKind: TypeAlias = Literal[
     "agent",
     "instructions",
     "prompt",
@@ -44,14 +44,14 @@ Kind: TypeAlias = Literal[
     "metadata",
     "other",
 ]
-How: TypeAlias = Literal["changed", "new", "gone", "moved"]
+ChangeStatus: TypeAlias = Literal["changed", "new", "gone", "moved"]
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class RunChange(Struct, frozen=True, kw_only=True):
     text: str
     """All of it in a line, fit for a terminal: `turn 2: the call of refund: amount 20 → 25`."""
-    kind: Kind = "other"
-    how: How = "changed"
+    kind: ChangeKind = "other"
+    how: ChangeStatus = "changed"
     run: int | None = None
     """Of a conversation: which of its runs, from 1."""
     turn: int | None = None
@@ -64,7 +64,7 @@ class Change(Struct, frozen=True, kw_only=True):
     after: Any = ABSENT
 
 
-class Place(Struct, frozen=True):
+class ChangePlace(Struct, frozen=True):
     """Where two journals are compared."""
 
     label: str = ""
@@ -74,23 +74,25 @@ class Place(Struct, frozen=True):
     call: str | None = None
     path: str = ""
 
-    def in_run(self, number: int) -> Place:
-        return replace(self, label=_joined(self.label, f"run {number}"), run=number)
+    def in_run(self, number: int) -> ChangePlace:
+        return replace(self, label=_join_labels(self.label, f"run {number}"), run=number)
 
-    def in_turn(self, number: int) -> Place:
-        return replace(self, label=_joined(self.label, f"turn {number}"), turn=number)
+    def in_turn(self, number: int) -> ChangePlace:
+        return replace(self, label=_join_labels(self.label, f"turn {number}"), turn=number)
 
-    def in_agent(self, name: str, call: str) -> Place:
+    def in_agent(self, name: str, call: str) -> ChangePlace:
         path = f"{self.path}.{call}" if self.path else call
-        return replace(self, label=_joined(self.label, name), turn=None, call=None, path=path)
+        return replace(self, label=_join_labels(self.label, name), turn=None, call=None, path=path)
 
-    def of_call(self, call: str) -> Place:
+    def in_call(self, call: str) -> ChangePlace:
         return replace(self, call=call)
 
-    def told(self, kind: Kind, words: str, how: How = "changed", before: Any = ABSENT, after: Any = ABSENT) -> Change:
+    def make_change(
+        self, kind: ChangeKind, words: str, how: ChangeStatus = "changed", before: Any = ABSENT, after: Any = ABSENT
+    ) -> RunChange:
         text = f"{self.label}: {words}" if self.label else words
-        return Change(
-            text=text if len(text) <= LONGEST else text[: LONGEST - 1] + "…",
+        return RunChange(
+            text=text if len(text) <= MAX_LINE_LENGTH else text[: MAX_LINE_LENGTH - 1] + "…",
             kind=kind,
             how=how,
             run=self.run,
@@ -101,15 +103,15 @@ class Place(Struct, frozen=True):
             after=after,
         )
 
-    def of_field(self, kind: Kind, field: Field, before: str = "", name: str = "") -> Change:
+    def field_change(self, kind: ChangeKind, field: FieldDifference, before: str = "", name: str = "") -> RunChange:
         """One field of plain data. `before`: what stands before its path; `name`: what it is called without one."""
-        how: How = "new" if field.before is ABSENT else "gone" if field.after is ABSENT else "changed"
-        return self.told(kind, f"{before}{field.words(name)}", how, before=field.before, after=field.after)
+        how: ChangeStatus = "new" if field.before is ABSENT else "gone" if field.after is ABSENT else "changed"
+        return self.make_change(kind, f"{before}{field.text(name)}", how, before=field.before, after=field.after)
 
-    def changed(self, kind: Kind, name: str, before: Any, after: Any) -> Change:
+    def value_change(self, kind: ChangeKind, name: str, before: Any, after: Any) -> RunChange:
         """`name: before → after`."""
-        return self.told(kind, f"{name}: {arrow(before, after, name)}", before=before, after=after)
+        return self.make_change(kind, f"{name}: {format_change(before, after, name)}", before=before, after=after)
 
 
-def _joined(label: str, more: str) -> str:
+def _join_labels(label: str, more: str) -> str:
     return f"{label}, {more}" if label else more

@@ -18,18 +18,17 @@ from msgspec import Struct
 from agentrun.core.facts import Record, RunStarted
 from agentrun.errors import StorageError
 from agentrun.journal.canonical import plain_facts
-from agentrun.journal.file import read_file
-from agentrun.journal.laid_out import NotLaidOut
-from agentrun.journal.lines import JOURNAL_BEGINS
-from agentrun.journal.places import child_files, is_child, is_child_of
-from agentrun.redact import Redactor
+from agentrun.journal.records import JOURNAL_PREFIX
+from agentrun.journal.storage import child_journal_paths, is_child_journal, is_child_journal_of, read_journal_file
+from agentrun.journal.yaml_text import YamlTextError
+from agentrun.redactor import Redactor
 from agentrun.report.cassette_diff import compare_cassettes
-from agentrun.report.change import Change
-from agentrun.report.changes import changes_of, facts_in
-from agentrun.spec.text import short
+from agentrun.report.change import RunChange
+from agentrun.report.journal_diff import compare_journal_facts, parse_canonical_facts
+from agentrun.spec.safe_text import short_text
 
 if TYPE_CHECKING:  # `cassette` is a neighbour: only its types are known here
-    from agentrun.cassette.parsed import ParsedCassette
+    from agentrun.cassette.parsed_interaction import ParsedCassette
 
 FileKind: TypeAlias = Literal["journal", "snapshot", "cassette", "agent", "folder"]
 """agent: a spec or a package."""
@@ -53,7 +52,7 @@ class Comparison(Struct, frozen=True):
     kind: FileKind
     a: Path
     b: Path
-    changes: tuple[Change, ...]
+    changes: tuple[RunChange, ...]
     name: str = ""
     """The path inside the folders, if folders are compared."""
 
@@ -66,7 +65,7 @@ def file_kind(path: Path) -> FileKind | None:
         return None
     with path.open("rb") as file:
         head = file.read(_HEAD)
-    if head.startswith(JOURNAL_BEGINS):
+    if head.startswith(JOURNAL_PREFIX):
         return "journal"
     if head.startswith(_SNAPSHOT):
         return "snapshot"
@@ -84,13 +83,13 @@ class FileDiff:
         self._redactor = redactor
         self._load_cassette = load_cassette
 
-    def files(self, a: Path, b: Path, kind: FileKind, other: FileKind) -> tuple[Change, ...]:
+    def compare_files(self, a: Path, b: Path, kind: FileKind, other: FileKind) -> tuple[RunChange, ...]:
         """Compare two cassettes, or two journals or snapshots in any mix, whose kinds are given."""
         if kind == "cassette":
             return compare_cassettes(self._load_cassette(a), self._load_cassette(b))
-        return changes_of(self._facts(a, kind), self._facts(b, other))
+        return compare_journal_facts(self._facts(a, kind), self._facts(b, other))
 
-    def folders(self, a: Path, b: Path) -> list[Comparison]:
+    def compare_folders(self, a: Path, b: Path) -> list[Comparison]:
         """Compare the files of two folders by their names. Raises `NotComparable`."""
         one, two = _find_files(a), _find_files(b)
         if not one and not two:
@@ -102,28 +101,28 @@ class FileDiff:
             elif name not in two:
                 found.append(Comparison(one[name], a / name, b / name, (_gone(one[name]),), name))
             elif one[name] != two[name] and "cassette" in (one[name], two[name]):
-                message = f"{short(name)} is a {_NOUNS[one[name]]} in {a} and a {_NOUNS[two[name]]} in {b}"
+                message = f"{short_text(name)} is a {_NOUNS[one[name]]} in {a} and a {_NOUNS[two[name]]} in {b}"
                 raise NotComparable(message)
             else:
-                changes = self.files(a / name, b / name, one[name], two[name])
+                changes = self.compare_files(a / name, b / name, one[name], two[name])
                 found.append(Comparison(two[name], a / name, b / name, changes, name))
         return found
 
     def _facts(self, path: Path, kind: FileKind) -> list[Any]:
         """The facts of a journal or a snapshot as plain data."""
         if kind == "snapshot":
-            facts: list[Any] = self._redactor.data(_snapshot(path))
+            facts: list[Any] = self._redactor.redact_data(_snapshot(path))
             return facts
         records = _records(path)
-        return list(plain_facts(records, _children(path, records), self._redactor.text))
+        return list(plain_facts(records, _children(path, records), self._redactor.redact_text))
 
 
-def _new(kind: FileKind) -> Change:
-    return Change(text=f"the {_NOUNS[kind]} is new", kind="run", how="new")
+def _new(kind: FileKind) -> RunChange:
+    return RunChange(text=f"the {_NOUNS[kind]} is new", kind="run", how="new")
 
 
-def _gone(kind: FileKind) -> Change:
-    return Change(text=f"the {_NOUNS[kind]} is gone", kind="run", how="gone")
+def _gone(kind: FileKind) -> RunChange:
+    return RunChange(text=f"the {_NOUNS[kind]} is gone", kind="run", how="gone")
 
 
 def _find_files(folder: Path) -> dict[str, FileKind]:
@@ -151,13 +150,15 @@ def _unreadable(path: Path, error: OSError) -> StorageError:
 
 
 def _has_parent(path: Path) -> bool:
-    return is_child(path) and any(is_child_of(other, path) for other in path.parent.glob(f"*{path.suffix}"))
+    return is_child_journal(path) and any(
+        is_child_journal_of(other, path) for other in path.parent.glob(f"*{path.suffix}")
+    )
 
 
 def _records(path: Path) -> list[Record]:
     """Read a journal. Errors name its file, because several are read."""
     try:
-        return list(read_file(path))
+        return list(read_journal_file(path))
     except StorageError as error:
         message = f"{path}: {error.message}"
         raise StorageError(error.code, message, hint=error.hint, fields=error.fields) from None
@@ -166,8 +167,8 @@ def _records(path: Path) -> list[Record]:
 def _snapshot(path: Path) -> list[Any]:
     hint = "accept it anew: agentrun test --update"
     try:
-        return facts_in(path.read_text(encoding="utf-8"))
-    except NotLaidOut as error:
+        return parse_canonical_facts(path.read_text(encoding="utf-8"))
+    except YamlTextError as error:
         raise StorageError("journal.damaged", f"{path}: {error}", hint=hint, fields={"line": error.line}) from None
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8"
@@ -178,4 +179,4 @@ def _children(path: Path, records: list[Record]) -> dict[str, list[Record]]:
     """The journals of sub-agents next to a journal, by run."""
     first = records[0].fact if records else None
     run = first.run if isinstance(first, RunStarted) else ""
-    return {f"{run}.{each.stem[len(path.stem) + 1 :]}": _records(each) for each in child_files(path)}
+    return {f"{run}.{each.stem[len(path.stem) + 1 :]}": _records(each) for each in child_journal_paths(path)}

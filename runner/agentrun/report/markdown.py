@@ -13,21 +13,21 @@ from collections.abc import Iterable, Sequence
 from difflib import unified_diff
 from itertools import islice
 
-from agentrun.redact import masked
-from agentrun.report.change import Change
-from agentrun.spec.problems import visible
-from agentrun.spec.text import plural
+from agentrun.redactor import mask_except_placeholders
+from agentrun.report.change import RunChange
+from agentrun.spec.problems import escape_invisible
+from agentrun.spec.safe_text import plural
 
-LONGEST = 60_000
+MAX_COMMENT_LENGTH = 60_000
 """Characters. The limit of GitHub is 65,536."""
-MOST_LINES = 60
+MAX_MARKDOWN_DIFF_LINES = 60
 """Lines of one difference of texts."""
 # What means nothing to anybody inside a line: letters and digits, some marks, and some between letters or digits.
 _PLAIN = re.compile(r"[A-Za-z0-9 ,;()/=%?+]|[.:](?= |$)|(?<=[^\W_])[-_](?=[^\W_])|(?<=\d)[.](?=\d)|[^\x00-\x7f]")
 _TICKS = re.compile(r"`+")
 
 
-def code(text: str) -> str:
+def inline_code(text: str) -> str:
     """A text of one line that nothing acts on, in any place of a Markdown document."""
     return f"<code>{''.join(_reference(text, at) for at in range(len(text)))}</code>"
 
@@ -36,15 +36,15 @@ def _reference(text: str, at: int) -> str:
     return text[at] if _PLAIN.match(text, at) else f"&#{ord(text[at])};"
 
 
-def fenced(lines: Iterable[str], language: str = "") -> str:
+def code_block(lines: Iterable[str], language: str = "") -> str:
     """Lines as a block."""
-    shown = [visible(line) for line in lines]
+    shown = [escape_invisible(line) for line in lines]
     longest = max((len(run) for line in shown for run in _TICKS.findall(line)), default=0)
     fence = "`" * max(3, longest + 1)
     return "\n".join([f"{fence}{language}", *shown, fence])
 
 
-def markdown(title: str, changes: Sequence[Change], room: int = LONGEST) -> str:
+def changes_markdown(title: str, changes: Sequence[RunChange], room: int = MAX_COMMENT_LENGTH) -> str:
     """A heading, the number of changes, a table of them, and the texts that differ behind a fold."""
     head = f"### {title}\n\n"
     if not changes:
@@ -52,7 +52,7 @@ def markdown(title: str, changes: Sequence[Change], room: int = LONGEST) -> str:
     table = [f"**{plural(len(changes), 'difference')}**", "", "| | what | change |", "|---|---|---|"]
     used = len(head) + sum(map(len, table))
     for number, change in enumerate(changes):
-        row = f"| {change.how} | {change.kind} | {code(change.text)} |"
+        row = f"| {change.how} | {change.kind} | {inline_code(change.text)} |"
         if used + len(row) > room:
             table.append(f"\n… and {plural(len(changes) - number, 'more difference')}.")
             used = room
@@ -62,12 +62,12 @@ def markdown(title: str, changes: Sequence[Change], room: int = LONGEST) -> str:
     return f"{head}{chr(10).join(table)}\n{_details(changes, room - used)}"
 
 
-def folder_markdown(title: str, changed: Sequence[tuple[str, Sequence[Change]]], total: int) -> str:
+def folder_markdown(title: str, changed: Sequence[tuple[str, Sequence[RunChange]]], total: int) -> str:
     """A heading, the number of files, and a section for each changed file of a folder that has `total` files."""
     parts: list[str] = []
-    room = LONGEST
+    room = MAX_COMMENT_LENGTH
     for name, changes in changed:
-        part = markdown(code(name), changes, room)
+        part = changes_markdown(inline_code(name), changes, room)
         room -= len(part)
         if room < 0:
             parts.append(f"… and {plural(len(changed) - len(parts), 'more file')}.\n")
@@ -77,11 +77,12 @@ def folder_markdown(title: str, changed: Sequence[tuple[str, Sequence[Change]]],
     return head + "\n".join(parts)
 
 
-def _details(changes: Sequence[Change], room: int) -> str:
+def _details(changes: Sequence[RunChange], room: int) -> str:
     found = []
     for change in changes:
-        if lines := text_lines(change):
-            block = f"\n<details><summary>{code(change.text)}</summary>\n\n{fenced(lines, 'diff')}\n\n</details>\n"
+        if lines := diff_lines(change):
+            summary, diff = inline_code(change.text), code_block(lines, "diff")
+            block = f"\n<details><summary>{summary}</summary>\n\n{diff}\n\n</details>\n"
             room -= len(block)
             if room < 0:
                 break
@@ -89,11 +90,13 @@ def _details(changes: Sequence[Change], room: int) -> str:
     return "".join(found)
 
 
-def text_lines(change: Change) -> list[str]:
+def diff_lines(change: RunChange) -> list[str]:
     """The lines in which two texts differ. Nothing, where a line says it all."""
     before, after = change.before, change.after
     if not isinstance(before, str) or not isinstance(after, str) or "\n" not in before + after:
         return []
-    lines = unified_diff(masked(before).split("\n"), masked(after).split("\n"), n=2, lineterm="")
-    found = [visible(line) for line in islice(lines, 2, MOST_LINES + 3)]
-    return [*found[:MOST_LINES], "…"] if len(found) > MOST_LINES else found
+    lines = unified_diff(
+        mask_except_placeholders(before).split("\n"), mask_except_placeholders(after).split("\n"), n=2, lineterm=""
+    )
+    found = [escape_invisible(line) for line in islice(lines, 2, MAX_MARKDOWN_DIFF_LINES + 3)]
+    return [*found[:MAX_MARKDOWN_DIFF_LINES], "…"] if len(found) > MAX_MARKDOWN_DIFF_LINES else found

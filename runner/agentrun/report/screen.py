@@ -1,6 +1,6 @@
 """Where a story is shown: line by line, or in a terminal with a region below the lines that is drawn again and again.
 
-Rule 1  A screen never stops a run: a stream that breaks goes quiet (`outlet.py`).
+Rule 1  A screen never stops a run: a stream that breaks goes quiet (`screen.py`).
 Rule 2  Only what is written here controls the terminal. Lines come clean; text in passing is made so when it is shown,
         as a whole, so that nothing gets through in two pieces.
 Rule 3  The cursor waits at the beginning of the region, and the region is erased from there to the end of the screen.
@@ -11,6 +11,7 @@ Rule 4  After `close` the region is gone, the cursor visible, and nothing runs a
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Event, RLock, Thread
@@ -18,9 +19,11 @@ from typing import Any, Protocol
 
 import click
 
-from agentrun.report.line import Line, Tone
-from agentrun.report.outlet import Outlet, Stream
-from agentrun.report.region import fitted, last_rows
+from agentrun.core.facts import ModelFailed, ModelReplied, Record
+from agentrun.report.formatting import OutputLine, Tone
+from agentrun.report.run_renderer import RunRenderer
+from agentrun.secret import mask
+from agentrun.spec.problems import escape_invisible
 
 STYLES: dict[Tone, dict[str, Any]] = {
     "plain": {},
@@ -29,11 +32,11 @@ STYLES: dict[Tone, dict[str, Any]] = {
     "warn": {"fg": "yellow"},
     "bad": {"fg": "red"},
 }
-KEPT = 4096
+MAX_STREAMED_TEXT = 4096
 """Characters of passing text that are held."""
-ROWS = 4
+LIVE_ROWS = 4
 """Rows of passing text that are shown."""
-TICK = 0.1
+REDRAW_SECONDS = 0.1
 """Seconds between two drawings."""
 SPINNER, PLAIN_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 
@@ -43,7 +46,7 @@ _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 
 
 class Screen(Protocol):
-    def line(self, line: Line) -> None:
+    def line(self, line: OutputLine) -> None:
         """The story goes on."""
 
     def delta(self, effect: str, text: str | None) -> None:
@@ -62,17 +65,17 @@ class Screen(Protocol):
 class PlainScreen:
     """Lines only: for pipes, files and dumb terminals, and for runs that are long over."""
 
-    def __init__(self, stream: Stream | None, *, color: bool = False) -> None:
-        self._outlet = Outlet(stream)
+    def __init__(self, stream: OutputStream | None, *, color: bool = False) -> None:
+        self._outlet = SafeStream(stream)
         self._color = color
         self._lock = RLock()
-        self._waiting: list[Line] | None = None
+        self._waiting: list[OutputLine] | None = None
         """Lines that came while the terminal was somebody else's."""
 
-    def line(self, line: Line) -> None:
+    def line(self, line: OutputLine) -> None:
         with self._lock:
             if self._waiting is None:
-                self._put(self._written(line))
+                self._put(self._format_line(line))
             else:
                 self._waiting.append(line)
 
@@ -98,28 +101,28 @@ class PlainScreen:
     def _go_on(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting or [], None
-            self._put("".join(map(self._written, waiting)))
+            self._put("".join(map(self._format_line, waiting)))
 
     def _put(self, text: str) -> None:
         self._outlet.write(text)
 
-    def _written(self, line: Line) -> str:
-        return f"{'  ' * line.indent}{self._styled(line.text, line.tone)}\n"
+    def _format_line(self, line: OutputLine) -> str:
+        return f"{'  ' * line.indent}{self._style(line.text, line.tone)}\n"
 
-    def _styled(self, text: str, tone: Tone) -> str:
+    def _style(self, text: str, tone: Tone) -> str:
         return click.style(text, **STYLES[tone]) if self._color and STYLES[tone] else text
 
 
 class LiveScreen(PlainScreen):
     """Lines scroll; below them stand the end of the text that streams now, and how things stand."""
 
-    def __init__(self, stream: Stream, *, color: bool = True) -> None:
+    def __init__(self, stream: OutputStream, *, color: bool = True) -> None:
         super().__init__(stream, color=color)
         self._texts: dict[str, str] = {}
         """The end of what streams, by effect; the latest last."""
         self._status = ""
         self._drawn = False
-        self._spinner = SPINNER if self._outlet.has(SPINNER) else PLAIN_SPINNER
+        self._spinner = SPINNER if self._outlet.can_encode(SPINNER) else PLAIN_SPINNER
         self._frame = 0
         self._closed = Event()
         self._ticker: Thread | None = None
@@ -128,8 +131,8 @@ class LiveScreen(PlainScreen):
         with self._lock:
             before = self._texts.pop(effect, "")
             if text is not None:
-                self._texts[effect] = (before + text[-KEPT:])[-KEPT:]
-            while sum(map(len, self._texts.values())) > KEPT:
+                self._texts[effect] = (before + text[-MAX_STREAMED_TEXT:])[-MAX_STREAMED_TEXT:]
+            while sum(map(len, self._texts.values())) > MAX_STREAMED_TEXT:
                 self._texts.pop(next(iter(self._texts)))
 
     def status(self, text: str) -> None:
@@ -148,7 +151,7 @@ class LiveScreen(PlainScreen):
         super().close()
 
     def _tick(self) -> None:
-        while not self._closed.wait(TICK):
+        while not self._closed.wait(REDRAW_SECONDS):
             with self._lock:
                 self._frame += 1
                 if self._status:
@@ -170,12 +173,12 @@ class LiveScreen(PlainScreen):
         columns, height = self._outlet.size()
         width = max(columns - 1, 1)
         text = next(reversed(self._texts.values()), "")
-        rows = last_rows(text, width, min(ROWS, height - 2)) if text else []
-        status = fitted(f"{self._spinner[self._frame % len(self._spinner)]} {self._status}", width)
-        return [*rows, self._styled(status, "dim")]
+        rows = last_rows(text, width, min(LIVE_ROWS, height - 2)) if text else []
+        status = fit_row(f"{self._spinner[self._frame % len(self._spinner)]} {self._status}", width)
+        return [*rows, self._style(status, "dim")]
 
 
-def screen_for(stream: Stream | None, *, live: bool, color: bool | None = None) -> Screen:
+def screen_for(stream: OutputStream | None, *, live: bool, color: bool | None = None) -> Screen:
     """A screen that fits the stream. `live`: whether the run happens now; `color`: null asks the terminal."""
     terminal = _is_terminal(stream)
     if color is None:
@@ -185,10 +188,124 @@ def screen_for(stream: Stream | None, *, live: bool, color: bool | None = None) 
     return PlainScreen(stream, color=color)
 
 
-def _is_terminal(stream: Stream | None) -> bool:
+def _is_terminal(stream: OutputStream | None) -> bool:
     """Whether a stream is a terminal that understands more than lines."""
     try:
         is_one = bool(stream.isatty())  # type: ignore[union-attr]  # without the method it is none
     except (AttributeError, OSError, ValueError):
         return False
     return is_one and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+# --- a stream that may break: whatever is wrong with it, the run goes on --------------------------------------
+
+
+class OutputStream(Protocol):
+    """What is asked of a stream. Some have no file behind them."""
+
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> object: ...
+
+
+class SafeStream:
+    def __init__(self, stream: OutputStream | None) -> None:
+        self._stream = stream
+        self._encoding = str(getattr(stream, "encoding", None) or "utf-8")
+        try:
+            self._file: int | None = stream.fileno()  # type: ignore[union-attr]  # without one it is no file
+        except (AttributeError, OSError, ValueError):
+            self._file = None
+
+    def write(self, text: str) -> None:
+        """Write all of it, now."""
+        if self._stream is None or not text:
+            return
+        data = text.encode(self._encoding, "backslashreplace")
+        try:
+            self._stream.flush()  # what others wrote to it comes first
+            if self._file is None:
+                self._stream.write(data.decode(self._encoding))
+                self._stream.flush()
+                return
+            while data:
+                data = data[os.write(self._file, data) :]
+        except (OSError, ValueError):  # a closed stream is a ValueError
+            self._stream = None
+
+    def can_encode(self, text: str) -> bool:
+        """Whether the encoding has all the characters of a text."""
+        return text.encode(self._encoding, "replace").decode(self._encoding) == text
+
+    def size(self) -> tuple[int, int]:
+        """Columns and rows, as they are now."""
+        try:
+            columns, rows = os.get_terminal_size(-1 if self._file is None else self._file)
+        except OSError:
+            columns, rows = 0, 0
+        return columns or 80, rows or 24
+
+
+# --- text fitted into rows of a terminal: the last few rows of what streams by --------------------------------
+
+
+def last_rows(text: str, width: int, most: int) -> list[str]:
+    """The end of a text, made safe to show and folded at the width."""
+    found: list[str] = []
+    for line in reversed(mask(text).rstrip("\n").split("\n")):
+        found[:0] = wrap_line(escape_invisible(line.removesuffix("\r")), width)
+        if len(found) >= most:
+            break
+    return found[-most:] if most > 0 else []
+
+
+def fit_row(text: str, width: int) -> str:
+    """One row of a text, cut if it is too long."""
+    rows = list(wrap_line(escape_invisible(text), width))
+    if len(rows) == 1:
+        return rows[0]
+    begun = next(wrap_line(rows[0], max(width - 1, 1)))
+    return f"{begun}…" if sum(map(_cells, begun)) < width else "…"  # one character may be wider than what is left
+
+
+def wrap_line(line: str, width: int) -> Iterator[str]:
+    """A line in rows of at most so many cells. It is safe to show already."""
+    start, used = 0, 0
+    for place, char in enumerate(line):
+        cells = _cells(char)
+        if used + cells > width and place > start:
+            yield line[start:place]
+            start, used = place, 0
+        used += cells
+    yield line[start:]
+
+
+def _cells(char: str) -> int:
+    if char.isascii():
+        return 1
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+# --- a record on its way from a journal to the screen ---------------------------------------------------------
+
+
+def show_record(
+    record: Record, story: RunRenderer, screen: Screen, run: str = "", root: RunRenderer | None = None
+) -> None:
+    """Put what a record says on the screen. What streamed before it is told by now, or void.
+
+    `root`: the story of the run that was started, where this is a child's: what is spent is told of the family.
+    """
+    lines = story.render(record)
+    if isinstance(record.fact, ModelReplied | ModelFailed):
+        screen.delta(delta_key(run, record.fact.effect), None)
+    for line in lines:
+        screen.line(line)
+    screen.status((root or story).usage)
+
+
+def delta_key(run: str, effect: str) -> str:
+    """What a piece of text in passing belongs to. A child has effects of the same names as its parent."""
+    return f"{run}/{effect}"

@@ -1,6 +1,6 @@
 """What is wrong in a document, where it stands, and how a person is told.
 
-Rule 1  Problems are collected, not raised one by one; `arrange` puts them in one order and drops repeats.
+Rule 1  Problems are collected, not raised one by one; `sort_problems` puts them in one order and drops repeats.
 Rule 2  A problem points at a place and, where it can, says the fix.
 Rule 3  Everything printed is made visible and masked: no control character reaches a terminal, no key a log.
 Rule 4  Lines and columns start at 1 and count code points, as editors do; carets count a terminal's cells.
@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from agentrun import secret
 
-CODES: dict[str, str] = {
+PROBLEM_CODES: dict[str, str] = {
     "spec.agent_cycle": "sub-agents call each other in a circle",
     "spec.agent_depth": "sub-agents are nested deeper than `limits.depth`",
     "spec.alias_limit": "aliases are used too often, grow the document too much, or contain themselves",
@@ -103,9 +103,9 @@ CODES: dict[str, str] = {
 }
 """Every `spec.*` code and what it means, in one line."""
 
-_EXCERPT = 100
-_LONGEST = 500
-_MARGIN = 20_000
+_EXCERPT_LENGTH = 100
+_MAX_MESSAGE_LENGTH = 500
+_SECRET_MARGIN = 20_000
 
 
 class Source(Struct, frozen=True):
@@ -113,12 +113,12 @@ class Source(Struct, frozen=True):
 
     path: Path
     """Absolute."""
-    shown: str
+    display_name: str
     """What messages print, such as `specs/support.yaml`."""
     text: str
 
     def __repr__(self) -> str:  # the text may hold what must not be printed
-        return f"Source({_printable(self.shown)!r})"
+        return f"Source({_printable(self.display_name)!r})"
 
     def line(self, number: int) -> str | None:
         """One line without its line end; None when there is no such line."""
@@ -126,7 +126,7 @@ class Source(Struct, frozen=True):
         return lines[number - 1] if 0 < number <= len(lines) else None
 
 
-class Place(Struct, frozen=True):
+class SourcePlace(Struct, frozen=True):
     source: Source
     line: int
     column: int
@@ -134,11 +134,11 @@ class Place(Struct, frozen=True):
     """How many code points the caret underlines, at most to the end of the line."""
 
     def __str__(self) -> str:
-        return f"{self.source.shown}:{self.line}:{self.column}"
+        return f"{self.source.display_name}:{self.line}:{self.column}"
 
 
 class Problem(Struct, frozen=True):
-    place: Place
+    place: SourcePlace
     code: str
     message: str
     hint: str | None = None
@@ -146,7 +146,7 @@ class Problem(Struct, frozen=True):
 
     @property
     def file(self) -> str:
-        return self.place.source.shown
+        return self.place.source.display_name
 
     @property
     def line(self) -> int:
@@ -172,11 +172,11 @@ class DocumentError(Exception):
     """A document that cannot be used, with everything that was found wrong in it."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = arrange(problems)
+        self.problems = sort_problems(problems)
         super().__init__("; ".join(f"{p.place}: {p.code}" for p in self.problems[:3]))
 
 
-def arrange(problems: Iterable[Problem]) -> list[Problem]:
+def sort_problems(problems: Iterable[Problem]) -> list[Problem]:
     """Sorted by place, then code and message; the same problem is kept once."""
     seen = {(p.file, p.line, p.column, p.code, p.message): p for p in problems}
     return [seen[key] for key in sorted(seen)]
@@ -187,34 +187,34 @@ def did_you_mean(word: str, options: Iterable[str]) -> str | None:
     others = [option for option in islice(options, 1000) if option != word and len(option) <= 100]
     if not others or len(word) > 100:
         return None
-    alike = {_plain_word(option): option for option in reversed(others)}
-    near = difflib.get_close_matches(_plain_word(word), alike, n=1, cutoff=0.6)
-    return f"did you mean {quoted(alike[near[0]])}?" if near else None
+    alike = {_normalize_word(option): option for option in reversed(others)}
+    near = difflib.get_close_matches(_normalize_word(word), alike, n=1, cutoff=0.6)
+    return f"did you mean {quote_text(alike[near[0]])}?" if near else None
 
 
-def _plain_word(word: str) -> str:
+def _normalize_word(word: str) -> str:
     return word.casefold().replace("-", "_")
 
 
-def quoted(text: str, most: int = 60) -> str:
+def quote_text(text: str, most: int = 60) -> str:
     """A word of the user inside a message: in quotes, visible, masked and not too long."""
-    clean = visible(secret.mask(text))
+    clean = escape_invisible(secret.mask(text))
     return f'"{clean}"' if len(clean) <= most else f'"{clean[:most]}…"'
 
 
 # Printable by Unicode, but drawn as nothing: Hangul fillers, the Braille blank, variation selectors.
-_blank = re.compile("[\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0e\U000e0100-\U000e01ef]")
+_BLANK_CHARACTERS = re.compile("[\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0e\U000e0100-\U000e01ef]")
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """Control, direction, zero-width and other invisible characters as escapes (`\\x1b`, `\\u202e`)."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(map(_visible_char, text))
+    return "".join(map(_escape_character, text))
 
 
-def _visible_char(char: str) -> str:
-    if (char.isprintable() and not _blank.match(char)) or char == "\u3000":
+def _escape_character(char: str) -> str:
+    if (char.isprintable() and not _BLANK_CHARACTERS.match(char)) or char == "\u3000":
         return char
     if char in "\n\r\t":
         return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[char]
@@ -223,11 +223,11 @@ def _visible_char(char: str) -> str:
 
 
 def _printable(text: str) -> str:
-    clean = visible(secret.mask(text))
-    return clean if len(clean) <= _LONGEST else clean[:_LONGEST] + "…"
+    clean = escape_invisible(secret.mask(text))
+    return clean if len(clean) <= _MAX_MESSAGE_LENGTH else clean[:_MAX_MESSAGE_LENGTH] + "…"
 
 
-def story(problem: Problem, *, color: bool = False) -> str:
+def render_problem(problem: Problem, *, color: bool = False) -> str:
     """The problem for a person: what and where, the line, a caret with the fix."""
 
     def paint(text: str, style: str) -> str:
@@ -250,7 +250,7 @@ def story(problem: Problem, *, color: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _excerpt(place: Place) -> tuple[str, int, int] | None:
+def _excerpt(place: SourcePlace) -> tuple[str, int, int] | None:
     """The line as shown, the cells before the caret, and the cells under it."""
     line = place.source.line(place.line)
     if line is None or not place.source.text:
@@ -258,12 +258,12 @@ def _excerpt(place: Place) -> tuple[str, int, int] | None:
     column = min(place.column - 1, len(line))
     end = max(min(column + place.width, len(line)), column + 1)
     first, last = 0, len(line)
-    if len(line) > _EXCERPT + 20:
-        first = max(0, min(column - 40, len(line) - _EXCERPT))
-        last = first + _EXCERPT
+    if len(line) > _EXCERPT_LENGTH + 20:
+        first = max(0, min(column - 40, len(line) - _EXCERPT_LENGTH))
+        last = first + _EXCERPT_LENGTH
     shown, before, under = ("…", 1, 0) if first else ("", 0, 0)
-    for start, stop, text in _cells(line, _hidden(place, line), first, last):
-        cells = sum(map(_width, text))
+    for start, stop, text in _cells(line, _masked_spans(place, line), first, last):
+        cells = sum(map(_cell_width, text))
         if stop <= column:
             before += cells
         elif start < end:
@@ -277,32 +277,41 @@ def _cells(line: str, spans: list[tuple[int, int]], first: int, last: int) -> It
     position = first
     for start, stop in [*spans, (last, last)]:
         for at in range(position, min(start, last)):
-            yield at, at + 1, " " if line[at] == "\t" else _visible_char(line[at])
+            yield at, at + 1, " " if line[at] == "\t" else _escape_character(line[at])
         if start < last and stop > max(position, first):
             yield start, stop, secret.MASK
         position = max(position, stop)
 
 
-_key_alone = re.compile(r"""[\s-]*["']?([A-Za-z0-9_.-]+)["']?\s*:\s*(?:[|>][+0-9-]*)?\s*$""")
+_KEY_WITHOUT_VALUE = re.compile(r"""[\s-]*["']?([A-Za-z0-9_.-]+)["']?\s*:\s*(?:[|>][+0-9-]*)?\s*$""")
 
 
-def _hidden(place: Place, line: str) -> list[tuple[int, int]]:
+def _masked_spans(place: SourcePlace, line: str) -> list[tuple[int, int]]:
     """The spans of a line that are not shown, also when what tells a secret stands on a line above."""
     before = place.source.text.split("\n", place.line - 1)[: place.line - 1]
     whole = [(len(line) - len(line.lstrip()), len(line))]
     above = next((text for text in reversed(before) if text.strip()), "")
-    key = _key_alone.match(above[:200])
+    key = _KEY_WITHOUT_VALUE.match(above[:200])
     if key and secret.names_credential(key[1]) and secret.find_secrets(line.strip(), key[1]):
         return whole
     opened = max((i for i, text in enumerate(before) if "-----BEGIN" in text and "PRIVATE" in text), default=-1)
     if opened >= 0 and not any("-----END" in text for text in before[opened:]):
         return whole
     # A secret is looked for well beyond what is shown, but not in the whole of a line of a megabyte.
-    first = max(0, place.column - _MARGIN)
-    return [(first + a, first + b) for a, b in secret.hidden(line[first : place.column + _MARGIN])]
+    first = max(0, place.column - _SECRET_MARGIN)
+    return [(first + a, first + b) for a, b in secret.mask_spans(line[first : place.column + _SECRET_MARGIN])]
 
 
-def _width(char: str) -> int:
+def _cell_width(char: str) -> int:
     if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me"):
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def place_at(source: Source, index: int, width: int = 1) -> SourcePlace:
+    """The place of a position in the text. The end of the text is shown after its last visible line."""
+    text = source.text
+    if index >= len(text):
+        index = len(text.rstrip())
+    start = text.rfind("\n", 0, index) + 1
+    return SourcePlace(source, text.count("\n", 0, index) + 1, index - start + 1, width)

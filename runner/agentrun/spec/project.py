@@ -20,16 +20,16 @@ from msgspec import Struct
 
 from agentrun.errors import StorageError
 from agentrun.files import ProjectTree
-from agentrun.spec.files import FileRefused, read_text, shown_path
-from agentrun.spec.problems import DocumentError, Place, Problem, Source, did_you_mean, quoted
+from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, did_you_mean, quote_text
+from agentrun.spec.source_files import FileRefused, display_path, read_text
 
-CASSETTE_LIMIT = 64 * 1024 * 1024
-VARIABLES = {"cassettes": "AGENTRUN_CASSETTES", "data": "AGENTRUN_DATA"}
+DEFAULT_CASSETTE_LIMIT = 64 * 1024 * 1024
+DIRECTORY_VARIABLES = {"cassettes": "AGENTRUN_CASSETTES", "data": "AGENTRUN_DATA"}
 """Settings that name a directory, each with the operator's variable that overrides it."""
-SETTINGS = ("import_roots", "cassettes", "data", "cassette_limit")
+SETTING_NAMES = ("import_roots", "cassettes", "data", "cassette_limit")
 """The keys of `[tool.agentrun]`."""
 _UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
-_LARGEST_LIMIT = 1024**3
+_MAX_CASSETTE_LIMIT = 1024**3
 
 
 class Project(Struct, frozen=True):
@@ -42,7 +42,7 @@ class Project(Struct, frozen=True):
     """The directory of cassettes: relative to the root, or absolute if the operator's variable names it."""
     data: str = ".agentrun"
     """The directory of run data, likewise; it has its own `.gitignore`."""
-    cassette_limit: int = CASSETTE_LIMIT
+    cassette_limit: int = DEFAULT_CASSETTE_LIMIT
     """How many bytes a cassette may have, for whoever reads or writes it."""
     link: str | None = None
     """How the spec was reached if a symbolic link led to it from another project: nothing is written then."""
@@ -76,7 +76,7 @@ class Project(Struct, frozen=True):
             raise StorageError("storage.failed", message, hint=hint, fields={"path": kind, "errno": errno.ELOOP})
         if os.path.isabs(directory):
             return ProjectTree(Path(directory), kind)
-        return ProjectTree(self.root, kind, os.path.normpath(directory), setting, VARIABLES.get(setting, ""))
+        return ProjectTree(self.root, kind, os.path.normpath(directory), setting, DIRECTORY_VARIABLES.get(setting, ""))
 
 
 def project_root(spec_path: Path) -> Path:
@@ -92,33 +92,33 @@ def find_project(spec_path: Path) -> Project:
     """The project of a spec. Raises `DocumentError` when its settings are wrong."""
     root = project_root(spec_path)
     chosen: dict[str, Any] = {"link": _link_into(spec_path, root)}
-    for setting, variable in VARIABLES.items():
+    for setting, variable in DIRECTORY_VARIABLES.items():
         if directory := os.environ.get(variable, "").strip():
             chosen[setting] = os.path.realpath(directory)
     text = _settings_text(root)
     if text is None:
         return Project(root, **chosen)
-    source = Source(root / "pyproject.toml", shown_path(root / "pyproject.toml", root), text)
+    source = Source(root / "pyproject.toml", display_path(root / "pyproject.toml", root), text)
     try:
-        table = _table(tomllib.loads(text))
+        table = _agentrun_table(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         at = re.search(r"line (\d+), column (\d+)", str(error))
-        place = Place(source, int(at[1]), int(at[2])) if at else Place(source, 1, 1)
+        place = SourcePlace(source, int(at[1]), int(at[2])) if at else SourcePlace(source, 1, 1)
         raise DocumentError([Problem(place, "spec.project", "pyproject.toml is not valid TOML")]) from None
-    problems = list(_wrong_settings(source, root, table))
+    problems = list(_setting_problems(source, root, table))
     if problems:
         raise DocumentError(problems)
     roots = tuple(table.get("import_roots", (".",)))
-    limit = _bytes(table["cassette_limit"]) if "cassette_limit" in table else CASSETTE_LIMIT
+    limit = _parse_limit(table["cassette_limit"]) if "cassette_limit" in table else DEFAULT_CASSETTE_LIMIT
     return Project(root, **{**table, "import_roots": roots, "cassette_limit": limit, **chosen})
 
 
-def cassette_limit_near(cassette: Path) -> int:
+def cassette_limit_for(cassette: Path) -> int:
     """How many bytes a cassette may have that was named by its path: as its project says."""
     try:
         return find_project(cassette).cassette_limit
     except DocumentError:
-        return CASSETTE_LIMIT
+        return DEFAULT_CASSETTE_LIMIT
 
 
 def _link_into(spec_path: Path, root: Path) -> str | None:
@@ -131,7 +131,7 @@ def _link_into(spec_path: Path, root: Path) -> str | None:
             if Path(os.path.realpath(candidate)) == root:
                 return None
             real = os.path.realpath(folder)
-            return f"{shown_path(folder)} leads to {real} through a symbolic link"
+            return f"{display_path(folder)} leads to {real} through a symbolic link"
     return None
 
 
@@ -144,17 +144,17 @@ def _settings_text(folder: Path) -> str | None:
     if "agentrun" not in text:
         return None
     try:
-        return text if _table(tomllib.loads(text)) is not None else None
+        return text if _agentrun_table(tomllib.loads(text)) is not None else None
     except (tomllib.TOMLDecodeError, RecursionError):  # its owner must hear of it, if it is meant for us
         return text if re.search(r"^\s*\[\s*tool\s*\.\s*agentrun\b", text, re.MULTILINE) else None
 
 
-def _table(data: dict[str, Any]) -> Any:
+def _agentrun_table(data: dict[str, Any]) -> Any:
     tool = data.get("tool")
     return tool.get("agentrun") if isinstance(tool, dict) else None
 
 
-def _wrong_settings(source: Source, root: Path, table: Any) -> Iterator[Problem]:
+def _setting_problems(source: Source, root: Path, table: Any) -> Iterator[Problem]:
     def problem(key: str, message: str, hint: str | None = None) -> Problem:
         return Problem(_setting_place(source, key), "spec.project", message, hint)
 
@@ -163,43 +163,43 @@ def _wrong_settings(source: Source, root: Path, table: Any) -> Iterator[Problem]
         return
     for key, value in table.items():
         paths = value if key == "import_roots" else [value]
-        if key not in SETTINGS:
-            hint = did_you_mean(key, SETTINGS) or f"known: {', '.join(SETTINGS)}"
-            yield problem(key, f"unknown setting {quoted(key)}", hint)
+        if key not in SETTING_NAMES:
+            hint = did_you_mean(key, SETTING_NAMES) or f"known: {', '.join(SETTING_NAMES)}"
+            yield problem(key, f"unknown setting {quote_text(key)}", hint)
         elif key == "cassette_limit":
-            if _bytes(value) is None:
+            if _parse_limit(value) is None:
                 hint = 'write a size from 1 byte to 1 GiB, such as "64MiB"'
-                yield problem(key, f"{quoted(key)} is not a size", hint)
+                yield problem(key, f"{quote_text(key)} is not a size", hint)
         elif not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
             wanted = "a list of folders" if key == "import_roots" else "the name of a folder"
-            yield problem(key, f"{quoted(key)} must be {wanted}")
+            yield problem(key, f"{quote_text(key)} must be {wanted}")
         elif key == "data" and os.path.normpath(value) == ".":
             yield problem(key, '"data" cannot be the project root', "its .gitignore would hide the whole project")
         else:
             for path in paths:
-                if not _stays_inside(root, path):
-                    message = f"{quoted(path)} is not a folder inside the project"
+                if not _is_inside_project(root, path):
+                    message = f"{quote_text(path)} is not a folder inside the project"
                     hint = "name it relative to pyproject.toml, with /"
-                    if key in VARIABLES:
-                        hint += f"; {VARIABLES[key]} may name any directory"
+                    if key in DIRECTORY_VARIABLES:
+                        hint += f"; {DIRECTORY_VARIABLES[key]} may name any directory"
                     yield problem(key, message, hint)
 
 
-def _bytes(value: Any) -> int | None:
+def _parse_limit(value: Any) -> int | None:
     """A size such as `64MiB` or 5000, in bytes. None: it is none, or out of range."""
     found = re.fullmatch(r"(\d{1,12}) ?(KiB|MiB|GiB|)", str(value)) if not isinstance(value, bool) else None
     size = int(found[1]) * _UNITS[found[2]] if found else 0
-    return size if 1 <= size <= _LARGEST_LIMIT else None
+    return size if 1 <= size <= _MAX_CASSETTE_LIMIT else None
 
 
-def _stays_inside(root: Path, path: str) -> bool:
+def _is_inside_project(root: Path, path: str) -> bool:
     if not path.strip() or "\0" in path or "\\" in path or path.startswith("/") or re.match(r"[A-Za-z]:", path):
         return False
     lexical = os.path.normpath(path).split(os.sep)[0] != ".."
     return lexical and Path(os.path.realpath(root / path)).is_relative_to(os.path.realpath(root))
 
 
-def _setting_place(source: Source, key: str) -> Place:
+def _setting_place(source: Source, key: str) -> SourcePlace:
     """The line of a setting, as far as a search can tell."""
     section = re.search(r"^\s*\[\s*tool\s*\.\s*agentrun\b", source.text, re.MULTILINE)
     found = re.compile(rf"""(?<![\w.-])["']?({re.escape(key)})["']?\s*[=\].]""").search(
@@ -207,4 +207,4 @@ def _setting_place(source: Source, key: str) -> Place:
     )
     at = found.start(1) if found else section.start() if section else 0
     start = source.text.rfind("\n", 0, at) + 1
-    return Place(source, source.text.count("\n", 0, at) + 1, at - start + 1, len(key) if found else 1)
+    return SourcePlace(source, source.text.count("\n", 0, at) + 1, at - start + 1, len(key) if found else 1)

@@ -15,24 +15,24 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from agentrun.spec.problems import Place
+from agentrun.spec.problems import SourcePlace
 
-Style = Literal["plain", "single", "double", "literal", "folded", "file"]
+ScalarStyle = Literal["plain", "single", "double", "literal", "folded", "file"]
 """How a scalar is written; `file` is the whole text of a file of its own."""
-Value = str | int | float | bool | None
+ScalarValue = str | int | float | bool | None
 
 
-class Scalar(Struct, frozen=True, gc=False):
-    value: Value
+class ScalarNode(Struct, frozen=True, gc=False):
+    value: ScalarValue
     text: str
     """The content before it was read as a number, boolean or null."""
-    place: Place
-    style: Style
+    place: SourcePlace
+    style: ScalarStyle
     start: int
     """Where the scalar begins in the text of its source, with its quote or block indicator."""
     end: int
 
-    def place_at(self, offset: int, width: int = 1) -> Place:
+    def place_at(self, offset: int, width: int = 1) -> SourcePlace:
         """The place in the file of a position in `text`."""
         source = self.place.source
         raw = source.text[self.start : self.end]
@@ -42,9 +42,9 @@ class Scalar(Struct, frozen=True, gc=False):
         at = self.start + positions[offset]
         line_start = source.text.rfind("\n", 0, at) + 1
         line = self.place.line + source.text.count("\n", self.start, at)
-        return Place(source, line, at - line_start + 1, width)
+        return SourcePlace(source, line, at - line_start + 1, width)
 
-    def place_in(self, line: int, column: int = 1, width: int = 1) -> Place:
+    def place_at_line(self, line: int, column: int = 1, width: int = 1) -> SourcePlace:
         """The place in the file of a line and column (both from 1) of `text`."""
         lines = self.text.split("\n")
         if not 1 <= line <= len(lines):
@@ -53,44 +53,44 @@ class Scalar(Struct, frozen=True, gc=False):
         return self.place_at(sum(len(text) + 1 for text in lines[: line - 1]) + inside, width)
 
 
-class Sequence(Struct, frozen=True):
+class SequenceNode(Struct, frozen=True):
     items: tuple[Node, ...]
-    place: Place
+    place: SourcePlace
 
 
-class Entry(Struct, frozen=True):
-    key_place: Place
+class MappingEntry(Struct, frozen=True):
+    key_place: SourcePlace
     node: Node
 
 
-class Mapping(Struct, frozen=True):
-    entries: dict[str, Entry]
-    place: Place
+class MappingNode(Struct, frozen=True):
+    entries: dict[str, MappingEntry]
+    place: SourcePlace
 
     def get(self, key: str) -> Node | None:
         entry = self.entries.get(key)
         return entry.node if entry else None
 
 
-Node = Scalar | Sequence | Mapping
+Node = ScalarNode | SequenceNode | MappingNode
 
 
-def plain(node: Node) -> Any:
+def plain_data(node: Node) -> Any:
     """The data alone: dict, list, str, int, float, bool, None. Nothing in it is shared.
 
     A whole number is an int however it is written (`1.0`): JSON knows one kind of number."""
     match node:
-        case Scalar(value=float() as number) if number.is_integer() and abs(number) < 2**53:
+        case ScalarNode(value=float() as number) if number.is_integer() and abs(number) < 2**53:
             return int(number)
-        case Scalar():
+        case ScalarNode():
             return node.value
-        case Sequence():
-            return [plain(item) for item in node.items]
-        case Mapping():
-            return {key: plain(entry.node) for key, entry in node.entries.items()}
+        case SequenceNode():
+            return [plain_data(item) for item in node.items]
+        case MappingNode():
+            return {key: plain_data(entry.node) for key, entry in node.entries.items()}
 
 
-def at(node: Node, path: Iterable[str | int]) -> Node | None:
+def node_at(node: Node, path: Iterable[str | int]) -> Node | None:
     """The node at a path, or None."""
     for step in path:
         found = _child(node, step)
@@ -100,29 +100,29 @@ def at(node: Node, path: Iterable[str | int]) -> Node | None:
     return node
 
 
-def place_of(node: Node, path: Iterable[str | int], *, key: bool = False) -> Place:
+def place_at_path(node: Node, path: Iterable[str | int], *, key: bool = False) -> SourcePlace:
     """Where the value at a path stands, or with `key` its key; what is missing has the nearest place."""
     place = node.place
     for step in path:
         found = _child(node, step)
         if found is None:
             break
-        place = node.entries[str(step)].key_place if key and isinstance(node, Mapping) else found.place
+        place = node.entries[str(step)].key_place if key and isinstance(node, MappingNode) else found.place
         node = found
     return place
 
 
 def _child(node: Node, step: str | int) -> Node | None:
     match node:
-        case Mapping():
+        case MappingNode():
             return node.get(str(step))
-        case Sequence() if isinstance(step, int) and 0 <= step < len(node.items):
+        case SequenceNode() if isinstance(step, int) and 0 <= step < len(node.items):
             return node.items[step]
         case _:
             return None
 
 
-def _positions(raw: str, text: str, style: Style) -> list[int] | None:
+def _positions(raw: str, text: str, style: ScalarStyle) -> list[int] | None:
     """The offset in the raw form of each character of a scalar's text, and of its end; None if unknown."""
     if style == "file":
         return list(range(len(text) + 1))
@@ -132,7 +132,7 @@ def _positions(raw: str, text: str, style: Style) -> list[int] | None:
 
 
 _BREAK = r"[ \t]*\n[ \t\n]*"
-_FLOW: dict[Style, re.Pattern[str]] = {
+_FLOW: dict[ScalarStyle, re.Pattern[str]] = {
     "plain": re.compile(rf"(?P<fold>{_BREAK})|.", re.DOTALL),
     "single": re.compile(rf"(?P<fold>{_BREAK})|(?P<escape>'')|.", re.DOTALL),
     "double": re.compile(
@@ -143,7 +143,7 @@ _FLOW: dict[Style, re.Pattern[str]] = {
 }
 
 
-def _flow_positions(raw: str, text: str, style: Style) -> list[int] | None:
+def _flow_positions(raw: str, text: str, style: ScalarStyle) -> list[int] | None:
     """Plain and quoted: one line break is a space, n+1 are n; an escape is one character."""
     first, last = (0, len(raw)) if style == "plain" else (1, len(raw) - 1)
     if raw[first:last] == text and "\n" not in text:

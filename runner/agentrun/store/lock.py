@@ -15,49 +15,36 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentrun.canon import text_hash
 from agentrun.errors import StorageError
 from agentrun.spec.project import Project
 
-LONGEST_WAIT = 30.0
+MAX_LOCK_WAIT = 30.0
 """Seconds to wait for another process that changes the project's files: each holds the lock for a moment only."""
-PAUSE = 0.01
+LOCK_RETRY_PAUSE = 0.01
 """Seconds between two tries."""
 
 
 @contextmanager
-def locked(project: Project, path: Path, busy: str, *, wait: float = 0) -> Iterator[None]:
+def hold_lock(project: Project, path: Path, busy: str, *, wait: float = 0) -> Iterator[None]:
     """Hold a lock below the project's run data. `busy` is said when another process has it, after `wait` seconds."""
-    _hide_data(project)
+    _ignore_data_directory(project)
     descriptor = project.data_tree.open_file(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + wait
         while not _try_lock(descriptor, path):
             if time.monotonic() >= deadline:
-                raise _failed(busy, errno.EWOULDBLOCK)
-            time.sleep(PAUSE)
+                raise _lock_error(busy, errno.EWOULDBLOCK)
+            time.sleep(LOCK_RETRY_PAUSE)
         yield
     finally:
         os.close(descriptor)
 
 
-def cassette_lock(project: Project, cassette: Path) -> Path:
-    """The lock that a process holds while it records a cassette."""
-    return project.data_directory / "locks" / f"{text_hash(cassette.as_posix())[7:23]}.lock"
-
-
 @contextmanager
-def lock_cassette(project: Project, cassette: Path) -> Iterator[None]:
-    """Hold the lock of a cassette. Raises `storage.failed` if another process records it."""
-    with locked(project, cassette_lock(project, cassette), f"another process is recording {cassette.name}"):
-        yield
-
-
-@contextmanager
-def files_locked(project: Project) -> Iterator[None]:
+def lock_project_files(project: Project) -> Iterator[None]:
     """Hold the one lock under which cases files, lock files and snapshots are read again and replaced."""
-    busy = f"another process has been changing the files of this project for {LONGEST_WAIT:.0f} seconds"
-    with locked(project, project.data_directory / "locks" / "files.lock", busy, wait=LONGEST_WAIT):
+    busy = f"another process has been changing the files of this project for {MAX_LOCK_WAIT:.0f} seconds"
+    with hold_lock(project, project.data_directory / "locks" / "files.lock", busy, wait=MAX_LOCK_WAIT):
         yield
 
 
@@ -67,16 +54,16 @@ def _try_lock(descriptor: int, path: Path) -> bool:
     except OSError as error:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             return False
-        raise _failed(f"{path.name} cannot be locked: {error.strerror}", error.errno) from error
+        raise _lock_error(f"{path.name} cannot be locked: {error.strerror}", error.errno) from error
     return True
 
 
-def _hide_data(project: Project) -> None:
+def _ignore_data_directory(project: Project) -> None:
     """Keep run data out of version control by a file of its own."""
     ignore = project.data_directory / ".gitignore"
     if not os.path.lexists(ignore):
         project.data_tree.create(ignore, b"*\n")
 
 
-def _failed(message: str, number: int | None) -> StorageError:
+def _lock_error(message: str, number: int | None) -> StorageError:
     return StorageError("storage.failed", message, fields={"path": "lock", "errno": number})

@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from agentrun.core.facts import Record
 from agentrun.errors import RequestError, StorageError
-from agentrun.journal.lines import read
-from agentrun.journal.places import is_child
+from agentrun.journal.records import read_records
+from agentrun.journal.storage import is_child_journal
 from agentrun.spec.project import Project
-from agentrun.store.lock import locked
+from agentrun.store.lock import hold_lock
 
 
 class StoredSession(Struct, frozen=True):
@@ -36,17 +36,17 @@ class StoredSession(Struct, frozen=True):
 def open_session(project: Project, name: str) -> Iterator[StoredSession]:
     """A session, new or not. Raises `session.busy`, and what its journals raise."""
     home = project.data_directory / "sessions" / name
-    with _owned(project, home, name):
-        files = sorted(path for path in home.glob("[0-9]*.jsonl") if not is_child(path))
-        runs = tuple(records for path in files if (records := _records(path)))
+    with _lock_session(project, home, name):
+        files = sorted(path for path in home.glob("[0-9]*.jsonl") if not is_child_journal(path))
+        runs = tuple(records for path in files if (records := _read_records(path)))
         last = int(files[-1].stem) if files else 0
         yield StoredSession(name, runs, home / f"{last + 1:04}.jsonl")
 
 
 @contextmanager
-def _owned(project: Project, home: Path, name: str) -> Iterator[None]:
+def _lock_session(project: Project, home: Path, name: str) -> Iterator[None]:
     busy = f"a run of the session {name} is not over"
-    lock = locked(project, home / "lock", busy)
+    lock = hold_lock(project, home / "lock", busy)
     try:
         lock.__enter__()
     except StorageError as error:
@@ -59,11 +59,11 @@ def _owned(project: Project, home: Path, name: str) -> Iterator[None]:
         lock.__exit__(None, None, None)
 
 
-def _records(path: Path) -> tuple[Record, ...]:
+def _read_records(path: Path) -> tuple[Record, ...]:
     """What a journal holds, without a last line that was cut off while it was written."""
     try:
         whole = path.read_bytes().rpartition(b"\n")[0]
     except OSError as error:
         fields = {"path": "session", "errno": error.errno}
         raise StorageError("storage.failed", f"{path.name} cannot be read: {error.strerror}", fields=fields) from error
-    return tuple(read(whole.split(b"\n"))) if whole else ()
+    return tuple(read_records(whole.split(b"\n"))) if whole else ()

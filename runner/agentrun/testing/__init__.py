@@ -15,12 +15,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentrun.engine.clock import StepClock
-    from agentrun.testing.hooks import HookDouble, SinkDouble, hook, sink
-    from agentrun.testing.journals import Crash, CrashingJournals, FailingJournal, FailingJournals
-    from agentrun.testing.models import Script, after, call, calls, fails, replies, says, scripted, text
-    from agentrun.testing.people import Person, approving
+    from agentrun.testing.doubles import (
+        Crash,
+        CrashingJournals,
+        FailingJournal,
+        FailingJournals,
+        HookDouble,
+        Person,
+        Script,
+        SinkDouble,
+        Stub,
+        after,
+        approving,
+        call,
+        calls,
+        fails,
+        hook,
+        replies,
+        says,
+        scripted,
+        sink,
+        stub,
+        text,
+    )
     from agentrun.testing.suite.evidence import Evidence
-    from agentrun.testing.tools import Stub, stub
 
 __all__ = [
     "Crash",
@@ -49,29 +67,29 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Crash": "agentrun.testing.journals",
-    "CrashingJournals": "agentrun.testing.journals",
+    "Crash": "agentrun.testing.doubles",
+    "CrashingJournals": "agentrun.testing.doubles",
     "Evidence": "agentrun.testing.suite.evidence",
-    "FailingJournal": "agentrun.testing.journals",
-    "FailingJournals": "agentrun.testing.journals",
-    "HookDouble": "agentrun.testing.hooks",
-    "Person": "agentrun.testing.people",
-    "Script": "agentrun.testing.models",
-    "SinkDouble": "agentrun.testing.hooks",
+    "FailingJournal": "agentrun.testing.doubles",
+    "FailingJournals": "agentrun.testing.doubles",
+    "HookDouble": "agentrun.testing.doubles",
+    "Person": "agentrun.testing.doubles",
+    "Script": "agentrun.testing.doubles",
+    "SinkDouble": "agentrun.testing.doubles",
     "StepClock": "agentrun.engine.clock",
-    "Stub": "agentrun.testing.tools",
-    "after": "agentrun.testing.models",
-    "approving": "agentrun.testing.people",
-    "call": "agentrun.testing.models",
-    "calls": "agentrun.testing.models",
-    "fails": "agentrun.testing.models",
-    "hook": "agentrun.testing.hooks",
-    "replies": "agentrun.testing.models",
-    "says": "agentrun.testing.models",
-    "scripted": "agentrun.testing.models",
-    "sink": "agentrun.testing.hooks",
-    "stub": "agentrun.testing.tools",
-    "text": "agentrun.testing.models",
+    "Stub": "agentrun.testing.doubles",
+    "after": "agentrun.testing.doubles",
+    "approving": "agentrun.testing.doubles",
+    "call": "agentrun.testing.doubles",
+    "calls": "agentrun.testing.doubles",
+    "fails": "agentrun.testing.doubles",
+    "hook": "agentrun.testing.doubles",
+    "replies": "agentrun.testing.doubles",
+    "says": "agentrun.testing.doubles",
+    "scripted": "agentrun.testing.doubles",
+    "sink": "agentrun.testing.doubles",
+    "stub": "agentrun.testing.doubles",
+    "text": "agentrun.testing.doubles",
 }
 
 

@@ -11,19 +11,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentrun.testing.plugin.options import leave_as_it_is, need_syrupy, refuse_contradictions, tell_at_the_end
+from agentrun.testing.plugin.options import (
+    require_syrupy,
+    skip_assert_rewriting,
+    validate_plugin_options,
+    write_summary_sections,
+)
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
+    from agentrun.testing.plugin.fixture import AgentRunner
     from agentrun.testing.plugin.items import Cases
-    from agentrun.testing.plugin.runs import Agents
 
-ENDING = ".cases.yaml"
+CASES_SUFFIX = ".cases.yaml"
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    leave_as_it_is(pluginmanager)
+    skip_assert_rewriting(pluginmanager)
     group = parser.getgroup("agentrun", "cases of agents")
     group.addoption(
         "--agentrun-record",
@@ -64,11 +69,11 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    refuse_contradictions(config)
+    validate_plugin_options(config)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Cases | None:
-    if not file_path.name.endswith(ENDING) or file_path.name.startswith("."):
+    if not file_path.name.endswith(CASES_SUFFIX) or file_path.name.startswith("."):
         return None
     from agentrun.testing.plugin.items import Cases  # late: only where there are cases
 
@@ -78,33 +83,33 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Cases | No
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.agentrun_record is not None:
-        from agentrun.testing.plugin.items import plays_another  # late: only where something is recorded
+        from agentrun.testing.plugin.items import reuses_cassette  # late: only where something is recorded
 
-        items.sort(key=plays_another)
+        items.sort(key=reuses_cassette)
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
     if config.option.agentrun_record is None:
         return []
-    from agentrun.testing.plugin.items import announced_recording  # late: only where something is recorded
+    from agentrun.testing.plugin.items import recording_preview_lines  # late: only where something is recorded
 
-    return announced_recording(config, items)
+    return recording_preview_lines(config, items)
 
 
 @pytest.hookimpl(trylast=True)  # after the announcement
 def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.agentrun_record is not None:
-        from agentrun.testing.plugin.items import refuse_recording  # late: only where something is recorded
+        from agentrun.testing.plugin.items import require_recording_consent  # late: only where something is recorded
 
-        refuse_recording(session.config, session.items)
+        require_recording_consent(session.config, session.items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    tell_at_the_end(terminalreporter)
+    write_summary_sections(terminalreporter)
 
 
 @pytest.fixture
-def agentrun(request: pytest.FixtureRequest) -> Agents:
+def agentrun(request: pytest.FixtureRequest) -> AgentRunner:
     """Runs an agent: a case from its recording, or any message with a model and tools that do as they are told.
 
         run = agentrun("specs/support.yaml", case="default")
@@ -113,9 +118,9 @@ def agentrun(request: pytest.FixtureRequest) -> Agents:
 
     A run has `output`, `outcome`, `calls`, `rulings`, `approvals`, `spend`, `journal` and `canonical`.
     """
-    from agentrun.testing.plugin.runs import Agents  # late: only where it is used
+    from agentrun.testing.plugin.fixture import AgentRunner  # late: only where it is used
 
-    return Agents(request.config, request.path.parent)
+    return AgentRunner(request.config, request.path.parent)
 
 
 @pytest.fixture
@@ -124,7 +129,10 @@ def journal_snapshot(request: pytest.FixtureRequest) -> SnapshotAssertion:
 
     It is kept in `__snapshots__/<module>/<test>.journal`; `pytest --snapshot-update` accepts what is new.
     """
-    need_syrupy(request.config)
-    from agentrun.testing.plugin.journals import JournalFile, assertion  # late: only where it is used
+    require_syrupy(request.config)
+    from agentrun.testing.plugin.syrupy_snapshots import (  # late: only where it is used
+        JournalSnapshotExtension,
+        make_journal_assertion,
+    )
 
-    return assertion(request.node, JournalFile)
+    return make_journal_assertion(request.node, JournalSnapshotExtension)

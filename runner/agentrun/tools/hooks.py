@@ -21,17 +21,17 @@ from typing import Any
 
 from msgspec import Struct
 
-from agentrun.core.facts_gates import Continue
+from agentrun.core.facts import Continue
 from agentrun.core.package import Hook
 from agentrun.errors import PackageError
-from agentrun.tools.calling import in_task
-from agentrun.tools.modules import ImportFailed, function_of, pinned_source
-from agentrun.tools.printed import kept
-from agentrun.tools.raised import fault_of, fitted
-from agentrun.tools.threads import in_thread
+from agentrun.tools.call_results import clean_fault, fault_from_exception
+from agentrun.tools.captured_output import capture_output
+from agentrun.tools.function_calls import run_in_task
+from agentrun.tools.pinned_modules import ImportFailed, import_function, read_pinned_source
+from agentrun.tools.threads import run_in_thread
 
 
-def python_hooks(
+def load_python_hooks(
     roots: Sequence[Path],
     hooks: Iterable[Hook],
     *,
@@ -47,16 +47,16 @@ def python_hooks(
             message = f"an agent and its sub-agents have two hooks called {hook.id!r}"
             hint = "give one of them another id: one name, one function"
             raise PackageError("package.invalid", message, hint=hint, fields={"pointer": "/hooks", "hook": hook.id})
-        pinned_source(roots, hook.id, hook, "hook")
-    return {name: _Function(roots, hook, printed, clean).ask for name, hook in found.items()}
+        read_pinned_source(roots, hook.id, hook, "hook")
+    return {name: _HookFunction(roots, hook, printed, clean).ask for name, hook in found.items()}
 
 
-class _Raised(Struct, frozen=True):
+class _RaisedError(Struct, frozen=True):
     error: Any
     is_import: bool = False
 
 
-class _Function:
+class _HookFunction:
     def __init__(
         self,
         roots: Sequence[Path],
@@ -71,23 +71,23 @@ class _Function:
         self._function: Callable[[Any], Any] | None = None
 
     async def ask(self, question: Any) -> Any:
-        with kept(self._clean) as output:
+        with capture_output(self._clean) as output:
             try:
-                answer = await in_thread(lambda: self._begin(question), f"hook {self._hook.id}")
-                answer = await _given(answer) if isawaitable(answer) else answer
+                answer = await run_in_thread(lambda: self._begin(question), f"hook {self._hook.id}")
+                answer = await _await_answer(answer) if isawaitable(answer) else answer
             finally:
                 if text := output.end():
                     with suppress(Exception):  # who listens may fail; the hook did not
                         self._printed(self._hook.id, text)
-        if isinstance(answer, _Raised):
-            self._tell(answer)
+        if isinstance(answer, _RaisedError):
+            self._report_error(answer)
             raise _as_exception(answer.error)
         return Continue() if answer is None else answer
 
-    def _tell(self, raised: _Raised) -> None:
+    def _report_error(self, raised: _RaisedError) -> None:
         """What it raised is told like what it prints: it is in no journal, but somebody has to mend the hook."""
         where = f"{self._hook.module} cannot be imported: " if raised.is_import else ""
-        fault = fitted(fault_of(self._hook.id, raised.error, where, roots=self._roots), self._clean)
+        fault = clean_fault(fault_from_exception(self._hook.id, raised.error, where, roots=self._roots), self._clean)
         with suppress(Exception):  # as above
             at = f" ({fault.fields['at']})" if "at" in fault.fields else ""
             self._printed(self._hook.id, f"{fault.message}{at}")
@@ -96,22 +96,22 @@ class _Function:
         """Ask it, in a thread. What has to be awaited is left to the event loop."""
         try:
             if self._function is None:
-                self._function = function_of(self._roots, self._hook.id, self._hook, "hook")
+                self._function = import_function(self._roots, self._hook.id, self._hook, "hook")
             function = self._function
-            return _later(function, question) if iscoroutinefunction(function) else function(question)
+            return _call_async(function, question) if iscoroutinefunction(function) else function(question)
         except ImportFailed as failed:
-            return _Raised(failed.error, is_import=True)
+            return _RaisedError(failed.error, is_import=True)
         except BaseException as error:  # noqa: BLE001  # whatever it is, it is the hook's
-            return _Raised(error)
+            return _RaisedError(error)
 
 
-async def _later(function: Callable[[Any], Awaitable[Any]], question: Any) -> Any:
+async def _call_async(function: Callable[[Any], Awaitable[Any]], question: Any) -> Any:
     return await function(question)
 
 
-async def _given(answer: Awaitable[Any]) -> Any:
-    came = await in_task(answer)
-    return came.value if came.error is None else _Raised(came.error)
+async def _await_answer(answer: Awaitable[Any]) -> Any:
+    came = await run_in_task(answer)
+    return came.value if came.error is None else _RaisedError(came.error)
 
 
 def _as_exception(error: BaseException) -> BaseException:

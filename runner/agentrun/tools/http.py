@@ -12,22 +12,29 @@ Rule 5  Nothing of this needs a network: over a tape it works as it did.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import re
+from codecs import lookup
+from collections.abc import Callable, Mapping
+from typing import Any, Never
 from urllib.parse import quote, urljoin
 
 from msgspec.structs import replace
 
-from agentrun.compiler.addresses import Unfit
-from agentrun.core.effects import Returned, RunTool
-from agentrun.core.facts_base import Fault
-from agentrun.core.package_tools import HttpTool
+from agentrun.canonical_json import sorted_json
+from agentrun.compiler.jmespath import UnusableJmespath, evaluate_jmespath
+from agentrun.compiler.template import TemplateRenderError, is_template, render_template
+from agentrun.compiler.url_templates import RESERVED_HEADERS, UnusableUrl, render_url
+from agentrun.core.effects import RunTool, ToolReturn
+from agentrun.core.fault import Fault
+from agentrun.core.messages import Text
+from agentrun.core.package_tools import Auth, HttpTool
 from agentrun.errors import ProviderError
-from agentrun.net.environment import PLACE
-from agentrun.tools.http_request import HARMLESS, request_of
-from agentrun.tools.http_result import field, result_of
-from agentrun.wire import HttpCall, HttpReply, Sender
+from agentrun.net.environment import HOST_VARIABLE
+from agentrun.tools.call_results import NotSerializable, result_text
+from agentrun.wire import HttpAuth, HttpCall, HttpReply, NetworkAccess, Sender
 
-MOST_HOPS = 5
+MAX_REDIRECTS = 5
 _MOVED = (301, 302, 303, 307, 308)
 _LOST = ("provider.transient", "provider.zero_output")
 _AS_WRITTEN = "!$&'()*+,;=:@/?%-._~[]"
@@ -40,25 +47,25 @@ class HttpTools:
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
 
-    def over(self, wrap: Callable[[Sender], Sender]) -> HttpTools:
+    def with_sender(self, wrap: Callable[[Sender], Sender]) -> HttpTools:
         """The same through another sender, made of this one's."""
         return HttpTools(wrap(self._sender))
 
-    async def run(self, call: RunTool) -> Returned:
+    async def run(self, call: RunTool) -> ToolReturn:
         tool = call.tool
         assert isinstance(tool, HttpTool)
         try:
-            request = request_of(call)
-            for _ in range(MOST_HOPS + 1):
+            request = build_request(call)
+            for _ in range(MAX_REDIRECTS + 1):
                 reply = await self._reply(request, tool)
-                if tool.method not in HARMLESS or reply.status not in _MOVED or not field(reply, "location"):
-                    return result_of(call, reply)
-                request = replace(request, url=_next(request.url, field(reply, "location")))
-        except Unfit as unfit:
-            return _failed(call, str(unfit))
+                if tool.method not in SAFE_METHODS or reply.status not in _MOVED or not header_value(reply, "location"):
+                    return http_result(call, reply)
+                request = replace(request, url=_redirect_url(request.url, header_value(reply, "location")))
+        except UnusableUrl as unfit:
+            return _failure(call, str(unfit))
         except ProviderError as error:
-            return _lost(call, tool, error)
-        return _failed(call, f"the endpoint redirects more than {MOST_HOPS} times", reason="redirects")
+            return _unanswered_result(call, tool, error)
+        return _failure(call, f"the endpoint redirects more than {MAX_REDIRECTS} times", reason="redirects")
 
     async def _reply(self, request: HttpCall, tool: HttpTool) -> HttpReply:
         try:
@@ -75,9 +82,9 @@ class HttpTools:
         return await self._sender.send(request, gap=time, time=time)
 
 
-def _next(url: str, location: str) -> str:
-    """Where a redirection leads. Raises `Unfit`."""
-    home = PLACE.match(url)
+def _redirect_url(url: str, location: str) -> str:
+    """Where a redirection leads. Raises `UnusableUrl`."""
+    home = HOST_VARIABLE.match(url)
     start = home[0] if home and location.startswith(home[0]) else ""
     written = quote(location[len(start) :].strip().partition("#")[0].encode("latin-1", "replace"), safe=_AS_WRITTEN)
     if start:
@@ -87,23 +94,189 @@ def _next(url: str, location: str) -> str:
     except ValueError:
         found = ""
     if found.partition("://")[0].lower() not in ("http", "https"):
-        raise Unfit("the endpoint redirects to something that is no whole http or https address")
+        raise UnusableUrl("the endpoint redirects to something that is no whole http or https address")
     return found
 
 
-def _lost(call: RunTool, tool: HttpTool, error: ProviderError) -> Returned:
+def _unanswered_result(call: RunTool, tool: HttpTool, error: ProviderError) -> ToolReturn:
     """What a request without a whole reply means."""
     was_answered = error.code == "provider.decode" and error.fields.get("status") is not None
     if tool.effect == "at_most_once" and error.fields.get("sent") and not was_answered:
         message = f"the request was sent, and whether it took effect is not known: {error.message}"
-        return Returned(fault=Fault("tool.indeterminate", message, {"tool": call.name, "call": call.id}))
+        return ToolReturn(fault=Fault("tool.indeterminate", message, {"tool": call.name, "call": call.id}))
     if error.code == "provider.timeout":
         limit = {"tool": call.name, "limit": tool.timeout}
-        return Returned(fault=Fault("tool.timeout", f"the call took longer than {tool.timeout} ms", limit))
+        return ToolReturn(fault=Fault("tool.timeout", f"the call took longer than {tool.timeout} ms", limit))
     reason = error.fields.get("reason", error.code.partition(".")[2])
     status = error.fields.get("status")
-    return _failed(call, error.message, reason=reason, **({} if status is None else {"status": status}))
+    return _failure(call, error.message, reason=reason, **({} if status is None else {"status": status}))
 
 
-def _failed(call: RunTool, message: str, **fields: str | int) -> Returned:
-    return Returned(fault=Fault("tool.execution", message, {"tool": call.name, **fields}))
+def _failure(call: RunTool, message: str, **fields: str | int) -> ToolReturn:
+    return ToolReturn(fault=Fault("tool.execution", message, {"tool": call.name, **fields}))
+
+
+# --- the request of an HTTP tool or sink, as it was declared and with the arguments of one call in it ---------
+
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+SAFE_METHODS = ("GET", "HEAD")
+_ONE_VALUE = re.compile(r"\{\{-?\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\s*-?\}\}")
+_VARIABLE = re.compile(r"\$\{[A-Za-z_]")
+_MISSING = object()
+
+
+def build_request(call: RunTool) -> HttpCall:
+    """The request for a call. Raises `UnusableUrl` when the arguments do not make one."""
+    tool = call.tool
+    assert isinstance(tool, HttpTool)
+    values = {**call.params, "args": call.arguments}
+    url = render_url(tool.url, tool.query, lambda source: render_argument(source, values))
+    fields = [(name, _render_header(name, value, values)) for name, value in tool.headers.items()]
+    body = b""
+    if tool.body is not None:
+        body, kind = _render_body(tool.body, values)
+        fields = with_default_header(fields, "Content-Type", kind)
+    if tool.effect != "read":
+        fields = with_default_header(fields, IDEMPOTENCY_KEY, call.key)
+    reach = NetworkAccess(tool.hosts, tool.private_network, tool.max_bytes, url)
+    return HttpCall(tool.method, url, tuple(fields), body, http_auth(tool.auth), reach)
+
+
+def http_auth(auth: Auth | None) -> HttpAuth | None:
+    if auth is None:
+        return None
+    prefix = f"{auth.scheme} " if auth.scheme else ""
+    return HttpAuth(auth.header, prefix, auth.secret.removeprefix("${").removesuffix("}"))
+
+
+def with_default_header(fields: list[tuple[str, str]], name: str, value: str) -> list[tuple[str, str]]:
+    """The headers with one that they may have already."""
+    return fields if any(field[0].lower() == name.lower() for field in fields) else [*fields, (name, value)]
+
+
+def render_argument(source: str, values: Mapping[str, Any]) -> str:
+    """The text of a template. Raises `UnusableUrl`."""
+    if not is_template(source):
+        return source
+    try:
+        return render_template(source, values)
+    except TemplateRenderError as stopped:
+        raise UnusableUrl(f"a template cannot be filled in: {stopped.message}") from None
+
+
+def _render_header(name: str, source: str, values: Mapping[str, Any]) -> str:
+    if name.lower() in RESERVED_HEADERS:
+        raise UnusableUrl(f"the header {name} is for the request itself to decide")
+    if not is_template(source):
+        return source
+    text = render_argument(source, values)
+    if not (text.isascii() and text.isprintable()):
+        raise UnusableUrl(
+            f"a value for the header {name} holds what no header can: a line end or another odd character"
+        )
+    if _VARIABLE.search(text):
+        raise UnusableUrl(f"a value for the header {name} names a variable of the environment, which only the spec may")
+    return text
+
+
+def _render_body(declared: Any, values: Mapping[str, Any]) -> tuple[bytes, str]:
+    """The body, and its type."""
+    body = _fill_body(declared, values)
+    try:
+        if isinstance(declared, str) and isinstance(body, str):
+            return body.encode(), "text/plain; charset=utf-8"
+        return sorted_json(body), "application/json"
+    except (UnicodeEncodeError, ValueError, TypeError):
+        raise UnusableUrl("the body cannot be written: it holds a value that JSON does not have") from None
+
+
+def _fill_body(declared: Any, values: Mapping[str, Any]) -> Any:
+    match declared:
+        case str():
+            value = _single_value(declared, values)
+            return render_argument(declared, values) if value is _MISSING else value
+        case list():
+            return [_fill_body(item, values) for item in declared]
+        case dict():
+            return {key: _fill_body(item, values) for key, item in declared.items()}
+    return declared
+
+
+def _single_value(source: str, values: Mapping[str, Any]) -> Any:
+    """The value that a template stands for, when it is one value and nothing else."""
+    found = _ONE_VALUE.fullmatch(source)
+    value: Any = values if found else _MISSING
+    for name in found[1].split(".") if found else ():
+        value = value.get(name, _MISSING) if isinstance(value, Mapping) else _MISSING
+    return value
+
+
+# --- what a model reads of a reply ----------------------------------------------------------------------------
+
+
+_TEXTS = ("json", "xml", "javascript", "ecmascript", "yaml", "csv", "x-www-form-urlencoded", "graphql", "sql", "toml")
+_ENCODINGS = ("utf-8", "ascii", "utf-16", "utf-16-be", "utf-16-le", "gbk", "gb18030", "big5", "shift_jis", "koi8-r")
+_FAMILIES = ("iso8859-", "cp125", "euc_", "iso2022_jp")
+_MEDIA = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,60}|of no type that is named")
+
+
+def http_result(call: RunTool, reply: HttpReply) -> ToolReturn:
+    """What a reply gives that is no redirection to follow."""
+    tool = call.tool
+    assert isinstance(tool, HttpTool)
+    if 300 <= reply.status < 400:
+        where = header_value(reply, "location")
+        head = f"status {reply.status}" + (f", location: {where}" if where else "")
+        return ToolReturn((Text(_with_body(head, reply)),))
+    if not 200 <= reply.status < 300:
+        fields = {"tool": call.name, "status": reply.status}
+        fault = Fault("tool.execution", f"the endpoint answered with status {reply.status}", fields)
+        return ToolReturn((Text(_with_body(f"tool.execution: status {reply.status}", reply)),), fault)
+    if tool.method == "HEAD" or not reply.body:
+        return ToolReturn((Text(f"status {reply.status}, no body"),))
+    if tool.result is None:
+        return ToolReturn((Text(_body_text(reply)),))
+    try:
+        value = evaluate_jmespath(tool.result, _json(reply.body))
+        return ToolReturn((Text("null" if value is None else result_text(value)),))
+    except (NotSerializable, UnusableJmespath, ValueError, RecursionError) as error:
+        why = str(error) if isinstance(error, NotSerializable | UnusableJmespath) else "the reply is not JSON"
+        return ToolReturn(fault=Fault("tool.execution", why, {"tool": call.name, "status": reply.status}))
+
+
+def header_value(reply: HttpReply, name: str) -> str:
+    """A header of a reply, or nothing."""
+    return next((value for each, value in reply.headers if each.lower() == name), "")
+
+
+def _with_body(head: str, reply: HttpReply) -> str:
+    return f"{head}\n{_body_text(reply)}" if reply.body else head
+
+
+def _body_text(reply: HttpReply) -> str:
+    """The body as text, or what there is to say about it."""
+    media, *parameters = (part.strip().lower() for part in header_value(reply, "content-type").split(";"))
+    charset = next((part[8:].strip(' "') for part in parameters if part.startswith("charset=")), "")
+    if not media or media.startswith("text/") or charset or any(word in media for word in _TEXTS):
+        try:
+            return reply.body.decode(_encoding(charset), "replace" if media else "strict")
+        except UnicodeDecodeError:
+            media = "of no type that is named"
+    return f"[{len(reply.body):,} bytes that are no text: {media if _MEDIA.fullmatch(media) else 'of an odd type'}]"
+
+
+def _encoding(charset: str) -> str:
+    try:
+        name = lookup(charset or "utf-8").name
+    except (LookupError, ValueError):
+        return "utf-8"
+    return name if name in _ENCODINGS or name.startswith(_FAMILIES) else "utf-8"
+
+
+def _json(body: bytes) -> Any:
+    return json.loads(body, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> Never:
+    raise ValueError(constant)

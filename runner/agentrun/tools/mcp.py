@@ -13,14 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentrun.canon import compact
-from agentrun.core.effects import Returned, RunTool
+from agentrun.canonical_json import sorted_json
+from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.package_tools import McpTool
 from agentrun.errors import HostError
 from agentrun.net.environment import Lookup
 
 if TYPE_CHECKING:
-    from agentrun.tools.mcp_call import Server
+    from agentrun.tools.mcp_calls import McpServer
 
 
 class McpServers:
@@ -35,20 +35,20 @@ class McpServers:
         clean: Callable[[str], str] = lambda text: text,
     ) -> None:
         """Raises `host.missing` when the SDK is not installed."""
-        refuse_without_sdk()
+        require_mcp_sdk()
         self._root = root
         self._programs = programs
         self._lookup = lookup
         self._clean = clean
-        self._servers: dict[bytes, Server] = {}
+        self._servers: dict[bytes, McpServer] = {}
 
-    async def run(self, call: RunTool) -> Returned:
-        from agentrun.tools.mcp_call import Server, Site  # late: Rule 2
+    async def run(self, call: RunTool) -> ToolReturn:
+        from agentrun.tools.mcp_calls import McpEnvironment, McpServer  # late: Rule 2
 
         assert isinstance(call.tool, McpTool)
         key = _identity(call.tool)
         if key not in self._servers:
-            self._servers[key] = Server(Site(self._root, self._programs, self._lookup), self._clean)
+            self._servers[key] = McpServer(McpEnvironment(self._root, self._programs, self._lookup), self._clean)
         return await self._servers[key].run(call, call.tool)
 
     async def close(self) -> None:
@@ -57,7 +57,7 @@ class McpServers:
         await asyncio.gather(*(server.close() for server in servers.values()))
 
 
-def refuse_without_sdk() -> None:
+def require_mcp_sdk() -> None:
     """Raises `host.missing`."""
     if find_spec("mcp") is None:
         from agentrun.distribution import install_hint  # late: only for this hint
@@ -69,4 +69,4 @@ def refuse_without_sdk() -> None:
 def _identity(tool: McpTool) -> bytes:
     """What makes two declarations mean one server."""
     env, headers = sorted(tool.env.items()), sorted(tool.headers.items())
-    return compact((tool.command, tool.url, env, headers, tool.private_network, tool.requests))
+    return sorted_json((tool.command, tool.url, env, headers, tool.private_network, tool.requests))

@@ -5,7 +5,7 @@ Rule 1  All requests go to the origin that was declared, to addresses that `net/
 Rule 2  Headers with values of the environment are added here, and shown to nobody.
 Rule 3  Replies are read up to a limit, and are not compressed: a few bytes cannot become many.
 Rule 4  What goes wrong on the way ends the request, not the session: the SDK ends all that is under way when a request
-        raises. So nothing here does; the reply says 502, and the `Exchange` says why.
+        raises. So nothing here does; the reply says 502, and the `McpExchange` says why.
 Rule 5  A server that ends its stream of messages again and again is not followed for ever.
 """
 
@@ -27,20 +27,20 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification, JSONRPCRequest
 
 from agentrun.errors import AgentrunError
-from agentrun.net.failures import NETWORK, failure_of
-from agentrun.net.guard import Origin, checked_addresses, origin_of, refuse_elsewhere
-from agentrun.net.transport import ADDRESSES, Transport
-from agentrun.tools.mcp_stdio import Streams
-from agentrun.tools.mcp_traffic import Broken, Traffic
-from agentrun.wire import Reach
+from agentrun.net.failures import NETWORK_ERRORS, network_failure
+from agentrun.net.guard import UrlOrigin, check_addresses, refuse_other_origins, url_origin
+from agentrun.net.transport import ADDRESSES_EXTENSION, PooledTransport
+from agentrun.tools.mcp_stdio import McpStreams
+from agentrun.tools.mcp_traffic import McpProtocolError, MessageFilter
+from agentrun.wire import NetworkAccess
 
-LARGEST_REPLY = 10 * 1024 * 1024
-MOST_STREAMS = 32
+MAX_REPLY_BYTES = 10 * 1024 * 1024
+MAX_STREAMS = 32
 """How often a stream for messages of the server is opened."""
-WAITING = 256
+_BUFFER_SIZE = 256
 
 
-class Exchange:
+class McpExchange:
     """What became of one request."""
 
     def __init__(self) -> None:
@@ -50,53 +50,53 @@ class Exchange:
         """What went wrong on the way: whether it was carried out is not known."""
         self.refusal: str | None = None
         """Why it was not carried out, if the server said so."""
-        self.is_forgotten = False
+        self.is_session_unknown = False
         """Whether the server knows nothing of the session any more."""
 
 
-exchange: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
+current_exchange: ContextVar[McpExchange | None] = ContextVar("exchange", default=None)
 """The request that is under way in this context. The SDK carries contexts along."""
 
 
-ENDED = "the connection ended"
+CONNECTION_ENDED = "the connection ended"
 
 
-class Guarded(httpx2.AsyncBaseTransport):
+class GuardedTransport(httpx2.AsyncBaseTransport):
     """Sends the requests of the SDK, where they may go."""
 
     def __init__(self, home: str, headers: Mapping[str, str], *, private_network: bool, silence: float) -> None:
-        self._home = origin_of(home)
+        self._home = url_origin(home)
         self._headers = dict(headers)
-        self._reach = Reach((), private_network, LARGEST_REPLY, home)
+        self._reach = NetworkAccess((), private_network, MAX_REPLY_BYTES, home)
         self._silence = silence
-        self._transport = Transport(httpx.create_ssl_context(trust_env=False))
+        self._transport = PooledTransport(httpx.create_ssl_context(trust_env=False))
         self._streams = 0
         self.trouble: str | None = None
         """What went wrong last: why a server did not start is told by whoever asked it last."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        found = exchange.get()
-        under_way = found if found is not None and request.method == "POST" else Exchange()
+        found = current_exchange.get()
+        under_way = found if found is not None and request.method == "POST" else McpExchange()
         try:
-            response = await self._sent(request, under_way)
+            response = await self._send(request, under_way)
             self.trouble = under_way.trouble or under_way.refusal
             return response
         except AgentrunError as error:
             under_way.trouble = error.message
         except TimeoutError:
             under_way.trouble = "no reply came in time"
-        except NETWORK as error:
-            under_way.trouble = failure_of(error, None).message
+        except NETWORK_ERRORS as error:
+            under_way.trouble = network_failure(error, None).message
         self.trouble = under_way.trouble
         return httpx2.Response(502, request=request)
 
     async def aclose(self) -> None:
         await self._transport.aclose()
 
-    async def _sent(self, request: httpx2.Request, under_way: Exchange) -> httpx2.Response:
+    async def _send(self, request: httpx2.Request, under_way: McpExchange) -> httpx2.Response:
         if request.method == "GET":
             self._streams += 1
-            if self._streams > MOST_STREAMS:
+            if self._streams > MAX_STREAMS:
                 return httpx2.Response(405, request=request)
         response = await self._reply(request, under_way)
         fields = [(name, value) for name, value in response.headers.raw if name.lower() != b"content-encoding"]
@@ -106,7 +106,7 @@ class Guarded(httpx2.AsyncBaseTransport):
             under_way.trouble = "its reply is compressed, which was not asked for"
             return httpx2.Response(502, request=request)
         refusal = _refusal(response, str(request.url), self._home)
-        under_way.refusal, under_way.is_forgotten = refusal, response.status_code == 404
+        under_way.refusal, under_way.is_session_unknown = refusal, response.status_code == 404
         if response.status_code >= 500 or (refusal is not None and response.status_code < 400):
             await response.aclose()
             under_way.trouble = None if refusal else f"it answered with status {response.status_code}"
@@ -118,12 +118,12 @@ class Guarded(httpx2.AsyncBaseTransport):
             return httpx2.Response(response.status_code, headers=fields, content=content, request=request)
         return httpx2.Response(response.status_code, headers=fields, stream=body, request=request)
 
-    async def _reply(self, request: httpx2.Request, under_way: Exchange) -> httpx.Response:
+    async def _reply(self, request: httpx2.Request, under_way: McpExchange) -> httpx.Response:
         url = str(request.url)
-        origin = origin_of(url)
-        refuse_elsewhere(origin, self._reach, self._home)
+        origin = url_origin(url)
+        refuse_other_origins(origin, self._reach, self._home)
         async with asyncio.timeout(self._silence):
-            addresses = await checked_addresses(origin.host, origin.port, self._reach)
+            addresses = await check_addresses(origin.host, origin.port, self._reach)
             fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
             own = {name.lower() for name in self._headers} | {"accept-encoding"}
             fields = [field for field in fields if field[0].lower() not in own]
@@ -133,25 +133,29 @@ class Guarded(httpx2.AsyncBaseTransport):
                 url,
                 headers=fields,
                 content=await request.aread(),
-                extensions={ADDRESSES: addresses, "timeout": {"connect": self._silence}, "trace": _trace(under_way)},
+                extensions={
+                    ADDRESSES_EXTENSION: addresses,
+                    "timeout": {"connect": self._silence},
+                    "trace": _trace(under_way),
+                },
             )
             return await self._transport.handle_async_request(asked)
 
 
-def _refusal(response: httpx.Response, url: str, home: Origin) -> str | None:
+def _refusal(response: httpx.Response, url: str, home: UrlOrigin) -> str | None:
     """Why a server did not do what it was asked."""
     if 400 <= response.status_code < 500:
         return f"it answered with status {response.status_code}"
     if not 300 <= response.status_code < 400:
         return None
     try:
-        at_home = origin_of(urljoin(url, response.headers.get("location", ""))) == home
+        at_home = url_origin(urljoin(url, response.headers.get("location", ""))) == home
     except (AgentrunError, ValueError):
         at_home = False
     return None if at_home else "it redirects to another place"
 
 
-def _trace(under_way: Exchange) -> Callable[[str, object], object]:
+def _trace(under_way: McpExchange) -> Callable[[str, object], object]:
     async def told(event: str, _: object) -> None:
         under_way.sent = under_way.sent or event.endswith(".send_request_headers.started")
 
@@ -161,7 +165,7 @@ def _trace(under_way: Exchange) -> Callable[[str, object], object]:
 class _Body(httpx2.AsyncByteStream):
     """The body of a reply."""
 
-    def __init__(self, stream: httpx.AsyncByteStream, under_way: Exchange, silence: float | None) -> None:
+    def __init__(self, stream: httpx.AsyncByteStream, under_way: McpExchange, silence: float | None) -> None:
         self._stream = stream
         self._under_way = under_way
         self._silence = silence
@@ -179,18 +183,18 @@ class _Body(httpx2.AsyncByteStream):
             return
         except TimeoutError:
             self._under_way.trouble = "its reply stopped in the middle"
-        except NETWORK as error:
-            self._under_way.trouble = failure_of(error, 0).message
+        except NETWORK_ERRORS as error:
+            self._under_way.trouble = network_failure(error, 0).message
         raise httpx2.StreamError("the reply was cut off")
 
     async def whole(self) -> bytes:
-        """All of it. Raises TimeoutError, what `NETWORK` names, and `Broken` when it is too much."""
+        """All of it. Raises TimeoutError, what `NETWORK_ERRORS` names, and `McpProtocolError` when it is too much."""
         data = bytearray()
         try:
             async for piece in self:
                 data += piece
-                if len(data) > LARGEST_REPLY:
-                    self._under_way.trouble = f"its reply is larger than {LARGEST_REPLY:,} bytes"
+                if len(data) > MAX_REPLY_BYTES:
+                    self._under_way.trouble = f"its reply is larger than {MAX_REPLY_BYTES:,} bytes"
                     return b""
         except httpx2.StreamError:
             return b""
@@ -210,34 +214,40 @@ async def streamable_http(
     *,
     private_network: bool,
     silence: float,
-    traffic: Traffic,
+    traffic: MessageFilter,
     over: Callable[[str], None],
-) -> AsyncIterator[Streams]:
+) -> AsyncIterator[McpStreams]:
     """Talk with a server while the block lasts. `silence` is the longest, in seconds, within a reply.
 
     Raises `provider.fatal` for an address that cannot be used.
     """
-    transport = Guarded(url, headers, private_network=private_network, silence=silence)
-    to_session, read = anyio.create_memory_object_stream[SessionMessage | Exception](WAITING)
+    transport = GuardedTransport(url, headers, private_network=private_network, silence=silence)
+    to_session, read = anyio.create_memory_object_stream[SessionMessage | Exception](_BUFFER_SIZE)
     async with (
         transport,
         httpx2.AsyncClient(transport=transport, trust_env=False, timeout=None) as client,  # Guarded has them
-        streamable_http_client(url, http_client=client, max_sse_event_size=LARGEST_REPLY) as (incoming, write),
+        streamable_http_client(url, http_client=client, max_sse_event_size=MAX_REPLY_BYTES) as (incoming, write),
         anyio.create_task_group() as tasks,
         to_session,
         read,
     ):
-        tasks.start_soon(_passes, incoming, to_session, traffic, lambda why: over(why or transport.trouble or ENDED))
+        tasks.start_soon(
+            _forward_messages,
+            incoming,
+            to_session,
+            traffic,
+            lambda why: over(why or transport.trouble or CONNECTION_ENDED),
+        )
         try:
             yield read, write
         finally:
             tasks.cancel_scope.cancel()
 
 
-async def _passes(
+async def _forward_messages(
     incoming: Any,
     to_session: MemoryObjectSendStream[SessionMessage | Exception],
-    traffic: Traffic,
+    traffic: MessageFilter,
     over: Callable[[str | None], None],
 ) -> None:
     why = None
@@ -247,10 +257,10 @@ async def _passes(
                 continue
             if isinstance(item.message, JSONRPCRequest | JSONRPCNotification):
                 asks = isinstance(item.message, JSONRPCRequest)
-                if not traffic.lets(item.message.method, asks=asks):
+                if not traffic.allows(item.message.method, asks=asks):
                     continue
             await to_session.send(item)
-    except Broken as broken:
+    except McpProtocolError as broken:
         why = str(broken)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody listens any more
         return

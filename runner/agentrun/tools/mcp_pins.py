@@ -13,61 +13,59 @@ from collections.abc import Iterator, Sequence
 
 from mcp.shared.exceptions import MCPError
 
-from agentrun.canon import compact
+from agentrun.canonical_json import sorted_json
 from agentrun.compiler.build_tools import build_tool
-from agentrun.compiler.foreign import Unusable, adopted, visible_lines
-from agentrun.compiler.lock import Lock
-from agentrun.compiler.pins import LONGEST_DESCRIPTION, MOST_TOOLS, TOOL_NAME, TOOL_NAME_RULE
-from agentrun.compiler.resolve import Spec
-from agentrun.core.names import matches
-from agentrun.core.package_tools import McpTool, Pinned
-from agentrun.providers.names import name_clashes
-from agentrun.redact import Redactor
+from agentrun.compiler.external_schemas import UnusableSchema, adopt_schema, escape_invisible_lines
+from agentrun.compiler.lock import MAX_PINNED_TOOLS, MAX_TOOL_DESCRIPTION_BYTES, MCP_TOOL_NAME, MCP_TOOL_NAME_RULE, Lock
+from agentrun.compiler.spec_reader import Spec
+from agentrun.core.package_lookup import matches_pattern
+from agentrun.core.package_tools import McpTool, PinnedTool
+from agentrun.providers.wire_names import name_clashes
+from agentrun.redactor import Redactor
 from agentrun.secret import mask
-from agentrun.spec.problems import Problem, did_you_mean, quoted, visible
-from agentrun.spec.tree import place_of
+from agentrun.spec.problems import Problem, did_you_mean, escape_invisible, quote_text
+from agentrun.spec.tree import place_at_path
 from agentrun.spec.v1 import tools as written
-from agentrun.tools.mcp_listing import Listed
-from agentrun.tools.mcp_server import Connection, NotStarted, Site
-from agentrun.tools.mcp_traffic import Broken
+from agentrun.tools.mcp_connection import ListedTool, McpConnection, McpEnvironment, ServerNotStarted
+from agentrun.tools.mcp_traffic import McpProtocolError
 
-Pins = dict[str, dict[str, Pinned]]
-LEAVE_OUT = "leave the tool out: name others under `tools:`"
+McpPins = dict[str, dict[str, PinnedTool]]
+LEAVE_OUT_HINT = "leave the tool out: name others under `tools:`"
 
 
-def declared(spec: Spec) -> dict[str, McpTool]:
+def declared_servers(spec: Spec) -> dict[str, McpTool]:
     """The servers of a spec, as a run would know them."""
     return {
         name: built
         for name, tool in spec.agent.tools.items()
-        if isinstance(tool, written.McpTool)
+        if isinstance(tool, written.McpToolSpec)
         and isinstance(built := build_tool(spec, name, {}, Lock(origin="", routes={}, servers={name: {}})), McpTool)
     }
 
 
-async def pinned_tools(specs: Sequence[Spec], site: Site, redactor: Redactor) -> tuple[Pins, list[Problem]]:
+async def pin_tools(specs: Sequence[Spec], site: McpEnvironment, redactor: Redactor) -> tuple[McpPins, list[Problem]]:
     """The pins of a spec and of what its profiles make of it, and what stands in their way."""
-    pins: Pins = {}
+    pins: McpPins = {}
     problems: list[Problem] = []
     seen: set[bytes] = set()
     for spec in specs:
-        for name, tool in declared(spec).items():
+        for name, tool in declared_servers(spec).items():
             of_spec = spec.agent.tools[name]
-            assert isinstance(of_spec, written.McpTool)
-            key = compact((name, tool, of_spec.tools))
+            assert isinstance(of_spec, written.McpToolSpec)
+            key = sorted_json((name, tool, of_spec.tools))
             if key in seen:
                 continue
             seen.add(key)
-            asked = _Asked(spec, name, of_spec.tools, redactor)
+            asked = _ServerPinning(spec, name, of_spec.tools, redactor)
             known = pins.setdefault(name, {})
             for each, pin in (await asked.pins(tool, site)).items():
                 if known.setdefault(each, pin) != pin:
-                    asked.refuse(f"{quoted(each)} is another tool with another profile")
+                    asked.refuse(f"{quote_text(each)} is another tool with another profile")
             problems += asked.problems
     return pins, problems
 
 
-class _Asked:
+class _ServerPinning:
     """One server that is asked what it has."""
 
     def __init__(self, spec: Spec, name: str, patterns: Sequence[str], redactor: Redactor) -> None:
@@ -77,64 +75,66 @@ class _Asked:
         self._redactor = redactor
         self.problems: list[Problem] = []
 
-    async def pins(self, tool: McpTool, site: Site) -> dict[str, Pinned]:
-        connection = Connection(tool, site)
+    async def pins(self, tool: McpTool, site: McpEnvironment) -> dict[str, PinnedTool]:
+        connection = McpConnection(tool, site)
         try:
             await connection.ready()
             listed = connection.tools
-        except (NotStarted, Broken, MCPError) as error:
+        except (ServerNotStarted, McpProtocolError, MCPError) as error:
             self.refuse(f"the server did not start: {self._line(str(error))}")
             return {}
         finally:
             await connection.close()
         kept = {name: each for name, each in sorted(listed.items()) if self._wants(name)}
         self._refuse_missing(kept, listed)
-        if len(kept) > MOST_TOOLS:
-            self.refuse(f"{len(kept):,} of its tools may be seen; at most {MOST_TOOLS} can be pinned")
+        if len(kept) > MAX_PINNED_TOOLS:
+            self.refuse(f"{len(kept):,} of its tools may be seen; at most {MAX_PINNED_TOOLS} can be pinned")
             return {}
-        for sentence in name_clashes(f"{self._name}.{name}" for name in kept if TOOL_NAME.fullmatch(name)):
-            self.refuse(sentence.removeprefix("tools: ").removesuffix("; rename one"), hint=LEAVE_OUT)
-        return {name: pin for name, each in kept.items() for pin in self._pinned(each)}
+        for sentence in name_clashes(f"{self._name}.{name}" for name in kept if MCP_TOOL_NAME.fullmatch(name)):
+            self.refuse(sentence.removeprefix("tools: ").removesuffix("; rename one"), hint=LEAVE_OUT_HINT)
+        return {name: pin for name, each in kept.items() for pin in self._pin(each)}
 
     def refuse(self, why: str, *path: str | int, hint: str | None = None) -> None:
-        place = place_of(self._spec.root, ["tools", self._name, *path], key=not path)
-        message = f"the tools of {quoted(self._name)} cannot be pinned: {why}"
+        place = place_at_path(self._spec.root, ["tools", self._name, *path], key=not path)
+        message = f"the tools of {quote_text(self._name)} cannot be pinned: {why}"
         self.problems.append(Problem(place, "spec.unpinned", message, hint))
 
     def _wants(self, name: str) -> bool:
-        return any(matches(pattern, name) for pattern in self._patterns)
+        return any(matches_pattern(pattern, name) for pattern in self._patterns)
 
-    def _refuse_missing(self, kept: dict[str, Listed], listed: dict[str, Listed]) -> None:
+    def _refuse_missing(self, kept: dict[str, ListedTool], listed: dict[str, ListedTool]) -> None:
         for index, pattern in enumerate(self._patterns):
             if "*" not in pattern and pattern not in listed:
                 hint = did_you_mean(pattern, listed)
-                self.refuse(f"it has no tool {quoted(pattern)}", "tools", index, hint=hint)
+                self.refuse(f"it has no tool {quote_text(pattern)}", "tools", index, hint=hint)
         if not kept and not self.problems:
             self.refuse("it has no tool that `tools` names")
 
-    def _pinned(self, tool: Listed) -> Iterator[Pinned]:
-        whose = quoted(tool.name)
-        description = visible_lines(tool.description.encode("utf-8", "replace").decode())
+    def _pin(self, tool: ListedTool) -> Iterator[PinnedTool]:
+        whose = quote_text(tool.name)
+        description = escape_invisible_lines(tool.description.encode("utf-8", "replace").decode())
         digest = tool.digest
-        if not TOOL_NAME.fullmatch(tool.name):
-            self.refuse(f"{whose} is not a name that can be used; {TOOL_NAME_RULE}", hint=LEAVE_OUT)
-        elif len(description.encode()) > LONGEST_DESCRIPTION:
-            self.refuse(f"the description of {whose} is longer than {LONGEST_DESCRIPTION:,} bytes", hint=LEAVE_OUT)
+        if not MCP_TOOL_NAME.fullmatch(tool.name):
+            self.refuse(f"{whose} is not a name that can be used; {MCP_TOOL_NAME_RULE}", hint=LEAVE_OUT_HINT)
+        elif len(description.encode()) > MAX_TOOL_DESCRIPTION_BYTES:
+            self.refuse(
+                f"the description of {whose} is longer than {MAX_TOOL_DESCRIPTION_BYTES:,} bytes", hint=LEAVE_OUT_HINT
+            )
         else:
             try:
-                args = adopted(tool.schema)
-            except Unusable as unusable:
-                self.refuse(f"the schema of {whose} {unusable}", hint=LEAVE_OUT)
+                args = adopt_schema(tool.schema)
+            except UnusableSchema as unusable:
+                self.refuse(f"the schema of {whose} {unusable}", hint=LEAVE_OUT_HINT)
                 return
             if digest is None:
-                self.refuse(f"{whose} holds what JSON does not have", hint=LEAVE_OUT)
-            elif self._tells(description) or self._tells(compact(args).decode()):
-                self.refuse(f"what is said of {whose} holds a value of the environment", hint=LEAVE_OUT)
+                self.refuse(f"{whose} holds what JSON does not have", hint=LEAVE_OUT_HINT)
+            elif self._contains_secret(description) or self._contains_secret(sorted_json(args).decode()):
+                self.refuse(f"what is said of {whose} holds a value of the environment", hint=LEAVE_OUT_HINT)
             else:
-                yield Pinned(description=description, args=args, digest=digest)
+                yield PinnedTool(description=description, args=args, digest=digest)
 
-    def _tells(self, text: str) -> bool:
-        return self._redactor.text(text) != text
+    def _contains_secret(self, text: str) -> bool:
+        return self._redactor.redact_text(text) != text
 
     def _line(self, text: str) -> str:
-        return visible(mask(self._redactor.text(text)))[:300]
+        return escape_invisible(mask(self._redactor.redact_text(text)))[:300]

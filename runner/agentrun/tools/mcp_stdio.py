@@ -23,22 +23,21 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 from msgspec import Struct
 
-from agentrun.tools.folders import folder_inside
-from agentrun.tools.lines import Ended
-from agentrun.tools.mcp_traffic import Broken, Traffic
-from agentrun.tools.processes import Process, started
+from agentrun.tools.mcp_traffic import McpProtocolError, MessageFilter
+from agentrun.tools.processes import Process, open_folder, start_process
+from agentrun.tools.supervisor_client import ProcessExit
 
-Streams: TypeAlias = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Any]
+McpStreams: TypeAlias = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Any]
 """What a session reads from and writes to."""
 
-LONGEST_LINE = 10 * 1024 * 1024
-GRACE = 2000
+MAX_MESSAGE_LINE = 10 * 1024 * 1024
+SERVER_GRACE_MS = 2000
 """Milliseconds that a server has between SIGTERM and SIGKILL."""
-LEAVE = 0.5
+EXIT_WAIT_SECONDS = 0.5
 """Seconds that it has before, when its input has ended."""
-AT_ONCE = 50
+MESSAGES_PER_TURN = 50
 """Messages after which others get their turn."""
-WAITING = 256
+_BUFFER_SIZE = 256
 
 
 class _Head(Struct):
@@ -53,27 +52,27 @@ _heads = msgspec.json.Decoder(_Head)
 
 
 @asynccontextmanager
-async def stdio(
+async def open_stdio(
     program: str,
     argv: Sequence[str],
     env: Mapping[str, str],
     root: Path,
-    traffic: Traffic,
+    traffic: MessageFilter,
     over: Callable[[str], None],
-) -> AsyncIterator[Streams]:
+) -> AsyncIterator[McpStreams]:
     """Talk with a server that runs while the block lasts. `over` hears why no more messages will come.
 
     Raises OSError when it cannot be started, ValueError for a text that no program can be given.
     """
-    with folder_inside(root) as folder:
-        running = started(program, argv, env=env, folder=folder, grace=GRACE, limit=LONGEST_LINE)
+    with open_folder(root) as folder:
+        running = start_process(program, argv, env=env, folder=folder, grace=SERVER_GRACE_MS, limit=MAX_MESSAGE_LINE)
         process = await running.__aenter__()
-    to_session, read = anyio.create_memory_object_stream[SessionMessage | Exception](WAITING)
-    write, from_session = anyio.create_memory_object_stream[SessionMessage](WAITING)
+    to_session, read = anyio.create_memory_object_stream[SessionMessage | Exception](_BUFFER_SIZE)
+    write, from_session = anyio.create_memory_object_stream[SessionMessage](_BUFFER_SIZE)
     try:
         tasks = (
-            asyncio.create_task(_reads(process, to_session, traffic, over), name=f"reads {process.pid}"),
-            asyncio.create_task(_writes(process, from_session), name=f"writes {process.pid}"),
+            asyncio.create_task(_read_messages(process, to_session, traffic, over), name=f"reads {process.pid}"),
+            asyncio.create_task(_write_messages(process, from_session), name=f"writes {process.pid}"),
         )
         try:
             yield read, write
@@ -83,71 +82,71 @@ async def stdio(
             await asyncio.gather(*tasks, return_exceptions=True)
             for stream in (to_session, read, write, from_session):
                 stream.close()
-            await _left(process)
+            await _wait_for_exit(process)
     finally:
         await running.__aexit__(None, None, None)
 
 
-async def _reads(
+async def _read_messages(
     process: Process,
     to_session: MemoryObjectSendStream[SessionMessage | Exception],
-    traffic: Traffic,
+    traffic: MessageFilter,
     over: Callable[[str], None],
 ) -> None:
     with to_session:
         try:
-            await _messages(process, to_session, traffic)
-        except Broken as broken:
+            await _forward_lines(process, to_session, traffic)
+        except McpProtocolError as broken:
             over(str(broken))
             return
-        over(await _how_it_ended(process))
+        over(await _describe_end(process))
 
 
-async def _messages(
-    process: Process, to_session: MemoryObjectSendStream[SessionMessage | Exception], traffic: Traffic
+async def _forward_lines(
+    process: Process, to_session: MemoryObjectSendStream[SessionMessage | Exception], traffic: MessageFilter
 ) -> None:
     count = 0
-    while line := await _line(process):
+    while line := await _read_line(process):
         count += 1
-        if count % AT_ONCE == 0:
+        if count % MESSAGES_PER_TURN == 0:
             await asyncio.sleep(0)  # a flood does not keep everybody else waiting
-        message = _message(line, traffic) if line.strip() else None
+        message = _parse_message(line, traffic) if line.strip() else None
         if message is not None:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody listens any more
                 await to_session.send(SessionMessage(message))
 
 
-def _message(line: bytes, traffic: Traffic) -> JSONRPCMessage | None:
-    """The message that a line is; None for one that is dropped. Raises `Broken`."""
+def _parse_message(line: bytes, traffic: MessageFilter) -> JSONRPCMessage | None:
+    """The message that a line is; None for one that is dropped. Raises `McpProtocolError`."""
     try:
         try:
             head = _heads.decode(line)
         except msgspec.DecodeError:
-            line = _mended(line)
+            line = _repair_surrogates(line)
             head = _heads.decode(line)
         if head.method is None and head.id is None:
             return None  # a reply to nothing
-        if head.method is not None and not traffic.lets(head.method, asks=head.id is not None):
+        if head.method is not None and not traffic.allows(head.method, asks=head.id is not None):
             return None
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except (ValueError, RecursionError):  # those of msgspec and pydantic are
         start = line[:200].decode("utf-8", "replace").strip()
-        raise Broken(f"it wrote something that is no message: {start}") from None
+        raise McpProtocolError(f"it wrote something that is no message: {start}") from None
 
 
-def _mended(line: bytes) -> bytes:
+def _repair_surrogates(line: bytes) -> bytes:
     """A line without halves of surrogate pairs: a text that was cut in the middle of a sign is all the same a text."""
     return json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
 
 
-async def _line(process: Process) -> bytes:
+async def _read_line(process: Process) -> bytes:
     try:
         return await process.stdout.readline()
     except ValueError:
-        raise Broken(f"it wrote a line of more than {LONGEST_LINE:,} bytes") from None
+        raise McpProtocolError(f"it wrote a line of more than {MAX_MESSAGE_LINE:,} bytes") from None
 
 
-async def _writes(process: Process, from_session: MemoryObjectReceiveStream[SessionMessage]) -> None:
+async def _write_messages(process: Process, from_session: MemoryObjectReceiveStream[SessionMessage]) -> None:
     with suppress(OSError):  # whoever reads its output sees that it ended
         async for message in from_session:
             data = message.message.model_dump_json(by_alias=True, exclude_unset=True)
@@ -155,15 +154,15 @@ async def _writes(process: Process, from_session: MemoryObjectReceiveStream[Sess
             await process.stdin.drain()
 
 
-async def _how_it_ended(process: Process) -> str:
+async def _describe_end(process: Process) -> str:
     try:
-        ended = await asyncio.wait_for(process.ended(), 1)
+        ended = await asyncio.wait_for(process.wait(), 1)
     except TimeoutError:
         return "it closed its output"
-    return _words(ended) + _last_words(process)
+    return _exit_text(ended) + _last_words(process)
 
 
-def _words(ended: Ended) -> str:
+def _exit_text(ended: ProcessExit) -> str:
     if ended.signal is not None:
         return f"it was ended by signal {ended.signal}"
     return "it ended" if ended.code is None else f"it ended with code {ended.code}"
@@ -174,9 +173,9 @@ def _last_words(process: Process) -> str:
     return f": {lines[-1]}" if lines else ""
 
 
-async def _left(process: Process) -> None:
+async def _wait_for_exit(process: Process) -> None:
     """Let it leave by itself."""
     with suppress(OSError):
         process.stdin.close()
     with suppress(TimeoutError):
-        await asyncio.wait_for(process.ended(), LEAVE)
+        await asyncio.wait_for(process.wait(), EXIT_WAIT_SECONDS)

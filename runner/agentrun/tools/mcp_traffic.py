@@ -10,28 +10,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-MOST_QUESTIONS = 100
+MAX_SERVER_REQUESTS = 100
 """Requests of a server at once; ten more each second."""
 PROGRESS_EVERY = 0.1
 
 
-class Broken(Exception):
+class McpProtocolError(Exception):
     """A server that does not keep to the protocol, in words."""
 
 
-class Traffic:
+class MessageFilter:
     """The messages of one server, as they arrive."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.is_stale = False
         """Whether the list of tools has changed since it was read."""
         self._now = now
-        self._questions = float(MOST_QUESTIONS)
+        self._questions = float(MAX_SERVER_REQUESTS)
         self._last = now()
         self._progress = 0.0
 
-    def lets(self, method: str, *, asks: bool) -> bool:
-        """Whether a message that is no reply is looked at. Raises `Broken`."""
+    def allows(self, method: str, *, asks: bool) -> bool:
+        """Whether a message that is no reply is looked at. Raises `McpProtocolError`."""
         if asks:
             self._count()
             return True
@@ -44,7 +44,7 @@ class Traffic:
 
     def _count(self) -> None:
         now = self._now()
-        self._questions = min(self._questions + 10 * (now - self._last), MOST_QUESTIONS) - 1
+        self._questions = min(self._questions + 10 * (now - self._last), MAX_SERVER_REQUESTS) - 1
         self._last = now
         if self._questions < 0:
-            raise Broken("it asks its client without end")
+            raise McpProtocolError("it asks its client without end")

@@ -16,38 +16,44 @@ Rule 4  A program that kills or stops its own keeper is searched for by its sess
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
-from agentrun.tools.keeper import LENGTH
-from agentrun.tools.lines import Control, Ended, Pipes
-from agentrun.tools.output import Output
-from agentrun.tools.strays import kill_strays
+from agentrun.files import open_directory
+from agentrun.tools.supervisor import LENGTH_BYTES
+from agentrun.tools.supervisor_client import (
+    BoundedOutput,
+    ProcessExit,
+    ProcessPipes,
+    SupervisorConnection,
+    kill_orphans,
+)
 
-KEEPER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("keeper.py")))
-MARGIN = 1.2
+SUPERVISOR_COMMAND = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py")))
+SUPERVISOR_MARGIN = 1.2
 """Seconds after `grace` in which a keeper must be done. Then we do its work."""
-MOST_KILLS = 10
-KEEPER_KILLED = "its keeper was killed"
-LONGEST_LINE = 1024 * 1024
+MAX_KILLS = 10
+SUPERVISOR_KILLED = "its keeper was killed"
+MAX_STDOUT_LINE = 1024 * 1024
 STDERR_BYTES = 64 * 1024
 
 
 class Process:
     """A program that runs, or ran."""
 
-    def __init__(self, pipes: Pipes, grace: int) -> None:
+    def __init__(self, pipes: ProcessPipes, grace: int) -> None:
         self.pid = 0
         """The program's own; also its group."""
         self._pipes = pipes
-        self._control = Control()
-        pipes.flooded = self._control.stop
+        self._control = SupervisorConnection()
+        pipes.on_flood = self._control.stop
         self._keeper: asyncio.SubprocessTransport | None = None
         self._names: set[str] = set()
         self._grace = grace / 1000
@@ -71,36 +77,36 @@ class Process:
         """The end of what it wrote to standard error."""
         return self._pipes.outputs[2].end
 
-    async def ended(self) -> Ended:
-        """Wait until it has ended and its descendants are gone. What an `Output` keeps is then complete."""
-        await asyncio.wait([self._control.over])
+    async def wait(self) -> ProcessExit:
+        """Wait until it has ended and its descendants are gone. What an `BoundedOutput` keeps is then complete."""
+        await asyncio.wait([self._control.closed])
         if not self._control.is_clean:
             return await self.stop()
         await asyncio.wait(self._pipes.closed.values(), timeout=1)  # what was written last may be on its way
-        return self._control.ended
+        return self._control.exit
 
-    async def stop(self) -> Ended:
+    async def stop(self) -> ProcessExit:
         """End it and all its descendants. A cancellation waits until they are gone, and is then raised."""
         if self._keeper is None:
-            return Ended()
+            return ProcessExit()
         self._control.stop()
-        over = [self._control.over, self._pipes.exited]
-        cancelled = await _to_the_end(over, self._grace + MARGIN)
-        for _ in range(MOST_KILLS):
+        over = [self._control.closed, self._pipes.exited]
+        cancelled = await _wait_all(over, self._grace + SUPERVISOR_MARGIN)
+        for _ in range(MAX_KILLS):
             is_over = all(each.done() for each in over)
             if is_over and self._control.is_clean:
                 break
             if self._kill() == 0 and is_over:
                 break
-            cancelled = await _to_the_end([asyncio.get_running_loop().create_future()], 0.05) or cancelled
+            cancelled = await _wait_all([asyncio.get_running_loop().create_future()], 0.05) or cancelled
         if cancelled is not None:
             raise cancelled
-        return self._control.ended
+        return self._control.exit
 
     def _kill(self) -> int:
         """What the keeper would have done: how many it was done to."""
         assert self._keeper is not None
-        found = kill_strays(self._keeper.get_pid(), self.pid, self._names)
+        found = kill_orphans(self._keeper.get_pid(), self.pid, self._names)
         with suppress(ProcessLookupError):
             self._keeper.kill()
         return found
@@ -122,7 +128,7 @@ class Process:
             handed = [control.fileno(), await self._read_from_side(its) if side else -1, folder]
             self._keeper, _ = await loop.subprocess_exec(
                 lambda: self._pipes,
-                *KEEPER,
+                *SUPERVISOR_COMMAND,
                 *map(str, handed),
                 stdin=await self._write_to_stdin(its) if stdin else DEVNULL,
                 stdout=PIPE,
@@ -133,14 +139,14 @@ class Process:
             )
         self._names = self._pipes.names(self._keeper)
         self._control.send(order)
-        await asyncio.wait([self._control.heard])
-        match self._control.heard.result().split():
+        await asyncio.wait([self._control.first_line])
+        match self._control.first_line.result().split():
             case ["started", pid]:
                 self.pid = int(pid)
             case ["failed", number]:
                 raise OSError(int(number), os.strerror(int(number)))
             case _:
-                raise ChildProcessError(KEEPER_KILLED)  # perhaps by the program itself
+                raise ChildProcessError(SUPERVISOR_KILLED)  # perhaps by the program itself
 
     async def _read_from_side(self, its: ExitStack) -> int:
         """The end of a pipe that the program gets."""
@@ -166,7 +172,7 @@ class Process:
 
 
 @asynccontextmanager
-async def started(
+async def start_process(
     program: str,
     argv: Sequence[str],
     *,
@@ -175,23 +181,23 @@ async def started(
     grace: int,
     stdin: bool = True,
     side: bool = False,
-    stdout: Output | None = None,
-    stderr: Output | None = None,
-    limit: int = LONGEST_LINE,
+    stdout: BoundedOutput | None = None,
+    stderr: BoundedOutput | None = None,
+    limit: int = MAX_STDOUT_LINE,
 ) -> AsyncIterator[Process]:
     """Run a program while the block lasts.
 
     `program` is its file, `argv` what it sees of its command line, `folder` a descriptor of its working directory,
     `grace` the milliseconds that it has between SIGTERM and SIGKILL. With `side` it has a descriptor 3 to write to.
-    An `Output` takes what is written as it comes, and too much of it ends the program; without one, standard output is
-    read by the block, in lines of no more than `limit` bytes, and of standard error the end is kept. Raises `OSError`
-    when the program cannot be started, and `ValueError` for a text that no program can be given.
+    A `BoundedOutput` takes what is written as it comes, and too much of it ends the program; without one, standard
+    output is read by the block, in lines of no more than `limit` bytes, and of standard error the end is kept. Raises
+    `OSError` when the program cannot be started, and `ValueError` for a text that no program can be given.
     """
-    order = _order(program, argv, env, grace)
-    outputs = {2: stderr if stderr is not None else Output(head=0, tail=STDERR_BYTES)}
+    order = _encode_order(program, argv, env, grace)
+    outputs = {2: stderr if stderr is not None else BoundedOutput(head=0, tail=STDERR_BYTES)}
     if stdout is not None:
         outputs[1] = stdout
-    process = Process(Pipes(limit, outputs), grace)
+    process = Process(ProcessPipes(limit, outputs), grace)
     try:
         await process._start(order, folder, stdin=stdin, side=side)  # noqa: SLF001  # nobody else may start it
         yield process
@@ -202,7 +208,7 @@ async def started(
             process._close()  # noqa: SLF001  # nor close it
 
 
-async def _to_the_end(futures: Iterable[asyncio.Future[None]], seconds: float) -> asyncio.CancelledError | None:
+async def _wait_all(futures: Iterable[asyncio.Future[None]], seconds: float) -> asyncio.CancelledError | None:
     """Wait for all of them, but no longer than that. A cancellation is noted and does not end it."""
     cancelled = None
     end = asyncio.get_running_loop().time() + seconds
@@ -217,9 +223,36 @@ async def _to_the_end(futures: Iterable[asyncio.Future[None]], seconds: float) -
     return cancelled
 
 
-def _order(program: str, argv: Sequence[str], env: Mapping[str, str], grace: int) -> bytes:
+def _encode_order(program: str, argv: Sequence[str], env: Mapping[str, str], grace: int) -> bytes:
     words = [str(grace), str(len(argv)), program, *argv, *(f"{name}={value}" for name, value in env.items())]
     if any("\0" in word for word in words):
         raise ValueError("no program can be given a NUL")
     data = "\0".join(words).encode("utf-8", "surrogateescape")
-    return len(data).to_bytes(LENGTH, "big") + data
+    return len(data).to_bytes(LENGTH_BYTES, "big") + data
+
+
+# --- folders of a project, opened so that nobody can put another one in their place ---------------------------
+
+
+class FolderNotFound(OSError):
+    """There is no such folder in the project, or it is reached through a link."""
+
+
+@contextmanager
+def open_folder(root: Path, path: str = ".") -> Iterator[int]:
+    """A descriptor of a folder of the project. Raises `FolderNotFound`."""
+    here = _open_path(root, path)
+    try:
+        yield here
+    finally:
+        os.close(here)
+
+
+def _open_path(root: Path, path: str) -> int:
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts or "\0" in path:
+        raise FolderNotFound(errno.EINVAL, os.strerror(errno.EINVAL))
+    try:
+        return open_directory(root, parts)  # the root itself is the operator's: it may be reached through links
+    except OSError as error:
+        raise FolderNotFound(error.errno, error.strerror) from None

@@ -18,36 +18,36 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TypeAlias
 
-MOST_CHARACTERS = 4096
+MAX_PROGRESS_LENGTH = 4096
 """So much of what is said is looked at."""
 
-Hear: TypeAlias = Callable[[str], None]
+ProgressListener: TypeAlias = Callable[[str], None]
 
-_hears: ContextVar[Hear | None] = ContextVar("progress", default=None)
+_listener: ContextVar[ProgressListener | None] = ContextVar("progress", default=None)
 
 
 def progress(text: object) -> None:
     """Say how far this call of a tool is. It is shown in passing: no journal, no recording and no model has it."""
-    hear = _hears.get()
+    hear = _listener.get()
     if hear is not None:
         with suppress(Exception):  # Rule 2
-            hear(str(text)[:MOST_CHARACTERS])
+            hear(str(text)[:MAX_PROGRESS_LENGTH])
 
 
-tell = progress
+report_progress = progress
 """The same, as executors call it that are told by somebody else."""
 
 
-def hearing() -> Hear | None:
+def current_listener() -> ProgressListener | None:
     """Who hears this call: for what is said about it elsewhere, in a task of another call."""
-    return _hears.get()
+    return _listener.get()
 
 
 @contextmanager
-def telling(hear: Hear) -> Iterator[None]:
+def listen_to_progress(hear: ProgressListener) -> Iterator[None]:
     """Let somebody hear what is said in here. It may be called in any thread, also too late."""
-    token = _hears.set(hear)
+    token = _listener.set(hear)
     try:
         yield
     finally:
-        _hears.reset(token)
+        _listener.reset(token)

@@ -2,32 +2,42 @@
 
 Rule 1  A function runs in a thread that no exit of the process waits for; an async function runs on the event loop,
         after its module was imported in such a thread. With `isolation: process` it runs in a process of its own.
-Rule 2  What it raises, also `SystemExit` or `KeyboardInterrupt`, is a fault (`raised.py`).
+Rule 2  What it raises, also `SystemExit` or `KeyboardInterrupt`, is a fault (`call_results.py`).
 Rule 3  When nobody waits any more, what it still gives is dropped.
 Rule 4  What it prints is for `printed` alone.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agentrun.core.effects import Returned, RunTool
+import msgspec
+
+from agentrun.core.effects import RunTool, ToolReturn
+from agentrun.core.fault import Fault
 from agentrun.core.package_tools import PythonTool
-from agentrun.tools.calling import called, finished, found_function
-from agentrun.tools.isolated import run_isolated
-from agentrun.tools.printed import kept
-from agentrun.tools.raised import fitted
-from agentrun.tools.threads import in_thread
+from agentrun.tools.call_results import FUNCTION_FAULT_CODES, MAX_RESULT_BYTES, clean_fault
+from agentrun.tools.captured_output import CapturedOutput, capture_output
+from agentrun.tools.function_calls import await_result, call_function, load_function
+from agentrun.tools.pinned_modules import FunctionPin
+from agentrun.tools.process_worker import WORKER_START_CODE, WorkerMessage, WorkerRequest
+from agentrun.tools.processes import Process, open_folder, start_process
+from agentrun.tools.progress import report_progress
+from agentrun.tools.supervisor_client import BoundedOutput, ProcessExit
+from agentrun.tools.threads import run_in_thread
 
 
-def _unheard(tool: str, text: str) -> None:
+def _ignore_output(tool: str, text: str) -> None:
     """Nobody reads what is printed."""
 
 
-def _as_it_is(text: str) -> str:
+def _identity(text: str) -> str:
     return text
 
 
@@ -38,8 +48,8 @@ class PythonTools:
         self,
         roots: Sequence[Path],
         *,
-        printed: Callable[[str, str], None] = _unheard,
-        clean: Callable[[str], str] = _as_it_is,
+        printed: Callable[[str, str], None] = _ignore_output,
+        clean: Callable[[str], str] = _identity,
     ) -> None:
         """`printed` hears the name of a tool and what one call of it printed, without secrets.
 
@@ -50,35 +60,132 @@ class PythonTools:
         self._clean = clean
         self._functions: dict[tuple[str, str, str], Callable[..., Any]] = {}
 
-    async def run(self, call: RunTool) -> Returned:
+    async def run(self, call: RunTool) -> ToolReturn:
         tool = call.tool
         assert isinstance(tool, PythonTool)
-        with kept(self._clean) as output:
+        with capture_output(self._clean) as output:
             try:
                 if tool.isolation == "process":
-                    returned = await run_isolated(self._roots, call.name, tool, call.arguments, output)
+                    returned = await run_in_process(self._roots, call.name, tool, call.arguments, output)
                 else:
                     returned = await self._in_thread(call, tool)
             finally:
                 if text := output.end():
                     with suppress(Exception):  # who listens may fail; the call did not
                         self._printed(call.name, text)
-        return returned if returned.fault is None else Returned(fault=fitted(returned.fault, self._clean))
+        return returned if returned.fault is None else ToolReturn(fault=clean_fault(returned.fault, self._clean))
 
-    async def _in_thread(self, call: RunTool, tool: PythonTool) -> Returned:
-        answer = await in_thread(lambda: self._begin(call, tool), f"tool {call.name} {call.id}")
-        return answer if isinstance(answer, Returned) else await finished(call.name, answer, self._roots)
+    async def _in_thread(self, call: RunTool, tool: PythonTool) -> ToolReturn:
+        answer = await run_in_thread(lambda: self._begin(call, tool), f"tool {call.name} {call.id}")
+        return answer if isinstance(answer, ToolReturn) else await await_result(call.name, answer, self._roots)
 
-    def _begin(self, call: RunTool, tool: PythonTool) -> Returned | Awaitable[object]:
+    def _begin(self, call: RunTool, tool: PythonTool) -> ToolReturn | Awaitable[object]:
         """Call the function, in a thread. What has to be awaited is left to the event loop."""
         found = self._function(call.name, tool)
-        return found if isinstance(found, Returned) else called(call.name, found, call.arguments, self._roots)
+        return found if isinstance(found, ToolReturn) else call_function(call.name, found, call.arguments, self._roots)
 
-    def _function(self, name: str, tool: PythonTool) -> Callable[..., Any] | Returned:
+    def _function(self, name: str, tool: PythonTool) -> Callable[..., Any] | ToolReturn:
         key = tool.module, tool.function, tool.source
         if key not in self._functions:
-            found = found_function(self._roots, name, tool)
-            if isinstance(found, Returned):
+            found = load_function(self._roots, name, tool)
+            if isinstance(found, ToolReturn):
                 return found
             self._functions[key] = found
         return self._functions[key]
+
+
+# --- python functions in processes of their own (`isolation: process`) ----------------------------------------
+
+
+ISOLATED_GRACE_MS = 500
+"""Milliseconds that what the function left behind has to end by itself."""
+MAX_RESULT_LINE = 6 * MAX_RESULT_BYTES + 1024 * 1024
+"""Bytes of one line on descriptor 3: in JSON a character may be written as six."""
+
+
+async def run_in_process(
+    roots: Sequence[Path], name: str, pin: FunctionPin, arguments: dict[str, Any], printed: CapturedOutput
+) -> ToolReturn:
+    """What a function gives in a process of its own. `printed` gets what it prints."""
+    order = WorkerRequest(name, pin.module, pin.function, pin.source, tuple(map(str, roots)), arguments)
+    argv = [sys.executable, "-P", "-c", WORKER_START_CODE, *sys.path]
+    try:
+        with open_folder(Path.cwd()) as folder:
+            process = start_process(
+                sys.executable,
+                argv,
+                env=dict(os.environ),
+                folder=folder,
+                grace=ISOLATED_GRACE_MS,
+                side=True,
+                stdout=_CapturedStream(printed),
+            )
+            async with process as running:
+                returned = await _read_result(running, name, msgspec.json.encode(order))
+                if returned is not None:
+                    await running.stop()
+                ended = await running.wait()
+    except (OSError, ValueError) as error:
+        message = f"its process cannot be started: {type(error).__name__}"
+        return ToolReturn(fault=Fault("tool.execution", message, {"tool": name, "error": type(error).__name__}))
+    return returned or ToolReturn(fault=_crash_fault(name, ended))
+
+
+class _CapturedStream(BoundedOutput):
+    """What the function prints, where all that it prints is kept."""
+
+    def __init__(self, printed: CapturedOutput) -> None:
+        super().__init__(head=0, tail=0)
+        self._printed = printed
+
+    def add(self, data: bytes) -> None:
+        self._printed.write(data)
+
+
+async def _read_result(process: Process, name: str, order: bytes) -> ToolReturn | None:
+    """What the function gave. None: the process ended before there was anything."""
+    with suppress(BrokenPipeError, ConnectionResetError):  # it is gone, and its end is seen below
+        process.stdin.write(order)
+        process.stdin.close()
+    unread = bytearray()
+    while data := await process.side.read(1 << 16):
+        *lines, rest = data.split(b"\n")
+        for each in lines:
+            unread += each
+            line = _parse_message(bytes(unread))
+            unread.clear()
+            match line:
+                case WorkerMessage(returned=ToolReturn() as returned):
+                    return returned
+                case WorkerMessage(progress=str() as text):
+                    report_progress(text)
+                case _:
+                    return ToolReturn(fault=_failure_fault(name, "its process wrote something that is not a result"))
+        unread += rest
+        if len(unread) > MAX_RESULT_LINE:
+            return ToolReturn(fault=_failure_fault(name, f"its process gave more than {MAX_RESULT_LINE:,} bytes"))
+    return None
+
+
+def _parse_message(line: bytes) -> WorkerMessage | None:
+    try:
+        read = msgspec.json.decode(line, type=WorkerMessage)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    fault = None if read.returned is None else read.returned.fault
+    return read if fault is None or fault.code in (*FUNCTION_FAULT_CODES, "tool.drift") else None
+
+
+def _crash_fault(name: str, ended: ProcessExit) -> Fault:
+    if ended.signal is not None:
+        word = next((each.name for each in signal.Signals if each == ended.signal), f"signal {ended.signal}")
+        return _failure_fault(name, f"its process was killed by {word}", signal=word)
+    if ended.code is not None:
+        return _failure_fault(
+            name, f"its process ended with exit code {ended.code} and without a result", exit=ended.code
+        )
+    return _failure_fault(name, "its process was killed")
+
+
+def _failure_fault(name: str, message: str, **fields: Any) -> Fault:
+    return Fault("tool.execution", message, {"tool": name, **fields})

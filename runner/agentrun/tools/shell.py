@@ -1,6 +1,6 @@
 """Runs commands.
 
-Rule 1  Never through a shell: what the model writes is an argument (see `command_line.py`).
+Rule 1  Never through a shell: what the model writes is an argument (see `commands.py`).
 Rule 2  The file that runs is the one that was found when the run began. Its folder lies in the project, and is not
         reached through a link.
 Rule 3  When a call is over, however it ended, nothing of the command runs any more (see `processes.py`).
@@ -18,21 +18,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agentrun.core.effects import Returned, RunTool
-from agentrun.core.facts_base import Fault
+from agentrun.core.effects import RunTool, ToolReturn
+from agentrun.core.fault import Fault
 from agentrun.core.messages import Text
 from agentrun.core.package_tools import ShellTool
 from agentrun.net.environment import Lookup
-from agentrun.spec.problems import quoted
-from agentrun.tools.command_line import Refused, arguments, secrets, standard_input, variables
-from agentrun.tools.folders import NoFolder, folder_inside
-from agentrun.tools.lines import Ended
-from agentrun.tools.output import Output
-from agentrun.tools.processes import KEEPER_KILLED, started
+from agentrun.spec.problems import quote_text
+from agentrun.tools.commands import CommandRefused, build_argv, build_environment, build_stdin, environment_secrets
+from agentrun.tools.processes import SUPERVISOR_KILLED, FolderNotFound, open_folder, start_process
+from agentrun.tools.supervisor_client import BoundedOutput, ProcessExit
 
-KEPT = 1024 * 1024
+KEPT_BYTES = 1024 * 1024
 """Bytes kept of the beginning and of the end of each stream."""
-MOST = 64 * 1024 * 1024
+MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 
 
 class ShellTools:
@@ -44,37 +42,41 @@ class ShellTools:
         self._programs = programs
         self._lookup = lookup
 
-    async def run(self, call: RunTool) -> Returned:
+    async def run(self, call: RunTool) -> ToolReturn:
         tool = call.tool
         assert isinstance(tool, ShellTool)
         values = {**call.params, "args": call.arguments}
         try:
-            argv = arguments(tool, values)
-            given = standard_input(tool, values)
-        except Refused as refused:
-            return _failed(call, str(refused), reason="arguments")
-        out, err = (Output(head=KEPT, tail=KEPT, most=MOST) for _ in range(2))
+            argv = build_argv(tool, values)
+            given = build_stdin(tool, values)
+        except CommandRefused as refused:
+            return _failure(call, str(refused), reason="arguments")
+        out, err = (BoundedOutput(head=KEPT_BYTES, tail=KEPT_BYTES, most=MAX_OUTPUT_BYTES) for _ in range(2))
         try:
-            ended = await self._ended(tool, argv, given, out, err)
+            ended = await self._run_command(tool, argv, given, out, err)
         except (OSError, ValueError) as error:
-            if error.args == (KEEPER_KILLED,):  # so early that nobody knows whether it had begun
-                return _failed(call, _sentence(Ended()), **_evidence(Ended()))
-            return _failed(call, self._why_not(tool, error), reason="start")
-        known = tuple(secrets(tool, self._lookup))
-        text = _text(ended, out.text(known), err.text(known))
+            if error.args == (SUPERVISOR_KILLED,):  # so early that nobody knows whether it had begun
+                return _failure(call, _failure_message(ProcessExit()), **_exit_fields(ProcessExit()))
+            return _failure(call, self._start_failure(tool, error), reason="start")
+        known = tuple(environment_secrets(tool, self._lookup))
+        text = _result_text(ended, out.text(known), err.text(known))
         if out.is_flood or err.is_flood:
-            return _failed(call, f"the command wrote more than {MOST:,} bytes and was stopped", text, reason="output")
+            return _failure(
+                call, f"the command wrote more than {MAX_OUTPUT_BYTES:,} bytes and was stopped", text, reason="output"
+            )
         if ended.code in tool.exits:
-            return Returned((Text(text),))
-        return _failed(call, _sentence(ended), text, **_evidence(ended))
+            return ToolReturn((Text(text),))
+        return _failure(call, _failure_message(ended), text, **_exit_fields(ended))
 
-    async def _ended(self, tool: ShellTool, argv: list[str], given: bytes | None, out: Output, err: Output) -> Ended:
+    async def _run_command(
+        self, tool: ShellTool, argv: list[str], given: bytes | None, out: BoundedOutput, err: BoundedOutput
+    ) -> ProcessExit:
         program = self._programs[tool.argv[0]]
-        with folder_inside(self._root, tool.cwd) as folder:
-            async with started(
+        with open_folder(self._root, tool.cwd) as folder:
+            async with start_process(
                 program,
                 [program, *argv[1:]],  # by its file, as a venv's Python has to be called, and with the same last name
-                env=variables(tool, self._lookup),
+                env=build_environment(tool, self._lookup),
                 folder=folder,
                 grace=tool.grace,
                 stdin=given is not None,
@@ -84,14 +86,14 @@ class ShellTools:
                 if given is not None:
                     process.stdin.write(given)
                     process.stdin.close()
-                return await process.ended()
+                return await process.wait()
 
-    def _why_not(self, tool: ShellTool, error: OSError | ValueError) -> str:
+    def _start_failure(self, tool: ShellTool, error: OSError | ValueError) -> str:
         """Why a command did not run: no path of this machine is in it."""
         if not isinstance(error, OSError):
             return "the command was not run: no program can be given a NUL"
-        if isinstance(error, NoFolder):
-            where = f"{quoted(tool.cwd)} is not a folder of the project, or is reached through a link"
+        if isinstance(error, FolderNotFound):
+            where = f"{quote_text(tool.cwd)} is not a folder of the project, or is reached through a link"
             return f"the command was not run: {where}"
         if error.errno == errno.E2BIG:
             return "the command was not run: its arguments are longer than this system allows"
@@ -100,41 +102,41 @@ class ShellTools:
             why = "it is neither a program for this machine nor a script that begins with #!"
         elif error.errno == errno.ENOENT and Path(self._programs[tool.argv[0]]).exists():
             why = "the program that is to run it, named in its first line, is not there"
-        return f"the command {quoted(tool.argv[0])} was not run: {why}"
+        return f"the command {quote_text(tool.argv[0])} was not run: {why}"
 
 
-def _text(ended: Ended, out: str, err: str) -> str:
+def _result_text(ended: ProcessExit, out: str, err: str) -> str:
     """What the model reads."""
-    status = "" if ended.code == 0 else f"[{_words(ended)}]\n"
+    status = "" if ended.code == 0 else f"[{_exit_text(ended)}]\n"
     line = "\n" if err and out and not out.endswith("\n") else ""
     return f"{status}{out}{line}" + (f"[stderr]\n{err}" if err else "")
 
 
-def _words(ended: Ended) -> str:
+def _exit_text(ended: ProcessExit) -> str:
     if ended.code is not None:
         return f"exit code {ended.code}"
-    return f"killed by {_name(ended.signal)}" if ended.signal is not None else "not known how it ended"
+    return f"killed by {_signal_name(ended.signal)}" if ended.signal is not None else "not known how it ended"
 
 
-def _sentence(ended: Ended) -> str:
-    if ended == Ended():
+def _failure_message(ended: ProcessExit) -> str:
+    if ended == ProcessExit():
         return "the command killed the process that kept it, and was killed"
-    return f"the command {'was' if ended.code is None else 'ended with'} {_words(ended)}"
+    return f"the command {'was' if ended.code is None else 'ended with'} {_exit_text(ended)}"
 
 
-def _evidence(ended: Ended) -> dict[str, Any]:
+def _exit_fields(ended: ProcessExit) -> dict[str, Any]:
     if ended.code is not None:
         return {"exit": ended.code}
-    return {"signal": _name(ended.signal)} if ended.signal is not None else {"reason": "keeper"}
+    return {"signal": _signal_name(ended.signal)} if ended.signal is not None else {"reason": "keeper"}
 
 
-def _name(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
 
 
-def _failed(call: RunTool, message: str, text: str = "", **fields: Any) -> Returned:
+def _failure(call: RunTool, message: str, text: str = "", **fields: Any) -> ToolReturn:
     """A failure that the model reads: what the command wrote, or why it did not run."""
-    return Returned((Text(text),) if text else (), Fault("tool.execution", message, {"tool": call.name, **fields}))
+    return ToolReturn((Text(text),) if text else (), Fault("tool.execution", message, {"tool": call.name, **fields}))

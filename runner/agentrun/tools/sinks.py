@@ -20,17 +20,21 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from agentrun.canonical_json import sorted_json
+from agentrun.compiler.url_templates import RESERVED_HEADERS
 from agentrun.core.effects import Deliver
-from agentrun.core.facts_base import Fault
-from agentrun.core.package_sinks import FileSink, JsonlSink
-from agentrun.errors import StorageError
+from agentrun.core.fault import Fault
+from agentrun.core.package import FileSink, HttpSink, JsonlSink
+from agentrun.errors import ProviderError, StorageError
 from agentrun.files import ProjectTree, write_all
-from agentrun.tools.threads import in_thread
+from agentrun.tools.http import IDEMPOTENCY_KEY, http_auth, with_default_header
+from agentrun.tools.threads import run_in_thread
+from agentrun.wire import HttpCall, HttpReply, NetworkAccess, Sender
 
-PAUSE = 0.02
+LOCK_RETRY_SECONDS = 0.02
 """Seconds between two tries to lock a file."""
-BLOCK = 1 << 20
-MOST_TORN = 16 << 20
+READ_BLOCK = 1 << 20
+MAX_TORN_LINE = 16 << 20
 """Bytes of a line that a crash may have cut in two."""
 _OWN = b'{"key":"'
 """How a line of ours begins."""
@@ -53,7 +57,7 @@ class FileSinks:
         data = text.encode("utf-8", "replace")
         tree = ProjectTree(self._root, "sink")
         write = partial(tree.write, self._root / sink.path, data)
-        return await _written(delivery, lambda over: write(confirm=lambda: _refuse_late(over)))
+        return await _write_in_thread(delivery, lambda over: write(confirm=lambda: _refuse_late(over)))
 
 
 class JsonlSinks:
@@ -67,7 +71,7 @@ class JsonlSinks:
         assert isinstance(sink, JsonlSink)
         begin, data = _line(delivery, key_only=True)[:-1], _line(delivery) + b"\n"
         tree = ProjectTree(self._root, "sink")
-        return await _written(delivery, lambda over: _append(tree, self._root / sink.path, begin, data, over))
+        return await _write_in_thread(delivery, lambda over: _append(tree, self._root / sink.path, begin, data, over))
 
 
 class StdoutSinks:
@@ -80,7 +84,7 @@ class StdoutSinks:
         try:
             self._write(_line(delivery).decode())
         except (OSError, ValueError) as error:  # a closed stream is a ValueError
-            return _failed(delivery, "standard output cannot be written to", reason=type(error).__name__)
+            return _delivery_fault(delivery, "standard output cannot be written to", reason=type(error).__name__)
         return None
 
 
@@ -92,7 +96,7 @@ def _line(delivery: Deliver, *, key_only: bool = False) -> bytes:
     return msgspec.json.encode(fields)
 
 
-async def _written(delivery: Deliver, write: Callable[[Event], None]) -> Fault | None:
+async def _write_in_thread(delivery: Deliver, write: Callable[[Event], None]) -> Fault | None:
     """Write aside: a disk may take its time."""
     over = Event()
 
@@ -100,23 +104,23 @@ async def _written(delivery: Deliver, write: Callable[[Event], None]) -> Fault |
         try:
             write(over)
         except _Late:
-            return _failed(delivery, "it was not written in time", reason="late")
+            return _delivery_fault(delivery, "it was not written in time", reason="late")
         except StorageError as error:
-            return _failed(
+            return _delivery_fault(
                 delivery, error.message, reason=error.fields.get("reason", "storage"), errno=error.fields["errno"]
             )
         except OSError as error:
             why = (error.strerror or type(error).__name__).lower()
-            return _failed(delivery, f"cannot write its file: {why}", reason="storage", errno=error.errno)
+            return _delivery_fault(delivery, f"cannot write its file: {why}", reason="storage", errno=error.errno)
         return None
 
     try:
-        return await in_thread(work, f"sink {delivery.name}")
+        return await run_in_thread(work, f"sink {delivery.name}")
     finally:
         over.set()
 
 
-def _failed(delivery: Deliver, what: str, **fields: Any) -> Fault:
+def _delivery_fault(delivery: Deliver, what: str, **fields: Any) -> Fault:
     return Fault("delivery.failed", f"the sink {delivery.name}: {what}", {"sink": delivery.name, **fields})
 
 
@@ -127,8 +131,8 @@ def _append(tree: ProjectTree, path: Path, begin: bytes, data: bytes, over: Even
     file = tree.open_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
         _lock(file, over)
-        size = _mended(file)
-        if size and _has(file, begin):
+        size = _repair_torn_line(file)
+        if size and _contains_line(file, begin):
             return
         try:
             write_all(file, data)
@@ -146,7 +150,7 @@ def _lock(file: int, over: Event) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            over.wait(PAUSE)
+            over.wait(LOCK_RETRY_SECONDS)
         else:
             return
     _refuse_late(over)
@@ -157,14 +161,14 @@ def _refuse_late(over: Event) -> None:
         raise _Late
 
 
-def _mended(file: int) -> int:
+def _repair_torn_line(file: int) -> int:
     """The size of a file that ends with a whole line. Half a line of ours, from a crash, is cut off."""
     size = os.fstat(file).st_size
-    last = os.pread(file, MOST_TORN, max(size - MOST_TORN, 0))
+    last = os.pread(file, MAX_TORN_LINE, max(size - MAX_TORN_LINE, 0))
     torn = last[last.rfind(b"\n") + 1 :]
     if not torn:
         return size
-    if len(torn) < MOST_TORN and (torn.startswith(_OWN) or _OWN.startswith(torn)) and not _is_json(torn):
+    if len(torn) < MAX_TORN_LINE and (torn.startswith(_OWN) or _OWN.startswith(torn)) and not _is_json(torn):
         os.ftruncate(file, size - len(torn))
         return size - len(torn)
     write_all(file, b"\n")
@@ -179,12 +183,64 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
-def _has(file: int, begin: bytes) -> bool:
+def _contains_line(file: int, begin: bytes) -> bool:
     """Whether a line begins so. However large the file is, only a block of it is in memory."""
     wanted, place, end = b"\n" + begin, 0, b"\n"
-    while data := os.pread(file, BLOCK, place):
+    while data := os.pread(file, READ_BLOCK, place):
         if (end + data).find(wanted) >= 0:
             return True
         place += len(data)
         end = (end + data)[-len(wanted) + 1 :]
     return False
+
+
+# --- posts answers to HTTP endpoints --------------------------------------------------------------------------
+
+
+MAX_SINK_REPLY = 1024 * 1024
+_LOST = ("provider.transient", "provider.zero_output")
+
+
+class HttpSinks:
+    """Posts answers as JSON."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    async def deliver(self, delivery: Deliver) -> Fault | None:
+        sink = delivery.sink
+        assert isinstance(sink, HttpSink)
+        own = [name for name in sink.headers if name.lower() in RESERVED_HEADERS]
+        if own:
+            return _http_failure(
+                delivery, f"cannot be reached: the header {own[0]} is for the request itself to decide"
+            )
+        try:
+            reply = await self._post(_request(delivery, sink), sink.timeout + 1000)
+        except ProviderError as error:
+            reason = error.fields.get("reason", error.code.partition(".")[2])
+            return _http_failure(delivery, f"did not take the answer: {error.message}", reason=reason)
+        if 200 <= reply.status < 300:
+            return None
+        return _http_failure(delivery, f"refused the answer with status {reply.status}", status=reply.status)
+
+    async def _post(self, request: HttpCall, time: int) -> HttpReply:
+        try:
+            return await self._sender.send(request, gap=time, time=time)
+        except ProviderError as error:
+            if error.code not in _LOST:
+                raise
+        return await self._sender.send(request, gap=time, time=time)
+
+
+def _request(delivery: Deliver, sink: HttpSink) -> HttpCall:
+    output = {} if delivery.output is UNSET else {"output": delivery.output}
+    body = sorted_json({"answer": delivery.text, "key": delivery.key, **output})
+    fields = with_default_header(list(sink.headers.items()), "Content-Type", "application/json")
+    fields = with_default_header(fields, IDEMPOTENCY_KEY, delivery.key)
+    reach = NetworkAccess((), sink.private_network, MAX_SINK_REPLY, sink.url)
+    return HttpCall("POST", sink.url, tuple(fields), body, http_auth(sink.auth), reach)
+
+
+def _http_failure(delivery: Deliver, what: str, **fields: str | int) -> Fault:
+    return Fault("delivery.failed", f"the sink {delivery.name} {what}", {"sink": delivery.name, **fields})

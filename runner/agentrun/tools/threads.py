@@ -18,15 +18,15 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
 from typing import Any, TypeAlias, TypeVar
 
-T = TypeVar("T")
+ResultT = TypeVar("ResultT")
 
-MOST_IDLE = 16
+MAX_IDLE_THREADS = 16
 """Threads that wait for a function."""
-PATIENCE = 5.0
+IDLE_SECONDS = 5.0
 """Seconds that they wait."""
-COPY_EXIT = 70
+FORK_EXIT_CODE = 70
 
-Work: TypeAlias = Callable[[], tuple[Callable[[], None], bool]]
+ThreadWork: TypeAlias = Callable[[], tuple[Callable[[], None], bool]]
 """Gives how to deliver what came of it, and whether anybody waits."""
 
 _idle: list[_Worker] = []
@@ -36,7 +36,7 @@ _lock = Lock()
 
 class _Worker:
     def __init__(self) -> None:
-        self.jobs: SimpleQueue[tuple[str, Context, Work]] = SimpleQueue()
+        self.jobs: SimpleQueue[tuple[str, Context, ThreadWork]] = SimpleQueue()
         self.thread = Thread(target=self._live, daemon=True)
         self.thread.start()
 
@@ -46,7 +46,7 @@ class _Worker:
             current_thread().name = name
             deliver, comes_back = context.run(work)
             with _lock:
-                comes_back = comes_back and len(_idle) < MOST_IDLE
+                comes_back = comes_back and len(_idle) < MAX_IDLE_THREADS
                 if comes_back:
                     _idle.append(self)
             deliver()  # who gets it may ask for the next call at once, and finds this thread
@@ -54,10 +54,10 @@ class _Worker:
             if not comes_back:
                 return
 
-    def _next(self) -> tuple[str, Context, Work] | None:
+    def _next(self) -> tuple[str, Context, ThreadWork] | None:
         while True:
             try:
-                return self.jobs.get(timeout=PATIENCE)
+                return self.jobs.get(timeout=IDLE_SECONDS)
             except Empty:
                 with _lock:
                     if self in _idle:  # or somebody is giving it a function right now
@@ -65,28 +65,28 @@ class _Worker:
                         return None
 
 
-async def in_thread(work: Callable[[], T], name: str) -> T:
+async def run_in_thread(work: Callable[[], ResultT], name: str) -> ResultT:
     """What some work gives that never raises."""
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
+    done: asyncio.Future[ResultT] = loop.create_future()
     owner = os.getpid()
 
-    def end(result: T) -> None:
+    def end(result: ResultT) -> None:
         if done.done():
-            _drop(result)
+            _close_coroutine(result)
         else:
             done.set_result(result)
 
     def body() -> tuple[Callable[[], None], bool]:
         result = work()
-        end_copies(owner)
+        exit_if_forked(owner)
         return lambda: deliver(result), not done.done()
 
-    def deliver(result: T) -> None:
+    def deliver(result: ResultT) -> None:
         try:
             loop.call_soon_threadsafe(end, result)
         except RuntimeError:  # the loop is closed: nobody waits any more
-            _drop(result)
+            _close_coroutine(result)
 
     with _lock:
         worker = _idle.pop() if _idle else None
@@ -95,26 +95,26 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
         return await done
     except asyncio.CancelledError:
         if done.done() and not done.cancelled():  # there was a result, and in the same moment nobody waited any more
-            _drop(done.result())
+            _close_coroutine(done.result())
         raise
 
 
-def end_copies(owner: int) -> None:
+def exit_if_forked(owner: int) -> None:
     """End this process if it is not that one but a copy of it."""
     if os.getpid() != owner:
-        os._exit(COPY_EXIT)
+        os._exit(FORK_EXIT_CODE)
 
 
-def _drop(result: Any) -> None:
+def _close_coroutine(result: Any) -> None:
     if iscoroutine(result):
         result.close()  # or Python complains that nobody awaited it
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     """In a copy of this process there are no threads but the one that made it."""
     if _lock.locked():  # by a thread that is not in the copy
         _lock.release()
     _idle.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 import syrupy
 
-from agentrun.cassette.file import dump
-from agentrun.compiler.compile import compiled_or_raise
+from agentrun.cassette.file import dump_cassette
+from agentrun.compiler.compile import compile_or_raise
 from agentrun.testing import stub
-from agentrun.testing.plugin import journals, runs
-from agentrun.testing.suite.evaluate import evaluate
-from agentrun.testing.suite.found import Found, read
-from agentrun.testing.suite.prepared import Preparations
-from agentrun.testing.suite.snapshots import accepted
-from agentrun.testing.suite.verdict import Verdict
+from agentrun.testing.plugin import fixture, syrupy_snapshots
+from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
+from agentrun.testing.suite.evaluation import evaluate_case
+from agentrun.testing.suite.replay import CompiledAgents
+from agentrun.testing.suite.snapshots import accepted_snapshot
+from agentrun.testing.suite.verdict import CaseVerdict
 
 from ...engine.tapes import asks, recorded
 from ...worlds import completion
 
-IMPORTED = (journals, runs)
+IMPORTED = (syrupy_snapshots, fixture)
 """Once for all tests: pytest in a process that is not its own forgets what it imported."""
 
 SPEC = """\
@@ -110,13 +110,13 @@ class Project:
         """pytest as people start it."""
         return self.pytester.runpytest_subprocess(*args, timeout=120)
 
-    def verdicts(self) -> dict[str, Verdict]:
+    def verdicts(self) -> dict[str, CaseVerdict]:
         """What `agentrun test` says of each case."""
-        preparations = Preparations()
-        return {found.case.name: evaluate(found, preparations, accepted) for found in self.found()}
+        preparations = CompiledAgents()
+        return {found.case.name: evaluate_case(found, preparations, accepted_snapshot) for found in self.found()}
 
-    def found(self) -> list[Found]:
-        return read(self.cases_file)
+    def found(self) -> list[LocatedCase]:
+        return read_located_cases(self.cases_file)
 
     def kept(self) -> list[str]:
         """The names of the snapshots that are there."""
@@ -137,7 +137,7 @@ def recording() -> str:
         (Path(folder) / "desk.yaml").write_text(SPEC, encoding="utf-8")
         (Path(folder) / "orders.py").write_text(ORDERS, encoding="utf-8")
         (Path(folder) / "pyproject.toml").write_text("[tool.agentrun]\n", encoding="utf-8")
-        agent = compiled_or_raise(Path(folder) / "desk.yaml")[1].agent
+        agent = compile_or_raise(Path(folder) / "desk.yaml")[1].agent
     world = {"executors": {"look": stub("late")}}
     taken = recorded(agent, lambda clock: world, asks(("look", {"order": "1042"})), completion(ANSWER))
-    return dump(taken.interactions, {"recorded_at": "2026-01-31T12:00:00Z"})
+    return dump_cassette(taken.interactions, {"recorded_at": "2026-01-31T12:00:00Z"})

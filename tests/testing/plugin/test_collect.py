@@ -109,7 +109,7 @@ opened = []
 sys.addaudithook(lambda event, given: opened.append(str(given[0])) if event == "open" else None)
 
 def pytest_unconfigure():
-    loader = type(sys.modules["agentrun.testing.suite.evaluate"].__spec__.loader).__name__
+    loader = type(sys.modules["agentrun.testing.suite.evaluation"].__spec__.loader).__name__
     with open("opened.txt", "w") as file:
         file.write("\\n".join([loader, *opened]))
 """

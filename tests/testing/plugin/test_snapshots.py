@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentrun.testing.suite.played import play
-from agentrun.testing.suite.prepared import Preparations
-from agentrun.testing.suite.snapshots import snapshot_of
+from agentrun.testing.suite.replay import CompiledAgents, replay_case
+from agentrun.testing.suite.snapshots import snapshot_text
 
 from .projects import KEPT, Project
 
@@ -16,7 +15,7 @@ BAD = "{type: contains, value: absent}"
 def journal(project: Project, name: str) -> bytes:
     """The journal of a case, made without pytest."""
     found = next(each for each in project.found() if each.case.name == name)
-    return snapshot_of(play(found, Preparations().of(found)).runs).encode()
+    return snapshot_text(replay_case(found, CompiledAgents().for_case(found)).runs).encode()
 
 
 def test_a_new_one_is_told_and_not_written(project: Project) -> None:
@@ -50,15 +49,15 @@ def test_update_accepts_what_changed(project: Project) -> None:
 
 
 def test_update_writes_no_credential(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    from agentrun.testing.suite.told import _known
+    from agentrun.testing.suite.failure_text import _environment_redactor
 
     monkeypatch.setenv("SHOP_TOKEN", "Where is order 1042?")
-    _known.cache_clear()
+    _environment_redactor.cache_clear()
     project.cases(f"name: default, {KEPT}")
     try:
         result = project.run("--snapshot-update")
     finally:
-        _known.cache_clear()
+        _environment_redactor.cache_clear()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["storage.failed: the value of SHOP_TOKEN stands in the journal: *"])
     assert project.kept() == []

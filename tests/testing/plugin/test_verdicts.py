@@ -144,10 +144,10 @@ def test_a_cassette_path_that_is_a_directory(project: Project) -> None:
 
 
 def test_no_credential_and_nothing_that_acts_is_shown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    from agentrun.testing.suite.told import _known
+    from agentrun.testing.suite.failure_text import _environment_redactor
 
     monkeypatch.setenv("SHOP_TOKEN", "tulip-garden-9917")
-    _known.cache_clear()
+    _environment_redactor.cache_clear()
     secret = r"tulip-garden-9917 \e[31m"
     project.cases(
         f'name: default, assert: [{{type: contains, value: "{secret}"}}]',
@@ -158,7 +158,7 @@ def test_no_credential_and_nothing_that_acts_is_shown(project: Project, monkeypa
     try:
         said = project.run("-rA").stdout.str()
     finally:
-        _known.cache_clear()
+        _environment_redactor.cache_clear()
     assert "contains: " in said
     assert "tulip-garden-9917" not in said.split("FAILURES")[1]
     assert "\x1b" not in said

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agentrun.cassette.redaction import Redaction
-from agentrun.compiler.compile import compiled_or_raise
+from agentrun.cassette.redaction import RunRedaction
+from agentrun.compiler.compile import compile_or_raise
 from agentrun.engine.clock import StepClock
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.request import Request
@@ -14,13 +14,11 @@ from agentrun.engine.run import FinishedRun
 from agentrun.engine.runtime import Runtime
 from agentrun.errors import AgentrunError
 from agentrun.spec.v1.cases import Case
-from agentrun.testing.models import scripted
-from agentrun.testing.suite.coverage import Covering
-from agentrun.testing.suite.coverage.report import Counted, SpecCoverage
-from agentrun.testing.suite.found import Found
-from agentrun.testing.suite.played import Played
-from agentrun.testing.suite.prepared import Prepared
-from agentrun.testing.tools import stub
+from agentrun.testing.doubles import scripted, stub
+from agentrun.testing.suite.coverage import CoverageCollector
+from agentrun.testing.suite.coverage.report import PartCoverage, SpecCoverage
+from agentrun.testing.suite.discovery import LocatedCase
+from agentrun.testing.suite.replay import CaseRuns, CompiledAgent
 
 from ...projects import agent, put
 
@@ -34,18 +32,18 @@ class Covered:
     def __init__(self, folder: Path, text: str, **files: str) -> None:
         named = {name.replace("__", "/").replace("_yaml", ".yaml"): body for name, body in files.items()}
         self.spec = put(folder, {"spec.yaml": agent(text), **named})
-        self.covering = Covering()
-        self.covering.under_test(self._found(None))
+        self.covering = CoverageCollector()
+        self.covering.add_spec(self._found(None))
 
     def run(self, *script: Any, profile: str | None = None, **given: Any) -> Covered:
         """One run, in which the model follows a script."""
-        prepared = Prepared(*compiled_or_raise(self.spec, profile))
+        prepared = CompiledAgent(*compile_or_raise(self.spec, profile))
         self.covering.add(self._found(profile), prepared, _played(prepared, script, given))
         return self
 
-    def _found(self, profile: str | None) -> Found:
+    def _found(self, profile: str | None) -> LocatedCase:
         case = Case(name="c") if profile is None else Case(name="c", profile=profile)
-        return Found(file=self.spec.with_name("spec.cases.yaml"), spec=self.spec, case=case, line=1)
+        return LocatedCase(file=self.spec.with_name("spec.cases.yaml"), spec=self.spec, case=case, line=1)
 
     def of(self, name: str = "spec.yaml") -> SpecCoverage:
         return next(each for each in self.covering.report().specs if each.spec.endswith(name))
@@ -54,11 +52,11 @@ class Covered:
         """The parts of a kind, and whether each is covered."""
         return {part.name: part.covered for part in self.of(name).parts if part.kind == kind}
 
-    def part(self, kind: str, name: str) -> Counted:
+    def part(self, kind: str, name: str) -> PartCoverage:
         return next(part for part in self.of().parts if (part.kind, part.name) == (kind, name))
 
 
-def _played(prepared: Prepared, script: tuple[Any, ...], given: dict[str, Any]) -> Played:
+def _played(prepared: CompiledAgent, script: tuple[Any, ...], given: dict[str, Any]) -> CaseRuns:
     clock, journals = StepClock(1_769_860_800_000), MemoryJournals()
     asked = {key: given.pop(key) for key in ("message", "params") if key in given}
     runtime = Runtime.in_memory(
@@ -73,6 +71,6 @@ def _played(prepared: Prepared, script: tuple[Any, ...], given: dict[str, Any]) 
     try:
         ended = clock.run(runtime.start(request).wait())
     except AgentrunError as error:
-        return Played((), error)
+        return CaseRuns((), error)
     children = {run: journals.records(run) for run in journals.runs if run != RUN}
-    return Played((FinishedRun(ended, journals.records(RUN), children, Redaction()),))
+    return CaseRuns((FinishedRun(ended, journals.records(RUN), children, RunRedaction()),))

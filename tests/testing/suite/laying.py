@@ -8,13 +8,11 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from agentrun.cassette.interactions import Cassette
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
-from agentrun.cassette.tape import Cassette
-from agentrun.compiler.fingerprint import sealed
-from agentrun.core.facts import ModelFailed, RetryPlanned
-from agentrun.core.facts_calls import ToolFinished
-from agentrun.core.facts_gates import Continue
+from agentrun.compiler.package_file import seal_package
+from agentrun.core.facts import Continue, ModelFailed, RetryPlanned, ToolFinished
 from agentrun.core.messages import words
 from agentrun.core.package import Package
 from agentrun.engine.clock import StepClock
@@ -26,9 +24,9 @@ from agentrun.engine.runtime import Runtime
 from agentrun.engine.taped import Recording, tape_models, tape_others
 from agentrun.journal.canonical import canonical
 from agentrun.providers.registry import codec_for
-from agentrun.spec.v1.cases import Case, FaultAt, Inject
+from agentrun.spec.v1.cases import Case, FaultInjectionSpec, InjectedFaultSpec
 from agentrun.testing import approving, stub
-from agentrun.testing.suite.overlay.laid_over import LaidOver
+from agentrun.testing.suite.fault_injection import FaultInjection
 from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpCall, HttpReply
 
@@ -120,7 +118,7 @@ class Doubles:
 
 class Replayed(Struct, frozen=True):
     run: FinishedRun
-    laid: LaidOver
+    laid: FaultInjection
     player: Player
 
     @property
@@ -148,12 +146,12 @@ class Replayed(Struct, frozen=True):
         return [(fact.fault.code if fact.fault else "ok", words(fact.parts)) for fact in found]
 
 
-def case(*faults: FaultAt, **more: Any) -> Case:
+def case(*faults: FaultInjectionSpec, **more: Any) -> Case:
     return Case(name="c", faults=list(faults), **more)
 
 
-def fault(at: str, **inject: Any) -> FaultAt:
-    return FaultAt(at=at, inject=Inject(**inject))
+def fault(at: str, **inject: Any) -> FaultInjectionSpec:
+    return FaultInjectionSpec(at=at, inject=InjectedFaultSpec(**inject))
 
 
 def taped(
@@ -168,11 +166,11 @@ def taped(
         journals=journals,
         clock=clock,
         width=1,
-        wrappers=(tape_models(tape), tape_others(tape), LaidOver(laid).wrap),
+        wrappers=(tape_models(tape), tape_others(tape), FaultInjection(laid).wrap),
         providers={name: WireProvider(codec_for(name), service) for name in ("openai", "anthropic")},
         **(doubles or Doubles()).ports(),
     )
-    handle = runtime.start(Request(agent=agent.name, package=sealed(agent), run=ROOT))
+    handle = runtime.start(Request(agent=agent.name, package=seal_package(agent), run=ROOT))
     clock.run(handle.wait())
     children = {run: journals.records(run) for run in journals.runs if run != ROOT}
     return cassette(folder, recorder.interactions()), canonical(journals.records(ROOT), children)
@@ -181,7 +179,7 @@ def taped(
 def replayed(agent: Package, laid: Case, tape: Cassette, make: Callable[[Cassette], Player] = Player) -> Replayed:
     """A case, replayed from a recording."""
     player = make(tape)
-    over = LaidOver(laid, player)
+    over = FaultInjection(laid, player)
     run = replay_package(agent, player, start=over.start, step=over.step, wrappers=over.wrappers)
     return Replayed(run, over, player)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from agentrun.testing.suite.evaluate import evaluate
-from agentrun.testing.suite.found import Found, read
-from agentrun.testing.suite.played import play
-from agentrun.testing.suite.prepared import Preparations
-from agentrun.testing.suite.snapshots import accepted, path_of, snapshot_of
-from agentrun.testing.suite.verdict import Verdict
+from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
+from agentrun.testing.suite.evaluation import evaluate_case
+from agentrun.testing.suite.replay import CompiledAgents, replay_case
+from agentrun.testing.suite.snapshots import accepted_snapshot, snapshot_path, snapshot_text
+from agentrun.testing.suite.verdict import CaseVerdict
 
 ROOT = Path(__file__).parents[3]
 CASES = """\
@@ -41,15 +40,15 @@ class Planted:
         return self.root / "cassettes" / "support" / "default.yaml"
 
     @property
-    def found(self) -> Found:
-        (found,) = read(self.root / "specs" / "support.cases.yaml")
+    def found(self) -> LocatedCase:
+        (found,) = read_located_cases(self.root / "specs" / "support.cases.yaml")
         return found
 
     def accept(self) -> None:
         found = self.found
-        path_of(found).parent.mkdir(parents=True, exist_ok=True)
-        text = snapshot_of(play(found, Preparations().of(found)).runs)
-        path_of(found).write_text(text, encoding="utf-8")
+        snapshot_path(found).parent.mkdir(parents=True, exist_ok=True)
+        text = snapshot_text(replay_case(found, CompiledAgents().for_case(found)).runs)
+        snapshot_path(found).write_text(text, encoding="utf-8")
 
     def plant(self, file: str, old: str, new: str) -> None:
         path = self.root / file
@@ -57,5 +56,5 @@ class Planted:
         assert old in text
         path.write_text(text.replace(old, new, 1), encoding="utf-8")
 
-    def verdict(self) -> Verdict:
-        return evaluate(self.found, Preparations(), accepted)
+    def verdict(self) -> CaseVerdict:
+        return evaluate_case(self.found, CompiledAgents(), accepted_snapshot)

@@ -6,25 +6,36 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.compiler.compile import compiled_or_raise
+from agentrun.compiler.compile import compile_or_raise
 from agentrun.core.package import Package
 from agentrun.engine.spending import Spending
-from agentrun.spec.v1.cases import Case, Stub
-from agentrun.testing.suite.announcement import Announcement, Answers, PlannedCassette, announcement_of, plans_of
-from agentrun.testing.suite.found import read
+from agentrun.spec.v1.cases import Case, StubSpec
+from agentrun.testing.suite.discovery import read_located_cases
+from agentrun.testing.suite.recording_preview import (
+    ApprovalSources,
+    PlannedCassette,
+    RecordingPreview,
+    plan_cassettes,
+    preview_recording,
+)
 
 ROOT = Path(__file__).parents[3]
 TAPES = ROOT / "cassettes"
 
 
 def package(spec: str) -> Package:
-    return compiled_or_raise(ROOT / "specs" / f"{spec}.yaml")[1].agent
+    return compile_or_raise(ROOT / "specs" / f"{spec}.yaml")[1].agent
 
 
-def announced(spec: str, *cases: Case, how: str = "all", answers: Answers = Answers()) -> Announcement:  # noqa: B008  # frozen
+def announced(
+    spec: str,
+    *cases: Case,
+    how: str = "all",
+    answers: ApprovalSources = ApprovalSources(),  # noqa: B008  # frozen
+) -> RecordingPreview:
     agent = package(spec)
-    plans = [PlannedCassette(agent, case, TAPES / spec / f"{case.recording}.yaml") for case in cases]
-    return announcement_of(plans, how, answers)
+    plans = [PlannedCassette(agent, case, TAPES / spec / f"{case.cassette_name}.yaml") for case in cases]
+    return preview_recording(plans, how, answers)
 
 
 def test_tools_of_sub_agents_and_servers_count() -> None:
@@ -38,7 +49,7 @@ def test_tools_of_sub_agents_and_servers_count() -> None:
 
 
 def test_a_stub_of_a_sub_agent_s_tool_is_named_with_the_tools_above_it() -> None:
-    case = Case(name="default", stubs={"reader/*": Stub(result="x"), "library.*": Stub(result="y")})
+    case = Case(name="default", stubs={"reader/*": StubSpec(result="x"), "library.*": StubSpec(result="y")})
     found = announced("researcher", case)
     assert (found.tools, found.needs_consent) == ({}, False)
 
@@ -65,14 +76,18 @@ def test_cost(names: list[str], cost: str) -> None:
 @pytest.mark.parametrize(
     ("approvals", "answers", "line"),
     [
-        ({}, Answers(), "nobody (what needs approval is denied)"),
-        ({"refund": "approved"}, Answers(has_person=True), "case default, then you"),
-        ({"refund": "unavailable"}, Answers(), "nobody (what needs approval is denied)"),
-        ({"refund": "denied"}, Answers(option="--approve all"), "case default, then --approve all"),
-        ({"refund": "denied"}, Answers(option="--approve all", option_first=True), "--approve all, then case default"),
+        ({}, ApprovalSources(), "nobody (what needs approval is denied)"),
+        ({"refund": "approved"}, ApprovalSources(has_person=True), "case default, then you"),
+        ({"refund": "unavailable"}, ApprovalSources(), "nobody (what needs approval is denied)"),
+        ({"refund": "denied"}, ApprovalSources(option="--approve all"), "case default, then --approve all"),
+        (
+            {"refund": "denied"},
+            ApprovalSources(option="--approve all", option_first=True),
+            "--approve all, then case default",
+        ),
     ],
 )
-def test_who_answers(approvals: dict[str, str], answers: Answers, line: str) -> None:
+def test_who_answers(approvals: dict[str, str], answers: ApprovalSources, line: str) -> None:
     case = Case(name="default", approvals=approvals)  # type: ignore[arg-type]  # one of the answers each
     assert f"approvals are answered by: {line}" in announced("support", case, answers=answers).lines()
 
@@ -80,13 +95,13 @@ def test_who_answers(approvals: dict[str, str], answers: Answers, line: str) -> 
 def test_never_more_than_five_lines() -> None:
     """The question is the fifth."""
     for spec in ("support", "triage", "ops", "researcher", "reader"):
-        cases = [found.case for found in read(ROOT / "specs" / f"{spec}.cases.yaml")]
+        cases = [found.case for found in read_located_cases(ROOT / "specs" / f"{spec}.cases.yaml")]
         assert len(announced(spec, *cases, how="new").lines()) <= 4
 
 
 def test_only_the_case_that_makes_a_cassette_is_recorded() -> None:
-    cases = read(ROOT / "specs" / "support.cases.yaml")
-    plans = plans_of(cases)
+    cases = read_located_cases(ROOT / "specs" / "support.cases.yaml")
+    plans = plan_cassettes(cases)
     assert len(plans) < len(cases)
     assert len({plan.cassette for plan in plans}) == len(plans)
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrun.errors import RequestError
-from agentrun.testing.suite.chosen import Chosen, Picks, chosen, shard_of
-from agentrun.testing.suite.expression import expression
+from agentrun.testing.suite.selection import CaseFilter, SelectedCases, parse_keyword, select_cases, shard_of
 
 SPEC = 'agentrun: "1"\nname: small\nmodel: {provider: openai, name: x}\ninstructions: Hi\nbudgets: {tokens: 1k}\n'
 CASES = 'agentrun: "1"\ncases:\n  - {name: one, tags: [net]}\n  - {name: two, tags: [slow, net]}\n  - {name: three}\n'
@@ -27,7 +26,7 @@ def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def ids(found: Chosen) -> list[str]:
+def ids(found: SelectedCases) -> list[str]:
     return [each.id.replace(".cases.yaml", "") for each in found.cases]
 
 
@@ -44,14 +43,14 @@ def ids(found: Chosen) -> list[str]:
     ],
 )
 def test_paths(paths: list[str], wanted: list[str]) -> None:
-    assert ids(chosen(paths, Picks())) == wanted
+    assert ids(select_cases(paths, CaseFilter())) == wanted
 
 
 def test_folders_in_the_order_of_names() -> None:
-    found = chosen(["."], Picks())
+    found = select_cases(["."], CaseFilter())
     assert ids(found) == [f"{spec}::{name}" for spec in ("other/c", "specs/a", "specs/b") for name in NAMES]
     assert found.seen == 9
-    assert [len(whole) for whole in found.whole] == [3, 3, 3]
+    assert [len(whole) for whole in found.complete_files] == [3, 3, 3]
 
 
 NAMES = ("one", "two", "three")
@@ -69,29 +68,32 @@ NAMES = ("one", "two", "three")
 )
 def test_a_path_that_holds_no_case(path: str, message: str, hint: str | None) -> None:
     with pytest.raises(RequestError) as raised:
-        chosen(["specs/a.yaml", path], Picks())
+        select_cases(["specs/a.yaml", path], CaseFilter())
     assert message in raised.value.message
     assert hint is None or hint in (raised.value.hint or "")
     assert raised.value.exit_code == 2
 
 
 def test_words_and_tags() -> None:
-    assert ids(chosen(["specs/a.yaml"], Picks(fits=expression("slow or three")))) == ["specs/a::two", "specs/a::three"]
-    assert ids(chosen(["specs/a.yaml"], Picks(tags=frozenset({"net"})))) == ["specs/a::one", "specs/a::two"]
-    assert ids(chosen(["specs/a.yaml"], Picks(tags=frozenset({"slow", "gone"})))) == ["specs/a::two"]
-    both = Picks(tags=frozenset({"net"}), fits=expression("not slow"))
-    assert ids(chosen(["specs/a.yaml"], both)) == ["specs/a::one"]
+    assert ids(select_cases(["specs/a.yaml"], CaseFilter(keyword=parse_keyword("slow or three")))) == [
+        "specs/a::two",
+        "specs/a::three",
+    ]
+    assert ids(select_cases(["specs/a.yaml"], CaseFilter(tags=frozenset({"net"})))) == ["specs/a::one", "specs/a::two"]
+    assert ids(select_cases(["specs/a.yaml"], CaseFilter(tags=frozenset({"slow", "gone"})))) == ["specs/a::two"]
+    both = CaseFilter(tags=frozenset({"net"}), keyword=parse_keyword("not slow"))
+    assert ids(select_cases(["specs/a.yaml"], both)) == ["specs/a::one"]
 
 
 def test_a_file_that_is_not_run_whole() -> None:
-    assert chosen(["specs/a.yaml::one"], Picks()).whole == ()
-    assert chosen(["specs/a.yaml"], Picks(fits=expression("one"))).whole == ()
-    assert len(chosen(["specs/a.yaml"], Picks(fits=expression("specs"))).whole) == 1
+    assert select_cases(["specs/a.yaml::one"], CaseFilter()).complete_files == ()
+    assert select_cases(["specs/a.yaml"], CaseFilter(keyword=parse_keyword("one"))).complete_files == ()
+    assert len(select_cases(["specs/a.yaml"], CaseFilter(keyword=parse_keyword("specs"))).complete_files) == 1
 
 
 def test_a_file_that_cannot_be_read_has_a_verdict_and_the_others_are_run() -> None:
     Path("specs/a.cases.yaml").write_text('agentrun: "1"\ncases:\n  - {nam: one}\n', encoding="utf-8")
-    found = chosen(["specs"], Picks())
+    found = select_cases(["specs"], CaseFilter())
     assert ids(found) == ["specs/b::one", "specs/b::two", "specs/b::three"]
     (verdict,) = found.unreadable
     assert (verdict.id, verdict.status, verdict.line) == ("specs/a.cases.yaml", "unreadable", 3)
@@ -105,11 +107,11 @@ def test_shards_have_nothing_in_common_and_together_all(names: list[str], shards
 
 
 def test_shards_of_cases() -> None:
-    parts = [ids(chosen(["."], Picks(shard=(part, 3)))) for part in (1, 2, 3)]
-    assert sorted(id for part in parts for id in part) == sorted(ids(chosen(["."], Picks())))
-    assert parts == [ids(chosen(["."], Picks(shard=(part, 3)))) for part in (1, 2, 3)]
-    assert chosen(["specs/b.yaml"], Picks(shard=(2, 3))).cases == tuple(
-        each for each in chosen(["."], Picks(shard=(2, 3))).cases if each.id.startswith("specs/b")
+    parts = [ids(select_cases(["."], CaseFilter(shard=(part, 3)))) for part in (1, 2, 3)]
+    assert sorted(id for part in parts for id in part) == sorted(ids(select_cases(["."], CaseFilter())))
+    assert parts == [ids(select_cases(["."], CaseFilter(shard=(part, 3)))) for part in (1, 2, 3)]
+    assert select_cases(["specs/b.yaml"], CaseFilter(shard=(2, 3))).cases == tuple(
+        each for each in select_cases(["."], CaseFilter(shard=(2, 3))).cases if each.id.startswith("specs/b")
     )
 
 

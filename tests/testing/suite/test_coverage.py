@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.core.facts_base import Fault
-from agentrun.core.facts_gates import Continue, Deny
-from agentrun.testing.hooks import hook, sink
-from agentrun.testing.models import call, calls, fails, says
-from agentrun.testing.people import approving
-from agentrun.testing.tools import stub
+from agentrun.core.facts import Continue, Deny
+from agentrun.core.fault import Fault
+from agentrun.testing.doubles import approving, call, calls, fails, hook, says, sink, stub
 
 from .covered import Covered
 

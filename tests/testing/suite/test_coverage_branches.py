@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentrun.testing.models import calls
+from agentrun.testing.doubles import calls
 
 from .covered import Covered
 

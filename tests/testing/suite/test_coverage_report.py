@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentrun.testing.models import calls
-from agentrun.testing.people import approving
-from agentrun.testing.suite.coverage import Coverage, Covering
-from agentrun.testing.suite.coverage.report import Counted, SpecCoverage
+from agentrun.testing.doubles import approving, calls
+from agentrun.testing.suite.coverage import Coverage, CoverageCollector
+from agentrun.testing.suite.coverage.report import PartCoverage, SpecCoverage
 
 from .covered import Covered
 from .test_coverage import TOOLS
@@ -53,7 +52,7 @@ def test_as_json_it_has_the_same_numbers(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def _coverage(covered: int, total: int) -> Coverage:
-    one = Counted(kind="tool", name="t", file="f", line=1, profile=None, covered=True)
+    one = PartCoverage(kind="tool", name="t", file="f", line=1, profile=None, covered=True)
     parts = (*[one] * covered, *[replace(one, covered=False)] * (total - covered))
     return Coverage(specs=(SpecCoverage(spec="f", parts=parts),))
 
@@ -89,7 +88,7 @@ def whole(halves: tuple[dict[str, Any], ...]) -> Coverage:
 
 
 def _merged(parts: tuple[dict[str, Any], ...]) -> Coverage:
-    covering = Covering()
+    covering = CoverageCollector()
     for part in parts:
         covering.merge(json.loads(json.dumps(part)))
     return covering.report()

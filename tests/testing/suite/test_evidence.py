@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from agentrun.cassette.redaction import Redaction
+from agentrun.cassette.redaction import RunRedaction
 from agentrun.core.facts import Record, ReplyDiscarded
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.engine.run import FinishedRun
 from agentrun.errors import PolicyError
 from agentrun.testing import call, calls
-from agentrun.testing.suite.evidence import Evidence, evidence_of
-from agentrun.testing.suite.played import Played
+from agentrun.testing.suite.evidence import Evidence, collect_evidence
+from agentrun.testing.suite.replay import CaseRuns
 
 from ...core.script import rule, tool, writing
 from ...engine.hosts import ASKING, TOOLS, Home
@@ -22,11 +22,11 @@ from ...packages import package
 def finished(agent: Package, *script: Any, **given: Any) -> FinishedRun:
     home = Home(*script, **given)
     ended = home.run(agent)
-    return FinishedRun(ended, tuple(home.journals.records("r1")), {}, Redaction())
+    return FinishedRun(ended, tuple(home.journals.records("r1")), {}, RunRedaction())
 
 
 def seen(agent: Package, *script: Any, **given: Any) -> Evidence:
-    return evidence_of(Played((finished(agent, *script, **given),)))
+    return collect_evidence(CaseRuns((finished(agent, *script, **given),)))
 
 
 def ends(evidence: Evidence) -> list[tuple[str, str]]:
@@ -63,7 +63,7 @@ def test_a_reply_that_was_discarded_made_no_calls() -> None:
     run = finished(TOOLS, calls("search", q="a"), "Done.")
     at = next(n for n, record in enumerate(run.journal) if type(record.fact).__name__ == "ModelReplied") + 1
     again = (*run.journal[:at], _after(run.journal[at - 1], ReplyDiscarded(1, 100)), *run.journal[at - 1 :])
-    evidence = evidence_of(Played((FinishedRun(run.ended, again, {}, Redaction()),)))
+    evidence = collect_evidence(CaseRuns((FinishedRun(run.ended, again, {}, RunRedaction()),)))
     assert ends(evidence) == [("search", "ok")]
 
 
@@ -73,7 +73,7 @@ def _after(record: Record, fact: ReplyDiscarded) -> Record:
 
 def test_a_conversation_is_added_up() -> None:
     one, other = finished(TOOLS, calls("search", q="a"), "First."), finished(TOOLS, "Second.")
-    both = evidence_of(Played((one, other)))
+    both = collect_evidence(CaseRuns((one, other)))
     assert (both.output, both.outcome) == ("Second.", "completed")
     assert both.turns == 3
     assert isinstance(one.ended, Outcome)
@@ -83,9 +83,9 @@ def test_a_conversation_is_added_up() -> None:
 
 def test_a_run_that_did_not_start() -> None:
     error = PolicyError("policy.denied", "no")
-    evidence = evidence_of(Played((), error))
+    evidence = collect_evidence(CaseRuns((), error))
     assert (evidence.output, evidence.outcome, evidence.turns, evidence.time) == (None, "policy.denied", 0, 0)
-    after = evidence_of(Played((finished(TOOLS, "First."),), error))
+    after = collect_evidence(CaseRuns((finished(TOOLS, "First."),), error))
     assert (after.output, after.outcome, after.turns) == (None, "policy.denied", 1)
 
 

@@ -7,13 +7,13 @@ from _pytest.mark.expression import Expression
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentrun.testing.suite.expression import DEEPEST, LONGEST, Wrong, expression
+from agentrun.testing.suite.selection import MAX_KEYWORD_DEPTH, MAX_KEYWORD_LENGTH, KeywordSyntaxError, parse_keyword
 
 TEXTS = ["specs/support.cases.yaml::late-refund", "net", "slow"]
 
 
 def fits(text: str, texts: list[str] = TEXTS) -> bool:
-    return expression(text)([each.lower() for each in texts])
+    return parse_keyword(text)([each.lower() for each in texts])
 
 
 @pytest.mark.parametrize(
@@ -55,17 +55,19 @@ def test_meaning(text: str, wanted: bool) -> None:
     ],
 )
 def test_mistakes_have_a_place(text: str, message: str) -> None:
-    with pytest.raises(Wrong, match="^" + message.replace("(", r"\(").replace(")", r"\)").replace("*", r"\*")):
-        expression(text)
+    with pytest.raises(
+        KeywordSyntaxError, match="^" + message.replace("(", r"\(").replace(")", r"\)").replace("*", r"\*")
+    ):
+        parse_keyword(text)
 
 
 def test_depth_and_length_end() -> None:
-    assert fits("(" * DEEPEST + "net" + ")" * DEEPEST)
-    with pytest.raises(Wrong, match="parentheses"):
-        expression("(" * (DEEPEST + 1) + "net" + ")" * (DEEPEST + 1))
-    assert fits("net".ljust(LONGEST))
-    with pytest.raises(Wrong, match="characters"):
-        expression("net".ljust(LONGEST + 1))
+    assert fits("(" * MAX_KEYWORD_DEPTH + "net" + ")" * MAX_KEYWORD_DEPTH)
+    with pytest.raises(KeywordSyntaxError, match="parentheses"):
+        parse_keyword("(" * (MAX_KEYWORD_DEPTH + 1) + "net" + ")" * (MAX_KEYWORD_DEPTH + 1))
+    assert fits("net".ljust(MAX_KEYWORD_LENGTH))
+    with pytest.raises(KeywordSyntaxError, match="characters"):
+        parse_keyword("net".ljust(MAX_KEYWORD_LENGTH + 1))
     assert fits("not " * 2000 + "net")
 
 
@@ -82,7 +84,7 @@ def test_as_pytest(text: str) -> None:
     try:
         theirs = Expression.compile(text)
     except SyntaxError:
-        with pytest.raises(Wrong):
-            expression(text)
+        with pytest.raises(KeywordSyntaxError):
+            parse_keyword(text)
         return
     assert fits(text) is theirs.evaluate(_known)

@@ -10,21 +10,16 @@ from typing import Any
 
 import pytest
 
-from agentrun.canon import data_hash
-from agentrun.cassette.loose import LoosePlayer
+from agentrun.canonical_json import data_hash
+from agentrun.cassette.player import LenientPlayer
 from agentrun.core.effects import RunTool
-from agentrun.core.facts import DeliveryFinished, Record
-from agentrun.core.facts_calls import ToolFinished
-from agentrun.core.facts_gates import ApprovalAnswered, HookAnswered
+from agentrun.core.facts import ApprovalAnswered, DeliveryFinished, HookAnswered, Record, ToolFinished
 from agentrun.core.messages import words
 from agentrun.engine.system_clock import SystemClock
-from agentrun.spec.v1.cases import Case, ClockSetting, Stub
+from agentrun.spec.v1.cases import Case, ClockSetting, StubSpec
 from agentrun.testing import stub
-from agentrun.testing.suite.overlay.laid_over import LaidOver
-from agentrun.testing.suite.overlay.layer import Layer
-from agentrun.testing.suite.overlay.places import Faults, Member
-from agentrun.testing.suite.overlay.ports import LaidTool
-from agentrun.testing.suite.overlay.stubs import Stubs
+from agentrun.testing.suite.fault_injection import FaultInjection, InjectingTool, RunInjection
+from agentrun.testing.suite.stubs_and_faults import CaseFaults, CaseStubs, RunPath
 
 from ...engine.tapes import BEGAN, asks
 from ...packages import package
@@ -66,18 +61,25 @@ def test_what_goes_wrong_with_a_tool_is_read_by_the_model(
 ) -> None:
     doubles = Doubles()
     run = both(tmp_path, shop(), case(fault(f"tool:{tool}", **inject)), asks((tool, {})), DONE, doubles=doubles)
-    assert (run.ending, run.results, run.laid.unmet()) == ("completed", [(text.partition(":")[0], text)], ())
+    assert (run.ending, run.results, run.laid.untriggered_faults()) == (
+        "completed",
+        [(text.partition(":")[0], text)],
+        (),
+    )
     assert doubles.look.count + doubles.refund.count + len(doubles.endpoint.calls) == 0, "it was never run"
 
 
 @pytest.mark.parametrize("tool", ["look", "stock"])
 def test_in_real_time_a_call_is_late_at_once_and_in_the_same_words(tool: str) -> None:
     """Whoever records does not wait, and the model reads what it reads in a replay."""
-    faults = Faults([fault(f"tool:{tool}", timeout=True)])
+    faults = CaseFaults([fault(f"tool:{tool}", timeout=True)])
     clock = SystemClock()
-    layer, began = Layer(Member("", ()), faults, Stubs({}), clock, None, "case c", "r", Counter()), clock.now()
+    layer, began = (
+        RunInjection(RunPath("", ()), faults, CaseStubs({}), clock, None, "case c", "r", Counter()),
+        clock.now(),
+    )
     call = RunTool("c1.0", tool, shop().tools[tool], {}, "key", 100, 1000)
-    returned = asyncio.run(LaidTool(layer, stub("never")).run(call))
+    returned = asyncio.run(InjectingTool(layer, stub("never")).run(call))
     assert returned.fault is not None
     assert f"{returned.fault.code}: {returned.fault.message}" == LATE
     assert clock.now() >= began + 1000, "its budget of time has it all the same"
@@ -121,7 +123,7 @@ def test_a_fault_that_never_happens_is_known(tmp_path: Path, at: str) -> None:
     tape, _ = taped(tmp_path, shop(), case(), LOOK, DONE)
     inject: dict[str, Any] = {"answer": "denied"} if at.startswith("approval") else {"timeout": True}
     run = replayed(shop(), case(fault(at, **inject)), tape)
-    assert (run.ending, run.laid.unmet()) == ("completed", (at,))
+    assert (run.ending, run.laid.untriggered_faults()) == ("completed", (at,))
 
 
 @pytest.mark.parametrize("reply", [LOOK, STOCK], ids=["python", "http"])
@@ -129,8 +131,8 @@ def test_a_fault_that_never_happens_is_known(tmp_path: Path, at: str) -> None:
 def test_what_the_recording_has_of_a_call_counts_as_played(tmp_path: Path, reply: Any, laid: str) -> None:
     """It is given no second time, and not left over: the reply that follows is the next in line."""
     tape, _ = taped(tmp_path, shop(), case(), reply, DONE)
-    faulty = case(fault("tool:*", error="no")) if laid == "fault" else case(stubs={"*": Stub(error="no")})
-    run = replayed(shop(), faulty, tape, LoosePlayer)
+    faulty = case(fault("tool:*", error="no")) if laid == "fault" else case(stubs={"*": StubSpec(error="no")})
+    run = replayed(shop(), faulty, tape, LenientPlayer)
     assert (run.ending, run.results) == ("completed", [("tool.execution", "tool.execution: no")])
     assert run.run.unused is None
 
@@ -140,7 +142,7 @@ def test_what_the_recording_has_of_a_call_counts_as_played(tmp_path: Path, reply
 
 def test_a_stubbed_tool_is_never_run_and_never_recorded(tmp_path: Path) -> None:
     doubles = Doubles()
-    laid = case(stubs={"look": Stub(result="late"), "stock": Stub(result={"b": 1, "a": [None, "ä"]})})
+    laid = case(stubs={"look": StubSpec(result="late"), "stock": StubSpec(result={"b": 1, "a": [None, "ä"]})})
     run = both(tmp_path, shop(), laid, LOOK, STOCK, REFUND, DONE, doubles=doubles)
     assert run.results == [("ok", "late"), ("ok", '{"a":[null,"ä"],"b":1}'), ("ok", "paid")]
     assert (doubles.look.count, doubles.endpoint.calls, doubles.refund.count) == (0, [], 1)
@@ -152,13 +154,13 @@ def test_a_stubbed_tool_is_never_run_and_never_recorded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("value", "text"), [("", ""), (None, "null"), (0, "0"), ([], "[]"), ("null", "null")])
 def test_a_text_stays_as_it_is_and_all_else_is_json(tmp_path: Path, value: Any, text: str) -> None:
-    run = both(tmp_path, shop(), case(stubs={"look": Stub(result=value)}), LOOK, DONE)
+    run = both(tmp_path, shop(), case(stubs={"look": StubSpec(result=value)}), LOOK, DONE)
     assert run.results == [("ok", text)]
 
 
 def test_a_list_is_gone_through_and_its_last_stays(tmp_path: Path) -> None:
     replies = [asks(("look", {"at": n})) for n in (1, 2, 3, 4)]
-    laid = case(stubs={"look": [Stub(result="one"), Stub(error="two"), Stub(result="three")]})
+    laid = case(stubs={"look": [StubSpec(result="one"), StubSpec(error="two"), StubSpec(result="three")]})
     run = both(tmp_path, shop(), laid, *replies, DONE)
     assert [text for _, text in run.results] == ["one", "tool.execution: two", "three", "three"]
     again = replayed(shop(), laid, run.player.cassette)
@@ -166,29 +168,29 @@ def test_a_list_is_gone_through_and_its_last_stays(tmp_path: Path) -> None:
 
 
 def test_in_a_conversation_a_list_goes_on(tmp_path: Path) -> None:
-    laid = case(stubs={"look": [Stub(result="one"), Stub(result="two")]})
+    laid = case(stubs={"look": [StubSpec(result="one"), StubSpec(result="two")]})
     tape, _ = taped(tmp_path, shop(), laid, LOOK, DONE)
-    over = LaidOver(laid)
-    runs = [replay_package(shop(), LoosePlayer(tape), wrappers=over.wrappers) for _ in range(2)]
+    over = FaultInjection(laid)
+    runs = [replay_package(shop(), LenientPlayer(tape), wrappers=over.wrappers) for _ in range(2)]
     assert [replayed_texts(run.journal) for run in runs] == [["one"], ["two"]]
 
 
 def test_an_exact_name_wins_over_a_pattern(tmp_path: Path) -> None:
-    laid = case(stubs={"*": Stub(result="any"), "look": Stub(result="exact")})
+    laid = case(stubs={"*": StubSpec(result="any"), "look": StubSpec(result="exact")})
     run = both(tmp_path, shop(), laid, LOOK, STOCK, DONE)
     assert [text for _, text in run.results] == ["exact", "any"]
 
 
 def test_a_fault_wins_over_a_stub_and_leaves_it_for_the_next_call(tmp_path: Path) -> None:
-    laid = case(fault("tool:look#1", error="no"), stubs={"look": [Stub(result="one"), Stub(result="two")]})
+    laid = case(fault("tool:look#1", error="no"), stubs={"look": [StubSpec(result="one"), StubSpec(result="two")]})
     run = both(tmp_path, shop(), laid, LOOK, asks(("look", {"at": 2})), DONE)
     assert [text for _, text in run.results] == ["tool.execution: no", "one"]
 
 
 def test_a_stub_is_shortened_as_any_result_is(tmp_path: Path) -> None:
     agent = shop(limits={"output_bytes": 200})
-    run = both(tmp_path, agent, case(stubs={"look": Stub(result="x" * 201)}), LOOK, DONE)
-    kept = both(tmp_path, agent, case(stubs={"look": Stub(result="x" * 200)}), LOOK, DONE)
+    run = both(tmp_path, agent, case(stubs={"look": StubSpec(result="x" * 201)}), LOOK, DONE)
+    kept = both(tmp_path, agent, case(stubs={"look": StubSpec(result="x" * 200)}), LOOK, DONE)
     assert kept.results == [("ok", "x" * 200)]
     assert len(run.results[0][1]) < 201 + 60
     assert run.results[0][1] != "x" * 201
@@ -260,7 +262,7 @@ def test_what_is_recorded_of_them_counts_as_played(tmp_path: Path) -> None:
     faults = fault("approval:refund", answer="approved"), fault("sink:log", error="no")
     run = replayed(agent, case(*faults), tape)
     assert (run.ending, run.run.unused) == ("completed", None)
-    denied = replayed(agent, case(fault("hook:careful", error="no"), fault("sink:*", error="no")), tape, LoosePlayer)
+    denied = replayed(agent, case(fault("hook:careful", error="no"), fault("sink:*", error="no")), tape, LenientPlayer)
     left = [tape.interactions[number - 1].call.url for number in denied.player.unused()]
     assert left == ["approval://refund", "tool://refund"], "after a no of the hook nobody came to them"
 
@@ -285,18 +287,18 @@ def test_the_tools_of_a_sub_agent_are_named_after_it(tmp_path: Path, at: str, st
     agent = with_reader()
     replies = READ, INNER, completion("Inner."), LOOK, DONE
     tape, _ = taped(tmp_path, agent, case(), *replies)
-    run = replayed(agent, case(fault(at, error="no")), tape, LoosePlayer)
+    run = replayed(agent, case(fault(at, error="no")), tape, LenientPlayer)
     inner = next(iter(run.run.children.values()))
     codes = {"own": faults_of(run.run.journal), "inner": faults_of(inner)}
     assert codes == {name: ["tool.execution"] if name == struck else [] for name in ("own", "inner")}
-    assert run.laid.unmet() == (() if struck else (at,))
+    assert run.laid.untriggered_faults() == (() if struck else (at,))
 
 
 def test_the_model_of_a_sub_agent_is_counted_by_itself(tmp_path: Path) -> None:
     agent = with_reader()
     laid = case(fault("c1.0/model#2", status=429), fault("model#2", status=500))
     run = both(tmp_path, agent, laid, READ, INNER, completion("Inner."), DONE)
-    assert (run.failed, run.laid.unmet()) == (["provider.transient"], ())
+    assert (run.failed, run.laid.untriggered_faults()) == (["provider.transient"], ())
     assert [place.at for place in run.laid.places] == [
         "model#1",
         "c1.0/model#1",
@@ -317,7 +319,7 @@ def replayed_texts(records: Sequence[Record]) -> list[str]:
 
 def test_stubs_of_a_sub_agent_have_a_slash(tmp_path: Path) -> None:
     doubles = Doubles()
-    laid = case(stubs={"read/look": Stub(result="inner"), "look": Stub(result="own")})
+    laid = case(stubs={"read/look": StubSpec(result="inner"), "look": StubSpec(result="own")})
     run = both(tmp_path, with_reader(), laid, READ, INNER, completion("Inner."), LOOK, DONE, doubles=doubles)
     inner = replayed_texts(next(iter(run.run.children.values())))
     assert (replayed_texts(run.run.journal), inner, doubles.look.count) == (["Inner.", "own"], ["inner"], 0)

@@ -7,33 +7,32 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from agentrun.cassette.file import load
-from agentrun.cassette.loose import LoosePlayer
+from agentrun.cassette.file import load_cassette
+from agentrun.cassette.player import LenientPlayer
 from agentrun.core.facts import ModelFailed
 from agentrun.spec.v1.assertions import StepStatus, ToolCalled
-from agentrun.spec.v1.cases import Case, FaultAt, Inject
-from agentrun.testing.suite.evaluate import evaluate, miss_of
-from agentrun.testing.suite.found import Found, read
-from agentrun.testing.suite.overlay.laid_over import LaidOver
-from agentrun.testing.suite.played import play, player_of
-from agentrun.testing.suite.prepared import Preparations
-from agentrun.testing.suite.snapshots import accepted
-from agentrun.testing.suite.verdict import Verdict
+from agentrun.spec.v1.cases import Case, FaultInjectionSpec, InjectedFaultSpec
+from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
+from agentrun.testing.suite.evaluation import evaluate_case, find_miss
+from agentrun.testing.suite.fault_injection import FaultInjection
+from agentrun.testing.suite.replay import CompiledAgents, make_case_player, replay_case
+from agentrun.testing.suite.snapshots import accepted_snapshot
+from agentrun.testing.suite.verdict import CaseVerdict
 
 from .laying import fault
 
 ROOT = Path(__file__).parents[3]
-PREPARED = Preparations()
+PREPARED = CompiledAgents()
 
 
-def shipped(spec: str, *faults: FaultAt, **more: object) -> Found:
+def shipped(spec: str, *faults: FaultInjectionSpec, **more: object) -> LocatedCase:
     """The default case of an example agent, with something laid over its recording."""
-    found = read(ROOT / "specs" / f"{spec}.cases.yaml")[0]
+    found = read_located_cases(ROOT / "specs" / f"{spec}.cases.yaml")[0]
     return replace(found, case=Case(name="default", faults=list(faults), **more))  # type: ignore[arg-type]  # as in a file
 
 
-def judged(found: Found) -> Verdict:
-    return evaluate(found, PREPARED, accepted)
+def judged(found: LocatedCase) -> CaseVerdict:
+    return evaluate_case(found, PREPARED, accepted_snapshot)
 
 
 def test_retries_and_cuts_over_one_recording() -> None:
@@ -49,8 +48,8 @@ def test_retries_and_cuts_over_one_recording() -> None:
 
 @pytest.mark.parametrize("at", ["model#9", "tool:refund#2", "approval:refund"])
 def test_a_fault_that_never_happens_fails_the_case(at: str) -> None:
-    inject = Inject(answer="denied") if at.startswith("approval") else Inject(timeout=True)
-    verdict = judged(shipped("support", FaultAt(at=at, inject=inject)))
+    inject = InjectedFaultSpec(answer="denied") if at.startswith("approval") else InjectedFaultSpec(timeout=True)
+    verdict = judged(shipped("support", FaultInjectionSpec(at=at, inject=inject)))
     assert verdict.status == "failed"
     assert [each.message for each in verdict.complaints] == [f"the fault at {at} never happened"]
     assert "turn 1" in verdict.story
@@ -83,37 +82,39 @@ def test_what_differs_before_the_fault_is_a_miss() -> None:
 
 def test_who_demands_an_exact_fit_gets_no_reply_to_another_request() -> None:
     found = shipped("support", *ALL_AT_ONCE)
-    prepared = PREPARED.of(found)
-    strict = play(found, prepared, player_of(found, prepared, require="exact"))
-    assert (miss_of(strict) is not None, strict.strayed) == (True, False)
+    prepared = PREPARED.for_case(found)
+    strict = replay_case(found, prepared, make_case_player(found, prepared, require="exact"))
+    assert (find_miss(strict) is not None, strict.has_diverged) == (True, False)
 
 
 def test_what_a_fault_makes_unnecessary_is_not_left_over() -> None:
     """A person is late, so nothing is refunded: the recorded refund is not asked for."""
-    found = next(each for each in read(ROOT / "specs" / "support.cases.yaml") if each.case.name == "approval")
-    late = FaultAt(at="approval:refund", inject=Inject(answer="timed_out"))
-    case = replace(found.case, faults=[late], claims=[ToolCalled(value="refund", status="ok", negated=True)])
+    found = next(
+        each for each in read_located_cases(ROOT / "specs" / "support.cases.yaml") if each.case.name == "approval"
+    )
+    late = FaultInjectionSpec(at="approval:refund", inject=InjectedFaultSpec(answer="timed_out"))
+    case = replace(found.case, faults=[late], assertions=[ToolCalled(value="refund", status="ok", negated=True)])
     verdict = judged(replace(found, case=case))
     assert (verdict.status, verdict.tier) == ("passed", "faulted")
 
 
 def test_a_recording_that_was_made_with_the_fault_fits_exactly() -> None:
-    found = next(each for each in read(ROOT / "specs" / "support.cases.yaml") if each.case.name == "lost")
+    found = next(each for each in read_located_cases(ROOT / "specs" / "support.cases.yaml") if each.case.name == "lost")
     assert judged(found).tier == "exact"
 
 
 def test_a_case_that_lays_nothing_over_has_nothing_before_its_ports() -> None:
-    assert LaidOver(Case(name="c")).wrappers == ()
+    assert FaultInjection(Case(name="c")).wrappers == ()
 
 
 def test_in_a_conversation_places_are_counted_from_message_to_message() -> None:
     found = shipped("local", fault("model#2", status=429), turns=["Why is the sky blue?", "And the sea?"])
-    prepared = PREPARED.of(found)
-    tape = load(prepared.cassette(found))
+    prepared = PREPARED.for_case(found)
+    tape = load_cassette(prepared.cassette_path(found))
     twice = replace(tape, interactions=tape.interactions * 2, keys=())
-    player = LoosePlayer(twice)
-    laid = LaidOver(found.case, player)
-    played = play(found, prepared, player, laid)
+    player = LenientPlayer(twice)
+    laid = FaultInjection(found.case, player)
+    played = replay_case(found, prepared, player, laid)
     failed = [sum(isinstance(each.fact, ModelFailed) for each in run.journal) for run in played.runs]
-    assert (failed, played.unmet) == ([0, 1], ())
+    assert (failed, played.untriggered_faults) == ([0, 1], ())
     assert [place.at for place in laid.places] == ["model#1", "model#2"]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from agentrun.cassette.interactions import Cassette
 from agentrun.cassette.player import Player
-from agentrun.cassette.tape import Cassette
 from agentrun.core.facts import RouteSwitched
 from agentrun.engine.ports import Delta
-from agentrun.testing.suite.overlay.laid_over import LaidOver
+from agentrun.testing.suite.fault_injection import FaultInjection
 from agentrun.wire import HttpReply
 
 from ...engine.tapes import asks
@@ -42,7 +42,7 @@ def test_a_model_that_is_busy_twice_answers_after_a_while_that_takes_no_time(tmp
     assert (run.ending, run.failed) == ("completed", ["provider.rate_limited"] * 2)
     assert len(run.waits) == 2
     assert run.time >= sum(run.waits) >= 2250, "one second and two, a quarter less at most"
-    assert run.laid.unmet() == ()
+    assert run.laid.untriggered_faults() == ()
 
 
 @pytest.mark.parametrize(("times", "ending"), [(3, "completed"), (4, "provider.rate_limited")])
@@ -103,7 +103,7 @@ def test_when_a_route_has_failed_the_next_is_asked(tmp_path: Path, inject: dict[
     agent = shop(model={"routes": [ROUTE, SECOND]})
     faults = fault("model#1", **inject, times=4), fault("model#2", status=429)
     run = both(tmp_path, agent, case(*faults), LOOK, DONE)
-    assert (run.ending, len(run.failed), run.laid.unmet()) == ("completed", 5, ())
+    assert (run.ending, len(run.failed), run.laid.untriggered_faults()) == ("completed", 5, ())
     switched = [each.fact.target for each in run.run.journal if isinstance(each.fact, RouteSwitched)]
     assert switched == ["openai/gpt-4.1"]
 
@@ -147,7 +147,7 @@ def heard(agent: Any, laid: Any, tape: Any) -> tuple[Any, list[str | None]]:
     """The run, and the pieces of text that passed in it. None: they were taken back."""
     passed: list[str | None] = []
     player = Player(tape)
-    over = LaidOver(laid, player)
+    over = FaultInjection(laid, player)
     run = replay_package(
         agent,
         player,
@@ -187,7 +187,7 @@ def test_the_boundary_of_a_cut(tmp_path: Path) -> None:
     for after in (pieces - 1, pieces, pieces + 1):
         run = replayed(agent, case(fault("model#1", cut_after_chunk=after)), tape)
         assert (run.ending, run.run.unused) == ("completed", None)
-        found[after - pieces] = len(run.failed), run.laid.unmet()
+        found[after - pieces] = len(run.failed), run.laid.untriggered_faults()
     assert found[0] == (0, ()), "it is whole"
     assert found[1] == (0, ("model#1",))
     assert found[-1][1] == ()
@@ -197,7 +197,7 @@ def test_a_reply_that_did_not_stream_is_one_piece(tmp_path: Path) -> None:
     tape, _ = taped(tmp_path, shop(), case(), DONE)
     cuts = {after: replayed(shop(), case(fault("model#1", cut_after_chunk=after)), tape) for after in (0, 1, 2)}
     assert [run.failed for run in cuts.values()] == [["provider.zero_output"], [], []]
-    assert [run.laid.unmet() for run in cuts.values()] == [(), (), ("model#1",)]
+    assert [run.laid.untriggered_faults() for run in cuts.values()] == [(), (), ("model#1",)]
     assert {run.ending for run in cuts.values()} == {"completed"}
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.testing.suite.evaluate import evaluate
-from agentrun.testing.suite.found import read
-from agentrun.testing.suite.prepared import Preparations
-from agentrun.testing.suite.snapshots import accepted
+from agentrun.testing.suite.discovery import read_located_cases
+from agentrun.testing.suite.evaluation import evaluate_case
+from agentrun.testing.suite.replay import CompiledAgents
+from agentrun.testing.suite.snapshots import accepted_snapshot
 
 from .planted import ROOT, Planted
 
@@ -292,8 +292,8 @@ def test_planted_in_a_family_of_agents_without_snapshots(project: Planted, name:
     shutil.copytree(ROOT / "cassettes" / "researcher", project.root / "cassettes" / "researcher")
     file = project.root / "specs" / "researcher.cases.yaml"
     file.write_text(RESEARCH, encoding="utf-8")
-    (found,) = [each for each in read(file) if each.case.name == case]
-    assert evaluate(found, Preparations(), accepted).status == "passed"
+    (found,) = [each for each in read_located_cases(file) if each.case.name == case]
+    assert evaluate_case(found, CompiledAgents(), accepted_snapshot).status == "passed"
     project.plant(*planted)
-    verdict = evaluate(found, Preparations(), accepted)
+    verdict = evaluate_case(found, CompiledAgents(), accepted_snapshot)
     assert (verdict.status, list(verdict.changes)) == ("missed", changes)

@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from agentrun.core.facts_base import Fault
+from agentrun.core.fault import Fault
 from agentrun.core.outcome import Outcome
-from agentrun.testing.suite.found import Found, read
-from agentrun.testing.suite.played import Played, play
-from agentrun.testing.suite.prepared import Preparations, Prepared
-from agentrun.testing.suite.repeated import evaluate_repeatedly
-from agentrun.testing.suite.snapshots import accepted
+from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
+from agentrun.testing.suite.replay import CaseRuns, CompiledAgent, CompiledAgents, replay_case
+from agentrun.testing.suite.runner import evaluate_repeatedly
+from agentrun.testing.suite.snapshots import accepted_snapshot
 
 from ..plugin.projects import ORDERS, SPEC, recording
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> Found:
+def found(tmp_path: Path) -> LocatedCase:
     files = {
         "pyproject.toml": "[tool.agentrun]\n",
         "desk.yaml": SPEC,
@@ -32,46 +31,48 @@ def found(tmp_path: Path) -> Found:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    return read(tmp_path / "desk.cases.yaml")[0]
+    return read_located_cases(tmp_path / "desk.cases.yaml")[0]
 
 
-def changing(at: int, change: Callable[[Played], Played]) -> tuple[Callable[[Found, Prepared], Played], list[int]]:
+def changing(
+    at: int, change: Callable[[CaseRuns], CaseRuns]
+) -> tuple[Callable[[LocatedCase, CompiledAgent], CaseRuns], list[int]]:
     """Replays, and changes what comes of one time."""
     times: list[int] = []
 
-    def carry_out(found: Found, prepared: Prepared) -> Played:
+    def carry_out(found: LocatedCase, prepared: CompiledAgent) -> CaseRuns:
         times.append(len(times) + 1)
-        played = play(found, prepared)
+        played = replay_case(found, prepared)
         return change(played) if len(times) == at else played
 
     return carry_out, times
 
 
-def shorter(played: Played) -> Played:
+def shorter(played: CaseRuns) -> CaseRuns:
     """The same end, but a journal that lacks a record."""
     run = played.runs[0]
-    return Played((replace(run, journal=(*run.journal[:-2], run.journal[-1])),))
+    return CaseRuns((replace(run, journal=(*run.journal[:-2], run.journal[-1])),))
 
 
-def without_answer(played: Played) -> Played:
+def without_answer(played: CaseRuns) -> CaseRuns:
     """The same journal, but another end."""
     run = played.runs[0]
     assert isinstance(run.ended, Outcome)
-    return Played((replace(run, ended=replace(run.ended, fault=Fault("budget.turns", "no more"))),))
+    return CaseRuns((replace(run, ended=replace(run.ended, fault=Fault("budget.turns", "no more"))),))
 
 
 @pytest.mark.parametrize("times", [1, 2, 5])
-def test_the_same_every_time(found: Found, times: int) -> None:
+def test_the_same_every_time(found: LocatedCase, times: int) -> None:
     carry_out, ran = changing(0, shorter)
-    verdict = evaluate_repeatedly(times, found, Preparations(), accepted, carry_out)
+    verdict = evaluate_repeatedly(times, found, CompiledAgents(), accepted_snapshot, carry_out)
     assert (verdict.status, len(ran)) == ("passed", times)
 
 
 @pytest.mark.parametrize(("at", "status"), [(3, "failed"), (4, "passed")])
-def test_another_journal(found: Found, at: int, status: str) -> None:
+def test_another_journal(found: LocatedCase, at: int, status: str) -> None:
     """Although the verdict is the same: the first time that differs ends it."""
     carry_out, ran = changing(at, shorter)
-    verdict = evaluate_repeatedly(3, found, Preparations(), accepted, carry_out)
+    verdict = evaluate_repeatedly(3, found, CompiledAgents(), accepted_snapshot, carry_out)
     assert (verdict.status, len(ran)) == (status, 3)
     if status == "failed":
         assert [wrong.claim for wrong in verdict.complaints] == ["repeat"]
@@ -79,16 +80,16 @@ def test_another_journal(found: Found, at: int, status: str) -> None:
         assert "+++" in verdict.complaints[0].detail
 
 
-def test_another_verdict(found: Found) -> None:
+def test_another_verdict(found: LocatedCase) -> None:
     carry_out, ran = changing(2, without_answer)
-    verdict = evaluate_repeatedly(5, found, Preparations(), accepted, carry_out)
+    verdict = evaluate_repeatedly(5, found, CompiledAgents(), accepted_snapshot, carry_out)
     assert (verdict.status, len(ran)) == ("failed", 2)
     assert [wrong.claim for wrong in verdict.complaints] == ["repeat", "outcome"]
     assert "passed" in verdict.complaints[0].detail
 
 
-def test_what_fails_the_same_way_is_told_once(found: Found) -> None:
+def test_what_fails_the_same_way_is_told_once(found: LocatedCase) -> None:
     found.spec.with_name("cassettes").joinpath("desk/default.yaml").unlink()
-    verdict = evaluate_repeatedly(3, found, Preparations(), accepted)
+    verdict = evaluate_repeatedly(3, found, CompiledAgents(), accepted_snapshot)
     assert verdict.status == "missed"
     assert [wrong.claim for wrong in verdict.complaints] == ["cassette.miss"]

@@ -12,8 +12,8 @@ import yaml
 from msgspec import convert
 from msgspec.structs import replace
 
-from agentrun.cassette.file import load
-from agentrun.cassette.loose import LoosePlayer
+from agentrun.cassette.file import load_cassette
+from agentrun.cassette.player import LenientPlayer
 from agentrun.core import evolve_gates, tool_calls
 from agentrun.core.effects import RunTool
 from agentrun.core.facts import ModelAsked, ModelFailed
@@ -21,14 +21,13 @@ from agentrun.engine import perform
 from agentrun.engine.toolbox import run_tool
 from agentrun.engine.world import World
 from agentrun.errors import CassetteError
-from agentrun.spec.v1.cases import Case, FaultAt, Inject
-from agentrun.testing.suite import upheld
-from agentrun.testing.suite.carried import Orders, Suite
-from agentrun.testing.suite.found import Found, read
-from agentrun.testing.suite.overlay.places import Member, Place
-from agentrun.testing.suite.played import play
-from agentrun.testing.suite.prepared import Preparations, Prepared
-from agentrun.testing.suite.sweep import SweepResult, as_yaml, sweep, swept, variants
+from agentrun.spec.v1.cases import Case, FaultInjectionSpec, InjectedFaultSpec
+from agentrun.testing.suite import invariants
+from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
+from agentrun.testing.suite.replay import CompiledAgent, CompiledAgents, replay_case
+from agentrun.testing.suite.runner import SuiteOptions, SuiteRunner
+from agentrun.testing.suite.stubs_and_faults import FaultPlace, RunPath
+from agentrun.testing.suite.sweep import SweepResult, fault_variants, fault_yaml, sweep, sweep_results
 from agentrun.wire import HttpCall
 
 from ...packages import package
@@ -37,23 +36,25 @@ from .laying import HTTP
 ROOT = Path(__file__).parents[3]
 
 
-def shipped(spec: str, name: str) -> tuple[Found, Prepared]:
-    found = next(each for each in read(ROOT / "specs" / f"{spec}.cases.yaml") if each.case.name == name)
+def shipped(spec: str, name: str) -> tuple[LocatedCase, CompiledAgent]:
+    found = next(each for each in read_located_cases(ROOT / "specs" / f"{spec}.cases.yaml") if each.case.name == name)
     plain = replace(found, case=Case(name=name, params=found.case.params, approvals=found.case.approvals))
     found = replace(found, case=replace(plain.case, input=found.case.input))
-    return found, Preparations().of(found)
+    return found, CompiledAgents().for_case(found)
 
 
-def kinds(place: Place, **changes: Any) -> list[dict[str, Any]]:
-    found = [as_yaml(FaultAt(at=place.at, inject=each)) for each in variants(place, package(**changes))]
+def kinds(place: FaultPlace, **changes: Any) -> list[dict[str, Any]]:
+    found = [
+        fault_yaml(FaultInjectionSpec(at=place.at, inject=each)) for each in fault_variants(place, package(**changes))
+    ]
     return [yaml.safe_load(each)[0]["inject"] for each in found]
 
 
-HERE = Member("", ())
+HERE = RunPath("", ())
 
 
 def test_what_can_go_wrong_at_each_kind_of_place() -> None:
-    assert kinds(Place(HERE, "model", "", 1, 7)) == [
+    assert kinds(FaultPlace(HERE, "model", "", 1, 7)) == [
         {"status": 429},
         {"status": 429, "times": 4},
         {"status": 500},
@@ -64,15 +65,15 @@ def test_what_can_go_wrong_at_each_kind_of_place() -> None:
         {"cut_after_chunk": 7},
         {"empty": True},
     ]
-    assert kinds(Place(HERE, "model", "", 1), retry={"attempts": 1})[:2] == [{"status": 429}, {"status": 500}]
+    assert kinds(FaultPlace(HERE, "model", "", 1), retry={"attempts": 1})[:2] == [{"status": 429}, {"status": 500}]
     said = "injected by the sweep"
-    assert kinds(Place(HERE, "tool", "look", 1)) == [{"timeout": True}, {"error": said}, {"fatal": said}]
+    assert kinds(FaultPlace(HERE, "tool", "look", 1)) == [{"timeout": True}, {"error": said}, {"fatal": said}]
     wire = [{"status": 500}, {"refused": True}]
-    assert [each for each in kinds(Place(HERE, "tool", "stock", 1), tools={"stock": HTTP}) if each in wire] == wire
+    assert [each for each in kinds(FaultPlace(HERE, "tool", "stock", 1), tools={"stock": HTTP}) if each in wire] == wire
     answers = ["denied", "timed_out", "unavailable", "cancelled"]
-    assert kinds(Place(HERE, "approval", "refund", 1)) == [{"answer": answer} for answer in answers]
+    assert kinds(FaultPlace(HERE, "approval", "refund", 1)) == [{"answer": answer} for answer in answers]
     for kind in ("hook", "sink"):
-        assert kinds(Place(HERE, kind, "x", 1)) == [{"error": said}, {"timeout": True}]
+        assert kinds(FaultPlace(HERE, kind, "x", 1)) == [{"error": said}, {"timeout": True}]
 
 
 def test_a_shipped_case_holds_at_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +82,7 @@ def test_a_shipped_case_holds_at_every_place(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(socket, "socket", refuse)
     found, prepared = shipped("ops", "approval")
-    results = list(swept(found, prepared))
+    results = list(sweep_results(found, prepared))
     places = {result.fault.at for result in results}
     assert {"model#1", "model#3", "tool:restart_service#1", "approval:restart_service#1"} <= places
     assert [result.violations for result in results if result.violations] == []
@@ -98,19 +99,19 @@ def test_sub_agents_are_swept_too() -> None:
 
 
 def test_the_same_every_time() -> None:
-    first, second = (list(swept(*shipped("triage", "approval"))) for _ in range(2))
+    first, second = (list(sweep_results(*shipped("triage", "approval"))) for _ in range(2))
     assert first == second
 
 
 def test_a_fault_can_be_pasted_into_the_case() -> None:
     found, prepared = shipped("triage", "approval")
-    for result in swept(found, prepared):
+    for result in sweep_results(found, prepared):
         (item,) = yaml.safe_load(result.yaml)
-        pasted = convert(item, FaultAt)
+        pasted = convert(item, FaultInjectionSpec)
         assert pasted == result.fault
         if result.ending in ("completed", "approval.denied", "approval.timed_out"):
-            played = play(replace(found, case=replace(found.case, faults=[pasted])), prepared)
-            assert (played.unmet, played.error) == ((), None)
+            played = replay_case(replace(found, case=replace(found.case, faults=[pasted])), prepared)
+            assert (played.untriggered_faults, played.start_error) == ((), None)
 
 
 @pytest.mark.parametrize("law", ["gates", "budgets", "once", "closed", "audits"])
@@ -118,8 +119,8 @@ def test_what_does_not_hold_is_told_with_the_fault_and_the_story(monkeypatch: py
     def broken(*_: Any) -> Iterator[str]:
         yield f"{law} is broken"
 
-    laws = tuple(broken if each.__name__ == law else each for each in upheld.LAWS)
-    monkeypatch.setattr(upheld, "LAWS", laws)
+    laws = tuple(broken if each.__name__ == law else each for each in invariants.INVARIANTS)
+    monkeypatch.setattr(invariants, "INVARIANTS", laws)
     seen: list[SweepResult] = []
     report = sweep(*shipped("triage", "default"), seen.append)
     assert len(report.violations) == report.tried == len(seen) > 0
@@ -133,9 +134,9 @@ def test_the_fault_in_a_complaint_is_yaml_to_be_pasted(monkeypatch: pytest.Monke
     def broken(_: Any, records: Any) -> Iterator[str]:
         yield from ["it is broken"] if any(isinstance(each.fact, ModelFailed) for each in records) else []
 
-    monkeypatch.setattr(upheld, "LAWS", (broken,))
+    monkeypatch.setattr(invariants, "INVARIANTS", (broken,))
     found, _ = shipped("triage", "default")
-    verdict = Suite(Orders(sweep=True)).result(found).verdict
+    verdict = SuiteRunner(SuiteOptions(sweep=True)).run_case(found).verdict
     assert (verdict.status, verdict.complaints[0].message) == ("failed", "it is broken, under a fault")
     _, _, pasted = (verdict.complaints[0].hint or "").partition("again: ")
     assert yaml.safe_load(pasted) == {"faults": [{"at": "model#1", "inject": {"status": 429}}]}
@@ -145,10 +146,10 @@ def test_a_law_that_a_case_breaks_without_any_fault_is_told_of_though_it_misses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A denied call that runs is not on the tape: the planted bug itself keeps the case from fitting."""
-    monkeypatch.setitem(evolve_gates.RULED, "interrupt", "ready")
+    monkeypatch.setitem(evolve_gates.STATUS_AFTER_RULING, "interrupt", "ready")
     monkeypatch.setattr(tool_calls, "_fatal_denial", lambda *_: None)
     found, _ = shipped("ops", "other")
-    verdict = Suite(Orders(sweep=True)).result(found).verdict
+    verdict = SuiteRunner(SuiteOptions(sweep=True)).run_case(found).verdict
     assert verdict.status == "failed"
     told = [each.message for each in verdict.complaints if each.claim == "sweep"]
     assert any(
@@ -157,9 +158,11 @@ def test_a_law_that_a_case_breaks_without_any_fault_is_told_of_though_it_misses(
 
 
 def test_who_plays_a_part_of_anothers_recording_is_swept() -> None:
-    found = next(each for each in read(ROOT / "specs" / "support.cases.yaml") if each.case.name == "conversation")
-    part = replace(found.case, name="part", cassette="conversation", turns=["Where is my order?"], claims=[])
-    result = Suite(Orders(sweep=True)).result(replace(found, case=part))
+    found = next(
+        each for each in read_located_cases(ROOT / "specs" / "support.cases.yaml") if each.case.name == "conversation"
+    )
+    part = replace(found.case, name="part", cassette="conversation", turns=["Where is my order?"], assertions=[])
+    result = SuiteRunner(SuiteOptions(sweep=True)).run_case(replace(found, case=part))
     assert (result.verdict.status, result.verdict.complaints) == ("passed", ())
     assert result.swept is not None
     assert result.swept.tried > 10
@@ -168,7 +171,7 @@ def test_who_plays_a_part_of_anothers_recording_is_swept() -> None:
 def test_a_known_failure_that_misses_stays_one() -> None:
     found, _ = shipped("triage", "default")
     known = replace(found, case=replace(found.case, input="Something else.", xfail="known"))
-    assert Suite(Orders(sweep=True)).result(known).verdict.status == "xfailed"
+    assert SuiteRunner(SuiteOptions(sweep=True)).run_case(known).verdict.status == "xfailed"
 
 
 def test_a_call_that_reaches_its_tool_twice_is_told_of_though_no_journal_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +180,7 @@ def test_a_call_that_reaches_its_tool_twice_is_told_of_though_no_journal_is(monk
         return await run_tool(world, effect) if getattr(done, "fault", None) else done
 
     monkeypatch.setattr(perform, "run_tool", insistent)
-    found = {each for result in swept(*shipped("ops", "approval")) for each in result.violations}
+    found = {each for result in sweep_results(*shipped("ops", "approval")) for each in result.violations}
     assert "the call c2.0 reached its tool 2 times, and was started 1 time" in found
 
 
@@ -186,27 +189,29 @@ def test_a_mistake_of_ours_that_ends_a_run_is_told_of(monkeypatch: pytest.Monkey
         raise KeyError
 
     monkeypatch.setattr(perform, "run_tool", broken)
-    first = next(swept(*shipped("ops", "approval")))
+    first = next(sweep_results(*shipped("ops", "approval")))
     assert (first.ending, first.violations[0][:32]) == ("internal", "the run ended with internal: Key")
 
 
 def test_a_case_that_does_not_fit_its_recording_is_not_swept() -> None:
     found, prepared = shipped("triage", "default")
     with pytest.raises(CassetteError) as caught:
-        list(swept(replace(found, case=replace(found.case, name="none")), prepared))
+        list(sweep_results(replace(found, case=replace(found.case, name="none")), prepared))
     assert caught.value.code == "cassette.miss"
     with pytest.raises(CassetteError) as caught:
-        list(swept(replace(found, case=replace(found.case, input="Something else.")), prepared))
+        list(sweep_results(replace(found, case=replace(found.case, input="Something else.")), prepared))
     assert caught.value.code == "cassette.miss"
 
 
 def test_tight_budgets_are_kept() -> None:
     """What an attempt may have taken counts: the next one is not sent when it would be too much."""
     found, prepared = shipped("triage", "default")
-    first = next(each.fact for each in play(found, prepared).runs[0].journal if isinstance(each.fact, ModelAsked))
+    first = next(
+        each.fact for each in replay_case(found, prepared).runs[0].journal if isinstance(each.fact, ModelAsked)
+    )
     tight = replace(prepared.file.agent.budgets, tokens=first.reserved + 1)
     file = replace(prepared.file, agent=replace(prepared.file.agent, budgets=tight))
-    report = sweep(found, Prepared(prepared.spec, file))
+    report = sweep(found, CompiledAgent(prepared.spec, file))
     assert (report.violations, report.endings["budget.tokens"] > 1) == ((), True)
 
 
@@ -214,8 +219,8 @@ def test_the_faults_of_a_case_stay_in_force() -> None:
     """The one that is tried comes before them, also where they leave nothing to strike."""
     found, prepared = shipped("triage", "default")
     endings = []
-    for own in (Inject(status=500), Inject(refused=True, times=4)):
-        hard = replace(found, case=replace(found.case, faults=[FaultAt(at="model#1", inject=own)]))
+    for own in (InjectedFaultSpec(status=500), InjectedFaultSpec(refused=True, times=4)):
+        hard = replace(found, case=replace(found.case, faults=[FaultInjectionSpec(at="model#1", inject=own)]))
         report = sweep(hard, prepared)
         assert (report.violations, report.tried >= 8) == ((), True)
         endings.append(set(report.endings))
@@ -227,10 +232,10 @@ def test_the_faults_of_a_case_stay_in_force() -> None:
 
 
 def test_only_a_model_gets_what_is_next_in_line() -> None:
-    tape = load(ROOT / "cassettes" / "ops" / "default.yaml")
+    tape = load_cassette(ROOT / "cassettes" / "ops" / "default.yaml")
     models = [each for each in tape.interactions if each.call.method != "CALL"]
     tools = [each for each in tape.interactions if each.call.method == "CALL"]
-    player = LoosePlayer(tape)
+    player = LenientPlayer(tape)
     other = replace(models[0].call, body=b"{}")
     assert player.find(other, "c1.0") is None, "of another run"
     assert player.find(replace(other, url="https://elsewhere.example")) is None
@@ -244,8 +249,8 @@ def test_only_a_model_gets_what_is_next_in_line() -> None:
 
 
 def test_what_fits_comes_before_what_is_next() -> None:
-    tape = load(ROOT / "cassettes" / "ops" / "default.yaml")
+    tape = load_cassette(ROOT / "cassettes" / "ops" / "default.yaml")
     models = [each for each in tape.interactions if each.call.method != "CALL"]
-    player = LoosePlayer(tape)
+    player = LenientPlayer(tape)
     assert player.play(models[1].call) == models[1]
     assert player.play(models[1].call) == models[0], "and then the one that is left"

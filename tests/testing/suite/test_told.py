@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from agentrun.testing.suite import told
-from agentrun.testing.suite.told import failure_text
-from agentrun.testing.suite.verdict import Complaint, Verdict
+from agentrun.testing.suite import failure_text
+from agentrun.testing.suite.failure_text import render_failure
+from agentrun.testing.suite.verdict import CaseVerdict, Complaint
 
 
-def verdict(*complaints: Complaint, story: str = "") -> Verdict:
-    return Verdict(id="a::b", file="a", line=3, status="failed", complaints=complaints, story=story)
+def verdict(*complaints: Complaint, story: str = "") -> CaseVerdict:
+    return CaseVerdict(id="a::b", file="a", line=3, status="failed", complaints=complaints, story=story)
 
 
 def test_assertions_then_the_run_then_what_differs() -> None:
-    text = failure_text(
+    text = render_failure(
         verdict(
             Complaint(claim="contains", message='no "x" in it'),
             Complaint(claim="journal-snapshot", message="it is another", detail="-a\n\n+b", hint="accept it"),
@@ -38,26 +38,26 @@ def test_assertions_then_the_run_then_what_differs() -> None:
 
 
 def test_one_line_is_enough() -> None:
-    assert failure_text(verdict(Complaint(claim="outcome", message="it failed"))) == "outcome: it failed"
+    assert render_failure(verdict(Complaint(claim="outcome", message="it failed"))) == "outcome: it failed"
 
 
 def test_lines_of_a_message_stand_below_it() -> None:
-    text = failure_text(verdict(Complaint(claim="contains", message="one\ntwo", hint="a\nb")))
+    text = render_failure(verdict(Complaint(claim="contains", message="one\ntwo", hint="a\nb")))
     assert text == "contains: one\n  two\n  → a\n  → b"
 
 
 @pytest.mark.parametrize("place", ["message", "detail", "hint", "story"])
 def test_nothing_acts_and_no_credential_is_shown(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "tulip-garden-9917")
-    told._known.cache_clear()
+    failure_text._environment_redactor.cache_clear()
     foreign = "a tulip-garden-9917 \x1b[31m sk-proj-abcdefghij0123456789ABCDEFGHIJ z tulip-ga…"
     given = {"message": "m", "detail": "d", "hint": "h"}
     story = foreign if place == "story" else "s"
     complaint = Complaint(claim="contains", **{**given, **({} if place == "story" else {place: foreign})})
     try:
-        text = failure_text(verdict(complaint, story=story))
+        text = render_failure(verdict(complaint, story=story))
     finally:
-        told._known.cache_clear()
+        failure_text._environment_redactor.cache_clear()
     assert "tulip" not in text
     assert "\x1b" not in text
     assert "abcdefghij0123456789" not in text

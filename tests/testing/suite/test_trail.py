@@ -7,21 +7,20 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from agentrun.testing.suite.evidence import Evidence, evidence_of
-from agentrun.testing.suite.found import read
-from agentrun.testing.suite.played import play
-from agentrun.testing.suite.prepared import Preparations
+from agentrun.testing.suite.discovery import read_located_cases
+from agentrun.testing.suite.evidence import Evidence, collect_evidence
+from agentrun.testing.suite.replay import CompiledAgents, replay_case
 
 SPECS = Path(__file__).parents[3] / "specs"
-_prepared = Preparations()
+_prepared = CompiledAgents()
 
 
 @cache
 def evidence(case: str) -> Evidence:
     """`ops/denial`: a case of an example agent, replayed."""
     spec, _, name = case.partition("/")
-    found = next(each for each in read(SPECS / f"{spec}.cases.yaml") if each.case.name == name)
-    return evidence_of(play(found, _prepared.of(found)))
+    found = next(each for each in read_located_cases(SPECS / f"{spec}.cases.yaml") if each.case.name == name)
+    return collect_evidence(replay_case(found, _prepared.for_case(found)))
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from agentrun.spec.v1.assertions import Contains, OutcomeIs, ToolCalls
-from agentrun.spec.v1.cases import FaultAt, Inject, Turn
-from agentrun.testing.suite.evaluate import evaluate
-from agentrun.testing.suite.found import Found, read
-from agentrun.testing.suite.played import Played, play
-from agentrun.testing.suite.prepared import Preparations, Prepared
-from agentrun.testing.suite.snapshots import accepted
+from agentrun.spec.v1.cases import CaseTurn, FaultInjectionSpec, InjectedFaultSpec
+from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
+from agentrun.testing.suite.evaluation import evaluate_case
+from agentrun.testing.suite.replay import CaseRuns, CompiledAgent, CompiledAgents, replay_case
+from agentrun.testing.suite.snapshots import accepted_snapshot
 
 CASES = Path(__file__).parents[3] / "specs" / "support.cases.yaml"
 REFUNDS = ToolCalls(tool="refund", value=1)
@@ -36,14 +35,14 @@ ENDED_BEFORE = "turn 2: the conversation ended before it"
 )
 def test_turns(first: list[Any], second: list[Any], complaints: list[tuple[str, str]]) -> None:
     """A conversation that comes no further than its first turn, as is said of it."""
-    default = next(each for each in read(CASES) if each.case.name == "default")
-    turns: list[str | Turn] = [Turn(input="a", claims=first), Turn(input="b", claims=second)]
-    talk = replace(default, case=replace(default.case, turns=turns, claims=[OutcomeIs(value="completed")]))
+    default = next(each for each in read_located_cases(CASES) if each.case.name == "default")
+    turns: list[str | CaseTurn] = [CaseTurn(input="a", assertions=first), CaseTurn(input="b", assertions=second)]
+    talk = replace(default, case=replace(default.case, turns=turns, assertions=[OutcomeIs(value="completed")]))
 
-    def once(found: Found, prepared: Prepared) -> Played:
-        return play(default, prepared)
+    def once(found: LocatedCase, prepared: CompiledAgent) -> CaseRuns:
+        return replay_case(default, prepared)
 
-    verdict = evaluate(talk, Preparations(), accepted, once)
+    verdict = evaluate_case(talk, CompiledAgents(), accepted_snapshot, once)
     assert [(each.claim, each.message) for each in verdict.complaints] == complaints
 
 
@@ -57,10 +56,10 @@ def test_turns(first: list[Any], second: list[Any], complaints: list[tuple[str, 
     ],
 )
 def test_the_turn_that_ends_a_conversation_may_say_how(claims: list[list[Any]], complaints: list[str]) -> None:
-    default = next(each for each in read(CASES) if each.case.name == "default")
-    turns: list[str | Turn] = [Turn(input="a", claims=claims[0]), Turn(input="b", claims=claims[1])]
-    broken = FaultAt(at="model#1", inject=Inject(status=401, times=2))
-    once = replace(default, case=replace(default.case, faults=[broken], claims=[]))
-    talk = replace(default, case=replace(default.case, turns=turns, claims=[]))
-    verdict = evaluate(talk, Preparations(), accepted, lambda _, prepared: play(once, prepared))
+    default = next(each for each in read_located_cases(CASES) if each.case.name == "default")
+    turns: list[str | CaseTurn] = [CaseTurn(input="a", assertions=claims[0]), CaseTurn(input="b", assertions=claims[1])]
+    broken = FaultInjectionSpec(at="model#1", inject=InjectedFaultSpec(status=401, times=2))
+    once = replace(default, case=replace(default.case, faults=[broken], assertions=[]))
+    talk = replace(default, case=replace(default.case, turns=turns, assertions=[]))
+    verdict = evaluate_case(talk, CompiledAgents(), accepted_snapshot, lambda _, prepared: replay_case(once, prepared))
     assert [each.message for each in verdict.complaints] == complaints

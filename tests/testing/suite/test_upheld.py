@@ -9,13 +9,23 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentrun.cassette.loose import LoosePlayer
-from agentrun.cassette.player import Player
-from agentrun.core.facts import DeliveryStarted, Fact, ModelAsked, Record, RunStopped
-from agentrun.core.facts_calls import CallRefused, CallSettled, ToolFinished, ToolStarted
-from agentrun.core.facts_gates import ApprovalAnswered, HookAnswered, Ruled
+from agentrun.cassette.player import LenientPlayer, Player
+from agentrun.core.facts import (
+    ApprovalAnswered,
+    CallRefused,
+    CallSettled,
+    DeliveryStarted,
+    Fact,
+    HookAnswered,
+    ModelAsked,
+    Record,
+    Ruled,
+    RunStopped,
+    ToolFinished,
+    ToolStarted,
+)
 from agentrun.core.package import Package
-from agentrun.testing.suite import upheld
+from agentrun.testing.suite import invariants
 
 from ...engine.places import HOOK
 from ...engine.tapes import asks
@@ -32,7 +42,7 @@ def journal(folder: Path, agent: Package, *replies: Any) -> tuple[Record, ...]:
     tape, _ = taped(folder, agent, case(), *replies)
     run = replayed(agent, case(), tape)
     assert run.ending == "completed"
-    assert upheld.broken(agent, run.run.journal, waits=False) == ()
+    assert invariants.broken_invariants(agent, run.run.journal, waits=False) == ()
     return run.run.journal
 
 
@@ -52,13 +62,17 @@ def put(kind: type, instead: Callable[[Any], Iterable[Any]]) -> Callable[[Fact],
 def test_one_terminal_record_and_it_is_the_last(tmp_path: Path) -> None:
     records = journal(tmp_path, shop(), DONE)
     stop = records[-1]
-    assert list(upheld.ends(records, waits=False)) == []
-    assert list(upheld.ends(records[:-1], waits=True)) == []
-    assert list(upheld.ends(records[:-1], waits=False)) == ["the run is over, and has no terminal record"]
-    assert "is a terminal one" in next(upheld.ends(records, waits=True))
-    assert "there are 2 terminal records" in next(upheld.ends([*records, replace(stop, seq=stop.seq + 1)], waits=False))
+    assert list(invariants.check_terminal_record(records, waits=False)) == []
+    assert list(invariants.check_terminal_record(records[:-1], waits=True)) == []
+    assert list(invariants.check_terminal_record(records[:-1], waits=False)) == [
+        "the run is over, and has no terminal record"
+    ]
+    assert "is a terminal one" in next(invariants.check_terminal_record(records, waits=True))
+    assert "there are 2 terminal records" in next(
+        invariants.check_terminal_record([*records, replace(stop, seq=stop.seq + 1)], waits=False)
+    )
     after = replace(records[1], seq=stop.seq + 1)
-    assert "1 come after it" in next(upheld.ends([*records, after], waits=False))
+    assert "1 come after it" in next(invariants.check_terminal_record([*records, after], waits=False))
 
 
 # --- budgets ------------------------------------------------------------------------------------------------------
@@ -74,8 +88,8 @@ def test_tokens_that_may_be_taken_are_within_the_limit(tmp_path: Path) -> None:
     agent, records, asked = limited(tmp_path)
     needed = 25 + asked[1].reserved
     enough, less = (replace(agent, budgets=replace(agent.budgets, tokens=limit)) for limit in (needed, needed - 1))
-    assert list(upheld.budgets(enough, records)) == []
-    assert [f"after 25 of {needed - 1}" in each for each in upheld.budgets(less, records)] == [True]
+    assert list(invariants.check_budgets(enough, records)) == []
+    assert [f"after 25 of {needed - 1}" in each for each in invariants.check_budgets(less, records)] == [True]
 
 
 def test_money_that_may_be_spent_is_within_the_limit(tmp_path: Path) -> None:
@@ -83,7 +97,7 @@ def test_money_that_may_be_spent_is_within_the_limit(tmp_path: Path) -> None:
     dear = with_facts(records, put(ModelAsked, lambda fact: [replace(fact, cost=7)]))
     for limit, wrong in ((7, 0), (6, 2)):
         tight = replace(agent, budgets=replace(agent.budgets, cost=limit))
-        assert len(list(upheld.budgets(tight, dear))) == wrong
+        assert len(list(invariants.check_budgets(tight, dear))) == wrong
 
 
 @pytest.mark.parametrize(("name", "enough"), [("turns", 2), ("tool_calls", 1)])
@@ -91,7 +105,7 @@ def test_turns_and_calls_are_within_the_limit(tmp_path: Path, name: str, enough:
     agent, records, _ = limited(tmp_path)
     for limit, wrong in ((enough, 0), (enough - 1, 1)):
         tight = replace(agent, budgets=replace(agent.budgets, **{name: limit}))
-        assert len(list(upheld.budgets(tight, records))) == wrong
+        assert len(list(invariants.check_budgets(tight, records))) == wrong
 
 
 def test_nothing_is_started_when_time_is_over(tmp_path: Path) -> None:
@@ -100,7 +114,7 @@ def test_nothing_is_started_when_time_is_over(tmp_path: Path) -> None:
     late = [each if each.seq < second else replace(each, at=records[0].at + 5000) for each in records]
     for limit, wrong in ((5000, 0), (4999, 1)):
         tight = replace(agent, budgets=replace(agent.budgets, time=limit))
-        assert len(list(upheld.budgets(tight, late))) == wrong
+        assert len(list(invariants.check_budgets(tight, late))) == wrong
 
 
 # --- gates --------------------------------------------------------------------------------------------------------
@@ -125,7 +139,7 @@ def test_a_call_that_was_denied_is_not_run(tmp_path: Path) -> None:
         ),
     }
     for words, change in planted.items():
-        found = list(upheld.gates(agent, with_facts(records, change)))
+        found = list(invariants.check_gates(agent, with_facts(records, change)))
         assert [words in each for each in found] == [True], words
 
 
@@ -133,7 +147,7 @@ def test_a_sink_that_the_policy_closed_is_not_served(tmp_path: Path) -> None:
     agent = shop(**SUNK)
     records = journal(tmp_path, agent, DONE)
     no = Ruled("deliver:log", "delivery", "deny", ("outside",))
-    found = list(upheld.gates(agent, with_facts(records, put(DeliveryStarted, lambda fact: [no, fact]))))
+    found = list(invariants.check_gates(agent, with_facts(records, put(DeliveryStarted, lambda fact: [no, fact]))))
     assert len(found) == 1
     assert "gives the answer to log, although the policy says deny" in found[0]
 
@@ -145,24 +159,26 @@ def test_a_call_that_must_not_be_repeated_is_started_once(tmp_path: Path) -> Non
     agent = shop()
     records = journal(tmp_path, agent, REFUND, LOOK, DONE)
     twice = with_facts(records, put(ToolStarted, lambda fact: [fact, fact]))
-    assert ["starts refund (c1.0) again" in each for each in upheld.once(agent, twice)] == [True], "look may be"
+    assert ["starts refund (c1.0) again" in each for each in invariants.check_at_most_once(agent, twice)] == [True], (
+        "look may be"
+    )
     settled = with_facts(records, put(ToolStarted, lambda fact: [fact, CallSettled(fact.call, "retry", "ada"), fact]))
-    assert list(upheld.once(agent, settled)) == [], "somebody decided so"
+    assert list(invariants.check_at_most_once(agent, settled)) == [], "somebody decided so"
 
 
 def test_a_call_that_was_started_ends(tmp_path: Path) -> None:
     agent = shop()
     records = journal(tmp_path, agent, LOOK, DONE)
     lost = with_facts(records, put(ToolFinished, lambda fact: []))
-    assert list(upheld.closed(agent, lost)) == ["look (c1.0) was started and never ended"]
+    assert list(invariants.check_calls_ended(agent, lost)) == ["look (c1.0) was started and never ended"]
     waiting = [each for each in lost if not isinstance(each.fact, RunStopped)]
-    assert list(upheld.closed(agent, waiting)) == [], "a run that waits may have one open"
+    assert list(invariants.check_calls_ended(agent, waiting)) == [], "a run that waits may have one open"
 
 
 def test_no_call_reaches_its_tool_unsaid(tmp_path: Path) -> None:
     records = journal(tmp_path, shop(), LOOK, DONE)
-    assert list(upheld.told(records, {"c1.0": 1})) == []
-    assert list(upheld.told(records, {"c1.0": 2, "c1.1": 1})) == [
+    assert list(invariants.check_calls_journaled(records, {"c1.0": 1})) == []
+    assert list(invariants.check_calls_journaled(records, {"c1.0": 2, "c1.1": 1})) == [
         "the call c1.0 reached its tool 2 times, and was started 1 time",
         "the call c1.1 reached its tool 1 time, and was started 0 times",
     ]
@@ -172,14 +188,14 @@ def test_todays_code_makes_the_decisions(tmp_path: Path) -> None:
     agent = shop()
     records = journal(tmp_path, agent, LOOK, DONE)
     changed = with_facts(records, put(Ruled, lambda fact: [replace(fact, reason="another")]))
-    assert "is ruled, and ruled would be written today" in next(upheld.audits(agent, changed))
-    assert upheld.broken(agent, changed, waits=False) != ()
+    assert "is ruled, and ruled would be written today" in next(invariants.check_audit(agent, changed))
+    assert invariants.broken_invariants(agent, changed, waits=False) != ()
 
 
 def test_a_journal_that_cannot_be_folded_is_told_of(tmp_path: Path) -> None:
     agent = shop()
     records = journal(tmp_path, agent, LOOK, DONE)
-    found = upheld.broken(agent, with_facts(records, put(ToolStarted, lambda fact: [])), waits=False)
+    found = invariants.broken_invariants(agent, with_facts(records, put(ToolStarted, lambda fact: [])), waits=False)
     assert any("cannot be folded" in each for each in found)
 
 
@@ -188,7 +204,7 @@ def test_faults_break_none_of_it(tmp_path: Path) -> None:
     tape, _ = taped(tmp_path, agent, case(), LOOK, DONE)
     for at, inject in {"model#1": {"status": 500, "times": 4}, "tool:look": {"fatal": "no"}}.items():
         run = replayed(agent, case(fault(at, **inject)), tape)  # type: ignore[arg-type]  # as YAML would say it
-        assert upheld.broken(agent, run.run.journal, waits=False) == ()
+        assert invariants.broken_invariants(agent, run.run.journal, waits=False) == ()
 
 
 @pytest.mark.parametrize("point", ["before_tool", "after_tool", "on_stop"])
@@ -200,7 +216,7 @@ def test_who_is_asked_something_else_after_a_fault_breaks_none_of_it(
     agent = shop(hooks=[{**HOOK, "at": point}])
     tape, _ = taped(tmp_path, agent, case(), asks(("look", {"at": 1}), ("look", {"at": 2})), DONE)
     laid = case(fault("tool:look#2", **inject))
-    strict, loose = (replayed(agent, laid, tape, make) for make in (Player, LoosePlayer))
-    assert upheld.broken(agent, strict.run.journal, waits=False) == ()
-    assert upheld.broken(agent, loose.run.journal, waits=False) == ()
+    strict, loose = (replayed(agent, laid, tape, make) for make in (Player, LenientPlayer))
+    assert invariants.broken_invariants(agent, strict.run.journal, waits=False) == ()
+    assert invariants.broken_invariants(agent, loose.run.journal, waits=False) == ()
     assert loose.ending == ("tool.fatal" if "fatal" in inject else "completed")

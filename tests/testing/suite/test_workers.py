@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from agentrun.testing.suite import workers
-from agentrun.testing.suite.carried import Orders, Suite
-from agentrun.testing.suite.coverage import Covering
-from agentrun.testing.suite.found import Found, read
+from agentrun.testing.suite.coverage import CoverageCollector
+from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
+from agentrun.testing.suite.runner import SuiteOptions, SuiteRunner
 from agentrun.testing.suite.workers import Workers
 
 SPEC = 'agentrun: "1"\nname: small\nmodel: {provider: openai, name: x}\ninstructions: Hi\nbudgets: {tokens: 1k}\n'
 
 
-def cases(folder: Path, names: list[str], more: str = "") -> list[Found]:
+def cases(folder: Path, names: list[str], more: str = "") -> list[LocatedCase]:
     (folder / "small.yaml").write_text(SPEC, encoding="utf-8")
     lines = "".join(f"  - {{name: {name}, input: Hello{more}}}\n" for name in names)
     (folder / "small.cases.yaml").write_text(f'agentrun: "1"\ncases:\n{lines}', encoding="utf-8")
-    return read(folder / "small.cases.yaml")
+    return read_located_cases(folder / "small.cases.yaml")
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +38,9 @@ def is_there(pid: int) -> bool:
 
 def test_results_are_those_of_one_process_in_the_same_order(tmp_path: Path) -> None:
     found = cases(tmp_path, [f"case-{number}" for number in range(40)])
-    alone = Suite(Orders(coverage=True), covering=(one := Covering()))
-    wanted = [alone.result(each).verdict for each in found]
-    team = Workers(found, Orders(coverage=True), 2, both := Covering())
+    alone = SuiteRunner(SuiteOptions(coverage=True), covering=(one := CoverageCollector()))
+    wanted = [alone.run_case(each).verdict for each in found]
+    team = Workers(found, SuiteOptions(coverage=True), 2, both := CoverageCollector())
     came = [result.verdict for result in team.results()]
     assert [(each.id, each.status, each.complaints) for each in came] == [
         (each.id, each.status, each.complaints) for each in wanted
@@ -50,7 +50,7 @@ def test_results_are_those_of_one_process_in_the_same_order(tmp_path: Path) -> N
 
 
 def test_who_takes_no_more_leaves_no_process(tmp_path: Path) -> None:
-    team = Workers(cases(tmp_path, [f"case-{number}" for number in range(40)]), Orders(), 2, Covering())
+    team = Workers(cases(tmp_path, [f"case-{number}" for number in range(40)]), SuiteOptions(), 2, CoverageCollector())
     results = team.results()
     assert next(results).verdict.id == "small.cases.yaml::case-0"
     pids = [worker.process.pid for worker in team._workers]
@@ -61,15 +61,15 @@ def test_who_takes_no_more_leaves_no_process(tmp_path: Path) -> None:
 
 def test_processes_that_do_nothing_but_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = cases(tmp_path, [f"case-{number}" for number in range(20)])
-    monkeypatch.setattr(workers, "COMMAND", ("/bin/sh", "-c", "echo started >> log; exit 3"))
-    came = [result.verdict for result in Workers(found, Orders(), 2, Covering()).results()]
+    monkeypatch.setattr(workers, "WORKER_COMMAND", ("/bin/sh", "-c", "echo started >> log; exit 3"))
+    came = [result.verdict for result in Workers(found, SuiteOptions(), 2, CoverageCollector()).results()]
     assert [each.id for each in came] == [each.id for each in found]
     assert {each.complaints[0].message for each in came} == {"the process that ran this case ended with exit code 3"}
-    assert (tmp_path / "log").read_text(encoding="utf-8").count("started") <= workers.MOST_DEATHS + 1
+    assert (tmp_path / "log").read_text(encoding="utf-8").count("started") <= workers.MAX_DEATHS + 1
 
 
 def test_a_worker_whose_master_is_gone_ends(tmp_path: Path) -> None:
-    team = Workers(cases(tmp_path, ["a", "b"]), Orders(), 1, Covering())
+    team = Workers(cases(tmp_path, ["a", "b"]), SuiteOptions(), 1, CoverageCollector())
     results = team.results()
     next(results)
     process = team._workers[0].process

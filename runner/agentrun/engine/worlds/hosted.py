@@ -10,7 +10,7 @@ from agentrun.engine.memory import Journals
 from agentrun.engine.perform import crew_of
 from agentrun.engine.ports import Approver, Blobs, Clock, Executor, Hook, Provider, SinkPort
 from agentrun.engine.world import World, Wrapper, wrap
-from agentrun.redact import Redactor
+from agentrun.redactor import Redactor
 
 
 def hosted_world(

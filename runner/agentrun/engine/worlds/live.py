@@ -18,9 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentrun.cassette.redaction import text_without
-from agentrun.cassette.scrub import scrubbed
-from agentrun.cassette.tape import Interaction
+from agentrun.cassette.interactions import Interaction
+from agentrun.cassette.redaction import redact_interaction, redact_text
 from agentrun.core.package import Package
 from agentrun.engine.crews import Crews
 from agentrun.engine.known import known_values
@@ -32,7 +31,7 @@ from agentrun.engine.ports import Approver, Executor, Hook, SinkPort
 from agentrun.engine.settings import Settings
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.world import Listen, World, kind_of, packages_of
-from agentrun.redact import Redactor
+from agentrun.redactor import Redactor
 from agentrun.spec.project import Project
 from agentrun.wire import HttpCall, HttpReply, Sender
 
@@ -65,7 +64,7 @@ async def live_world(
         packages = tuple(packages_of(parts or package))
         programs = programs_of(packages, project.root, settings.secret)
         import_roots = tuple(project.root / root for root in project.import_roots)
-        shown = {"printed": printed, "clean": partial(text_without, redactor=redactor)}
+        shown = {"printed": printed, "clean": partial(redact_text, redactor=redactor)}
         executors = {
             kind: _executor(kind, project.root, import_roots, programs, settings, sender, shown)
             for kind in sorted({kind_of(tool) for each in packages for tool in each.tools.values()} - {"agent"})
@@ -124,14 +123,14 @@ def _hooks(packages: tuple[Package, ...], import_roots: tuple[Path, ...], shown:
     hooks = [hook for each in packages for hook in each.hooks]
     if not hooks:
         return {}
-    from agentrun.tools.hooks import python_hooks  # late: Rule 2
+    from agentrun.tools.hooks import load_python_hooks  # late: Rule 2
 
-    return python_hooks(import_roots, hooks, **shown)
+    return load_python_hooks(import_roots, hooks, **shown)
 
 
 def _sink(kind: str, root: Path, sender: Sender, write: Callable[[str], None]) -> SinkPort:
     if kind == "http":
-        from agentrun.tools.http_sink import HttpSinks  # late: Rule 2
+        from agentrun.tools.sinks import HttpSinks  # late: Rule 2
 
         return HttpSinks(sender)
     from agentrun.tools.sinks import FileSinks, JsonlSinks, StdoutSinks  # late: Rule 2
@@ -155,4 +154,4 @@ class _CleanRefusals:
         self, call: HttpCall, *, gap: int, time: int, heard: Callable[[bytes], None] | None = None
     ) -> HttpReply:
         reply = await self._sender.send(call, gap=gap, time=time, heard=heard)
-        return reply if reply.status == 200 else scrubbed(Interaction(call, reply), self._redactor).reply
+        return reply if reply.status == 200 else redact_interaction(Interaction(call, reply), self._redactor).reply

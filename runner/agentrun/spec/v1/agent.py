@@ -1,18 +1,18 @@
 """The agent document: everything one agent is."""
 
+from __future__ import annotations
+
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from agentrun.spec.v1.budgets import Budgets, Context, Guards, Limits, Retry
-from agentrun.spec.v1.policy import Policy
-from agentrun.spec.v1.tools import Auth, HeaderName, Tool
-from agentrun.spec.v1.values import (
-    Count,
+from agentrun.spec.v1.budgets import BudgetsSpec, ContextSpec, GuardsSpec, LimitsSpec, RetrySpec
+from agentrun.spec.v1.field_types import (
+    CountField,
     Duration,
     EnvText,
     FileRef,
-    JsonSchema,
+    JsonSchemaField,
     Name,
     ParamName,
     Pattern,
@@ -21,23 +21,25 @@ from agentrun.spec.v1.values import (
     Size,
     TemplateText,
 )
+from agentrun.spec.v1.policy import PolicySpec
+from agentrun.spec.v1.tools import AuthSpec, HeaderName, ToolSpec
 
 Dollars: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
 """US dollars for a million tokens."""
 
-MODEL_NAME = "^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
-ROUTE = "^[a-z][a-z0-9_-]{0,63}/[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
-TOOL_CHOICE = "^[a-z][a-z0-9_.-]{0,127}$"
-FIELD_PATH = "^[A-Za-z0-9_*-]+(\\.[A-Za-z0-9_*-]+)*$"
+MODEL_NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
+ROUTE_PATTERN = "^[a-z][a-z0-9_-]{0,63}/[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
+TOOL_CHOICE_PATTERN = "^[a-z][a-z0-9_.-]{0,127}$"
+FIELD_PATH_PATTERN = "^[A-Za-z0-9_*-]+(\\.[A-Za-z0-9_*-]+)*$"
 
-Route: TypeAlias = Annotated[str, Meta(pattern=ROUTE)]
+RouteName: TypeAlias = Annotated[str, Meta(pattern=ROUTE_PATTERN)]
 """A provider and a model: anthropic/claude-haiku-4-5."""
 
-FieldPath: TypeAlias = Annotated[str, Meta(pattern=FIELD_PATH, max_length=256)]
+FieldPath: TypeAlias = Annotated[str, Meta(pattern=FIELD_PATH_PATTERN, max_length=256)]
 """A dotted path into a recorded request or reply; * stands for any key or index."""
 
 
-class Price(Struct, frozen=True, forbid_unknown_fields=True):
+class PriceSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """What a model costs, in US dollars for a million tokens."""
 
     input: Dollars
@@ -48,12 +50,12 @@ class Price(Struct, frozen=True, forbid_unknown_fields=True):
     """For input tokens read from the provider's cache. Absent: as `input`."""
 
 
-class FallbackModel(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class FallbackModelSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Another route to try when the one before it has failed for good."""
 
     provider: Name
     """The wire format: openai, openai-responses, anthropic, gemini, or a provider registered by the host."""
-    name: Annotated[str, Meta(pattern=MODEL_NAME)]
+    name: Annotated[str, Meta(pattern=MODEL_NAME_PATTERN)]
     """The model's name as the provider knows it."""
     base_url: EnvText | UnsetType = UNSET
     """Where the provider is reached; ${NAME} takes it from the environment. Absent: the provider's own address."""
@@ -61,15 +63,15 @@ class FallbackModel(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """The environment variable that holds the key, as ${NAME}. Absent: the provider's usual one."""
     headers: dict[HeaderName, EnvText] = {}
     """Further request headers; ${NAME} takes a value from the environment."""
-    price: Price | UnsetType = UNSET
+    price: PriceSpec | UnsetType = UNSET
     """What the model costs. Absent: the row pinned by `agentrun lock`."""
-    context_window: Count | UnsetType = UNSET
+    context_window: CountField | UnsetType = UNSET
     """How many tokens the model can read. Absent: the number pinned by `agentrun lock`."""
     options: dict[str, Any] = {}
     """Further fields of the provider's request body, sent as they are."""
 
 
-class Model(FallbackModel, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ModelSpec(FallbackModelSpec, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The model to ask, and how."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | UnsetType = UNSET
@@ -83,31 +85,31 @@ class Model(FallbackModel, frozen=True, forbid_unknown_fields=True, kw_only=True
         | UnsetType
     ) = UNSET
     """Texts at which the model stops."""
-    max_output_tokens: Count | UnsetType = UNSET
+    max_output_tokens: CountField | UnsetType = UNSET
     """The longest reply. It is also what a budget reserves before a call."""
     reasoning: Literal["none", "low", "medium", "high"] | UnsetType = UNSET
     """How much the model may think before it answers, for models that do."""
-    tool_choice: Annotated[str, Meta(pattern=TOOL_CHOICE)] = "auto"
+    tool_choice: Annotated[str, Meta(pattern=TOOL_CHOICE_PATTERN)] = "auto"
     """`auto`, `required` (some tool), `none`, or the name of one tool."""
     stream: bool = False
     """Whether replies are streamed."""
-    fallback: Annotated[list[Route | FallbackModel], Meta(max_length=8)] = []
+    fallback: Annotated[list[RouteName | FallbackModelSpec], Meta(max_length=8)] = []
     """Other routes, tried in order: `provider/model`, or an object with its own address and price."""
 
 
-class Admission(Struct, frozen=True, forbid_unknown_fields=True):
+class AdmissionSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """Which inputs are accepted at all. A refused input leaves no run."""
 
-    max_chars: Count | UnsetType = UNSET
+    max_chars: CountField | UnsetType = UNSET
     """The longest input. Absent: no limit."""
     dedupe: bool = False
     """Whether the same text is refused the second time in one session."""
 
 
-class Output(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class OutputSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The contract the final answer keeps: JSON of a schema. Local validation decides, whatever the provider promises."""
 
-    schema: JsonSchema | UnsetType = UNSET
+    schema: JsonSchemaField | UnsetType = UNSET
     """JSON Schema of the answer, or {file: …}. References outside the schema are refused."""
     repairs: Annotated[int, Meta(ge=0, le=10)] = 2
     """How often the model may repair an answer that breaks the contract, with the errors shown to it."""
@@ -117,7 +119,7 @@ class Output(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The deepest nesting of the answer."""
 
 
-class SinkBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
+class SinkSpecBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
     """What sinks of every kind have in common."""
 
     delivery: Literal["required", "optional", "disabled"] = "required"
@@ -126,42 +128,42 @@ class SinkBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, ta
     """How long one delivery may take."""
 
 
-class FileSink(SinkBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="file"):
+class FileSinkSpec(SinkSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="file"):
     """Writes the answer to a file, replacing it."""
 
     path: Annotated[str, Meta(min_length=1, max_length=1024)]
     """The file, inside the project, relative to its root."""
 
 
-class JsonlSink(SinkBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="jsonl"):
+class JsonlSinkSpec(SinkSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="jsonl"):
     """Appends one JSON line for each answer."""
 
     path: Annotated[str, Meta(min_length=1, max_length=1024)]
     """The file, inside the project, relative to its root."""
 
 
-class HttpSink(SinkBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="http"):
+class HttpSinkSpec(SinkSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="http"):
     """Posts the answer as JSON."""
 
     url: EnvText
     """Where it is sent; ${NAME} takes it from the environment."""
     headers: dict[HeaderName, EnvText] = {}
     """Request headers; ${NAME} takes a value from the environment."""
-    auth: Auth | UnsetType = UNSET
+    auth: AuthSpec | UnsetType = UNSET
     """The credential to send."""
     private_network: bool = False
     """Whether loopback and private addresses may be reached."""
 
 
-class StdoutSink(SinkBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="stdout"):
+class StdoutSinkSpec(SinkSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="stdout"):
     """Prints the answer as one JSON line on standard output."""
 
 
-Sink: TypeAlias = FileSink | JsonlSink | HttpSink | StdoutSink
+SinkSpec: TypeAlias = FileSinkSpec | JsonlSinkSpec | HttpSinkSpec | StdoutSinkSpec
 """Where the answer is delivered."""
 
 
-class Hook(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class HookSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A Python function asked at a point of the run; it may let go on, deny, modify or inject a message."""
 
     id: Name
@@ -178,7 +180,7 @@ class Hook(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """When the hook fails or takes too long: `deny` stops what it was asked about, `continue` goes on without it."""
 
 
-class Session(Struct, frozen=True, forbid_unknown_fields=True):
+class SessionSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """What a run in a session knows of the runs before it."""
 
     history: Literal["full", "answers", "none"] = "full"
@@ -187,7 +189,7 @@ class Session(Struct, frozen=True, forbid_unknown_fields=True):
     """How many of the latest runs are carried. Absent: all."""
 
 
-class Redaction(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RedactionSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where a sensitive value is found: by its path, by a pattern, or both (the pattern inside the value at the path)."""
 
     name: Name
@@ -198,10 +200,10 @@ class Redaction(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Regular expression (RE2) that finds the value."""
 
 
-class Replay(Struct, frozen=True, forbid_unknown_fields=True):
+class ReplaySpec(Struct, frozen=True, forbid_unknown_fields=True):
     """How recordings of this agent are written and matched."""
 
-    redact: Annotated[list[Redaction], Meta(max_length=256)] = []
+    redact: Annotated[list[RedactionSpec], Meta(max_length=256)] = []
     """Sensitive values; each is replaced everywhere on the tape and in snapshots by a placeholder."""
     volatile: Annotated[list[FieldPath], Meta(max_length=256)] = []
     """Fields of a request that may differ from the recorded one without a miss."""
@@ -216,39 +218,87 @@ class Agent(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The agent's name: small letters, digits, - and _."""
     description: Annotated[str, Meta(min_length=1, max_length=4096)] | UnsetType = UNSET
     """What the agent does, in a sentence. A parent agent's model reads it when this agent is its tool."""
-    params: dict[ParamName, JsonSchema] = {}
+    params: dict[ParamName, JsonSchemaField] = {}
     """The variables templates see, each with a JSON Schema; `default` makes one optional."""
-    model: Model
+    model: ModelSpec
     """The model to ask, and how."""
     instructions: TemplateText | FileRef | Annotated[list[TemplateText | FileRef], Meta(min_length=1, max_length=64)]
     """The system prompt: text, {file: …}, or a list of both, joined by blank lines. Jinja syntax; params are its variables."""
     input: TemplateText | FileRef | UnsetType = UNSET
     """The message sent when the command line gives none."""
-    tools: dict[Name, Tool] = {}
+    tools: dict[Name, ToolSpec] = {}
     """The tools by name; {file: …} or a list of both shares them between agents."""
-    policy: Policy = Policy()
+    policy: PolicySpec = PolicySpec()
     """Which calls go ahead; {file: …} or a list of both shares rules between agents."""
-    budgets: Budgets = Budgets()
+    budgets: BudgetsSpec = BudgetsSpec()
     """What a run may spend; {file: …} or a list of both shares budgets between agents."""
-    limits: Limits = Limits()
+    limits: LimitsSpec = LimitsSpec()
     """Limits on single steps."""
-    guards: Guards = Guards()
+    guards: GuardsSpec = GuardsSpec()
     """Detectors of an agent that goes in circles."""
-    retry: Retry = Retry()
+    retry: RetrySpec = RetrySpec()
     """How failed model calls are tried again."""
-    context: Context = Context()
+    context: ContextSpec = ContextSpec()
     """What happens when the conversation no longer fits the model's window."""
-    admission: Admission = Admission()
+    admission: AdmissionSpec = AdmissionSpec()
     """Which inputs are accepted at all."""
-    output: Output = Output()
+    output: OutputSpec = OutputSpec()
     """The contract the final answer keeps."""
-    sinks: dict[Name, Sink] = {}
+    sinks: dict[Name, SinkSpec] = {}
     """Where the answer is delivered, besides standard output."""
-    hooks: Annotated[list[Hook], Meta(max_length=256)] = []
+    hooks: Annotated[list[HookSpec], Meta(max_length=256)] = []
     """Python functions asked at points of the run."""
-    session: Session = Session()
+    session: SessionSpec = SessionSpec()
     """What a run in a session knows of the runs before it."""
-    replay: Replay = Replay()
+    replay: ReplaySpec = ReplaySpec()
     """How recordings are written and matched."""
     profiles: dict[Name, dict[str, Any]] = field(default_factory=dict)
     """Named overlays of this document, chosen with --profile: maps are merged, everything else is replaced, null removes."""
+
+
+# --- where an agent document may refer to other files ---------------------------------------------------------
+
+
+SHARED_KEYS = ("tools", "policy", "budgets")
+"""Keys that may be inline, `{file: …}`, or a list of both."""
+
+TEXT_PATHS: tuple[tuple[str, ...], ...] = (("instructions",), ("input",), ("context", "compaction", "prompt"))
+"""Keys whose text may stand in a file of its own."""
+
+SCHEMA_PATHS: tuple[tuple[str, ...], ...] = (
+    ("output", "schema"),
+    ("params", "*"),
+    ("tools", "*", "args"),
+    ("tools", "*", "actions", "*"),
+)
+"""Keys that hold a JSON Schema, inline or `{file: …}`."""
+
+
+# --- the other documents people write: shared tools, policies and budgets -------------------------------------
+
+
+class ToolsFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Tools shared between agents."""
+
+    agentrun: Literal["1"]
+    """The version of the spec language, in quotes."""
+    tools: dict[Name, ToolSpec]
+    """The tools by name."""
+
+
+class PolicyFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Rules shared between agents."""
+
+    agentrun: Literal["1"]
+    """The version of the spec language, in quotes."""
+    policy: PolicySpec
+    """The rules, and the default if this file is to set it."""
+
+
+class BudgetsFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Budgets shared between agents."""
+
+    agentrun: Literal["1"]
+    """The version of the spec language, in quotes."""
+    budgets: BudgetsSpec
+    """What a run may spend."""

@@ -4,18 +4,18 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from agentrun.spec.v1.values import Count, Duration, FileRef, Size, TemplateText
+from agentrun.spec.v1.field_types import CountField, Duration, FileRef, Size, TemplateText
 
 Allowance: TypeAlias = Annotated[int, Meta(ge=1, le=10_000)]
 """How often something may happen."""
 
 
-class Budgets(Struct, frozen=True, forbid_unknown_fields=True):
+class BudgetsSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """What a run may spend before it is stopped. Spending is reserved before a call and settled after it."""
 
     turns: Annotated[int, Meta(ge=1, le=10_000)] = 20
     """How many model calls a run may make. The call after the last one is not made."""
-    tokens: Count | UnsetType = UNSET
+    tokens: CountField | UnsetType = UNSET
     """Input and output tokens, summed over all model calls: 50k, 1.5M. Absent: no limit."""
     cost: Annotated[float, Meta(ge=0.000001, le=1_000_000)] | UnsetType = UNSET
     """US dollars, counted with the price pinned in the lock or given as `model.price`. Absent: no limit."""
@@ -29,7 +29,7 @@ class Budgets(Struct, frozen=True, forbid_unknown_fields=True):
     """How many turns before the last the model is told once to wrap up. Absent: it is not told."""
 
 
-class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+class LimitsSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """Limits on single steps of a run."""
 
     parallel_tools: Annotated[int, Meta(ge=1, le=1000)] = 8
@@ -72,7 +72,7 @@ class BatchGuard(Struct, frozen=True, forbid_unknown_fields=True):
     """`consecutive` counts equal batches in a row, `session` counts them in the whole session."""
 
 
-class Guards(Struct, frozen=True, forbid_unknown_fields=True):
+class GuardsSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """Detectors of an agent that goes in circles. Each can be a number, an object with settings, or `off`."""
 
     repeated_call: Allowance | Literal["off"] | Guard = 3
@@ -91,7 +91,7 @@ class Guards(Struct, frozen=True, forbid_unknown_fields=True):
     """The limit for tools marked `observation: true` in repeated_call, cycle and repeated_batch."""
 
 
-class Retry(Struct, frozen=True, forbid_unknown_fields=True):
+class RetrySpec(Struct, frozen=True, forbid_unknown_fields=True):
     """How often and how patiently a failed model call is sent again."""
 
     attempts: Annotated[int, Meta(ge=1, le=20)] = 4
@@ -104,7 +104,7 @@ class Retry(Struct, frozen=True, forbid_unknown_fields=True):
     """The longest waiting in total for one model call. A Retry-After beyond it ends the tries."""
 
 
-class Compaction(Struct, frozen=True, forbid_unknown_fields=True):
+class CompactionSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """How a history that no longer fits is summed up."""
 
     prompt: TemplateText | FileRef = (
@@ -118,10 +118,10 @@ class Compaction(Struct, frozen=True, forbid_unknown_fields=True):
     """After this many compactions in a row that did not shrink the context the run stops."""
 
 
-class Context(Struct, frozen=True, forbid_unknown_fields=True):
+class ContextSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """What happens when the conversation no longer fits the model's window."""
 
     overflow: Literal["fail", "compact"] = "fail"
     """`fail` ends the run with `context.overflow` before anything is sent, `compact` sums up the history first."""
-    compaction: Compaction = Compaction()
+    compaction: CompactionSpec = CompactionSpec()
     """How the history is summed up when `overflow` is `compact`."""

@@ -4,43 +4,43 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from agentrun.spec.v1.values import Condition, Duration, Name, Pattern
+from agentrun.spec.v1.field_types import Condition, Duration, Name, Pattern
 
-Stage: TypeAlias = Literal["run_start", "input", "model_request", "tool_call", "tool_result", "output", "delivery"]
+StageSpec: TypeAlias = Literal["run_start", "input", "model_request", "tool_call", "tool_result", "output", "delivery"]
 """A point in a run at which rules are asked."""
 
-TARGET = "^[a-z*][A-Za-z0-9_.*/-]{0,127}$"
+TARGET_PATTERN = "^[a-z*][A-Za-z0-9_.*/-]{0,127}$"
 
-Target: TypeAlias = Annotated[str, Meta(pattern=TARGET)]
+TargetGlob: TypeAlias = Annotated[str, Meta(pattern=TARGET_PATTERN)]
 """A tool (or sink) by its exact name, an MCP tool as server.tool, or a glob with *."""
 
 # The single target has its pattern in the schema only: msgspec 0.22 frees a string pattern twice when it shares
 # a union with a list or dict, and the process dies at exit (tests/spec/test_models.py looks for such unions).
-Targets: TypeAlias = (
-    Annotated[str, Meta(extra_json_schema={"pattern": TARGET})]
-    | Annotated[list[Target], Meta(min_length=1, max_length=256)]
+TargetGlobs: TypeAlias = (
+    Annotated[str, Meta(extra_json_schema={"pattern": TARGET_PATTERN})]
+    | Annotated[list[TargetGlob], Meta(min_length=1, max_length=256)]
 )
 """One target or a list of them."""
 
 
-class Rule(Struct, frozen=True, forbid_unknown_fields=True):
+class RuleSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """One rule: a ruling on its targets, at a stage, under a condition. Exactly one of the six rulings is given."""
 
     id: Name
     """The rule's name, found again in journals and reports. Each rule has its own."""
-    allow: Targets | UnsetType = UNSET
+    allow: TargetGlobs | UnsetType = UNSET
     """Targets that may go ahead."""
-    modify: Targets | UnsetType = UNSET
+    modify: TargetGlobs | UnsetType = UNSET
     """Targets whose arguments are rewritten with `set`, or whose text is masked with `mask`, before they go ahead."""
-    ask: Targets | UnsetType = UNSET
+    ask: TargetGlobs | UnsetType = UNSET
     """Targets that need a person's approval each time."""
-    defer: Targets | UnsetType = UNSET
+    defer: TargetGlobs | UnsetType = UNSET
     """Targets that suspend the run; when it is resumed the rules are asked again."""
-    deny: Targets | UnsetType = UNSET
+    deny: TargetGlobs | UnsetType = UNSET
     """Targets that are refused; the model is told."""
-    interrupt: Targets | UnsetType = UNSET
+    interrupt: TargetGlobs | UnsetType = UNSET
     """Targets that end the run."""
-    on: Stage = "tool_call"
+    on: StageSpec = "tool_call"
     """The stage at which the rule is asked."""
     when: Condition | UnsetType = UNSET
     """CEL condition over args, params, spend, calls and session. A condition that cannot be evaluated counts against the call."""
@@ -52,12 +52,12 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True):
     """Why the rule is there; shown in approvals, to the model and in the journal."""
 
 
-class Policy(Struct, frozen=True, forbid_unknown_fields=True):
+class PolicySpec(Struct, frozen=True, forbid_unknown_fields=True):
     """Which calls go ahead. The most restrictive matching rule wins: interrupt, deny, defer, ask, modify, allow."""
 
     default: Literal["deny", "ask", "allow"] | UnsetType = UNSET
     """The ruling for tool calls that no rule matches. Required when there are tools."""
-    rules: Annotated[list[Rule], Meta(max_length=1000)] = []
+    rules: Annotated[list[RuleSpec], Meta(max_length=1000)] = []
     """The rules; their order does not matter."""
     approval_timeout: Duration = "120s"
     """How long a person at the terminal may take to answer before the call is denied."""

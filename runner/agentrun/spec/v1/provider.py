@@ -4,37 +4,37 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from agentrun.spec.v1.agent import MODEL_NAME
+from agentrun.spec.v1.agent import MODEL_NAME_PATTERN
+from agentrun.spec.v1.field_types import Duration
 from agentrun.spec.v1.tools import HeaderName
-from agentrun.spec.v1.values import Duration
 
-Tokens: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+ScriptedTokens: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 """A number of tokens."""
 
-Said: TypeAlias = Annotated[str, Meta(max_length=262_144)]
+ScriptedText: TypeAlias = Annotated[str, Meta(max_length=262_144)]
 """A text as it is sent."""
 
-Position: TypeAlias = Annotated[int, Meta(ge=0, le=1_073_741_824)]
+BytePosition: TypeAlias = Annotated[int, Meta(ge=0, le=1_073_741_824)]
 """A byte of the reply's body, counted from 0."""
 
-Times: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
+RepeatCount: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
 """How often something happens."""
 
-TOOL_NAME = "^[A-Za-z0-9_.-]{1,128}$"
-ToolName: TypeAlias = Annotated[str, Meta(pattern=TOOL_NAME)]
+SCRIPTED_TOOL_PATTERN = "^[A-Za-z0-9_.-]{1,128}$"
+ToolName: TypeAlias = Annotated[str, Meta(pattern=SCRIPTED_TOOL_PATTERN)]
 """A tool as the spec names it."""
 
 
 class ScriptedUsage(Struct, frozen=True, forbid_unknown_fields=True):
     """The tokens that a reply says it took."""
 
-    input: Tokens = 10
+    input: ScriptedTokens = 10
     """Tokens read, cached ones included."""
-    output: Tokens = 5
+    output: ScriptedTokens = 5
     """Tokens written, reasoning included."""
-    cached: Tokens = 0
+    cached: ScriptedTokens = 0
     """Tokens of `input` that came from a cache."""
-    reasoning: Tokens = 0
+    reasoning: ScriptedTokens = 0
     """Tokens of `output` that were thought and not said."""
 
 
@@ -45,20 +45,20 @@ class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """The tool. A dot is sent as two underscores, as all providers want it."""
     args: dict[str, Any] = {}
     """The arguments, as JSON."""
-    raw: Said | UnsetType = UNSET
+    raw: ScriptedText | UnsetType = UNSET
     """Instead of `args`: the arguments as text, which need not be JSON."""
 
 
 class Expectation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a request must hold. Any other is answered with status 400 and the reason."""
 
-    model: Annotated[str, Meta(pattern=MODEL_NAME)] | UnsetType = UNSET
+    model: Annotated[str, Meta(pattern=MODEL_NAME_PATTERN)] | UnsetType = UNSET
     """The model's name, exactly."""
-    instructions: Said | UnsetType = UNSET
+    instructions: ScriptedText | UnsetType = UNSET
     """A text inside the instructions."""
-    contains: list[Said] = []
+    contains: list[ScriptedText] = []
     """Texts inside what was said since the model's last turn, results of tools included."""
-    results: list[Said] = []
+    results: list[ScriptedText] = []
     """Texts inside the results of the last turn's calls, one for each call, in order."""
     tools: list[ToolName] | UnsetType = UNSET
     """The tools that are offered, in any order."""
@@ -69,7 +69,7 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 class ScriptedFault(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What goes wrong with a reply. With neither `status` nor `body` it is the turn's own reply, disturbed."""
 
-    times: Times = 1
+    times: RepeatCount = 1
     """How many requests it happens to, over all conversations, before the next fault or the turn itself."""
     status: Annotated[int, Meta(ge=200, le=599)] | UnsetType = UNSET
     """The status that is answered. From 400 on the body is the provider's own kind of error, unless there is a `body`."""
@@ -87,9 +87,9 @@ class ScriptedFault(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """How long to wait before each further piece of the body."""
     drip: Annotated[int, Meta(ge=1, le=1_048_576)] | UnsetType = UNSET
     """The body comes in pieces of so many bytes."""
-    damage: Position | UnsetType = UNSET
+    damage: BytePosition | UnsetType = UNSET
     """This byte of the body becomes a zero byte, which is nowhere right in JSON."""
-    cut: Position | UnsetType = UNSET
+    cut: BytePosition | UnsetType = UNSET
     """The connection ends before this byte of the body. 0: after the headers."""
     endless: bool = False
     """Whether the reply never ends: before its last piece come empty pieces for ever, each after `gap`, or after 10 ms."""
@@ -100,11 +100,11 @@ class ScriptedTurn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     expect: Expectation = Expectation()
     """What the request must hold."""
-    reasoning: Said | UnsetType = UNSET
+    reasoning: ScriptedText | UnsetType = UNSET
     """What the model thinks before it speaks."""
-    text: Said | UnsetType = UNSET
+    text: ScriptedText | UnsetType = UNSET
     """What it says in words."""
-    refusal: Said | UnsetType = UNSET
+    refusal: ScriptedText | UnsetType = UNSET
     """What it says when it declines."""
     calls: Annotated[list[ScriptedCall], Meta(max_length=1000)] = []
     """The calls it asks for."""
@@ -116,7 +116,7 @@ class ScriptedTurn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """How many characters of a text, or of a call's arguments, each piece of a stream brings."""
     faults: Annotated[list[ScriptedFault], Meta(max_length=100)] = []
     """What goes wrong before the turn is answered as it should be, in order."""
-    times: Times = 1
+    times: RepeatCount = 1
     """How many turns in a row are like this."""
 
 

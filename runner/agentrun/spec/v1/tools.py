@@ -4,11 +4,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from agentrun.spec.v1.values import (
+from agentrun.spec.v1.field_types import (
     Condition,
     Duration,
     EnvText,
-    JsonSchema,
+    JsonSchemaField,
     Name,
     Reference,
     SecretRef,
@@ -16,25 +16,25 @@ from agentrun.spec.v1.values import (
     TemplateText,
 )
 
-Effect: TypeAlias = Literal["read", "idempotent", "at_most_once"]
+ToolEffectSpec: TypeAlias = Literal["read", "idempotent", "at_most_once"]
 """What running a call twice would do: nothing, the same once more under one key, or harm."""
 
-ENV_NAME = "^[A-Za-z_][A-Za-z0-9_]{0,127}$"
-HEADER_NAME = "^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$"
-HOST = "^(\\*\\.)?[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(:[0-9]{1,5})?$"
-MCP_NAME = "^[A-Za-z0-9_.*/-]{1,128}$"
+ENV_NAME_PATTERN = "^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+HEADER_NAME_PATTERN = "^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$"
+HOST_PATTERN = "^(\\*\\.)?[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(:[0-9]{1,5})?$"
+MCP_TOOL_PATTERN = "^[A-Za-z0-9_.*/-]{1,128}$"
 
-EnvName: TypeAlias = Annotated[str, Meta(pattern=ENV_NAME)]
+EnvName: TypeAlias = Annotated[str, Meta(pattern=ENV_NAME_PATTERN)]
 """The name of an environment variable."""
 
-HeaderName: TypeAlias = Annotated[str, Meta(pattern=HEADER_NAME)]
+HeaderName: TypeAlias = Annotated[str, Meta(pattern=HEADER_NAME_PATTERN)]
 """The name of an HTTP header."""
 
-Host: TypeAlias = Annotated[str, Meta(pattern=HOST)]
+AllowedHost: TypeAlias = Annotated[str, Meta(pattern=HOST_PATTERN)]
 """A host, optionally with a port, or *.domain for all its sub-domains."""
 
 
-class ToolBase(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+class ToolSpecBase(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
     """What tools of every kind have in common."""
 
     description: Annotated[str, Meta(min_length=1, max_length=4096)] | UnsetType = UNSET
@@ -55,14 +55,14 @@ class ToolBase(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"
     """When the policy denies a call: `tell` lets the model read it, `stop` ends the run."""
 
 
-class PythonTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="python"):
+class PythonToolSpec(ToolSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="python"):
     """A Python function."""
 
-    effect: Effect | UnsetType = UNSET
+    effect: ToolEffectSpec | UnsetType = UNSET
     """What running it twice would do. Absent: `read` for http GET and HEAD, else `at_most_once`: never run again after a crash."""
-    args: JsonSchema | UnsetType = UNSET
+    args: JsonSchemaField | UnsetType = UNSET
     """JSON Schema of the arguments (an object). For python tools absent means: read from the function's signature."""
-    actions: dict[Name, JsonSchema] | UnsetType = UNSET
+    actions: dict[Name, JsonSchemaField] | UnsetType = UNSET
     """Instead of `args`: several actions under one tool, each with the JSON Schema of its own arguments. The model names one as `action`."""
     call: Reference
     """The function as module:function. The module is a file under the project's import roots."""
@@ -70,7 +70,7 @@ class PythonTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True
     """`process` runs the function in a child process that can be killed when its time is over."""
 
 
-class Auth(Struct, frozen=True, forbid_unknown_fields=True):
+class AuthSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """A credential for an HTTP endpoint, bound to the origin of the tool's URL."""
 
     secret: SecretRef
@@ -81,14 +81,14 @@ class Auth(Struct, frozen=True, forbid_unknown_fields=True):
     """What is written before it, with a space; empty for nothing."""
 
 
-class HttpTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="http"):
+class HttpToolSpec(ToolSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="http"):
     """An HTTP endpoint."""
 
-    effect: Effect | UnsetType = UNSET
+    effect: ToolEffectSpec | UnsetType = UNSET
     """What running it twice would do. Absent: `read` for http GET and HEAD, else `at_most_once`: never run again after a crash."""
-    args: JsonSchema | UnsetType = UNSET
+    args: JsonSchemaField | UnsetType = UNSET
     """JSON Schema of the arguments (an object). For python tools absent means: read from the function's signature."""
-    actions: dict[Name, JsonSchema] | UnsetType = UNSET
+    actions: dict[Name, JsonSchemaField] | UnsetType = UNSET
     """Instead of `args`: several actions under one tool, each with the JSON Schema of its own arguments. The model names one as `action`."""
     url: Annotated[str, Meta(min_length=1, max_length=4096)]
     """Where the call goes. {{ args.x }} fills one path segment or query value, percent-encoded; the host is fixed text or one ${NAME}."""
@@ -100,11 +100,11 @@ class HttpTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     """Request headers: fixed text, a template, or text with ${NAME}."""
     body: Any = UNSET
     """The request body: JSON with templates in its strings, or text. Absent: none."""
-    auth: Auth | UnsetType = UNSET
+    auth: AuthSpec | UnsetType = UNSET
     """The credential to send."""
     result: Annotated[str, Meta(min_length=1, max_length=1024)] | UnsetType = UNSET
     """JMESPath expression that picks the result out of a JSON reply. Absent: the whole reply."""
-    hosts: Annotated[list[Host], Meta(min_length=1, max_length=64)] | UnsetType = UNSET
+    hosts: Annotated[list[AllowedHost], Meta(min_length=1, max_length=64)] | UnsetType = UNSET
     """The hosts a call may reach. Absent: the host of `url` only."""
     private_network: bool = False
     """Whether loopback and private addresses may be reached."""
@@ -112,14 +112,14 @@ class HttpTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     """The largest reply that is read."""
 
 
-class ShellTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="shell"):
+class ShellToolSpec(ToolSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="shell"):
     """A command, run without a shell."""
 
-    effect: Effect | UnsetType = UNSET
+    effect: ToolEffectSpec | UnsetType = UNSET
     """What running it twice would do. Absent: `read` for http GET and HEAD, else `at_most_once`: never run again after a crash."""
-    args: JsonSchema | UnsetType = UNSET
+    args: JsonSchemaField | UnsetType = UNSET
     """JSON Schema of the arguments (an object). For python tools absent means: read from the function's signature."""
-    actions: dict[Name, JsonSchema] | UnsetType = UNSET
+    actions: dict[Name, JsonSchemaField] | UnsetType = UNSET
     """Instead of `args`: several actions under one tool, each with the JSON Schema of its own arguments. The model names one as `action`."""
     argv: Annotated[list[TemplateText], Meta(min_length=1, max_length=256)]
     """The command and its arguments. {{ args.x }} fills a whole element and is never split or interpreted."""
@@ -139,10 +139,10 @@ class ShellTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True,
     """How long the command may take to end by itself when it is stopped, before it is killed."""
 
 
-class McpTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="mcp"):
+class McpToolSpec(ToolSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="mcp"):
     """The tools of an MCP server, named server.tool."""
 
-    effect: Effect | UnsetType = UNSET
+    effect: ToolEffectSpec | UnsetType = UNSET
     """What running it twice would do. Absent: `read` for http GET and HEAD, else `at_most_once`: never run again after a crash."""
     command: (
         Annotated[list[Annotated[str, Meta(min_length=1, max_length=4096)]], Meta(min_length=1, max_length=256)]
@@ -155,11 +155,11 @@ class McpTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, t
     """Environment variables the server sees, and no others: fixed text or ${NAME}."""
     headers: dict[HeaderName, Annotated[str, Meta(max_length=4096)]] = {}
     """Headers sent to `url`: fixed text or text with ${NAME}."""
-    tools: Annotated[list[Annotated[str, Meta(pattern=MCP_NAME)]], Meta(min_length=1, max_length=256)] = field(
+    tools: Annotated[list[Annotated[str, Meta(pattern=MCP_TOOL_PATTERN)]], Meta(min_length=1, max_length=256)] = field(
         default_factory=lambda: ["*"]
     )
     """Which of the server's tools the agent may see: names or globs. `agentrun lock` pins them."""
-    effects: dict[Annotated[str, Meta(pattern=MCP_NAME)], Effect] = {}
+    effects: dict[Annotated[str, Meta(pattern=MCP_TOOL_PATTERN)], ToolEffectSpec] = {}
     """The effect of single tools, by name or glob; hints of the server are never trusted."""
     private_network: bool = False
     """Whether `url` may be a loopback or private address."""
@@ -169,7 +169,7 @@ class McpTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, t
     """How long the server may take to answer `initialize`."""
 
 
-class AgentTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="agent"):
+class AgentToolSpec(ToolSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="agent"):
     """Another agent, run as a child with its own journal and a part of this agent's budget."""
 
     spec: Annotated[str, Meta(min_length=1, max_length=1024)]
@@ -180,8 +180,8 @@ class AgentTool(ToolBase, frozen=True, forbid_unknown_fields=True, kw_only=True,
     """The sub-agent's profile to use."""
 
 
-ArgsTool: TypeAlias = PythonTool | HttpTool | ShellTool
+ArgsToolSpec: TypeAlias = PythonToolSpec | HttpToolSpec | ShellToolSpec
 """A tool whose arguments are declared in the spec."""
 
-Tool: TypeAlias = PythonTool | HttpTool | ShellTool | McpTool | AgentTool
+ToolSpec: TypeAlias = PythonToolSpec | HttpToolSpec | ShellToolSpec | McpToolSpec | AgentToolSpec
 """A tool of one of the five kinds."""

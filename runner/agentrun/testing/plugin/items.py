@@ -13,25 +13,31 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentrun.compiler.cases import maker_of
+from agentrun.compiler.cases import cassette_owner
 from agentrun.errors import SpecError
+from agentrun.spec.problems import render_problem
 from agentrun.spec.v1.assertions import JournalSnapshot
-from agentrun.testing.plugin.failure import FailedAsExpected, NotPassed, problems_text, shown_failure
-from agentrun.testing.plugin.options import LIVE, RECORDED, has_syrupy
-from agentrun.testing.plugin.ways import record, replay
-from agentrun.testing.suite.announcement import Announcement, Answers, announcement_of, plans_of
-from agentrun.testing.suite.carried import Orders, Suite
-from agentrun.testing.suite.found import Found, read
-from agentrun.testing.suite.snapshots import Compare, accepted
-from agentrun.testing.suite.told import shown
-from agentrun.testing.suite.verdict import Verdict
+from agentrun.testing.plugin.options import LIVE_PROPERTY, RECORDED_PROPERTY, has_syrupy
+from agentrun.testing.plugin.run_modes import recording_runner_for, replay_runner_for
+from agentrun.testing.suite.discovery import LocatedCase, read_located_cases
+from agentrun.testing.suite.failure_text import render_failure, safe_lines
+from agentrun.testing.suite.recording_preview import (
+    ApprovalSources,
+    RecordingPreview,
+    plan_cassettes,
+    preview_recording,
+)
+from agentrun.testing.suite.runner import SuiteOptions, SuiteRunner
+from agentrun.testing.suite.snapshots import SnapshotLookup, accepted_snapshot
+from agentrun.testing.suite.verdict import CaseVerdict
 
-USAGE_EXIT = 2
+USAGE_EXIT_CODE = 2
 """The exit code of `agentrun test` where consent is missing."""
-NO_MARKS = frozenset({"skip", "skipif", "xfail"})
+RESERVED_MARKS = frozenset({"skip", "skipif", "xfail"})
 """Tags that would be orders to pytest."""
 
 
@@ -41,18 +47,22 @@ class CaseSession:
     def __init__(self, config: pytest.Config) -> None:
         self._said: dict[str, str] = {}
         """What was recorded, in words, by the id of the case."""
-        play = replay(config) if config.option.agentrun_record is None else record(config, self._said)
-        self._suite = Suite(Orders(repeat=config.option.agentrun_repeat), play)
+        play = (
+            replay_runner_for(config)
+            if config.option.agentrun_record is None
+            else recording_runner_for(config, self._said)
+        )
+        self._suite = SuiteRunner(SuiteOptions(repeat=config.option.agentrun_repeat), play)
 
-    def verdict(self, item: CaseItem, compare: Compare) -> Verdict:
-        verdict = self._suite.result(item.found, compare).verdict
+    def verdict(self, item: CaseItem, compare: SnapshotLookup) -> CaseVerdict:
+        verdict = self._suite.run_case(item.found, compare).verdict
         if item.found.id in self._said:
-            item.user_properties.append((RECORDED, self._said.pop(item.found.id)))
-        item.user_properties += [(LIVE, function) for function in verdict.live]
+            item.user_properties.append((RECORDED_PROPERTY, self._said.pop(item.found.id)))
+        item.user_properties += [(LIVE_PROPERTY, function) for function in verdict.live]
         return verdict
 
 
-SESSION = pytest.StashKey[CaseSession]()
+SESSION_KEY = pytest.StashKey[CaseSession]()
 
 
 class Cases(pytest.File):
@@ -63,26 +73,26 @@ class Cases(pytest.File):
 
     def collect(self) -> Iterator[CaseItem]:
         try:
-            cases = read(self.path)
+            cases = read_located_cases(self.path)
         except SpecError as error:
             raise self.CollectError(problems_text(error)) from None
-        self.with_snapshot = frozenset(found.case.name for found in cases if _snapshots(found))
+        self.with_snapshot = frozenset(found.case.name for found in cases if _snapshot_assertions(found))
         for tag in sorted({tag for found in cases for tag in found.case.tags}):
             self.config.addinivalue_line("markers", f"{tag}: a tag of agents' cases")
         for found in cases:
             yield CaseItem.from_parent(self, name=found.case.name, found=found)
 
 
-def _snapshots(found: Found) -> list[JournalSnapshot]:
-    return [claim for claim in found.case.claims if isinstance(claim, JournalSnapshot)]
+def _snapshot_assertions(found: LocatedCase) -> list[JournalSnapshot]:
+    return [claim for claim in found.case.assertions if isinstance(claim, JournalSnapshot)]
 
 
-def _line(reason: str) -> str:
+def _safe_line(reason: str) -> str:
     """A reason as pytest may print it: on a line, with nothing that acts, and without a credential."""
-    return " ".join(shown(reason.strip()))
+    return " ".join(safe_lines(reason.strip()))
 
 
-def _passed_unexpectedly(verdict: Verdict) -> bool:
+def _passed_unexpectedly(verdict: CaseVerdict) -> bool:
     return any(wrong.claim == "xfail" for wrong in verdict.complaints)
 
 
@@ -93,18 +103,20 @@ def case() -> None:
 class CaseItem(pytest.Function):
     """A case: a function of Python to pytest, because syrupy knows no other items."""
 
-    def __init__(self, *, found: Found, **given: Any) -> None:
+    def __init__(self, *, found: LocatedCase, **given: Any) -> None:
         super().__init__(callobj=case, **given)
         expected = UNSET if self.config.option.runxfail else found.case.xfail
         self.found = replace(found, case=replace(found.case, skip=UNSET, xfail=expected))
         self.path = found.spec  # syrupy looks for snapshots in the folder that has the name of this file
         for tag in found.case.tags:
-            if tag not in NO_MARKS:
+            if tag not in RESERVED_MARKS:
                 self.add_marker(tag)
         if found.case.skip is not UNSET:
-            self.add_marker(pytest.mark.skip(reason=_line(found.case.skip)))
+            self.add_marker(pytest.mark.skip(reason=_safe_line(found.case.skip)))
         if found.case.xfail is not UNSET:
-            self.add_marker(pytest.mark.xfail(reason=_line(found.case.xfail), strict=True, raises=FailedAsExpected))
+            self.add_marker(
+                pytest.mark.xfail(reason=_safe_line(found.case.xfail), strict=True, raises=CaseFailedAsExpected)
+            )
 
     @property
     def cases(self) -> Cases:
@@ -115,17 +127,17 @@ class CaseItem(pytest.Function):
     def runtest(self) -> None:
         verdict = self._verdict()
         if verdict.status == "xfailed":
-            raise FailedAsExpected(verdict)
+            raise CaseFailedAsExpected(verdict)
         if verdict.is_bad and not _passed_unexpectedly(verdict):  # of that pytest knows by the mark
-            raise NotPassed(verdict)
+            raise CaseFailed(verdict)
 
-    def _verdict(self) -> Verdict:
-        session = self.config.stash.setdefault(SESSION, CaseSession(self.config))
+    def _verdict(self) -> CaseVerdict:
+        session = self.config.stash.setdefault(SESSION_KEY, CaseSession(self.config))
         if not has_syrupy(self.config):
-            return session.verdict(self, accepted)
-        from agentrun.testing.plugin.journals import Accepted  # late: syrupy may not be there
+            return session.verdict(self, accepted_snapshot)
+        from agentrun.testing.plugin.syrupy_snapshots import CaseSnapshot  # late: syrupy may not be there
 
-        snapshot = Accepted(self, is_kept=self.name in self.cases.with_snapshot)
+        snapshot = CaseSnapshot(self, is_kept=self.name in self.cases.with_snapshot)
         return snapshot.settle(session.verdict(self, snapshot.compare))
 
     def reportinfo(self) -> tuple[os.PathLike[str], int, str]:
@@ -133,36 +145,66 @@ class CaseItem(pytest.Function):
         return self.found.file, self.found.line - 1, f"{self.found.spec.stem}/{self.name}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:  # type: ignore[override]  # as pytest's
-        if isinstance(excinfo.value, NotPassed):
-            return shown_failure(excinfo.value)
+        if isinstance(excinfo.value, CaseFailed):
+            return failure_repr(excinfo.value)
         return super().repr_failure(excinfo)
 
 
-def announced_recording(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
+def recording_preview_lines(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
     """What recording these cases does, in words."""
-    announcement = _announcement(config, items)
+    announcement = _recording_preview(config, items)
     return [] if announcement is None else [f"agentrun: {line}" for line in announcement.lines()]
 
 
-def refuse_recording(config: pytest.Config, items: list[pytest.Item]) -> None:
+def require_recording_consent(config: pytest.Config, items: list[pytest.Item]) -> None:
     """End the session before anything runs if a recording needs consent that was not given."""
-    announcement = _announcement(config, items)
+    announcement = _recording_preview(config, items)
     if announcement is None or not announcement.needs_consent:
         return
     if not config.option.agentrun_yes and not config.option.collectonly:
-        pytest.exit(f"{announcement.reason()}; add --agentrun-yes", returncode=USAGE_EXIT)
+        pytest.exit(f"{announcement.reason()}; add --agentrun-yes", returncode=USAGE_EXIT_CODE)
 
 
-def _announcement(config: pytest.Config, items: list[pytest.Item]) -> Announcement | None:
+def _recording_preview(config: pytest.Config, items: list[pytest.Item]) -> RecordingPreview | None:
     """None: nothing is recorded."""
-    plans = plans_of(item.found for item in items if isinstance(item, CaseItem) and not _is_skipped(item))
-    return announcement_of(plans, config.option.agentrun_record, Answers()) if plans else None
+    plans = plan_cassettes(item.found for item in items if isinstance(item, CaseItem) and not _is_skipped(item))
+    return preview_recording(plans, config.option.agentrun_record, ApprovalSources()) if plans else None
 
 
 def _is_skipped(item: pytest.Item) -> bool:
     return item.get_closest_marker("skip") is not None
 
 
-def plays_another(item: pytest.Item) -> bool:
+def reuses_cassette(item: pytest.Item) -> bool:
     """Whether a case plays what another one records: it is run after all that record."""
-    return isinstance(item, CaseItem) and maker_of(item.found.case, item.found.file) != item.found.case.name
+    return isinstance(item, CaseItem) and cassette_owner(item.found.case, item.found.file) != item.found.case.name
+
+
+# --- how a case that did not pass is shown by pytest: in the words of `agentrun test` -------------------------
+
+
+class CaseFailed(Exception):
+    """A case did not pass."""
+
+    def __init__(self, verdict: CaseVerdict) -> None:
+        self.verdict = verdict
+        super().__init__(render_failure(verdict))
+
+
+class CaseFailedAsExpected(CaseFailed):
+    """It is known to fail, and does."""
+
+
+def failure_repr(failed: CaseFailed) -> ReprExceptionInfo:
+    """The failure as pytest's own kind of text: no other survives the way from another process with its last line."""
+    verdict = failed.verdict
+    text = str(failed)
+    place = ReprFileLocation(verdict.file, verdict.line, text.partition("\n")[0])
+    lines = [*text.split("\n"), "", f"{verdict.file}:{verdict.line}: {verdict.status}"]
+    whole = ReprTraceback([ReprEntryNative([f"{line}\n" for line in lines])], extraline=None, style="native")
+    return ReprExceptionInfo(reprtraceback=whole, reprcrash=place)
+
+
+def problems_text(error: SpecError) -> str:
+    """All that is wrong in a file of cases, with places."""
+    return "\n".join("\n".join(safe_lines(render_problem(problem))) for problem in error.problems)

@@ -11,15 +11,15 @@ import pytest
 
 from agentrun.engine.pipeline import in_ci
 
-RECORDED = "agentrun_recorded"
+RECORDED_PROPERTY = "agentrun_recorded"
 """The property of a report that says in words what was recorded."""
 
 
-LIVE = "agentrun_live"
+LIVE_PROPERTY = "agentrun_live"
 """The property of a report that names a function that judged the case with `network: true`."""
 
 
-def leave_as_it_is(plugins: pytest.PytestPluginManager) -> None:
+def skip_assert_rewriting(plugins: pytest.PytestPluginManager) -> None:
     """pytest writes every package anew that brings a plugin, for its asserts to tell more. Ours are no tests: it would
     cost more than a hundred cases wherever compiled files are not kept."""
     marked = getattr(plugins.rewrite_hook, "_must_rewrite", None)
@@ -27,19 +27,19 @@ def leave_as_it_is(plugins: pytest.PytestPluginManager) -> None:
         marked.discard("agentrun")
 
 
-def refuse_contradictions(config: pytest.Config) -> None:
+def validate_plugin_options(config: pytest.Config) -> None:
     option = config.option
     if option.agentrun_repeat < 1:
         raise pytest.UsageError(f"--agentrun-repeat {option.agentrun_repeat}: a case is run once at least")
     if option.agentrun_live_tools and option.agentrun_live_model:
         raise pytest.UsageError("--agentrun-live-tools and --agentrun-live-model together leave nothing to replay")
     if option.agentrun_record is not None:
-        _refuse_recording(config)
+        _validate_record_option(config)
     elif option.agentrun_yes:
         raise pytest.UsageError("--agentrun-yes goes with --agentrun-record")
 
 
-def _refuse_recording(config: pytest.Config) -> None:
+def _validate_record_option(config: pytest.Config) -> None:
     option, how = config.option, config.option.agentrun_record
     number = how.removeprefix("from:")
     if how not in ("new", "all") and not (how != number and number.isascii() and number.isdigit() and int(number)):
@@ -54,13 +54,13 @@ def _refuse_recording(config: pytest.Config) -> None:
         raise pytest.UsageError("--agentrun-record: CI is set, and nothing is recorded there; record where you write")
 
 
-def tell_at_the_end(reporter: pytest.TerminalReporter) -> None:
+def write_summary_sections(reporter: pytest.TerminalReporter) -> None:
     """What was recorded, and which assertions were live: also those of other processes."""
-    _tell(reporter, RECORDED, "agentrun recordings")
-    _tell(reporter, LIVE, "agentrun live assertions (network: true)")
+    _write_section(reporter, RECORDED_PROPERTY, "agentrun recordings")
+    _write_section(reporter, LIVE_PROPERTY, "agentrun live assertions (network: true)")
 
 
-def _tell(reporter: pytest.TerminalReporter, kind: str, heading: str) -> None:
+def _write_section(reporter: pytest.TerminalReporter, kind: str, heading: str) -> None:
     reports = [report for reports in reporter.stats.values() for report in reports]
     lines = [
         f"{report.nodeid}: {text}"
@@ -80,7 +80,7 @@ def has_syrupy(config: pytest.Config) -> bool:
     return hasattr(config, "_syrupy")
 
 
-def need_syrupy(config: pytest.Config) -> None:
+def require_syrupy(config: pytest.Config) -> None:
     if not has_syrupy(config):
         from agentrun.distribution import install_hint  # late: only for this hint
 

@@ -13,19 +13,20 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from msgspec import Struct
 
-from agentrun.canon import compact
-from agentrun.testing.provider.asked import (
-    Asked,
-    BadRequest,
-    Model,
-    Others,
-    Result,
-    Step,
-    decoded,
-    joined,
-    text_of,
+from agentrun.canonical_json import sorted_json
+from agentrun.testing.provider.wire_format import (
+    BadProviderRequest,
+    HistoryStep,
+    ModelStep,
+    ToolResultStep,
+    UserStep,
+    WireReply,
+    WireRequest,
+    content_text,
+    decode_request,
+    join_model_steps,
+    sse_event,
 )
-from agentrun.testing.provider.said import Said, event
 
 _FINISH = {
     "stop": "STOP",
@@ -83,54 +84,54 @@ class _Request(Struct, rename="camel"):
     tools: list[_Tool] = []
 
 
-class Gemini:
+class GeminiFormat:
     """The format."""
 
     name = "gemini"
-    takes_thoughts = True
+    accepts_reasoning = True
 
-    def read(self, path: str, body: bytes) -> Asked:
+    def parse_request(self, path: str, body: bytes) -> WireRequest:
         address = urlsplit(path)
         model, _, method = address.path.rpartition("/models/")[2].rpartition(":")
         stream = method == "streamGenerateContent"
         if stream and parse_qs(address.query).get("alt") != ["sse"]:
-            raise BadRequest("streams are given as events only: ask with ?alt=sse")
-        request = decoded(body, _Request)
-        return Asked(
+            raise BadProviderRequest("streams are given as events only: ask with ?alt=sse")
+        request = decode_request(body, _Request)
+        return WireRequest(
             model=unquote(model),
             stream=stream,
-            instructions=text_of((request.system_instruction or {}).get("parts", [])),
+            instructions=content_text((request.system_instruction or {}).get("parts", [])),
             tools=tuple(function.name for tool in request.tools for function in tool.function_declarations),
-            steps=joined(step for content in request.contents for step in _steps(content)),
+            steps=join_model_steps(step for content in request.contents for step in _steps(content)),
         )
 
-    def whole(self, said: Said, asked: Asked) -> dict[str, Any]:  # noqa: ARG002  # one reply for all
+    def reply_body(self, said: WireReply, asked: WireRequest) -> dict[str, Any]:  # noqa: ARG002  # one reply for all
         return _response(said, _parts(said, streamed=False), last=True)
 
-    def events(self, said: Said, asked: Asked) -> list[bytes]:  # noqa: ARG002  # one reply for all
+    def reply_events(self, said: WireReply, asked: WireRequest) -> list[bytes]:  # noqa: ARG002  # one reply for all
         parts = _parts(said, streamed=True) or [{"text": ""}]
         last = len(parts) - 1
-        return [event(_response(said, [part], last=index == last)) for index, part in enumerate(parts)]
+        return [sse_event(_response(said, [part], last=index == last)) for index, part in enumerate(parts)]
 
-    def error(self, status: int, message: str) -> dict[str, Any]:
+    def error_body(self, status: int, message: str) -> dict[str, Any]:
         return {"error": {"code": status, "message": message, "status": _ERRORS.get(status, "UNKNOWN")}}
 
 
-def _steps(content: _Content) -> Iterator[Step]:
+def _steps(content: _Content) -> Iterator[HistoryStep]:
     if content.role == "model":
         asked = [part.function_call for part in content.parts if part.function_call]
         signatures = tuple(part.thought_signature for part in content.parts if part.thought_signature)
-        yield Model(tuple(call.id or call.name for call in asked), signatures)
+        yield ModelStep(tuple(call.id or call.name for call in asked), signatures)
         return
     for part in content.parts:
         if part.function_response is not None:
             result = part.function_response
-            yield Result(result.id or result.name, compact(result.response).decode())
+            yield ToolResultStep(result.id or result.name, sorted_json(result.response).decode())
         else:
-            yield Others(part.text)
+            yield UserStep(part.text)
 
 
-def _parts(said: Said, *, streamed: bool) -> list[dict[str, Any]]:
+def _parts(said: WireReply, *, streamed: bool) -> list[dict[str, Any]]:
     signed = {"thoughtSignature": said.signature} if said.reasoning else {}
     cut = said.pieces if streamed else lambda text: [text] if text else []
     parts: list[dict[str, Any]] = [{"text": piece, "thought": True} for piece in cut(said.reasoning)]
@@ -141,12 +142,12 @@ def _parts(said: Said, *, streamed: bool) -> list[dict[str, Any]]:
         else:
             parts[-1] |= signed
     for index, call in enumerate(said.calls):
-        called = {"functionCall": {"id": call.id, "name": call.tool, "args": call.value}}
+        called = {"functionCall": {"id": call.id, "name": call.tool, "args": call.arguments_object}}
         parts.append({**called, **(signed if index == 0 else {})})
     return parts
 
 
-def _response(said: Said, parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
+def _response(said: WireReply, parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
     if last:
         candidate["finishReason"] = "SAFETY" if said.refusal else _FINISH[said.finish]
@@ -154,7 +155,7 @@ def _response(said: Said, parts: list[dict[str, Any]], *, last: bool) -> dict[st
     return {"candidates": [candidate], **usage, "modelVersion": said.model, "responseId": said.id("resp")}
 
 
-def _usage(said: Said) -> dict[str, int]:
+def _usage(said: WireReply) -> dict[str, int]:
     usage = said.usage
     assert usage is not None
     counts = {

@@ -7,24 +7,34 @@ Rule 3  When it is closed nothing is left: not a thread, not a connection, howev
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
 from threading import Event, Lock, Thread
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from agentrun.compiler.scripts import read_script, script_of
+from msgspec import Struct
+
+from agentrun.compiler.provider_script import parse_script, read_script
 from agentrun.spec.problems import Source
 from agentrun.spec.v1.provider import ProviderFile
-from agentrun.testing.provider.connection import Connection, Host, Seen
-from agentrun.testing.provider.play import Play
+from agentrun.testing.provider.anthropic import MessagesFormat
+from agentrun.testing.provider.gemini import GeminiFormat
+from agentrun.testing.provider.openai_chat import ChatFormat
+from agentrun.testing.provider.openai_responses import ResponsesFormat
+from agentrun.testing.provider.script_player import ScriptPlayer, ServerReply
+from agentrun.testing.provider.wire_format import WireFormat
+from agentrun.wire import SCRIPTED_PROVIDER_NAME
 
-ADDRESS = "127.0.0.1"
-POLL = 0.02
+LISTEN_ADDRESS = "127.0.0.1"
+POLL_SECONDS = 0.02
 
 
 class ScriptedProvider:
@@ -35,23 +45,23 @@ class ScriptedProvider:
         script: ProviderFile | Path | str,
         *,
         port: int = 0,
-        listen: Callable[[Seen], None] = lambda seen: None,
-        after: Callable[[Seen], None] = lambda seen: None,
+        listen: Callable[[ReceivedRequest], None] = lambda seen: None,
+        after: Callable[[ReceivedRequest], None] = lambda seen: None,
     ) -> None:
         """`script`: a file, or the text of one. `port` 0 takes a free one. `listen` hears of each request before it is
         answered, in the order in which they come; `after` hears of it afterwards.
 
         Raises DocumentError for a script that cannot be played, OSError for a port that cannot be had.
         """
-        self.play = Play(_read(script))
-        self.requests: list[Seen] = []
+        self.player = ScriptPlayer(_load_script(script))
+        self.requests: list[ReceivedRequest] = []
         self.is_closing = Event()
         self._listen = listen
         self._after = after
         self._lock = Lock()
         self._connections: set[socket.socket] = set()
         self._server = _Server(port, self)
-        self._thread = Thread(target=self._server.serve_forever, args=(POLL,), name="scripted provider")
+        self._thread = Thread(target=self._server.serve_forever, args=(POLL_SECONDS,), name="scripted provider")
 
     @property
     def port(self) -> int:
@@ -59,7 +69,7 @@ class ScriptedProvider:
 
     @property
     def url(self) -> str:
-        return f"http://{ADDRESS}:{self.port}"
+        return f"http://{LISTEN_ADDRESS}:{self.port}"
 
     def start(self) -> None:
         self._thread.start()
@@ -83,21 +93,21 @@ class ScriptedProvider:
     ) -> None:
         self.close()
 
-    def saw(self, seen: Seen) -> None:
+    def note_request(self, seen: ReceivedRequest) -> None:
         with self._lock:
             self.requests.append(seen)
             self._listen(seen)
 
-    def answered(self, seen: Seen) -> None:
+    def note_reply(self, seen: ReceivedRequest) -> None:
         self._after(seen)
 
-    def keep(self, connection: socket.socket) -> None:
+    def add_connection(self, connection: socket.socket) -> None:
         with self._lock:
             self._connections.add(connection)
         if self.is_closing.is_set():
             _hang_up(connection)
 
-    def forget(self, connection: socket.socket) -> None:
+    def remove_connection(self, connection: socket.socket) -> None:
         with self._lock:
             self._connections.discard(connection)
 
@@ -108,8 +118,8 @@ class _Server(ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, port: int, host: Host) -> None:
-        super().__init__((ADDRESS, port), type("Connection", (Connection,), {"host": host}))
+    def __init__(self, port: int, host: ConnectionHost) -> None:
+        super().__init__((LISTEN_ADDRESS, port), type("Connection", (ProviderConnection,), {"host": host}))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that left is no news."""
@@ -122,11 +132,190 @@ def _hang_up(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def _read(script: ProviderFile | Path | str) -> ProviderFile:
+def _load_script(script: ProviderFile | Path | str) -> ProviderFile:
     match script:
         case ProviderFile():
             return script
         case Path():
             return read_script(script)
         case _:
-            return script_of(Source(Path("script.yaml"), "script.yaml", script))
+            return parse_script(Source(Path("script.yaml"), "script.yaml", script))
+
+
+# --- the wire formats, and which one a request is in ----------------------------------------------------------
+
+
+FORMATS: tuple[tuple[str, WireFormat], ...] = (
+    (r"/chat/completions$", ChatFormat()),
+    (r"/responses$", ResponsesFormat()),
+    (r"/messages$", MessagesFormat()),
+    (r"/models/[^/]+:(generateContent|streamGenerateContent)$", GeminiFormat()),
+)
+"""By the end of the address, whatever stands before it."""
+
+
+def format_of(path: str) -> WireFormat | None:
+    plain = path.partition("?")[0]
+    return next((format for pattern, format in FORMATS if re.search(pattern, plain)), None)
+
+
+# --- one connection: reads requests and sends answers, each to the very byte ----------------------------------
+
+
+MAX_REQUEST_BYTES = 64 * 1024 * 1024
+SERVED_PATHS = (
+    "…/chat/completions, …/responses, …/messages, …/models/NAME:generateContent, …:streamGenerateContent?alt=sse"
+)
+
+
+class ReceivedRequest(Struct, frozen=True, kw_only=True):
+    """A request, and how it is answered."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    """Their names in small letters."""
+    body: bytes
+    provider: str | None
+    """Whose format it is in; None when it is in none."""
+    turn: int | None
+    """The turn of the script, from 1."""
+    status: int
+    is_turn: bool
+    """Whether it gets the turn's own reply, whole."""
+
+
+class ConnectionHost(Protocol):
+    """Whom connections belong to."""
+
+    @property
+    def player(self) -> ScriptPlayer: ...
+
+    @property
+    def is_closing(self) -> Event: ...
+
+    def note_request(self, seen: ReceivedRequest) -> None:
+        """A request is about to be answered."""
+
+    def note_reply(self, seen: ReceivedRequest) -> None:
+        """It was, as far as it went."""
+
+    def add_connection(self, connection: socket.socket) -> None: ...
+
+    def remove_connection(self, connection: socket.socket) -> None: ...
+
+
+class ConnectionGone(Exception):
+    """The other side has left, or the server is being closed."""
+
+
+class ProviderConnection(BaseHTTPRequestHandler):
+    """Reads and answers until the other side leaves."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    host: ConnectionHost
+
+    def setup(self) -> None:
+        super().setup()
+        self.host.add_connection(self.connection)
+
+    def finish(self) -> None:
+        self.host.remove_connection(self.connection)
+        with suppress(OSError):
+            super().finish()
+
+    def do_POST(self) -> None:  # the name that the library looks for
+        body = self._read_body()
+        if isinstance(body, ServerReply):
+            self.close_connection = True  # what is left of the body would be taken for the next request
+            self._reply(body, b"", None)
+            return
+        format = format_of(self.path)
+        answer = (
+            self.host.player.reply_to(format, self.path, body)
+            if format
+            else _text_reply(404, f"here are only {SERVED_PATHS}")
+        )
+        self._reply(answer, body, format.name if format else None)
+
+    def do_GET(self) -> None:  # the name that the library looks for
+        self._reply(_text_reply(404, f"here is only POST to {SERVED_PATHS}"), b"", None)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """What there is to say, `ReceivedRequest` says."""
+
+    def _read_body(self) -> bytes | ServerReply:
+        length = self.headers.get("content-length", "")
+        if not (length.isascii() and length.isdigit()):
+            return _text_reply(411, "a request needs a content-length here")
+        if int(length[:20]) > MAX_REQUEST_BYTES:
+            return _text_reply(413, f"a request has at most {MAX_REQUEST_BYTES} bytes here")
+        return self.rfile.read(int(length))
+
+    def _reply(self, answer: ServerReply, body: bytes, provider: str | None) -> None:
+        seen = ReceivedRequest(
+            method=self.command,
+            path=self.path,
+            headers={name.lower(): value for name, value in self.headers.items()},
+            body=body,
+            provider=provider,
+            turn=answer.turn,
+            status=answer.status,
+            is_turn=answer.is_turn,
+        )
+        self.host.note_request(seen)
+        try:
+            self._send(answer)
+        except (ConnectionGone, OSError):
+            self.close_connection = True
+        self.host.note_reply(seen)
+
+    def _send(self, answer: ServerReply) -> None:
+        self._wait(answer.delay)
+        self._send_head(answer)
+        left = answer.cut
+        for index, piece in enumerate(_body_pieces(answer)):
+            if index:
+                self._wait(answer.gap)
+            if left is not None and left < len(piece):
+                self._send_piece(piece[:left], answer)
+                self.close_connection = True
+                return
+            self._send_piece(piece, answer)
+            left = None if left is None else left - len(piece)
+        if answer.framing == "chunked":
+            self.wfile.write(b"0\r\n\r\n")
+
+    def _send_head(self, answer: ServerReply) -> None:
+        ends = {
+            "length": ("content-length", str(sum(map(len, answer.pieces)))),
+            "chunked": ("transfer-encoding", "chunked"),
+            "close": ("connection", "close"),
+        }
+        said = {"date": formatdate(usegmt=True), "server": SCRIPTED_PROVIDER_NAME, "content-type": answer.content_type}
+        own = {**said, **dict([ends[answer.framing]])}
+        self.send_response_only(answer.status)
+        for name, value in {**own, **{name.lower(): value for name, value in answer.headers.items()}}.items():
+            self.send_header(name, value)  # of `connection: close` it takes note itself
+        self.end_headers()
+
+    def _send_piece(self, piece: bytes, answer: ServerReply) -> None:
+        if piece:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if answer.framing == "chunked" else piece)
+
+    def _wait(self, milliseconds: int) -> None:
+        if milliseconds and self.host.is_closing.wait(milliseconds / 1000):
+            raise ConnectionGone
+
+
+def _body_pieces(answer: ServerReply) -> Iterator[bytes]:
+    """The pieces of a body. An endless one never comes to its last piece."""
+    yield from answer.pieces[:-1]
+    while answer.filler:
+        yield answer.filler
+    yield from answer.pieces[-1:]
+
+
+def _text_reply(status: int, message: str) -> ServerReply:
+    return ServerReply(status=status, content_type="text/plain; charset=utf-8", pieces=(f"{message}\n".encode(),))

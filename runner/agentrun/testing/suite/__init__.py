@@ -20,3 +20,6 @@ workers       by several processes; worker is one of them, memory what each does
 sweep         every fault at every place of a case; upheld: what must hold of every run
 coverage      which parts of the specs no case exercises
 """
+
+
+# --- what a case lays over its recording ----------------------------------------------------------------------

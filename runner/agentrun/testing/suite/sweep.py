@@ -7,8 +7,8 @@ Rule 1  The places are those that the case itself comes to. It is replayed as it
 Rule 2  After a fault a run may ask what is not on the tape. A model, a hook or a sink then gives the recorded reply
         that is next in line; anything else ends the run with `cassette.miss`. Nothing is executed, and there is no
         network.
-Rule 3  How a run ends under a fault is not judged: only what `upheld.py` says of every run, and that it is no mistake
-        of ours that ends it.
+Rule 3  How a run ends under a fault is not judged: only what `invariants.py` says of every run, and that it is no
+        mistake of ours that ends it.
 """
 
 from __future__ import annotations
@@ -18,30 +18,34 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, to_builtins
 
-from agentrun.canon import compact
-from agentrun.cassette.loose import LoosePlayer
-from agentrun.cassette.redaction import Redaction
-from agentrun.cassette.tape import Cassette
-from agentrun.core.facts import Record, RunStopped
-from agentrun.core.facts_calls import ChildStarted
-from agentrun.core.names import find_tool
+from agentrun.canonical_json import sorted_json
+from agentrun.cassette.interactions import Cassette
+from agentrun.cassette.player import LenientPlayer
+from agentrun.cassette.redaction import RunRedaction
+from agentrun.core.facts import ChildStarted, Record, RunStopped
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
+from agentrun.core.package_lookup import find_tool
 from agentrun.core.package_tools import HttpTool
 from agentrun.engine.run import FinishedRun, run_of
 from agentrun.errors import CassetteError
-from agentrun.spec.v1.assertions import Answer
-from agentrun.spec.v1.cases import FaultAt, Inject
-from agentrun.testing.suite.found import Found
-from agentrun.testing.suite.overlay.laid_over import LaidOver
-from agentrun.testing.suite.overlay.places import Place
-from agentrun.testing.suite.played import Played, is_left_to_another, play, player_of
-from agentrun.testing.suite.prepared import Prepared
-from agentrun.testing.suite.told import story_of
-from agentrun.testing.suite.upheld import broken, told
+from agentrun.spec.v1.assertions import ApprovalAnswerSpec
+from agentrun.spec.v1.cases import FaultInjectionSpec, InjectedFaultSpec
+from agentrun.testing.suite.discovery import LocatedCase
+from agentrun.testing.suite.failure_text import run_story
+from agentrun.testing.suite.fault_injection import FaultInjection
+from agentrun.testing.suite.invariants import broken_invariants, check_calls_journaled
+from agentrun.testing.suite.replay import (
+    CaseRuns,
+    CompiledAgent,
+    is_rest_of_shared_cassette,
+    make_case_player,
+    replay_case,
+)
+from agentrun.testing.suite.stubs_and_faults import FaultPlace
 
-INJECTED = "injected by the sweep"
-NO_APPROVAL: tuple[Answer, ...] = ("denied", "timed_out", "unavailable", "cancelled")
+SWEEP_MESSAGE = "injected by the sweep"
+NOT_APPROVED: tuple[ApprovalAnswerSpec, ...] = ("denied", "timed_out", "unavailable", "cancelled")
 
 
 class SweepResult(Struct, frozen=True, kw_only=True):
@@ -49,7 +53,7 @@ class SweepResult(Struct, frozen=True, kw_only=True):
 
     case: str
     """`specs/support.cases.yaml::default`"""
-    fault: FaultAt
+    fault: FaultInjectionSpec
     yaml: str
     """The fault as an item of `faults:`, to be put into the case."""
     ending: str
@@ -71,11 +75,11 @@ class SweepReport(Struct, frozen=True, kw_only=True):
 
 
 def sweep(
-    found: Found, prepared: Prepared, on_result: Callable[[SweepResult], None] = lambda result: None
+    found: LocatedCase, prepared: CompiledAgent, on_result: Callable[[SweepResult], None] = lambda result: None
 ) -> SweepReport:
-    """Try all, and sum it up. `on_result`: told of each as it is there. Raises as `swept` does."""
+    """Try all, and sum it up. `on_result`: told of each as it is there. Raises as `sweep_results` does."""
     results = []
-    for result in swept(found, prepared):
+    for result in sweep_results(found, prepared):
         on_result(result)
         results.append(result)
     counts = Counter(result.ending for result in results)
@@ -87,109 +91,117 @@ def sweep(
     )
 
 
-def swept(found: Found, prepared: Prepared) -> Iterator[SweepResult]:
+def sweep_results(found: LocatedCase, prepared: CompiledAgent) -> Iterator[SweepResult]:
     """Try every fault at every place of a case.
 
     Raises what keeps the case from being replayed as it is: `cassette.miss`, `cassette.damaged`, `cassette.unused`, and
     whatever a run may not start for. What goes wrong under a fault is in its result.
     """
     tape = prepared.load_cassette(found)
-    clean, places = _clean(found, prepared, tape)
-    agents = {path: agent for run in clean for path, agent, _ in _family(prepared.file.agent, run)}
+    clean, places = _run_without_fault(found, prepared, tape)
+    agents = {path: agent for run in clean for path, agent, _ in _agent_journals(prepared.file.agent, run)}
     for place in places:
-        for inject in variants(place, agents[place.member.path]):
-            yield _under(FaultAt(at=place.at, inject=inject), found, prepared, tape)
+        for inject in fault_variants(place, agents[place.run_path.path]):
+            yield _run_with_fault(FaultInjectionSpec(at=place.at, inject=inject), found, prepared, tape)
 
 
-def variants(place: Place, package: Package) -> Iterator[Inject]:
+def fault_variants(place: FaultPlace, package: Package) -> Iterator[InjectedFaultSpec]:
     """What can go wrong at a place. `package`: of the agent that comes to it."""
     match place.kind:
         case "model":
-            yield Inject(status=429)
+            yield InjectedFaultSpec(status=429)
             if package.retry.attempts > 1:
-                yield Inject(status=429, times=min(package.retry.attempts, 1000))
-            yield Inject(status=500)
-            yield Inject(refused=True)
-            yield Inject(timeout=True)
+                yield InjectedFaultSpec(status=429, times=min(package.retry.attempts, 1000))
+            yield InjectedFaultSpec(status=500)
+            yield InjectedFaultSpec(refused=True)
+            yield InjectedFaultSpec(timeout=True)
             for after in sorted({0, place.pieces // 2, place.pieces}):
-                yield Inject(cut_after_chunk=after)
-            yield Inject(empty=True)
+                yield InjectedFaultSpec(cut_after_chunk=after)
+            yield InjectedFaultSpec(empty=True)
         case "tool":
-            yield from (Inject(timeout=True), Inject(error=INJECTED), Inject(fatal=INJECTED))
+            yield from (
+                InjectedFaultSpec(timeout=True),
+                InjectedFaultSpec(error=SWEEP_MESSAGE),
+                InjectedFaultSpec(fatal=SWEEP_MESSAGE),
+            )
             if isinstance(find_tool(package, place.name), HttpTool):
-                yield from (Inject(status=500), Inject(refused=True))
+                yield from (InjectedFaultSpec(status=500), InjectedFaultSpec(refused=True))
         case "approval":
-            yield from (Inject(answer=answer) for answer in NO_APPROVAL)
+            yield from (InjectedFaultSpec(answer=answer) for answer in NOT_APPROVED)
         case "hook" | "sink":
-            yield from (Inject(error=INJECTED), Inject(timeout=True))
+            yield from (InjectedFaultSpec(error=SWEEP_MESSAGE), InjectedFaultSpec(timeout=True))
 
 
-def _clean(found: Found, prepared: Prepared, tape: Cassette) -> tuple[tuple[FinishedRun, ...], tuple[Place, ...]]:
+def _run_without_fault(
+    found: LocatedCase, prepared: CompiledAgent, tape: Cassette
+) -> tuple[tuple[FinishedRun, ...], tuple[FaultPlace, ...]]:
     """The runs of a case without any further fault, and where they came to."""
-    player = player_of(found, prepared, tape)
-    laid = LaidOver(found.case, player, watched=True)
-    played = play(found, prepared, player, laid)
-    if played.problem is not None and not is_left_to_another(found, played.problem):
-        raise played.problem
+    player = make_case_player(found, prepared, tape)
+    laid = FaultInjection(found.case, player, watched=True)
+    played = replay_case(found, prepared, player, laid)
+    if played.any_error is not None and not is_rest_of_shared_cassette(found, played.any_error):
+        raise played.any_error
     end = played.runs[-1].ended
     if isinstance(end, Outcome) and end.fault is not None and end.fault.code.startswith("cassette."):
         raise CassetteError(end.fault.code, end.fault.message, hint=end.fault.hint, fields=end.fault.fields)
     return played.runs, laid.places
 
 
-def _under(fault: FaultAt, found: Found, prepared: Prepared, tape: Cassette) -> SweepResult:
+def _run_with_fault(
+    fault: FaultInjectionSpec, found: LocatedCase, prepared: CompiledAgent, tape: Cassette
+) -> SweepResult:
     rules = prepared.file.agent.replay
-    player = LoosePlayer(tape, volatile=rules.volatile, redaction=Redaction(rules.redact))
-    laid = LaidOver(found.case, player, (fault,))
-    played = play(found, prepared, player, laid)
-    violations = tuple(_broken(prepared.file.agent, played, laid.carried_out))
-    if not laid.has_struck(fault):
+    player = LenientPlayer(tape, volatile=rules.volatile, redaction=RunRedaction(rules.redact))
+    laid = FaultInjection(found.case, player, (fault,))
+    played = replay_case(found, prepared, player, laid)
+    violations = tuple(_iter_violations(prepared.file.agent, played, laid.tool_runs))
+    if not laid.was_triggered(fault):
         violations = (*violations, f"the run no longer comes to {fault.at}")
     return SweepResult(
         case=found.id,
         fault=fault,
-        yaml=as_yaml(fault),
-        ending=_ending(played),
+        yaml=fault_yaml(fault),
+        ending=_outcome_code(played),
         violations=violations,
-        story=story_of(prepared, played) if violations else "",
+        story=run_story(prepared, played) if violations else "",
     )
 
 
-def as_yaml(fault: FaultAt) -> str:
+def fault_yaml(fault: FaultInjectionSpec) -> str:
     """The fault as an item of `faults:`."""
     inject = to_builtins(fault.inject)
     if inject.get("times") == 1:
         del inject["times"]
-    return "- " + compact({"at": fault.at, "inject": inject}).decode()
+    return "- " + sorted_json({"at": fault.at, "inject": inject}).decode()
 
 
-def _ending(played: Played) -> str:
-    if played.error is not None:
-        return played.error.code
+def _outcome_code(played: CaseRuns) -> str:
+    if played.start_error is not None:
+        return played.start_error.code
     end = played.runs[-1].ended
     return "suspended" if not isinstance(end, Outcome) else end.code or "completed"
 
 
-def broken_by(prepared: Prepared, played: Played) -> tuple[str, ...]:
+def find_violations(prepared: CompiledAgent, played: CaseRuns) -> tuple[str, ...]:
     """What must always hold and did not in runs that are there already."""
-    return tuple(_broken(prepared.file.agent, played, {}))
+    return tuple(_iter_violations(prepared.file.agent, played, {}))
 
 
-def _broken(package: Package, played: Played, carried_out: Mapping[tuple[str, str], int]) -> Iterator[str]:
+def _iter_violations(package: Package, played: CaseRuns, carried_out: Mapping[tuple[str, str], int]) -> Iterator[str]:
     for run in played.runs:
         waits = not isinstance(run.ended, Outcome)
         if isinstance(run.ended, Outcome) and run.ended.fault is not None and run.ended.code == "internal":
             yield f"the run ended with internal: {run.ended.fault.message}"
         if isinstance(run.ended, Suspended) and not (run.ended.questions or run.ended.waits_for):
             yield "the run waits, and for nobody"
-        for path, agent, records in _family(package, run):
+        for path, agent, records in _agent_journals(package, run):
             asleep = waits and not (path and isinstance(records[-1].fact, RunStopped))
             calls = {call: times for (whose, call), times in carried_out.items() if whose == run_of(records)}
-            found = (*broken(agent, records, waits=asleep), *told(records, calls))
+            found = (*broken_invariants(agent, records, waits=asleep), *check_calls_journaled(records, calls))
             yield from (f"{path}: {each}" if path else each for each in found)
 
 
-def _family(package: Package, run: FinishedRun) -> Iterator[tuple[str, Package, Sequence[Record]]]:
+def _agent_journals(package: Package, run: FinishedRun) -> Iterator[tuple[str, Package, Sequence[Record]]]:
     """A run and the sub-agents below it that began: their paths, agents and journals."""
     root = run_of(run.journal)
 

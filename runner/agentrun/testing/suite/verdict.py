@@ -7,14 +7,14 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from agentrun.spec.problems import Problem, story
+from agentrun.spec.problems import Problem, render_problem
 
-Status: TypeAlias = Literal["passed", "failed", "missed", "unreadable", "skipped", "xfailed"]
+CaseStatus: TypeAlias = Literal["passed", "failed", "missed", "unreadable", "skipped", "xfailed"]
 """failed: an assertion does not hold. missed: the recording does not fit, or there is none. unreadable: the spec or the
 case is wrong. xfailed: it failed, as it says."""
 
-BAD: tuple[Status, ...] = ("failed", "missed", "unreadable")
-OWN = "remove `cassette"
+BAD_STATUSES: tuple[CaseStatus, ...] = ("failed", "missed", "unreadable")
+OWN_CASSETTE_HINT = "remove `cassette"
 """How the advice begins to give a case a recording of its own."""
 
 
@@ -31,14 +31,14 @@ class Complaint(Struct, frozen=True, kw_only=True):
     """What can be done."""
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class CaseVerdict(Struct, frozen=True, kw_only=True):
     """The verdict on a case."""
 
     id: str
     """`specs/support.cases.yaml::default`"""
     file: str
     line: int
-    status: Status
+    status: CaseStatus
     reason: str | None = None
     """Why it was skipped, or was to fail."""
     complaints: tuple[Complaint, ...] = ()
@@ -59,18 +59,18 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
     @property
     def is_bad(self) -> bool:
-        return self.status in BAD
+        return self.status in BAD_STATUSES
 
 
-def complaints_of(problems: Iterable[Problem]) -> tuple[Complaint, ...]:
+def complaints_of_problems(problems: Iterable[Problem]) -> tuple[Complaint, ...]:
     """What is wrong in a document, one by one."""
     return tuple(
-        Complaint(claim=each.code, message=f"{each.place}: {each.message}", detail=story(each), hint=each.hint)
+        Complaint(claim=each.code, message=f"{each.place}: {each.message}", detail=render_problem(each), hint=each.hint)
         for each in problems
     )
 
 
-def suite_exit(verdicts: list[Verdict]) -> int:
+def suite_exit_code(verdicts: list[CaseVerdict]) -> int:
     """1 if an assertion failed, else 3 if there were misses, else 2 if a case could not be read."""
     found = {verdict.status for verdict in verdicts}
     return 1 if "failed" in found else 3 if "missed" in found else 2 if "unreadable" in found else 0

@@ -7,28 +7,27 @@ from typing import Any
 
 import msgspec
 
-from agentrun.compiler.negations import positive
-from agentrun.compiler.resolve import Spec
+from agentrun.compiler.spec_reader import Spec
 from agentrun.spec.problems import Source
 from agentrun.spec.project import Project
-from agentrun.spec.v1.cases import Defaults
-from agentrun.testing.suite.claims import judged
-from agentrun.testing.suite.evidence import Evidence
-from agentrun.testing.suite.prepared import Prepared
-from agentrun.testing.suite.trail import ApprovalSeen, Call, RulingSeen
+from agentrun.spec.v1.assertions import split_part_negations
+from agentrun.spec.v1.cases import CaseDefaults
+from agentrun.testing.suite.assertions import check_assertion
+from agentrun.testing.suite.evidence import Evidence, ObservedApproval, ObservedCall, ObservedRuling
+from agentrun.testing.suite.replay import CompiledAgent
 from agentrun.testing.suite.verdict import Complaint
 
 
-def call(tool: str, args: dict[str, Any] | None = None, status: str = "ok", result: str = "") -> Call:
-    return Call(id="c1.0", tool=tool, args={} if args is None else args, status=status, result=result, turn=1)
+def call(tool: str, args: dict[str, Any] | None = None, status: str = "ok", result: str = "") -> ObservedCall:
+    return ObservedCall(id="c1.0", tool=tool, args={} if args is None else args, status=status, result=result, turn=1)
 
 
-def ruling(target: str, ruled: str, *rules: str, stage: str = "tool_call") -> RulingSeen:
-    return RulingSeen(subject="c1.0", target=target, stage=stage, ruling=ruled, rules=rules, reason=None)
+def ruling(target: str, ruled: str, *rules: str, stage: str = "tool_call") -> ObservedRuling:
+    return ObservedRuling(subject="c1.0", target=target, stage=stage, ruling=ruled, rules=rules, reason=None)
 
 
-def approval(target: str, answer: str) -> ApprovalSeen:
-    return ApprovalSeen(subject="c1.0", target=target, answer=answer, by="a person")
+def approval(target: str, answer: str) -> ObservedApproval:
+    return ObservedApproval(subject="c1.0", target=target, answer=answer, by="a person")
 
 
 def seen(output: str | None = "Refunded: 39.90 to Ada.", **changes: Any) -> Evidence:
@@ -62,10 +61,10 @@ def seen(output: str | None = "Refunded: 39.90 to Ada.", **changes: Any) -> Evid
 
 def said(written: dict[str, Any], evidence: Evidence, root: Path = Path("/nowhere")) -> Complaint | None:
     """The complaint about an assertion as people write it. `root`: the project."""
-    claim = msgspec.convert(positive({"assert": [written]}), Defaults).claims[0]
+    claim = msgspec.convert(split_part_negations({"assert": [written]}), CaseDefaults).assertions[0]
     project = Project(root)
     spec: Any = msgspec.structs.replace(_SPEC, project=project)
-    return judged(claim, evidence, Prepared(spec, None))  # type: ignore[arg-type]  # no claim looks at the package
+    return check_assertion(claim, evidence, CompiledAgent(spec, None))  # type: ignore[arg-type]  # no claim looks at the package
 
 
 def negated(written: dict[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.spec.v1.comparisons import COMPARISONS
-from agentrun.testing.suite.claims.arguments import _HOLDS, misfits
-from agentrun.testing.suite.claims.output import same
+from agentrun.spec.v1.assertions import COMPARISONS
+from agentrun.testing.suite.assertions.output import equals_as_json
+from agentrun.testing.suite.assertions.trajectory import _COMPARISONS, argument_mismatches
 
 FOUND = {
     "amount": 39.9,
@@ -79,16 +79,16 @@ FOUND = {
     ],
 )
 def test_misfits(wanted: dict[str, Any], fits: bool) -> None:
-    assert (not list(misfits(wanted, FOUND))) is fits
+    assert (not list(argument_mismatches(wanted, FOUND))) is fits
 
 
 def test_all_words_are_judged() -> None:
-    assert _HOLDS.keys() == COMPARISONS.keys()
+    assert _COMPARISONS.keys() == COMPARISONS.keys()
 
 
 def test_each_field_that_fails_is_named() -> None:
     wanted = {"to": {"name": "Bob", "zip": 1}, "tags": {"contains": "old"}, "count": {"gt": 5, "lt": 2}}
-    assert list(misfits(wanted, FOUND)) == [
+    assert list(argument_mismatches(wanted, FOUND)) == [
         'to.name is "Ada", not "Bob"',
         "to.zip is missing",
         'tags is ["new",1,{"a":1}], which fails {contains: "old"}',
@@ -108,15 +108,15 @@ VALUES = st.recursive(
 @given(st.dictionaries(KEYS, VALUES, max_size=4), st.data())
 def test_a_part_of_the_arguments_fits_them(found: dict[str, Any], data: st.DataObject) -> None:
     names = data.draw(st.sets(st.sampled_from(sorted(found)))) if found else set()
-    assert list(misfits({name: found[name] for name in names}, found)) == []
-    assert list(misfits({name: {"equals": found[name]} for name in names}, found)) == []
+    assert list(argument_mismatches({name: found[name] for name in names}, found)) == []
+    assert list(argument_mismatches({name: {"equals": found[name]} for name in names}, found)) == []
 
 
 @given(VALUES, VALUES)
 def test_equality_is_that_of_json(one: Any, other: Any) -> None:
     """Compared with an equality that is written in another way: by normal forms."""
-    assert same(one, other) is (_normal(one) == _normal(other))
-    assert same(one, one)
+    assert equals_as_json(one, other) is (_normal(one) == _normal(other))
+    assert equals_as_json(one, one)
 
 
 def _normal(value: Any) -> Any:

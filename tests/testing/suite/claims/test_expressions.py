@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.canon import compact
+from agentrun.canonical_json import sorted_json
 from agentrun.testing.suite.evidence import Evidence
 
 from .seen import call, negated, said, seen
@@ -25,7 +25,7 @@ FAILED = seen(None, outcome="budget.turns")
         ({"type": "cel", "value": "1 / 0 == 1"}, JSON, "divide by zero"),
         ({"type": "cel", "value": "json.total"}, JSON, "neither true nor false"),
         ({"type": "cel", "value": NESTED}, seen(str(list(range(200)))), "Iteration budget exceeded"),
-        ({"type": "cel", "value": BUILDS}, seen(compact(["x" * 100_000] * 100).decode()), "could build more than"),
+        ({"type": "cel", "value": BUILDS}, seen(sorted_json(["x" * 100_000] * 100).decode()), "could build more than"),
         ({"type": "jmespath", "value": "length(total)"}, JSON, "the answer is not one that the expression fits"),
     ],
 )

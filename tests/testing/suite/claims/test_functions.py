@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.canon import text_hash
+from agentrun.canonical_json import text_hash
 
 from .seen import said, seen
 

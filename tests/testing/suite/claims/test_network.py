@@ -12,8 +12,8 @@ from threading import Event, Thread
 import httpx
 import pytest
 
-from agentrun.canon import text_hash
-from agentrun.testing.suite.claims.network_guard import network_closed, network_open
+from agentrun.canonical_json import text_hash
+from agentrun.testing.suite.assertions.network_guard import network_closed, network_open
 from agentrun.testing.suite.verdict import Complaint
 from agentrun.wire import HttpReply
 

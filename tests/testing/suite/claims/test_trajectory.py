@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.testing.suite.claims.trajectory import unmatched
+from agentrun.testing.suite.assertions.trajectory import unmatched_steps
 
 from .seen import call, said, seen
 
@@ -26,7 +26,7 @@ def most(choices: list[list[int]]) -> int:
 
 @given(st.lists(st.lists(st.integers(0, 4), unique=True, max_size=4), max_size=5))
 def test_as_many_steps_as_can_be_have_a_call(choices: list[list[int]]) -> None:
-    assert len(choices) - len(unmatched(choices)) == most(choices)
+    assert len(choices) - len(unmatched_steps(choices)) == most(choices)
 
 
 def test_a_step_gives_way_to_one_that_fits_less() -> None:
@@ -41,8 +41,8 @@ def test_a_long_way_is_found() -> None:
     """Each step gives way to the next, a thousand times: nothing here is deep."""
     size = 1000
     choices = [[at, at + 1] for at in range(size)] + [[0]]
-    assert unmatched(choices) == []
-    assert len(unmatched([*choices, [size]])) == 1
+    assert unmatched_steps(choices) == []
+    assert len(unmatched_steps([*choices, [size]])) == 1
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=6), st.lists(st.sampled_from("abc*"), min_size=1, max_size=4))

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from agentrun.cassette.redaction import Redaction
-from agentrun.core.package import Redaction as Rule
+from agentrun.cassette.redaction import RunRedaction
+from agentrun.core.package import RedactionRule as Rule
 
 from .seen import call, said, seen
 
@@ -126,7 +126,7 @@ def test_no_secret_is_quoted(claim: dict[str, Any]) -> None:
 
 
 class _Run:
-    redaction = Redaction([Rule(name="email", path=None, pattern="[a-z]+@[a-z.]+")])
+    redaction = RunRedaction([Rule(name="email", path=None, pattern="[a-z]+@[a-z.]+")])
 
 
 def test_what_the_spec_hides_is_hidden() -> None:

@@ -9,7 +9,7 @@ covering    collects it over a suite, and compares
 report      the numbers, and what is missing
 """
 
-from agentrun.testing.suite.coverage.covering import Covering
+from agentrun.testing.suite.coverage.collector import CoverageCollector
 from agentrun.testing.suite.coverage.report import Coverage
 
-__all__ = ["Coverage", "Covering"]
+__all__ = ["Coverage", "CoverageCollector"]

@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentrun.testing.suite.coverage.parts import KINDS, Kind
+from agentrun.testing.suite.coverage.spec_parts import PART_KINDS, PartKind
 
-PLURAL: dict[Kind, str] = {
+PART_KIND_PLURALS: dict[PartKind, str] = {
     "tool": "tools",
     "rule": "rules",
     "budget": "budgets",
@@ -21,10 +21,10 @@ PLURAL: dict[Kind, str] = {
 }
 
 
-class Counted(Struct, frozen=True, kw_only=True):
+class PartCoverage(Struct, frozen=True, kw_only=True):
     """A part of a spec, and whether a case exercises it."""
 
-    kind: Kind
+    kind: PartKind
     name: str
     file: str
     line: int
@@ -36,7 +36,7 @@ class Counted(Struct, frozen=True, kw_only=True):
     answered: bool = False
     """Of a hook: whether it ever said more than continue."""
 
-    def also(self, other: Counted) -> Counted:
+    def merge(self, other: PartCoverage) -> PartCoverage:
         """The same part under another profile."""
         return replace(
             self,
@@ -63,7 +63,7 @@ class Counted(Struct, frozen=True, kw_only=True):
         return {key: value for key, value in found.items() if value is not None}
 
 
-class Share(Struct, frozen=True):
+class CoverageRatio(Struct, frozen=True):
     """So many of so many."""
 
     covered: int
@@ -78,13 +78,13 @@ class Share(Struct, frozen=True):
         return {"covered": self.covered, "total": self.total, "percent": self.percent}
 
 
-def share_of(parts: Iterable[Counted]) -> Share:
+def coverage_ratio(parts: Iterable[PartCoverage]) -> CoverageRatio:
     flags = [part.covered for part in parts]
-    return Share(sum(flags), len(flags))
+    return CoverageRatio(sum(flags), len(flags))
 
 
-def _kinds(parts: tuple[Counted, ...]) -> dict[Kind, Share]:
-    shares = {kind: share_of(part for part in parts if part.kind == kind) for kind in KINDS}
+def _ratios_by_kind(parts: tuple[PartCoverage, ...]) -> dict[PartKind, CoverageRatio]:
+    shares = {kind: coverage_ratio(part for part in parts if part.kind == kind) for kind in PART_KINDS}
     return {kind: share for kind, share in shares.items() if share.total}
 
 
@@ -92,23 +92,23 @@ class SpecCoverage(Struct, frozen=True, kw_only=True):
     """One spec."""
 
     spec: str
-    parts: tuple[Counted, ...]
+    parts: tuple[PartCoverage, ...]
 
     @property
-    def missing(self) -> tuple[Counted, ...]:
+    def missing(self) -> tuple[PartCoverage, ...]:
         """What no case exercises."""
         return tuple(part for part in self.parts if not part.covered)
 
     @property
-    def noted(self) -> tuple[Counted, ...]:
+    def noted(self) -> tuple[PartCoverage, ...]:
         """What is exercised, but not in full."""
         return tuple(part for part in self.parts if part.covered and part.note)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "spec": self.spec,
-            **share_of(self.parts).as_json(),
-            "kinds": {PLURAL[kind]: share.as_json() for kind, share in _kinds(self.parts).items()},
+            **coverage_ratio(self.parts).as_json(),
+            "kinds": {PART_KIND_PLURALS[kind]: share.as_json() for kind, share in _ratios_by_kind(self.parts).items()},
             "missing": [part.as_json() for part in self.missing],
             "noted": [part.as_json() for part in self.noted],
         }
@@ -120,12 +120,12 @@ class Coverage(Struct, frozen=True, kw_only=True):
     specs: tuple[SpecCoverage, ...]
 
     @property
-    def parts(self) -> tuple[Counted, ...]:
+    def parts(self) -> tuple[PartCoverage, ...]:
         return tuple(part for spec in self.specs for part in spec.parts)
 
     @property
     def covered(self) -> int:
-        return share_of(self.parts).covered
+        return coverage_ratio(self.parts).covered
 
     @property
     def total(self) -> int:
@@ -134,7 +134,7 @@ class Coverage(Struct, frozen=True, kw_only=True):
     @property
     def percent(self) -> float:
         """Rounded down to a tenth, so that 100 means all. Of nothing, all is covered."""
-        return share_of(self.parts).percent
+        return coverage_ratio(self.parts).percent
 
     def reaches(self, least: float) -> bool:
         """Whether it is at least so many percent."""
@@ -142,19 +142,19 @@ class Coverage(Struct, frozen=True, kw_only=True):
 
     def as_json(self) -> dict[str, Any]:
         return {
-            **share_of(self.parts).as_json(),
-            "kinds": {PLURAL[kind]: share.as_json() for kind, share in _kinds(self.parts).items()},
+            **coverage_ratio(self.parts).as_json(),
+            "kinds": {PART_KIND_PLURALS[kind]: share.as_json() for kind, share in _ratios_by_kind(self.parts).items()},
             "specs": [spec.as_json() for spec in self.specs],
         }
 
     def text(self) -> str:
         """For a terminal: what is missing, spec by spec, then the numbers."""
-        return "\n".join([*_told(self.specs), "", *_table(self.parts)])
+        return "\n".join([*_spec_lines(self.specs), "", *_table(self.parts)])
 
 
-def _told(specs: tuple[SpecCoverage, ...]) -> Iterator[str]:
+def _spec_lines(specs: tuple[SpecCoverage, ...]) -> Iterator[str]:
     for spec in specs:
-        share = share_of(spec.parts)
+        share = coverage_ratio(spec.parts)
         yield f"{spec.spec}: {share.percent:.1f} % ({share.covered} of {share.total})"
         for part in (*spec.missing, *spec.noted):
             profile = f" (profile {part.profile})" if part.profile else ""
@@ -163,7 +163,7 @@ def _told(specs: tuple[SpecCoverage, ...]) -> Iterator[str]:
             yield f"  {part.place}  {verb}: {part.kind} {part.name}{profile}{note}"
 
 
-def _table(parts: tuple[Counted, ...]) -> Iterator[str]:
-    rows = [(PLURAL[kind], share) for kind, share in _kinds(parts).items()]
-    for name, share in [*rows, ("in all", share_of(parts))]:
+def _table(parts: tuple[PartCoverage, ...]) -> Iterator[str]:
+    rows = [(PART_KIND_PLURALS[kind], share) for kind, share in _ratios_by_kind(parts).items()]
+    for name, share in [*rows, ("in all", coverage_ratio(parts))]:
         yield f"{name:<18}{share.covered:>6} of {share.total:<6}{share.percent:>6.1f} %"

@@ -1,0 +1,77 @@
+"""One byte form for one value, and the hashes made of it.
+
+Rule 1  Fingerprints are made of RFC 8785 JSON: the one canonical form that other languages can rebuild.
+Rule 2  Journal lines and match keys use sorted compact JSON: forty times faster, same order of keys.
+Rule 3  Nothing here depends on dict order, locale, hash seed or platform. A fingerprint of NaN is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+_sorted_encoder = msgspec.json.Encoder(order="sorted")
+
+
+def canonical_json(value: Any) -> bytes:
+    """RFC 8785 canonical JSON of plain data or msgspec structs."""
+    import rfc8785  # late: 12 ms of start-up that only fingerprints need
+
+    return rfc8785.dumps(msgspec.to_builtins(value, str_keys=True))
+
+
+def fingerprint(value: Any) -> str:
+    """`sha256:` and the hash of the canonical form."""
+    return "sha256:" + hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+sorted_json: Callable[[Any], bytes] = _sorted_encoder.encode
+"""Compact JSON with sorted keys, for journal lines and match keys."""
+
+
+def pretty_json(value: Any) -> str:
+    """Sorted, indented JSON with a final newline, for files that people read and diff."""
+    return msgspec.json.format(_sorted_encoder.encode(value), indent=2).decode() + "\n"
+
+
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Errors of `read_json`."""
+
+
+def _number(text: str) -> int | float:
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+read_json: Callable[[bytes], Any] = msgspec.json.Decoder(float_hook=_number).decode
+"""Read JSON in which a whole number is an int, however it is spelled. Raises one of NOT_JSON."""
+
+
+def json_or_text(text: str) -> Any:
+    """Return the value of a JSON text, or the text itself if it is not JSON."""
+    try:
+        return read_json(text.encode())
+    except (*NOT_JSON, UnicodeEncodeError):
+        return text
+
+
+def data_hash(data: bytes) -> str:
+    """`sha256:` and the hash of bytes."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def text_hash(text: str | bytes) -> str:
+    """`sha256:` and the hash of a text with line ends as they are."""
+    return data_hash(text.encode() if isinstance(text, str) else text)
+
+
+def same_json(one: Any, two: Any) -> bool:
+    """Equality of JSON: true is not 1."""
+    if isinstance(one, list) and isinstance(two, list):
+        return len(one) == len(two) and all(map(same_json, one, two))
+    if isinstance(one, dict) and isinstance(two, dict):
+        return one.keys() == two.keys() and all(same_json(one[key], two[key]) for key in one)
+    return bool(one == two) and isinstance(one, bool) == isinstance(two, bool)

@@ -1,0 +1,293 @@
+"""A request to a model in no provider's words, read back from the four wire formats.
+
+Rule 1  What is not understood is kept as a setting or a part of its own, never dropped silently; ids of calls are the
+        exception, for they are no meaning. Who compares two requests still compares the bodies when these are equal.
+Rule 2  A body comes from a file that anybody may have edited: what is not of its form gives None.
+Rule 3  Messages in a row from one side are one message. So the four formats give the same conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from agentrun.canonical_json import NOT_JSON, json_or_text, read_json
+from agentrun.providers.request_encoding import SCHEMA_GUIDANCE
+from agentrun.wire import HttpCall
+
+ADDRESS_SETTING = "the address"
+SCHEMA_SETTING = "the schema of the answer"
+
+
+class RequestPart(Struct, frozen=True):
+    """A piece of a message."""
+
+    kind: Literal["text", "call", "result", "other"]
+    value: Any
+    """The text; the arguments of a call; what a tool gave; anything else as it stands on the wire."""
+    name: str = ""
+    """The tool of a call or a result."""
+
+
+class RequestMessage(Struct, frozen=True):
+    """What one side said at a time."""
+
+    role: str
+    """user, assistant, tool, or what else the wire says."""
+    parts: tuple[RequestPart, ...]
+
+    @property
+    def text(self) -> str | None:
+        """The words, when there is nothing else."""
+        return "".join(part.value for part in self.parts) if all(part.kind == "text" for part in self.parts) else None
+
+
+class ParsedRequest(Struct, frozen=True):
+    """What a model is asked."""
+
+    format: str
+    """The wire format, in words."""
+    instructions: str
+    messages: tuple[RequestMessage, ...]
+    tools: dict[str, dict[str, Any]]
+    """By name: description, parameters, and what else is said of it."""
+    settings: dict[str, Any]
+    """Everything else."""
+
+
+class UnexpectedShape(Exception):
+    """A body that is not of its form."""
+
+
+RoleParts: TypeAlias = Iterator[tuple[str, RequestPart]]
+"""Parts in order, each with its role."""
+
+
+def parse_request(call: HttpCall) -> ParsedRequest | None:
+    """A request to a model. None: it is none, or none that we know."""
+    path = call.url.partition("?")[0]
+    read = next((read for end, read in _FORMATS if path.endswith(end)), None)
+    if read is None or call.method.upper() != "POST":
+        return None
+    try:
+        return read(call.url, _expect_dict(read_json(call.body)))
+    except (*NOT_JSON, UnexpectedShape):
+        return None
+
+
+def _chat(url: str, body: dict[str, Any]) -> ParsedRequest:
+    messages = _expect_dicts(body.pop("messages", None))
+    heads = 0
+    while heads < len(messages) and messages[heads].get("role") in ("system", "developer"):
+        heads += 1
+    instructions = "\n\n".join(_text(one.get("content")) for one in messages[:heads])
+    tools = dict(map(_function_tool, _expect_dicts(body.pop("tools", None) or [])))
+    return _make_request("OpenAI Chat", url, instructions, _chat_parts(messages[heads:]), tools, body)
+
+
+def _chat_parts(messages: list[dict[str, Any]]) -> RoleParts:
+    names: dict[str, str] = {}
+    for message in messages:
+        role = _expect_string(message.get("role"))
+        if role == "tool":
+            value = _text_or_value(message.get("content"))
+            yield role, RequestPart("result", value, names.get(str(message.get("tool_call_id")), ""))
+            continue
+        for part in _content(message.get("content")):
+            yield role, part
+        if message.get("refusal"):
+            yield role, RequestPart("text", _expect_string(message["refusal"]))
+        for call in _expect_dicts(message.get("tool_calls") or []):
+            function = _expect_dict(call.get("function"))
+            names[str(call.get("id"))] = name = _expect_string(function.get("name"))
+            yield role, RequestPart("call", _arguments(function.get("arguments")), name)
+
+
+def _responses(url: str, body: dict[str, Any]) -> ParsedRequest:
+    given = body.pop("input", None)
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else _expect_dicts(given)
+    instructions = _expect_string(body.pop("instructions", None) or "")
+    tools = dict(map(_function_tool, _expect_dicts(body.pop("tools", None) or [])))
+    return _make_request("OpenAI Responses", url, instructions, _responses_parts(items), tools, body)
+
+
+def _responses_parts(items: list[dict[str, Any]]) -> RoleParts:
+    names: dict[str, str] = {}
+    for item in items:
+        match item.get("type", "message"):
+            case "message":
+                for part in _content(item.get("content")):
+                    yield _expect_string(item.get("role")), part
+            case "function_call":
+                names[str(item.get("call_id"))] = name = _expect_string(item.get("name"))
+                yield "assistant", RequestPart("call", _arguments(item.get("arguments")), name)
+            case "function_call_output":
+                yield (
+                    "tool",
+                    RequestPart("result", _text_or_value(item.get("output")), names.get(str(item.get("call_id")), "")),
+                )
+            case _:
+                yield "assistant", RequestPart("other", item)
+
+
+def _anthropic(url: str, body: dict[str, Any]) -> ParsedRequest:
+    messages = _expect_dicts(body.pop("messages", None))
+    instructions = _text(body.pop("system", None))
+    tools = {
+        _expect_string(one.get("name")): _with_parameters(one, "input_schema")
+        for one in _expect_dicts(body.pop("tools", None) or [])
+    }
+    return _make_request("Anthropic Messages", url, instructions, _anthropic_parts(messages), tools, body)
+
+
+def _anthropic_parts(messages: list[dict[str, Any]]) -> RoleParts:
+    names: dict[str, str] = {}
+    for message in messages:
+        role, content = _expect_string(message.get("role")), message.get("content")
+        for block in [{"type": "text", "text": content}] if isinstance(content, str) else _expect_dicts(content):
+            match block.get("type"):
+                case "text":
+                    yield role, RequestPart("text", _expect_string(block.get("text")))
+                case "tool_use":
+                    names[str(block.get("id"))] = name = _expect_string(block.get("name"))
+                    yield role, RequestPart("call", block.get("input"), name)
+                case "tool_result":
+                    name = names.get(str(block.get("tool_use_id")), "")
+                    yield "tool", RequestPart("result", _text_or_value(block.get("content", "")), name)
+                case _:
+                    yield role, RequestPart("other", block)
+
+
+def _gemini(url: str, body: dict[str, Any]) -> ParsedRequest:
+    contents = _expect_dicts(body.pop("contents", None))
+    system = _expect_dict(body.pop("systemInstruction", None) or {})
+    instructions = "".join(_expect_string(part.get("text")) for part in _expect_dicts(system.get("parts", [])))
+    tools: dict[str, dict[str, Any]] = {}
+    for one in _expect_dicts(body.pop("tools", None) or []):
+        for key, value in one.items():
+            if key == "functionDeclarations":
+                tools |= {
+                    _expect_string(each.get("name")): _with_parameters(each, "parametersJsonSchema")
+                    for each in _expect_dicts(value)
+                }
+            else:
+                tools[key] = {"settings": value}
+    start, _, action = url.rpartition(":")
+    base, _, name = start.rpartition("/models/")
+    told = {"model": name} | ({} if action == "generateContent" else {"stream": True})
+    return _make_request("Gemini", base or start, instructions, _gemini_parts(contents), tools, body | told)
+
+
+def _gemini_parts(contents: list[dict[str, Any]]) -> RoleParts:
+    for content in contents:
+        role = {"model": "assistant"}.get(_expect_string(content.get("role", "user")), "user")
+        for part in _expect_dicts(content.get("parts")):
+            match part:
+                case {"functionCall": dict(call)}:
+                    yield role, RequestPart("call", call.get("args"), _expect_string(call.get("name")))
+                case {"functionResponse": dict(result)}:
+                    gave = _expect_dict(result.get("response"))
+                    value = gave["output"] if gave.keys() == {"output"} else gave
+                    yield "tool", RequestPart("result", value, _expect_string(result.get("name")))
+                case {"text": str(text)} if not part.get("thought"):
+                    yield role, RequestPart("text", text)
+                case _:
+                    yield role, RequestPart("other", part)
+
+
+RequestReader: TypeAlias = Callable[[str, dict[str, Any]], ParsedRequest]
+_FORMATS: tuple[tuple[str, RequestReader], ...] = (
+    ("/chat/completions", _chat),
+    ("/responses", _responses),
+    ("/messages", _anthropic),
+    (":generateContent", _gemini),
+    (":streamGenerateContent", _gemini),
+)
+
+
+def _make_request(
+    format: str, address: str, instructions: str, parts: RoleParts, tools: dict[str, Any], rest: dict[str, Any]
+) -> ParsedRequest:
+    before, guided, schema = instructions.rpartition(SCHEMA_GUIDANCE)
+    if guided:  # the contract of the answer in words, for a model that has no other place for it
+        instructions, rest = before.removesuffix("\n\n"), rest | {SCHEMA_SETTING: _arguments(schema)}
+    return ParsedRequest(format, instructions, tuple(_group_by_role(parts)), tools, {ADDRESS_SETTING: address} | rest)
+
+
+def _group_by_role(spoken: Iterable[tuple[str, RequestPart]]) -> Iterator[RequestMessage]:
+    role = ""
+    parts: list[RequestPart] = []
+    for who, part in spoken:
+        if who != role and parts:
+            yield RequestMessage(role, tuple(parts))
+            parts = []
+        role = who
+        if part.value != "" or part.kind != "text":
+            parts.append(part)
+    if parts:
+        yield RequestMessage(role, tuple(parts))
+
+
+def _content(content: Any) -> Iterator[RequestPart]:
+    """A text, or a list of parts of which some are texts."""
+    if content is None or isinstance(content, str):
+        yield RequestPart("text", content or "")
+        return
+    for part in _expect_dicts(content):
+        text = part.get("text")
+        if isinstance(text, str) and str(part.get("type")) in ("text", "input_text", "output_text"):
+            yield RequestPart("text", text)
+        else:
+            yield RequestPart("other", part)
+
+
+def _text(content: Any) -> str:
+    """A text, or a list of nothing else."""
+    parts = list(_content(content))
+    if any(part.kind != "text" for part in parts):
+        raise UnexpectedShape
+    return "".join(part.value for part in parts)
+
+
+def _text_or_value(content: Any) -> Any:
+    """A list of nothing but texts as one text, anything else as it is."""
+    try:
+        return _text(content)
+    except UnexpectedShape:
+        return content
+
+
+def _function_tool(tool: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    inner = tool.get("function")
+    rest = {key: value for key, value in tool.items() if key != "function" and (key, value) != ("type", "function")}
+    fields = rest | (inner if isinstance(inner, dict) else {})
+    name = _expect_string(fields.pop("name", None) or fields.get("type"))
+    return name, fields
+
+
+def _with_parameters(tool: dict[str, Any], schema: str) -> dict[str, Any]:
+    return {("parameters" if key == schema else key): value for key, value in tool.items() if key != "name"}
+
+
+def _arguments(text: Any) -> Any:
+    return json_or_text(_expect_string(text))
+
+
+def _expect_dict(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UnexpectedShape
+    return value
+
+
+def _expect_dicts(value: Any) -> list[dict[str, Any]]:
+    if not isinstance(value, list):
+        raise UnexpectedShape
+    return [_expect_dict(item) for item in value]
+
+
+def _expect_string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise UnexpectedShape
+    return value

@@ -1,0 +1,299 @@
+"""Find the cassettes that a command was asked about, and the cases that play each of them.
+
+Rule 1  The place of a cassette alone decides which cases play it: <cassettes>/<name of the spec>/<case>.yaml, as in a
+        run, or the name that a case gives. An interaction that one of these cases plays is in use.
+Rule 2  A document that cannot be read may name any cassette in its folder. None of those is an orphan for certain.
+Rule 3  Links to folders are not followed, and only plain files are read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import Any, Protocol
+
+from msgspec import UNSET, Struct
+
+from agentrun.cassette.file import load_cassette
+from agentrun.cassette.interactions import Cassette
+from agentrun.compiler.cases import CASES_FILE_SUFFIX, cases_for_spec, cases_path, spec_path
+from agentrun.compiler.package_file import PackageFile
+from agentrun.compiler.spec_reader import read_spec
+from agentrun.errors import AgentrunError, CassetteError, SpecError, StorageError
+from agentrun.files import TEMPORARY_NAME
+from agentrun.spec.problems import DocumentError
+from agentrun.spec.project import Project, find_project, project_root
+from agentrun.spec.safe_text import join_words
+from agentrun.spec.source_files import display_path
+from agentrun.spec.v1.cases import Case
+
+_SKIPPED = {"node_modules", "__pycache__", "site-packages"}
+_DOCUMENT = re.compile(r"^[\"']?agentrun[\"']?[ ]*:", re.MULTILINE)
+_HEAD = 65_536
+
+
+class Owner(Struct, frozen=True):
+    """A case that plays a cassette."""
+
+    spec: Path
+    spec_label: str
+    """The spec as messages name it."""
+    case: Case
+
+    @property
+    def command(self) -> str:
+        """The command that replays the case. With `--record` it records the case."""
+        if self.case.turns is UNSET:
+            return f"agentrun {quote(self.spec_label)} --case {quote(self.case.name)}"
+        file = cases_path(Path(self.spec_label)).as_posix()
+        return f"agentrun test {quote(f'{file}::{self.case.name}')}"
+
+    @property
+    def profile(self) -> str | None:
+        return None if self.case.profile is UNSET else self.case.profile
+
+
+class CassetteFile(Struct, frozen=True):
+    """One file that was selected. It may turn out not to be a cassette."""
+
+    path: Path
+    project: Project
+    owners: tuple[Owner, ...] = ()
+    """Usually one. Several cases may name one cassette, and two specs of one name share all of theirs."""
+    unreadable: str | None = None
+    """A document that could not be read and may name this file."""
+
+    @property
+    def label(self) -> str:
+        """The file as messages name it."""
+        return display_path(self.path, self.project.root)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the file is in the folder of the project's cassettes."""
+        return self.path.is_relative_to(self.project.cassette_directory)
+
+    @property
+    def specs(self) -> list[str]:
+        """The specs whose cases play the file, as messages name them."""
+        return list(dict.fromkeys(one.spec_label for one in self.owners))
+
+
+class LoadedCassette(Struct, frozen=True):
+    """A selected file with its cassette, or with the error of reading it."""
+
+    file: CassetteFile
+    cassette: Cassette | None = None
+    error: AgentrunError | None = None
+
+    @property
+    def owners(self) -> tuple[Owner, ...]:
+        """The cases that play it, beginning with the one that records it.
+
+        Of several specs only those of one count: the spec that the metadata names, or else the first.
+        """
+        root = self.file.project.root
+        spec = None if self.cassette is None else self.cassette.metadata.get("spec")
+        named = [one for one in self.file.owners if one.spec.relative_to(root).as_posix() == spec] or self.file.owners
+        own = [one for one in named if one.spec == named[0].spec]
+        return tuple(sorted(own, key=lambda one: one.case.name != one.case.cassette_name))
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another program recorded it: agentrun writes the fingerprint of the package."""
+        return self.cassette is not None and not isinstance(self.cassette.metadata.get("fingerprint"), str)
+
+
+def load_selected(file: CassetteFile) -> LoadedCassette:
+    """Read a selected file. Errors are returned, not raised, because there are other files to look at."""
+    try:
+        return LoadedCassette(file, load_cassette(file.path, file.project.cassette_limit))
+    except (CassetteError, StorageError) as error:
+        return LoadedCassette(file, error=error)
+
+
+class ProjectCassettes:
+    """The cassettes of one project, and the cases that play them."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.folder = project.cassette_directory
+        self.specs: dict[Path, Path] = {}
+        """Spec → the folder of its cassettes."""
+        self._owners: dict[Path, list[Owner]] = {}
+        self._unreadable: list[tuple[Path, str]] = []
+        for folder, names in _walk(project.root, self.folder):
+            for name in names:
+                if name.endswith(CASES_FILE_SUFFIX):
+                    self._add_cases(folder / name)
+
+    def file(self, path: Path) -> CassetteFile:
+        unreadable = next((label for folder, label in self._unreadable if path.is_relative_to(folder)), None)
+        return CassetteFile(path, self.project, tuple(self._owners.get(path, ())), unreadable)
+
+    def folder_of(self, spec: Path) -> Path:
+        """The folder of a spec's cassettes. Raises `SpecError`."""
+        if spec not in self.specs:
+            read = read_spec(spec)
+            known = read.spec or read.partial_spec
+            if known is None:
+                raise SpecError(read.problems)
+            self.specs[spec] = self.folder / known.agent.name
+        return self.specs[spec]
+
+    def _add_cases(self, cases: Path) -> None:
+        spec = next((each for each in (spec_path(cases), spec_path(cases).with_suffix(".yml")) if each.is_file()), None)
+        if spec is None or project_root(spec) != self.project.root:
+            return
+        folder = self.folder
+        label = display_path(spec, self.project.root)
+        try:
+            folder = self.folder_of(spec)
+            found = cases_for_spec(spec)
+        except SpecError:
+            document = label if folder == self.folder else display_path(cases, self.project.root)
+            self._unreadable.append((folder, document))
+            return
+        for case in found:
+            self._owners.setdefault(folder / f"{case.cassette_name}.yaml", []).append(Owner(spec, label, case))
+
+
+def select_cassettes(paths: Sequence[Path], *, leftovers: bool = False) -> list[CassetteFile]:
+    """Find the cassettes that paths name; without a path, all of the project in the working directory.
+
+    `leftovers`: find the files of interrupted writes instead. Raises `SpecError` for a project or a named spec that
+    cannot be read.
+    """
+    projects: dict[Path, ProjectCassettes] = {}
+    found: dict[Path, CassetteFile] = {}
+    for path in paths or (Path.cwd(),):
+        real = Path(os.path.realpath(path)) if path.is_dir() else Path(os.path.realpath(path.parent)) / path.name
+        root = project_root(real / "x" if path.is_dir() else real)
+        if root not in projects:
+            projects[root] = ProjectCassettes(_project(path / "x" if path.is_dir() else path))
+        project = projects[root]
+        for each in _places(project, real) if paths else [project.folder]:
+            for file in _files(each, leftovers=leftovers):
+                if file.is_relative_to(project.folder) or not _is_document(file):
+                    found.setdefault(file, project.file(file))
+    return list(found.values())
+
+
+def _project(path: Path) -> Project:
+    try:
+        return find_project(path)
+    except DocumentError as error:
+        raise SpecError(error.problems) from None
+
+
+def _places(project: ProjectCassettes, path: Path) -> Iterator[Path]:
+    """The files and folders of cassettes that a path stands for."""
+    if path.is_relative_to(project.folder):
+        yield path
+    elif path.is_dir():
+        specs = sorted(spec for spec in project.specs if spec.is_relative_to(path))
+        if project.folder.is_relative_to(path) and project.folder.is_dir():
+            yield project.folder
+        elif specs:
+            yield from (project.folder_of(spec) for spec in specs)
+        else:
+            yield path
+    elif path.name.endswith(CASES_FILE_SUFFIX):
+        yield project.folder_of(spec_path(path))
+    else:
+        yield project.folder_of(path) if _is_document(path) else path
+
+
+def _files(path: Path, *, leftovers: bool) -> Iterator[Path]:
+    if not path.is_dir():
+        if leftovers:
+            yield from (each for each in sorted(path.parent.glob(".*.new")) if _leftover_of(each) == path.name)
+        elif path.is_file():
+            yield path
+        return
+    for folder, names in _walk(path):
+        for name in names:
+            file = folder / name
+            fits = _leftover_of(file) if leftovers else name.endswith(".yaml") and not name.startswith(".")
+            if fits and file.is_file():
+                yield file
+
+
+def _leftover_of(path: Path) -> str | None:
+    """The cassette that a process was writing when it was killed. None: the file is something else."""
+    found = TEMPORARY_NAME.fullmatch(path.name)
+    return found[1] if found and found[1].endswith(".yaml") and path.is_file() else None
+
+
+def _walk(top: Path, but: Path | None = None) -> Iterator[tuple[Path, list[str]]]:
+    for folder, inner, names in os.walk(top):
+        inner[:] = sorted(
+            each for each in inner if not each.startswith(".") and each not in _SKIPPED and Path(folder, each) != but
+        )
+        yield Path(folder), sorted(names)
+
+
+def _is_document(path: Path) -> bool:
+    """Whether a file is a spec or another agentrun document: these have a key `agentrun` at the top level."""
+    if not path.is_file():  # reading a pipe would never end
+        return False
+    try:
+        with path.open("rb") as file:
+            return _DOCUMENT.search(file.read(_HEAD).decode("utf-8", "replace")) is not None
+    except OSError:
+        return False
+
+
+# --- the result of replaying a case against its cassette ------------------------------------------------------
+
+
+class ReplayResult(Struct, frozen=True):
+    """How a replay ended."""
+
+    code: str | None = None
+    """Null: the run was completed."""
+    message: str | None = None
+    """Why the run was not completed, or not started."""
+    fields: dict[str, Any] = {}
+    unused: tuple[int, ...] = ()
+    """The numbers of the interactions that were not played."""
+    answer: str | None = None
+
+    @property
+    def is_miss(self) -> bool:
+        """Whether the cassette does not have what the case needs."""
+        return self.code is not None and self.code in ("cassette.miss", "not_started")
+
+
+class CaseReplays(Protocol):
+    """Compiles specs and replays cases in memory, without the network."""
+
+    def package(self, owner: Owner) -> PackageFile:
+        """The compiled spec of a case under its profile. Raises `SpecError`, `input.rejected`."""
+
+    def replay(self, owner: Owner, cassette: Cassette) -> ReplayResult:
+        """Replay a case against a cassette. Never raises: errors are in the result."""
+
+
+def find_unused(results: Iterable[ReplayResult]) -> tuple[int, ...]:
+    """The interactions that none of the replays played."""
+    left = [set(each.unused) for each in results]
+    return tuple(sorted(set.intersection(*left))) if left else ()
+
+
+def describe_change(replays: CaseReplays, owner: Owner, metadata: Mapping[str, Any]) -> str | None:
+    """Say which sections of the package changed since the cassette was recorded. None: no section did."""
+    try:
+        file = replays.package(owner)
+    except AgentrunError as error:
+        return f"{owner.spec_label} does not compile now ({error.message})"
+    if metadata.get("fingerprint") == file.fingerprint:
+        return None
+    before = metadata.get("sections")
+    if not isinstance(before, dict):
+        return f"the package of {owner.spec_label} changed since it was recorded"
+    names = sorted(name for name, now in file.sections.items() if before.get(name) != now)
+    return f"{join_words(names) or 'the package'} of {owner.spec_label} changed since it was recorded"

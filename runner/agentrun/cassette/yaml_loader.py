@@ -1,0 +1,176 @@
+"""YAML of strangers as plain data: bounded, nothing executed, every mapping with its line.
+
+Rule 1  libyaml only splits the text into events. They are put together here without recursion: its own loader
+        overruns the stack of the process on deep nesting.
+Rule 2  Limits are counted while reading, and reading stops there: depth, aliases, and nodes with all aliases
+        written out.
+Rule 3  Tags other than `!!binary` and `!!str` are refused, and so is a key that stands twice.
+Rule 4  Unquoted words mean what they mean to PyYAML (YAML 1.1), which wrote the file: by other rules a text that it
+        left without quotes could turn into a number. Dates stay texts.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import yaml
+
+MAX_CASSETTE_DEPTH = 64
+MAX_CASSETTE_ALIASES = 100
+MAX_CASSETTE_NODES = 1_000_000
+MAX_NUMBER_LENGTH = 1000
+MAX_CACHED_WORD = 64
+"""Characters of a word that is remembered."""
+
+_STR = "tag:yaml.org,2002:str"
+_BINARY = "tag:yaml.org,2002:binary"
+
+_parse: Callable[..., Iterator[Any]] = yaml.parse
+_pyyaml: Any = yaml.SafeLoader("")
+_SIMPLE = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float"))
+
+
+class CassetteFormatError(Exception):
+    """The text is not what is read here. Says why and at which line."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
+
+
+class LinedMapping(dict[str, Any]):
+    """A mapping that knows its line."""
+
+    __slots__ = ("line",)
+    line: int
+
+
+def load_yaml(text: str) -> Any:
+    """The data of the only document of a text. Raises `CassetteFormatError`."""
+    builder = _Builder()
+    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    try:
+        for event in _parse(text, Loader=loader):
+            builder.take(event)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise CassetteFormatError(f"not valid YAML: {error.problem}", mark.line + 1 if mark else 1) from error
+    except yaml.YAMLError as error:  # a character that YAML does not have
+        raise CassetteFormatError(f"not valid YAML: {error}".partition("\n")[0], 1) from error
+    return builder.root
+
+
+def _resolve_scalar(text: str) -> Any:
+    """What an unquoted word means."""
+    return _resolve_cached(text) if len(text) <= MAX_CACHED_WORD else _resolve(text)
+
+
+@lru_cache(maxsize=1024)
+def _resolve_cached(text: str) -> Any:
+    """The same for the few that stand in every file: numbers, methods, names of types."""
+    return _resolve(text)
+
+
+def _resolve(text: str) -> Any:
+    tag = _pyyaml.resolve(yaml.ScalarNode, text, (True, False))
+    if tag not in _SIMPLE:
+        return text
+    if len(text) > MAX_NUMBER_LENGTH:
+        raise ValueError("a number that is too long")  # 1:1:1… is one too, and takes the square of its length
+    return yaml.SafeLoader.yaml_constructors[tag](_pyyaml, yaml.ScalarNode(tag, text))
+
+
+class _Open:
+    """A collection that is being read."""
+
+    __slots__ = ("anchor", "key", "size", "value")
+
+    def __init__(self, value: LinedMapping | list[Any], anchor: str | None) -> None:
+        self.value = value
+        self.anchor = anchor
+        self.key: str | None = None
+        self.size = 1
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.root: Any = None
+        self._documents = 0
+        self._open: list[_Open] = []
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._aliases = 0
+
+    def take(self, event: Any) -> None:
+        line = event.start_mark.line + 1
+        if type(event) is yaml.ScalarEvent:  # most are
+            value = self._scalar(event, line)
+            self._remember(event.anchor, value, 1)
+            self._put(value, 1, line)
+            return
+        match event:
+            case yaml.AliasEvent():
+                self._aliases += 1
+                if self._aliases > MAX_CASSETTE_ALIASES or event.anchor not in self._anchors:
+                    raise CassetteFormatError("too many aliases, or one of something unknown", line)
+                self._put(*self._anchors[event.anchor], line)
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                self._begin(event, line)
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                done = self._open.pop()
+                self._remember(done.anchor, done.value, done.size)
+                self._put(done.value, done.size, line)
+            case yaml.DocumentStartEvent():
+                self._documents += 1
+                if self._documents > 1:
+                    raise CassetteFormatError("a second document begins", line)
+
+    def _begin(self, event: Any, line: int) -> None:
+        if event.tag is not None or len(self._open) == MAX_CASSETTE_DEPTH:
+            raise CassetteFormatError("a tag, or more than 64 levels", line)
+        value: LinedMapping | list[Any] = []
+        if isinstance(event, yaml.MappingStartEvent):
+            value = LinedMapping()
+            value.line = line
+        self._open.append(_Open(value, event.anchor))
+
+    def _scalar(self, event: Any, line: int) -> Any:
+        if self._is_key() or event.tag in (_STR, "!") or (event.tag is None and not event.implicit[0]):
+            return event.value
+        try:
+            if event.tag is None:
+                return _resolve_scalar(event.value)
+            if event.tag == _BINARY:
+                return b64decode("".join(event.value.split()), validate=True)
+        except (binascii.Error, ValueError, OverflowError) as error:
+            raise CassetteFormatError(f"not a value: {error}", line) from error
+        raise CassetteFormatError("tags are not read", line)
+
+    def _is_key(self) -> bool:
+        return bool(self._open) and isinstance(self._open[-1].value, dict) and self._open[-1].key is None
+
+    def _remember(self, anchor: str | None, value: Any, size: int) -> None:
+        if anchor is not None:
+            self._anchors[anchor] = value, size
+
+    def _put(self, value: Any, size: int, line: int) -> None:
+        if not self._open:
+            self.root = value
+            return
+        into = self._open[-1]
+        into.size += size
+        if into.size > MAX_CASSETTE_NODES:
+            raise CassetteFormatError(f"more than {MAX_CASSETTE_NODES} nodes", line)
+        if isinstance(into.value, list):
+            into.value.append(value)
+        elif into.key is not None:
+            into.value[into.key] = value
+            into.key = None
+        elif not isinstance(value, str) or value in into.value:
+            raise CassetteFormatError("a key that is no text, or stands twice", line)
+        else:
+            into.key = value

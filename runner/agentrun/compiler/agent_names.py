@@ -1,0 +1,156 @@
+"""What the names in a file of cases can mean: tools, sinks, stages, hooks and rules of an agent and its sub-agents.
+
+Rule 1  The tools of a sub-agent are named after the tool that it is: `read/library.search`.
+Rule 2  What cannot be known (the tools of a server, a sub-agent that cannot be read) is not refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import get_args
+
+from msgspec import UNSET
+
+from agentrun.compiler.lint_policy import ToolTargets, globs_overlap
+from agentrun.compiler.lint_tools import KnownArguments, ToolLint
+from agentrun.compiler.spec_reader import Spec, read_spec
+from agentrun.core.package_lookup import matches_pattern
+from agentrun.spec.source_files import FileRefused, read_project_file
+from agentrun.spec.tree import place_at_path
+from agentrun.spec.v1.policy import StageSpec
+from agentrun.spec.v1.tools import AgentToolSpec, HttpToolSpec, ToolSpec
+
+STAGE_NAMES: tuple[str, ...] = get_args(StageSpec)
+ASKING_STAGES = ("input", "output")
+"""Stages at which a person may be asked about something that is no tool's call and no sink's delivery."""
+
+MAX_AGENT_DEPTH = 6
+"""Agents below each other that are looked into."""
+
+
+class AgentNames:
+    """The names of one agent."""
+
+    def __init__(self, spec: Spec, above: tuple[Path, ...] = ()) -> None:
+        self.spec = spec
+        self._subjects = ToolTargets(spec.agent.tools)
+        self._trail = (*above, spec.path)
+        self._known: dict[str, bool] = {}
+
+    @cached_property
+    def children(self) -> dict[str, AgentNames | None]:
+        """The sub-agents, by the tools that they are. None: it cannot be read, which is told with the spec."""
+        found: dict[str, AgentNames | None] = {}
+        for name, tool in self.spec.agent.tools.items():
+            path = self._path(name, tool) if isinstance(tool, AgentToolSpec) else None
+            if not isinstance(tool, AgentToolSpec) or path in self._trail or len(self._trail) == MAX_AGENT_DEPTH:
+                continue  # a circle, or one too deep, is told with the spec
+            found[name] = None if path is None else self._child(path, tool)
+        return found
+
+    def _child(self, path: Path, tool: AgentToolSpec) -> AgentNames | None:
+        """What is wrong in its spec is told there; what is right in it counts."""
+        read = read_spec(path, None if tool.profile is UNSET else tool.profile)
+        spec = read.spec or read.partial_spec
+        return None if spec is None else AgentNames(spec, self._trail)
+
+    def _path(self, name: str, tool: AgentToolSpec) -> Path | None:
+        folder = place_at_path(self.spec.root, ["tools", name, "spec"]).source.path.parent
+        try:
+            return read_project_file(self.spec.project.root, folder, tool.spec).path
+        except FileRefused:
+            return None
+
+    def has_own_tool(self, target: str) -> bool:
+        """Whether a target can mean a tool of the agent itself."""
+        return bool(self._subjects.matching_patterns(target))
+
+    def has_tool(self, target: str) -> bool:
+        """Whether a target can mean a tool: the agent's own, or with a slash a sub-agent's."""
+        if target not in self._known:
+            self._known[target] = self.has_own_tool(target) or self._below(target, AgentNames.has_tool)
+        return self._known[target]
+
+    def _below(self, target: str, has: Callable[[AgentNames, str], bool]) -> bool:
+        head, slash, rest = target.partition("/")
+        if not slash:
+            return False
+        return any(
+            child is None or has(child, rest) for name, child in self.children.items() if matches_pattern(head, name)
+        )
+
+    def has_target(self, target: str, stages: tuple[str, ...] = STAGE_NAMES) -> bool:
+        """Whether a target can mean a tool, a sink or a stage."""
+        others = (*stages, *self.spec.agent.sinks)
+        if self.has_tool(target) or any(globs_overlap(target, each) for each in others):
+            return True
+        return self._below(target, lambda child, rest: child.has_target(rest, stages))
+
+    def any_agent(self, has: Callable[[AgentNames], bool], *, unknown: bool = True) -> bool:
+        """Whether it is so of the agent, or of a sub-agent. `unknown`: what is said of one that cannot be read."""
+        return has(self) or any(
+            unknown if child is None else child.any_agent(has, unknown=unknown) for child in self.children.values()
+        )
+
+    def any_sub_agent(self, has: Callable[[AgentNames], bool]) -> bool:
+        """Whether it is so of a sub-agent."""
+        return any(child is None or child.any_agent(has) for child in self.children.values())
+
+    def has_sink(self, target: str) -> bool:
+        return any(globs_overlap(target, each) for each in self.spec.agent.sinks) or self._below(
+            target, AgentNames.has_sink
+        )
+
+    def has_hook(self, target: str) -> bool:
+        own = any(globs_overlap(target, hook.id) for hook in self.spec.agent.hooks)
+        return own or self._below(target, AgentNames.has_hook)
+
+    def has_rule(self, id: str) -> bool:
+        return any(rule.id == id for rule in self.spec.agent.policy.rules)
+
+    def matching_tools(self, target: str) -> Iterator[ToolSpec | None]:
+        """The tools that a target may mean. None: one that is not known."""
+        for name in self._subjects.matching_tools([target]):
+            yield self.spec.agent.tools[name]
+        head, slash, rest = target.partition("/")
+        for name, child in self.children.items() if slash else ():
+            if matches_pattern(head, name):
+                yield from child.matching_tools(rest) if child is not None else [None]
+
+    def args_of(self, target: str) -> Collection[str] | None:
+        """The arguments that a tool has. None: they are not known, or the target may mean several tools."""
+        head, slash, rest = target.partition("/")
+        if not slash:
+            return self._args.get(target)
+        child = self.children.get(head)
+        return None if child is None else child.args_of(rest)
+
+    @cached_property
+    def _args(self) -> KnownArguments:
+        tools = ToolLint(self.spec)
+        for _ in tools.problems():
+            pass  # they are told with the spec
+        return tools.args
+
+    def is_only_agents(self, target: str) -> bool:
+        """Whether a target means sub-agents and nothing else."""
+        meant = list(self.matching_tools(target))
+        return bool(meant) and all(isinstance(tool, AgentToolSpec) for tool in meant)
+
+    def has_http(self, target: str) -> bool:
+        """Whether a target may mean a tool that is an HTTP endpoint."""
+        return any(tool is None or isinstance(tool, HttpToolSpec) for tool in self.matching_tools(target))
+
+    @cached_property
+    def tool_names(self) -> list[str]:
+        """What can be written for a tool, for hints."""
+        own = list(self._subjects.patterns)
+        below = [f"{name}/{each}" for name, child in self.children.items() if child for each in child.tool_names]
+        return [*own, *below]
+
+    @cached_property
+    def targets(self) -> list[str]:
+        """What can be written for whatever is ruled on."""
+        return [*self.tool_names, *self.spec.agent.sinks, *STAGE_NAMES]

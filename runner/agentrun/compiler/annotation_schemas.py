@@ -1,0 +1,244 @@
+"""What an annotation says, as a JSON Schema, read from its source.
+
+Rule 1  Only what a function really gets: arguments are plain JSON. A `TypedDict` is a dict when it arrives; a
+        dataclass, a model or an enum would not be what its annotation says, so these are not read.
+Rule 2  A name is looked up among the classes and aliases at the top of the same module, never elsewhere, and never
+        through itself.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, TypeAlias
+
+AnnotationSchema: TypeAlias = dict[str, Any]
+
+MAX_ANNOTATION_DEPTH = 16
+"""How deep an annotation may be nested."""
+MAX_ANNOTATION_PARTS = 1000
+"""Parts of an annotation, with those of all that it names."""
+
+_SIMPLE = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "list": "array",
+    "dict": "object",
+    "tuple": "array",
+    "None": "null",
+}
+_LISTS = {"list", "List", "Sequence", "Iterable", "Collection"}
+_MAPPINGS = {"dict", "Dict", "Mapping", "MutableMapping"}
+_BOUNDS = {
+    "number": {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"},
+    "string": {"min_length": "minLength", "max_length": "maxLength"},
+    "array": {"min_length": "minItems", "max_length": "maxItems"},
+}
+_BOUNDS["integer"] = _BOUNDS["number"]
+
+
+class AnnotationReader:
+    """Reads the annotations of one module."""
+
+    def __init__(self, module: ast.Module) -> None:
+        self._classes = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
+        self._aliases: dict[str, ast.expr] = {}
+        self._left = 0
+        for node in module.body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    self._aliases[name] = value
+                case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                    self._aliases[name] = value
+
+    def schema(self, node: ast.expr | None) -> AnnotationSchema | None:
+        """The schema of an annotation; None when it says nothing that can be checked."""
+        self._left = MAX_ANNOTATION_PARTS
+        return self._schema(node, 0, ())
+
+    def _schema(self, node: ast.expr | None, depth: int, trail: tuple[str, ...]) -> AnnotationSchema | None:
+        self._left -= 1
+        if depth > MAX_ANNOTATION_DEPTH or self._left < 0:
+            return None
+        match node:
+            case ast.Constant(value=None):
+                return {"type": "null"}
+            case ast.Constant(value=str(text)):
+                return self._schema(_parse_annotation(text), depth + 1, trail)
+            case ast.BinOp(op=ast.BitOr()):
+                return _any_of([self._schema(part, depth + 1, trail) for part in _alternatives(node)])
+            case ast.Name() | ast.Attribute():
+                return self._look_up_name(node, depth, trail)
+            case ast.Subscript(value=ast.Name() | ast.Attribute() as outer, slice=inner):
+                return self._generic(_name(outer), inner, depth + 1, trail)
+            case _:
+                return None
+
+    def _look_up_name(
+        self, node: ast.Name | ast.Attribute, depth: int, trail: tuple[str, ...]
+    ) -> AnnotationSchema | None:
+        name = _name(node)
+        if isinstance(node, ast.Name) and name not in trail:
+            if name in self._classes:
+                return self._typed_dict(self._classes[name], depth + 1, (*trail, name))
+            if name in self._aliases:
+                return self._schema(self._aliases[name], depth + 1, (*trail, name))
+        if isinstance(node, ast.Name) and name in _SIMPLE:
+            return {"type": _SIMPLE[name]}
+        return None
+
+    def _generic(self, outer: str, inner: ast.expr, depth: int, trail: tuple[str, ...]) -> AnnotationSchema | None:
+        parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+        match outer:
+            case "Optional":
+                return _any_of([self._schema(inner, depth, trail), {"type": "null"}])
+            case "Union":
+                return _any_of([self._schema(part, depth, trail) for part in parts])
+            case "Literal":
+                return _literal(parts)
+            case "Annotated":
+                return _add_notes(self._schema(parts[0], depth, trail), parts[1:])
+            case "tuple" | "Tuple":
+                return self._tuple(parts, depth, trail)
+            case _ if outer in _LISTS:
+                items = self._schema(inner, depth, trail)
+                return None if items is None else {"type": "array", "items": items}
+            case _ if outer in _MAPPINGS and len(parts) == 2 and _name(parts[0]) == "str":
+                values = self._schema(parts[1], depth, trail)
+                return None if values is None else {"type": "object", "additionalProperties": values}
+        return None
+
+    def _tuple(self, parts: list[ast.expr], depth: int, trail: tuple[str, ...]) -> AnnotationSchema | None:
+        match parts:
+            case [first, ast.Constant(value=rest)] if rest is ...:
+                items = self._schema(first, depth, trail)
+                return None if items is None else {"type": "array", "items": items}
+        each = [self._schema(part, depth, trail) for part in parts]
+        if None in each or not each:
+            return None
+        return {"type": "array", "prefixItems": each, "items": False, "minItems": len(each)}
+
+    def _typed_dict(self, node: ast.ClassDef, depth: int, trail: tuple[str, ...]) -> AnnotationSchema | None:
+        """The fields of a class that is a `TypedDict` and nothing else."""
+        if [_name(base) for base in node.bases] != ["TypedDict"] or node.decorator_list:
+            return None
+        total = not any(each.arg == "total" and _constant(each.value) is False for each in node.keywords)
+        properties: dict[str, Any] = {}
+        required = []
+        for field in node.body:
+            if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+                continue
+            annotation, is_needed = _required(field.annotation, total)
+            schema = self._schema(annotation, depth, trail)
+            if schema is None:
+                return None
+            properties[field.target.id] = schema
+            required += [field.target.id] if is_needed else []
+        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _required(node: ast.expr, total: bool) -> tuple[ast.expr, bool]:
+    match node:
+        case ast.Subscript(value=ast.Name() | ast.Attribute() as outer, slice=inner):
+            if _name(outer) in ("Required", "NotRequired"):
+                return inner, _name(outer) == "Required"
+    return node, total
+
+
+def _add_notes(schema: AnnotationSchema | None, notes: list[ast.expr]) -> AnnotationSchema | None:
+    """`Annotated[int, "how many"]` and `Annotated[int, Field(ge=1, description="how many")]`."""
+    if schema is None:
+        return None
+    said = dict(schema)
+    for note in notes:
+        match note:
+            case ast.Constant(value=str(text)) if is_utf8_text(text):
+                said["description"] = text
+            case ast.Call(args=[ast.Constant(value=str(text))], keywords=[]) if is_utf8_text(text):
+                said["description"] = text
+            case ast.Call(keywords=keywords):
+                said |= _bounds(schema.get("type", ""), keywords)
+    return said
+
+
+def _bounds(kind: object, keywords: list[ast.keyword]) -> AnnotationSchema:
+    names = {"description": "description", **_BOUNDS.get(str(kind), {})}
+    found: AnnotationSchema = {}
+    for each in keywords:
+        value = _constant(each.value)
+        fits = isinstance(value, str) if each.arg == "description" else type(value) in (int, float)
+        if each.arg in names and fits and is_json_scalar(value):
+            found[names[each.arg]] = value
+    return found
+
+
+def _constant(node: ast.expr) -> object:
+    """The value of a constant, also of a negative one; `...` for everything else."""
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return -value
+    return ...
+
+
+def literal_default(node: ast.expr | None) -> object:
+    """A default that says something: a text, a number, true or false. `...`: there is none."""
+    value = ... if node is None else _constant(node)
+    is_telling = isinstance(value, int | float | str) and value != "" and is_json_scalar(value)
+    return value if is_telling else ...
+
+
+def _name(node: ast.expr) -> str:
+    """The last part of a dotted name."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def _alternatives(node: ast.expr) -> list[ast.expr]:
+    """`a`, `b` and `c` of `a | b | c`, however many."""
+    right: list[ast.expr] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        right.append(node.right)
+        node = node.left
+    return [node, *reversed(right)]
+
+
+def _parse_annotation(text: str) -> ast.expr | None:
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, MemoryError):
+        return None
+
+
+def _any_of(schemas: list[AnnotationSchema | None]) -> AnnotationSchema | None:
+    known = [schema for schema in schemas if schema is not None]
+    if len(known) < len(schemas):
+        return None
+    flat = [inner for schema in known for inner in schema.get("anyOf", [schema])]
+    return {"anyOf": flat}
+
+
+def _literal(values: list[ast.expr]) -> AnnotationSchema | None:
+    plain = [each for value in values if is_json_scalar(each := _constant(value)) and not isinstance(each, float)]
+    return {"enum": plain} if plain and len(plain) == len(values) else None
+
+
+def is_utf8_text(text: str) -> bool:
+    """Whether a text can be written as UTF-8: half of a surrogate pair cannot."""
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def is_json_scalar(value: object) -> bool:
+    match value:
+        case None | bool():
+            return True
+        case int() | float():
+            return abs(value) < 2**53
+        case str():
+            return is_utf8_text(value)
+        case _:
+            return False

@@ -1,0 +1,116 @@
+"""Where an argument of a command is a program: what fills it in would be run.
+
+Rule 1  A line for a shell is never filled in: `["sh", "-c", "ls {{ args.x }}"]` runs what the model writes.
+Rule 2  Code for another interpreter, or the name of a program, may be filled in, but nobody should do it unawares.
+Rule 3  This knows common programs by name, as a help for authors. That what is filled in does not become an option is
+        ensured when the command runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeAlias
+
+from agentrun.compiler.template import is_template
+
+InjectionRisk: TypeAlias = Literal["line", "code"]
+"""A part of a shell line; code, or the name of a program."""
+
+_SHELLS = frozenset(["ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "pwsh", "sh", "tcsh", "zsh"])
+_RUNNERS = frozenset(
+    [
+        "chroot",
+        "command",
+        "doas",
+        "env",
+        "exec",
+        "flock",
+        "ionice",
+        "nice",
+        "nohup",
+        "parallel",
+        "setsid",
+        "stdbuf",
+        "sudo",
+        "taskset",
+        "time",
+        "timeout",
+        "watch",
+        "xargs",
+        "busybox",
+        "npx",
+        "pipx",
+        "uvx",
+        "unshare",
+    ]
+)
+"""They run the command that their arguments are."""
+_CODE_OPTIONS: dict[str, tuple[str, ...]] = {
+    "bun": ("-e", "--eval"),
+    "deno": ("eval",),
+    "find": ("-exec", "-execdir", "-ok", "-okdir"),
+    "git": ("-c", "--config-env", "--exec-path"),
+    "lua": ("-e",),
+    "node": ("-e", "--eval", "-p", "--print"),
+    "perl": ("-e", "-E"),
+    "php": ("-r",),
+    "python": ("-c",),
+    "rsync": ("-e", "--rsh"),
+    "ruby": ("-e",),
+    "tar": ("-I", "--checkpoint-action", "--to-command", "--use-compress-program"),
+}
+"""The options that code, or a program, stands after."""
+_RUN_FILES = frozenset(["bun", "deno", "lua", "node", "perl", "php", "python", "ruby"]) | _SHELLS
+"""They run the file that their first argument names."""
+_CODE_IS_FIRST = frozenset(["awk", "gawk", "mawk", "nawk", "sed"])
+"""Their first argument is code."""
+_SSH_VALUES = frozenset(f"-{letter}" for letter in "BbcDEeFIiJLlmOopQRSWw")
+_ASSIGNS = re.compile(r"[A-Za-z_]\w*=|[0-9.]+[a-z]?$")
+
+
+def find_injection_risks(argv: Sequence[str]) -> Iterator[tuple[int, InjectionRisk]]:
+    """The elements that are filled in and run, each with what it is."""
+    at = 0
+    while (
+        at < len(argv) and _program_name(argv[at]) in _RUNNERS
+    ):  # the command is the first word that is no option or value
+        at = next((here for here in range(at + 1, len(argv)) if not _is_option(argv[here])), len(argv))
+    if at and at < len(argv) and is_template(argv[at]):
+        yield at, "code"
+    elif at < len(argv):
+        yield from ((at + index, danger) for index, danger in _program_risks(_program_name(argv[at]), argv[at:]))
+
+
+def _program_risks(name: str, argv: Sequence[str]) -> Iterator[tuple[int, InjectionRisk]]:
+    words = [index for index in range(1, len(argv)) if not argv[index].startswith("-")]
+    options = [each for each in argv[1 : words[0] if words else None] if not is_template(each)]
+    first = words[:1]
+    if name in _SHELLS and any(re.fullmatch(r"-[a-zA-Z]*c|-Command", option) for option in options):
+        yield from ((index, "line") for index in first if is_template(argv[index]))
+    elif name == "ssh":
+        plain = [index for index in words if argv[index - 1] not in _SSH_VALUES]
+        yield from ((index, "line") for index in plain[1:] if is_template(argv[index]))
+    elif name in _CODE_OPTIONS and (
+        found := [index for index in range(1, len(argv)) if _is_code(_CODE_OPTIONS[name], argv, index)]
+    ):
+        yield from ((index, "code") for index in found)
+    elif name in _CODE_IS_FIRST or (
+        name in _RUN_FILES and not any(each in _CODE_OPTIONS.get(name, ()) for each in options)
+    ):
+        yield from ((index, "code") for index in first if is_template(argv[index]))
+
+
+def _is_code(options: tuple[str, ...], argv: Sequence[str], index: int) -> bool:
+    element = argv[index]
+    joined = any(element.startswith(option if len(option) == 2 else f"{option}=") for option in options)
+    return is_template(element) and (joined or argv[index - 1] in options)
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") or _ASSIGNS.match(word) is not None
+
+
+def _program_name(command: str) -> str:
+    """The program's own name: without its folder, and without a version."""
+    return re.sub(r"[0-9.]+$", "", command.rpartition("/")[2])

@@ -1,0 +1,261 @@
+"""Everything a document refers to, put in its place: shared parts, prompt files, schema files.
+
+Rule 1  Files are read inside the project only, and only as text: nothing is imported, started or fetched.
+Rule 2  A node from a file keeps its place in that file, so problems point into it.
+Rule 3  Two parts that say different things about one key are a problem, never a silent choice.
+Rule 4  What a document becomes is bounded like a document: a small spec may name a large file a thousand times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from agentrun.spec.document_loader import Document, load_document
+from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, quote_text
+from agentrun.spec.project import Project, find_project
+from agentrun.spec.source_files import FileRefused, read_project_file
+from agentrun.spec.tree import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode
+from agentrun.spec.v1.agent import SCHEMA_PATHS, SHARED_KEYS, TEXT_PATHS
+from agentrun.spec.yaml_parser import MAX_DOCUMENT_NODES, MAX_PROBLEMS, parse_yaml_document
+
+NodeChange = Callable[[Node], Node]
+
+MAX_REFERENCED_TEXT = 2 * 1024 * 1024
+"""Characters in all files that one document refers to, each counted as often as it is named."""
+
+
+class FileInliner:
+    """Reads what a document refers to and collects what is wrong with it."""
+
+    def __init__(self, project: Project, directory: Path) -> None:
+        self.project = project
+        self.directory = directory
+        self.problems: list[Problem] = []
+        self.incomplete_sections: set[str] = set()
+        """The sections that lack something that could not be read."""
+        self.sources: dict[Path, Source] = {}
+        """The files that were read."""
+        self.text = 0
+        self._nodes = 0
+        self._full = False
+        self._loaded: dict[tuple[Path, str], Document] = {}
+
+    def inline(self, root: MappingNode) -> MappingNode:
+        """The same document with nothing left to read."""
+        for key in SHARED_KEYS:
+            root = _change_at(root, (key,), partial(self._inline_shared, key=key))
+        for path in TEXT_PATHS:
+            root = _change_at(root, path, self._inline_text)
+        for path in SCHEMA_PATHS:
+            root = _change_at(root, path, partial(self._inline_schema, section=path[0]))
+        return root
+
+    def inline_schema(self, node: Node) -> Node:
+        """A JSON Schema with nothing left to read."""
+        return self._inline_schema(node, "")
+
+    def _read(self, reference: ScalarNode) -> Source | None:
+        """The file that a node names; None, with a problem at the node, when it cannot be read."""
+        if self._full or len(self.problems) >= MAX_PROBLEMS:
+            return None
+        written_in = reference.place.source.path
+        base = written_in.parent if written_in.is_absolute() else self.directory
+        try:
+            source = read_project_file(self.project.root, base, reference.text)
+        except FileRefused as refused:
+            self.problems.append(Problem(reference.place, refused.code, refused.message, refused.hint))
+            return None
+        source = self.sources.setdefault(source.path, source)
+        self.text += len(source.text)
+        return source if self._fits(reference, self.text <= MAX_REFERENCED_TEXT) else None
+
+    def _fits(self, reference: ScalarNode, fits: bool) -> bool:
+        if not fits:
+            self._full = True
+            message = "with this file the document is larger than 2 MiB or 50,000 values"
+            self.problems.append(Problem(reference.place, "spec.too_large", message, "refer to smaller files"))
+        return fits
+
+    def _load(self, reference: ScalarNode, source: Source, kind: str) -> Document:
+        """The document in a file; one of kind `inline_schema` has no schema of its own."""
+        key = (source.path, kind)
+        if key not in self._loaded:
+            self._loaded[key] = load_document(source, kind) if kind in SHARED_KEYS else _parse_schema(source)
+            self.problems += self._loaded[key].problems
+        document = self._loaded[key]
+        self._nodes += _count_nodes(document.root) if document.root is not None else 0
+        return document if self._fits(reference, self._nodes <= MAX_DOCUMENT_NODES) else Document(source, None)
+
+    def _inline_text(self, node: Node) -> Node:
+        """A prompt: text, a file, or a list of both."""
+        if isinstance(node, SequenceNode):
+            return SequenceNode(tuple(map(self._inline_text, node.items)), node.place)
+        reference = _file_reference(node)
+        if reference is None:
+            return node
+        source = self._read(reference)
+        text = source.text if source else ""
+        place = SourcePlace(source, 1, 1) if source else reference.place
+        return ScalarNode(text, text, place, "file", 0, len(text))
+
+    def _inline_schema(self, node: Node, section: str) -> Node:
+        """A JSON Schema: inline or a file."""
+        reference = _file_reference(node)
+        if reference is None:
+            return node
+        source = self._read(reference)
+        loaded = self._load(reference, source, "schema").root if source is not None else None
+        if loaded is None:
+            self.incomplete_sections.add(section)
+            return _permissive_schema(node.place)
+        return loaded
+
+    def _inline_shared(self, node: Node, key: str) -> Node:
+        """Tools, policy or budgets: inline, a file, or a list of both, as one mapping."""
+        if isinstance(node, ScalarNode):
+            return node  # null in a profile, or a mistake that the schema names
+        parts = node.items if isinstance(node, SequenceNode) else (node,)
+        mappings = [part for part in (self._part(part, key) for part in parts) if part is not None]
+        if len(mappings) == 1:
+            return mappings[0]
+        return self._merge(mappings, key, node.place)
+
+    def _part(self, node: Node, key: str) -> MappingNode | None:
+        reference = _file_reference(node)
+        if reference is None and isinstance(node, MappingNode):
+            return node
+        part: Node | None = None
+        if reference is None:
+            message = f"a part of {quote_text(key)} must be a mapping or {{file: …}}"
+            self.problems.append(Problem(node.place, "spec.wrong_type", message))
+        elif (source := self._read(reference)) is not None:
+            document = self._load(reference, source, key)
+            part = document.root.get(key) if document.root is not None else None
+            if not document.problems and isinstance(part, MappingNode):
+                return part
+        self.incomplete_sections.add(key)
+        return part if isinstance(part, MappingNode) else None
+
+    def _merge(self, parts: Iterable[MappingNode], key: str, place: SourcePlace) -> MappingNode:
+        entries: dict[str, MappingEntry] = {}
+        for part in parts:
+            for name, entry in part.entries.items():
+                first = entries.get(name)
+                if first is None:
+                    entries[name] = entry
+                elif name == "rules" and isinstance(first.node, SequenceNode) and isinstance(entry.node, SequenceNode):
+                    entries[name] = MappingEntry(
+                        first.key_place, SequenceNode(first.node.items + entry.node.items, first.node.place)
+                    )
+                elif len(self.problems) < MAX_PROBLEMS:
+                    message = f"{quote_text(f'{key}.{name}')} is given twice: here and at {first.key_place}"
+                    self.problems.append(Problem(entry.key_place, "spec.given_twice", message, "keep one of the two"))
+        return MappingNode(entries, place)
+
+
+def _permissive_schema(place: SourcePlace) -> MappingNode:
+    """A schema in place of one that could not be read: nothing follows from it."""
+    kind = ScalarNode("object", "object", place, "plain", 0, 0)
+    more = ScalarNode(True, "true", place, "plain", 0, 0)
+    return MappingNode({"type": MappingEntry(place, kind), "additionalProperties": MappingEntry(place, more)}, place)
+
+
+def _parse_schema(source: Source) -> Document:
+    """A JSON Schema in a file, as YAML or JSON."""
+    try:
+        root = parse_yaml_document(source)
+    except DocumentError as error:
+        return Document(source, None, tuple(error.problems))
+    if not isinstance(root, MappingNode):
+        wrong = Problem(root.place, "spec.json_schema", "a JSON Schema must be a mapping here")
+        return Document(source, None, (wrong,))
+    return Document(source, root)
+
+
+def _count_nodes(node: Node) -> int:
+    match node:
+        case MappingNode():
+            return 1 + len(node.entries) + sum(_count_nodes(entry.node) for entry in node.entries.values())
+        case SequenceNode():
+            return 1 + sum(map(_count_nodes, node.items))
+        case _:
+            return 1
+
+
+def _file_reference(node: Node) -> ScalarNode | None:
+    """The path in `{file: path}`, if the node is such a reference and nothing else."""
+    named = node.get("file") if isinstance(node, MappingNode) and len(node.entries) == 1 else None
+    return named if isinstance(named, ScalarNode) and isinstance(named.value, str) else None
+
+
+def _change_at(node: Node, path: tuple[str, ...], change: NodeChange) -> MappingNode:
+    """A copy of a mapping with what is at the path changed; `*` stands for every key. What is missing stays so."""
+    assert isinstance(node, MappingNode)
+    entries = dict(node.entries)
+    for key in entries if path[0] == "*" else path[:1]:
+        entry = entries.get(key)
+        if entry is None:
+            continue
+        if len(path) == 1:
+            entries[key] = MappingEntry(entry.key_place, change(entry.node))
+        elif isinstance(entry.node, MappingNode):
+            entries[key] = MappingEntry(entry.key_place, _change_at(entry.node, path[1:], change))
+    return MappingNode(entries, node.place)
+
+
+# --- JSON Schemas of assertions that stand in files of their own, put in their place --------------------------
+
+
+SCHEMA_ASSERTIONS = ("is-json", "json-schema", "not-is-json", "not-json-schema")
+
+
+def inline_assertion_schemas(root: MappingNode, path: Path) -> MappingNode:
+    """The same cases with nothing left to read. Raises DocumentError for what cannot be read."""
+    if not _has_schema_files(root):
+        return root
+    inliner = FileInliner(find_project(path), path.parent)
+    changed = _inline_schemas_in(root, inliner)
+    if inliner.problems:
+        raise DocumentError(inliner.problems)
+    assert isinstance(changed, MappingNode)
+    return changed
+
+
+def _has_schema_files(node: Node) -> bool:
+    """Whether an assertion names a file: nearly none does, and then nothing is changed."""
+    match node:
+        case MappingNode():
+            return _named_schema_file(node) is not None or any(
+                _has_schema_files(entry.node) for entry in node.entries.values()
+            )
+        case SequenceNode():
+            return any(map(_has_schema_files, node.items))
+    return False
+
+
+def _named_schema_file(node: MappingNode) -> MappingNode | None:
+    """The `{file: …}` of an assertion with a schema."""
+    kind, value = node.get("type"), node.get("value")
+    is_one = isinstance(kind, ScalarNode) and kind.value in SCHEMA_ASSERTIONS
+    return value if is_one and isinstance(value, MappingNode) and list(value.entries) == ["file"] else None
+
+
+def _inline_schemas_in(node: Node, inliner: FileInliner) -> Node:
+    match node:
+        case MappingNode() if (value := _named_schema_file(node)) is not None:
+            entry = node.entries["value"]
+            return MappingNode(
+                {**node.entries, "value": MappingEntry(entry.key_place, inliner.inline_schema(value))}, node.place
+            )
+        case MappingNode():
+            entries = {
+                key: replace(entry, node=_inline_schemas_in(entry.node, inliner)) for key, entry in node.entries.items()
+            }
+            return MappingNode(entries, node.place)
+        case SequenceNode():
+            return SequenceNode(tuple(_inline_schemas_in(item, inliner) for item in node.items), node.place)
+    return node

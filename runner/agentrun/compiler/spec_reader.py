@@ -1,0 +1,222 @@
+"""A spec file as one whole: overlaid, inlined, checked against the schema, turned into models.
+
+A spec is read in this order: text → tree → schema → files → profile and settings → schema again → models. Each step
+works on what the one before it gave; problems of all steps are collected. Where something is wrong it is left out, and
+the steps go on with the rest: a misspelt key does not hide what is wrong in a prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as SequenceOf
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from agentrun.compiler.file_references import FileInliner
+from agentrun.spec.document_loader import Document, apply_overlay, load_document, parse_setting
+from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, did_you_mean, quote_text
+from agentrun.spec.project import Project, find_project
+from agentrun.spec.schema_check import SchemaProblem, find_schema_problems
+from agentrun.spec.source_files import read_source
+from agentrun.spec.tree import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, plain_data
+from agentrun.spec.v1.agent import SHARED_KEYS, Agent
+from agentrun.spec.yaml_parser import MAX_DOCUMENT_DEPTH
+
+
+class Spec(Struct, frozen=True):
+    """A spec that its schema accepts. What it means is checked when it is compiled."""
+
+    source: Source
+    project: Project
+    root: MappingNode
+    """The whole document, with nothing left to read."""
+    agent: Agent
+    files: tuple[Source, ...] = ()
+    """The files that are part of it."""
+
+    @property
+    def path(self) -> Path:
+        return self.source.path
+
+    @property
+    def size(self) -> int:
+        return sum(len(source.text) for source in (self.source, *self.files))
+
+
+class SpecReadResult(Struct, frozen=True):
+    """What came of reading a spec: the spec, or what is wrong with it."""
+
+    spec: Spec | None
+    problems: tuple[Problem, ...]
+    profiles: tuple[str, ...] = ()
+    partial_spec: Spec | None = None
+    """A spec that could not be read as a whole, without what is wrong in it: good for finding more problems only."""
+    incomplete_sections: frozenset[str] = frozenset()
+    """The sections that the rest has only in part."""
+    document: Document | None = None
+    """The document as it was written, with what the rest lacks."""
+
+
+def read_spec(
+    path: Path, profile: str | None = None, settings: SequenceOf[str] = (), document: Document | None = None
+) -> SpecReadResult:
+    """Reads a spec file with one profile and `--set` values on top. `document`: the file, if it was read before."""
+    try:
+        project = find_project(path)
+        document = document or load_document(read_source(path, root=project.root), "agent")
+    except DocumentError as error:
+        return SpecReadResult(None, tuple(error.problems))
+    source = document.source
+    if document.root is None:
+        return SpecReadResult(None, document.problems)
+    problems = list(document.problems)
+    root, doubtful = (
+        remove_problems(document.root, document.schema_problems)
+        if document.schema_problems
+        else (document.root, frozenset())
+    )
+    inliner = FileInliner(project, source.path.parent)
+    root = inliner.inline(root)
+    profiles = root.get("profiles")
+    named = tuple(profiles.entries) if isinstance(profiles, MappingNode) else ()
+    try:
+        root = _with_overlays(root, profile, settings, inliner)
+    except DocumentError as error:
+        problems += error.problems
+    is_same = not (
+        document.schema_problems or inliner.sources or profile or settings or _has_shared_lists(document.root)
+    )
+    found = [] if is_same else find_schema_problems(root, "agent")  # what is the same was looked at already
+    problems += [*inliner.problems, *(fault.problem for fault in found)]
+    files = tuple(inliner.sources.values())
+    if not problems:
+        return SpecReadResult(Spec(source, project, root, _to_models(root), files), (), named, document=document)
+    root, more = remove_problems(root, found)
+    whole = not find_schema_problems(root, "agent")
+    rest = Spec(source, project, root, _to_models(root), files) if whole else None
+    return SpecReadResult(None, tuple(problems), named, rest, doubtful | more | inliner.incomplete_sections, document)
+
+
+def _has_shared_lists(root: MappingNode) -> bool:
+    return any(isinstance(root.get(key), SequenceNode) for key in SHARED_KEYS)
+
+
+def _with_overlays(
+    root: MappingNode, profile: str | None, settings: SequenceOf[str], inliner: FileInliner
+) -> MappingNode:
+    if profile is not None:
+        root = apply_overlay(root, inliner.inline(_profile(root, profile)))
+    for text in settings:
+        if text.partition("=")[0].count(".") > MAX_DOCUMENT_DEPTH:
+            place = SourcePlace(Source(Path("--set"), "--set", ""), 1, 1)
+            message = f"--set names a key deeper than {MAX_DOCUMENT_DEPTH} levels"
+            raise DocumentError([Problem(place, "spec.setting", message)])
+        root = apply_overlay(root, inliner.inline(parse_setting(text)))
+    return root
+
+
+def _profile(root: MappingNode, name: str) -> MappingNode:
+    profiles = root.get("profiles")
+    found = profiles.get(name) if isinstance(profiles, MappingNode) else None
+    if isinstance(found, MappingNode):
+        return found
+    known = list(profiles.entries) if isinstance(profiles, MappingNode) else []
+    hint = did_you_mean(name, known) or (f"profiles: {', '.join(known)}" if known else "the spec has no profiles")
+    place = root.entries["profiles"].key_place if known else root.place
+    raise DocumentError([Problem(place, "spec.unknown_profile", f"profile {quote_text(name)} is not declared", hint)])
+
+
+def _to_models(root: MappingNode) -> Agent:
+    """The models. The schema and the models are generated from each other, so nothing is refused here."""
+    return msgspec.convert(plain_data(root), Agent)
+
+
+# --- what is left of a document when its mistakes are taken out -----------------------------------------------
+
+
+AGENT_SECTIONS = frozenset(Agent.__struct_fields__)
+
+_REMOVABLE = (("tools", "*"), ("params", "*"), ("sinks", "*"), ("profiles", "*"), ("hooks", "*"))
+_REMOVABLE_DEEPER = (("policy", "rules", "*"), ("replay", "redact", "*"))
+
+SECTIONS_BEHIND_PROBLEM: dict[str, frozenset[str]] = {
+    "spec.template_unknown_name": frozenset({"params"}),
+    "spec.unknown_tool": frozenset({"tools"}),
+    "spec.unknown_arg": frozenset({"tools"}),
+    "spec.unknown_param": frozenset({"params"}),
+    "spec.no_budget": frozenset({"budgets"}),
+    "spec.no_price": frozenset({"model", "budgets"}),
+    "spec.no_schema": frozenset({"output"}),
+    "spec.env_here": frozenset({"params"}),
+}
+"""Problems that may only follow from what is missing elsewhere, and the sections they are judged by. What follows in a
+policy is left out where it is looked for."""
+
+
+def is_consequence(problem: Problem, doubtful: frozenset[str]) -> bool:
+    """Whether a problem may be nothing but the consequence of another."""
+    return not doubtful.isdisjoint(SECTIONS_BEHIND_PROBLEM.get(problem.code, frozenset()))
+
+
+def remove_problems(root: MappingNode, faults: Iterable[SchemaProblem]) -> tuple[MappingNode, frozenset[str]]:
+    """The document without what is wrong in it, and the sections that lack something now."""
+    doubtful: set[str] = set()
+    taken: set[tuple[str | int, ...]] = set()
+    for fault in faults:
+        top = fault.path[0] if fault.path else None
+        # A key that nobody knows, or one that is missing, may be any section under a wrong name.
+        doubtful |= {top} if isinstance(top, str) and top in AGENT_SECTIONS else AGENT_SECTIONS
+        taken.add(_removable_path(fault.path))
+    rest = _without_paths(root, taken, ())
+    assert isinstance(rest, MappingNode)
+    return _fill_required_keys(rest), frozenset(doubtful)
+
+
+def _removable_path(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    for unit in (*_REMOVABLE_DEEPER, *_REMOVABLE):
+        if path[: len(unit) - 1] == unit[:-1] and len(path) >= len(unit):
+            return path[: len(unit)]
+    return path[:1]
+
+
+def _without_paths(node: Node, taken: set[tuple[str | int, ...]], path: tuple[str | int, ...]) -> Node:
+    if len(path) > 3:
+        return node
+    match node:
+        case MappingNode():
+            kept = {
+                key: MappingEntry(entry.key_place, _without_paths(entry.node, taken, (*path, key)))
+                for key, entry in node.entries.items()
+                if (*path, key) not in taken
+            }
+            return MappingNode(kept, node.place)
+        case SequenceNode():
+            items = enumerate(node.items)
+            return SequenceNode(
+                tuple(
+                    _without_paths(item, taken, (*path, index)) for index, item in items if (*path, index) not in taken
+                ),
+                node.place,
+            )
+        case _:
+            return node
+
+
+def _fill_required_keys(root: MappingNode) -> MappingNode:
+    """With something in place of the keys that every agent has."""
+    place = root.place
+    model = MappingNode({key: MappingEntry(place, _text_node("x", place)) for key in ("provider", "name")}, place)
+    stand_ins: dict[str, Node] = {
+        "agentrun": _text_node("1", place),
+        "name": _text_node("x", place),
+        "model": model,
+        "instructions": _text_node("x", place),
+    }
+    missing = {key: MappingEntry(place, node) for key, node in stand_ins.items() if key not in root.entries}
+    return MappingNode({**root.entries, **missing}, place)
+
+
+def _text_node(text: str, place: SourcePlace) -> ScalarNode:
+    return ScalarNode(text, text, place, "plain", 0, 0)

@@ -1,0 +1,132 @@
+"""The ways through a template, and which of them a render takes.
+
+Rule 1  `{% if %}`, `{% elif %}` and `{% else %}` are a way each; so is the lack of an else, taken when nothing holds.
+Rule 2  A loop has two ways: with items, and with none.
+Rule 3  `a if b else c` has two ways.
+Rule 4  A render that stops half way took the ways that it came to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, ClassVar, Final
+
+from jinja2 import nodes
+from msgspec import Struct
+
+from agentrun.compiler.template_grammar import ParsedTemplate, read_template
+from agentrun.compiler.template_meter import Bounds, Json, Missing, RenderStopped
+from agentrun.compiler.template_renderer import Renderer
+
+_MAX_TAG_LENGTH: Final = 60
+_ELSE: Final = re.compile(r"\{%[-+]?\s*(else)\b")
+_UNSEEN: Final = re.compile(r"\s+|[^\x20-\x7e]")
+
+
+class Branch(Struct, frozen=True, order=True):
+    """One way through a template."""
+
+    offset: int
+    """Of the word that decides; of an else, of its own."""
+    way: str
+    """`true`, `false`, `some`, `none`: what the condition was, or whether the loop had items."""
+    line: int
+    """Both counted from 1."""
+    column: int
+    text: str
+    """As people know it: `{% if region == "eu" %}`, `{% for topic in topics %} with none`."""
+    over: str = ""
+    """Of a loop over all that a variable holds: the variable."""
+
+    @property
+    def mark(self) -> str:
+        """Tells it from the others of its template."""
+        return f"{self.offset}:{self.way}"
+
+
+def find_branches(source: str) -> list[Branch]:
+    """All ways through a template, in order. None of one that cannot be read."""
+    reading = read_template(source)
+    return sorted(branch for branch, _ in _ways(reading)) if reading.tree is not None else []
+
+
+def branches_taken(source: str, values: Mapping[str, Json]) -> set[str]:
+    """The marks of the ways that a render takes."""
+    reading = read_template(source)
+    if reading.tree is None or reading.faults:
+        return set()
+    renderer = _TracingRenderer(values, Bounds())
+    with suppress(RenderStopped, RecursionError):  # whoever renders it in earnest says so
+        renderer.text(reading.tree)
+    return {branch.mark for branch, arm in _ways(reading) if arm in renderer.arms}
+
+
+class _TracingRenderer(Renderer):
+    """Remembers each body that it enters, by identity: every way has one of its own, though it may be empty."""
+
+    def __init__(self, values: Mapping[str, Json], bounds: Bounds) -> None:
+        super().__init__(values, bounds)
+        self.arms: set[tuple[int, str]] = set()
+
+    def _body(self, statements: list[nodes.Node]) -> None:
+        self.arms.add((id(statements), "body"))
+        super()._body(statements)
+
+    def _either(self, node: nodes.CondExpr) -> Json:
+        way = "true" if self._value(node.test) else "false"
+        self.arms.add((id(node), way))
+        if way == "true":
+            return self._value(node.expr1)
+        return "" if node.expr2 is None else self._value(node.expr2)
+
+    EXPRESSIONS: ClassVar[Mapping[type[nodes.Node], Callable[[Any, Any], Json | Missing]]] = {
+        **Renderer.EXPRESSIONS,
+        nodes.CondExpr: _either,
+    }
+
+
+def _ways(reading: ParsedTemplate) -> Iterator[tuple[Branch, tuple[int, str]]]:
+    """Each way, with what a watched render remembers of it."""
+    assert reading.tree is not None
+
+    def branch(offset: int, way: str, text: str, over: str = "") -> Branch:
+        return Branch(offset, way, *reading.faults.place(offset), text, over)
+
+    for node in reading.tree.find_all((nodes.If, nodes.For, nodes.CondExpr)):
+        tag = _tag(reading.source, node.lineno)
+        match node:
+            case nodes.If():
+                yield branch(node.lineno, "true", tag), (id(node.body), "body")
+                if not _is_elif(reading.source, node.lineno):
+                    yield branch(*_else(reading.source, node, tag)), (id(node.else_), "body")
+            case nodes.For():
+                over = node.iter.name if isinstance(node.iter, nodes.Name) and node.test is None else ""
+                yield branch(node.lineno, "some", f"{tag} with items", over), (id(node.body), "body")
+                yield branch(node.lineno, "none", f"{tag} with none", over), (id(node.else_), "body")
+            case nodes.CondExpr():
+                for way in ("true", "false"):
+                    yield branch(node.lineno, way, f"{tag} {way}"), (id(node), way)
+
+
+def _is_elif(source: str, offset: int) -> bool:
+    """Jinja places an `elif` at its condition."""
+    return re.search(r"elif\s*\Z", source[:offset]) is not None
+
+
+def _else(source: str, node: nodes.If, tag: str) -> tuple[int, str, str]:
+    """Where an else stands, and what it is called. An else with nothing in it is as good as none."""
+    if node.else_:
+        first = min(each.lineno for each in node.else_)
+        at = max((found.start(1) for found in _ELSE.finditer(source, 0, first)), default=node.lineno)
+        return at, "false", f"{{% else %}} of {tag}"
+    return node.lineno, "false", f"{tag} false" if not node.elif_ else f"{tag} false, and every elif"
+
+
+def _tag(source: str, offset: int) -> str:
+    """The tag around an offset, on one line and not too long."""
+    begin = max(source.rfind("{%", 0, offset), source.rfind("{{", 0, offset), 0)
+    end = source.find(source[begin : begin + 2].replace("{%", "%}").replace("{{", "}}"), offset)
+    text = _UNSEEN.sub(" ", source[begin : end + 2 if end >= 0 else None])
+    return text if len(text) <= _MAX_TAG_LENGTH else text[: _MAX_TAG_LENGTH - 1] + "…"

@@ -1,1 +1,0 @@
-"""Behind `agentrun.compiler.template`: source → tree → grammar and names → renderer, under a meter."""

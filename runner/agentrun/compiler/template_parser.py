@@ -1,0 +1,447 @@
+"""The mistakes found in one template, and their places."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+from jinja2 import Environment, TemplateSyntaxError, nodes
+from jinja2.lexer import TokenStream
+from jinja2.parser import Parser
+
+MAX_TEMPLATE_PROBLEMS: Final = 100
+_UNSEEN: Final = re.compile("[^ -~]")
+
+
+class TemplateProblem(msgspec.Struct, frozen=True, order=True):
+    """One mistake in a template."""
+
+    line: int
+    """Counted from 1, in the template's own text."""
+    column: int
+    """Counted from 1, in characters; 1 when it cannot be told."""
+    width: int
+    """Characters to underline, at least 1."""
+    code: str
+    """template_syntax, template_unknown_name, template_forbidden or template_unknown_filter."""
+    message: str
+    hint: str | None
+    """What to do."""
+
+
+class TemplateProblems:
+    """Collects mistakes: one for each place, and no more than a hostile template needs to be refused."""
+
+    def __init__(self, source: str, found: Mapping[int, TemplateProblem] | None = None) -> None:
+        self._source = source
+        self._found = dict(found or {})
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def full(self) -> bool:
+        """Whether a further mistake would be dropped."""
+        return len(self._found) >= MAX_TEMPLATE_PROBLEMS
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset."""
+        return self._source.count("\n", 0, offset) + 1, offset - self._source.rfind("\n", 0, offset)
+
+    def find(self, word: str, offset: int) -> int:
+        """Where a word stands when Jinja tells what precedes it: a name after a dot, a test after `is`."""
+        found = self._source.find(word, offset, offset + len(word) + 200)
+        return found if found >= 0 else offset
+
+    def add(self, offset: int, width: int, code: str, message: str, hint: str | None) -> None:
+        """Note a mistake; the first at a place stays: a forbidden tag is met by name, then as a node."""
+        if not self.full and offset not in self._found:
+            line, column = self.place(offset)
+            self._found[offset] = TemplateProblem(line, column, max(1, min(width, 80)), code, message[:300], hint)
+
+    def syntax(self, offset: int, width: int, message: str, hint: str | None = None) -> None:
+        self.add(offset, width, "template_syntax", message, hint)
+
+    def forbidden(self, offset: int, width: int, message: str, hint: str | None = None) -> None:
+        self.add(offset, width, "template_forbidden", message, hint)
+
+    def copy(self) -> TemplateProblems:
+        """To be added to while the first ones are kept for the next reader."""
+        return TemplateProblems(self._source, self._found)
+
+    def sorted(self) -> list[TemplateProblem]:
+        return [fault for _, fault in sorted(self._found.items())]
+
+
+def short_name(name: str) -> str:
+    """A name for a message: printable, and not a megabyte long."""
+    shown = _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), name[:40])
+    return f'"{shown}{"…" if len(name) > 40 else ""}"'
+
+
+def nearest_name_hint(name: str, known: Collection[str]) -> str | None:
+    """A hint with the known name that is most like `name`."""
+    if len(name) > 64 or not known:
+        return None
+    # Comparing costs 10 µs a pair; a thousand fields times a hundred mistakes would take a second.
+    candidates = sorted(other for other in known if abs(len(other) - len(name)) <= 3)[:100]
+    found = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+    if found:
+        return f'did you mean "{found[0]}"?'
+    return f"known here: {', '.join(sorted(known))}" if len(known) <= 8 else None
+
+
+# --- the tags of a template: which there are, and whether each is closed --------------------------------------
+
+
+MAX_OPEN_TAGS: Final = 32
+
+_FILES: Final = "list several files under `instructions:` instead"
+_REFUSED: Final = {
+    "include": _FILES,
+    "import": _FILES,
+    "from": _FILES,
+    "extends": _FILES,
+    "block": _FILES,
+    "macro": "write the text where it is needed, or loop over a list with `{% for %}`",
+    "call": "write the text where it is needed",
+    "filter": "put the filter on the value: `{{ value|upper }}`",
+    "with": "use `{% set name = value %}`",
+    "autoescape": "leave it out: nothing is escaped here",
+    "print": "write `{{ value }}`",
+    "do": "leave it out: a template only writes text",
+    "break": "choose the items instead: `{% for x in list if x.open %}`",
+    "continue": "choose the items instead: `{% for x in list if x.open %}`",
+    "trans": "write the text as it is",
+    "debug": "use `agentrun render` to see the text",
+}
+_ALLOWED: Final = ("if", "elif", "else", "endif", "for", "endfor", "set")
+_CLOSED_BY: Final = {
+    name: f"end{name}"
+    for name in ("if", "for", "set", "block", "macro", "call", "filter", "with", "autoescape", "trans")
+}
+_MIDDLE: Final = {"elif": ("if",), "else": ("if", "for"), "pluralize": ("trans",)}
+_NEEDS_EXTENSION: Final = ("do", "break", "continue", "debug", "trans", "pluralize", "endtrans")
+
+
+class TemplateToken(NamedTuple):
+    offset: int
+    kind: str
+    text: str
+
+
+class TemplateTag(NamedTuple):
+    """One `{{ … }}` or `{% … %}`."""
+
+    first: int
+    """Index of its first token."""
+    last: int
+    """Index after its last token."""
+    words: list[TemplateToken]
+    """The tokens between the braces, without white space."""
+    begin: TemplateToken
+    end_token: TemplateToken
+
+    @property
+    def start(self) -> int:
+        return self.begin.offset
+
+    @property
+    def end(self) -> int:
+        return self.end_token.offset + len(self.end_token.text)
+
+    @property
+    def prints(self) -> bool:
+        return self.begin.kind == "variable_begin"
+
+    @property
+    def name(self) -> str:
+        """The name of a statement; empty for a `{{ … }}` and for a statement without one."""
+        return "" if self.prints or not self.words or self.words[0].kind != "name" else self.words[0].text
+
+    @property
+    def can_be_left_out(self) -> bool:
+        """Whether the rest can be read without it."""
+        return self.prints or self.name in ("if", "elif")
+
+    @property
+    def opens(self) -> bool:
+        """Whether it needs a closing tag: `{% set x %}…` does, `{% set x = 1 %}` does not."""
+        if self.name != "set":
+            return self.name in _CLOSED_BY
+        depth = 0
+        for word in self.words:
+            depth += (word.text in ("(", "[", "{")) - (word.text in (")", "]", "}"))
+            if word.text == "=" and not depth:
+                return False
+        return True
+
+
+def find_tags(tokens: list[TemplateToken]) -> list[TemplateTag]:
+    """The tags in order. One that is never closed ends with the last token."""
+    tags = []
+    first: int | None = None
+    words: list[TemplateToken] = []
+    for index, token in enumerate(tokens):
+        if token.kind in ("variable_begin", "block_begin"):
+            first, words = index, []
+        elif token.kind in ("variable_end", "block_end") and first is not None:
+            tags.append(TemplateTag(first, index + 1, words, tokens[first], token))
+            first = None
+        elif first is not None and token.kind != "whitespace":
+            words.append(token)
+    if first is not None:
+        tags.append(TemplateTag(first, len(tokens), words, tokens[first], tokens[-1]))
+    return tags
+
+
+def is_known_tag(tag: TemplateTag) -> bool:
+    """Whether Jinja's parser knows a tag; one that it does not know is noted by `check_tags` and left out."""
+    name = tag.name
+    known = name in _ALLOWED or name in _REFUSED or name in _CLOSED_BY.values()
+    return tag.prints or (known and name not in _NEEDS_EXTENSION)
+
+
+def check_tags(tags: list[TemplateTag], faults: TemplateProblems) -> bool:
+    """Note every tag that is not ours or not closed; say whether the nesting is sound enough to read on."""
+    sound = True
+    open_tags: list[TemplateTag] = []
+    statements = [tag for tag in tags if not tag.prints]
+    for tag in statements:
+        _check_name(tag, faults)
+    if any(_is_unknown(tag) for tag in statements):  # then what closes nothing is only its echo
+        faults = TemplateProblems("")
+    for tag in tags:
+        if not tag.end_token.kind.endswith("_end"):
+            end = "}}" if tag.prints else "%}"
+            faults.syntax(tag.start, len(tag.begin.text), f"`{tag.begin.text}` is never closed", f"add `{end}`")
+            return False
+        if not tag.prints:
+            sound = _check_nesting(tag, open_tags, faults) and sound
+        if len(open_tags) > MAX_OPEN_TAGS:
+            faults.syntax(tag.start, 2, f"tags are nested deeper than {MAX_OPEN_TAGS} levels")
+            return False
+    for tag in open_tags:
+        word = tag.words[0]
+        hint = f"add `{{% {_CLOSED_BY[word.text]} %}}`"
+        faults.syntax(word.offset, len(word.text), f"`{{% {word.text} %}}` is never closed", hint)
+    return sound and not open_tags
+
+
+def _is_unknown(tag: TemplateTag) -> bool:
+    known = (_ALLOWED, _REFUSED, _MIDDLE, _CLOSED_BY.values())
+    return bool(tag.name) and not any(tag.name in names for names in known)
+
+
+def _check_name(tag: TemplateTag, faults: TemplateProblems) -> None:
+    name = tag.name
+    if not name:
+        ways = "write `{{ value }}` to print, `{% if … %}` to choose"
+        faults.syntax(tag.start, len(tag.begin.text), "this tag has no name", ways)
+    elif name in _REFUSED:
+        message = f"`{{% {name} %}}` is not allowed in a template"
+        faults.forbidden(tag.words[0].offset, len(name), message, _REFUSED[name])
+    elif _is_unknown(tag):
+        hint = nearest_name_hint(name, (*_ALLOWED, "raw", "endraw"))
+        faults.syntax(tag.words[0].offset, len(name), f"there is no tag {short_name(name)}", hint)
+
+
+def _check_nesting(tag: TemplateTag, open_tags: list[TemplateTag], faults: TemplateProblems) -> bool:
+    name = tag.name
+    innermost = open_tags[-1].name if open_tags else ""
+    if tag.opens:
+        open_tags.append(tag)
+    elif innermost and name == _CLOSED_BY[innermost]:
+        open_tags.pop()
+    elif name in _CLOSED_BY.values() or (name in _MIDDLE and innermost not in _MIDDLE[name]):
+        hint = f"close `{{% {innermost} %}}` first" if innermost else "nothing is open: leave it out"
+        faults.syntax(tag.words[0].offset, len(name), f"`{{% {name} %}}` does not belong here", hint)
+        if any(name == _CLOSED_BY[other.name] for other in open_tags):  # what it closes is not reported again
+            while name != _CLOSED_BY[open_tags.pop().name]:
+                pass
+        return False
+    return True
+
+
+# --- from the text of a template to Jinja's syntax tree, with the place of every mistake ----------------------
+
+
+MAX_TEMPLATE_LENGTH: Final = 1 << 20
+MAX_TEMPLATE_TOKENS: Final = 20_000
+_MAX_FRAMES: Final = 300
+"""Calls the parser may stack up for one expression; with the tags around it, half of what Python has."""
+_FRAMES_PER_BRACKET: Final = 15
+_MAX_NUMERAL: Final = 32
+_MAX_BACKSLASHES: Final = 100_000
+"""Jinja's lexer takes 160 bytes for each escape in a text between quotes."""
+_MAX_REREAD: Final = 40_000
+"""Tokens read again after syntax errors, in all: twenty readings of a long template would take seconds."""
+
+# As Hugging Face's chat templates do it: a tag alone on its line leaves no empty line in the prompt.
+_ENVIRONMENT: Final = Environment(  # noqa: S701  # it never renders, and prompts are not HTML
+    trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+)
+_LEXER: Final = _ENVIRONMENT.lexer
+_NEWLINE: Final = re.compile(r"\r\n?")
+_ESCAPE: Final = re.compile(
+    r"\\(?:[\\'\"\nabfnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|U0010[0-9a-fA-F]{4}|(.))",
+    re.DOTALL,
+)
+# Jinja's lexer matches a numeral digit by digit: a million of them take a second and 240 MiB.
+_LONG_NUMERAL: Final = re.compile(r"(?<![\d_])[\d_]{10000}|0[xX][\da-fA-F_]{10000}")
+_HINTS: Final = {
+    "Expected an expression": "put a value here",
+    "end of print statement": "a `{{ }}` holds one expression: join parts with `~`",
+    "end of statement block": "close the tag with `%}`",
+    "can't assign": "`{% set %}` and `{% for %}` need a name to fill",
+}
+
+
+class _OffsetParser(Parser):
+    """Jinja's parser over tokens that are already there."""
+
+    def __init__(self, tokens: list[TemplateToken]) -> None:
+        super().__init__(_ENVIRONMENT, "")
+        self.stream = TokenStream(_LEXER.wrap(tokens), None, None)
+
+
+def parse_template(source: str, faults: TemplateProblems) -> nodes.Template | None:
+    """The tree of a template, or None when it cannot be read at all. A tree with faults lacks parts."""
+    if len(source) > MAX_TEMPLATE_LENGTH:
+        faults.syntax(0, 1, f"the template is longer than {MAX_TEMPLATE_LENGTH} characters")
+        return None
+    if not _is_lexable(source, faults):
+        return None
+    tokens = _lex(source, faults)
+    if tokens is None or not _is_bounded(tokens, faults):
+        return None
+    tags = find_tags(tokens)
+    return _parse_tokens(tokens, tags, faults) if check_tags(tags, faults) else None
+
+
+def is_template(source: str) -> bool:
+    """Whether a text has anything in it that a render would replace."""
+    return "{{" in source or "{%" in source or "{#" in source
+
+
+def normalize_newlines(source: str) -> str:
+    """Line ends as Jinja counts them: a checkout with CRLF gives the same text and the same places."""
+    return _NEWLINE.sub("\n", source) if "\r" in source else source
+
+
+def _is_lexable(source: str, faults: TemplateProblems) -> bool:
+    """Whether Jinja's regular expressions get through in little memory. Where tags are is not known yet."""
+    if not is_template(source):
+        return True
+    long = _LONG_NUMERAL.search(source)
+    if long and is_template(source[: long.start()]):
+        faults.syntax(long.start(), 1, "thousands of digits in a row after a tag")
+    if source.count("\\") > _MAX_BACKSLASHES:
+        faults.syntax(source.index("\\"), 1, f"the template has more than {_MAX_BACKSLASHES} backslashes")
+    return not faults
+
+
+def _lex(source: str, faults: TemplateProblems) -> list[TemplateToken] | None:
+    tokens: list[TemplateToken] = []
+    offset = 0
+    try:
+        for _, kind, text in _LEXER.tokeniter(source, None):
+            offset = source.index(text, offset)  # only white space was stripped in between
+            tokens.append(TemplateToken(offset, kind, text))
+            offset += len(text)
+            if kind in ("integer", "float") and len(text) > _MAX_NUMERAL:
+                faults.syntax(offset - len(text), len(text), "this number is too long")
+                return None
+            if len(tokens) > MAX_TEMPLATE_TOKENS:
+                faults.syntax(offset, 1, f"the template has more than {MAX_TEMPLATE_TOKENS} parts")
+                return None
+    except TemplateSyntaxError as error:
+        _lexer_fault(source, tokens, offset, error.message or "", faults)
+        return None
+    return tokens
+
+
+def _lexer_fault(source: str, tokens: list[TemplateToken], offset: int, message: str, faults: TemplateProblems) -> None:
+    if message.startswith("Missing end of comment"):
+        faults.syntax(tokens[-1].offset, 2, "this comment is never closed", "add `#}`")
+    elif message.startswith("Missing end of raw"):
+        faults.syntax(tokens[-1].offset, 2, "`{% raw %}` is never closed", "add `{% endraw %}`")
+    elif message.startswith("unexpected char") and source[offset] in "'\"":
+        faults.syntax(offset, 1, "this quote is never closed", "add the same quote where the text ends")
+    elif message.startswith("unexpected char"):
+        faults.syntax(offset, 1, f"unexpected character {short_name(source[offset])}")
+    else:
+        faults.syntax(offset, 1, message, "brackets are closed in the reverse order of opening")
+
+
+def _is_bounded(tokens: list[TemplateToken], faults: TemplateProblems) -> bool:
+    """Whether the parser, fifteen calls deep for each bracket, gets through every expression."""
+    frames = brackets = 0
+    for offset, kind, text in tokens:
+        if kind.endswith("_begin"):
+            frames = brackets = 0
+        elif kind == "operator":
+            brackets += (text in "([{") - (text in ")]}")
+            frames += text in "+-"
+        elif kind == "name":
+            frames += text in ("not", "else")
+        elif kind == "string":
+            _check_escapes(offset, text, faults)
+        if frames + brackets * _FRAMES_PER_BRACKET > _MAX_FRAMES:
+            faults.syntax(offset, 1, "this expression is nested too deeply", "put parts of it in `{% set %}`")
+            return False
+    return not faults
+
+
+def _check_escapes(offset: int, text: str, faults: TemplateProblems) -> None:
+    """Refuse what Python warns of, raises or lets pass depending on its version and settings."""
+    bad = next((found for found in _ESCAPE.finditer(text) if found[1]), None)
+    if bad:
+        hint = "write two backslashes for one"
+        faults.syntax(offset + bad.start(), 2, f"unknown escape {short_name(bad[0])}", hint)
+
+
+def _parse_tokens(
+    tokens: list[TemplateToken], tags: list[TemplateTag], faults: TemplateProblems
+) -> nodes.Template | None:
+    left_out = [tag for tag in tags if not is_known_tag(tag)]
+    reread = 0
+    while True:
+        try:
+            return _OffsetParser(_without_tags(tokens, left_out)).parse()
+        except TemplateSyntaxError as error:
+            offset, message = error.lineno, error.message or "this cannot be read"
+        width = next((len(token.text) for token in tokens if token.offset == offset), 1)
+        hint = next((hint for part, hint in _HINTS.items() if part in message), None)
+        faults.syntax(offset, width, message[0].lower() + message[1:], hint)
+        culprit = next((tag for tag in tags if tag.start <= offset < tag.end and tag.can_be_left_out), None)
+        reread += len(tokens)
+        if culprit is None or culprit in left_out or faults.full or reread > _MAX_REREAD:
+            return None
+        left_out.append(culprit)
+
+
+def _without_tags(tokens: list[TemplateToken], left_out: list[TemplateTag]) -> list[TemplateToken]:
+    """The tokens with some tags taken out; in place of an `if` that cannot be read stands `if true`."""
+    if not left_out:
+        return tokens
+    replaced = {tag.first: tag for tag in left_out}
+    kept: list[TemplateToken] = []
+    index = 0
+    while index < len(tokens):
+        if (tag := replaced.get(index)) is None:
+            kept.append(tokens[index])
+            index += 1
+            continue
+        if tag.name in ("if", "elif"):
+            kept += [
+                tokens[index],
+                tag.words[0],
+                TemplateToken(tag.words[0].offset, "name", "true"),
+                tokens[tag.last - 1],
+            ]
+        index = tag.last
+    return kept

@@ -1,0 +1,95 @@
+"""The address of an HTTP tool: fixed text, and places that a template fills.
+
+Rule 1  `{{ }}` stands in the path or in the value of a query parameter, never anywhere else. Other tags do not.
+Rule 2  What is filled in stays where it is put: it is percent-encoded, and a segment of a path has no slash in it and
+        is neither empty nor a dot.
+Rule 3  There is no fragment: it is for browsers, and a trap for those who read addresses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from urllib.parse import quote, unquote
+
+URL_TAG = re.compile(r"""\{\{(?:[^'"}]|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\}(?!\}))*\}\}""", re.DOTALL)
+_OTHER_TAG = re.compile(r"\{[{%#]|[%#}]\}")
+_UNENCODED = "!$&'()*+,;=:@/?%-._~[]{}"
+"""What stays as it is written in fixed text. Anything else is percent-encoded."""
+MAX_URL_LENGTH = 8192
+
+RESERVED_HEADERS = frozenset(
+    {
+        *("connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization", "proxy-connection"),
+        *("te", "trailer", "transfer-encoding", "upgrade"),
+    }
+)
+"""Headers that say where a request goes and where it ends. Nobody else may."""
+
+
+class UnusableUrl(Exception):
+    """Why an address, or what is put into it, cannot be used."""
+
+
+def check_url_template(url: str) -> None:
+    """Raises `UnusableUrl` when templates stand where nothing may be filled in."""
+    _fill_template(url, lambda _: "x")
+
+
+def render_url(url: str, query: Mapping[str, str], text: Callable[[str], str]) -> str:
+    """The address with everything filled in; `text` renders a template. Raises `UnusableUrl`."""
+    base = _fill_template(url, text)
+    pairs = [f"{percent_encode(name)}={percent_encode(text(value))}" for name, value in query.items()]
+    if pairs:
+        base += ("" if base[-1] in "?&" else "&" if "?" in base else "?") + "&".join(pairs)
+    if len(base) > MAX_URL_LENGTH:
+        raise UnusableUrl(f"the address has more than {MAX_URL_LENGTH:,} characters")
+    return base
+
+
+def percent_encode(text: str) -> str:
+    """A text as a component of an address."""
+    try:
+        return quote(text, safe="")
+    except UnicodeEncodeError:
+        raise UnusableUrl("a value for the address holds half of a surrogate pair, which is no text") from None
+
+
+def _fill_template(url: str, text: Callable[[str], str]) -> str:
+    parts: list[str] = []
+    segments: list[int] = []
+    end = 0
+    for tag in URL_TAG.finditer(url):
+        parts.append(_encode_fixed_text(url[end : tag.start()]))
+        before = "".join(parts)
+        value = text(tag[0])
+        if "?" in before:
+            if "=" not in before.rpartition("?")[2].rpartition("&")[2]:
+                raise UnusableUrl("a template in a query stands for a value, after `name=`")
+        else:
+            _check_segment(value)
+            segments.append(before.count("/"))
+        parts.append(percent_encode(value))
+        end = tag.end()
+    parts.append(_encode_fixed_text(url[end:]))
+    whole = "".join(parts)
+    path = whole.partition("?")[0].split("/")
+    for number in segments:
+        if unquote(path[number]) in ("", ".", ".."):
+            raise UnusableUrl("a part of the address's path would be empty, or a dot")
+    return whole
+
+
+def _encode_fixed_text(text: str) -> str:
+    if _OTHER_TAG.search(text):
+        raise UnusableUrl("only `{{ }}` may stand in an address")
+    if "#" in text or "\\" in text or not all(map(str.isprintable, text)) or " " in text:
+        raise UnusableUrl("an address has no fragment, no backslash, no space")
+    return quote(text, safe=_UNENCODED)
+
+
+def _check_segment(value: str) -> None:
+    if "/" in value or "\\" in value:
+        raise UnusableUrl("a value for the address's path holds a slash")
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
+        raise UnusableUrl("a value for the address's path holds a control character")

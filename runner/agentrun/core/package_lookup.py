@@ -1,0 +1,84 @@
+"""Which names a target means, and which tool a name means.
+
+Rule 1  An exact name matches exactly; `*` stands for any text, also none, and only where it is written.
+Rule 2  Matching is linear: a target with sixty stars is as cheap as one with none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from agentrun.core.package import HttpSink, Package, Sink
+from agentrun.core.package_tools import AgentTool, HttpTool, JsonSchema, McpTool, ShellTool, Tool, ToolEffect
+
+_EFFECTS_BY_HARM: tuple[ToolEffect, ...] = ("read", "idempotent", "at_most_once")
+"""From the least harm to the most."""
+
+
+def matches_pattern(target: str, name: str) -> bool:
+    """Whether a target means a name: exactly, or by a glob."""
+    if "*" not in target:
+        return target == name
+    first, *inner = target.split("*")
+    last = inner.pop()
+    at, end = len(first), len(name) - len(last)
+    if at > end or not name.startswith(first) or not name.endswith(last):
+        return False
+    for part in inner:
+        at = name.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+
+
+def find_tool(package: Package, name: str) -> Tool | None:
+    """The tool that a model means. The tools of an MCP server are called server.tool."""
+    tool = package.tools.get(name)
+    if tool is not None:
+        return None if isinstance(tool, McpTool) else tool
+    server, _, inner = name.partition(".")
+    tool = package.tools.get(server)
+    return tool if isinstance(tool, McpTool) and inner in tool.pinned else None
+
+
+def argument_schemas(tools: Mapping[str, Tool]) -> dict[str, JsonSchema]:
+    """The arguments of all that a model can call, by name."""
+    schemas: dict[str, JsonSchema] = {}
+    for name, tool in tools.items():
+        if isinstance(tool, McpTool):
+            schemas |= {f"{name}.{inner}": pinned.args for inner, pinned in tool.pinned.items()}
+        else:
+            schemas[name] = tool.args
+    return schemas
+
+
+def tool_effect(tool: Tool, name: str) -> ToolEffect:
+    """What running a call twice would do."""
+    if isinstance(tool, AgentTool):
+        return "idempotent"  # it has a journal of its own, and goes on where that ends
+    if not isinstance(tool, McpTool):
+        return tool.effect
+    inner = name.partition(".")[2]
+    found = [effect for pattern, effect in tool.effects.items() if matches_pattern(pattern, inner)]
+    return max(found, key=_EFFECTS_BY_HARM.index) if found else tool.effect
+
+
+def tool_command(tool: Tool) -> str | None:
+    """The command that a tool starts."""
+    if isinstance(tool, ShellTool):
+        return tool.argv[0]
+    return tool.command[0] if isinstance(tool, McpTool) and tool.command else None
+
+
+# --- where tools and sinks name variables of the environment that may be secrets ------------------------------
+
+
+def credential_texts(part: Tool | Sink) -> Iterator[str]:
+    """The texts of a tool or a sink whose variables may be secrets: all but addresses."""
+    if isinstance(part, HttpTool | McpTool | HttpSink):
+        yield from part.headers.values()
+    if isinstance(part, HttpTool | HttpSink) and part.auth is not None:
+        yield part.auth.secret
+    if isinstance(part, ShellTool | McpTool):
+        yield from part.env.values()

@@ -1,0 +1,227 @@
+"""Plain data as YAML that people compare.
+
+Rule 1  One line per value, texts of several lines as lines, so that a difference is as small as the change.
+Rule 2  The text says everything: reading it as YAML 1.2 gives the data back.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from agentrun.canonical_json import sorted_json
+
+
+def dump_plain_yaml(value: dict[str, Any] | list[Any]) -> str:
+    """The text of a mapping or a list that is not empty."""
+    lines: list[str] = []
+    _add_items(value, "", lines)
+    return "\n".join([*lines, ""])
+
+
+def _add_items(value: dict[str, Any] | list[Any], indent: str, lines: list[str]) -> None:
+    """The items of a mapping or a list, one below the other."""
+    items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+    for key, item in items:
+        head = f"{indent}-" if key is None else f"{indent}{_key(key)}:"
+        if isinstance(item, dict | list) and item:
+            first = len(lines)
+            if key is None and isinstance(item, dict):  # `- first: …` on one line, the rest below it
+                _add_items(item, indent + "  ", lines)
+                lines[first] = f"{head} {lines[first].lstrip(' ')}"
+            else:
+                lines.append(head)
+                _add_items(item, indent + "  ", lines)
+        elif isinstance(item, str) and _is_block(item):
+            lines.append(f"{head} {_block_header(item)}")
+            lines += [f"{indent}  {line}" if line else "" for line in item.removesuffix("\n").split("\n")]
+        else:
+            lines.append(f"{head} {_scalar(item)}")
+
+
+_YAML_KEYWORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+_MARKS = str.maketrans("", "", "_-./")
+
+
+def _is_word(text: str) -> bool:
+    """Whether a text can stand without quotes and is not taken for something else."""
+    plain = text.translate(_MARKS)
+    return text[:1].isalpha() and plain.isalnum() and plain.isascii() and text.lower() not in _YAML_KEYWORDS
+
+
+def _is_block(text: str) -> bool:
+    """Whether a text reads better as lines, without escapes, and reads the same."""
+    if not any(mark in text for mark in '\n"\\') or text.endswith("\n\n") or not text.strip("\n"):
+        return False  # nothing gained; or empty last lines, that would mix with an empty line after the value
+    return all(line.replace("\t", " ").isprintable() for line in text.split("\n"))
+
+
+def _block_header(text: str) -> str:
+    return "|" + ("2" if text[0] in " \n" else "") + ("" if text.endswith("\n") else "-")
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str) and _is_word(value):
+        return value
+    text = sorted_json(value).decode()
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+@lru_cache(maxsize=1024)
+def _key(key: str) -> str:
+    """A name in a mapping. Nearly all are names of fields, again and again."""
+    return _scalar(key)
+
+
+def _escape(char: str) -> str:
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
+
+
+# --- reads back what `yaml_text.py` writes: the data of a text ------------------------------------------------
+
+
+MAX_JOURNAL_YAML_DEPTH = 100
+_HEADER = re.compile(r"\|(2?)(-?)")
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+_LONG_ESCAPE = re.compile(r"\\(?:U([0-9a-f]{8})|.)")
+
+
+class YamlTextError(Exception):
+    """A text that is of another form."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(f"line {line} is not written as journals are")
+        self.line = line
+        """From 1."""
+
+
+def parse_plain_yaml(text: str) -> Any:
+    """The data of a text."""
+    lines = _LineReader(text.split("\n"))
+    value = lines.value(0, 0)
+    if not lines.over:
+        raise YamlTextError(lines.at + 1)
+    return value
+
+
+class _LineReader:
+    """Lines, and how far they were read."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+        self.at = 0
+        self._skip()
+
+    @property
+    def over(self) -> bool:
+        return self.at >= len(self._lines)
+
+    def value(self, indent: int, depth: int) -> Any:
+        """The mapping or the list that begins here."""
+        if self.over or depth > MAX_JOURNAL_YAML_DEPTH:
+            raise YamlTextError(min(self.at + 1, len(self._lines)))
+        is_list = self._lines[self.at].startswith("-", indent)
+        return self._items(indent, depth) if is_list else self._mapping(indent, depth)
+
+    def _items(self, indent: int, depth: int) -> list[Any]:
+        found: list[Any] = []
+        while self._stands_at(indent):
+            line = self._lines[self.at]
+            if not line.startswith("-", indent):
+                raise YamlTextError(self.at + 1)
+            rest = line[indent + 1 :]
+            if not rest:
+                self._next()
+                found.append(self.value(indent + 2, depth + 1))
+            elif not rest.startswith(" "):
+                raise YamlTextError(self.at + 1)
+            elif self._begins_mapping(rest[1:]):
+                self._lines[self.at] = f"{' ' * indent}  {rest[1:]}"  # `- first: …` as if it stood on a line of its own
+                found.append(self._mapping(indent + 2, depth + 1))
+            else:
+                found.append(self._scalar(rest[1:], indent))
+        return found
+
+    def _mapping(self, indent: int, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while self._stands_at(indent):
+            line = self._lines[self.at]
+            key, rest = self._key(line[indent:])
+            if key in found:
+                raise YamlTextError(self.at + 1)
+            if rest:
+                found[key] = self._scalar(rest[1:], indent)
+            else:
+                self._next()
+                found[key] = self.value(indent + 2, depth + 1)
+        return found
+
+    def _stands_at(self, indent: int) -> bool:
+        """Whether the next line belongs to what stands at an indent. One that stands deeper belongs to nothing."""
+        if self.over:
+            return False
+        line = self._lines[self.at]
+        own = len(line) - len(line.lstrip(" "))
+        if own > indent:
+            raise YamlTextError(self.at + 1)
+        return own == indent
+
+    def _key(self, text: str) -> tuple[str, str]:
+        """A key, and what follows its colon."""
+        found = _QUOTED.match(text) if text.startswith('"') else _WORD.match(text)
+        rest = "" if found is None else text[found.end() :]
+        if found is None or not rest.startswith(":") or rest[1:2] not in ("", " "):
+            raise YamlTextError(self.at + 1)
+        return (self._json(found[0]) if text.startswith('"') else found[0]), rest[1:]
+
+    def _begins_mapping(self, text: str) -> bool:
+        found = _QUOTED.match(text) if text.startswith('"') else _WORD.match(text)
+        return found is not None and text[found.end() : found.end() + 1] == ":"
+
+    def _scalar(self, text: str, indent: int) -> Any:
+        if header := _HEADER.fullmatch(text):
+            return self._block(indent + 2, ends="" if header[2] else "\n")
+        value = text if _WORD.fullmatch(text) and text not in ("null", "true", "false") else self._json(text)
+        self._next()
+        return value
+
+    def _block(self, indent: int, ends: str) -> str:
+        """A text of lines."""
+        start = self.at + 1
+        end = start
+        margin = " " * indent
+        while end < len(self._lines) and (not self._lines[end] or self._lines[end].startswith(margin)):
+            end += 1
+        while end > start and not self._lines[end - 1]:
+            end -= 1
+        if end == start:
+            raise YamlTextError(self.at + 1)
+        text = "\n".join(line[indent:] for line in self._lines[start:end])
+        self.at = end
+        self._skip()
+        return text + ends
+
+    def _json(self, text: str) -> Any:
+        plain = _LONG_ESCAPE.sub(_unescape, text) if "\\U" in text else text
+        try:
+            return msgspec.json.decode(plain.encode())
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            raise YamlTextError(self.at + 1) from None
+
+    def _next(self) -> None:
+        self.at += 1
+        self._skip()
+
+    def _skip(self) -> None:
+        while self.at < len(self._lines) and not self._lines[self.at]:
+            self.at += 1
+
+
+def _unescape(found: re.Match[str]) -> str:
+    return found[0] if found[1] is None else chr(int(found[1], 16)) if int(found[1], 16) < 0x110000 else found[0]

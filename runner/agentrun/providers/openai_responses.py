@@ -1,0 +1,173 @@
+"""OpenAI Responses.
+
+Rule 1  The provider keeps nothing: every request holds the whole conversation, and no id of an earlier response.
+Rule 2  What the model thought goes back, encrypted, to the route it came from. It is asked for only with
+        `model.reasoning`: models that do not think refuse to be asked.
+Rule 3  The parts of an answer are items of their own, in the order in which the model gave them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, assert_never
+
+from agentrun.canonical_json import sorted_json
+from agentrun.core.effects import ModelRequest, route_name
+from agentrun.core.messages import (
+    Assistant,
+    Content,
+    File,
+    Image,
+    Message,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    User,
+    words,
+)
+from agentrun.core.package import ModelSettings, Route
+from agentrun.core.package_lookup import argument_schemas
+from agentrun.core.package_tools import Tool
+from agentrun.providers.codec import ReadBlob, ReplyOrFault
+from agentrun.providers.openai_chat import OPENAI_URL, answer_schema, arguments_text, function_schema, openai_auth
+from agentrun.providers.openai_responses_reply import ResponsesStream, read_responses_reply
+from agentrun.providers.request_encoding import (
+    data_url,
+    drop_none,
+    file_text,
+    merge_headers,
+    refuse_reserved_options,
+    reserved_option_problems,
+    splice_items,
+)
+from agentrun.providers.wire_names import call_ids, derived_id, name_clashes, wire_name
+from agentrun.wire import HttpCall, HttpReply
+
+RESPONSES_FIELDS = frozenset(
+    {
+        *("model", "input", "instructions", "temperature", "top_p", "max_output_tokens", "reasoning", "text"),
+        *("tools", "tool_choice", "stream", "store", "include"),
+        *("previous_response_id", "conversation", "background", "prompt"),
+    }
+)
+"""The fields that this codec decides about, and those that would keep something at the provider."""
+
+
+class OpenAIResponses:
+    """The codec. It has no state."""
+
+    def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # it takes any schema, as a promise or as guidance
+        problems = [*reserved_option_problems(route, RESPONSES_FIELDS), *name_clashes(argument_schemas(tools))]
+        if model.seed is not None:
+            problems.append("model.seed: OpenAI Responses takes no seed")
+        if model.stop:
+            problems.append("model.stop: OpenAI Responses takes no stop texts")
+        return problems
+
+    def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
+        ids = call_ids(messages, request.route)
+        items: list[bytes] = []
+        for message in messages:
+            match message:
+                case User():
+                    content = _content(message.parts, blob)
+                    items.append(sorted_json({"type": "message", "role": "user", "content": content}))
+                case Assistant():
+                    items += _assistant_items(message, ids, route_name(request.route))
+                case ToolResult():
+                    id = ids.get(message.call) or derived_id(message.call)
+                    gave = _content(message.parts, blob)
+                    items.append(sorted_json({"type": "function_call_output", "call_id": id, "output": gave}))
+                case _:
+                    assert_never(message)
+        return items
+
+    def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
+        route = request.route
+        refuse_reserved_options(route, RESPONSES_FIELDS)
+        return HttpCall(
+            method="POST",
+            url=(route.base_url or OPENAI_URL).rstrip("/") + "/responses",
+            headers=merge_headers(request, {}),
+            body=splice_items(route.options | _fields(request), "input", items),
+            auth=openai_auth(route),
+        )
+
+    def decode(self, reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
+        return read_responses_reply(reply, request)
+
+    def stream(self, request: ModelRequest) -> ResponsesStream:
+        return ResponsesStream(request)
+
+
+def _fields(request: ModelRequest) -> dict[str, Any]:
+    """All of the body but the conversation."""
+    settings = request.settings
+    fields = drop_none(
+        model=request.route.name,
+        instructions=request.instructions or None,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        max_output_tokens=settings.max_output_tokens,
+        store=False,
+        stream=settings.stream or None,
+    )
+    if settings.reasoning is not None:
+        fields["reasoning"] = {"effort": settings.reasoning}
+        if settings.reasoning != "none":
+            fields["include"] = ["reasoning.encrypted_content"]
+    if request.tools:
+        # Without `strict` the provider would make every schema strict by its own rules.
+        fields["tools"] = [{"type": "function", "strict": False, **function_schema(tool)} for tool in request.tools]
+        fields |= drop_none(tool_choice=_choice(request))
+    if request.output is not None:
+        fields["text"] = {"format": {"type": "json_schema", **answer_schema(request.output)}}
+    return fields
+
+
+def _choice(request: ModelRequest) -> Any:
+    choice = request.settings.tool_choice
+    if choice in ("required", "none"):
+        return choice
+    if any(tool.name == choice for tool in request.tools):
+        return {"type": "function", "name": wire_name(choice)}
+    return None  # auto, or a tool that is not there now
+
+
+def _content(parts: tuple[Content, ...], blob: ReadBlob) -> str | list[dict[str, Any]]:
+    if all(isinstance(part, Text) for part in parts):
+        return words(parts)
+    return [_part(part, blob) for part in parts]
+
+
+def _part(part: Content, blob: ReadBlob) -> dict[str, Any]:
+    match part:
+        case Text():
+            return {"type": "input_text", "text": part.text}
+        case Image():
+            url = data_url(part.media_type, blob(part.blob))
+            return {"type": "input_image", "detail": "auto", "image_url": url}
+        case File():
+            data = blob(part.blob)
+            if (text := file_text(part, data)) is not None:
+                return {"type": "input_text", "text": text}
+            return {"type": "input_file", "filename": part.name, "file_data": data_url(part.media_type, data)}
+        case _:
+            assert_never(part)
+
+
+def _assistant_items(message: Assistant, ids: Mapping[str, str], route: str) -> Iterator[bytes]:
+    for part in message.parts:
+        match part:
+            case Text() | Refusal():
+                yield sorted_json({"type": "message", "role": "assistant", "content": part.text})
+            case Reasoning():
+                if part.route == route:
+                    yield part.opaque.encode()
+            case ToolCall():
+                asked = {"name": wire_name(part.tool), "arguments": arguments_text(part.arguments)}
+                yield sorted_json({"type": "function_call", "call_id": ids[part.id], **asked})
+            case _:
+                assert_never(part)

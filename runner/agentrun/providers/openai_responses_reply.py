@@ -1,0 +1,271 @@
+"""What OpenAI Responses answers: a reply, or a fault.
+
+Rule 1  Only the fields that are named here are looked at, and only the items that are: all others may be anything.
+Rule 2  A field of the wrong type is not guessed at: the whole answer is `provider.decode`, with the place.
+Rule 3  What the model thought is kept when it can be sent back: under an id, encrypted or in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct
+
+from agentrun.canonical_json import sorted_json
+from agentrun.core.effects import ModelRequest, route_name
+from agentrun.core.fault import Fault
+from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage
+from agentrun.providers.codec import ReplyOrFault
+from agentrun.providers.faults import DECODE_ERRORS, decode_fault, empty_fault, unended_fault, unreadable_fault
+from agentrun.providers.openai_chat_reply import TokenCount
+from agentrun.providers.openai_faults import (
+    OpenAIError,
+    openai_inner_fault,
+    openai_status_fault,
+    read_openai_error,
+    to_openai_error,
+)
+from agentrun.providers.sse import SseDecoder
+from agentrun.providers.wire_names import tools_by_wire_name
+from agentrun.wire import HttpReply
+
+ReplyPart: TypeAlias = Text | Refusal | Reasoning | ToolCall
+
+
+class _InputDetails(Struct):
+    cached_tokens: TokenCount | None = None
+
+
+class _OutputDetails(Struct):
+    reasoning_tokens: TokenCount | None = None
+
+
+class _Usage(Struct):
+    input_tokens: TokenCount | None = None
+    output_tokens: TokenCount | None = None
+    input_tokens_details: _InputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+    def neutral(self) -> Usage:
+        read, written = self.input_tokens_details, self.output_tokens_details
+        return Usage(
+            input=self.input_tokens,
+            output=self.output_tokens,
+            cached=read.cached_tokens if read else None,
+            reasoning=written.reasoning_tokens if written else None,
+        )
+
+
+class _Incomplete(Struct):
+    reason: str | None = None
+
+
+class ResponseObject(Struct):
+    """A whole response."""
+
+    output: list[Raw]
+    id: str | None = None
+    model: str | None = None
+    status: str | None = None
+    error: OpenAIError | None = None
+    incomplete_details: _Incomplete | None = None
+    usage: _Usage | None = None
+
+
+class _Kind(Struct):
+    type: str
+
+
+class _Content(Struct):
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+
+class _Message(Struct):
+    content: list[_Content]
+
+
+class _Call(Struct):
+    name: str
+    arguments: str | None = None
+    call_id: str | None = None
+
+
+class _Thought(Struct):
+    id: str | None = None
+    summary: list[Any] | None = None
+    content: list[Any] | None = None
+    encrypted_content: str | None = None
+
+
+_response = msgspec.json.Decoder(ResponseObject)
+_kind = msgspec.json.Decoder(_Kind)
+_message = msgspec.json.Decoder(_Message)
+_call = msgspec.json.Decoder(_Call)
+_thought = msgspec.json.Decoder(_Thought)
+
+_INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
+
+
+def read_responses_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
+    """Any reply at all."""
+    if reply.status != 200:
+        return openai_status_fault(reply)
+    response = parse_response(reply.body)
+    if isinstance(response, Fault):
+        error = read_openai_error(reply.body)
+        return openai_inner_fault(error) if error else response
+    return make_responses_reply(response, response.output, request)
+
+
+def parse_response(data: bytes | Raw) -> ResponseObject | Fault:
+    try:
+        return _response.decode(data)
+    except DECODE_ERRORS as problem:
+        return unreadable_fault(problem, len(bytes(data)))
+
+
+def make_responses_reply(response: ResponseObject, items: Sequence[Raw], request: ModelRequest) -> ReplyOrFault:
+    """A reply out of a response and its items."""
+    if response.error is not None or response.status in ("failed", "cancelled"):
+        return openai_inner_fault(response.error or OpenAIError(f"the response is {response.status}"))
+    if response.status in ("queued", "in_progress"):
+        return decode_fault("the response is not finished", {"pointer": "/status"})
+    parts: list[ReplyPart] = []
+    names, calls = tools_by_wire_name(request), 0
+    for index, item in enumerate(items):
+        try:
+            new = _parts(item, names, calls, route_name(request.route))
+            calls += sum(isinstance(part, ToolCall) for part in new)
+            parts += new
+        except DECODE_ERRORS as problem:
+            return _inside(unreadable_fault(problem, len(bytes(item))), f"/output/{index}")
+    if all(isinstance(part, Reasoning) for part in parts):
+        return empty_fault(response.status)
+    return Reply(
+        message=Assistant(tuple(parts)),
+        finish=_finish(response, calls > 0),
+        usage=response.usage.neutral() if response.usage else None,
+        model=response.model,
+        wire_id=response.id,
+    )
+
+
+def _parts(item: Raw, names: Mapping[str, str], calls: int, route: str) -> list[ReplyPart]:
+    """What one item says; `calls` is how many calls came before it."""
+    match _kind.decode(item).type:
+        case "message":
+            return [part for content in _message.decode(item).content for part in _words(content)]
+        case "function_call":
+            call = _call.decode(item)
+            return [ToolCall(str(calls), names.get(call.name, call.name), call.arguments or "", call.call_id)]
+        case "reasoning":
+            thought = _thought.decode(item)
+            kept = thought.id and (thought.encrypted_content or thought.content)
+            return [Reasoning(_opaque(thought), route)] if kept else []
+        case _:
+            return []
+
+
+def _words(content: _Content) -> list[Text | Refusal]:
+    if content.type == "output_text" and content.text:
+        return [Text(content.text)]
+    return [Refusal(content.refusal)] if content.type == "refusal" and content.refusal else []
+
+
+def _opaque(thought: _Thought) -> str:
+    """The item as it goes back."""
+    item: dict[str, Any] = {"type": "reasoning", "id": thought.id, "summary": thought.summary or []}
+    if thought.content:
+        item["content"] = thought.content
+    if thought.encrypted_content:
+        item["encrypted_content"] = thought.encrypted_content
+    return sorted_json(item).decode()
+
+
+def _finish(response: ResponseObject, calls: bool) -> FinishReason:
+    if response.status == "completed":
+        return "tool_calls" if calls else "stop"
+    reason = response.incomplete_details.reason if response.incomplete_details else None
+    return _INCOMPLETE.get(reason or "", "unknown") if response.status == "incomplete" else "unknown"
+
+
+def _inside(fault: Fault, place: str) -> Fault:
+    """The fault of an item, with its place in the whole."""
+    return Fault(fault.code, fault.message, {"pointer": place + fault.fields.get("pointer", "")})
+
+
+# --- a streamed answer of OpenAI Responses --------------------------------------------------------------------
+
+
+class _Event(Struct):
+    type: str | None = None
+    delta: Any = None
+    item: Raw = Raw(b"")
+    output_index: int | None = None
+    response: Raw = Raw(b"")
+    error: Any = None
+    message: str | None = None
+    code: str | int | None = None
+
+
+_event = msgspec.json.Decoder(_Event)
+
+_TEXTS = ("response.output_text.delta", "response.refusal.delta")
+_LAST = ("response.completed", "response.incomplete", "response.failed")
+
+
+class ResponsesStream:
+    """Reads one reply."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._request = request
+        self._sse = SseDecoder()
+        self._items: dict[int, Raw] = {}
+        self._result: ReplyOrFault | None = None
+
+    def feed(self, data: bytes) -> list[str]:
+        return [text for event in self._sse.feed(data) for text in self._read(event.data)]
+
+    def end(self) -> ReplyOrFault:
+        for event in self._sse.end():
+            self._read(event.data, last=True)
+        return self._result or unended_fault()
+
+    def _read(self, data: str, *, last: bool = False) -> list[str]:
+        if self._result is not None or data.strip() == "[DONE]":
+            return []
+        try:
+            event = _event.decode(data)
+        except DECODE_ERRORS as problem:
+            self._result = None if last else unreadable_fault(problem, len(data))
+            return []
+        if event.type in _TEXTS:
+            return self._text(event)
+        if event.type == "response.output_item.done":
+            index = len(self._items) if event.output_index is None else event.output_index
+            self._items[index] = event.item.copy()
+        elif event.type in _LAST:
+            self._result = self._whole(event)
+        elif event.type == "error" or event.error is not None:
+            self._result = openai_inner_fault(
+                to_openai_error(event.error) if event.error else OpenAIError(event.message, event.code)
+            )
+        return []
+
+    def _text(self, event: _Event) -> list[str]:
+        if isinstance(event.delta, str):
+            return [event.delta] if event.delta else []
+        self._result = decode_fault("a piece of text is no text", {"pointer": "/delta"})
+        return []
+
+    def _whole(self, event: _Event) -> ReplyOrFault:
+        response = parse_response(event.response)
+        if isinstance(response, Fault):
+            return response
+        done = [self._items[index] for index in sorted(self._items)]
+        items = done if len(done) >= len(response.output) else response.output
+        return make_responses_reply(response, items, self._request)

@@ -1,0 +1,90 @@
+"""Amounts as people read them. All arithmetic is done in whole numbers, and nothing is rounded up."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from agentrun.redactor import mask_except_placeholders
+from agentrun.spec.problems import escape_invisible
+from agentrun.spec.safe_text import MASKED_LENGTH, SHORT_TEXT_LENGTH, plural, short_text, truncate_text
+
+_MILLION = 1_000_000
+
+
+def format_count(count: int) -> str:
+    """950, 1.2k, 50k, 3.4M."""
+    for size, letter in ((_MILLION, "M"), (1000, "k")):
+        if count >= size:
+            return f"{_tenths(count * 10 // size)}{letter}"
+    return str(count)
+
+
+def format_dollars(micro: int) -> str:
+    """Micro-dollars, exactly, with two places at least: $0.25, $0.000723."""
+    places = f"{micro % _MILLION:06d}".rstrip("0").ljust(2, "0")
+    return f"${micro // _MILLION}.{places}"
+
+
+def format_duration(milliseconds: int) -> str:
+    """0.8s, 4s, 1m 5s, 2h 3m."""
+    if milliseconds < 60_000:
+        return f"{_tenths(milliseconds // 100)}s"
+    minutes, seconds = divmod(milliseconds // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    larger, smaller = (f"{hours}h", f"{minutes}m" if minutes else "") if hours else (f"{minutes}m", f"{seconds}s")
+    return f"{larger} {smaller}" if smaller not in ("", "0s") else larger
+
+
+def _tenths(tenths: int) -> str:
+    whole, rest = divmod(tenths, 10)
+    return f"{whole}.{rest}" if rest else str(whole)
+
+
+# --- one line for human eyes, and how foreign text becomes part of one ----------------------------------------
+
+
+Tone: TypeAlias = Literal["plain", "dim", "good", "warn", "bad"]
+
+MAX_LINE_LENGTH = 400
+"""Characters of a line at most."""
+MAX_PARAGRAPH_LINES = 40
+"""Lines of a text that are shown."""
+
+
+class OutputLine(Struct, frozen=True):
+    text: str
+    """Masked and visible, without line feeds."""
+    tone: Tone = "plain"
+    indent: int = 0
+    """How deep it stands."""
+
+
+def make_line(text: str, tone: Tone = "plain", indent: int = 0) -> OutputLine:
+    """A line. What is foreign in it has gone through `short_text`; what was forgotten is made visible here."""
+    return OutputLine(truncate_text(text, MAX_LINE_LENGTH), tone, indent)
+
+
+def make_paragraph(text: str, tone: Tone = "plain", indent: int = 0) -> tuple[OutputLine, ...]:
+    """A text of any length, line by line; what is too much of it is only counted."""
+    text = text.strip("\n")
+    if not text.strip():
+        return ()
+    shown = mask_except_placeholders(text[:MASKED_LENGTH]).replace("\r\n", "\n").split("\n")
+    lines = tuple(make_line(line, tone, indent) for line in shown[:MAX_PARAGRAPH_LINES])
+    left_out = text.count("\n") + 1 - MAX_PARAGRAPH_LINES
+    return lines if left_out <= 0 else (*lines, make_line(f"… and {plural(left_out, 'more line')}", "dim", indent))
+
+
+def preview_text(text: str) -> str:
+    """The first line that says something, and the size of the whole when that is not all."""
+    size = f"{format_count(len(text.encode('utf-8', 'replace')))}B"
+    text = text.strip()
+    if not text:
+        return "nothing"
+    first = mask_except_placeholders(text[:MASKED_LENGTH]).partition("\n")[0].rstrip("\r")
+    if first == text and len(first) <= SHORT_TEXT_LENGTH:
+        return escape_invisible(first)
+    lines = text.count("\n") + 1
+    return f"{short_text(first)} ({plural(lines, 'line')}, {size})" if lines > 1 else f"{short_text(first)} ({size})"

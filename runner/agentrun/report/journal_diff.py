@@ -1,0 +1,504 @@
+"""What two canonical journals say differently, in words: aligned by run, turn and call, and never by line.
+
+Rule 1  Never silent: two texts that differ have at least one change.
+Rule 2  What follows from another change is not told again: spend is told once, in sums; another model in the first turn
+        that asks it.
+Rule 3  The texts of changes are fit for a terminal: masked, visible and cut. Their values are not.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from agentrun.canonical_json import same_json, sorted_json
+from agentrun.core.effect_ids import DeliveryId, parse_effect_id
+from agentrun.journal.yaml_text import YamlTextError, parse_plain_yaml
+from agentrun.report.change import ChangePlace, ChangeStatus, RunChange
+from agentrun.report.fact_diff import (
+    MAX_FACT_NAME,
+    compare_data,
+    compare_facts,
+    compare_reply,
+    compare_text,
+    format_fault,
+    format_outcome,
+)
+from agentrun.report.formatting import format_dollars, preview_text
+from agentrun.report.journal_tree import (
+    CallNode,
+    FactNode,
+    RunNode,
+    TurnNode,
+    get_path,
+    message_text,
+    parse_runs,
+    parts_text,
+)
+from agentrun.report.value_diff import align_lists, compare_fields, format_differences, format_value
+from agentrun.spec.safe_text import short_text
+
+__all__ = ["RunChange", "compare_journal_facts", "compare_journals", "parse_canonical_facts"]
+
+
+_NOT_OVER = frozenset({"outcome", "output", "spend", "share"})
+_IN_EVERY_TURN = frozenset({"route", "model"})
+
+
+def compare_journals(before: str, after: str, *, cut: bool = False) -> tuple[RunChange, ...]:
+    """The differences between two canonical journals, in the order of the run."""
+    if before == after:
+        return ()
+    try:
+        one = parse_canonical_facts(before)
+    except YamlTextError as error:
+        return (RunChange(text=f"the journal before cannot be read: {error}"),)
+    try:
+        two = parse_canonical_facts(after)
+    except YamlTextError as error:
+        return (RunChange(text=f"the journal now cannot be read: {error}"),)
+    found = compare_journal_facts(one, two, cut=cut)
+    return found or (() if cut else (RunChange(text="the journals say the same, but are not written the same"),))
+
+
+def parse_canonical_facts(text: str) -> list[Any]:
+    """The facts of a canonical journal. Raises NotLaidOut."""
+    facts = parse_plain_yaml(text) if text.strip("\n") else []
+    if not isinstance(facts, list):
+        raise YamlTextError(1)
+    return facts
+
+
+def compare_journal_facts(before: Sequence[Any], after: Sequence[Any], *, cut: bool = False) -> tuple[RunChange, ...]:
+    """The same of facts as plain data. `cut`: the run did not come to its end, and what it lacks says nothing."""
+    if same_json(list(before), list(after)):
+        return ()
+    one, two = parse_runs(before), parse_runs(after)
+    found = list(_drop_repeated(compare_runs(ChangePlace(), one, two)))
+    if cut:
+        return tuple(each for each in found if each.how != "gone" and each.kind not in _NOT_OVER)
+    sums = sum_spend(before), sum_spend(after)
+    found += compare_spend(*sums)
+    told = [each for each in found if each.kind != "share"] if sums[0] != sums[1] else found
+    return tuple(told or found) or tuple(_first_raw_difference(before, after))
+
+
+def _drop_repeated(found: Iterable[RunChange]) -> Iterator[RunChange]:
+    """Another model is another one in each turn: of a run, or of all its sub-agents, that is told where it begins."""
+    seen = set()
+    for each in found:
+        what = each.kind, each.run, bool(each.path), str(each.before), str(each.after)
+        if each.kind not in _IN_EVERY_TURN or what not in seen:
+            yield each
+        seen.add(what)
+
+
+def _first_raw_difference(before: Sequence[Any], after: Sequence[Any]) -> Iterator[RunChange]:
+    """What nothing above has words for."""
+    for field in compare_fields(list(before), list(after)):
+        yield RunChange(text=f"the journal differs in {field.text()}", before=field.before, after=field.after)
+        return
+
+
+# --- what two runs did differently: how they began, turn by turn, how they ended, and what they spent ---------
+
+
+_START = frozenset({"agent", "rules", "params", "instructions", "input", "prompts", "earlier", "parent"})
+
+
+def compare_runs(place: ChangePlace, before: list[RunNode], after: list[RunNode]) -> Iterator[RunChange]:
+    """The runs of two journals, first with first."""
+    several = max(len(before), len(after)) > 1
+    for number in range(1, max(len(before), len(after)) + 1):
+        here = place.in_run(number) if several else place
+        if number > len(after):
+            yield here.make_change("run", f"it is gone: {_input_text(before[number - 1])}", "gone")
+        elif number > len(before):
+            yield here.make_change("run", f"it is new: {_input_text(after[number - 1])}", "new")
+        else:
+            yield from compare_run(here, before[number - 1], after[number - 1])
+
+
+def compare_run(place: ChangePlace, before: RunNode, after: RunNode) -> Iterator[RunChange]:
+    yield from _compare_start(place, before.started, after.started)
+    yield from compare_facts(place, before.begin, after.begin, _subject_name)
+    yield from _compare_turns(place, before, after)
+    yield from _compare_end(place, before, after)
+
+
+def compare_child_runs(place: ChangePlace, before: Any, after: Any) -> Iterator[RunChange]:
+    """The journals of a sub-agent."""
+    one, two = (parse_runs(facts if isinstance(facts, list) else ()) for facts in (before, after))
+    yield from compare_runs(place, one, two)
+
+
+def _input_text(run: RunNode) -> str:
+    return f"“{preview_text(message_text(run.started.get('input')))}”"
+
+
+def _compare_start(place: ChangePlace, before: FactNode, after: FactNode) -> Iterator[RunChange]:
+    if before.get("agent") != after.get("agent"):
+        yield place.value_change("agent", "the agent", before.get("agent"), after.get("agent"))
+    for field in compare_fields(before.get("params") or {}, after.get("params") or {}):
+        yield place.field_change("params", field, "params.")
+    one, two = before.get("instructions"), after.get("instructions")
+    if isinstance(one, str) and isinstance(two, str):
+        yield from compare_text(place, "instructions", "instructions", one, two)
+    else:
+        yield from compare_data(place, "instructions", "the instructions", one, two)
+    yield from _compare_input(place, before.get("input"), after.get("input"))
+    for field in compare_fields(before.get("prompts") or {}, after.get("prompts") or {}):
+        yield place.field_change("prompt", field, "the prompt ")
+    if not same_json(before.get("earlier"), after.get("earlier")):
+        differences = format_differences(before.get("earlier"), after.get("earlier"))
+        words = f"what is known of the conversation before: {differences}"
+        yield place.make_change("history", words, before=before.get("earlier"), after=after.get("earlier"))
+    yield from compare_data(place, "other", "the rules of the runtime", before.get("rules"), after.get("rules"))
+    one, two = ({key: value for key, value in fact.data.items() if key not in _START} for fact in (before, after))
+    yield from compare_data(place, "other", "the start", one, two)
+
+
+def _compare_input(place: ChangePlace, before: Any, after: Any) -> Iterator[RunChange]:
+    one, two = message_text(before), message_text(after)
+    yield from compare_reply(place, "input", "the message", one, two)
+    if one == two:
+        yield from compare_data(place, "input", "the message", before, after)
+
+
+def _compare_turns(place: ChangePlace, before: RunNode, after: RunNode) -> Iterator[RunChange]:
+    parsed = before.has_output and after.has_output
+    pairs = align_lists(before.turns, after.turns, _exact_key, _tools_key)
+    gone = {_exact_key(was): was.number for was, now in pairs if was is not None and now is None and was.calls}
+    moved = {_exact_key(now): now.number for was, now in pairs if now is not None and was is None} if gone else {}
+    for was, now in pairs:
+        if was is not None and now is not None:
+            last = was is before.turns[-1] and now is after.turns[-1]
+            yield from _compare_turn(place.in_turn(now.number), was, now, last=last, parsed=parsed)
+        elif was is not None and _exact_key(was) not in moved:
+            yield place.in_turn(was.number).make_change(
+                "step", f"the step is gone: {_describe_turn(was)}", "gone", before=_turn_data(was)
+            )
+        elif now is not None and _exact_key(now) in gone:
+            words = f"the step moved here from turn {gone[_exact_key(now)]}: {_describe_turn(now)}"
+            yield place.in_turn(now.number).make_change(
+                "step", words, "moved", before=_turn_data(now), after=_turn_data(now)
+            )
+        elif now is not None:
+            yield place.in_turn(now.number).make_change(
+                "step", f"the step is new: {_describe_turn(now)}", "new", after=_turn_data(now)
+            )
+
+
+def _exact_key(turn: TurnNode) -> tuple[Any, ...]:
+    return tuple(map(call_key, turn.calls)), turn.text if not turn.calls else ""
+
+
+def _tools_key(turn: TurnNode) -> tuple[tuple[str, ...], bool]:
+    """The tools; of a turn without calls whether it says anything: one that got no reply is no answer."""
+    return tuple(call.tool for call in turn.calls), bool(turn.calls or turn.text)
+
+
+def _describe_turn(turn: TurnNode) -> str:
+    if turn.calls:
+        return f"it calls {', '.join(map(format_call, turn.calls[:4]))}{' and more' * (len(turn.calls) > 4)}"
+    return f"it says “{preview_text(turn.text)}”" if turn.text else "it has no reply"
+
+
+def _turn_data(turn: TurnNode) -> dict[str, Any]:
+    return {"text": turn.text, "calls": [{"tool": call.tool, "arguments": call.arguments} for call in turn.calls]}
+
+
+def _compare_turn(place: ChangePlace, was: TurnNode, now: TurnNode, *, last: bool, parsed: bool) -> Iterator[RunChange]:
+    for change in compare_facts(place, was.facts, now.facts, _subject_name):
+        if not (change.kind == "finish" and bool(was.calls) != bool(now.calls)):  # follows from the calls
+            yield from _as_answer(change, place, parsed=parsed) if last and not now.calls else [change]
+    yield from compare_calls(place, was.calls, now.calls, compare_child_runs)
+
+
+def _as_answer(change: RunChange, place: ChangePlace, *, parsed: bool) -> Iterator[RunChange]:
+    """The last reply is the answer. One that is parsed is told as the output."""
+    if change.kind != "reply" or change.how != "changed":
+        yield change
+    elif isinstance(change.before, str):
+        yield from compare_reply(place, "reply", "the answer", change.before, change.after)
+    elif not parsed:
+        yield change
+
+
+def _subject_name(fact: FactNode) -> str:
+    subject = short_text(str(fact.get("subject")), MAX_FACT_NAME)
+    names = {
+        "input": "the message",
+        "request": "the request",
+        "reply": "the reply",
+        "output": "the answer",
+        "stop": "the end",
+    }
+    if isinstance(delivery := parse_effect_id(subject), DeliveryId):
+        return f"the delivery to {delivery.sink}"
+    return names.get(subject, subject)
+
+
+def _compare_end(place: ChangePlace, before: RunNode, after: RunNode) -> Iterator[RunChange]:
+    was, now = before.stop_fact, after.stop_fact
+    one, two = format_outcome(was), format_outcome(now)
+    if one != two:
+        why = f" ({format_fault(now.get('fault'))})" if now is not None and now.get("fault") else ""
+        yield place.make_change("outcome", f"the outcome: {one} → {two}{why}", before=one, after=two)
+    elif was is not None and now is not None:
+        yield from compare_data(place, "outcome", "the outcome", _fault(was), _fault(now))
+    old, new = (None if fact is None else fact.get("output") for fact in (was, now))
+    if before.has_output and after.has_output:
+        for field in compare_fields(old, new):
+            yield place.field_change("output", field, "the output: ", "it")
+    elif one == two:
+        yield from compare_data(place, "output", "the output", old, new)
+    rest, more = ([fact for fact in run.end if fact.kind not in _REPORTED_ELSEWHERE] for run in (before, after))
+    yield from compare_facts(place, rest, more, _subject_name)
+
+
+_REPORTED_ELSEWHERE = frozenset({"run_stopped", "run_ending", "answer_reached"})
+
+
+def _fault(stopped: FactNode) -> Any:
+    return get_path(stopped.data, "fault")
+
+
+# --- what came differently of the calls of a turn -------------------------------------------------------------
+
+
+_ENDS = frozenset(
+    {"tool_started", "child_started", "tool_finished", "call_refused", "call_cancelled", "child_suspended"}
+)
+_WITHOUT_RESULT = frozenset({"cancelled", "no result yet", "it does not run"})
+MAX_ARGUMENTS = 160
+
+
+class CallEnd(NamedTuple):
+    """How a call ended."""
+
+    status: str
+    """`a result`, or why there is none."""
+    text: str = ""
+    others: Any = ()
+    """What is no text."""
+
+
+def call_key(call: CallNode) -> Hashable:
+    return call.tool, sorted_json(call.arguments)
+
+
+def format_call(call: CallNode) -> str:
+    """`refund(amount=20, order="1042")`."""
+    if not isinstance(call.arguments, dict):
+        return f"{short_text(call.tool, MAX_FACT_NAME)}({format_value(call.arguments)})"
+    given = ", ".join(
+        f"{short_text(str(key), MAX_FACT_NAME)}={format_value(value, str(key))}"
+        for key, value in call.arguments.items()
+    )
+    shown = given if len(given) <= MAX_ARGUMENTS else given[: MAX_ARGUMENTS - 1] + "…"
+    return f"{short_text(call.tool, MAX_FACT_NAME)}({shown})"
+
+
+def call_name(call: CallNode, calls: Sequence[CallNode]) -> str:
+    """The tool, and the id as well where another call has the same tool."""
+    name = short_text(call.tool, MAX_FACT_NAME)
+    return name if sum(each.tool == call.tool for each in calls) < 2 else f"{name} {short_text(call.id, MAX_FACT_NAME)}"
+
+
+def compare_calls(
+    place: ChangePlace,
+    before: list[CallNode],
+    after: list[CallNode],
+    nested: Callable[[ChangePlace, Any, Any], Iterator[RunChange]],
+) -> Iterator[RunChange]:
+    """What differs in the calls of a turn. `nested` compares the journals of sub-agents."""
+    pairs = _pair_calls(before, after)
+    kept = [(one, two) for one, two in pairs if one is not None and two is not None]
+    order = [next(n for n, call in enumerate(before) if call is one) for one, _ in kept]
+    if order != sorted(order):
+        one, two = (", ".join(call_name(call, calls) for call in calls) for calls in (before, after))
+        yield place.make_change("call", f"the order of the calls: {one} → {two}", "moved", before=one, after=two)
+    for was, now in pairs:
+        if now is None and was is not None:
+            yield place.in_call(was.id).make_change(
+                "call", f"the call of {format_call(was)} is gone", "gone", before=_call_data(was)
+            )
+        elif was is None and now is not None:
+            yield place.in_call(now.id).make_change(
+                "call", f"the call of {format_call(now)} is new", "new", after=_call_data(now)
+            )
+        elif was is not None and now is not None:
+            yield from _compare_call(place.in_call(now.id), was, now, call_name(now, after), nested)
+
+
+def _call_data(call: CallNode) -> dict[str, Any]:
+    return {"tool": call.tool, "arguments": call.arguments}
+
+
+def _pair_calls(before: list[CallNode], after: list[CallNode]) -> list[tuple[CallNode | None, CallNode | None]]:
+    """In the order of now; what is gone comes last."""
+    partner: dict[int, CallNode] = {}
+    left = list(before)
+    for key in (call_key, lambda call: call.tool):
+        waiting: dict[Hashable, list[CallNode]] = defaultdict(list)
+        for call in left:
+            waiting[key(call)].append(call)
+        for index, call in enumerate(after):
+            if index not in partner and waiting[key(call)]:
+                partner[index] = waiting[key(call)].pop(0)
+        left = [call for call in left if not any(call is each for each in partner.values())]
+    return [*((partner.get(index), call) for index, call in enumerate(after)), *((call, None) for call in left)]
+
+
+def _compare_call(
+    place: ChangePlace,
+    was: CallNode,
+    now: CallNode,
+    name: str,
+    nested: Callable[[ChangePlace, Any, Any], Iterator[RunChange]],
+) -> Iterator[RunChange]:
+    if not same_json(was.arguments, now.arguments):
+        words = f"the call of {name}: {format_differences(was.arguments, now.arguments, 'arguments')}"
+        yield place.make_change("argument", words, before=was.arguments, after=now.arguments)
+    one, two = ([fact for fact in call.facts if fact.kind not in _ENDS] for call in (was, now))
+    yield from compare_facts(place, one, two, lambda fact: f"the result of {name}" if _of_result(fact) else name)
+    begun, begins = _child(was), _child(now)
+    inside = list(_sub_agent(place, name, begun, begins, nested)) if begun and begins else []
+    yield from inside
+    if not any(change.kind in ("reply", "output") for change in inside):  # the answer of a sub-agent is its result
+        yield from _compare_ends(place, name, _call_end(was), _call_end(now))
+
+
+def _of_result(fact: FactNode) -> bool:
+    return bool(fact.get("stage") == "tool_result" or fact.get("point") == "after_tool")
+
+
+def _child(call: CallNode) -> FactNode | None:
+    return next((fact for fact in call.facts if fact.kind == "child_started"), None)
+
+
+def _sub_agent(
+    place: ChangePlace,
+    name: str,
+    before: FactNode,
+    after: FactNode,
+    nested: Callable[[ChangePlace, Any, Any], Iterator[RunChange]],
+) -> Iterator[RunChange]:
+    yield from nested(place.in_agent(name, str(place.call)), before.get("journal"), after.get("journal"))
+    if not same_json(before.get("share"), after.get("share")):
+        words = f"what the sub-agent {name} may spend: {format_differences(before.get('share'), after.get('share'))}"
+        yield place.make_change("share", words, before=before.get("share"), after=after.get("share"))
+
+
+def _call_end(call: CallNode) -> CallEnd:
+    for fact in reversed(call.facts):
+        match fact.kind:
+            case "tool_finished" if fact.get("fault") is not None:
+                return CallEnd(format_fault(fact.get("fault")), parts_text(fact.get("parts")))
+            case "tool_finished":
+                return CallEnd("a result", parts_text(fact.get("parts")), _non_text_parts(fact.get("parts")))
+            case "call_refused":
+                return CallEnd(
+                    short_text(str(fact.get("code")), MAX_FACT_NAME), str(fact.get("told")), fact.get("fields")
+                )
+            case "call_cancelled":
+                return CallEnd("cancelled", str(fact.get("told")))
+            case "child_suspended":
+                return CallEnd("the sub-agent waits for somebody", "", fact.get("waits_for"))
+    started = any(fact.kind in _ENDS for fact in call.facts)
+    return CallEnd("no result yet" if started else "it does not run")
+
+
+def _non_text_parts(parts: Any) -> list[Any]:
+    return [part for part in parts if get_path(part, "kind") != "text"] if isinstance(parts, list) else []
+
+
+def _compare_ends(place: ChangePlace, name: str, was: CallEnd, now: CallEnd) -> Iterator[RunChange]:
+    if was.status != now.status:
+        one, two = (
+            f"{end.status} ({preview_text(end.text)})" if end.status == "a result" else end.status for end in (was, now)
+        )
+        how: ChangeStatus = (
+            "gone" if now.status in _WITHOUT_RESULT else "new" if was.status in _WITHOUT_RESULT else "changed"
+        )
+        yield place.make_change(
+            "result", f"{name} ends otherwise: {one} → {two}", how, before=_end_data(was), after=_end_data(now)
+        )
+        return
+    if was.text != now.text:
+        yield from compare_reply(place, "result", f"the result of {name} changed", was.text, now.text)
+        if was.status != "a result":  # what was refused, and why, says the text
+            return
+    if any(compare_fields(was.others, now.others)):
+        words = f"the result of {name} changed: {format_differences(was.others, now.others)}"
+        yield place.make_change("result", words, before=was.others, after=now.others)
+
+
+def _end_data(end: CallEnd) -> dict[str, Any]:
+    return {"status": end.status, "text": end.text}
+
+
+# --- what two journals spent: tokens, money and turns, sub-agents included ------------------------------------
+
+
+_USAGE = ("input", "output", "cached", "reasoning")
+
+
+def sum_spend(facts: Sequence[Any]) -> dict[str, int]:
+    """The sums over all replies. What was not reported counts as nothing."""
+    total = dict.fromkeys(("tokens", "cost", "turns", *_USAGE), 0)
+    for reply in _replies(facts):
+        for name in _USAGE:
+            total[name] += _number(get_path(reply, "reply", "usage", name))
+        total["cost"] += _number(get_path(reply, "cost"))
+    total["turns"] = sum(len(run.turns) for run in parse_runs(facts))
+    total["tokens"] = total["input"] + total["output"]
+    return total
+
+
+def _replies(facts: Iterable[Any]) -> Iterator[Any]:
+    for fact in facts:
+        if (reply := get_path(fact, "model_replied")) is not None:
+            yield reply
+        journal = get_path(fact, "child_started", "journal")
+        if isinstance(journal, list):
+            yield from _replies(journal)
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def compare_spend(before: dict[str, int], after: dict[str, int]) -> Iterator[RunChange]:
+    """`spend up 12 %: 2315 → 2593 tokens, $0.001089 → $0.00122, 4 → 5 turns`."""
+    if before == after:
+        return
+    measure = "cost" if before["cost"] != after["cost"] and before["cost"] and after["cost"] else "tokens"
+    told = [f"{before['tokens']} → {after['tokens']} tokens"] if before["tokens"] != after["tokens"] else []
+    if before["cost"] != after["cost"]:
+        told.append(f"{format_dollars(before['cost'])} → {format_dollars(after['cost'])}")
+    if before["turns"] != after["turns"]:
+        told.append(f"{before['turns']} → {after['turns']} turns")
+    told = told or [f"{before[name]} → {after[name]} {name} tokens" for name in _USAGE if before[name] != after[name]]
+    head = _percent(before[measure], after[measure])
+    yield ChangePlace().make_change(
+        "spend", f"spend {head}: {', '.join(told)}", before=_spend_data(before), after=_spend_data(after)
+    )
+
+
+def _percent(before: int, after: int) -> str:
+    """`up 12 %`, rounded to the nearest whole number; below one percent with two places."""
+    if before == after:
+        return "differs"
+    way = "up" if after > before else "down"
+    if not before or not after:
+        return way
+    hundredths = (abs(after - before) * 10_000 + before // 2) // before
+    whole = (hundredths + 50) // 100
+    return f"{way} {whole} %" if hundredths >= 100 else f"{way} {hundredths / 100:.2f} %"
+
+
+def _spend_data(total: dict[str, int]) -> dict[str, int]:
+    return {name: total[name] for name in ("tokens", "cost", "turns", *_USAGE)}

@@ -1,0 +1,498 @@
+"""What a reader hears of single calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from msgspec import UNSET
+
+from agentrun.canonical_json import sorted_json
+from agentrun.core.call_validation import parse_arguments
+from agentrun.core.effect_ids import DeliveryId, parse_effect_id
+from agentrun.core.effects import route_name
+from agentrun.core.facts import (
+    AnswerLabel,
+    AnswerReached,
+    ApprovalAnswer,
+    ApprovalAnswered,
+    ApprovalAsked,
+    BudgetShare,
+    CallCancelled,
+    CallFact,
+    CallRefused,
+    CallSettled,
+    CancelRequested,
+    ChildSpend,
+    ChildStarted,
+    ChildSuspended,
+    CompactionFailed,
+    ContextCompacted,
+    Continue,
+    DeliveryFinished,
+    DeliverySkipped,
+    DeliveryStarted,
+    Deny,
+    GateFact,
+    HookAnswered,
+    HookAsked,
+    HookFailure,
+    Inject,
+    MessageQueued,
+    MessageReason,
+    ModelAsked,
+    ModelFact,
+    ModelFailed,
+    ModelReplied,
+    ModelTold,
+    Modify,
+    OutputRefused,
+    ReplyDiscarded,
+    ResultsGiven,
+    RetryPlanned,
+    RouteSwitched,
+    Ruled,
+    RunEnding,
+    RunFact,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+    TimePassed,
+    ToolFinished,
+    ToolStarted,
+    WorkLost,
+)
+from agentrun.core.fault import Fault
+from agentrun.core.messages import Content, File, Image, Text, ToolCall, User, words
+from agentrun.core.package import Package, Ruling
+from agentrun.core.package_lookup import find_tool
+from agentrun.core.package_tools import HttpTool
+from agentrun.core.state import State, find_call
+from agentrun.report.formatting import (
+    OutputLine,
+    Tone,
+    format_count,
+    format_dollars,
+    format_duration,
+    make_line,
+    preview_text,
+)
+from agentrun.spec.safe_text import plural, short_text
+
+MAX_SHOWN_ARGUMENTS = 160
+"""Characters of arguments that are shown."""
+MAX_SHOWN_NAME = 60
+"""Characters of a name: a model may call a tool by a name of any length."""
+
+
+def render_call(package: Package, state: State, fact: CallFact) -> tuple[OutputLine, ...]:
+    if isinstance(fact, ResultsGiven):
+        return ()
+    name = call_label(state, fact.call)
+    match fact:
+        case CallRefused():
+            return _render_refused_call(name, fact)
+        case CallCancelled():
+            why = f"{call_label(state, fact.by)} made it unnecessary" if fact.by else "not waited for, the run ends"
+            return (make_line(f"✗ {name}: {why}", "warn", 1),)
+        case ToolStarted():
+            return (make_line(f"→ {name} runs again", "warn", 1),) if _has_run(state, fact.call) else ()
+        case ChildStarted():
+            return (_render_child(package, state, fact),)
+        case ToolFinished():
+            return (_render_finished(state, fact),)
+        case ChildSuspended():
+            waits_for = ", ".join(short_text(each, MAX_SHOWN_NAME) for each in fact.waits_for)
+            return (make_line(f"{name}: the agent waits for somebody ({waits_for})", "warn", 1),)
+        case CallSettled():
+            return (_render_settled(name, fact),)
+        case _:
+            assert_never(fact)
+
+
+def render_requested_call(calls: Sequence[ToolCall], call: ToolCall) -> OutputLine:
+    """A call that the model asks for."""
+    return make_line(f"→ {_label(calls, call)} {format_arguments(call.arguments)}", indent=1)
+
+
+def format_arguments(text: str) -> str:
+    """Arguments as the model wrote them, if it wrote them in one line."""
+    if "\n" in text and (found := parse_arguments(text)) is not None:
+        text = sorted_json(found).decode()
+    return short_text(text.strip(), MAX_SHOWN_ARGUMENTS)
+
+
+def render_result(state: State, call: str, parts: Iterable[Content], spent: ChildSpend | None = None) -> OutputLine:
+    """A result."""
+    cost = "" if spent is None else f" [{_format_spent(spent)}]"
+    return make_line(f"← {call_label(state, call)}: {_format_contents(parts)}{cost}", "dim", 1)
+
+
+def warn_empty_result(package: Package, state: State, call: str, parts: Iterable[Content]) -> tuple[OutputLine, ...]:
+    """That `result` of an HTTP tool picked nothing out of its reply: a null is a result, but seldom what is meant."""
+    tool = find_tool(package, tool_of_call(state, call))
+    if not isinstance(tool, HttpTool) or tool.result is None or tuple(parts) != (Text("null"),):
+        return ()
+    return (make_line(f"`result` of {call_label(state, call)} found nothing in the reply", "warn", 1),)
+
+
+def call_label(state: State, call: str) -> str:
+    """What a call is called: by its tool, and by its id as well where another call has the same tool."""
+    found = find_call(state, call)
+    return (
+        short_text(call, MAX_SHOWN_NAME) if found is None else _label([each.call for each in state.calls], found.call)
+    )
+
+
+def tool_of_call(state: State, call: str) -> str:
+    found = find_call(state, call)
+    return "" if found is None else found.call.tool
+
+
+def _label(calls: Sequence[ToolCall], call: ToolCall) -> str:
+    name = short_text(call.tool, MAX_SHOWN_NAME)
+    return (
+        name if [each.tool for each in calls].count(call.tool) < 2 else f"{name} {short_text(call.id, MAX_SHOWN_NAME)}"
+    )
+
+
+def _has_run(state: State, call: str) -> bool:
+    found = find_call(state, call)
+    return found is not None and found.counted
+
+
+def _format_contents(parts: Iterable[Content]) -> str:
+    texts, others = [], []
+    for part in parts:
+        match part:
+            case Text():
+                texts.append(part.text)
+            case Image():
+                others.append(f"[{short_text(part.media_type, MAX_SHOWN_NAME)}, {format_count(part.size)}B]")
+            case File():
+                others.append(f"[{short_text(part.name, MAX_SHOWN_NAME)}, {format_count(part.size)}B]")
+            case _:
+                assert_never(part)
+    return " ".join([preview_text("".join(texts)), *others] if texts or not others else others)
+
+
+def _render_finished(state: State, fact: ToolFinished) -> OutputLine:
+    if fact.fault is None:
+        return render_result(state, fact.call, fact.parts, fact.spent)
+    fault = f"{short_text(fact.fault.code)}: {preview_text(fact.fault.message)}{fault_place(fact.fault)}"
+    return make_line(f"← {call_label(state, fact.call)} failed: {fault}", "bad", 1)
+
+
+def fault_place(fault: Fault) -> str:
+    """Where in the project's code something was raised."""
+    at = fault.fields.get("at")
+    return f" ({short_text(at, MAX_SHOWN_NAME)})" if isinstance(at, str) else ""
+
+
+def _render_refused_call(name: str, fact: CallRefused) -> tuple[OutputLine, ...]:
+    if fact.code == "tool.denied":
+        return ()  # who denied it, and why, was told already
+    text = preview_text(fact.told)
+    return (
+        make_line(f"✗ {name}: {text if text.startswith(fact.code) else f'{short_text(fact.code)}: {text}'}", "warn", 1),
+    )
+
+
+def _render_settled(name: str, fact: CallSettled) -> OutputLine:
+    by = short_text(fact.by, MAX_SHOWN_NAME)
+    match fact.how:
+        case "retry":
+            return make_line(f"{name}: {by} wants it to run again", "warn", 1)
+        case "result":
+            return make_line(f"← {name}, given by {by}: {_format_contents(fact.parts)}", "warn", 1)
+        case "stop":
+            return make_line(f"{name}: {by} wants the run to stop over it", "warn", 1)
+        case _:
+            assert_never(fact.how)
+
+
+def _render_child(package: Package, state: State, fact: ChildStarted) -> OutputLine:
+    agent = package.agents.get(fact.tool)
+    name = call_label(state, fact.call)
+    who = f"the agent {short_text(agent.name, MAX_SHOWN_NAME)}" if agent else "an agent"
+    return make_line(
+        f"{name}: {who} {'goes on' if _has_run(state, fact.call) else 'begins'}{_format_share(fact.share, agent)}",
+        "plain",
+        1,
+    )
+
+
+def _format_share(share: BudgetShare, agent: Package | None) -> str:
+    """What a child may spend: its part of its parent's budget, or its own if that is less."""
+    found = []
+    own = agent.budgets if agent else share
+    share = BudgetShare(
+        tokens=_least(share.tokens, own.tokens),
+        cost=_least(share.cost, own.cost),
+        tool_calls=_least(share.tool_calls, own.tool_calls),
+    )
+    if share.tokens is not None:
+        found.append(f"{format_count(share.tokens)} tokens")
+    if share.cost is not None:
+        found.append(format_dollars(share.cost))
+    if share.tool_calls is not None:
+        found.append(plural(share.tool_calls, "call"))
+    return f", with at most {', '.join(found)}" if found else ""
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _format_spent(spent: ChildSpend) -> str:
+    found = [f"{format_count(spent.tokens)} tokens"]
+    if spent.cost:
+        found.append(format_dollars(spent.cost))
+    if spent.tool_calls:
+        found.append(plural(spent.tool_calls, "call"))
+    return ", ".join(found)
+
+
+# --- what a reader hears of hooks, rulings and people ---------------------------------------------------------
+
+
+SUBJECT_LABELS = {
+    "input": "the input",
+    "request": "the request",
+    "reply": "the reply",
+    "output": "the answer",
+    "stop": "the end",
+}
+RULING_TEXTS: dict[Ruling, tuple[str, Tone]] = {
+    "allow": ("allowed", "plain"),
+    "modify": ("changed", "warn"),
+    "ask": ("approved earlier in the session", "good"),
+    "defer": ("put off", "warn"),
+    "deny": ("denied", "bad"),
+    "interrupt": ("stopped", "bad"),
+}
+ANSWER_TEXTS: dict[ApprovalAnswer, tuple[str, Tone]] = {
+    "approved": ("approved by {}", "good"),
+    "approved_for_session": ("approved for the session by {}", "good"),
+    "denied": ("denied by {}", "bad"),
+    "timed_out": ("nobody answered in time", "bad"),
+    "cancelled": ("the question was withdrawn by {}", "bad"),
+    "unavailable": ("there is nobody to ask", "bad"),
+}
+
+
+def render_gate(_: Package, state: State, fact: GateFact) -> tuple[OutputLine, ...]:
+    match fact:
+        case HookAsked():
+            return ()
+        case HookAnswered():
+            return _render_hook_answer(state, fact)
+        case Ruled():
+            return _render_ruling(state, fact)
+        case ApprovalAsked():
+            why = _format_reason(fact.rules, fact.reason)
+            return (make_line(f"? {subject_label(state, fact.subject)}: needs approval {why}", "warn", 1),)
+        case ApprovalAnswered():
+            text, tone = ANSWER_TEXTS[fact.answer]
+            return (
+                make_line(
+                    f"{subject_label(state, fact.subject)}: {text.format(short_text(fact.by, MAX_SHOWN_NAME))}", tone, 1
+                ),
+            )
+        case _:
+            assert_never(fact)
+
+
+def subject_label(state: State, name: str, *, after: bool = False) -> str:
+    """What wants to pass. `after`: of a call, its result."""
+    if name in SUBJECT_LABELS:
+        return SUBJECT_LABELS[name]
+    if isinstance(delivery := parse_effect_id(name), DeliveryId):
+        return f"the delivery to {short_text(delivery.sink, MAX_SHOWN_NAME)}"
+    named = call_label(state, name)
+    return f"the result of {named}" if after else named
+
+
+def _render_ruling(state: State, fact: Ruled) -> tuple[OutputLine, ...]:
+    if fact.ruling == "allow" or (fact.ruling == "ask" and not fact.granted):
+        return ()  # what is asked of whom has a fact of its own
+    word, tone = RULING_TEXTS[fact.ruling]
+    what = subject_label(state, fact.subject, after=fact.stage == "tool_result")
+    become = (
+        "" if fact.arguments is UNSET else f" → {short_text(sorted_json(fact.arguments).decode(), MAX_SHOWN_ARGUMENTS)}"
+    )
+    return (make_line(f"{what}: {word} {_format_reason(fact.rules, fact.reason)}{become}", tone, 1),)
+
+
+def _format_reason(rules: tuple[str, ...], reason: str | None) -> str:
+    by = f"by {', '.join(short_text(rule, MAX_SHOWN_NAME) for rule in rules)}" if rules else "by default"
+    return f"({by})" if reason is None else f"({by}: {short_text(reason)})"
+
+
+def _render_hook_answer(state: State, fact: HookAnswered) -> tuple[OutputLine, ...]:
+    what = subject_label(state, fact.subject, after=fact.point == "after_tool")
+    hook = f"the hook {short_text(fact.hook, MAX_SHOWN_NAME)}"
+    match fact.answer:
+        case Continue():
+            return ()
+        case Deny(reason):
+            return (make_line(f"{what}: denied by {hook}: {preview_text(reason)}", "bad", 1),)
+        case Modify(dict() as value):
+            return (
+                make_line(
+                    f"{what}: changed by {hook} → {short_text(sorted_json(value).decode(), MAX_SHOWN_ARGUMENTS)}",
+                    "warn",
+                    1,
+                ),
+            )
+        case Modify():
+            return (make_line(f"{what}: changed by {hook}", "warn", 1),)
+        case Inject(text):
+            return (make_line(f"{hook} tells the model: {preview_text(text)}", "warn", 1),)
+        case HookFailure(fault):
+            meaning = "which is a no" if fact.closes else "and the run goes on"
+            why = f"{short_text(fault.code)}: {preview_text(fault.message)}"
+            return (make_line(f"{what}: {hook} failed, {meaning}: {why}", "bad" if fact.closes else "warn", 1),)
+        case _:
+            assert_never(fact.answer)
+
+
+# --- what a reader hears of requests to the model, and of the run as a whole ----------------------------------
+
+
+MAX_SHOWN_ERRORS = 3
+"""Breaches of the contract that are named."""
+LABEL_TEXTS: dict[AnswerLabel, str] = {
+    "budget.turns": "the turns are spent: the answer is what there is so far",
+    "filtered": "the provider's filter cut the answer off",
+    "refused": "the model declines to answer",
+    "truncated": "the answer is cut off",
+    "unknown_finish": "the provider does not say why the answer ended",
+}
+REASON_TEXTS: dict[MessageReason, str] = {
+    "wrap_up": "is told to wrap up",
+    "continue": "was cut off and is told",
+    "nudge": "stopped and is told",
+    "follow_up": "reads",
+}
+
+
+def render_model(package: Package, state: State, fact: ModelFact) -> tuple[OutputLine, ...]:
+    match fact:
+        case ModelAsked(purpose="compact"):
+            why = f"{_fault_line(state.requests.fault)}; " if state.phase == "failed" and state.requests.fault else ""
+            return (make_line(f"{why}the conversation is to be summed up", "warn", 1),)
+        case ModelAsked():
+            return _render_turn(package, state, fact)
+        case ModelReplied() | ModelFailed():
+            return ()  # a reply is told by its story, a failure with what is made of it
+        case RetryPlanned():
+            why = f"{_fault_line(state.requests.fault)}; " if state.requests.fault else ""
+            again = (
+                f"waits {format_duration(fact.wait)}, attempt {state.requests.tries + 1} of {package.retry.attempts}"
+            )
+            return (make_line(f"{why}{again}", "warn", 1),)
+        case RouteSwitched():
+            return (make_line(f"{_fault_line(fact.fault)}; goes on with {short_text(fact.target)}", "warn", 1),)
+        case ReplyDiscarded():
+            cap = format_count(fact.cap)
+            return (make_line(f"the reply was cut off; asks again for one of up to {cap} tokens", "warn", 1),)
+        case _:
+            assert_never(fact)
+
+
+def _render_turn(package: Package, state: State, fact: ModelAsked) -> tuple[OutputLine, ...]:
+    if state.in_turn:
+        return ()  # the same turn, asked again
+    named = "" if fact.route == route_name(package.model.routes[0]) else f" · {short_text(fact.route)}"
+    return (make_line(f"turn {fact.turn}{named}"),)
+
+
+def render_run(package: Package, state: State, fact: RunFact) -> tuple[OutputLine, ...]:
+    match fact:
+        case RunStarted():
+            asked = "goes on" if fact.input is None else _preview_message(fact.input)
+            return (make_line(f"{short_text(fact.agent, MAX_SHOWN_NAME)}: {asked}", "dim"),)
+        case MessageQueued():
+            return (make_line(f"a message waits: {_preview_message(fact.message)}", "warn", 1),)
+        case CancelRequested():
+            return (make_line(f"cancelled by {short_text(fact.by, MAX_SHOWN_NAME)}", "warn", 1),)
+        case RunResumed():
+            other = "" if fact.package == state.package else ", with another package"
+            return (make_line(f"the run is taken up again{other}", "warn"),)
+        case WorkLost():
+            return (
+                make_line(f"{_lost_work(state, fact.effect)} was lost: whether it took place is not known", "warn", 1),
+            )
+        case ModelTold():
+            return tuple(
+                make_line(f"the model {REASON_TEXTS[fact.why]}: {_preview_message(each)}", "warn", 1)
+                for each in fact.messages
+            )
+        case ContextCompacted():
+            sizes = f"{format_count(fact.before)} tokens became {format_count(fact.after)}"
+            return (make_line(f"{plural(fact.replaced, 'message')} summed up, {sizes}", "warn", 1),)
+        case CompactionFailed():
+            count = f"failure {fact.failures} of {package.context.failures}"
+            return (make_line(f"the summary cannot be used: {fact.reason.replace('_', ' ')}, {count}", "bad", 1),)
+        case OutputRefused():
+            return _render_refused_output(package, state, fact)
+        case AnswerReached():
+            return () if fact.label is None else (make_line(LABEL_TEXTS[fact.label], "warn", 1),)
+        case DeliveryFinished():
+            return (_render_delivery(state, fact),)
+        case DeliveryStarted() | DeliverySkipped() | TimePassed():
+            return ()  # who kept the answer from a sink, and why, was told already
+        case RunEnding():
+            return render_end(fact.stop)
+        case RunStopped():
+            return render_end(fact)
+        case _:
+            assert_never(fact)
+
+
+def render_end(stop: RunStopped, *, is_child: bool = False) -> tuple[OutputLine, ...]:
+    """The end. A run that succeeded ends with its answer and `summary`; a child has neither on the screen."""
+    if stop.fault is None:
+        return (make_line(stop.status, "good"),) if is_child else ()
+    hint = (make_line(f"→ {preview_text(stop.fault.hint)}", "dim", 1),) if stop.fault.hint else ()
+    return (make_line(_fault_line(stop.fault), "bad"), *hint)
+
+
+def _render_refused_output(package: Package, state: State, fact: OutputRefused) -> tuple[OutputLine, ...]:
+    repair = f"repair {state.ending.repairs + 1} of {package.output.repairs}"
+    more = len(fact.errors) - MAX_SHOWN_ERRORS
+    return (
+        make_line(f"the answer breaks its contract, {repair}", "warn", 1),
+        *(make_line(preview_text(error), "warn", 2) for error in fact.errors[:MAX_SHOWN_ERRORS]),
+        *((make_line(f"… and {more} more", "warn", 2),) if more > 0 else ()),
+    )
+
+
+def _render_delivery(state: State, fact: DeliveryFinished) -> OutputLine:
+    sink = short_text(fact.sink, MAX_SHOWN_NAME)
+    if fact.fault is None:
+        if state.phase != "fresh" and state.started.replayed:
+            return make_line(f"delivered to {sink} when it was recorded; nothing is delivered now", "dim", 1)
+        return make_line(f"delivered to {sink}", "good", 1)
+    return make_line(f"not delivered to {sink}: {_fault_line(fact.fault)}", "bad", 1)
+
+
+def _lost_work(state: State, effect: str) -> str:
+    """What was under way. A call has its id: whoever settles it needs that."""
+    if state.requests.asking is not None and state.requests.asking.effect == effect:
+        return "the request"
+    tool = tool_of_call(state, effect)
+    return (
+        f"{short_text(tool, MAX_SHOWN_NAME)} ({short_text(effect, MAX_SHOWN_NAME)})"
+        if tool
+        else subject_label(state, effect)
+    )
+
+
+def _preview_message(message: User) -> str:
+    return preview_text(words(message.parts))
+
+
+def _fault_line(fault: Fault) -> str:
+    return f"{short_text(fault.code, MAX_SHOWN_NAME)}: {preview_text(fault.message)}"

@@ -1,0 +1,222 @@
+"""Which items of two lists are the same one.
+
+Items with one key are, in the order of both lists; what stands between them is aligned by the next, coarser key, and in
+the end by its place. So an item that was put in is new, and not every item after it changed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from difflib import SequenceMatcher
+from itertools import islice, zip_longest
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from agentrun.canonical_json import same_json, sorted_json
+from agentrun.redactor import mask_except_placeholders
+from agentrun.secret import MASK, names_credential
+from agentrun.spec.safe_text import short_text
+
+ItemT = TypeVar("ItemT")
+AlignedPair: TypeAlias = tuple[ItemT | None, ItemT | None]
+
+MAX_EQUAL_PAIRS = 400_000
+"""Pairs of equal items among which the longest runs are looked for: the work grows with them."""
+MAX_PAIRS = 30_000_000
+"""Pairs of any items: at worst all are gone through, but quickly."""
+
+
+def align_lists(
+    one: Sequence[ItemT], two: Sequence[ItemT], *keys: Callable[[ItemT], Hashable]
+) -> list[AlignedPair[ItemT]]:
+    """The items of both lists side by side; None where there is no other."""
+    if not keys or not one or not two:
+        return list(zip_longest(one, two))
+    key, coarser = keys[0], keys[1:]
+    left, right = [key(item) for item in one], [key(item) for item in two]
+    start, end = _common_ends(left, right)
+    found: list[AlignedPair[ItemT]] = list(zip(one[:start], two[:start], strict=True))
+    inner = slice(start, len(left) - end), slice(start, len(right) - end)
+    between: list[AlignedPair[ItemT]] = _align_between(
+        one[inner[0]], two[inner[1]], left[inner[0]], right[inner[1]], coarser
+    )
+    found += between
+    found += zip(one[len(one) - end :], two[len(two) - end :], strict=True)
+    return found
+
+
+def _align_between(
+    one: Sequence[ItemT],
+    two: Sequence[ItemT],
+    left: list[Hashable],
+    right: list[Hashable],
+    keys: tuple[Callable[[ItemT], Hashable], ...],
+) -> list[AlignedPair[ItemT]]:
+    if len(left) * len(right) > MAX_PAIRS or _equal_pairs(left, right) > MAX_EQUAL_PAIRS:
+        return align_lists(one, two, *keys)
+    found: list[AlignedPair[ItemT]] = []
+    for tag, i, i_end, j, j_end in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        rest: list[AlignedPair[ItemT]] = align_lists(one[i:i_end], two[j:j_end], *(keys if tag != "equal" else ()))
+        found += rest
+    return found
+
+
+def _equal_pairs(left: list[Hashable], right: list[Hashable]) -> int:
+    others = Counter(right)
+    return sum(count * others[key] for key, count in Counter(left).items())
+
+
+def _common_ends(left: list[Hashable], right: list[Hashable]) -> tuple[int, int]:
+    """How many items are the same at the beginning, and at the end."""
+    shortest = min(len(left), len(right))
+    start = next((n for n in range(shortest) if left[n] != right[n]), shortest)
+    end = next((n for n in range(shortest - start) if left[-1 - n] != right[-1 - n]), shortest - start)
+    return start, end
+
+
+# --- in what two plain values differ, field by field, and how a person sees it --------------------------------
+
+
+MAX_SHOWN = 80
+"""Characters of a value that are shown."""
+MAX_FIELDS = 8
+"""Fields of one thing that are told one by one."""
+MAX_COMPARED_LINES = 200
+"""Lines, from the first that differs on, in which equal ones are looked for."""
+_BEFORE = 15
+
+
+class _Absent:
+    """Nothing, which is not null."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+ABSENT: Any = _Absent()
+
+
+class FieldDifference(NamedTuple):
+    """One place in which two values differ."""
+
+    path: str
+    """Dotted, with `[n]` for an item; empty for the values themselves."""
+    before: Any
+    after: Any
+
+    def text(self, place: str = "") -> str:
+        """`total 120 → 130`."""
+        name = short_text(self.path, MAX_SHOWN) or place
+        if self.before is ABSENT:
+            return f"{name} is new: {format_value(self.after, self.path)}"
+        if self.after is ABSENT:
+            return f"{name} is gone: {format_value(self.before, self.path)}"
+        return f"{name} {format_change(self.before, self.after, self.path)}".lstrip()
+
+
+def compare_fields(before: Any, after: Any, path: str = "") -> Iterator[FieldDifference]:
+    """Every difference of two values."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in [*before, *(key for key in after if key not in before)]:
+            place = f"{path}.{key}" if path else str(key)
+            yield from compare_fields(before.get(key, ABSENT), after.get(key, ABSENT), place)
+    elif isinstance(before, list) and isinstance(after, list):
+        for index in range(max(len(before), len(after))):
+            one, two = (each[index] if index < len(each) else ABSENT for each in (before, after))
+            yield from compare_fields(one, two, f"{path}[{index}]")
+    elif not same_json(before, after):
+        yield FieldDifference(path, before, after)
+
+
+def format_differences(before: Any, after: Any, place: str = "it") -> str:
+    """All differences in a line, as far as there is room."""
+    found = list(islice(compare_fields(before, after), MAX_FIELDS + 1))
+    told = [field.text(place) for field in found[:MAX_FIELDS]]
+    return ", ".join([*told, "and more"] if len(found) > MAX_FIELDS else told)
+
+
+def format_change(before: Any, after: Any, key: str = "") -> str:
+    """`120 → 130`."""
+    if isinstance(before, str) and isinstance(after, str):
+        before, after = mask_except_placeholders(before), mask_except_placeholders(after)
+        start = (
+            max(0, _common_prefix_length(before, after) - _BEFORE) if max(len(before), len(after)) > MAX_SHOWN else 0
+        )
+        lead = "…" if start else ""
+        one, two = (format_value(lead + each[start:], key) for each in (before, after))
+    else:
+        one, two = format_value(before, key), format_value(after, key)
+    return f"{one} → {two}" if one != two else f"{one}, which differs in what may be a secret or is not shown"
+
+
+def format_value(value: Any, key: str = "") -> str:
+    """A value as JSON, cut."""
+    if isinstance(value, str):
+        return MASK if names_credential(key.rpartition(".")[2]) else f"“{short_text(value, MAX_SHOWN)}”"
+    if isinstance(value, dict | list) and value:
+        value = _mask_values(value)
+    try:
+        return short_text(sorted_json(value).decode(), MAX_SHOWN)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return "something that is no JSON"
+
+
+def parse_json_text(text: Any) -> Any:
+    """What a text says, when it is a JSON object or a list; else the text."""
+    if not isinstance(text, str) or text[:1] not in ("{", "["):
+        return text
+    try:
+        return msgspec.json.decode(text.encode())
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return text
+
+
+class LineDifference(NamedTuple):
+    """Lines that differ."""
+
+    number: int
+    """From 1; of one that is gone, in the text before."""
+    before: str | None
+    after: str | None
+
+
+def compare_lines(before: str, after: str) -> list[LineDifference]:
+    """The lines in which two texts differ, old and new side by side."""
+    one, two = before.split("\n"), after.split("\n")
+    shortest = min(len(one), len(two))
+    start = next((n for n in range(shortest) if one[n] != two[n]), shortest)
+    end = next((n for n in range(shortest - start) if one[-1 - n] != two[-1 - n]), shortest - start)
+    one, two = one[start : len(one) - end][:MAX_COMPARED_LINES], two[start : len(two) - end][:MAX_COMPARED_LINES]
+    found = []
+    for tag, i, i_end, j, j_end in difflib.SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
+        for n in range(max(i_end - i, j_end - j) if tag != "equal" else 0):
+            old = one[i + n] if i + n < i_end else None
+            new = two[j + n] if j + n < j_end else None
+            found.append(LineDifference(start + (i if new is None else j) + n + 1, old, new))
+    return found
+
+
+def _mask_values(value: Any, key: str = "") -> Any:
+    match value:
+        case str():
+            return MASK if names_credential(key) else mask_except_placeholders(value)
+        case dict():
+            return {
+                mask_except_placeholders(str(name)): _mask_values(item, str(name))
+                for name, item in islice(value.items(), MAX_SHOWN)
+            }
+        case list():
+            return [_mask_values(item) for item in value[:MAX_SHOWN]]
+    return value
+
+
+def _common_prefix_length(one: str, two: str) -> int:
+    """How many characters two texts begin with together."""
+    low, high = 0, min(len(one), len(two))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == two[low:middle] else (low, middle - 1)
+    return low

@@ -1,0 +1,253 @@
+"""JSON Schemas of the documents people write, made from the models.
+
+Rule 1  The models are the source; `schemas/*.schema.json` is generated, checked in and tested to be in step.
+Rule 2  A field's hover text is the docstring under the field.
+Rule 3  Alternatives are if/then on the kind or the JSON type, never anyOf or oneOf: an error then names the one
+        branch the writer meant, and an editor completes the right keys.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from agentrun.spec.v1.agent import SHARED_KEYS, Agent, BudgetsFile, PolicyFile, ToolsFile
+from agentrun.spec.v1.cases import CasesFile
+from agentrun.spec.v1.field_types import FileRef
+from agentrun.spec.v1.provider import ProviderFile
+
+SchemaDict = dict[str, Any]
+
+DOCUMENT_MODELS: dict[str, type[msgspec.Struct]] = {
+    "agent": Agent,
+    "tools": ToolsFile,
+    "policy": PolicyFile,
+    "budgets": BudgetsFile,
+    "cases": CasesFile,
+    "provider": ProviderFile,
+}
+"""The documents people write, by the name of their schema."""
+
+SHARED_PART_NAMES = {key: f"{key.title()}Part" for key in SHARED_KEYS}
+"""Keys of an agent that may be inline, `{file: …}`, or a list of both."""
+
+KEYS_NOT_IN_PROFILES = ("agentrun", "name", "profiles")
+"""Keys of an agent that a profile cannot change."""
+
+DIALECT_URL = "https://json-schema.org/draft/2020-12/schema"
+
+
+def document_schema(name: str) -> SchemaDict:
+    """The schema of one kind of document."""
+    model = DOCUMENT_MODELS[name]
+    defs = struct_schemas((model,))
+    if name == "agent":
+        _allow_sharing(defs)
+        _describe_profiles(defs)
+    if name == "cases":
+        _allow_negation(defs)
+    defs["FileRef"] = struct_schemas((FileRef,))["FileRef"]
+    defs["JsonSchema"] = _inline_or_file({"type": "object"})
+    return assemble_schema(f"agentrun {name}", model.__name__, defs)
+
+
+def assemble_schema(title: str, root: str, defs: SchemaDict) -> SchemaDict:
+    """A whole schema document: the root's keywords on top, what it refers to below."""
+    top = defs.pop(root)
+    return {"$schema": DIALECT_URL, **top, "title": title, "$defs": _reachable_definitions(top, defs)}
+
+
+def struct_schemas(models: Iterable[type], words: Mapping[str, str] | None = None) -> SchemaDict:
+    """The schemas of structs and all they contain, with hover texts and readable alternatives.
+
+    `words` has the texts of fields that have none of their own, by `Struct.field` or by `field`.
+    """
+    models = tuple(models)
+    _, components = msgspec.json.schema_components(models, ref_template="#/$defs/{name}")
+    known = {struct.__name__: struct for struct in _reachable_structs(models)}
+    for name, component in components.items():
+        texts = {**_shared_descriptions(known[name], words or {}), **field_descriptions(known[name])}
+        keys = {field.encode_name: field.name for field in msgspec.structs.fields(known[name])}
+        tag = known[name].__struct_config__.tag_field
+        component.pop("title", None)
+        if not component.get("required"):
+            component.pop("required", None)
+        _add_factory_defaults(known[name], component["properties"])
+        for key, schema in component["properties"].items():
+            text = component["description"] if key == tag else texts[keys[key]]
+            component["properties"][key] = {"description": text, **_replace_any_of(schema)}
+    return components
+
+
+def _shared_descriptions(struct: type[msgspec.Struct], words: Mapping[str, str]) -> dict[str, str]:
+    found = ((name, words.get(f"{struct.__name__}.{name}", words.get(name))) for name in struct.__struct_fields__)
+    return {name: text for name, text in found if text is not None}
+
+
+def _add_factory_defaults(struct: type[msgspec.Struct], properties: SchemaDict) -> None:
+    """Defaults that a function makes: msgspec knows those of `list` and `dict` only."""
+    for field in msgspec.structs.fields(struct):
+        if field.default_factory is not msgspec.NODEFAULT:
+            properties[field.encode_name]["default"] = msgspec.to_builtins(field.default_factory())
+
+
+def _reachable_structs(models: Iterable[type]) -> Iterable[type[msgspec.Struct]]:
+    """Every struct class that can be reached from the models."""
+    seen: dict[type[msgspec.Struct], None] = {}
+
+    def visit(info: msgspec.inspect.Type) -> None:
+        if isinstance(info, msgspec.inspect.StructType):
+            if info.cls in seen:
+                return
+            seen[info.cls] = None
+            for item in info.fields:
+                visit(item.type)
+        for slot in ("type", "types", "item_type", "item_types", "key_type", "value_type"):
+            inner = getattr(info, slot, None)
+            for one in inner if isinstance(inner, tuple) else (inner,):
+                if isinstance(one, msgspec.inspect.Type):
+                    visit(one)
+
+    for model in models:
+        visit(msgspec.inspect.type_info(model))
+    return seen
+
+
+def field_descriptions(struct: type) -> dict[str, str]:
+    """The docstrings under the fields of a struct and its bases, by the fields' names."""
+    texts: dict[str, str] = {}
+    for cls in reversed(struct.__mro__):
+        if not issubclass(cls, msgspec.Struct) or not cls.__struct_fields__:
+            continue
+        module = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
+        body = next(node.body for node in module.body if isinstance(node, ast.ClassDef) and node.name == cls.__name__)
+        for field, text in pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+                assert isinstance(text.value, ast.Constant)
+                texts[field.target.id] = inspect.cleandoc(str(text.value.value))
+    return texts
+
+
+def _replace_any_of(schema: SchemaDict) -> SchemaDict:
+    """The same schema with if/then in place of anyOf, down to its leaves."""
+    schema = {key: _replace_any_of_inside(key, value) for key, value in schema.items() if key != "anyOf"} | (
+        {"anyOf": [_replace_any_of(branch) for branch in schema["anyOf"]]} if "anyOf" in schema else {}
+    )
+    branches = schema.pop("anyOf", None)
+    if branches is None:
+        return schema
+    if mapping := schema.pop("discriminator", None):
+        return {**schema, **_by_kind(mapping["propertyName"], mapping["mapping"])}
+    return {**schema, **_by_type(branches)}
+
+
+def _replace_any_of_inside(key: str, value: Any) -> Any:
+    if key in ("items", "additionalProperties", "propertyNames") and isinstance(value, dict):
+        return _replace_any_of(value)
+    return value
+
+
+def _by_kind(tag: str, mapping: dict[str, str]) -> SchemaDict:
+    return {
+        "type": "object",
+        "required": [tag],
+        "properties": {tag: {"description": f"The kind: {', '.join(mapping)}.", "enum": list(mapping)}},
+        "allOf": [
+            {"if": {"required": [tag], "properties": {tag: {"const": kind}}}, "then": {"$ref": ref}}
+            for kind, ref in mapping.items()
+        ],
+    }
+
+
+def _by_type(branches: list[SchemaDict]) -> SchemaDict:
+    """Alternatives of different JSON types. Keywords of a plain branch concern only its own type, so they merge."""
+    merged: SchemaDict = {"type": []}
+    choices = []
+    for branch in branches:
+        kind = branch.get("type") or ("object" if "$ref" in branch else "string")
+        merged["type"].append(kind)
+        if "$ref" in branch or "enum" in branch:
+            choices.append({"if": {"type": kind}, "then": branch})
+        else:
+            merged.update({key: value for key, value in branch.items() if key != "type"})
+    return {**merged, **({"allOf": choices} if choices else {})}
+
+
+def _inline_or_file(inline: SchemaDict) -> SchemaDict:
+    named = {"type": "object", "required": ["file"], "properties": {"file": {"type": "string"}}}
+    return {"if": named, "then": {"$ref": "#/$defs/FileRef"}, "else": inline}
+
+
+def _allow_sharing(defs: SchemaDict) -> None:
+    """Lets tools, policy and budgets be inline, `{file: …}`, or a list of both."""
+    properties = defs["Agent"]["properties"]
+    for key, part in SHARED_PART_NAMES.items():
+        inline = properties[key]
+        text, default = inline.pop("description"), inline.pop("default", None)
+        defs[part] = _inline_or_file(inline)
+        ref = {"$ref": f"#/$defs/{part}"}
+        properties[key] = {
+            "description": text,
+            "type": ["object", "array"],
+            "default": default,
+            "if": {"type": "array"},
+            "then": {"minItems": 1, "maxItems": 64, "items": {"type": "object", **ref}},
+            "else": ref,
+        }
+
+
+def _describe_profiles(defs: SchemaDict) -> None:
+    """A profile may hold part of anything, so only its keys are checked here; the merged document is checked whole."""
+    properties = defs["Agent"]["properties"]
+    keys = {
+        key: {"description": schema["description"]}
+        for key, schema in properties.items()
+        if key not in KEYS_NOT_IN_PROFILES
+    }
+    defs["Profile"] = {"type": "object", "properties": keys, "additionalProperties": False}
+    properties["profiles"]["additionalProperties"] = {"$ref": "#/$defs/Profile"}
+
+
+def _allow_negation(defs: SchemaDict) -> None:
+    """Each type of an assertion may have `not-` before it. What the prefix becomes is no key that people write."""
+    for component in defs.values():
+        properties = component["properties"]
+        if properties.pop("negated", None) is not None:
+            properties["type"]["enum"] += [f"not-{kind}" for kind in properties["type"]["enum"]]
+        if "assert" in properties:
+            _allow_negated_types(properties["assert"]["items"])
+
+
+def _allow_negated_types(alternatives: SchemaDict) -> None:
+    kind = alternatives["properties"]["type"]
+    kind["enum"] += [f"not-{each}" for each in kind["enum"]]
+    kind["description"] = "What is claimed; with not- before it, that it does not hold."
+    for choice in alternatives["allOf"]:
+        word = choice["if"]["properties"]["type"].pop("const")
+        choice["if"]["properties"]["type"]["enum"] = [word, f"not-{word}"]
+
+
+def _reachable_definitions(top: SchemaDict, defs: SchemaDict) -> SchemaDict:
+    """The definitions that are used, so that each schema holds only its own."""
+    found: dict[str, SchemaDict] = {}
+
+    def visit(value: Any) -> None:
+        if isinstance(value, dict):
+            name = str(value.get("$ref", "")).removeprefix("#/$defs/")
+            if name in defs and name not in found:
+                found[name] = defs[name]
+                visit(defs[name])
+            for inner in value.values():
+                visit(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                visit(inner)
+
+    visit(top)
+    return dict(sorted(found.items()))

@@ -1,0 +1,207 @@
+"""The only ways a project's files are read.
+
+Rule 1  A path that a document names never leaves the project.
+Rule 2  A reference is walked folder by folder from the root, and no symbolic link is followed on the way:
+        what was checked is what is read, whatever changes in between.
+Rule 3  Only plain files are read, at most 1 MiB of them, as UTF-8 with `\\n` line ends. A pipe or a device is
+        opened without waiting and refused.
+Rule 4  A refusal names the reference as it was written: never content, never a path outside the root.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, did_you_mean, quote_text
+
+MAX_FILE_BYTES = 1024 * 1024
+
+_O_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+_O_READ = (
+    os.O_RDONLY | _O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+)
+_O_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_O_FOLDER = os.O_RDONLY | _O_CLOEXEC | _O_NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
+_CAN_WALK = os.open in os.supports_dir_fd and bool(_O_NOFOLLOW)
+
+
+class FileRefused(Exception):
+    """A file that is not read, and why. The caller knows the place that named it."""
+
+    def __init__(self, code: str, message: str, hint: str | None = None, line: int = 1) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.line = line
+        """The line of the file that is at fault, for the encoding of its text."""
+
+
+def read_source(path: Path, shown: str | None = None, root: Path | None = None) -> Source:
+    """A file that the user named. `shown` is what messages call it. Raises `DocumentError`."""
+    name = shown if shown is not None else display_path(path, root)
+    full = Path(os.path.realpath(path.parent)) / path.name
+    try:
+        return Source(full, name, read_text(path, name))
+    except FileRefused as refused:
+        place = SourcePlace(Source(full, name, ""), refused.line, 1)
+        raise DocumentError([Problem(place, refused.code, refused.message, refused.hint)]) from None
+
+
+def read_project_file(root: Path, base_dir: Path, ref: str) -> Source:
+    """The file that a document in `base_dir` refers to as `ref`, which must lie inside the root."""
+    root = Path(os.path.realpath(root))
+    parts = _path_parts(root, Path(os.path.realpath(base_dir)), ref)
+    descriptor = _open_below(root, parts, ref) if _CAN_WALK else _open_strictly(root, parts, ref)
+    path = root.joinpath(*parts)
+    return Source(path, display_path(path, root), _read_descriptor(descriptor, ref))
+
+
+def display_path(path: Path, root: Path | None = None) -> str:
+    """Relative to the working directory when below it, else as given, but not absolute below the project root."""
+    full = Path(os.path.abspath(path))
+    real = Path(os.path.realpath(path.parent)) / path.name
+    bases = [Path.cwd()] if root is None or not path.is_absolute() else [Path.cwd(), root]
+    for base in bases:
+        for known in (full, real):
+            if known.is_relative_to(base) and known != base:
+                return known.relative_to(base).as_posix()
+    return path.as_posix()
+
+
+def read_text(path: Path, name: str) -> str:
+    try:
+        descriptor = os.open(path, _O_READ)
+    except (OSError, ValueError) as error:
+        raise _refusal(error, name) from None
+    return _read_descriptor(descriptor, name)
+
+
+def _path_parts(root: Path, base_dir: Path, ref: str) -> list[str]:
+    """The way from the root to a reference, or a refusal of its form."""
+    outside = FileRefused(
+        "spec.file_outside",
+        f"the file {quote_text(ref)} is not inside the project",
+        "name a file below the project root, relative to this document and with /",
+    )
+    if "\0" in ref or not ref.strip() or ref.endswith("/"):
+        raise FileRefused("spec.file_missing", f"{quote_text(ref)} is not the name of a file")
+    if ref.startswith("/") or "\\" in ref or re.match(r"[A-Za-z]:", ref) or not base_dir.is_relative_to(root):
+        raise outside
+    parts = list(base_dir.relative_to(root).parts)
+    for part in ref.split("/"):
+        if part == ".." and not parts:
+            raise outside
+        if part == "..":
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    if not parts:
+        raise FileRefused("spec.file_unreadable", f"{quote_text(ref)} is a folder")
+    return parts
+
+
+def _open_below(root: Path, parts: list[str], ref: str) -> int:
+    """Open part by part, each relative to the folder opened before."""
+    try:
+        folder = os.open(root, os.O_RDONLY | _O_CLOEXEC)
+    except OSError as error:
+        raise _refusal(error, ref) from None
+    try:
+        for part in parts[:-1]:
+            with _translate_errors(folder, part, ref):
+                inner = os.open(part, _O_FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        with _translate_errors(folder, parts[-1], ref):
+            return os.open(parts[-1], _O_READ | _O_NOFOLLOW, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _translate_errors(folder: int, part: str, ref: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        linked = isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
+        if linked and _is_link(folder, part):
+            raise _link_refusal(ref) from None
+        siblings = os.listdir(folder) if isinstance(error, FileNotFoundError) else []
+        raise _refusal(error, ref, did_you_mean(part, sorted(siblings))) from None
+
+
+def _is_link(folder: int, part: str) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _link_refusal(ref: str) -> FileRefused:
+    message = f"the way to {quote_text(ref)} goes through a symbolic link"
+    return FileRefused("spec.file_outside", message, "copy the file into the project")
+
+
+def _open_strictly(root: Path, parts: list[str], ref: str) -> int:
+    """Where folders cannot be opened (Windows): the real path must be the path as written."""
+    path = Path(os.path.realpath(root)).joinpath(*parts)
+    try:
+        real = os.path.realpath(path, strict=True)
+        if os.path.normcase(real) != os.path.normcase(path):
+            raise _link_refusal(ref)
+        return os.open(path, _O_READ)
+    except (OSError, ValueError) as error:
+        siblings = os.listdir(path.parent) if os.path.isdir(path.parent) else []
+        raise _refusal(error, ref, did_you_mean(parts[-1], sorted(siblings))) from None
+
+
+def _refusal(error: OSError | ValueError, name: str, hint: str | None = None) -> FileRefused:
+    """An error of the system in our words; its own text may hold paths that are nobody's business."""
+    if isinstance(error, FileNotFoundError):
+        return FileRefused("spec.file_missing", f"the file {quote_text(name)} does not exist", hint)
+    if isinstance(error, PermissionError) and os.name != "nt":
+        return FileRefused(
+            "spec.file_unreadable", f"the file {quote_text(name)} may not be read", "check its permissions"
+        )
+    return FileRefused("spec.file_unreadable", f"{quote_text(name)} cannot be read as a file")
+
+
+def _read_descriptor(descriptor: int, name: str) -> str:
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise FileRefused("spec.file_unreadable", f"{quote_text(name)} is a folder")
+        if not stat.S_ISREG(mode):
+            raise FileRefused("spec.file_unreadable", f"{quote_text(name)} is not a plain file")
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise _refusal(error, name) from None
+    finally:
+        os.close(descriptor)
+    if len(data) > MAX_FILE_BYTES:
+        raise FileRefused("spec.too_large", f"{quote_text(name)} is larger than 1 MiB", "split it into files")
+    return decode_text(data, name)
+
+
+def decode_text(data: bytes, name: str) -> str:
+    """UTF-8 text with one leading byte order mark dropped and `\\n` line ends."""
+    save = "save it as UTF-8"
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FileRefused("spec.encoding", f"{quote_text(name)} is UTF-16, not UTF-8", save)
+    try:
+        text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise FileRefused("spec.encoding", f"{quote_text(name)} is not UTF-8: see line {line}", save, line) from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise FileRefused("spec.encoding", f"{quote_text(name)} holds a NUL character in line {line}", save, line)
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,0 +1,90 @@
+"""The small types that fields are made of: names, durations, sizes, references."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Decimal
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta, Struct
+
+NAME_PATTERN = "^[a-z][a-z0-9_-]{0,63}$"
+PARAM_NAME_PATTERN = "^[a-z][a-z0-9_]{0,63}$"
+DURATION_PATTERN = "^[1-9][0-9]{0,6}(ms|s|m|h|d)$"
+MAGNITUDE_PATTERN = "^([1-9][0-9]{0,5}(\\.[0-9]{1,3})?k|([1-9][0-9]{0,2}(\\.[0-9]{1,3})?|1000)M)$"
+BYTES_PATTERN = "^([1-9][0-9]{0,5}KiB|[1-9][0-9]{0,2}MiB)$"
+REFERENCE_PATTERN = "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
+SECRET_PATTERN = "^\\$\\{[A-Za-z_][A-Za-z0-9_]{0,127}\\}$"
+
+Name: TypeAlias = Annotated[str, Meta(pattern=NAME_PATTERN)]
+"""A name of an agent, tool, sink or profile."""
+
+ParamName: TypeAlias = Annotated[str, Meta(pattern=PARAM_NAME_PATTERN)]
+"""A name that templates and conditions can use as a variable."""
+
+Duration: TypeAlias = Annotated[str, Meta(pattern=DURATION_PATTERN)]
+"""A length of time with its unit: 500ms, 30s, 2m, 1h, 1d."""
+
+CountField: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000_000)] | Annotated[str, Meta(pattern=MAGNITUDE_PATTERN)]
+"""A count, optionally with a magnitude: 800, 50k, 1.5M."""
+
+Size: TypeAlias = Annotated[int, Meta(ge=1, le=1_073_741_824)] | Annotated[str, Meta(pattern=BYTES_PATTERN)]
+"""A size in bytes, optionally with a unit: 4096, 50KiB, 2MiB."""
+
+EnvText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096)]
+"""Text in which ${NAME} stands for an environment variable, read when the run starts."""
+
+TemplateText: TypeAlias = Annotated[str, Meta(max_length=262_144)]
+"""Text in Jinja syntax."""
+
+Condition: TypeAlias = Annotated[str, Meta(min_length=1, max_length=8192)]
+"""A CEL expression that is true or false."""
+
+Pattern: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1024)]
+"""A regular expression in RE2 syntax."""
+
+Reference: TypeAlias = Annotated[str, Meta(pattern=REFERENCE_PATTERN, max_length=256)]
+"""A Python function as module:function, found under the project's import roots."""
+
+SecretRef: TypeAlias = Annotated[str, Meta(pattern=SECRET_PATTERN)]
+"""An environment variable that holds a credential, as ${NAME}."""
+
+JsonSchemaField: TypeAlias = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/$defs/JsonSchema"})]
+"""A JSON Schema (draft 2020-12), inline or {file: …}. References to other files or hosts are refused."""
+
+
+class FileRef(Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of a file inside the project, named relative to the document that names it."""
+
+    file: Annotated[str, Meta(min_length=1, max_length=1024)]
+    """Path of the file, relative to this document. It may not leave the project, also not through a symlink."""
+
+
+# --- quantities as people write them, as the integers a package holds -----------------------------------------
+
+
+_MILLISECONDS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MAGNITUDES = {"k": 1000, "M": 1_000_000}
+_BYTES_PER_UNIT = {"KiB": 1024, "MiB": 1024 * 1024}
+
+
+def milliseconds(duration: str) -> int:
+    """`2m` → 120000."""
+    number = duration.rstrip("smhd")
+    return int(number) * _MILLISECONDS_PER_UNIT[duration[len(number) :]]
+
+
+def parse_count(value: int | str) -> int:
+    """`50k` → 50000, `1.5M` → 1500000."""
+    if isinstance(value, int):
+        return value
+    return int(Decimal(value[:-1]) * _MAGNITUDES[value[-1]])
+
+
+def parse_size(value: int | str) -> int:
+    """`50KiB` → 51200."""
+    return value if isinstance(value, int) else int(value[:-3]) * _BYTES_PER_UNIT[value[-3:]]
+
+
+def micro_dollars(dollars: float) -> int:
+    """`0.25` → 250000. A part of a micro-dollar counts as one: a price is never understated."""
+    return int((Decimal(str(dollars)) * 1_000_000).to_integral_value(ROUND_CEILING))

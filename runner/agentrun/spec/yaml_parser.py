@@ -1,0 +1,410 @@
+"""YAML text to a tree with places: YAML 1.2, one document, bounded, nothing executed.
+
+Rule 1  libyaml (or its Python twin where it is not compiled in) only splits the text into events. What they
+        mean is decided here, without recursion, so no input can exhaust the stack.
+Rule 2  Limits are counted while reading, and reading stops there: 1 MiB of text, 64 levels, 100 aliases,
+        50,000 nodes with all aliases written out (counted, never written out).
+Rule 3  Keys are texts as written: `on`, `1` and `true` are "on", "1" and "true". A key stands once.
+Rule 4  No tags, no merge keys, no second document, no characters that editors show as nothing or as a line.
+Rule 5  All problems found come in one `DocumentError`; no other exception leaves this file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from math import isinf
+from typing import Any
+
+import yaml
+
+from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, did_you_mean, place_at, quote_text
+from agentrun.spec.tree import MappingEntry, MappingNode, Node, ScalarNode, ScalarStyle, ScalarValue, SequenceNode
+from agentrun.spec.yaml_errors import explain_yaml_error
+
+__all__ = ["MAX_DOCUMENT_BYTES", "DocumentError", "parse_yaml_document"]
+
+
+MAX_DOCUMENT_BYTES = 1024 * 1024
+MAX_DOCUMENT_DEPTH = 64
+MAX_DOCUMENT_ALIASES = 100
+MAX_DOCUMENT_NODES = 50_000
+MAX_PROBLEMS = 100
+
+_STYLES: dict[str | None, ScalarStyle] = {
+    **dict.fromkeys((None, ""), "plain"),
+    "'": "single",
+    '"': "double",
+    "|": "literal",
+    ">": "folded",
+}
+
+# Not YAML's printable set, or taken for a line end by YAML 1.1 alone (U+0085, U+2028, U+2029).
+_FORBIDDEN_CHARACTER = re.compile(
+    "[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
+_ANCHOR = re.compile(r"&[^\s,\[\]{}]+(?:[ \t]+|(?:#[^\n]*)?\n)*+")
+
+_DIRECTIVE = re.compile(r"^%(?!YAML[ \t]+1\.2[ \t]*(?:#.*)?$).*", re.MULTILINE)
+
+_yaml_events: Callable[..., Iterator[Any]] = yaml.parse
+
+
+def parse_yaml_document(source: Source, *, pure: bool = False) -> Node:
+    """The tree of a document; `pure` takes the parser written in Python. Raises `DocumentError`."""
+    builder = _TreeBuilder(source)
+    try:
+        builder.check_text()
+        loader = yaml.SafeLoader if pure or not yaml.__with_libyaml__ else yaml.CSafeLoader
+        for event in _yaml_events(source.text, Loader=loader):
+            builder.handle_event(event)
+    except _StopReading:
+        pass
+    except yaml.MarkedYAMLError as error:
+        builder.add_syntax_error(error)
+    except (ValueError, OverflowError):  # the Python parser on escapes and versions that are out of range
+        builder.problems.append(
+            Problem(
+                builder.last_place, "spec.yaml_syntax", "not valid YAML near here", "check escapes in double quotes"
+            )
+        )
+    if builder.root is None and not builder.problems:
+        builder.problems.append(Problem(SourcePlace(source, 1, 1), "spec.empty", "the document is empty"))
+    if builder.problems or builder.root is None:
+        raise DocumentError(builder.problems)
+    return builder.root
+
+
+class _StopReading(Exception):
+    """No use in reading on."""
+
+
+class _OpenCollection:
+    """A mapping (with `entries`) or sequence (with `items`) that is being read."""
+
+    __slots__ = ("anchor", "counted", "entries", "items", "key", "key_place", "max_depth", "place", "wants_key")
+
+    def __init__(self, place: SourcePlace, anchor: str | None, is_mapping: bool, counted: int, depth: int) -> None:
+        self.place = place
+        self.anchor = anchor
+        self.entries: dict[str, MappingEntry] | None = {} if is_mapping else None
+        self.items: list[Node] = []
+        self.wants_key = is_mapping
+        self.key: str | None = None
+        self.key_place = place
+        self.counted = counted
+        self.max_depth = depth
+
+
+class _TreeBuilder:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.problems: list[Problem] = []
+        self.root: Node | None = None
+        self.last_place = SourcePlace(source, 1, 1)
+        self.stack: list[_OpenCollection] = []
+        self.anchors: dict[str, tuple[Node, int, int] | _OpenCollection] = {}
+        """By name: the node with its size and height, or the collection that is still open."""
+        self.nodes = 0
+        self.aliases = 0
+        self.documents = 0
+        self.handlers: dict[type, Callable[[Any], None]] = {
+            yaml.ScalarEvent: self.scalar,
+            yaml.MappingStartEvent: self.open,
+            yaml.SequenceStartEvent: self.open,
+            yaml.MappingEndEvent: self.close,
+            yaml.SequenceEndEvent: self.close,
+            yaml.AliasEvent: self.alias,
+            yaml.DocumentStartEvent: self.document,
+        }
+
+    def add_problem(self, place: SourcePlace, code: str, message: str, hint: str | None = None) -> None:
+        self.problems.append(Problem(place, code, message, hint))
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise _StopReading
+
+    def stop(self, place: SourcePlace, code: str, message: str, hint: str | None = None) -> None:
+        self.add_problem(place, code, message, hint)
+        raise _StopReading
+
+    def check_text(self) -> None:
+        text = self.source.text
+        if len(text) > MAX_DOCUMENT_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_DOCUMENT_BYTES:
+            self.stop(self.last_place, "spec.too_large", "the document is larger than 1 MiB", "split it into files")
+        for match in _FORBIDDEN_CHARACTER.finditer(text):
+            name = f"U+{ord(match[0]):04X}"
+            hint = f"remove it, or write it as {quote_text(match[0])[1:-1]} in double quotes"
+            self.add_problem(
+                place_at(self.source, match.start()),
+                "spec.encoding",
+                f"the character {name} is not allowed here",
+                "remove it" if 0xD800 <= ord(match[0]) < 0xE000 else hint,
+            )
+        if self.problems:
+            raise _StopReading
+
+    def add_syntax_error(self, error: yaml.MarkedYAMLError) -> None:
+        """A syntax error, unless it only follows from an unquoted template on the same line."""
+        found = explain_yaml_error(self.source, error)
+        if not any(p.code == "spec.key" and p.line == found.line for p in self.problems):
+            self.problems.append(found)
+
+    def handle_event(self, event: Any) -> None:
+        handler = self.handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+
+    def document(self, event: Any) -> None:
+        self.documents += 1
+        place = self.place(event)
+        if self.documents > 1:
+            self.stop(place, "spec.documents", "a second document begins here", "use one file for each document")
+        directive = _DIRECTIVE.search(self.source.text, 0, event.end_mark.index)
+        if directive:
+            message = f"the directive {quote_text(directive[0])} is not allowed: documents are YAML 1.2"
+            self.add_problem(place_at(self.source, directive.start()), "spec.yaml_syntax", message, "remove the line")
+
+    def place(self, event: Any) -> SourcePlace:
+        """Where the text of an event stands, its anchor left out."""
+        mark, end = event.start_mark, event.end_mark
+        line, column = mark.line, mark.column
+        if getattr(event, "anchor", None) is not None:
+            begin = self.start_offset(event)
+            line += self.source.text.count("\n", mark.index, begin)
+            column = (
+                begin - 1 - self.source.text.rfind("\n", 0, begin) if line > mark.line else column + begin - mark.index
+            )
+        width = end.column - column if end.line == line else 1
+        self.last_place = SourcePlace(self.source, line + 1, column + 1, max(width, 1))
+        return self.last_place
+
+    def start_offset(self, event: Any) -> int:
+        index: int = event.start_mark.index
+        if event.anchor is None:
+            return index
+        skipped = _ANCHOR.match(self.source.text, index)  # no match for an alias, which begins with *
+        return skipped.end() if skipped else index
+
+    def count(self, place: SourcePlace, nodes: int) -> None:
+        self.nodes += nodes
+        if self.nodes > MAX_DOCUMENT_NODES:
+            code, more = ("spec.alias_limit", " with its aliases") if self.aliases else ("spec.too_large", "")
+            message = f"the document has more than {MAX_DOCUMENT_NODES:,} values{more}"
+            self.stop(place, code, message, "split it into files")
+
+    def refuse_tag(self, event: Any, place: SourcePlace) -> None:
+        if event.tag is not None:
+            hint = "remove the tag; quote a value to make it a text"
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            self.add_problem(place, "spec.tag", f"the tag {quote_text(tag)} is not allowed", hint)
+
+    def scalar(self, event: Any) -> None:
+        place = self.place(event)
+        self.count(place, 1)
+        self.refuse_tag(event, place)
+        style = _STYLES[event.style]
+        text: str = event.value
+        if style == "double" and not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+            hint = "write the character itself"
+            self.add_problem(place, "spec.encoding", "this text holds half of a surrogate pair", hint)
+        top = self.stack[-1] if self.stack else None
+        wants_key = top is not None and top.wants_key
+        value: Any = text
+        if style == "plain" and not wants_key:
+            try:
+                value = parse_plain_scalar(text)
+            except BadNumber as bad:
+                self.add_problem(place, "spec.number", bad.message, bad.hint)
+        start, end = self.start_offset(event), event.end_mark.index
+        if not text and style == "plain" and top is not None and not wants_key:
+            place, start, end = top.key_place, 0, 0  # a missing value is looked for where its key stands
+        node = ScalarNode(value, text, place, style, start, end)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = (node, 1, 0)
+        if top is not None and wants_key:
+            self.set_key(top, node)
+        else:
+            self.add_node(node)
+
+    def set_key(self, top: _OpenCollection, node: ScalarNode) -> None:
+        top.wants_key = False
+        top.key = None
+        top.key_place = node.place
+        if not node.text or (node.style == "plain" and is_null(node.text)):
+            hint = "write a name before the colon" if not node.text else f'quote it: "{node.text}"'
+            self.add_problem(node.place, "spec.key", "a key cannot be empty or null", hint)
+        elif node.text == "<<":
+            hint = "merge keys are not YAML 1.2: write the keys out, or use profiles or shared files"
+            self.add_problem(node.place, "spec.merge_key", 'the merge key "<<" is not allowed', hint)
+        elif top.entries is not None and node.text in top.entries:
+            first = top.entries[node.text].key_place
+            message = f"the key {quote_text(node.text)} is already set at line {first.line}, column {first.column}"
+            self.add_problem(node.place, "spec.duplicate_key", message, "keep one of the two")
+        else:
+            top.key = node.text
+
+    def refuse_complex_key(self, place: SourcePlace, index: int) -> None:
+        text = self.source.text
+        if text.startswith("{{", index) or (index and text.startswith("{{", index - 1)):
+            shift = 0 if text.startswith("{{", index) else 1
+            start = SourcePlace(place.source, place.line, place.column - shift, 2)
+            self.add_problem(start, "spec.key", "an unquoted value cannot begin with a template", "quote the template")
+        else:
+            self.add_problem(place, "spec.key", "a key must be a plain text", "quote it if it is one")
+
+    def open(self, event: Any) -> None:
+        place = self.place(event)
+        self.count(place, 1)
+        self.refuse_tag(event, place)
+        if self.stack and self.stack[-1].wants_key:
+            self.refuse_complex_key(place, event.start_mark.index)
+        depth = len(self.stack) + 1
+        if depth > MAX_DOCUMENT_DEPTH:
+            self.stop(place, "spec.depth_limit", f"the document is nested deeper than {MAX_DOCUMENT_DEPTH} levels")
+        is_mapping = type(event) is yaml.MappingStartEvent
+        opened = _OpenCollection(place, event.anchor, is_mapping, self.nodes - 1, depth)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = opened
+        self.stack.append(opened)
+
+    def close(self, _: Any) -> None:
+        depth = len(self.stack)
+        done = self.stack.pop()
+        entries = done.entries
+        node = SequenceNode(tuple(done.items), done.place) if entries is None else MappingNode(entries, done.place)
+        if done.anchor is not None and self.anchors[done.anchor] is done:
+            self.anchors[done.anchor] = (node, self.nodes - done.counted, done.max_depth - depth + 1)
+        if self.stack:
+            self.stack[-1].max_depth = max(self.stack[-1].max_depth, done.max_depth)
+        self.add_node(node)
+
+    def alias(self, event: Any) -> None:
+        place = self.place(event)
+        name = quote_text(f"*{event.anchor}")
+        self.aliases += 1
+        if self.aliases > MAX_DOCUMENT_ALIASES:
+            self.stop(
+                place, "spec.alias_limit", f"more than {MAX_DOCUMENT_ALIASES} aliases are used", "write values out"
+            )
+        target = self.anchors.get(event.anchor)
+        if self.stack and self.stack[-1].wants_key:
+            self.add_problem(place, "spec.key", "a key cannot be an alias", "write the key out")
+        if target is None:
+            hint = did_you_mean(event.anchor, self.anchors)
+            self.add_problem(place, "spec.yaml_syntax", f"the alias {name} has no anchor before it", hint)
+        elif isinstance(target, _OpenCollection):
+            self.stop(place, "spec.alias_limit", f"the alias {name} contains itself")
+        else:
+            node, size, height = target
+            self.count(place, size)
+            deepest = len(self.stack) + height
+            if deepest > MAX_DOCUMENT_DEPTH:
+                self.stop(
+                    place, "spec.depth_limit", f"with {name} the document is deeper than {MAX_DOCUMENT_DEPTH} levels"
+                )
+            if self.stack:
+                self.stack[-1].max_depth = max(self.stack[-1].max_depth, deepest)
+            self.add_node(node)
+            return
+        self.add_node(ScalarNode(None, "", place, "plain", event.start_mark.index, event.start_mark.index))
+
+    def add_node(self, node: Node) -> None:
+        """A finished node goes into what is open; the value of a refused key goes nowhere."""
+        if not self.stack:
+            empty = isinstance(node, ScalarNode) and not node.text and node.style == "plain"
+            self.root = None if empty else node
+            return
+        top = self.stack[-1]
+        if top.entries is None:
+            top.items.append(node)
+        elif top.wants_key:
+            top.wants_key, top.key = False, None
+        else:
+            if top.key is not None:
+                top.entries[top.key] = MappingEntry(top.key_place, node)
+            top.wants_key = True
+
+
+# --- what an unquoted YAML word means: the core schema of YAML 1.2, made strict -------------------------------
+
+
+MAX_EXACT_INTEGER = 2**53 - 1
+_MAX_DIGITS = 400
+"""Digits that are ever converted: converting costs the square of the length, and no double needs more."""
+
+_WORDS: dict[str, ScalarValue] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_NUMERIC = frozenset("0123456789+-.")
+_integer = re.compile(r"[-+]?[0-9]+")
+_octal = re.compile(r"0o[0-7]+")
+_hexadecimal = re.compile(r"0x[0-9a-fA-F]+")
+_float = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_not_finite = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_NONZERO_DIGIT = re.compile(r"[1-9]")
+
+
+class BadNumber(ValueError):
+    """A word that looks like a number and must not be taken for one."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+def is_null(text: str) -> bool:
+    """Is this unquoted word null (or nothing at all)?"""
+    return _WORDS.get(text, text) is None
+
+
+def parse_plain_scalar(text: str) -> ScalarValue:
+    """The value of an unquoted word; `BadNumber` if it is a number nobody should guess at."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in _NUMERIC:
+        return text
+    if _integer.fullmatch(text):
+        return _decimal(text)
+    if _octal.fullmatch(text):
+        return _exact_integer(text, text[2:], 8)
+    if _hexadecimal.fullmatch(text):
+        return _exact_integer(text, text[2:], 16)
+    if _float.fullmatch(text):
+        return _finite_float(text)
+    if _not_finite.fullmatch(text):
+        raise BadNumber(f"{text} is not a number that JSON has", f"quote it if it is a text: '{text}'")
+    return text
+
+
+def _decimal(text: str) -> int:
+    digits = text.lstrip("+-")
+    if len(digits) > 1 and digits[0] == "0":
+        short = quote_text(text.replace(digits, digits.lstrip("0") or "0"), 30).strip('"')
+        raise BadNumber(
+            f"the number {quote_text(text, 30)} begins with 0: octal to some readers, decimal to others",
+            f"quote it if it is a text, or write {short}",
+        )
+    return _exact_integer(text, text, 10)
+
+
+def _exact_integer(text: str, digits: str, base: int) -> int:
+    value = int(digits, base) if len(digits) <= _MAX_DIGITS else MAX_EXACT_INTEGER + 1
+    if abs(value) > MAX_EXACT_INTEGER:
+        raise BadNumber(
+            f"the number {quote_text(text, 30)} is beyond ±{MAX_EXACT_INTEGER} and would not be held exactly",
+            "quote it if it is a text or an id",
+        )
+    return value
+
+
+def _finite_float(text: str) -> float:
+    value = float(text) if len(text) <= _MAX_DIGITS else float("inf")
+    lost = value == 0 and _NONZERO_DIGIT.search(re.split("[eE]", text)[0])
+    if isinf(value) or lost:
+        raise BadNumber(
+            f"the number {quote_text(text, 30)} is outside what a double can hold", "quote it if it is a text"
+        )
+    return value

@@ -1,0 +1,149 @@
+"""OpenAI Chat Completions, spoken by the server's side.
+
+What was thought is given as `reasoning_content`, as compatible servers do. OpenAI itself does not show it here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from agentrun.testing.provider.wire_format import (
+    CREATED_AT,
+    HistoryStep,
+    ModelStep,
+    ToolResultStep,
+    UserStep,
+    WireReply,
+    WireRequest,
+    WireToolCall,
+    content_text,
+    decode_request,
+    join_model_steps,
+    sse_event,
+)
+
+_FINISH = {"unknown": "scripted"}
+
+
+class _Call(Struct):
+    id: str
+
+
+class _Message(Struct):
+    role: str
+    content: Any = None
+    tool_calls: list[_Call] | None = None
+    tool_call_id: str = ""
+
+
+class _Function(Struct):
+    name: str
+
+
+class _Tool(Struct):
+    function: _Function
+
+
+class _StreamOptions(Struct):
+    include_usage: bool = False
+
+
+class _Request(Struct):
+    model: str
+    messages: list[_Message]
+    stream: bool = False
+    stream_options: _StreamOptions | None = None
+    tools: list[_Tool] = []
+
+
+class ChatFormat:
+    """The format."""
+
+    name = "openai"
+    accepts_reasoning = False
+
+    def parse_request(self, path: str, body: bytes) -> WireRequest:  # noqa: ARG002  # all is in the body
+        request = decode_request(body, _Request)
+        system = [message for message in request.messages if message.role in ("system", "developer")]
+        options = request.stream_options
+        return WireRequest(
+            model=request.model,
+            stream=request.stream,
+            instructions="\n".join(content_text(message.content) for message in system),
+            tools=tuple(tool.function.name for tool in request.tools),
+            steps=join_model_steps(_step(message) for message in request.messages if message not in system),
+            reports_usage=not request.stream or bool(options and options.include_usage),
+        )
+
+    def reply_body(self, said: WireReply, asked: WireRequest) -> dict[str, Any]:  # noqa: ARG002  # one reply for all
+        message: dict[str, Any] = {"role": "assistant", "content": said.text or None, "refusal": said.refusal or None}
+        if said.reasoning:
+            message["reasoning_content"] = said.reasoning
+        if said.calls:
+            message["tool_calls"] = [_call(call, call.arguments) for call in said.calls]
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(said)}
+        return {**_head(said, "chat.completion"), "choices": [choice], **_usage(said)}
+
+    def reply_events(self, said: WireReply, asked: WireRequest) -> list[bytes]:
+        head = _head(said, "chat.completion.chunk")
+        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+        deltas += [{"reasoning_content": piece} for piece in said.pieces(said.reasoning)]
+        deltas += [{"content": piece} for piece in said.pieces(said.text)]
+        deltas += [{"refusal": piece} for piece in said.pieces(said.refusal)]
+        for index, call in enumerate(said.calls):
+            deltas.append({"tool_calls": [{"index": index, **_call(call, "")}]})
+            for piece in said.pieces(call.arguments):
+                deltas.append({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+        chunks = [{**head, "choices": [_choice(delta, None)]} for delta in deltas]
+        chunks.append({**head, "choices": [_choice({}, _finish(said))]})
+        if asked.reports_usage and said.usage is not None:
+            chunks.append({**head, "choices": [], **_usage(said)})
+        return [*map(sse_event, chunks), sse_event("[DONE]")]
+
+    def error_body(self, status: int, message: str) -> dict[str, Any]:
+        kinds = {400: "invalid_request_error", 401: "authentication_error", 429: "rate_limit_error"}
+        kind = kinds.get(status, "server_error" if status >= 500 else "invalid_request_error")
+        return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+
+
+def _step(message: _Message) -> HistoryStep:
+    match message.role:
+        case "assistant":
+            return ModelStep(tuple(call.id for call in message.tool_calls or ()))
+        case "tool":
+            return ToolResultStep(message.tool_call_id, content_text(message.content))
+        case _:
+            return UserStep(content_text(message.content))
+
+
+def _head(said: WireReply, kind: str) -> dict[str, Any]:
+    return {"id": said.id("chatcmpl"), "object": kind, "created": CREATED_AT, "model": said.model}
+
+
+def _call(call: WireToolCall, arguments: str) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.tool, "arguments": arguments}}
+
+
+def _choice(delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
+    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+
+
+def _finish(said: WireReply) -> str:
+    return _FINISH.get(said.finish, said.finish)
+
+
+def _usage(said: WireReply) -> dict[str, Any]:
+    usage = said.usage
+    if usage is None:
+        return {}
+    return {
+        "usage": {
+            "prompt_tokens": usage.input,
+            "completion_tokens": usage.output,
+            "total_tokens": usage.input + usage.output,
+            "prompt_tokens_details": {"cached_tokens": usage.cached},
+            "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+        }
+    }

@@ -1,0 +1,215 @@
+"""OpenAI Responses, spoken by the server's side.
+
+Rule 1  A reply is a list of items: what was thought, what was said, the calls. A stream brings them one after another.
+Rule 2  What was thought comes in its encrypted form only when the request asks for it (`include`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from agentrun.testing.provider.wire_format import (
+    CREATED_AT,
+    HistoryStep,
+    ModelStep,
+    ToolResultStep,
+    UserStep,
+    WireReply,
+    WireRequest,
+    WireToolCall,
+    content_text,
+    decode_request,
+    join_model_steps,
+    sse_event,
+)
+
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter", "unknown": "scripted"}
+
+
+_EMPTY_ITEMS: dict[str, dict[str, Any]] = {
+    "reasoning": {"summary": []},
+    "message": {"content": []},
+    "function_call": {"arguments": ""},
+}
+"""What of an item is not yet there when it begins."""
+
+
+class _Item(Struct):
+    type: str = "message"
+    role: str = ""
+    content: Any = None
+    call_id: str = ""
+    output: Any = None
+    encrypted_content: str | None = None
+
+
+class _Tool(Struct):
+    name: str = ""
+
+
+class _Request(Struct):
+    model: str
+    input: str | list[_Item]
+    instructions: str | None = None
+    stream: bool = False
+    include: list[str] | None = None
+    tools: list[_Tool] = []
+
+
+class ResponsesFormat:
+    """The format."""
+
+    name = "openai-responses"
+    accepts_reasoning = True
+
+    def parse_request(self, path: str, body: bytes) -> WireRequest:  # noqa: ARG002  # all is in the body
+        request = decode_request(body, _Request)
+        items = [_Item(role="user", content=request.input)] if isinstance(request.input, str) else request.input
+        system = [item for item in items if item.role in ("system", "developer")]
+        return WireRequest(
+            model=request.model,
+            stream=request.stream,
+            instructions="\n".join([request.instructions or "", *(content_text(item.content) for item in system)]),
+            tools=tuple(tool.name for tool in request.tools),
+            steps=join_model_steps(_step(item) for item in items if item not in system),
+            shows_thoughts=ENCRYPTED_REASONING in (request.include or ()),
+        )
+
+    def reply_body(self, said: WireReply, asked: WireRequest) -> dict[str, Any]:
+        return _response(said, _items(said, asked))
+
+    def reply_events(self, said: WireReply, asked: WireRequest) -> list[bytes]:
+        items = _items(said, asked)
+        begun = {**_response(said, []), "status": "in_progress", "incomplete_details": None, "usage": None}
+        ended = _response(said, items)
+        story: list[dict[str, Any]] = [
+            {"type": "response.created", "response": begun},
+            {"type": "response.in_progress", "response": begun},
+            *(told for index, item in enumerate(items) for told in _item_events(said, index, item)),
+            {"type": f"response.{ended['status']}", "response": ended},
+        ]
+        return [sse_event({**told, "sequence_number": number}, told["type"]) for number, told in enumerate(story)]
+
+    def error_body(self, status: int, message: str) -> dict[str, Any]:
+        kind = "rate_limit_error" if status == 429 else "server_error" if status >= 500 else "invalid_request_error"
+        return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+
+
+def _step(item: _Item) -> HistoryStep:
+    match item.type:
+        case "function_call":
+            return ModelStep((item.call_id,))
+        case "reasoning":
+            return ModelStep(thoughts=(item.encrypted_content,) if item.encrypted_content else ())
+        case "function_call_output":
+            return ToolResultStep(item.call_id, content_text(item.output))
+        case _ if item.role == "assistant":
+            return ModelStep()
+        case _:
+            return UserStep(content_text(item.content))
+
+
+def _response(said: WireReply, items: list[dict[str, Any]]) -> dict[str, Any]:
+    reason = _REASONS.get(said.finish)
+    return {
+        "id": said.id("resp"),
+        "object": "response",
+        "created_at": CREATED_AT,
+        "status": "incomplete" if reason else "completed",
+        "error": None,
+        "incomplete_details": {"reason": reason} if reason else None,
+        "instructions": None,
+        "metadata": {},
+        "model": said.model,
+        "output": items,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "usage": _usage(said),
+    }
+
+
+def _usage(said: WireReply) -> dict[str, Any] | None:
+    usage = said.usage
+    if usage is None:
+        return None
+    return {
+        "input_tokens": usage.input,
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.input + usage.output,
+    }
+
+
+def _items(said: WireReply, asked: WireRequest) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    if said.reasoning:
+        summary = [{"type": "summary_text", "text": said.reasoning}]
+        thought = {"id": said.id("rs"), "type": "reasoning", "summary": summary}
+        items.append({**thought, "encrypted_content": said.signature} if asked.shows_thoughts else thought)
+    content = [_part(kind, text) for kind, text in (("text", said.text), ("refusal", said.refusal)) if text]
+    if content:
+        message = {"id": said.id("msg"), "type": "message", "role": "assistant", "status": "completed"}
+        items.append({**message, "content": content})
+    return [*items, *(_call(call) for call in said.calls)]
+
+
+def _part(kind: str, text: str) -> dict[str, Any]:
+    if kind == "refusal":
+        return {"type": "refusal", "refusal": text}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _call(call: WireToolCall) -> dict[str, Any]:
+    return {
+        "id": f"fc_{call.id}",
+        "type": "function_call",
+        "status": "completed",
+        "call_id": call.id,
+        "name": call.tool,
+        "arguments": call.arguments,
+    }
+
+
+def _item_events(said: WireReply, index: int, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    at = {"output_index": index, "item_id": item["id"]}
+    started = {**item, **_EMPTY_ITEMS[item["type"]], **({"status": "in_progress"} if "status" in item else {})}
+    yield {"type": "response.output_item.added", "output_index": index, "item": started}
+    match item["type"]:
+        case "reasoning":
+            yield from _thought_events(said, at, item["summary"][0])
+        case "function_call":
+            for piece in said.pieces(item["arguments"]):
+                yield {"type": "response.function_call_arguments.delta", **at, "delta": piece}
+            yield {"type": "response.function_call_arguments.done", **at, "arguments": item["arguments"]}
+        case _:
+            for number, part in enumerate(item["content"]):
+                yield from _part_events(said, {**at, "content_index": number}, part)
+    yield {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+def _thought_events(said: WireReply, at: dict[str, Any], part: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    at = {**at, "summary_index": 0}
+    yield {"type": "response.reasoning_summary_part.added", **at, "part": {**part, "text": ""}}
+    for piece in said.pieces(part["text"]):
+        yield {"type": "response.reasoning_summary_text.delta", **at, "delta": piece}
+    yield {"type": "response.reasoning_summary_text.done", **at, "text": part["text"]}
+    yield {"type": "response.reasoning_summary_part.done", **at, "part": part}
+
+
+def _part_events(said: WireReply, at: dict[str, Any], part: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    key = "refusal" if part["type"] == "refusal" else "text"
+    kind = "refusal" if key == "refusal" else "output_text"
+    more: dict[str, Any] = {} if key == "refusal" else {"logprobs": []}
+    yield {"type": "response.content_part.added", **at, "part": {**part, key: ""}}
+    for piece in said.pieces(part[key]):
+        yield {"type": f"response.{kind}.delta", **at, "delta": piece, **more}
+    yield {"type": f"response.{kind}.done", **at, key: part[key], **more}
+    yield {"type": "response.content_part.done", **at, "part": part}

@@ -1,0 +1,84 @@
+"""Cases in files and folders.
+
+A path is a folder (every `*.cases.yaml` in it), a file of cases, the spec beside one, or one case: `FILE::NAME`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from agentrun.compiler.cases import CASES_FILE_SUFFIX, cases_path, check_cases, read_cases, spec_path
+from agentrun.compiler.spec_reader import read_spec
+from agentrun.errors import SpecError
+from agentrun.spec.problems import DocumentError
+from agentrun.spec.source_files import display_path
+from agentrun.spec.tree import place_at_path
+from agentrun.spec.v1.cases import Case
+
+SKIPPED_DIRECTORIES = frozenset({"__snapshots__", "__pycache__", "node_modules"})
+
+
+class LocatedCase(Struct, frozen=True, kw_only=True):
+    """A case, and where it stands."""
+
+    file: Path
+    spec: Path
+    case: Case
+    line: int
+
+    @property
+    def id(self) -> str:
+        """`specs/support.cases.yaml::default`: relative to the working directory, as pytest calls it."""
+        return f"{display_path(self.file)}::{self.case.name}"
+
+
+def find_case_files(paths: Iterable[Path]) -> list[Path]:
+    """The files of cases, each once, in the order of the paths and of names within a folder."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        for file in _files_of_path(path):
+            found[Path(os.path.abspath(file))] = None
+    return list(found)
+
+
+def _files_of_path(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        yield from _files_in_directory(path)
+    elif path.name.endswith(CASES_FILE_SUFFIX):
+        yield path
+    else:
+        yield cases_path(path)
+
+
+def _files_in_directory(folder: Path) -> Iterator[Path]:
+    for here, folders, names in os.walk(folder):
+        folders[:] = sorted(
+            each for each in folders if each not in SKIPPED_DIRECTORIES and not _is_skipped_directory(here, each)
+        )
+        yield from (
+            Path(here, name) for name in sorted(names) if name.endswith(CASES_FILE_SUFFIX) and not name.startswith(".")
+        )
+
+
+def _is_skipped_directory(here: str, folder: str) -> bool:
+    """Hidden, or a virtual environment."""
+    return folder.startswith(".") or os.path.exists(os.path.join(here, folder, "pyvenv.cfg"))
+
+
+def read_located_cases(file: Path) -> list[LocatedCase]:
+    """The cases of a file, in its order. Raises SpecError with all that is wrong in it."""
+    spec = spec_path(file)
+    try:
+        root, cases = read_cases(file)
+    except DocumentError as error:
+        raise SpecError(error.problems) from None
+    if problems := [each for each in check_cases(root, cases, read_spec(spec).spec) if each.severity == "error"]:
+        raise SpecError(problems)
+    return [
+        LocatedCase(file=file, spec=spec, case=case, line=place_at_path(root, ["cases", index]).line)
+        for index, case in enumerate(cases)
+    ]

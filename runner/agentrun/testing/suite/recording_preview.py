@@ -1,0 +1,201 @@
+"""What a recording is about to do: the tools that run for real, who answers approvals, and the rough cost.
+
+Rule 1  A recording needs consent if a tool without `effect: read` may run, or if a file answers an approval.
+Rule 2  Any tool of the package and its sub-agents may run, unless the case has a stub for it.
+Rule 3  Announcing reads files and nothing else: nothing is sent, and no tool runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import get_args
+
+from msgspec import UNSET, Struct
+
+from agentrun.cassette.file import load_cassette
+from agentrun.compiler.cases import cassette_owner
+from agentrun.core.package import Package
+from agentrun.core.package_lookup import argument_schemas, find_tool, tool_effect
+from agentrun.core.package_tools import ToolEffect
+from agentrun.engine.spending import Spending, spending_of
+from agentrun.engine.world import packages_of
+from agentrun.errors import AgentrunError
+from agentrun.spec.safe_text import plural, short_text
+from agentrun.spec.v1.cases import Case
+from agentrun.testing.suite.discovery import LocatedCase
+from agentrun.testing.suite.replay import CompiledAgents
+from agentrun.testing.suite.stubs_and_faults import CaseStubs
+
+MAX_LISTED_TOOLS = 20
+"""Names that are listed; of more only the number is said."""
+
+
+class PlannedCassette(Struct, frozen=True):
+    """One cassette that is about to be recorded."""
+
+    package: Package
+    case: Case
+    cassette: Path
+
+
+class ApprovalSources(Struct, frozen=True, kw_only=True):
+    """Who else than a case answers approvals."""
+
+    option: str | None = None
+    """What answers on the command line, such as `--approve all`."""
+    is_file: bool = False
+    """Whether that option names a file."""
+    has_person: bool = False
+    """Whether a person at the terminal is asked."""
+    option_first: bool = False
+    """Whether the option comes before the case."""
+
+
+class RecordingPreview(Struct, frozen=True, kw_only=True):
+    """What a recording is about to do."""
+
+    tools: dict[str, ToolEffect]
+    """The tools that may run for real, by name; those of a sub-agent as `read/search`."""
+    kept_results: str
+    """Which recorded results are kept, in words. Empty: none are."""
+    asks_approval: bool
+    """Whether the policy asks for any approval."""
+    answered_by: tuple[str, ...]
+    """Who answers approvals, in order."""
+    files: tuple[str, ...]
+    """The files among them."""
+    known_spending: Spending
+    """What the recordings that are there used."""
+    without_cassette: int
+    """How many have no recording yet."""
+    total: int
+
+    @property
+    def needs_consent(self) -> bool:
+        return bool(self.harmful or self.files)
+
+    @property
+    def harmful(self) -> tuple[str, ...]:
+        """The tools that may run and are not read-only."""
+        return tuple(name for name, effect in self.tools.items() if effect != "read")
+
+    def reason(self) -> str:
+        """Why it needs consent."""
+        if self.harmful:
+            return f"this recording may run tools that are not `effect: read` ({_join_names(self.harmful)})"
+        return f"approvals of this recording are answered by a file ({_join_names(self.files)})"
+
+    def lines(self) -> list[str]:
+        """Four lines at most; the question is the fifth."""
+        kept = f" ({self.kept_results})" if self.kept_results and self.tools else ""
+        once = [name for name, effect in self.tools.items() if effect == "at_most_once"]
+        return [
+            f"tools that run for real: {_join_names(self.tools) or 'none'}{kept}",
+            *([f"of these at_most_once: {_join_names(once)}"] if once else []),
+            f"approvals are answered by: {self._approvals_text()}",
+            f"estimated cost: {self._cost_text()}",
+        ]
+
+    def _approvals_text(self) -> str:
+        if not self.asks_approval:
+            return "nobody (the policy asks for none)"
+        return ", then ".join(self.answered_by) or "nobody (what needs approval is denied)"
+
+    def _cost_text(self) -> str:
+        if self.without_cassette == self.total:
+            return "nothing is known yet, this is the first recording"
+        also = (
+            f"; nothing is known yet of {plural(self.without_cassette, 'other case')}" if self.without_cassette else ""
+        )
+        return f"about {self.known_spending}, as in the last recording{also}"
+
+
+def preview_recording(plans: Sequence[PlannedCassette], how: str, answers: ApprovalSources) -> RecordingPreview:
+    """What recording these cassettes does. `how`: new, all or from:N."""
+    tools: dict[str, ToolEffect] = {}
+    known, unknown = Spending(), 0
+    for plan in plans:
+        for name, effect in real_tools(plan.package, CaseStubs(plan.case.stubs)):
+            tools[name] = max(effect, tools.get(name, effect), key=_HARM.index)
+        spent = _recorded_spending(plan)
+        known, unknown = known + (spent or Spending()), unknown + (spent is None)
+    by_case = tuple(f"case {plan.case.name}" for plan in plans if _answers_approvals(plan.case))
+    by_case = by_case if len(by_case) <= 1 else (f"{len(by_case)} cases",)
+    by_option = () if answers.option is None else (answers.option,)
+    keeps = unknown < len(plans) and how != "all" and how != "from:1"
+    return RecordingPreview(
+        tools=dict(sorted(tools.items())),
+        kept_results=""
+        if not keeps
+        else _KEEPS_NEW
+        if how == "new"
+        else f"from interaction {how.removeprefix('from:')} on",
+        asks_approval=any(_asks_approval(each) for plan in plans for each in packages_of(plan.package)),
+        answered_by=(
+            *(by_option + by_case if answers.option_first else by_case + by_option),
+            *(["the cassette"] if keeps else []),
+            *(["you"] if answers.has_person else []),
+        ),
+        files=(*by_case, *(by_option if answers.is_file else ())),
+        known_spending=known,
+        without_cassette=unknown,
+        total=len(plans),
+    )
+
+
+_HARM: tuple[ToolEffect, ...] = get_args(ToolEffect)
+_KEEPS_NEW = "only calls that the cassette has no result of"
+
+
+def plan_cassettes(cases: Iterable[LocatedCase]) -> list[PlannedCassette]:
+    """The cassettes that recording these cases makes. A spec that cannot be read is reported when its case runs."""
+    preparations, plans = CompiledAgents(), []
+    for found in cases:
+        if found.case.skip is not UNSET:
+            continue
+        try:
+            if cassette_owner(found.case, found.file) != found.case.name:
+                continue
+            prepared = preparations.for_case(found)
+        except AgentrunError:
+            continue
+        plans.append(PlannedCassette(prepared.file.agent, found.case, prepared.cassette_path(found)))
+    return plans
+
+
+def real_tools(package: Package, stubs: CaseStubs, above: str = "") -> Iterator[tuple[str, ToolEffect]]:
+    """The tools that may run for real, those of sub-agents included."""
+    for name in argument_schemas(package.tools):
+        tool, full = find_tool(package, name), f"{above}{name}"
+        if tool is None or stubs.find_target(full) is not None:
+            continue
+        if name in package.agents:
+            yield from real_tools(package.agents[name], stubs, f"{full}/")
+        else:
+            yield full, tool_effect(tool, name)
+
+
+def _recorded_spending(plan: PlannedCassette) -> Spending | None:
+    """What the recording that is there used. None: there is none, or none that can be read."""
+    try:
+        return spending_of(plan.package, load_cassette(plan.cassette).interactions)
+    except (AgentrunError, OSError):
+        return None
+
+
+def _answers_approvals(case: Case) -> bool:
+    """Whether a case gives an answer to any approval. That nobody can be asked is none."""
+    given = [*case.approvals.values(), *(each.inject.answer for each in case.faults)]
+    return any(answer in ("approved", "approved_for_session", "denied") for answer in given)
+
+
+def _asks_approval(package: Package) -> bool:
+    policy = package.policy
+    return policy.default == "ask" or any(rule.ruling == "ask" for rule in policy.rules)
+
+
+def _join_names(names: Iterable[str]) -> str:
+    found = [short_text(name) for name in names]
+    more = f" and {len(found) - MAX_LISTED_TOOLS} more" if len(found) > MAX_LISTED_TOOLS else ""
+    return ", ".join(found[:MAX_LISTED_TOOLS]) + more

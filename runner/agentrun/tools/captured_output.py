@@ -1,0 +1,109 @@
+"""What functions print, kept away from the output of the process: that is for the answer.
+
+Every call of user code in this process runs inside `capture_output()`, so other state of the process is guarded there
+too.
+
+Rule 1  What is written inside `capture_output()`, to standard output or standard error, in the thread or task or any
+        that gets its context, is kept there: no more than 64 KiB of it, and no half of a word that may be a credential.
+Rule 2  Everybody else writes where they always did, also at the same moment.
+Rule 3  What is written after the end, by a function that nobody waits for any more, is dropped.
+Rule 4  A function that puts another stream in the place of one has it there until its call ends, and no longer.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TextIO
+
+from agentrun.secret import mask
+from agentrun.tools.process_state import preserve_process_state
+
+MAX_CAPTURED_BYTES = 64 * 1024
+TRUNCATED_NOTE = "[… more was printed than is kept …]\n"
+
+
+class CapturedOutput(io.RawIOBase):
+    """What is written to a stream, up to a limit. It takes bytes; `stream` takes text."""
+
+    def __init__(self, most: int = MAX_CAPTURED_BYTES, clean: Callable[[str], str] = lambda text: text) -> None:
+        super().__init__()
+        self._most = most
+        self._clean = clean
+        self._kept = bytearray()
+        self._over = False
+        raw: Any = self  # a stream without a buffer, as Python's own is with -u; the types do not know of those
+        self.stream: TextIO = io.TextIOWrapper(
+            raw, encoding="utf-8", errors="backslashreplace", newline="", write_through=True
+        )
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        room = max(self._most - len(self._kept), 0)
+        self._kept += view[:room]
+        self._over = self._over or (len(view) > room and self._most > 0)
+        return len(view)
+
+    @property
+    def text(self) -> str:
+        """What was written, without secrets."""
+        text = self._kept.decode("utf-8", "replace")
+        if not self._over:
+            return mask(self._clean(text))
+        whole = text[: -len(text.split()[-1])] if text and not text[-1].isspace() else text
+        whole = self._clean(whole)
+        return mask(whole) + ("" if whole.endswith("\n") or not whole else "\n") + TRUNCATED_NOTE
+
+    def end(self) -> str:
+        """What was written until now; the rest is dropped."""
+        text = self.text
+        self._most = 0
+        return text
+
+
+_current: ContextVar[CapturedOutput | None] = ContextVar("printed", default=None)
+
+
+class _SwitchedStream:
+    """A stream in the place of `sys.stdout` or `sys.stderr`: inside `capture_output()` another one than outside."""
+
+    def __init__(self, outside: Any) -> None:
+        self._outside = CapturedOutput(0).stream if outside is None else outside  # a program without a console has None
+
+    def _stream(self) -> Any:
+        printed = _current.get()
+        return self._outside if printed is None else printed.stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream(), name)
+
+    def __enter__(self) -> Any:
+        return self._stream().__enter__()
+
+    def __exit__(self, *failure: object) -> Any:
+        return self._stream().__exit__(*failure)
+
+
+@contextmanager
+def capture_output(clean: Callable[[str], str] = lambda text: text) -> Iterator[CapturedOutput]:
+    """Keep what is written from here on. `clean` takes out of it what must not be shown."""
+    sys.stdout, sys.stderr = streams = switchable_stream(sys.stdout), switchable_stream(sys.stderr)
+    printed = CapturedOutput(clean=clean)
+    token = _current.set(printed)
+    try:
+        with preserve_process_state():
+            yield printed
+    finally:
+        _current.reset(token)
+        sys.stdout, sys.stderr = streams
+
+
+def switchable_stream(stream: Any) -> Any:
+    """The stream, for everybody who is not inside `capture_output()`."""
+    return stream if isinstance(stream, _SwitchedStream) else _SwitchedStream(stream)

@@ -1,0 +1,189 @@
+"""Calls the tools of one MCP server.
+
+Rule 1  Before a call the tools of the server are compared with their pins; again when it says that they changed. One
+        that is missing or different ends the run (`tool.drift`). Tools that are not pinned do not exist.
+Rule 2  When a server is lost, so are the calls under way: nobody sends them again. Of one that must not be repeated
+        nobody knows whether it took effect (`tool.indeterminate`). The next call may start the server once more, three
+        times in all.
+Rule 3  What goes wrong is a result that the model reads: one line, without secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+from pydantic import ValidationError
+
+from agentrun.compiler.external_schemas import escape_invisible_lines
+from agentrun.core.effects import RunTool, ToolReturn
+from agentrun.core.fault import Fault
+from agentrun.core.messages import Text, words
+from agentrun.core.package_lookup import tool_effect
+from agentrun.core.package_tools import McpTool
+from agentrun.secret import mask
+from agentrun.spec.problems import escape_invisible
+from agentrun.tools.mcp_connection import McpConnection, McpEnvironment, ServerNotStarted
+from agentrun.tools.mcp_http import McpExchange, current_exchange
+from agentrun.tools.mcp_traffic import McpProtocolError
+from agentrun.tools.progress import current_listener
+
+__all__ = ["McpEnvironment", "McpServer"]
+
+
+MAX_STARTS = 3
+MAX_MCP_ERROR = 300
+DRIFT_HINT = "see what changed: agentrun lock SPEC --check; without --check it is accepted"
+
+
+class McpServer:
+    """One server, however often it has to be started."""
+
+    def __init__(self, site: McpEnvironment, clean: Callable[[str], str]) -> None:
+        self._site = site
+        self._clean = clean
+        self._connection: McpConnection | None = None
+        self._starts = 0
+        self._turn = asyncio.Lock()
+
+    async def run(self, call: RunTool, tool: McpTool) -> ToolReturn:
+        try:
+            async with self._turn:
+                connection = await self._ready(tool)
+        except ServerNotStarted as error:
+            return self._failed_result(call, f"the server did not start: {error}", "start")
+        except (McpProtocolError, MCPError) as error:
+            return self._failed_result(call, f"the server cannot be used: {error}", "list")
+        return _find_drift(call, tool, connection) or await self._call(call, connection)
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _ready(self, tool: McpTool) -> McpConnection:
+        """A connection whose tools are known."""
+        if self._connection is not None and self._connection.closed_reason is not None:
+            await self._connection.close()
+            self._connection = None
+        if self._connection is None:
+            if self._starts >= MAX_STARTS:
+                raise ServerNotStarted(f"it was started {MAX_STARTS} times, which is enough")
+            self._starts += 1
+            self._connection = McpConnection(tool, self._site)
+        await self._connection.ready()
+        return self._connection
+
+    async def _call(self, call: RunTool, connection: McpConnection) -> ToolReturn:
+        under_way = McpExchange()
+        token = current_exchange.set(under_way)
+        try:
+            result = await connection.call(call.name.partition(".")[2], call.arguments, current_listener())
+        except MCPError as error:
+            if under_way.is_session_unknown:
+                connection.mark_closed("its session is over")
+            if under_way.refusal is not None or (under_way.trouble is None and connection.closed_reason is None):
+                return self._failed_result(call, ": ".join(filter(None, (under_way.refusal, error.message))), "error")
+            return self._lost_result(call, connection, under_way)
+        except ValidationError:
+            return self._failed_result(call, "the reply is not what the protocol says", "reply")
+        finally:
+            current_exchange.reset(token)
+        return self._to_returned(call, result)
+
+    def _to_returned(self, call: RunTool, result: CallToolResult) -> ToolReturn:
+        parts = result_parts(result)
+        if not result.is_error:
+            return ToolReturn(parts)
+        return ToolReturn(parts, self._fault(call, words(parts) or "the tool failed", "tool"))
+
+    def _lost_result(self, call: RunTool, connection: McpConnection, under_way: McpExchange) -> ToolReturn:
+        """A call whose server was lost."""
+        connection.mark_closed(under_way.trouble or "the connection is lost")
+        is_sent = under_way.sent or under_way.trouble is None
+        message = f"the server was lost during the call: {under_way.trouble or connection.closed_reason}"
+        if is_sent and tool_effect(call.tool, call.name) == "at_most_once":
+            fault = Fault("tool.indeterminate", self._line(message), {"tool": call.name, "call": call.id})
+            return ToolReturn(fault=fault)
+        return self._failed_result(call, message, "lost")
+
+    def _failed_result(self, call: RunTool, message: str, reason: str) -> ToolReturn:
+        return ToolReturn(fault=self._fault(call, message, reason))
+
+    def _fault(self, call: RunTool, message: str, reason: str) -> Fault:
+        return Fault("tool.execution", self._line(message), {"tool": call.name, "reason": reason})
+
+    def _line(self, text: str) -> str:
+        """A message without secrets, on one line, and not all of it if it is long."""
+        clean = escape_invisible(mask(self._clean(text.encode("utf-8", "replace").decode())))
+        return clean if len(clean) <= MAX_MCP_ERROR else clean[:MAX_MCP_ERROR] + "…"
+
+
+def _find_drift(call: RunTool, tool: McpTool, connection: McpConnection) -> ToolReturn | None:
+    """The first tool that is not as it was pinned."""
+    server = call.name.partition(".")[0]
+    for name, pinned in tool.pinned.items():
+        found = connection.tools.get(name)
+        digest = None if found is None else found.digest
+        if digest == pinned.digest:
+            continue
+        what = "is gone"
+        if found is not None:
+            same = escape_invisible_lines(found.description) == pinned.description
+            what = f"is not the one that was pinned: its {'schema' if same else 'description'} has changed"
+        fields = {"tool": f"{server}.{name}", "pinned": pinned.digest, "found": digest}
+        message = f"the tool {server}.{name} {what}"
+        return ToolReturn(fault=Fault("tool.drift", message, fields, DRIFT_HINT))
+    return None
+
+
+# --- what an MCP tool gave, as parts that a model reads -------------------------------------------------------
+
+
+def result_parts(result: CallToolResult) -> tuple[Text, ...]:
+    texts = [_block_text(block) for block in result.content]
+    if not any(isinstance(block, TextContent) for block in result.content) and result.structured_content is not None:
+        texts.append(_json(result.structured_content))
+    return tuple(Text(text.encode("utf-8", "replace").decode()) for text in texts)
+
+
+def _block_text(block: Any) -> str:
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent() | AudioContent():
+            return f"[{block.type}, {_kind(block.mime_type)}, {_size(block.data):,} bytes: not shown]"
+        case ResourceLink():
+            about = " ".join(filter(None, (block.title or block.name, block.description)))
+            return f"[link to {block.uri}: {about}]"
+        case EmbeddedResource(resource=BlobResourceContents() as inside):
+            return f"[resource {inside.uri}, {_kind(inside.mime_type)}, {_size(inside.blob):,} bytes: not shown]"
+        case EmbeddedResource(resource=TextResourceContents() as inside):
+            return f"[resource {inside.uri}]\n{inside.text}"
+        case _:
+            return "[content of a kind that is not known here]"
+
+
+def _kind(media_type: str | None) -> str:
+    return media_type or "of an unknown type"
+
+
+def _size(data: str) -> int:
+    """The bytes that base64 stands for."""
+    return len(data) * 3 // 4 - data[-2:].count("=")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

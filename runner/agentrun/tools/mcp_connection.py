@@ -1,0 +1,283 @@
+"""A connection with one MCP server, and the session that is held over it.
+
+Rule 1  One task holds the connection: it opens it, reads the list of tools, and closes it. Calls come from anywhere.
+Rule 2  A server answers `initialize` and lists its tools within its time, or it did not start.
+Rule 3  Requests of the server are refused, unless the spec declares them. Then `roots` is answered with the folder of
+        the project; `elicitation` and `sampling` are answered as a person would who says no: there is nobody to ask,
+        and a model is asked by the agent alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import anyio
+from mcp import ClientSession
+from mcp.client.session import ClientRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    ElicitRequestParams,
+    ElicitResult,
+    ErrorData,
+    Implementation,
+    ListRootsResult,
+    ListToolsRequest,
+    ListToolsResult,
+    PaginatedRequestParams,
+    Root,
+)
+from msgspec import Struct
+from pydantic import FileUrl, ValidationError
+
+from agentrun.canonical_json import fingerprint
+from agentrun.compiler.external_schemas import with_exact_numbers
+from agentrun.compiler.lock import is_too_deep
+from agentrun.core.package_tools import McpTool
+from agentrun.distribution import version
+from agentrun.errors import AgentrunError
+from agentrun.net.environment import Lookup, fill_variables, is_header_value
+from agentrun.tools.mcp_http import McpExchange, current_exchange, streamable_http
+from agentrun.tools.mcp_stdio import McpStreams, open_stdio
+from agentrun.tools.mcp_traffic import McpProtocolError, MessageFilter
+from agentrun.tools.progress import ProgressListener
+
+SAMPLING_REJECTED = ErrorData(code=-1, message="nobody is here to be asked")
+MAX_CLOSE_SECONDS = 6.0
+"""Seconds. A server's process is gone long before."""
+logging.getLogger("mcp").addHandler(logging.NullHandler())  # what a server says is not for our standard error
+logging.getLogger("client").addHandler(logging.NullHandler())  # as the SDK calls its session
+
+
+class ServerNotStarted(Exception):
+    """A server that did not start, in words."""
+
+
+class McpEnvironment(Struct, frozen=True):
+    """Where servers are started."""
+
+    root: Path
+    programs: Mapping[str, str]
+    """The file of each command."""
+    lookup: Lookup
+
+
+class McpConnection:
+    """One connection, from its opening to its end."""
+
+    def __init__(self, tool: McpTool, site: McpEnvironment) -> None:
+        self._tool = tool
+        self._site = site
+        self._traffic = MessageFilter()
+        self._ends = asyncio.Event()
+        self._session: ClientSession | None = None
+        self.closed_reason: str | None = None
+        """Why it is of no use any more."""
+        self.tools: dict[str, ListedTool] = {}
+        """What the server listed last."""
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(), name="mcp server")
+
+    async def ready(self) -> None:
+        """Wait until it is open and its tools are listed. Raises `ServerNotStarted`, `McpProtocolError`, MCPError."""
+        await asyncio.shield(self.opened)
+        if self._traffic.is_stale and self.closed_reason is None:
+            self._traffic.is_stale = False
+            try:
+                with anyio.fail_after(self._tool.start_timeout / 1000):
+                    self.tools = await list_tools(self._open)
+            except BaseException as error:
+                self._traffic.is_stale = True
+                if isinstance(error, TimeoutError | ValidationError):
+                    raise McpProtocolError("it does not list its tools any more") from None
+                raise
+
+    async def call(self, name: str, arguments: dict[str, Any], hear: ProgressListener | None) -> CallToolResult:
+        """What a tool gives. Raises MCPError, and ValidationError for a reply that is none."""
+
+        async def told(progress: float, total: float | None, message: str | None) -> None:
+            assert hear is not None
+            far = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+            hear(far if message is None else f"{far}: {message}")
+
+        request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
+        return await self._open.send_request(request, CallToolResult, progress_callback=told if hear else None)
+
+    async def close(self) -> None:
+        """End it. When this returns, its process is gone."""
+        self.mark_closed("it was ended")
+        if not self.opened.done():
+            self._task.cancel()
+        await asyncio.wait([self._task], timeout=MAX_CLOSE_SECONDS)
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def mark_closed(self, why: str) -> None:
+        """Let it end; what is under way fails."""
+        self.closed_reason = self.closed_reason or why
+        self._ends.set()
+
+    @property
+    def _open(self) -> ClientSession:
+        assert self._session is not None
+        return self._session
+
+    async def _run(self) -> None:
+        try:
+            async with self._streams() as (read, write), self._new_session(read, write) as session:
+                await self._begin(session)
+                self._session = session
+                self.opened.set_result(None)
+                try:
+                    await self._ends.wait()
+                finally:
+                    self.mark_closed("it was ended")  # before the session tells those who wait
+        except asyncio.CancelledError:
+            self._end("it was ended")
+            raise
+        except Exception as error:  # noqa: BLE001  # of a foreign library, and of groups of them: all mean the same
+            self._end(_closing_reason(error))
+        else:
+            self._end("it was ended")
+
+    def _end(self, why: str) -> None:
+        self.mark_closed(why)
+        if not self.opened.done():
+            self.opened.set_exception(ServerNotStarted(self.closed_reason))
+            self.opened.exception()  # whoever asked for it may be gone
+
+    async def _begin(self, session: ClientSession) -> None:
+        limit = self._tool.start_timeout
+        first = McpExchange()
+        current_exchange.set(first)
+        try:
+            with anyio.fail_after(limit / 1000):
+                await session.initialize()
+                self.tools = await list_tools(session)
+        except TimeoutError:
+            self.mark_closed(first.trouble or f"it did not answer within {limit} ms")
+        except McpProtocolError as broken:
+            self.mark_closed(str(broken))
+        except (MCPError, ValidationError, RuntimeError) as error:
+            self.mark_closed(first.trouble or first.refusal or f"it did not begin as it should: {_first_line(error)}")
+        if self.closed_reason is not None:
+            raise McpProtocolError(self.closed_reason)
+
+    def _streams(self) -> AbstractAsyncContextManager[McpStreams]:
+        tool, lookup = self._tool, self._site.lookup
+        if tool.url is None:
+            env = {name: fill_variables(value, lookup) for name, value in tool.env.items()}
+            program = self._site.programs[tool.command[0]]
+            return open_stdio(
+                program, [program, *tool.command[1:]], env, self._site.root, self._traffic, self.mark_closed
+            )
+        headers = {name: fill_variables(value, lookup) for name, value in tool.headers.items()}
+        if not all(map(is_header_value, headers.values())):
+            raise McpProtocolError("a header has characters that no header can hold")
+        return streamable_http(
+            fill_variables(tool.url, lookup),
+            headers,
+            private_network=tool.private_network,
+            silence=max(tool.timeout, tool.start_timeout) / 1000 + 1,
+            traffic=self._traffic,
+            over=self.mark_closed,
+        )
+
+    def _new_session(self, read: Any, write: Any) -> ClientSession:
+        allowed = self._tool.requests
+        return ClientSession(
+            read,
+            write,
+            client_info=Implementation(name="agentrun", version=version()),
+            sampling_callback=_reject_sampling if "sampling" in allowed else None,
+            elicitation_callback=_decline_elicitation if "elicitation" in allowed else None,
+            list_roots_callback=self._roots if "roots" in allowed else None,
+        )
+
+    async def _roots(self, context: ClientRequestContext) -> ListRootsResult:  # noqa: ARG002  # the SDK's signature
+        return ListRootsResult(roots=[Root(uri=FileUrl(self._site.root.resolve().as_uri()), name="project")])
+
+
+async def _reject_sampling(context: ClientRequestContext, params: Any) -> ErrorData:  # noqa: ARG001  # the SDK's signature
+    return SAMPLING_REJECTED
+
+
+async def _decline_elicitation(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:  # noqa: ARG001  # the SDK's signature
+    return ElicitResult(action="decline")
+
+
+def _closing_reason(error: BaseException) -> str:
+    """Why a connection could not be, or go on. A library's own words may hold an address: only some are repeated."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    match error:
+        case McpProtocolError():
+            return str(error)
+        case AgentrunError():
+            return error.message
+        case OSError():
+            return f"it cannot be started: {error.strerror}"
+        case ValueError():
+            return "it cannot be started: its command or a variable holds what no program can be given"
+        case _:
+            return f"the connection failed: {type(error).__name__}"
+
+
+def _first_line(error: Exception) -> str:
+    """What a library says of a mistake, in one line."""
+    if isinstance(error, ValidationError):
+        return "its reply is not what the protocol says"
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+# --- the tools that a server says it has ----------------------------------------------------------------------
+
+
+MAX_PAGES = 1000
+MAX_LISTED_MCP_TOOLS = 20_000
+
+
+class ListedTool(Struct, frozen=True):
+    """A tool, in the words of its server."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+
+    @property
+    def digest(self) -> str | None:
+        """Null: it cannot be pinned, whatever it is."""
+        if is_too_deep(self.schema):
+            return None
+        try:
+            parts = {"name": self.name, "description": self.description, "args": with_exact_numbers(self.schema)}
+            return fingerprint(parts)
+        except (TypeError, ValueError, OverflowError):  # half a surrogate pair, a number without end
+            return None
+
+
+async def list_tools(session: ClientSession) -> dict[str, ListedTool]:
+    """Every tool of a server, by its name. Raises `McpProtocolError`, and what a session raises."""
+    found: dict[str, ListedTool] = {}
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
+        page = await session.send_request(ListToolsRequest(params=params), ListToolsResult)
+        for tool in page.tools:
+            if tool.name in found:
+                raise McpProtocolError(f"it lists the tool {tool.name[:60]!r} twice")
+            found[tool.name] = ListedTool(tool.name, tool.description or "", tool.input_schema)
+        if len(found) > MAX_LISTED_MCP_TOOLS:
+            raise McpProtocolError(f"it lists more than {MAX_LISTED_MCP_TOOLS:,} tools")
+        if page.next_cursor is None:
+            return found
+        cursor = page.next_cursor
+    raise McpProtocolError(f"its list of tools has more than {MAX_PAGES:,} pages")

@@ -1,0 +1,125 @@
+"""The process of one call of a Python function (`isolation: process`).
+
+It reads what to call from standard input and writes lines of JSON to descriptor 3: how far it is, and in the end what
+came of it. Standard output and standard error are the function's.
+
+Rule 1  The function is found, compared with its pin and called by the same code as in a thread.
+Rule 2  When there is a result the process ends at once: threads that the function left behind do not hold it.
+Rule 3  Nothing that the function starts inherits descriptor 3. A copy of the process (a fork that returns) ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import sys
+import time
+from collections.abc import Awaitable
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from agentrun.core.effects import ToolReturn
+from agentrun.tools.call_results import fault_from_exception
+from agentrun.tools.function_calls import await_result, call_function, load_function
+from agentrun.tools.progress import listen_to_progress
+from agentrun.tools.threads import FORK_EXIT_CODE, exit_if_forked
+
+RESULT_FD = 3
+PROGRESS_INTERVAL = 0.05
+"""Seconds between two lines that say how far it is."""
+WORKER_START_CODE = (
+    "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
+    "from agentrun.tools.process_worker import run_worker; run_worker()"
+)
+"""With the folders of this process's `sys.path` as arguments: the function finds what it would find here."""
+
+
+class WorkerRequest(Struct, frozen=True):
+    """What to call."""
+
+    name: str
+    """The tool's."""
+    module: str
+    function: str
+    source: str
+    roots: tuple[str, ...]
+    arguments: dict[str, Any]
+
+
+class WorkerMessage(Struct, frozen=True, omit_defaults=True):
+    """What is written to descriptor 3."""
+
+    progress: str | None = None
+    returned: ToolReturn | None = None
+
+
+def run_worker() -> None:
+    owner = os.getpid()
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerRequest)
+    _redirect_streams()
+    side = _ResultChannel(owner)
+    with listen_to_progress(side.progress):
+        returned = _call_requested(order)
+    exit_if_forked(owner)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            continue  # the function closed it, or took it away
+    with suppress(OSError):  # the function closed it: there is no result
+        side.write(WorkerMessage(returned=returned))
+        os._exit(0)
+    os._exit(FORK_EXIT_CODE)
+
+
+def _call_requested(order: WorkerRequest) -> ToolReturn:
+    roots = [Path(root) for root in order.roots]
+    try:
+        found = load_function(roots, order.name, order)
+        answer = found if isinstance(found, ToolReturn) else call_function(order.name, found, order.arguments, roots)
+        return answer if isinstance(answer, ToolReturn) else asyncio.run(_await_call(order.name, answer, roots))
+    except BaseException as error:  # noqa: BLE001  # an interrupt or an exit in a task
+        return ToolReturn(fault=fault_from_exception(order.name, error, roots=roots))
+
+
+async def _await_call(name: str, answer: Awaitable[object], roots: list[Path]) -> ToolReturn:
+    return await await_result(name, answer, roots)
+
+
+def _redirect_streams() -> None:
+    """Nothing to read; what is printed goes out in the order in which it is printed."""
+    os.set_inheritable(RESULT_FD, False)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(1, 2)
+    for stream in (sys.stdout, sys.stderr):
+        assert isinstance(stream, io.TextIOWrapper)
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="", write_through=True)
+
+
+class _ResultChannel:
+    """Whoever waits for the result."""
+
+    def __init__(self, owner: int) -> None:
+        self._owner = owner
+        self._lock = Lock()
+        self._next = 0.0
+
+    def progress(self, text: str) -> None:
+        now = time.monotonic()
+        if now >= self._next and os.getpid() == self._owner:
+            self._next = now + PROGRESS_INTERVAL
+            self.write(WorkerMessage(progress=text.encode("utf-8", "replace").decode()))
+
+    def write(self, line: WorkerMessage) -> None:
+        data = msgspec.json.encode(line) + b"\n"
+        with self._lock:
+            while data:
+                data = data[os.write(RESULT_FD, data) :]

@@ -1,0 +1,215 @@
+"""The ends of a keeper's lines that are ours: what its program writes, and what it says itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import SubprocessStreamProtocol
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import Any
+
+from msgspec import Struct
+
+from agentrun.tools.supervisor import find_descendants, list_processes
+
+
+class ProcessExit(Struct, frozen=True):
+    """How a program ended. Neither code nor signal: nobody knows, its keeper was killed."""
+
+    code: int | None = None
+    signal: int | None = None
+
+
+class ProcessPipes(SubprocessStreamProtocol):
+    """What a program writes: into an `BoundedOutput`, or into a reader that makes it wait."""
+
+    def __init__(self, limit: int, outputs: dict[int, BoundedOutput]) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(limit, loop)
+        self.outputs = outputs
+        self.closed: dict[int, asyncio.Future[None]] = {each: loop.create_future() for each in outputs}
+        self.on_flood: Callable[[], None] = lambda: None
+        """Called when there is too much of it."""
+        self.exited: asyncio.Future[None] = loop.create_future()
+        """Done when the keeper is."""
+
+    def names(self, keeper: asyncio.SubprocessTransport) -> set[str]:
+        """What /proc calls them."""
+        pipes: list[Any] = [keeper.get_pipe_transport(each) for each in (1, 2)]
+        return {pipe_name(pipe.get_extra_info("pipe").fileno()) for pipe in pipes if not pipe.is_closing()}
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        output = self.outputs.get(fd)
+        if output is None:
+            super().pipe_data_received(fd, data)
+        else:
+            assert isinstance(data, bytes)
+            output.add(data)
+            if output.is_flood:
+                self.on_flood()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        super().pipe_connection_lost(fd, exc)
+        if fd in self.closed and not self.closed[fd].done():
+            self.closed[fd].set_result(None)
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        if not self.exited.done():
+            self.exited.set_result(None)
+
+
+class SupervisorConnection(asyncio.Protocol):
+    """The socket between us and a keeper. That we close our half is all that it ever hears from us."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.transport: asyncio.Transport | None = None
+        self.first_line: asyncio.Future[str] = loop.create_future()
+        """The first line that it says."""
+        self.closed: asyncio.Future[None] = loop.create_future()
+        """Done when it says nothing more."""
+        self._said = b""
+
+    @property
+    def exit(self) -> ProcessExit:
+        match self._last:
+            case ["ended" | "left", number] if number != "?":
+                return ProcessExit(code=int(number)) if int(number) >= 0 else ProcessExit(signal=-int(number))
+            case _:
+                return ProcessExit()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether it said that nothing is left."""
+        return self._last[0] in ("ended", "failed")
+
+    @property
+    def _last(self) -> list[str]:
+        return (self._said.decode().splitlines() or ["nothing"])[-1].split()
+
+    def send(self, order: bytes) -> None:
+        assert self.transport is not None
+        self.transport.write(order)
+
+    def stop(self) -> None:
+        """Ask it to end its program. Once is enough."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write_eof()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._said += data
+        if b"\n" in self._said and not self.first_line.done():
+            self.first_line.set_result(self._said.partition(b"\n")[0].decode())
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
+        if not self.first_line.done():
+            self.first_line.set_result("")
+        self.closed.set_result(None)
+
+
+# --- what is left of a program whose keeper was killed or stopped: looked for in /proc ------------------------
+
+
+def kill_orphans(keeper: int, group: int, pipes: Collection[str]) -> int:
+    """Kill what is left of a keeper's program: how many there were. It does not wait for their end."""
+    if not os.path.isdir("/proc/self/fd"):
+        if group > 0:  # 0 would be our own
+            with suppress(OSError):
+                os.killpg(group, signal.SIGKILL)
+        return 0
+    found = {pid for pid, _, session in list_processes() if session == keeper} | _find_writers(pipes)
+    found |= {below for pid in (keeper, *found) for below in find_descendants(pid)}
+    found -= {keeper, os.getpid()}
+    for pid in found:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    return len(found)
+
+
+def pipe_name(descriptor: int) -> str:
+    """What /proc calls the pipe."""
+    return f"pipe:[{os.fstat(descriptor).st_ino}]"
+
+
+def _find_writers(pipes: Collection[str]) -> set[int]:
+    """Who could write into one of these pipes. A process that forked from ours can only read from them."""
+    found = set()
+    for pid, _, _ in list_processes():
+        with suppress(OSError):
+            folder = f"/proc/{pid}/fd"
+            for path in [f"{folder}/{name}" for name in os.listdir(folder)]:
+                if os.readlink(path) in pipes and os.lstat(path).st_mode & 0o200:
+                    found.add(pid)
+                    break
+    return found
+
+
+# --- what a program writes, as much of it as is kept ----------------------------------------------------------
+
+
+MAX_WORD = 4096
+
+
+class BoundedOutput:
+    """The beginning and the end of what was written."""
+
+    def __init__(self, *, head: int, tail: int, most: int | None = None) -> None:
+        self.total = 0
+        """Bytes that were written."""
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._room = head
+        self._last = tail
+        self._most = most
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        taken = min(len(data), self._room - len(self._head))
+        self._head += data[:taken]
+        self._tail += data[taken:]
+        if len(self._tail) > 2 * self._last:  # not at every byte
+            del self._tail[: -self._last or None]
+
+    @property
+    def is_flood(self) -> bool:
+        return self._most is not None and self.total > self._most
+
+    @property
+    def omitted_bytes(self) -> int:
+        """How many bytes of it are not kept."""
+        return self.total - len(self._head) - min(len(self._tail), self._last)
+
+    def text(self, secrets: Iterable[bytes] = ()) -> str:
+        """All that is kept, with a line in the place of what is not. What is no UTF-8 is replaced."""
+        if not self.omitted_bytes:
+            return (self._head + self._tail).decode("utf-8", "replace")
+        secrets = tuple(secrets)
+        head = _drop_partial_word(bytes(self._head), secrets)
+        tail = _drop_partial_word(self.end[::-1], [secret[::-1] for secret in secrets])[::-1]
+        gap = f"[… {self.total - len(head) - len(tail):,} bytes left out …]"
+        return f"{head.decode('utf-8', 'replace')}\n{gap}\n{tail.decode('utf-8', 'replace')}"
+
+    @property
+    def beginning(self) -> bytes:
+        return bytes(self._head)
+
+    @property
+    def end(self) -> bytes:
+        """What is kept of what follows the beginning."""
+        return bytes(self._tail[-self._last :] if self._last else b"")
+
+
+def _drop_partial_word(data: bytes, secrets: Iterable[bytes]) -> bytes:
+    """The data without the beginning of a secret, or of a word, at its end."""
+    halves = (size for secret in secrets for size in range(len(secret) - 1, 0, -1) if data.endswith(secret[:size]))
+    data = data[: len(data) - max(halves, default=0)]
+    last = data[-MAX_WORD:]
+    word = 0 if last[-1:].isspace() else len((last.split() or [b""])[-1])
+    return data[: len(data) - word]
