@@ -93,7 +93,7 @@ def _run_of(folder: Path, url: str, steps: int) -> Callable[[], Coroutine[Any, A
     from agentrun.core.effects import RunTool, ToolReturn
     from agentrun.core.messages import Text
     from agentrun.core.outcome import Outcome
-    from agentrun.engine.live import live_providers, live_sender
+    from agentrun.engine.live_providers import live_providers, live_sender
     from agentrun.engine.settings import Settings
 
     class Pages:

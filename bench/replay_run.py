@@ -111,11 +111,11 @@ def _cassette(folder: Path, steps: int) -> Path:
     from agentrun.cassette.recorder import Recorder
     from agentrun.core.effects import RunTool, ToolReturn
     from agentrun.core.messages import Text
+    from agentrun.engine.cassette_ports import RecordingExchanger, models_wrapper, other_ports_wrapper
     from agentrun.engine.clock import StepClock
-    from agentrun.engine.models import WireProvider
+    from agentrun.engine.models import HttpProvider
     from agentrun.engine.request import Request
     from agentrun.engine.runtime import Runtime
-    from agentrun.engine.taped import Recording, tape_models, tape_others
     from agentrun.providers.registry import codec_for
     from agentrun.wire import HttpCall, HttpReply
 
@@ -130,12 +130,12 @@ def _cassette(folder: Path, steps: int) -> Path:
 
     file, clock = _package(folder, steps), StepClock(1_769_860_800_000)
     recorder = Recorder(clock.now)
-    tape = Recording(recorder)
+    tape = RecordingExchanger(recorder)
     runtime = Runtime.in_memory(
         clock=clock,
-        providers={"openai": WireProvider(codec_for("openai"), Service())},
+        providers={"openai": HttpProvider(codec_for("openai"), Service())},
         executors={"python": Pages()},
-        wrappers=(tape_models(tape), tape_others(tape)),
+        wrappers=(models_wrapper(tape), other_ports_wrapper(tape)),
     )
     clock.run(runtime.start(Request(agent="pages", package=file, run="run-1")).wait())
     path = folder / f"pages{steps}.tape.yaml"
@@ -156,7 +156,7 @@ def _replay(folder: Path, steps: int) -> Callable[[], float]:
         begin = time.process_time()
         done = replay_run(Request(agent=file.agent.name, package=file), Player(tape))
         spent = time.process_time() - begin
-        assert (done.exit_code, done.outcome.turns) == (0, steps), (done.outcome, done.unused)
+        assert (done.exit_code, done.outcome.turns) == (0, steps), (done.outcome, done.unused_error)
         return spent
 
     return once

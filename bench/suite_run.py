@@ -190,11 +190,11 @@ def _recorded(root: Path) -> str:
     from agentrun.cassette.recorder import Recorder
     from agentrun.core.effects import RunTool, ToolReturn
     from agentrun.core.messages import Text
+    from agentrun.engine.cassette_ports import RecordingExchanger, models_wrapper, other_ports_wrapper
     from agentrun.engine.clock import StepClock
-    from agentrun.engine.models import WireProvider
+    from agentrun.engine.models import HttpProvider
     from agentrun.engine.request import Request
     from agentrun.engine.runtime import Runtime
-    from agentrun.engine.taped import Recording, tape_models, tape_others
     from agentrun.providers.registry import codec_for
     from agentrun.wire import HttpCall, HttpReply
 
@@ -210,12 +210,12 @@ def _recorded(root: Path) -> str:
 
     clock = StepClock(1_769_860_800_000)
     recorder = Recorder(clock.now)
-    tape = Recording(recorder)
+    tape = RecordingExchanger(recorder)
     runtime = Runtime.in_memory(
         clock=clock,
-        providers={"openai": WireProvider(codec_for("openai"), Service())},
+        providers={"openai": HttpProvider(codec_for("openai"), Service())},
         executors={"python": Pages()},
-        wrappers=(tape_models(tape), tape_others(tape)),
+        wrappers=(models_wrapper(tape), other_ports_wrapper(tape)),
     )
     request = Request(
         agent="pages", package=agentrun.compile(root / "specs/pages.yaml"), run="run-1", message=str(FIRST)

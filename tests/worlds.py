@@ -9,14 +9,13 @@ from agentrun.canonical_json import text_hash
 from agentrun.cassette.file import dump_cassette
 from agentrun.cassette.interactions import Interaction
 from agentrun.core.package import Package
-from agentrun.engine.admission import admit
-from agentrun.engine.begin import begin
+from agentrun.engine.begin import admit, begin
 from agentrun.engine.clock import StepClock
-from agentrun.engine.crews import Crews
+from agentrun.engine.crew_registry import CrewRegistry
 from agentrun.engine.driver import drive
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals
-from agentrun.engine.models import WireProvider
-from agentrun.engine.perform import crew_of
+from agentrun.engine.models import HttpProvider
+from agentrun.engine.perform import make_crew
 from agentrun.engine.request import Request
 from agentrun.engine.world import World
 from agentrun.providers.registry import codec_for
@@ -89,14 +88,14 @@ def live(agent: Package, sender: Scripted, message: str | None = None, **params:
         clock=clock,
         blobs=MemoryBlobs(),
         journals=journals,
-        crews=Crews(clock, width=1),
-        crew=crew_of,
-        providers={route.provider: WireProvider(codec_for(route.provider), sender) for route in agent.model.routes},
+        crews=CrewRegistry(clock, width=1),
+        crew=make_crew,
+        providers={route.provider: HttpProvider(codec_for(route.provider), sender) for route in agent.model.routes},
         run="live-1",
     )
     request = Request(agent=agent.name, package=text_hash("a package"))
     log = begin(world, agent, request, admit(agent, message, params))
-    clock.run(drive(agent, log, crew_of(world, agent)))
+    clock.run(drive(agent, log, make_crew(world, agent)))
     return journals
 
 

@@ -11,7 +11,7 @@ LAYERS: list[set[str]] = [
     {"providers"},
     {"core", "spec"},
     {"distribution", "files"},
-    {"errors", "canon", "wire", "secret", "forms", "redact"},
+    {"errors", "canonical_json", "wire", "secret", "redactor"},
 ]
 GROUND = LAYERS[-1]
 """Single modules that everything stands on. These may know each other, as long as there is no cycle."""

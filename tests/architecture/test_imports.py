@@ -19,7 +19,7 @@ DRIVER_SEES = (
     "agentrun.core",
     "agentrun.engine.ports",
     "agentrun.engine.world",
-    "agentrun.engine.clean",
+    "agentrun.engine.fact_redaction",
     *(f"agentrun.{name}" for name in GROUND),
 )
 LATE_PLACES = ("agentrun.cli",)
@@ -106,16 +106,16 @@ def test_upward_allows(tmp_path: Path) -> None:
         "cli/__init__.py": "from agentrun.core import facts\nimport agentrun.errors, json",
         "core/__init__.py": "",
         "core/facts.py": "from agentrun.core import state\nfrom agentrun.wire import HttpCall",
-        "canon.py": "from agentrun.errors import Fault",
+        "canonical_json.py": "from agentrun.errors import Fault",
         "spec/document_loader.py": "if TYPE_CHECKING:\n    from agentrun.cli import main",
     }
     assert upward(plant(tmp_path, files)) == []
 
 
 def test_seen_by_driver_finds(tmp_path: Path) -> None:
-    text = "from agentrun.core.decide import decide\nfrom agentrun.engine import ports, bus\n"
-    tree = plant(tmp_path, {"engine/driver.py": text, "engine/ports.py": "", "engine/bus.py": ""})
-    assert seen_by_driver(tree) == ["agentrun.engine.driver:2: the driver must not know agentrun.engine.bus"]
+    text = "from agentrun.core.decide import decide\nfrom agentrun.engine import ports, events\n"
+    tree = plant(tmp_path, {"engine/driver.py": text, "engine/ports.py": "", "engine/events.py": ""})
+    assert seen_by_driver(tree) == ["agentrun.engine.driver:2: the driver must not know agentrun.engine.events"]
 
 
 def test_cycle_finds(tmp_path: Path) -> None:

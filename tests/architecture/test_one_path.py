@@ -27,7 +27,7 @@ def _name(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-@pytest.mark.parametrize(("name", "place"), [("World", WORLDS), ("run_started", BEGIN), ("RunStarted", BEGIN)])
+@pytest.mark.parametrize(("name", "place"), [("World", WORLDS), ("make_run_started", BEGIN), ("RunStarted", BEGIN)])
 def test_product(name: str, place: str) -> None:
     nothing(called_elsewhere(product(), name, place))
 

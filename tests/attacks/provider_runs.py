@@ -10,9 +10,9 @@ from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import Fact, ModelAsked, ModelFailed, Record
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
-from agentrun.engine.live import live_providers, live_sender
+from agentrun.engine.live_providers import live_providers, live_sender
 from agentrun.engine.memory import MemoryJournals
-from agentrun.engine.ports import Delta
+from agentrun.engine.ports import ReplyDelta
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.settings import Settings
@@ -91,7 +91,7 @@ def heard_of(what: Package) -> tuple[Outcome, list[str | None]]:
         outcome = await runtime.start(Request(agent=what.name, package=seal_package(what), message="Fire!")).wait()
         await sender.close()
         assert isinstance(outcome, Outcome)
-        return outcome, [event.what.text for event in subscription if isinstance(event.what, Delta)]
+        return outcome, [event.what.text for event in subscription if isinstance(event.what, ReplyDelta)]
 
     return asyncio.run(whole())
 

@@ -91,7 +91,7 @@ def test_fifty_at_once(tmp_path: Path, counting: Server, watch: Watch) -> None:
         runs = list(pool.map(one, range(CROWD)))
     assert [run.outcome.answer for run in runs] == [f"Answer {number}" for number in range(CROWD)]
     assert [lines(run) for run in runs] == alone, "each journal is what it is alone"
-    assert all(run.unused is None and run.exit_code == 0 for run in runs)
+    assert all(run.unused_error is None and run.exit_code == 0 for run in runs)
     assert (counting.connections, counting.requests, watch.opened - before) == (0, [], 0)
 
 

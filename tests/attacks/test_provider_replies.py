@@ -15,7 +15,7 @@ from agentrun.core.effects import AskModel
 from agentrun.core.facts import CallRefused, ModelReplied
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
-from agentrun.engine.exchange import exchange
+from agentrun.engine.models import ask_over_http
 from agentrun.errors import ERROR_CODES, AgentrunError
 from agentrun.net.sender import HttpxSender
 from agentrun.providers.registry import codec_for
@@ -259,7 +259,7 @@ def answers(provider: str, stream: bool, plans: list[Plan]) -> list[Reply | Faul
 
 async def one(codec: Any, sender: HttpxSender, effect: AskModel) -> Reply | Fault:
     try:
-        return await exchange(codec, sender, effect, encoded(codec, effect.request), lambda text: None)
+        return await ask_over_http(codec, sender, effect, encoded(codec, effect.request), lambda text: None)
     except AgentrunError as error:
         return Fault(error.code, error.message, error.fields)
 

@@ -223,7 +223,7 @@ def test_a_call_that_must_not_be_repeated(tmp_path: Path) -> None:
     """The server died in the middle of it: the run waits for somebody to decide."""
     desk = McpDesk(tmp_path, "dies", effect="at_most_once")
     done = desk.live(turns("dies"))
-    assert isinstance(done.ended, Suspended)
+    assert isinstance(done.ending, Suspended)
     assert len(facts(done, WorkLost)) == 1
     assert facts(done, ToolFinished) == []
     assert len(desk.asked()) == 1

@@ -21,7 +21,7 @@ from agentrun.cassette.file import dump_cassette, load_cassette
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
-from agentrun.engine.taped import Recording, given
+from agentrun.engine.cassette_ports import RecordingExchanger, replay_reply
 from agentrun.errors import CassetteError
 from agentrun.net.sender import HttpxSender
 from agentrun.wire import HttpCall, HttpReply
@@ -93,9 +93,9 @@ def ours(url: str, file: Path) -> None:
 
     async def record() -> Recorder:
         sender, recorder = HttpxSender(pytest.fail), Recorder(lambda: 0)
-        tape = Recording(recorder)
+        tape = RecordingExchanger(recorder)
         for path in REPLIES:
-            reply = await tape.through(call(url, path), "", partial(send, sender, call(url, path)), lambda data: None)
+            reply = await tape.exchange(call(url, path), "", partial(send, sender, call(url, path)), lambda data: None)
             assert reply.body == REPLIES[path][2]
         await sender.close()
         return recorder
@@ -169,12 +169,14 @@ def test_the_borders_of_a_stream_are_kept(url: str, tmp_path: Path) -> None:
     ours(url, file := tmp_path / "ours.yaml")
     stream = next(each for each in load_cassette(file).interactions if each.call.url.endswith("/stream"))
     heard: list[bytes] = []
-    given(stream, heard.append)
+    replay_reply(stream, heard.append)
     assert b"".join(heard) == b"".join(EVENTS)
     assert len(heard) == len(stream.chunks) > 1
     whole: list[bytes] = []
     theirs(url, foreign := tmp_path / "theirs.yaml")
-    given(next(each for each in load_cassette(foreign).interactions if each.call.url.endswith("/stream")), whole.append)
+    replay_reply(
+        next(each for each in load_cassette(foreign).interactions if each.call.url.endswith("/stream")), whole.append
+    )
     assert whole == [b"".join(EVENTS)], "who kept no borders has one piece"
 
 

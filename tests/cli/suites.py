@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from agentrun.cli.console import environment_redactor
 from agentrun.cli.group import run_command
-from agentrun.cli.known import known
 from agentrun.testing.provider import ScriptedProvider
 from agentrun.testing.suite import failure_text
 
@@ -92,5 +92,5 @@ class Suite:
 
 
 def _forget() -> None:
-    for secrets in (known, failure_text._environment_redactor):
+    for secrets in (environment_redactor, failure_text._environment_redactor):
         secrets.cache_clear()

@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from agentrun.cli.ask import PROMPT
-from agentrun.cli.will_run import sheet_of
-from agentrun.engine.approvals import Asked
+from agentrun.cli.approval_prompt import APPROVAL_PROMPT, build_approval_question
+from agentrun.engine.approvals import DetailedQuestion
 from agentrun.report.approval_question import choice_lines, short_question_lines
 
 from ..core.script import tool as tool_of
@@ -584,7 +583,7 @@ def test_the_guide_shows_what_is_shown() -> None:
         :1
     ]
     tool = package(tools={"refund": tool_of(module="desk.refunds", function="refund")}).tools["refund"]
-    asked = Asked(
+    asked = DetailedQuestion(
         *("c1.0", "sha256:q", "refund", {"amount": 900.0, "order_id": "1042"}, ("big-refunds",), None),
         agent="desk",
         tool=tool,
@@ -592,5 +591,5 @@ def test_the_guide_shows_what_is_shown() -> None:
         program=None,
         limit=120_000,
     )
-    lines = [*short_question_lines(sheet_of(asked, "desk"), 79, 24, 5), *choice_lines("run", 120, 79)]
-    assert dedent(block) == "".join(f"{line.text}\n" for line in lines) + PROMPT.rstrip() + "\n"
+    lines = [*short_question_lines(build_approval_question(asked, "desk"), 79, 24, 5), *choice_lines("run", 120, 79)]
+    assert dedent(block) == "".join(f"{line.text}\n" for line in lines) + APPROVAL_PROMPT.rstrip() + "\n"

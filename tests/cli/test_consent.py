@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.cli.consent import PROMPT
+from agentrun.cli.approval_options import RECORD_PROMPT
 
 from .agent import agentrun
 from .person import at_terminal
@@ -132,7 +132,7 @@ def test_a_person_is_asked_once(shop: Project, typed: str, code: int, traces: li
         person.type(typed)
         ended, shown = person.end()
     assert (ended, shop.traces()) == (code, traces), shown
-    assert shown.count(PROMPT.strip()) == 1
+    assert shown.count(RECORD_PROMPT.strip()) == 1
     assert shop.cassette.exists() == (code == 0)
     assert ("nothing was recorded" in shown) == (code == 130)
 

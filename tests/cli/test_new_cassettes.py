@@ -8,7 +8,7 @@ import pytest
 
 from agentrun.cassette.file import load_cassette
 from agentrun.cli.group import run_command
-from agentrun.engine.approvals import Nobody
+from agentrun.engine.approvals import NoApprover
 from agentrun.engine.recording import CassetteRecording
 from agentrun.errors import StorageError
 from agentrun.spec.project import find_project
@@ -174,11 +174,11 @@ def test_sizes(tmp_path: Path, value: str, size: int) -> None:
 def test_a_recorder_that_comes_late_leaves_the_cassette_of_the_winner(tmp_path: Path) -> None:
     path = tmp_path / "cassettes/a/default.yaml"
     recording = CassetteRecording(find_project(tmp_path / "a.yaml"), path, {}, is_new=True)
-    with recording.prepared(Nobody()):
+    with recording.start(NoApprover()):
         pass
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("of the winner")
-    with pytest.raises(StorageError, match="another process has recorded"), recording.prepared(Nobody()):
+    with pytest.raises(StorageError, match="another process has recorded"), recording.start(NoApprover()):
         pytest.fail("it began to record")
 
 

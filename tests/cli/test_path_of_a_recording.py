@@ -21,43 +21,41 @@ from ..tools.runs import STORY, Runs
 ROLES = {
     "the request, and what is known of it": {
         "engine.request.Request",
-        "engine.admission.Admitted",
+        "engine.begin.AdmittedRequest",
         "engine.sessions.Session",
     },
-    "the plan, and the cassette that it is about": {"cli.plan.Plan", "engine.recording.CassetteRecording"},
+    "the plan, and the cassette that it is about": {"cli.plan.RunPlan", "engine.recording.CassetteRecording"},
     "the world": {"engine.world.World"},
     "its ports": {
-        "engine.approvals.Nobody",
-        "engine.crews.Crews",
+        "engine.approvals.NoApprover",
+        "engine.cassette_ports.RecordingExchanger",
+        "engine.cassette_ports._CassetteApprover",
+        "engine.cassette_ports._CassetteSender",
+        "engine.cassette_ports._CassetteTool",
+        "engine.crew_registry.CrewRegistry",
         "engine.memory.MemoryBlobs",
         "engine.memory.MemoryJournals",
-        "engine.memory._Owned",
-        "engine.models.Attachments",
-        "engine.models.WireProvider",
+        "engine.memory._OwnedJournal",
+        "engine.models.AttachmentChecker",
+        "engine.models.HttpProvider",
         "engine.settings.Settings",
         "engine.system_clock.SystemClock",
-        "engine.taped.Recording",
-        "engine.taped._TapedApprover",
-        "engine.taped._TapedSender",
-        "engine.taped._TapedTool",
-        "engine.worlds.live._CleanRefusals",
+        "engine.worlds.live._RedactingSender",
     },
-    "the log": {"engine.driver.Log"},
-    "the crew": {"engine.task_crew.TaskCrew", "engine.perform.Performer", "engine.models.Models"},
+    "the log": {"engine.driver.RunLog"},
+    "the crew": {"engine.task_crew.TaskCrew", "engine.perform.Performer", "engine.models.ModelCaller"},
     "the terminal": {
-        "cli.group.Agentrun",
-        "cli.interrupt.Interrupts",
+        "cli.group.AgentrunGroup",
+        "cli.interrupt.InterruptHandler",
         "cli.keyboard.Keyboard",
-        "cli.own_output._Ours",
-        "cli.teller.Teller",
+        "cli.run_output.RunOutput",
+        "cli.stdout_guard._OwnStream",
     },
 }
-BAGS = {"engine.request.Request", "engine.admission.Admitted", "cli.plan.Plan", "engine.world.World"}
+BAGS = {"engine.request.Request", "engine.begin.AdmittedRequest", "cli.plan.RunPlan", "engine.world.World"}
 """All that has fields and does nothing."""
-
-
-CONSTANTS = ("engine.sealed.", "engine.begin.", "engine.spending.")
-"""Modules that make some values when they are imported."""
+CONSTANTS = ("engine.unreachable_ports.", "engine.begin.PackagePolicy", "engine.spending.")
+"""Values that modules make when they are imported."""
 
 
 class Watch:
@@ -121,6 +119,6 @@ def unpacked(errand):
 def test_a_bag_on_the_way_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planted: dict[str, Any] = {"__name__": "agentrun.cli.planted"}
     exec(PLANTED, planted)  # noqa: S102  # as if it were a module of the product
-    real = run.__dict__["_run"]
-    monkeypatch.setattr(run, "_run", lambda plan, *rest: real(planted["unpacked"](planted["Errand"](plan)), *rest))
+    real = run.__dict__["_run_plan"]
+    monkeypatch.setattr(run, "_run_plan", lambda plan, *rest: real(planted["unpacked"](planted["Errand"](plan)), *rest))
     assert "cli.planted.Errand" in watched(tmp_path).seen

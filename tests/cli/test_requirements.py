@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.cli.requirements import requirements
+from agentrun.cli.init import make_requirements
 
 from ..distributions import COMMIT, VCS, from_checkout, install_agentrun
 from .agent import Done, agentrun
@@ -44,12 +44,12 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
 
 def line() -> str:
     """The last line of the file: what is installed."""
-    return requirements()[0].splitlines()[-1]
+    return make_requirements()[0].splitlines()[-1]
 
 
 def is_filled_in() -> bool:
     """Whether the file installs something; if not, it and the screen say what to fill in."""
-    text, said = requirements()
+    text, said = make_requirements()
     if said is None:
         return not line().startswith("#")
     assert line() == "# agentrun-harness @ git+https://HOST/OWNER/REPOSITORY@COMMIT"
@@ -89,12 +89,12 @@ def test_init_from_a_checkout_without_a_remote(tmp_path: Path) -> None:
 def test_installed_from_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     direct_url = {"url": f"https://{SECRET}@git.example/a/agentrun.git", "vcs_info": VCS}
     monkeypatch.syspath_prepend(install_agentrun(tmp_path / "site", direct_url))
-    assert (line(), requirements()[1]) == (f"agentrun-harness @ git+{ADDRESS}@{COMMIT}", None)
+    assert (line(), make_requirements()[1]) == (f"agentrun-harness @ git+{ADDRESS}@{COMMIT}", None)
 
 
 def test_installed_from_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(install_agentrun(tmp_path / "site"))
-    assert (line(), requirements()[1]) == ("agentrun-harness==7.8.9", None)
+    assert (line(), make_requirements()[1]) == ("agentrun-harness==7.8.9", None)
 
 
 def test_a_file_that_is_there_is_not_replaced(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_unused_interactions_are_a_miss_of_the_case_they_belong_to(suite: Suite)
     ],
 )
 def test_a_case_is_added_to_a_file_with_defaults(suite: Suite, defaults: str, added: bool) -> None:
-    from agentrun.cli.new_case import add_case
+    from agentrun.cli.record import add_case
     from agentrun.compiler.spec_reader import read_spec
     from agentrun.spec.v1.cases import Case
 

@@ -8,9 +8,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from agentrun.cli.suite_end import Ended
-from agentrun.cli.suite_github import noted, summary
-from agentrun.cli.suite_junit import junit
+from agentrun.cli.suite_github import error_annotations, summary_markdown
+from agentrun.cli.suite_junit import junit_xml
+from agentrun.cli.suite_result import SuiteResult
 from agentrun.testing.suite.runner import CaseResult
 from agentrun.testing.suite.verdict import CaseStatus, CaseVerdict, Complaint
 
@@ -19,10 +19,10 @@ from .suites import CASES, FAILS, KEPT, MISSES, PLAIN, Suite
 HOSTILE = "a|b\n::error::x\r<script>alert('1')</script> `code` @octocat [x](y) \x1b[2J\x00 100%"
 
 
-def ended(*complaints: str, status: CaseStatus = "failed", id: str = "specs/a.cases.yaml::one") -> Ended:
+def ended(*complaints: str, status: CaseStatus = "failed", id: str = "specs/a.cases.yaml::one") -> SuiteResult:
     wrong = tuple(Complaint(claim="contains", message=text, detail=text, hint=text) for text in complaints)
     verdict = CaseVerdict(id=id, file="specs/a.cases.yaml", line=3, status=status, complaints=wrong, changes=complaints)
-    return Ended(paths=(".",), results=[CaseResult(verdict=verdict)], cases=1)
+    return SuiteResult(paths=(".",), results=[CaseResult(verdict=verdict)], cases=1)
 
 
 def test_junit(suite: Suite) -> None:
@@ -61,7 +61,7 @@ def test_junit_replaces_a_report_and_nothing_else(suite: Suite) -> None:
 
 
 def test_junit_holds_anything() -> None:
-    root = ET.fromstring(junit(ended(HOSTILE), "1"))  # noqa: S314  # our own text
+    root = ET.fromstring(junit_xml(ended(HOSTILE), "1"))  # noqa: S314  # our own text
     failure = root.find(".//failure")
     assert failure is not None
     assert "<script>" in (failure.get("message") or "")
@@ -71,7 +71,7 @@ def test_junit_holds_anything() -> None:
 def test_junit_of_snapshots_that_no_case_claims() -> None:
     over = ended(status="passed")
     over.unclaimed = ["specs/__snapshots__/a/gone.journal"]
-    root = ET.fromstring(junit(over, "1"))  # noqa: S314  # our own text
+    root = ET.fromstring(junit_xml(over, "1"))  # noqa: S314  # our own text
     assert (root.get("tests"), root.get("failures")) == ("2", "1")
 
 
@@ -111,7 +111,7 @@ def test_annotations_beside_json(suite: Suite) -> None:
 
 
 def test_an_annotation_is_one_line_whatever_is_in_it() -> None:
-    (line,) = noted(ended(HOSTILE, id="specs/a.cases.yaml::a,b:c"), {})
+    (line,) = error_annotations(ended(HOSTILE, id="specs/a.cases.yaml::a,b:c"), {})
     assert "\n" not in line
     assert "\r" not in line
     assert "\x1b" not in line
@@ -139,7 +139,7 @@ def test_a_summary_that_cannot_be_written(suite: Suite) -> None:
 
 
 def test_the_summary_is_text_whatever_is_in_it() -> None:
-    text = summary(ended(HOSTILE))
+    text = summary_markdown(ended(HOSTILE))
     (row,) = [line for line in text.splitlines() if line.startswith("| specs")]
     assert row.count("|") == 4
     for sign in ("<", "`", "@", "[x]", "::", "\x1b"):
@@ -149,8 +149,8 @@ def test_the_summary_is_text_whatever_is_in_it() -> None:
 def test_a_long_table_ends() -> None:
     over = ended("x")
     over.results *= 500
-    assert summary(over).count("| failed |") == 200
-    assert "300 more" in summary(over)
+    assert summary_markdown(over).count("| failed |") == 200
+    assert "300 more" in summary_markdown(over)
 
 
 def test_a_report_of_an_unwritable_place(suite: Suite) -> None:

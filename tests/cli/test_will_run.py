@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agentrun.cli.will_run import sheet_of
+from agentrun.cli.approval_prompt import build_approval_question
 from agentrun.core.package import Package
-from agentrun.engine.approvals import Asked
+from agentrun.engine.approvals import DetailedQuestion
 from agentrun.report.approval_question import full_question_lines
 
 from ..core.script import SINK, agent_tool, mcp_tool, tool
@@ -80,7 +80,7 @@ SHOWN: dict[str, list[str]] = {
 def shown(subject: str, value: Any = None, agent: str = "triage") -> list[str]:
     is_sink = subject.startswith("deliver:")
     target = subject.removeprefix("deliver:")
-    asked = Asked(
+    asked = DetailedQuestion(
         *(subject if is_sink else "c1.0", "sha256:q", target),
         "Done." if is_sink else value or {"n": 1, "q": "a b"},
         *(("r1",), None, {"team": "support"}),
@@ -90,7 +90,7 @@ def shown(subject: str, value: Any = None, agent: str = "triage") -> list[str]:
         program={"shell": "/usr/bin/pay", "srv.pay": "/usr/bin/uvx"}.get(subject),
         limit=1000,
     )
-    return [line.text.strip() for line in full_question_lines(sheet_of(asked, "triage"), 100)]
+    return [line.text.strip() for line in full_question_lines(build_approval_question(asked, "triage"), 100)]
 
 
 @pytest.mark.parametrize("subject", SHOWN)

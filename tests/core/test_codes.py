@@ -164,7 +164,7 @@ def test_package_invalid() -> None:
 
 
 def test_evidence_of_a_divergence() -> None:
-    """What the command line needs for `find_divergence.diverged`: place, then and now."""
+    """What the command line needs for `audit.diverged`: place, then and now."""
     run = Run(package(), said("Done."))
     run.finish()
     found = find_divergence(package(budgets={"tokens": 1}), run.records)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentrun.cassette.audit import FAILING_KINDS, FINDING_KINDS
-from agentrun.cli.cassette import COMMANDS
+from agentrun.cli.cassette import CASSETTE_COMMANDS
 
 from ..cli.agent import agentrun
 from ..cli.desk import NOW, copied, record
@@ -44,8 +44,8 @@ def test_command(command: str, shown: str, desk: Path) -> None:
 
 
 def test_every_block_is_looked_at() -> None:
-    assert [kind for kind, _ in BLOCKS] == ["console"] * len(COMMANDS)
-    assert [command.split()[2] for command, _ in STEPS] == list(COMMANDS)
+    assert [kind for kind, _ in BLOCKS] == ["console"] * len(CASSETTE_COMMANDS)
+    assert [command.split()[2] for command, _ in STEPS] == list(CASSETTE_COMMANDS)
 
 
 def test_the_table_of_kinds() -> None:

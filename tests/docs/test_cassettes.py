@@ -16,7 +16,7 @@ from agentrun.cli.run import command
 from agentrun.compiler.validate import validate_document
 from agentrun.core.effects import ModelRequest
 from agentrun.core.messages import Transcript
-from agentrun.engine.settings import TRUST_ENV
+from agentrun.engine.settings import TRUST_ENV_VARIABLE
 from agentrun.errors import ERROR_CODES
 from agentrun.providers.registry import CODECS, PROVIDER_HOMES, codec_for
 
@@ -148,7 +148,7 @@ def test_environment() -> None:
         auth = codec_for(provider).call(request, []).auth
         assert auth is not None
         assert auth.name in named
-    assert TRUST_ENV in named
+    assert TRUST_ENV_VARIABLE in named
 
 
 def test_headers_that_are_written() -> None:

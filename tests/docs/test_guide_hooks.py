@@ -15,7 +15,7 @@ from agentrun.core.facts import Deny, Inject, Modify
 from agentrun.core.hooks import LEGAL_ANSWERS
 from agentrun.core.outcome import Outcome
 from agentrun.core.package_tools import ShellTool
-from agentrun.engine.sealed import SINK_KINDS
+from agentrun.engine.unreachable_ports import SINK_KINDS
 from agentrun.errors import ERROR_CODES
 from agentrun.spec.v1.agent import HookSpec, SinkSpecBase
 from agentrun.testing import StepClock, calls, hook, scripted, stub, text

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.engine.api import World, run
+from agentrun.engine.api import RunOptions, run
 
 ROOT = Path(__file__).parents[2]
 PAGES = {"README.md": 2, "docs/python.md": 14}
@@ -31,7 +31,7 @@ def test_every_keyword_is_in_the_table() -> None:
     parameters = inspect.signature(run).parameters.values()
     own = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
     shown = re.findall(r"^\| `(\w+)` \| ", PAGE, re.MULTILINE)
-    assert sorted(shown) == sorted([*own, *World.__annotations__])
+    assert sorted(shown) == sorted([*own, *RunOptions.__annotations__])
 
 
 def test_links_and_lines() -> None:

@@ -9,7 +9,7 @@ from agentrun.core.outcome import Ending
 from agentrun.core.package import Package
 from agentrun.engine.clock import StepClock
 from agentrun.engine.crew import StepCrew
-from agentrun.engine.driver import Log, drive
+from agentrun.engine.driver import RunLog, drive
 from agentrun.journal.storage import MemoryJournal
 
 from ..core.script import STARTED
@@ -44,8 +44,8 @@ class Driven:
             return ToolFinished(effect.id, (Text("done"),))
         return ModelReplied(effect.id, effect.turn, effect.attempt, self.replies.pop(0).with_call_ids(effect.turn))
 
-    def log(self) -> Log:
-        return Log(self.journal, self.clock)
+    def log(self) -> RunLog:
+        return RunLog(self.journal, self.clock)
 
     def begun(self) -> "Driven":
         self.log().commit(STARTED)

@@ -19,11 +19,11 @@ from agentrun.core.facts import (
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.core.outcome import Question
-from agentrun.engine.bus import Bus
 from agentrun.engine.clock import StepClock
+from agentrun.engine.events import EventBus
 from agentrun.engine.hooks import HookQuestion
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals
-from agentrun.engine.ports import Approver, Executor, Journal, Passing, Provider, SinkPort
+from agentrun.engine.ports import Approver, Executor, Journal, Provider, SinkPort, TransientEvent
 from agentrun.errors import InternalError, StorageError
 
 T = TypeVar("T")
@@ -182,14 +182,14 @@ class CountingClock(StepClock):
         return await super().within(milliseconds, work)
 
 
-class CountingBus(Bus):
+class CountingBus(EventBus):
     def __init__(self, ports: Injected) -> None:
         super().__init__()
         self._ports = ports
 
-    def tell(self, run: str, news: Record | Passing) -> None:
+    def publish(self, run: str, news: Record | TransientEvent) -> None:
         self._ports.through("listener")
-        super().tell(run, news)
+        super().publish(run, news)
 
 
 class CountingBlobs(MemoryBlobs):

@@ -13,10 +13,10 @@ from agentrun.core.messages import Assistant, Message, Reply, Text, ToolCall, Tr
 from agentrun.core.package import Hook, Package, StdoutSink
 from agentrun.core.package_tools import PythonTool, Tool
 from agentrun.engine.clock import StepClock
-from agentrun.engine.crews import Crews
+from agentrun.engine.crew_registry import CrewRegistry
 from agentrun.engine.memory import MemoryBlobs, MemoryJournals
-from agentrun.engine.perform import crew_of
-from agentrun.engine.ports import Delta
+from agentrun.engine.perform import make_crew
+from agentrun.engine.ports import ReplyDelta
 from agentrun.engine.world import World
 
 from ..packages import package
@@ -83,15 +83,15 @@ class Place:
                 "clock": self.clock,
                 "blobs": self.blobs,
                 "journals": self.journals,
-                "crews": Crews(parts.get("clock", self.clock), width),
-                "crew": crew_of,
+                "crews": CrewRegistry(parts.get("clock", self.clock), width),
+                "crew": make_crew,
                 "listen": lambda run, news: self.heard.append((run, news)),
                 **parts,
             }
         )
 
     def deltas(self) -> list[str | None]:
-        return [news.text for _, news in self.heard if isinstance(news, Delta)]
+        return [news.text for _, news in self.heard if isinstance(news, ReplyDelta)]
 
     def facts(self, run: str) -> list[Any]:
         return [record.fact for record in self.journals.records(run)]

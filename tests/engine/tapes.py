@@ -17,14 +17,26 @@ from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import Record
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
+from agentrun.engine.cassette_ports import (
+    CassetteExchanger,
+    RecordingExchanger,
+    ReplayExchanger,
+    models_wrapper,
+    other_ports_wrapper,
+)
 from agentrun.engine.clock import StepClock
 from agentrun.engine.memory import MemoryJournals
-from agentrun.engine.models import WireProvider
+from agentrun.engine.models import HttpProvider
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
-from agentrun.engine.sealed import SEALED, SINK_KINDS, TOOL_KINDS, sealed_hooks, sealed_providers
-from agentrun.engine.taped import Playing, Recording, Tape, tape_models, tape_others
+from agentrun.engine.unreachable_ports import (
+    SINK_KINDS,
+    TOOL_KINDS,
+    UNREACHABLE,
+    unreachable_hooks,
+    unreachable_providers,
+)
 from agentrun.errors import AgentrunError
 from agentrun.journal.canonical import canonical
 from agentrun.providers.registry import codec_for
@@ -79,14 +91,14 @@ class Taken(Struct, frozen=True):
 
 
 def _run(
-    agent: Package, clock: StepClock, tape: Tape, instead: Approver | None, **parts: Any
+    agent: Package, clock: StepClock, tape: CassetteExchanger, instead: Approver | None, **parts: Any
 ) -> tuple[Outcome, MemoryJournals]:
     journals = MemoryJournals()
     runtime = Runtime.in_memory(
         journals=journals,
         clock=clock,
         width=parts.pop("width", 1),
-        wrappers=(tape_models(tape), tape_others(tape, instead)),
+        wrappers=(models_wrapper(tape), other_ports_wrapper(tape, instead)),
         **parts,
     )
     handle = runtime.start(Request(agent=agent.name, package=seal_package(agent), run=ROOT))
@@ -106,8 +118,8 @@ def recorded(agent: Package, world: Callable[[StepClock], dict[str, Any]], *repl
     clock = StepClock(BEGAN)
     recorder = Recorder(clock.now)
     service = given.pop("service", None) or Service(clock, *replies)
-    tape = Recording(recorder, given.pop("kept", None), given.pop("until", None))
-    providers = {name: WireProvider(codec_for(name), service) for name in ("openai", "anthropic")}
+    tape = RecordingExchanger(recorder, given.pop("kept", None), given.pop("until", None))
+    providers = {name: HttpProvider(codec_for(name), service) for name in ("openai", "anthropic")}
     ended, journals = _run(agent, clock, tape, None, providers=providers, **world(clock), **given)
     return _taken(ended, journals, recorder.interactions())
 
@@ -125,13 +137,13 @@ def replayed(agent: Package, tape: Cassette, instead: Approver | None = None, **
     ended, journals = _run(
         agent,
         clock,
-        Playing(player, clock),
+        ReplayExchanger(player, clock),
         instead,
-        approver=SEALED,
-        providers=sealed_providers(agent),
-        executors=dict.fromkeys(TOOL_KINDS, SEALED),
-        hooks=sealed_hooks(agent),
-        sinks=dict.fromkeys(SINK_KINDS, SEALED),
+        approver=UNREACHABLE,
+        providers=unreachable_providers(agent),
+        executors=dict.fromkeys(TOOL_KINDS, UNREACHABLE),
+        hooks=unreachable_hooks(agent),
+        sinks=dict.fromkeys(SINK_KINDS, UNREACHABLE),
         **given,
     )
     done = _taken(ended, journals, ())

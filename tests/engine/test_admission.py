@@ -7,8 +7,7 @@ import pytest
 from agentrun.core.facts import RULES_VERSION, EarlierRuns
 from agentrun.core.messages import Image, Text, User
 from agentrun.core.package import Package
-from agentrun.engine.admission import Admitted, admit
-from agentrun.engine.begin import run_started
+from agentrun.engine.begin import AdmittedRequest, admit, make_run_started
 from agentrun.engine.request import Request
 from agentrun.engine.world import world_of_run
 from agentrun.errors import RequestError
@@ -38,7 +37,7 @@ def rejected(package: Package, message: str | None, params: dict[str, Any]) -> R
 
 def test_admitted() -> None:
     values = {"size": 3, "team": "support"}
-    assert admit(agent(), None, {"size": 3}) == Admitted(values, "A 3\n\nB support", "C support", {})
+    assert admit(agent(), None, {"size": 3}) == AdmittedRequest(values, "A 3\n\nB support", "C support", {})
     tricky = admit(agent(), None, {"size": 3, "team": "{{ size }}"})
     assert tricky.message == "C {{ size }}", "values are never rendered"
     assert admit(agent(), " Hi {{ x }} ", {"size": 3}).message == " Hi {{ x }} ", "a message is no template"
@@ -101,12 +100,12 @@ def test_first_fact() -> None:
     admitted = admit(agent(), "Hi.", {"size": 3})
     world = world_of_run(Place().world, "r1")
     request = Request(agent="triage", package="sha256:1", attachments=(PICTURE,))
-    started = run_started(world, agent(), request, admitted)
+    started = make_run_started(world, agent(), request, admitted)
     assert (started.run, started.package, started.agent, started.rules) == ("r1", "sha256:1", "triage", RULES_VERSION)
     assert started.input == User((Text("Hi."), PICTURE))
     assert (started.params, started.instructions, started.prompts) == (admitted.params, admitted.instructions, {})
     assert (started.replayed, started.earlier, started.parent) == (False, EarlierRuns(), None)
-    going_on = run_started(world, agent(), request, admit(agent(), None, {"size": 3}, goes_on=True))
+    going_on = make_run_started(world, agent(), request, admit(agent(), None, {"size": 3}, goes_on=True))
     assert going_on.input is None
 
 

@@ -21,7 +21,7 @@ from agentrun.core.facts import DeliveryFinished, OutputRefused, ToolFinished
 from agentrun.core.messages import words
 from agentrun.core.outcome import Outcome, Suspended
 from agentrun.engine.memory import MemoryJournals
-from agentrun.engine.typed import TypedOutcome
+from agentrun.engine.typed_output import TypedOutcome
 from agentrun.errors import HostError, OutputError, PackageError, ToolError
 from agentrun.testing import Script, StepClock, calls, scripted, stub, text
 from agentrun.testing.provider import ScriptedProvider

@@ -7,7 +7,15 @@ import pytest
 
 from agentrun.core.facts import ApprovalAnswered
 from agentrun.core.outcome import Question
-from agentrun.engine.approvals import ANSWERS, Asked, FirstOf, Given, Nobody, answered, approver_of
+from agentrun.engine.approvals import (
+    APPROVAL_ANSWERS,
+    ApproverChain,
+    DetailedQuestion,
+    NoApprover,
+    PresetApprover,
+    ask_approver,
+    to_approver,
+)
 from agentrun.engine.clock import StepClock
 from agentrun.engine.ports import Approver
 
@@ -39,19 +47,19 @@ class Person:
 
 
 def put(approver: Approver, clock: StepClock) -> tuple[str, str]:
-    fact = clock.run(answered(clock, approver, AGENT, {}, QUESTION))
+    fact = clock.run(ask_approver(clock, approver, AGENT, {}, QUESTION))
     assert isinstance(fact, ApprovalAnswered)
     assert (fact.subject, fact.question) == ("c1.0", "sha256:q")
     return fact.answer, fact.by
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("answer", APPROVAL_ANSWERS)
 def test_answers(answer: str) -> None:
     clock = StepClock()
     person = Person(clock, 10, lambda: (answer, "ada"))
     assert put(person, clock) == (answer, "ada")
     (asked,) = person.asked
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, DetailedQuestion)
     assert Question(**{name: getattr(asked, name) for name in QUESTION.__struct_fields__}) == QUESTION
     assert (asked.agent, asked.tool, asked.sink, asked.limit) == ("triage", AGENT.tools["refund"], None, 120_000)
 
@@ -92,7 +100,7 @@ def test_approver_cannot_change_what_it_approves() -> None:
 
 
 def test_nobody() -> None:
-    assert put(Nobody(), StepClock()) == ("unavailable", "nobody")
+    assert put(NoApprover(), StepClock()) == ("unavailable", "nobody")
 
 
 # --- what a question is about
@@ -112,7 +120,7 @@ def test_what_it_is_about(subject: str, target: str, about: str | None) -> None:
             return "denied", "me"
 
     clock = StepClock()
-    clock.run(answered(clock, Looks(), AGENT, {}, Question(subject, "sha256:q", target, "x", (), None)))
+    clock.run(ask_approver(clock, Looks(), AGENT, {}, Question(subject, "sha256:q", target, "x", (), None)))
     (asked,) = seen
     assert [name for name in ("tool", "sink") if getattr(asked, name) is not None] == ([about] if about else [])
 
@@ -122,7 +130,7 @@ def test_an_approver_cannot_change_a_tool() -> None:
 
     class Sly:
         async def answer(self, question: Question) -> Any:
-            assert isinstance(question, Asked)
+            assert isinstance(question, DetailedQuestion)
             assert question.tool is not None
             question.tool.args["properties"] = {}  # type: ignore[union-attr]  # it has arguments
             return "approved", "sly"
@@ -153,7 +161,7 @@ async def later(question: Question) -> str:
 )
 def test_a_function_answers(function: Any, answer: str) -> None:
     clock = StepClock()
-    approver = approver_of(function, clock)
+    approver = to_approver(function, clock)
     assert approver is not None
     assert put(approver, clock) == (answer, "callback")
 
@@ -162,7 +170,7 @@ def test_a_function_answers(function: Any, answer: str) -> None:
 def test_a_function_that_gives_no_answer(rubbish: object) -> None:
     """One is no True: only what says so approves."""
     clock = StepClock()
-    approver = approver_of(lambda question: rubbish, clock)  # type: ignore[arg-type, return-value]  # wrong, that is the point
+    approver = to_approver(lambda question: rubbish, clock)  # type: ignore[arg-type, return-value]  # wrong, that is the point
     assert approver is not None
     assert put(approver, clock) == ("unavailable", "approver")
 
@@ -174,7 +182,7 @@ def test_a_function_that_raises(error: BaseException) -> None:
     def fails(question: Question) -> bool:
         raise error
 
-    approver = approver_of(fails, clock)
+    approver = to_approver(fails, clock)
     assert approver is not None
     assert put(approver, clock) == ("unavailable", "approver")
 
@@ -186,16 +194,16 @@ def test_a_function_gets_a_copy() -> None:
         question.value["amount"] = 10_000
         return True
 
-    approver = approver_of(sly, clock)
+    approver = to_approver(sly, clock)
     assert approver is not None
     put(approver, clock)
     assert QUESTION.value == {"amount": 10}
 
 
 def test_an_object_stays_as_it_is() -> None:
-    somebody = Nobody()
-    assert approver_of(somebody, StepClock()) is somebody
-    assert approver_of(None, StepClock()) is None
+    somebody = NoApprover()
+    assert to_approver(somebody, StepClock()) is somebody
+    assert to_approver(None, StepClock()) is None
 
 
 # --- one after the other
@@ -206,4 +214,4 @@ def test_who_keeps_time_is_not_hurried() -> None:
     slow = Person(clock, 500_000, lambda: ("approved", "ada"))
     assert put(slow, StepClock()) == ("timed_out", "clock")
     slow.keeps_time = True  # type: ignore[attr-defined]  # what an approver may say of itself
-    assert put(FirstOf(Given({}, "a file"), slow), clock) == ("approved", "ada")
+    assert put(ApproverChain(PresetApprover({}, "a file"), slow), clock) == ("approved", "ada")

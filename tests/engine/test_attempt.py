@@ -7,8 +7,14 @@ from typing import NoReturn
 import pytest
 
 from agentrun.core.fault import Fault
-from agentrun.engine.attempt import LONGEST_MESSAGE, Late, Raised, attempt, is_sound
 from agentrun.engine.clock import StepClock
+from agentrun.engine.guarded_call import (
+    MAX_EXCEPTION_TEXT,
+    RaisedException,
+    TimedOut,
+    call_with_timeout,
+    is_valid_fault,
+)
 from agentrun.engine.system_clock import SystemClock
 
 KEY = "sk-ant-" + "a1B2c3D4" * 4  # made up
@@ -22,7 +28,7 @@ def test_limit(limit: int, late: bool) -> None:
         await clock.sleep_until(10)
         return "done"
 
-    assert clock.run(attempt(clock, limit, work)) == (Late() if late else "done")
+    assert clock.run(call_with_timeout(clock, limit, work)) == (TimedOut() if late else "done")
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), TimeoutError("its own"), SystemExit(3)])
@@ -33,7 +39,7 @@ def test_whatever_it_raises(error: BaseException) -> None:
     async def work() -> NoReturn:
         raise error
 
-    assert clock.run(attempt(clock, 10, work)) == Raised(error)
+    assert clock.run(call_with_timeout(clock, 10, work)) == RaisedException(error)
 
 
 def test_what_is_no_coroutine() -> None:
@@ -43,8 +49,8 @@ def test_what_is_no_coroutine() -> None:
         raise LookupError
 
     for work, kind in ((broken, "LookupError"), (lambda: 7, "TypeError")):
-        raised = clock.run(attempt(clock, 10, work))  # type: ignore[arg-type]  # foreign code may be anything
-        assert isinstance(raised, Raised)
+        raised = clock.run(call_with_timeout(clock, 10, work))  # type: ignore[arg-type]  # foreign code may be anything
+        assert isinstance(raised, RaisedException)
         assert raised.kind == kind
 
 
@@ -55,20 +61,20 @@ def test_interrupt_passes() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        clock.run(attempt(clock, 10, work))
+        clock.run(call_with_timeout(clock, 10, work))
 
 
 def test_work_that_cancels_itself() -> None:
     async def work() -> None:
         raise asyncio.CancelledError
 
-    raised = asyncio.run(attempt(SystemClock(), 1000, work))
-    assert isinstance(raised, Raised)
+    raised = asyncio.run(call_with_timeout(SystemClock(), 1000, work))
+    assert isinstance(raised, RaisedException)
 
 
 def test_cancellation_passes() -> None:
     async def root() -> None:
-        task = asyncio.create_task(attempt(SystemClock(), 60_000, lambda: asyncio.sleep(60)))
+        task = asyncio.create_task(call_with_timeout(SystemClock(), 60_000, lambda: asyncio.sleep(60)))
         await asyncio.sleep(0.001)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -78,24 +84,24 @@ def test_cancellation_passes() -> None:
 
 
 def test_message_shows_no_secret() -> None:
-    assert KEY not in Raised(ValueError(f"no access with {KEY}")).message
+    assert KEY not in RaisedException(ValueError(f"no access with {KEY}")).message
 
 
 def test_no_part_of_a_secret_is_left_by_the_cut() -> None:
     """Masked first and cut then: the other way round, half a key would no longer look like one."""
-    for start in range(LONGEST_MESSAGE - len(KEY), LONGEST_MESSAGE):
-        message = Raised(ValueError("x" * (start - len("ValueError: ")) + " " + KEY)).message
+    for start in range(MAX_EXCEPTION_TEXT - len(KEY), MAX_EXCEPTION_TEXT):
+        message = RaisedException(ValueError("x" * (start - len("ValueError: ")) + " " + KEY)).message
         assert KEY[:12] not in message
 
 
 def test_message_is_short_text() -> None:
-    assert len(Raised(ValueError("x" * 10_000)).message) == LONGEST_MESSAGE
-    assert Raised(KeyError("no")).message == "KeyError: 'no'"
-    Raised(ValueError("half a pair: \ud800")).message.encode()
+    assert len(RaisedException(ValueError("x" * 10_000)).message) == MAX_EXCEPTION_TEXT
+    assert RaisedException(KeyError("no")).message == "KeyError: 'no'"
+    RaisedException(ValueError("half a pair: \ud800")).message.encode()
 
 
 def test_sound_faults() -> None:
-    assert is_sound(Fault("tool.fatal", "no", {"tool": "x", "list": [1, None]}))
-    assert not is_sound(Fault("tool.invented", "no"))
-    assert not is_sound(Fault("tool.fatal", "no", {"module": sys}))
-    assert not is_sound(Fault("tool.fatal", "\ud800"))
+    assert is_valid_fault(Fault("tool.fatal", "no", {"tool": "x", "list": [1, None]}))
+    assert not is_valid_fault(Fault("tool.invented", "no"))
+    assert not is_valid_fault(Fault("tool.fatal", "no", {"module": sys}))
+    assert not is_valid_fault(Fault("tool.fatal", "\ud800"))

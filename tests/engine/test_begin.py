@@ -13,7 +13,7 @@ from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.core.policy import PolicyDecision
 from agentrun.engine.begin import PackagePolicy
-from agentrun.engine.bus import Bus
+from agentrun.engine.events import EventBus
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.errors import AgentrunError, StorageError
@@ -54,7 +54,7 @@ def test_ports_in_order(count: int) -> None:
     whole = Home()
     given: dict[str, Any] = {
         "journals": whole.journals,
-        "events": Bus(),
+        "events": EventBus(),
         "content": whole.runtime.content,
         "policy": PackagePolicy(),
     }

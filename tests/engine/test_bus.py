@@ -9,8 +9,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agentrun.core.facts import Fact, Record, RunStopped, TimePassed
-from agentrun.engine.bus import EVERYTHING, Bus, Cursor, Event, Gap, Scope, Subscription, of_agent, of_run, where
-from agentrun.engine.ports import Delta
+from agentrun.engine.events import (
+    ALL_EVENTS,
+    Cursor,
+    Event,
+    EventBus,
+    Gap,
+    Scope,
+    Subscription,
+    agent_scope,
+    filter_scope,
+    run_scope,
+)
+from agentrun.engine.ports import ReplyDelta
 
 from ..core.script import STARTED
 
@@ -21,21 +32,21 @@ class Runs:
     """Journals, and a bus that is told of them."""
 
     def __init__(self, queue: int = 256) -> None:
-        self.bus = Bus(queue=queue)
+        self.bus = EventBus(queue=queue)
         self.journals: dict[str, list[Record]] = {}
 
     def write(self, run: str, fact: Fact) -> None:
         journal = self.journals.setdefault(run, [])
         journal.append(Record(len(journal) + 1, 0, 1, "", fact))
-        self.bus.tell(run, journal[-1])
+        self.bus.publish(run, journal[-1])
 
     def start(self, run: str, agent: str = "triage") -> None:
         self.write(run, replace(STARTED, run=run, agent=agent))
 
     def passes(self, run: str, text: str = "x") -> None:
-        self.bus.tell(run, Delta(run, "m1.1", text))
+        self.bus.publish(run, ReplyDelta(run, "m1.1", text))
 
-    def subscribe(self, scope: Scope = EVERYTHING, cursor: Cursor | None = None) -> Subscription:
+    def subscribe(self, scope: Scope = ALL_EVENTS, cursor: Cursor | None = None) -> Subscription:
         return self.bus.subscribe(scope, self.journals.__getitem__, cursor)
 
 
@@ -57,7 +68,7 @@ def test_events_in_order() -> None:
 
 def test_scopes() -> None:
     runs = Runs()
-    scopes = [EVERYTHING, of_run("a"), of_agent("billing"), where("ends", lambda event: event.is_terminal)]
+    scopes = [ALL_EVENTS, run_scope("a"), agent_scope("billing"), filter_scope("ends", lambda event: event.is_terminal)]
     subscriptions = [runs.subscribe(scope) for scope in scopes]
     runs.start("a")
     runs.start("b", "billing")
@@ -81,7 +92,7 @@ def test_only_from_now_on() -> None:
 def test_from_any_cursor(written: list[str], data: st.DataObject) -> None:
     """What follows an event, seen live, is what a new subscription from its cursor sees."""
     runs = Runs()
-    scope = data.draw(st.sampled_from([EVERYTHING, of_run("a"), of_agent("triage")]))
+    scope = data.draw(st.sampled_from([ALL_EVENTS, run_scope("a"), agent_scope("triage")]))
     live = runs.subscribe(scope)
     runs.start("a")
     runs.start("b")
@@ -96,7 +107,7 @@ def test_history_then_live() -> None:
     runs = Runs()
     runs.start("a")
     runs.write("a", TimePassed())
-    subscription = runs.subscribe(of_run("a"), Cursor("run:a", 0))
+    subscription = runs.subscribe(run_scope("a"), Cursor("run:a", 0))
     runs.write("a", STOPPED)
     assert list(kinds(subscription)) == ["RunStarted", "TimePassed", "RunStopped"]
 
@@ -106,11 +117,11 @@ def test_cursor_of_another_scope() -> None:
     everything = runs.subscribe()
     runs.start("a")
     (event,) = everything
-    for scope in (of_run("a"), of_agent("triage"), where("x", lambda event: True)):
+    for scope in (run_scope("a"), agent_scope("triage"), filter_scope("x", lambda event: True)):
         with pytest.raises(ValueError, match="a cursor of all"):
             runs.subscribe(scope, event.cursor)
     with pytest.raises(ValueError, match="a cursor of run:b"):
-        runs.subscribe(of_run("a"), Cursor("run:b", 0))
+        runs.subscribe(run_scope("a"), Cursor("run:b", 0))
 
 
 # --- slow subscribers -----------------------------------------------------------------------------------------
@@ -152,7 +163,7 @@ def test_gap_and_its_repair() -> None:
     assert isinstance(gap, Gap)
     assert gap.since == events[1].cursor
     assert events[3].is_terminal
-    seen = [event.what for event in runs.subscribe(EVERYTHING, gap.since)]
+    seen = [event.what for event in runs.subscribe(ALL_EVENTS, gap.since)]
     assert [*(event.what for event in events[:2]), *seen] == runs.journals["a"]
 
 
@@ -189,7 +200,7 @@ def test_nothing_is_lost_for_good(steps: list[str], size: int) -> None:
     records = {event.cursor.seen: event.what for event in seen if isinstance(event.what, Record)}
     for event in seen:
         if isinstance(event.what, Gap):
-            repaired = runs.subscribe(EVERYTHING, event.what.since)
+            repaired = runs.subscribe(ALL_EVENTS, event.what.since)
             records |= {again.cursor.seen: again.what for again in repaired if isinstance(again.what, Record)}
     assert sorted(records) == list(range(1, sum(map(len, runs.journals.values())) + 1))
     assert len(list(slow)) == 0
@@ -202,7 +213,7 @@ def test_live_until_the_run_is_over() -> None:
     async def main() -> list[str]:
         runs = Runs()
         runs.start("a")
-        subscription = runs.subscribe(of_run("a"), Cursor("run:a", 0))
+        subscription = runs.subscribe(run_scope("a"), Cursor("run:a", 0))
 
         async def write() -> None:
             for fact in (TimePassed(), STOPPED):
@@ -237,7 +248,7 @@ def test_told_from_another_thread() -> None:
     async def main() -> int:
         runs = Runs()
         runs.start("a")
-        subscription = runs.subscribe(of_run("a"))
+        subscription = runs.subscribe(run_scope("a"))
         told = asyncio.create_task(asyncio.to_thread(runs.write, "a", STOPPED))
         seen = 0
         async for _ in subscription:

@@ -24,12 +24,10 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import Text, ToolResult, words
 from agentrun.core.outcome import Outcome, Question, Suspended
 from agentrun.core.package import Package
-from agentrun.engine.admission import admit
-from agentrun.engine.begin import begin
-from agentrun.engine.children import run_child
+from agentrun.engine.begin import admit, begin
 from agentrun.engine.clock import Sleep, step
-from agentrun.engine.driver import drive, open_log
-from agentrun.engine.perform import crew_of
+from agentrun.engine.driver import drive, open_run_log
+from agentrun.engine.perform import make_crew, run_child
 from agentrun.engine.request import Request
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.world import world_of_run
@@ -187,9 +185,11 @@ def test_suspended_and_resumed() -> None:
     assert work(place, child(ASKING)) == ChildSuspended("c1.0", ("c1.0",))
     assert work(place, child(ASKING)) == ChildSuspended("c1.0", ("c1.0",))
     assert refunds.keys == []
-    asked = open_log(world_of_run(place.world, RUN)).state.calls[0].gate.question
+    asked = open_run_log(world_of_run(place.world, RUN)).state.calls[0].gate.question
     assert asked is not None
-    open_log(world_of_run(place.world, RUN)).welcome(ApprovalAnswered("c1.0", asked, "approved", "ada"))
+    open_run_log(world_of_run(place.world, RUN)).commit_if_acceptable(
+        ApprovalAnswered("c1.0", asked, "approved", "ada")
+    )
     fact = finished(place, child(ASKING))
     assert (words(fact.parts), len(refunds.keys)) == ("paid", 1)
     facts = place.facts(RUN)
@@ -245,12 +245,12 @@ def parent_of(agent: Package, **changes: Any) -> Package:
 
 def root(place: Place, agent: Package) -> Any:
     world = world_of_run(place.world, "root")
-    log = open_log(world)
+    log = open_run_log(world)
     if log.state.phase == "fresh":
         begin(world, agent, Request(agent=agent.name, package="sha256:0"), admit(agent, "hello", {}), log=log)
     else:
         log.take_over("sha256:0")
-    return drive(agent, log, crew_of(world, agent))
+    return drive(agent, log, make_crew(world, agent))
 
 
 def test_spending_is_rolled_up_once() -> None:
@@ -290,9 +290,11 @@ def test_parent_waits_with_its_child() -> None:
     waiting = place.clock.run(root(place, agent))
     assert isinstance(waiting, Suspended)
     assert waiting.waits_for == ("c1.0",)
-    asked = open_log(world_of_run(place.world, RUN)).state.calls[0].gate.question
+    asked = open_run_log(world_of_run(place.world, RUN)).state.calls[0].gate.question
     assert asked is not None
-    open_log(world_of_run(place.world, RUN)).welcome(ApprovalAnswered("c1.0", asked, "approved", "ada"))
+    open_run_log(world_of_run(place.world, RUN)).commit_if_acceptable(
+        ApprovalAnswered("c1.0", asked, "approved", "ada")
+    )
     outcome = place.clock.run(root(place, agent))
     assert isinstance(outcome, Outcome)
     assert outcome.answer == "all done"

@@ -40,7 +40,7 @@ class Site:
             self.crew.start(effect(name))
 
     def settled(self, deadline: int | None = None) -> Fact | None:
-        return self.clock.run(self.crew.settled(deadline))
+        return self.clock.run(self.crew.next_fact(deadline))
 
 
 @given(st.lists(st.integers(0, 5), max_size=8))
@@ -116,7 +116,7 @@ def test_keep() -> None:
     site = Site({"a": 1, "b": 2, "c": 3})
     site.start("a", "b", "c")
     assert site.settled(0) is None
-    site.crew.keep(["b", "unknown"])
+    site.crew.keep_only(["b", "unknown"])
     assert site.seen == ["a stopped", "c stopped"]
     assert site.settled() == fact("b")
     assert not site.crew.busy
@@ -125,7 +125,7 @@ def test_keep() -> None:
 def test_keep_stops_what_never_began() -> None:
     site = Site({"a": 1})
     site.start("a")
-    site.crew.keep([])
+    site.crew.keep_only([])
     assert not site.crew.busy
     assert site.seen == []
 
@@ -152,7 +152,7 @@ def test_what_stopped_work_says_is_not_heard() -> None:
     crew = StepCrew(perform, width=2, clock=clock)
     crew.start(effect("a"))
     crew.start(effect("b"))
-    assert clock.run(crew.settled(0)) is None
+    assert clock.run(crew.next_fact(0)) is None
     clock.run(crew.close())
     assert sorted(seen) == ["a", "b"]
 
@@ -166,7 +166,7 @@ def test_work_that_raises() -> None:
     crew = StepCrew(perform, width=1, clock=clock)
     crew.start(effect("a"))
     with pytest.raises(KeyError):
-        clock.run(crew.settled(None))
+        clock.run(crew.next_fact(None))
     assert not crew.busy
 
 
@@ -176,8 +176,8 @@ def test_posted() -> None:
     site.crew.post(CancelRequested("one"))
     site.crew.post(CancelRequested("two"))
     assert site.settled() == CancelRequested("one")
-    assert site.crew.arrived() == (CancelRequested("two"),)
-    assert site.crew.arrived() == ()
+    assert site.crew.take_posted() == (CancelRequested("two"),)
+    assert site.crew.take_posted() == ()
     assert site.settled() == fact("a")
     site.crew.post(CancelRequested("three"))
     assert site.crew.busy
@@ -196,7 +196,7 @@ def test_posted_by_work_under_way() -> None:
 
     crew = StepCrew(perform, width=1, clock=clock)
     crew.start(effect("a"))
-    assert clock.run(crew.settled(None)) == CancelRequested("a")
+    assert clock.run(crew.next_fact(None)) == CancelRequested("a")
     assert clock.now() == 5
 
 
@@ -224,7 +224,7 @@ class Desk:
         return ApprovalAnswered(question.subject, question.question, "approved", "desk")
 
     def settled(self, deadline: int | None = None) -> Fact | None:
-        return self.clock.run(self.crew.settled(deadline))
+        return self.clock.run(self.crew.next_fact(deadline))
 
 
 def test_each_question_once() -> None:
@@ -265,7 +265,7 @@ def test_keep_leaves_questions() -> None:
     desk = Desk(wait=10)
     desk.crew.start(effect("a"))
     desk.crew.consult([question("c1.0")])
-    desk.crew.keep([])
+    desk.crew.keep_only([])
     assert isinstance(desk.settled(), ApprovalAnswered)
     assert not desk.crew.busy
 
@@ -299,7 +299,7 @@ def test_crews_nest() -> None:
             crew = StepCrew(inner, width=1, clock=clock)
             for name in ("one", "two"):
                 crew.start(work[name])
-                await crew.settled(None)
+                await crew.next_fact(None)
                 story.append((clock.now(), name))
         else:
             await clock.sleep_until(clock.now() + 6)
@@ -309,6 +309,6 @@ def test_crews_nest() -> None:
     crew = StepCrew(outer, width=2, clock=clock)
     crew.start(effect("child"))
     crew.start(effect("tool"))
-    assert clock.run(crew.settled(None)) == fact("tool")
-    assert clock.run(crew.settled(None)) == fact("child")
+    assert clock.run(crew.next_fact(None)) == fact("tool")
+    assert clock.run(crew.next_fact(None)) == fact("child")
     assert story == [(4, "one"), (6, "tool"), (8, "two"), (8, "child")]

@@ -15,7 +15,7 @@ from agentrun.core.outcome import Ending, Outcome, Suspended, outcome_of
 from agentrun.core.package import Package
 from agentrun.core.state import State
 from agentrun.engine import driver
-from agentrun.engine.driver import Log, drive
+from agentrun.engine.driver import RunLog, drive
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.task_crew import TaskCrew
 from agentrun.errors import PolicyError, StorageError
@@ -130,7 +130,7 @@ def test_in_an_event_loop() -> None:
             await asyncio.sleep(0.001)
             return run.answer(effect)
 
-        return await drive(TOOLS, Log(run.journal, clock), TaskCrew(perform, width=width, clock=clock))
+        return await drive(TOOLS, RunLog(run.journal, clock), TaskCrew(perform, width=width, clock=clock))
 
     for width in (1, 2):
         outcome = asyncio.run(main(width))

@@ -19,7 +19,7 @@ from agentrun.core.facts import (
 from agentrun.core.fault import Fault
 from agentrun.core.outcome import Outcome, outcome_of
 from agentrun.engine.clock import StepClock
-from agentrun.engine.driver import Log, drive
+from agentrun.engine.driver import RunLog, drive
 from agentrun.errors import InternalError, StorageError
 from agentrun.journal.storage import MemoryJournal
 
@@ -42,9 +42,9 @@ def test_illegal_fact_is_not_written() -> None:
 
 def test_welcome() -> None:
     log = Driven(package()).begun().log()
-    log.welcome(ToolFinished("c1.0", ()))
+    log.commit_if_acceptable(ToolFinished("c1.0", ()))
     assert log.state.seq == 1
-    log.welcome(CancelRequested("ada"))
+    log.commit_if_acceptable(CancelRequested("ada"))
     assert (log.state.seq, log.state.cancelled) == (2, CancelRequested("ada"))
 
 
@@ -72,7 +72,7 @@ def test_nothing_is_written_after_a_failure() -> None:
         log.commit(CancelRequested("ada"))
     assert (caught.value.code, caught.value.fields) == ("journal.poisoned", {"seq": 2})
     assert (log.state.seq, len(journal.records())) == (1, 1)
-    Log(journal, StepClock()).commit(CancelRequested("ada"))
+    RunLog(journal, StepClock()).commit(CancelRequested("ada"))
     assert len(journal.records()) == 2
 
 
@@ -108,7 +108,7 @@ def test_listeners_hear_what_counts() -> None:
     """After it is written and the state has it."""
     heard: list[tuple[int, int]] = []
     journal = MemoryJournal()
-    log = Log(journal, StepClock(), lambda record: heard.append((record.seq, log.state.seq)))
+    log = RunLog(journal, StepClock(), lambda record: heard.append((record.seq, log.state.seq)))
     log.commit(STARTED)
     log.commit(CancelRequested("ada"))
     assert heard == [(1, 1), (2, 2)]
@@ -120,7 +120,7 @@ def test_listeners_cannot_stop_the_run(error: Any) -> None:
         raise error
 
     run = Driven(package(), said("Done.")).begun()
-    outcome = run.clock.run(drive(run.agent, Log(run.journal, run.clock, listen), run.crew()))
+    outcome = run.clock.run(drive(run.agent, RunLog(run.journal, run.clock, listen), run.crew()))
     assert isinstance(outcome, Outcome)
     assert outcome.answer == "Done."
 
@@ -134,5 +134,5 @@ def test_interrupted_while_somebody_listens() -> None:
 
     run = Driven(package(), said("Done.")).begun()
     with pytest.raises(KeyboardInterrupt):
-        run.clock.run(drive(run.agent, Log(run.journal, run.clock, listen), run.crew()))
+        run.clock.run(drive(run.agent, RunLog(run.journal, run.clock, listen), run.crew()))
     assert [fact_kind(fact) for fact in run.facts()[-3:]] == ["model_replied", "cancel_requested", "run_stopped"]

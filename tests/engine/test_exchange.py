@@ -9,7 +9,7 @@ import pytest
 from agentrun.core.effects import AskModel
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
-from agentrun.engine.exchange import exchange
+from agentrun.engine.models import ask_over_http
 from agentrun.errors import AgentrunError, ProviderError
 from agentrun.providers.registry import codec_for
 from agentrun.wire import HttpCall, HttpReply
@@ -48,7 +48,7 @@ class Pieces:
 def ask(sender: Pieces, *, stream: bool = True) -> tuple[Reply | Fault, list[str]]:
     texts: list[str] = []
     effect = AskModel("m1.1", 1, 1, 0, 0, request("openai", "gpt-4.1-mini", stream=stream), gap=7, time=9)
-    answer = asyncio.run(exchange(codec_for("openai"), sender, effect, CALL, texts.append))
+    answer = asyncio.run(ask_over_http(codec_for("openai"), sender, effect, CALL, texts.append))
     assert sender.limits == (7, 9)
     assert sender.streamed is stream
     return answer, texts

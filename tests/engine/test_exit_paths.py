@@ -13,7 +13,7 @@ from agentrun.core.facts import Fact
 from agentrun.core.outcome import Outcome
 from agentrun.engine import driver
 from agentrun.engine.crew import StepCrew
-from agentrun.engine.driver import Log
+from agentrun.engine.driver import RunLog
 from agentrun.engine.perform import Performer
 from agentrun.errors import StorageError
 
@@ -94,7 +94,7 @@ def test_listeners_change_nothing(name: str) -> None:
 
 
 def test_a_driver_that_forgets_the_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Log, "abandon", lambda log: None)
+    monkeypatch.setattr(RunLog, "abandon", lambda log: None)
     with pytest.raises(AssertionError):
         looked_at_all("text", "halt")
 

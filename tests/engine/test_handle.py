@@ -14,7 +14,7 @@ from agentrun.core.messages import Text
 from agentrun.core.outcome import Ending, Outcome, Suspended
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.memory import stored_package
-from agentrun.engine.ports import Delta
+from agentrun.engine.ports import ReplyDelta
 from agentrun.engine.system_clock import SystemClock
 from agentrun.errors import AgentrunError, StorageError
 from agentrun.testing import (
@@ -378,8 +378,8 @@ def test_pieces_of_a_reply_pass() -> None:
     everything = home.runtime.subscribe()
     handle = home.start()
     home.wait(handle)
-    assert [event.what.text for event in everything if isinstance(event.what, Delta)] == ["Hel", "lo."]
-    assert not any(isinstance(event.what, Delta) for event in handle.events())
+    assert [event.what.text for event in everything if isinstance(event.what, ReplyDelta)] == ["Hel", "lo."]
+    assert not any(isinstance(event.what, ReplyDelta) for event in handle.events())
 
 
 def test_nobody_waits_for_a_run_that_breaks() -> None:

@@ -14,7 +14,7 @@ import agentrun
 from agentrun.core.facts import ModelAsked
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
-from agentrun.engine.live import live_providers, live_sender
+from agentrun.engine.live_providers import live_providers, live_sender
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.settings import Settings
 from agentrun.errors import AgentrunError, HostError, PackageError
@@ -204,7 +204,7 @@ def test_import_is_late() -> None:
     """A run that does not go live pays for nothing of it."""
     code = (
         "import sys, agentrun.engine.api, agentrun.engine.models\n"
-        "print([name for name in ('httpx', 'pydantic', 'agentrun.engine.live') if name in sys.modules])"
+        "print([name for name in ('httpx', 'pydantic', 'agentrun.engine.live_providers') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, encoding="utf-8")
     assert done.stdout.strip() == "[]"

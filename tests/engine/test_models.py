@@ -11,7 +11,7 @@ from agentrun.core.facts import ModelFailed, ModelReplied
 from agentrun.core.fault import Fault
 from agentrun.core.messages import File, Image, Message, Reply, Transcript, User, user_message
 from agentrun.core.package import Route
-from agentrun.engine.models import Attachments, Models, WireProvider
+from agentrun.engine.models import AttachmentChecker, HttpProvider, ModelCaller
 from agentrun.errors import ProviderError, StorageError
 from agentrun.providers.registry import codec_for
 
@@ -24,7 +24,7 @@ def asked(model: Any, effect: AskModel | None = None, **parts: Any) -> tuple[Mod
     place = Place(providers={"openai": model}, **parts)
     if isinstance(model, Model):
         model.clock = place.clock
-    return place.clock.run(Models(place.world, "run-1").ask(effect or ask())), place
+    return place.clock.run(ModelCaller(place.world, "run-1").ask(effect or ask())), place
 
 
 def fault_of(fact: ModelReplied | ModelFailed) -> Fault:
@@ -106,7 +106,7 @@ def test_deltas_of_a_request_that_is_stopped() -> None:
     model = Model("hel", 10, says("hello"))
     place = Place(providers={"openai": model})
     model.clock = place.clock
-    asking = Models(place.world, "run-1").ask(ask())
+    asking = ModelCaller(place.world, "run-1").ask(ask())
     asking.send(None)
     asking.close()
     assert place.deltas() == ["hel", None]
@@ -168,35 +168,35 @@ def test_missing_attachment(message: Message, fields: dict[str, str]) -> None:
 
 def test_each_message_is_looked_at_once() -> None:
     shelf = Shelf("a", "b", "c")
-    attachments = Attachments(shelf)
+    attachments = AttachmentChecker(shelf)
     one = Transcript([picture("a")])
     two = one.plus(picture("b"))
     for messages in (one, one, two, two, two.plus(user_message("x"))):
-        assert attachments.fault(messages) is None
+        assert attachments.find_fault(messages) is None
     assert shelf.sought == ["a", "b"]
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
 def test_after_the_conversation_was_summed_up(kept: int) -> None:
     """All is looked at again, however long the conversation is then."""
-    attachments = Attachments(Shelf("a"))
-    assert attachments.fault(Transcript([user_message("1"), user_message("2"), picture("a")])) is None
+    attachments = AttachmentChecker(Shelf("a"))
+    assert attachments.find_fault(Transcript([user_message("1"), user_message("2"), picture("a")])) is None
     summed_up = Transcript(
         [*(user_message("1"), user_message("2"))[:kept], picture("gone"), user_message("2"), user_message("3")]
     )
-    assert attachments.fault(summed_up) is not None
+    assert attachments.find_fault(summed_up) is not None
 
 
 def test_a_missing_attachment_stays_missing() -> None:
-    attachments = Attachments(Shelf())
+    attachments = AttachmentChecker(Shelf())
     messages = Transcript([picture("a")])
-    assert attachments.fault(messages) is not None
-    assert attachments.fault(messages) is not None
+    assert attachments.find_fault(messages) is not None
+    assert attachments.find_fault(messages) is not None
 
 
 def test_over_the_wire() -> None:
     sender = Scripted([completion("hello"), failure(401), OSError("no network")])
-    provider = WireProvider(codec_for("openai"), sender)
+    provider = HttpProvider(codec_for("openai"), sender)
     fact, _ = asked(provider, ask([user_message("hi")]))
     assert isinstance(fact, ModelReplied)
     assert fact.reply.message.text == "hello"

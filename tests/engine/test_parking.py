@@ -23,7 +23,7 @@ from agentrun.core.facts import (
 from agentrun.core.messages import Text
 from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
 from agentrun.engine import driver
-from agentrun.engine.api import providers_of
+from agentrun.engine.api import providers_by_name
 from agentrun.engine.clock import StepClock
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.memory import MemoryJournals
@@ -92,7 +92,7 @@ class Site:
         heard = sum(
             (_count_answers(self.journals.records(run)) for run in self.journals.runs), start=_count_answers([])
         )
-        models = providers_of(self.file.agent, self.setting.model)
+        models = providers_by_name(self.file.agent, self.setting.model)
         for script in {id(each): each for each in models.values()}.values():
             if isinstance(script, Script):
                 script.go_to(sum(heard[name] for name, each in models.items() if each is script))
@@ -246,7 +246,7 @@ def in_a_loop(slow: Slow, journals: MemoryJournals) -> tuple[Runtime, RunHandle]
     setting = Setting(model=scripted(calls("pay", n=1), text("Done.")), message="Hi.")
     runtime = Runtime.in_memory(
         journals=journals,
-        providers=providers_of(file.agent, setting.model),
+        providers=providers_by_name(file.agent, setting.model),
         executors={"pay": slow, "search": slow},
         packages=[file],
     )
@@ -282,7 +282,7 @@ def test_in_real_time(ends: bool) -> None:
 def test_a_driver_that_ends_the_run_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     real = driver._park  # replaced on purpose
 
-    async def abandons(log: driver.Log, crew: Any, until: int) -> Ending:
+    async def abandons(log: driver.RunLog, crew: Any, until: int) -> Ending:
         await real(log, crew, until)
         log.abandon()
         return Parked(run=RUN_ID, agent="a", seq=log.state.seq)

@@ -18,9 +18,9 @@ from agentrun.core.facts import (
 )
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Text
-from agentrun.engine.approvals import Nobody
+from agentrun.engine.approvals import NoApprover
 from agentrun.engine.memory import MemoryJournals
-from agentrun.engine.perform import Performer, crew_of
+from agentrun.engine.perform import Performer, make_crew
 from agentrun.engine.ports import Journal
 from agentrun.engine.world import world_of_run
 from agentrun.errors import StorageError
@@ -157,10 +157,10 @@ def test_interrupt_passes() -> None:
 
 
 def test_crew_asks_whom_there_is() -> None:
-    place = Place(approver=Nobody())
-    crew = crew_of(world_of_run(place.world, "run-1"), package())
+    place = Place(approver=NoApprover())
+    crew = make_crew(world_of_run(place.world, "run-1"), package())
     crew.consult([question("c1.0")])
-    given = place.clock.run(crew.settled(None))
+    given = place.clock.run(crew.next_fact(None))
     assert given == ApprovalAnswered("c1.0", "c1.0?", "unavailable", "nobody")
 
 
@@ -172,14 +172,14 @@ def test_crew_waits_as_long_as_the_policy_says() -> None:
 
     for limit, wanted in ((100, "approved"), (99, "timed_out")):
         place = Place(approver=Slow())
-        crew = crew_of(world_of_run(place.world, "run-1"), package(policy={"approval_timeout": limit}))
+        crew = make_crew(world_of_run(place.world, "run-1"), package(policy={"approval_timeout": limit}))
         crew.consult([question("c1.0")])
-        given = place.clock.run(crew.settled(None))
+        given = place.clock.run(crew.next_fact(None))
         assert isinstance(given, ApprovalAnswered)
         assert given.answer == wanted
 
 
 def test_crew_with_nobody_to_ask() -> None:
-    crew = crew_of(world_of_run(Place().world, "run-1"), package())
+    crew = make_crew(world_of_run(Place().world, "run-1"), package())
     crew.consult([question("c1.0")])
     assert not crew.busy

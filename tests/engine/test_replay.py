@@ -44,7 +44,7 @@ def test_text(tape: Path) -> None:
     assert (outcome.status, outcome.answer, outcome.code) == ("completed", "Call the fire brigade.", None)
     assert outcome.replayed, "a replayed outcome says that it is one"
     assert (outcome.output, outcome.turns, outcome.usage) == (UNSET, 1, Usage(20, 5, 0, 0))
-    assert (done.exit_code, done.unused) == (0, None)
+    assert (done.exit_code, done.unused_error) == (0, None)
 
 
 def test_typed(tape: Path) -> None:
@@ -109,7 +109,7 @@ def test_run_id(tape: Path) -> None:
 def test_provider_failure(tape: Path) -> None:
     agent = package()
     done = replay(agent, record(tape, agent, *[failure(429, "Slow down", retry_after="7")] * 4))
-    assert (done.outcome.code, done.exit_code, done.unused) == ("provider.rate_limited", 6, None)
+    assert (done.outcome.code, done.exit_code, done.unused_error) == ("provider.rate_limited", 6, None)
     assert done.outcome.fields == {"status": 429, "retry_after": 7, "turn": 1, "attempts": 4}
     assert [fact_kind(record.fact) for record in done.journal[-2:]] == ["model_failed", "run_stopped"]
 
@@ -119,7 +119,7 @@ def test_waits_between_attempts_take_no_time(tape: Path) -> None:
     agent = package()
     failures = [failure(503), failure(429, retry_after="9")]
     done = replay(agent, record(tape, agent, *failures, completion("ok")))
-    assert (done.outcome.answer, done.exit_code, done.unused) == ("ok", 0, None)
+    assert (done.outcome.answer, done.exit_code, done.unused_error) == ("ok", 0, None)
     planned = [(record, record.fact) for record in done.journal if isinstance(record.fact, RetryPlanned)]
     assert [fact.until - record.at for record, fact in planned] == [fact.wait for _, fact in planned]
     assert planned[1][1].wait >= 9000, "what the provider asks for is the least"
@@ -134,7 +134,7 @@ def test_miss(tape: Path) -> None:
     assert (done.outcome.status, done.outcome.code, done.exit_code) == ("failed", "cassette.miss", 3)
     fields = done.outcome.fields
     assert (fields["turn"], fields["nearest"], fields["difference"]) == (1, 1, "temperature is 0.7, recorded was 0")
-    assert isinstance(done.unused, CassetteError), "the rest of the tape is left, as a consequence"
+    assert isinstance(done.unused_error, CassetteError), "the rest of the tape is left, as a consequence"
 
 
 def test_miss_in_a_later_turn(tape: Path) -> None:
@@ -156,8 +156,8 @@ def test_unused(tape: Path) -> None:
     tape.write_text(text + text.partition("interactions:\n")[2], encoding="utf-8")
     done = replay(package(), tape)
     assert done.outcome.status == "completed", "the journal says what the run did"
-    assert done.unused is not None
-    assert (done.unused.code, done.unused.fields["unused"]) == ("cassette.unused", [2])
+    assert done.unused_error is not None
+    assert (done.unused_error.code, done.unused_error.fields["unused"]) == ("cassette.unused", [2])
     assert done.exit_code == 3, "but the command does not succeed"
 
 

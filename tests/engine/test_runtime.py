@@ -10,10 +10,9 @@ from agentrun.core.facts import ApprovalAnswer, ApprovalAsked, RunResumed, RunSt
 from agentrun.core.messages import Text
 from agentrun.core.outcome import Outcome, Question, Suspended
 from agentrun.core.package import Package
-from agentrun.engine.bus import Cursor, of_agent, of_run
+from agentrun.engine.events import Cursor, agent_scope, run_scope
 from agentrun.engine.memory import MemoryJournals
-from agentrun.engine.registry import Registry
-from agentrun.engine.runtime import Runtime
+from agentrun.engine.runtime import Registry, Runtime
 from agentrun.errors import AgentrunError, StorageError
 from agentrun.testing import Crash, CrashingJournals, approving, call, calls, scripted, sink, stub, text
 
@@ -96,8 +95,8 @@ def test_run_count() -> None:
 
 def test_subscribe() -> None:
     home = Home("a", "b")
-    everything, one = home.runtime.subscribe(), home.runtime.subscribe(of_run("r2"))
-    agents = home.runtime.subscribe(of_agent("triage"))
+    everything, one = home.runtime.subscribe(), home.runtime.subscribe(run_scope("r2"))
+    agents = home.runtime.subscribe(agent_scope("triage"))
     home.run()
     home.run(run="r2")
     assert [event.run for event in everything] == ["r1"] * 5 + ["r2"] * 5
@@ -105,7 +104,7 @@ def test_subscribe() -> None:
     assert len(list(agents)) == 10
     assert len(list(home.runtime.subscribe(cursor=Cursor("all", 7)))) == 3
     with pytest.raises(ValueError, match="cursor"):
-        home.runtime.subscribe(of_run("r1"), Cursor("all", 1))
+        home.runtime.subscribe(run_scope("r1"), Cursor("all", 1))
     with pytest.raises(AgentrunError) as caught:
         Runtime().subscribe()
     assert (caught.value.code, caught.value.fields) == ("host.missing", {"name": "events"})
@@ -114,13 +113,13 @@ def test_subscribe() -> None:
 def test_every_event_is_journaled_before_it_is_told() -> None:
     home = Home(*PAY)
     seen: list[tuple[int, int]] = []
-    tell = home.runtime._events.tell  # type: ignore[union-attr]  # it is there in this test
+    tell = home.runtime._events.publish  # type: ignore[union-attr]  # it is there in this test
 
     def spying(run: str, news: Any) -> None:
         seen.append((news.seq, home.journals.records(run)[-1].seq))
         tell(run, news)
 
-    home.runtime._events.tell = spying  # type: ignore[union-attr,method-assign]  # it is there in this test
+    home.runtime._events.publish = spying  # type: ignore[union-attr,method-assign]  # it is there in this test
     home.run(TOOLS)
     assert seen
     assert all(told == written for told, written in seen)

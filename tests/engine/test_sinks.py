@@ -7,7 +7,7 @@ import pytest
 from agentrun.core.effects import Deliver
 from agentrun.core.facts import DeliveryFinished
 from agentrun.core.fault import Fault
-from agentrun.engine.sinks import deliver
+from agentrun.engine.perform import deliver_to_sink
 
 from .places import Place, delivery
 
@@ -29,7 +29,7 @@ class Box:
         return self.say
 
     def give(self, effect: Deliver) -> DeliveryFinished:
-        return self.place.clock.run(deliver(self.place.world, effect))
+        return self.place.clock.run(deliver_to_sink(self.place.world, effect))
 
 
 @pytest.mark.parametrize("wait", [0, 1000])

@@ -20,10 +20,10 @@ from agentrun.core.facts import Continue, Deny, Modify
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Image, Text
 from agentrun.core.package import Package
-from agentrun.engine.approvals import Given
+from agentrun.engine.approvals import PresetApprover
+from agentrun.engine.cassette_ports import ReplayExchanger
 from agentrun.engine.clock import StepClock
-from agentrun.engine.crew import WIDTH
-from agentrun.engine.taped import Playing
+from agentrun.engine.crew import MAX_PARALLEL_EFFECTS
 from agentrun.errors import InternalError, ProviderError, ToolError
 from agentrun.testing import approving, stub
 from agentrun.wire import HttpCall, HttpReply
@@ -165,11 +165,11 @@ def test_a_case_may_answer_otherwise(tmp_path: Path) -> None:
     world: World = lambda clock: {**tools()(clock), "approver": approving("approved")}  # short
     taken = recorded(shop(), world, asks(("refund", {"amount": 9})), DONE)
     tape = cassette(tmp_path, taken.interactions)
-    same = replayed(shop(), tape, Given({"refund": "approved"}, "case"))
+    same = replayed(shop(), tape, PresetApprover({"refund": "approved"}, "case"))
     assert (same.outcome.answer, "by: case" in same.canonical) == ("Done.", True)
-    other = replayed(shop(), tape, Given({"refund": "denied"}, "case"))
+    other = replayed(shop(), tape, PresetApprover({"refund": "denied"}, "case"))
     assert (other.outcome.code, "tool_started" in other.canonical) == ("cassette.miss", False)
-    about_others = replayed(shop(), tape, Given({"look": "denied"}, "case"))
+    about_others = replayed(shop(), tape, PresetApprover({"look": "denied"}, "case"))
     assert about_others.canonical == taken.canonical
 
 
@@ -178,7 +178,7 @@ def test_who_answers_in_advance_needs_no_recorded_answer(tmp_path: Path) -> None
     world: World = lambda clock: {**tools()(clock), "approver": approving("approved")}  # short
     tape = cassette(tmp_path, recorded(shop(), world, asks(("refund", {"amount": 9})), DONE).interactions)
     rules = [rule("allow", "look", id="look"), rule("ask", "refund", id="ask", reason="a lot of money")]
-    done = replayed(shop(policy={"rules": rules}), tape, Given({"refund": "approved"}, "case"))
+    done = replayed(shop(policy={"rules": rules}), tape, PresetApprover({"refund": "approved"}, "case"))
     assert done.outcome.answer == "Done."
 
 
@@ -313,8 +313,10 @@ RUSHED = {
 def test_who_is_still_at_work_is_told_by_the_recorded_times(tmp_path: Path, batch: Any, time: int | None) -> None:
     """When a call ends the others, or the time is over, in the middle of a batch."""
     agent = package(**RUSHED, budgets={"time": time})
-    taken = recorded(agent, lambda clock: {"executors": {"python": Sleepy(clock)}}, asks(*batch), DONE, width=WIDTH)
-    again = replayed(agent, cassette(tmp_path, taken.interactions), width=WIDTH)
+    taken = recorded(
+        agent, lambda clock: {"executors": {"python": Sleepy(clock)}}, asks(*batch), DONE, width=MAX_PARALLEL_EFFECTS
+    )
+    again = replayed(agent, cassette(tmp_path, taken.interactions), width=MAX_PARALLEL_EFFECTS)
     assert again.canonical == taken.canonical
     assert again.outcome.tool_calls == taken.outcome.tool_calls
 
@@ -329,9 +331,11 @@ def test_calls_that_end_together_end_in_the_recorded_order(calls: list[tuple[str
     batch = asks(*((name, {"ms": milliseconds, "n": n}) for n, (name, milliseconds) in enumerate(calls)))
     order = Random(chance)  # noqa: S311  # the chance is the test's own
     world: World = lambda clock: {"executors": {"python": Sleepy(clock)}}  # short
-    taken = recorded(agent, world, batch, DONE, width=WIDTH, order=lambda ready: order.randrange(len(ready)))
+    taken = recorded(
+        agent, world, batch, DONE, width=MAX_PARALLEL_EFFECTS, order=lambda ready: order.randrange(len(ready))
+    )
     tape = Cassette(taken.interactions, {}, BEGAN, "")
-    assert replayed(agent, tape, width=WIDTH).canonical == taken.canonical
+    assert replayed(agent, tape, width=MAX_PARALLEL_EFFECTS).canonical == taken.canonical
 
 
 def test_a_child_shares_the_tape_under_a_path_of_its_own(tmp_path: Path) -> None:
@@ -357,15 +361,20 @@ def test_a_child_shares_the_tape_under_a_path_of_its_own(tmp_path: Path) -> None
 
 
 def test_nothing_stands_behind_a_tape() -> None:
-    from agentrun.engine.sealed import SEALED
+    from agentrun.engine.unreachable_ports import UNREACHABLE
 
     clock = StepClock()
     call: Any = None
-    for work in (SEALED.run(call), SEALED.deliver(call), SEALED.answer(call), SEALED.send(call, gap=0, time=0)):
+    for work in (
+        UNREACHABLE.run(call),
+        UNREACHABLE.deliver(call),
+        UNREACHABLE.answer(call),
+        UNREACHABLE.send(call, gap=0, time=0),
+    ):
         with pytest.raises(InternalError):
             clock.run(work)
     with pytest.raises(InternalError):
-        SEALED(call)
+        UNREACHABLE(call)
 
 
 def test_a_call_that_the_tape_does_not_hold_is_not_executed(tmp_path: Path) -> None:
@@ -400,8 +409,8 @@ def test_time_in_a_replay() -> None:
         raise AssertionError("nothing is done in a replay")
 
     def play(limit: int) -> None:
-        tape = Playing(Player(Cassette((late,), {}, BEGAN, "")), clock)
-        clock.run(clock.within(limit, tape.through(ask, "", never)))
+        tape = ReplayExchanger(Player(Cassette((late,), {}, BEGAN, "")), clock)
+        clock.run(clock.within(limit, tape.exchange(ask, "", never)))
 
     with pytest.raises(TimeoutError):
         play(799)

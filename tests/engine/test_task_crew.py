@@ -12,7 +12,7 @@ import pytest
 from agentrun.core.effects import Effect
 from agentrun.core.facts import ApprovalAnswered, CancelRequested, Fact
 from agentrun.core.outcome import Question
-from agentrun.engine.ports import Consult, Work
+from agentrun.engine.ports import AskPerson, PerformEffect
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.task_crew import TaskCrew
 from agentrun.errors import InternalError
@@ -23,7 +23,7 @@ T = TypeVar("T")
 LONG = 120
 
 
-def crew_of(perform: Work, width: int = 10, consult: Consult | None = None) -> TaskCrew:
+def crew_of(perform: PerformEffect, width: int = 10, consult: AskPerson | None = None) -> TaskCrew:
     return TaskCrew(perform, width=width, clock=SystemClock(), consult=consult)
 
 
@@ -68,7 +68,7 @@ def test_in_the_order_in_which_work_ends() -> None:
             gates.open[name].set()
             await asyncio.sleep(0.001)
         assert (crew.free, crew.busy) == (7, True)
-        given = [await crew.settled(None) for _ in "abc"]
+        given = [await crew.next_fact(None) for _ in "abc"]
         assert (crew.free, crew.busy) == (10, False)
         return given
 
@@ -93,7 +93,7 @@ def test_two_hundred_at_once() -> None:
         for index in range(200):
             crew.start(effect(str(index)))
         assert crew.free == 0
-        facts = [await crew.settled(None) for _ in range(200)]
+        facts = [await crew.next_fact(None) for _ in range(200)]
         assert sorted(map(repr, facts)) == sorted(repr(fact(str(index))) for index in range(200))
 
     run(root)
@@ -118,7 +118,7 @@ def test_width() -> None:
             for name in left[: crew.free]:
                 crew.start(effect(name))
                 left.remove(name)
-            await crew.settled(None)
+            await crew.next_fact(None)
         return most
 
     assert run(root) == 3
@@ -167,7 +167,7 @@ def test_cancelled_while_waiting_leaves_nothing() -> None:
         async def driver() -> None:
             crew.start(effect("a"))
             try:
-                await crew.settled(None)
+                await crew.next_fact(None)
             finally:
                 await crew.close()
 
@@ -200,12 +200,12 @@ def test_keep() -> None:
         await asyncio.sleep(0.001)
         gates.open["c"].set()
         await asyncio.sleep(0.001)
-        crew.keep(["b", "unknown"])  # c is done already, and not waited for either
+        crew.keep_only(["b", "unknown"])  # c is done already, and not waited for either
         gates.open["b"].set()
         assert crew.free == 9
-        assert await crew.settled(None) == fact("b")
+        assert await crew.next_fact(None) == fact("b")
         assert not crew.busy
-        assert await crew.settled(0) is None
+        assert await crew.next_fact(0) is None
         await crew.close()
         assert gates.stopped == ["a"]
 
@@ -228,9 +228,9 @@ def test_what_stopped_work_raises_is_not_heard() -> None:
         for name in "ab":
             crew.start(effect(name))
         await asyncio.sleep(0.001)
-        crew.keep(["a"])
+        crew.keep_only(["a"])
         await crew.close()
-        assert await crew.settled(0) is None
+        assert await crew.next_fact(0) is None
         gc.collect()
 
     run(root)
@@ -256,9 +256,9 @@ def test_the_same_effect_again_after_it_was_stopped() -> None:
         crew = crew_of(perform)
         crew.start(effect("a"))
         await asyncio.sleep(0.001)
-        crew.keep([])
+        crew.keep_only([])
         crew.start(effect("a"))
-        assert await crew.settled(None) == fact("a, run 2")
+        assert await crew.next_fact(None) == fact("a, run 2")
         await crew.close()
 
     run(root)
@@ -272,7 +272,7 @@ def test_work_that_raises() -> None:
         crew = crew_of(perform)
         crew.start(effect("a"))
         with pytest.raises(KeyError):
-            await crew.settled(None)
+            await crew.next_fact(None)
         assert not crew.busy
 
     run(root)
@@ -288,7 +288,7 @@ def test_work_that_cancels_itself() -> None:
         crew = crew_of(perform)
         crew.start(effect("a"))
         with pytest.raises(InternalError, match="not by its crew"):
-            await crew.settled(None)
+            await crew.next_fact(None)
 
     run(root)
 
@@ -299,11 +299,11 @@ def test_deadline() -> None:
         crew = TaskCrew(gates.perform, width=1, clock=clock)
         crew.start(effect("a"))
         deadline = clock.now() + 20
-        assert await crew.settled(deadline) is None
+        assert await crew.next_fact(deadline) is None
         assert clock.now() >= deadline
         assert crew.busy
         gates.open["a"].set()
-        assert await crew.settled(clock.now() + 1000 * LONG) == fact("a")
+        assert await crew.next_fact(clock.now() + 1000 * LONG) == fact("a")
 
     run(root)
 
@@ -324,7 +324,7 @@ def test_alarm_that_rings_early() -> None:
     async def root() -> None:
         clock = Hasty()
         deadline = clock.now() + 20
-        assert await TaskCrew(Gates().perform, width=1, clock=clock).settled(deadline) is None
+        assert await TaskCrew(Gates().perform, width=1, clock=clock).next_fact(deadline) is None
         assert clock.now() >= deadline
         assert clock.alarms == 2
 
@@ -339,7 +339,7 @@ def test_what_is_done_counts_also_after_the_deadline() -> None:
         await asyncio.sleep(0)
         gates.open["a"].set()
         await asyncio.sleep(0.001)
-        assert await crew.settled(0) == fact("a")
+        assert await crew.next_fact(0) == fact("a")
 
     run(root)
 
@@ -349,7 +349,7 @@ def test_posted_from_another_thread() -> None:
         crew = crew_of(Gates().perform)
         timer = threading.Timer(0.01, crew.post, [CancelRequested("thread")])
         timer.start()
-        given = await crew.settled(None)
+        given = await crew.next_fact(None)
         timer.join()
         return given
 
@@ -373,15 +373,15 @@ def test_a_crowd_posts() -> None:
             thread.start()
         heard: list[str] = []
         while len(heard) < 1000:
-            first = await crew.settled(None)
-            for each in (first, *crew.arrived()):
+            first = await crew.next_fact(None)
+            for each in (first, *crew.take_posted()):
                 assert isinstance(each, CancelRequested)
                 heard.append(each.by)
         for thread in threads:
             thread.join()
         for name in range(5):
             assert [by for by in heard if by.startswith(f"{name}.")] == [f"{name}.{index}" for index in range(200)]
-        assert crew.arrived() == ()
+        assert crew.take_posted() == ()
 
     run(root)
 
@@ -392,11 +392,11 @@ def test_posted_before_and_after() -> None:
     assert crew.busy
 
     async def root() -> Fact | None:
-        return await crew.settled(None)
+        return await crew.next_fact(None)
 
     assert run(root) == CancelRequested("before")
     crew.post(CancelRequested("after"))
-    assert crew.arrived() == (CancelRequested("after"),)
+    assert crew.take_posted() == (CancelRequested("after"),)
 
 
 def test_questions() -> None:
@@ -416,9 +416,9 @@ def test_questions() -> None:
         crew = crew_of(Gates().perform, width=1, consult=consult)
         crew.start(effect("a"))
         crew.consult([question("quick"), question("slow")])
-        crew.keep([])
+        crew.keep_only([])
         assert crew.free == 1
-        assert await crew.settled(None) == ApprovalAnswered("quick", "quick?", "approved", "desk")
+        assert await crew.next_fact(None) == ApprovalAnswered("quick", "quick?", "approved", "desk")
         crew.consult([question("quick"), question("slow")])
         assert (sorted(asked), gone, crew.busy) == (["quick", "slow"], [], True)
         crew.consult([question("quick")])

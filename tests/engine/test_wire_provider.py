@@ -7,7 +7,7 @@ from typing import Any
 from agentrun.core.effects import AskModel, ModelRequest
 from agentrun.core.facts import ModelReplied
 from agentrun.core.messages import Assistant, Image, Message, Text, Transcript, User, user_message
-from agentrun.engine.models import Models, WireProvider
+from agentrun.engine.models import HttpProvider, ModelCaller
 from agentrun.providers.codec import ReadBlob
 from agentrun.providers.openai_chat import OpenAIChat
 
@@ -26,7 +26,7 @@ class Counting(OpenAIChat):
         return super().segment(messages, request, blob)
 
 
-def asked(models: Models, place: Place, effect: AskModel) -> None:
+def asked(models: ModelCaller, place: Place, effect: AskModel) -> None:
     assert isinstance(place.clock.run(models.ask(effect)), ModelReplied)
 
 
@@ -36,8 +36,8 @@ def sent(sender: Scripted) -> list[Any]:
 
 def test_runs_that_take_turns() -> None:
     codec, sender = Counting(), Scripted([completion("ok")] * 8)
-    place = Place(providers={"openai": WireProvider(codec, sender)})
-    runs = {name: Models(place.world, name) for name in ("one", "two")}
+    place = Place(providers={"openai": HttpProvider(codec, sender)})
+    runs = {name: ModelCaller(place.world, name) for name in ("one", "two")}
     talks = {name: Transcript([user_message(name)]) for name in runs}
     for turn in range(4):
         for name, models in runs.items():
@@ -51,8 +51,8 @@ def test_runs_that_take_turns() -> None:
 
 def test_pictures_are_those_of_the_run() -> None:
     sender = Scripted([completion("ok")])
-    place = Place(providers={"openai": WireProvider(OpenAIChat(), sender)})
+    place = Place(providers={"openai": HttpProvider(OpenAIChat(), sender)})
     picture = Image("image/png", place.world.blobs.put(b"\x89PNG"), 4)
-    asked(Models(place.world, "one"), place, ask([User((picture,))]))
+    asked(ModelCaller(place.world, "one"), place, ask([User((picture,))]))
     (message,) = sent(sender)[0]
     assert message["content"] == [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}]

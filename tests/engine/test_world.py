@@ -7,12 +7,11 @@ import pytest
 
 from agentrun.core.facts import CancelRequested, Record
 from agentrun.core.package import Package
-from agentrun.engine.admission import admit
-from agentrun.engine.begin import begin
-from agentrun.engine.driver import open_log
+from agentrun.engine.begin import admit, begin
+from agentrun.engine.driver import open_run_log
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.request import Request
-from agentrun.engine.world import World, executor_of, missing, sink_of, world_of_run
+from agentrun.engine.world import World, find_executor, find_missing_port, find_sink, world_of_run
 from agentrun.errors import HostError, StorageError
 
 from ..packages import ROUTE, package
@@ -66,7 +65,7 @@ ORDER = [
 @pytest.mark.parametrize("count", range(len(ORDER)))
 def test_the_first_that_is_missing(count: int) -> None:
     """Providers, then hooks, executors, sinks; sub-agents included."""
-    error = missing(world(*(name for name, _ in ORDER[:count])), agent())
+    error = find_missing_port(world(*(name for name, _ in ORDER[:count])), agent())
     name, code = ORDER[count]
     assert error is not None
     assert error.code == code
@@ -75,25 +74,25 @@ def test_the_first_that_is_missing(count: int) -> None:
 
 
 def test_nothing_is_missing() -> None:
-    assert missing(world(*(name for name, _ in ORDER)), agent()) is None
+    assert find_missing_port(world(*(name for name, _ in ORDER)), agent()) is None
 
 
 def test_agents_of_agents() -> None:
     middle = package(tools={"inner": AGENT}, agents={"inner": msgspec.to_builtins(agent())})
     outer = package(tools={"middle": AGENT}, agents={"middle": msgspec.to_builtins(middle)})
-    error = missing(world("providers:openai", "providers:fallback"), outer)
+    error = find_missing_port(world("providers:openai", "providers:fallback"), outer)
     assert error is not None
     assert error.fields["provider"] == "inner-provider"
 
 
 def test_kinds_serve_all() -> None:
     names = [name for name, _ in ORDER if name.startswith(("providers", "hooks"))]
-    assert missing(world(*names, "executors:python", "sinks:stdout"), agent()) is None
+    assert find_missing_port(world(*names, "executors:python", "sinks:stdout"), agent()) is None
 
 
 def test_disabled_sinks_are_not_missed() -> None:
     quiet = package(sinks={"out": {**SINK, "delivery": "disabled"}})
-    assert missing(world("providers:openai"), quiet) is None
+    assert find_missing_port(world("providers:openai"), quiet) is None
 
 
 @pytest.mark.parametrize(
@@ -102,7 +101,7 @@ def test_disabled_sinks_are_not_missed() -> None:
 )
 def test_tools_of_a_server(executor: str, found: bool) -> None:
     """Which tools a server has is not known before it is asked: one of them is enough."""
-    error = missing(world("providers:openai", f"executors:{executor}"), package(tools={"docs": MCP}))
+    error = find_missing_port(world("providers:openai", f"executors:{executor}"), package(tools={"docs": MCP}))
     assert (error is None) == found
 
 
@@ -110,12 +109,12 @@ def test_names_win_over_kinds() -> None:
     own: Any = object()
     kind: Any = object()
     place = Place(executors={"refund": own, "python": kind}, sinks={"out": own, "stdout": kind})
-    found = [executor_of(place.world, name, tool()) for name in ("refund", "lookup")]
+    found = [find_executor(place.world, name, tool()) for name in ("refund", "lookup")]
     assert found == [own, kind]
-    given = [sink_of(place.world, name, delivery().sink) for name in ("out", "log")]
+    given = [find_sink(place.world, name, delivery().sink) for name in ("out", "log")]
     assert given == [own, kind]
     with pytest.raises(HostError, match=r"host\.missing"):
-        executor_of(Place().world, "refund", tool())
+        find_executor(Place().world, "refund", tool())
 
 
 def test_listeners_hear_what_is_written() -> None:
@@ -124,7 +123,7 @@ def test_listeners_hear_what_is_written() -> None:
     log = begin(world_of_run(place.world, "run-1"), package(), REQUEST, admit(package(), "hello", {}))
     log.commit(CancelRequested("me"))
     assert place.heard == [("run-1", record) for record in place.journals.records("run-1")]
-    assert open_log(world_of_run(place.world, "run-1")).state == log.state
+    assert open_run_log(world_of_run(place.world, "run-1")).state == log.state
 
 
 def test_what_is_not_written_is_not_heard() -> None:

@@ -8,7 +8,7 @@ from agentrun.compiler.package_file import seal_package
 from agentrun.core.evolve import fold
 from agentrun.core.facts import RunStopped
 from agentrun.core.outcome import Ending, outcome_of
-from agentrun.engine.api import providers_of
+from agentrun.engine.api import providers_by_name
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
@@ -55,7 +55,7 @@ class Trial:
             run=RUN_ID,
             attachments=pictures(super(CountingBlobs, blobs).put, shape),
         )
-        models = providers_of(shape.agent, setting.model)
+        models = providers_by_name(shape.agent, setting.model)
         self.runtime = Runtime.in_memory(
             journals=self.ports.journals,
             clock=clock,

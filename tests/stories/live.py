@@ -15,10 +15,10 @@ from agentrun.compiler.compile import compile_or_raise
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import Record
 from agentrun.core.outcome import Ending
-from agentrun.engine.bus import Subscription
-from agentrun.engine.live import live_providers, live_sender
+from agentrun.engine.events import Subscription
+from agentrun.engine.live_providers import live_providers, live_sender
 from agentrun.engine.memory import MemoryJournals
-from agentrun.engine.ports import Delta, Executor
+from agentrun.engine.ports import Executor, ReplyDelta
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.settings import Settings
@@ -77,5 +77,5 @@ async def _live(file: PackageFile, tools: Mapping[str, Executor], message: str |
 
 async def _listen(events: Subscription, hear: Callable[[str], None]) -> None:
     async for event in events:
-        if isinstance(event.what, Delta) and event.what.text:
+        if isinstance(event.what, ReplyDelta) and event.what.text:
             hear(event.what.text)

@@ -12,10 +12,10 @@ from agentrun.core.evolve import evolve
 from agentrun.core.facts import Fact, Record, ToolFinished, ToolStarted
 from agentrun.core.messages import Reply
 from agentrun.core.state import State
-from agentrun.engine.api import package_of
+from agentrun.engine.api import load_package_source
 from agentrun.engine.clock import StepClock
-from agentrun.engine.driver import Log
-from agentrun.engine.handle import How
+from agentrun.engine.driver import RunLog
+from agentrun.engine.handle import CallSettlement
 from agentrun.engine.memory import MemoryJournals
 from agentrun.testing import fails, scripted, text
 from agentrun.testing.laws import Setting, begin_run, crash_everywhere, finish_run, make_runtime
@@ -29,7 +29,7 @@ from .shapes import SHAPES, TWO_TOOLS, Shape, parallel_tools
 def test_every_point(shape: Shape) -> None:
     """Before and after each record, and inside each effect."""
     clock, journals = StepClock(), MemoryJournals()
-    setting, file = shape.setting(clock), package_of(shape.package)
+    setting, file = shape.setting(clock), load_package_source(shape.package)
     runtime = make_runtime(file, setting, clock, journals, 8)
     finish_run(runtime, begin_run(runtime, file, setting), clock, "retry", "approved")
     records = sum(len(journals.records(run)) for run in journals.runs)
@@ -42,7 +42,7 @@ def test_narrow(width: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["result", "stop"])
-def test_settled_otherwise(how: How) -> None:
+def test_settled_otherwise(how: CallSettlement) -> None:
     """A call whose outcome is not known is given a result, or ends the run. It never runs again."""
     assert crash_everywhere(*SHAPES["parallel tools"], settle=how)
     assert crash_everywhere(*SHAPES["child"], settle=how)
@@ -99,7 +99,7 @@ def test_finds_an_intent_that_is_written_too_late(monkeypatch: pytest.MonkeyPatc
                     log._journal.append(replace(each, prev=log._journal.head))
         log.state = after
 
-    monkeypatch.setattr(Log, "commit", commit)
+    monkeypatch.setattr(RunLog, "commit", commit)
     with pytest.raises(AssertionError, match=r"c1\.1 may run once at most and ran 2 times"):
         crash_everywhere(*SHAPES["parallel tools"])
 
@@ -107,16 +107,16 @@ def test_finds_an_intent_that_is_written_too_late(monkeypatch: pytest.MonkeyPatc
 def test_finds_a_result_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a call gives after a resume is not written."""
     resumed: list[str] = []
-    take_over = Log.take_over
+    take_over = RunLog.take_over
 
-    def marked(log: Log, fingerprint: str) -> None:
+    def marked(log: RunLog, fingerprint: str) -> None:
         take_over(log, fingerprint)
         resumed.append(fingerprint)
 
     def forgetful(state: State, fact: Fact) -> bool:
         return not (resumed and isinstance(fact, ToolFinished)) and transitions.is_acceptable(state, fact)
 
-    monkeypatch.setattr(Log, "take_over", marked)
+    monkeypatch.setattr(RunLog, "take_over", marked)
     monkeypatch.setattr("agentrun.engine.driver.is_acceptable", forgetful)
     with pytest.raises(AssertionError, match=r"(?s)the host died after record 1\n.*-- tool_finished"):
         crash_everywhere(*SHAPES["parallel tools"])

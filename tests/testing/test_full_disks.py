@@ -3,7 +3,7 @@
 import pytest
 
 from agentrun.core.facts import ModelAsked, ToolStarted
-from agentrun.engine.api import package_of
+from agentrun.engine.api import load_package_source
 from agentrun.engine.clock import StepClock
 from agentrun.errors import StorageError
 from agentrun.testing import FailingJournals, Script, Stub
@@ -16,7 +16,7 @@ NEVER = 10_000
 
 def run(shape: Shape, at: int) -> FailingJournals:
     clock, journals = StepClock(), FailingJournals(at)
-    setting, file = shape.setting(clock), package_of(shape.package)
+    setting, file = shape.setting(clock), load_package_source(shape.package)
     runtime = make_runtime(file, setting, clock, journals, 8)
     try:
         finish_run(runtime, begin_run(runtime, file, setting), clock, "retry", "approved")

@@ -20,7 +20,7 @@ from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import ToolFinished
 from agentrun.core.messages import words
 from agentrun.core.package_tools import McpTool, PinnedTool
-from agentrun.engine.pinning import pinned as asked_for
+from agentrun.engine.pinning import pin_mcp_servers as asked_for
 from agentrun.engine.run import FinishedRun
 from agentrun.secret import Secret
 from agentrun.spec.problems import DocumentError, Source

@@ -15,11 +15,11 @@ from agentrun.compiler.compile import compile_spec
 from agentrun.compiler.package_file import PackageFile, seal_package
 from agentrun.core.facts import Record
 from agentrun.core.package import Package
-from agentrun.engine.approvals import Nobody
-from agentrun.engine.ports import Approver, Passing
-from agentrun.engine.recording import CassetteRecording, Recorded, record_runs
+from agentrun.engine.approvals import NoApprover
+from agentrun.engine.ports import Approver, TransientEvent
+from agentrun.engine.recording import CassetteRecording, RecordingResult, record_runs
 from agentrun.engine.request import Request, new_run_id
-from agentrun.engine.run import FinishedRun, run_in
+from agentrun.engine.run import FinishedRun, run_in_world
 from agentrun.engine.world import World
 from agentrun.engine.worlds.live import live_world
 from agentrun.spec.project import Project
@@ -69,7 +69,7 @@ class Runs:
         self.tape = root / "tape.yaml"
         self.printed: list[tuple[str, str]] = []
         self.written: list[str] = []
-        self.news: list[Record | Passing] = []
+        self.news: list[Record | TransientEvent] = []
 
     @property
     def traces(self) -> list[str]:
@@ -94,7 +94,7 @@ class Runs:
             file.agent,
             project,
             run,
-            approver=approver or Nobody(),
+            approver=approver or NoApprover(),
             printed=lambda name, text: self.printed.append((name, text)),
             write=self.written.append,
             listen=lambda run, news: self.news.append(news),
@@ -106,7 +106,7 @@ class Runs:
         """A run for real, by whatever provider the environment names."""
         compiled, run = compiled or self.compiled(), new_run_id()
         async with self.world(run, compiled, approver) as world:
-            return await run_in(world, request_of(compiled[0], run=run, **request))
+            return await run_in_world(world, request_of(compiled[0], run=run, **request))
 
     def live(self, story: str = STORY, **changes: Any) -> FinishedRun:
         return self._asked(story, lambda: asyncio.run(self.go_live(**changes)))
@@ -123,14 +123,14 @@ class Runs:
         recording = CassetteRecording(found[1], self.tape, {"spec": "desk.yaml", "case": "default"})
         requests = [request_of(found[0], **request)]
 
-        def work() -> Recorded:
-            by = approver or Nobody()
+        def work() -> RecordingResult:
+            by = approver or NoApprover()
             return asyncio.run(
                 record_runs(recording, lambda run: self.world(run, found, approver), found[0], requests, by)
             )
 
         recorded = self._asked(story, work)
-        assert recorded.refused is None
+        assert recorded.refusal is None
         return recorded.run
 
     def replay(self) -> FinishedRun:
@@ -144,7 +144,7 @@ class Runs:
         seen = self.traces, list(self.printed), list(self.written), self.files()
         again = self.replay()
         assert again.canonical() == done.canonical()
-        assert again.unused is None
+        assert again.unused_error is None
         assert (self.traces, self.printed, self.written, self.files()) == seen
         return done
 

@@ -12,11 +12,11 @@ import pytest
 import agentrun
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.messages import Text
-from agentrun.engine.bus import Bus, of_run
+from agentrun.engine.events import EventBus, run_scope
 from agentrun.engine.perform import Performer
-from agentrun.engine.ports import Progress
-from agentrun.engine.progress import GAP, LONGEST, MOST, Heard
+from agentrun.engine.ports import ToolProgress
 from agentrun.engine.system_clock import SystemClock
+from agentrun.engine.tool_runner import MAX_PROGRESS_LINES, MAX_PROGRESS_TEXT, PROGRESS_GAP_MS, CallProgress
 from agentrun.engine.world import world_of_run
 from agentrun.redactor import Redactor
 from agentrun.secret import Secret
@@ -31,7 +31,7 @@ KEY = "sk-ant-" + "a1B2c3D4" * 4  # made up
 
 
 def told(place: Place) -> list[str]:
-    return [news.text for _, news in place.heard if isinstance(news, Progress)]
+    return [news.text for _, news in place.heard if isinstance(news, ToolProgress)]
 
 
 def test_outside_of_a_call() -> None:
@@ -94,12 +94,21 @@ def perform(*said: tuple[int, str], **parts: Any) -> Place:
 
 
 def test_told_with_its_place() -> None:
-    place = perform((0, "1 of 2"), (GAP, "2 of 2"))
-    assert place.heard == [("run-1", Progress("run-1", "c1.0", "refund", f"{n} of 2")) for n in (1, 2)]
+    place = perform((0, "1 of 2"), (PROGRESS_GAP_MS, "2 of 2"))
+    assert place.heard == [("run-1", ToolProgress("run-1", "c1.0", "refund", f"{n} of 2")) for n in (1, 2)]
 
 
 def test_not_too_often() -> None:
-    assert told(perform((0, "a"), (1, "b"), (GAP - 1, "c"), (GAP, "d"), (GAP + 1, "e"), (2 * GAP, "f"))) == [
+    assert told(
+        perform(
+            (0, "a"),
+            (1, "b"),
+            (PROGRESS_GAP_MS - 1, "c"),
+            (PROGRESS_GAP_MS, "d"),
+            (PROGRESS_GAP_MS + 1, "e"),
+            (2 * PROGRESS_GAP_MS, "f"),
+        )
+    ) == [
         "a",
         "d",
         "f",
@@ -108,23 +117,23 @@ def test_not_too_often() -> None:
 
 def test_not_too_much() -> None:
     place = Place()
-    heard = Heard(place.world, "run-1", called())
-    for n in range(MOST + 10):
-        place.clock.move_to(1_000_000 + n * GAP)
+    heard = CallProgress(place.world, "run-1", called())
+    for n in range(MAX_PROGRESS_LINES + 10):
+        place.clock.move_to(1_000_000 + n * PROGRESS_GAP_MS)
         heard(str(n))
-    assert len(told(place)) == MOST
+    assert len(told(place)) == MAX_PROGRESS_LINES
     heard.close()
     place.clock.move_to(9_000_000)
     heard("over")
-    assert len(told(place)) == MOST
+    assert len(told(place)) == MAX_PROGRESS_LINES
 
 
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        ("x" * 1000, "x" * LONGEST),
+        ("x" * 1000, "x" * MAX_PROGRESS_TEXT),
         (f"key {KEY}", "key ***"),
-        ("x" * (LONGEST - 10) + f" {KEY}", "x" * (LONGEST - 10) + " ***"),
+        ("x" * (MAX_PROGRESS_TEXT - 10) + f" {KEY}", "x" * (MAX_PROGRESS_TEXT - 10) + " ***"),
         ("value hunter2hunter2 here", "value {{PASSWORD}} here"),
         ("\x1b]52;c;x\x07 two\nlines\r\u202e", r"\x1b]52;c;x\x07 two\x0alines\x0d\u202e"),
         ("half \ud800", "half ?"),
@@ -142,7 +151,7 @@ def test_what_is_shown(said: str, shown: str) -> None:
 def test_two_calls_at_once_keep_their_own() -> None:
     """Under a clock that is moved by hand too, where no task has a context by itself."""
     place = Place()
-    tool = Tool(place, (0, "begins"), (GAP, "ends"))
+    tool = Tool(place, (0, "begins"), (PROGRESS_GAP_MS, "ends"))
     world = Place(clock=place.clock, executors={"python": tool}, listen=place.world.listen).world
     performer = Performer(world_of_run(world, "run-1"))
     crew = place.world.crews.make("run-1", performer.perform, None)
@@ -151,8 +160,8 @@ def test_two_calls_at_once_keep_their_own() -> None:
     crew.start(RunTool("c1.1", "refund", first.tool, {}, "key", max_lines=10, max_bytes=100))
 
     async def both() -> None:
-        await crew.settled(None)
-        await crew.settled(None)
+        await crew.next_fact(None)
+        await crew.next_fact(None)
 
     place.clock.run(both())
     seen = [(news.effect, news.text) for _, news in place.heard]
@@ -203,11 +212,11 @@ def test_late_progress_is_not_heard(desk: Desk) -> None:
 
 
 def test_a_full_queue_drops_it_first() -> None:
-    bus = Bus(queue=2)
-    subscription = bus.subscribe(of_run("r"), lambda run: [])
+    bus = EventBus(queue=2)
+    subscription = bus.subscribe(run_scope("r"), lambda run: [])
     for n in range(5):
-        bus.tell("r", Progress("r", "c1.0", "look", str(n)))
-    assert [event.what.text for event in subscription if isinstance(event.what, Progress)] == ["0", "1"]
+        bus.publish("r", ToolProgress("r", "c1.0", "look", str(n)))
+    assert [event.what.text for event in subscription if isinstance(event.what, ToolProgress)] == ["0", "1"]
 
 
 def test_in_a_whole_run_it_is_an_event_and_no_record(desk: Desk) -> None:
@@ -215,7 +224,7 @@ def test_in_a_whole_run_it_is_an_event_and_no_record(desk: Desk) -> None:
     here = Runs(desk.root, "", code)
     here.spec.write_text(here.spec.read_text().replace("desk:look", "desk:count"))
     done = here.recorded_and_replayed()
-    heard = [news for news in here.news if isinstance(news, Progress)]
+    heard = [news for news in here.news if isinstance(news, ToolProgress)]
     assert [(news.tool, news.text) for news in heard] == [("look", "1 of 1")]
     assert "1 of 1" not in done.canonical()
     assert "1 of 1" not in here.tape.read_text()

@@ -17,7 +17,7 @@ from agentrun.core.effects import ToolReturn
 from agentrun.core.facts import ToolFinished
 from agentrun.core.messages import words
 from agentrun.engine.perform import Performer
-from agentrun.engine.ports import Progress
+from agentrun.engine.ports import ToolProgress
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.world import world_of_run
 from agentrun.tools.call_results import MAX_FAULT_MESSAGE, MAX_RESULT_BYTES
@@ -342,5 +342,5 @@ def test_progress(desk: Desk) -> None:
     place = Place(clock=SystemClock(), executors={"python": desk.tools})
     call = desk.call("desk:f", isolation="process", timeout=20_000)
     asyncio.run(Performer(world_of_run(place.world, "run-1")).perform(call))
-    heard = [news for _, news in place.heard if isinstance(news, Progress)]
+    heard = [news for _, news in place.heard if isinstance(news, ToolProgress)]
     assert [(news.effect, news.tool, news.text) for news in heard] == [("c1.0", "f", f"{n} of 3") for n in range(3)]

@@ -17,7 +17,7 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import words
 from agentrun.core.package_tools import ShellTool
 from agentrun.engine.system_clock import SystemClock
-from agentrun.engine.toolbox import run_tool
+from agentrun.engine.tool_runner import run_tool
 from agentrun.errors import HostError
 from agentrun.secret import Secret
 from agentrun.tools import shell

@@ -81,7 +81,7 @@ def cassette_exists(path: Path) -> bool:
 def load_cassette(path: Path, limit: int = DEFAULT_CASSETTE_LIMIT) -> Cassette:
     """Read a cassette of at most `limit` bytes.
 
-    Raises `build_cassette.miss` without a file and `build_cassette.damaged` for one that is none.
+    Raises `cassette.miss` without a file and `cassette.damaged` for one that is none.
     """
     data = _bytes(path, limit)
     try:

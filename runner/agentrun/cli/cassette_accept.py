@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from agentrun.cli.show import say
+from agentrun.cli.console import print_stderr
 
 
 @click.command("accept")
@@ -27,4 +27,4 @@ def command(case: str) -> None:
     (found,) = select_cases([case], CaseFilter()).cases or (None,)
     if found is None:
         raise click.UsageError(f"{case.partition('::')[0]} cannot be read: see agentrun validate")
-    say(f"{accept_new_cassette(found)} replaced; see what changed: agentrun test {found.id}")
+    print_stderr(f"{accept_new_cassette(found)} replaced; see what changed: agentrun test {found.id}")

@@ -9,12 +9,12 @@ from pathlib import Path
 import click
 
 from agentrun.cassette.audit import FAILING_KINDS, FINDING_KINDS, AuditContext, AuditFinding, audit_cassette
-from agentrun.cli.cassette_options import max_age, now_option
-from agentrun.cli.show import json_option, say, seen
+from agentrun.cli.console import escape_json, json_option, print_stderr
+from agentrun.cli.options import now_option, parse_max_age
 from agentrun.spec.problems import escape_invisible
 
 
-def _kinds(_ctx: click.Context, _param: click.Parameter, value: str) -> frozenset[str]:
+def _parse_kinds(_ctx: click.Context, _param: click.Parameter, value: str) -> frozenset[str]:
     if value in ("none", "any"):
         return frozenset(FINDING_KINDS if value == "any" else ())
     named = [word.strip() for word in value.split(",")]
@@ -33,10 +33,10 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, value: str) -> frozense
     metavar="KIND,...|any|none",
     default=",".join(FAILING_KINDS),
     show_default=True,
-    callback=_kinds,
+    callback=_parse_kinds,
     help="Exit with 1 when there is a finding of these kinds.",
 )
-@click.option("--max-age", metavar="90d", callback=max_age, help="What is older is a finding: 36h, 90d, 12w.")
+@click.option("--max-age", metavar="90d", callback=parse_max_age, help="What is older is a finding: 36h, 90d, 12w.")
 @now_option
 @json_option
 def command(paths: tuple[Path, ...], fail_on: frozenset[str], max_age: int | None, now: int, as_json: bool) -> int:
@@ -71,16 +71,16 @@ def command(paths: tuple[Path, ...], fail_on: frozenset[str], max_age: int | Non
     found = [finding for file in files for finding in audit_cassette(load_selected(file), context)]
     failing = [finding for finding in found if finding.kind in fail_on]
     for finding in found:
-        click.echo(_line(finding, finding in failing, as_json=as_json))
+        click.echo(_format_finding(finding, finding in failing, as_json=as_json))
     if not as_json:
         fails = "" if not failing else f", {len(failing)} of them of a kind that fails"
-        say(f"{plural(len(files), 'cassette')}, {plural(len(found), 'finding')}{fails}")
+        print_stderr(f"{plural(len(files), 'cassette')}, {plural(len(found), 'finding')}{fails}")
     return 1 if failing else 0
 
 
-def _line(finding: AuditFinding, fails: bool, *, as_json: bool) -> str:
+def _format_finding(finding: AuditFinding, fails: bool, *, as_json: bool) -> str:
     if as_json:
-        return seen(json.dumps(finding.as_json(fails=fails), ensure_ascii=False))
+        return escape_json(json.dumps(finding.as_json(fails=fails), ensure_ascii=False))
     place = f"{finding.file}:{finding.line}"
     message, fix = escape_invisible(finding.message), escape_invisible(finding.fix)
     return f"{escape_invisible(place)}  {finding.kind}  {message}\n  → {fix}"

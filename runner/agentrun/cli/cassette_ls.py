@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentrun.cli.cassette_options import now_option
-from agentrun.cli.show import json_option, say, seen
+from agentrun.cli.console import escape_json, json_option, print_stderr
+from agentrun.cli.options import now_option
 
 if TYPE_CHECKING:
     from agentrun.cassette.selection import CaseReplays, LoadedCassette
@@ -46,12 +46,12 @@ def command(paths: tuple[Path, ...], now: int, as_json: bool) -> int:
     rows = [_row(load_selected(file), replays, now) for file in select_cassettes(paths)]
     if as_json:
         for row in rows:
-            click.echo(seen(json.dumps(row, ensure_ascii=False)))
+            click.echo(escape_json(json.dumps(row, ensure_ascii=False)))
         return 0
     for line in _table([_cells(row) for row in rows]):
         click.echo(line)
     if not rows:
-        say("no cassettes found")
+        print_stderr("no cassettes found")
     return 0
 
 

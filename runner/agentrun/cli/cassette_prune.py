@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentrun.cli.cassette_options import now_option
-from agentrun.cli.show import json_option, say, show_error
+from agentrun.cli.console import json_option, print_stderr, show_error
+from agentrun.cli.options import now_option
 from agentrun.errors import AgentrunError
 from agentrun.spec.problems import escape_invisible
 
@@ -52,18 +52,18 @@ def command(paths: tuple[Path, ...], yes: bool, now: int, as_json: bool) -> int:
             except AgentrunError as error:
                 show_error(error, as_json=as_json)
                 code = code or error.exit_code
-        click.echo(_line(step, done=done, as_json=as_json))
+        click.echo(_format_step(step, done=done, as_json=as_json))
     if not as_json:
         could = sum(step.action != "keep" for step in steps)
-        say(f"{plural(changed, 'file')} changed" if yes else _advice(could))
+        print_stderr(f"{plural(changed, 'file')} changed" if yes else _prune_advice(could))
     return code
 
 
-def _advice(could: int) -> str:
+def _prune_advice(could: int) -> str:
     return "nothing was changed; --yes does it" if could else "there is nothing to prune"
 
 
-def _line(step: PruneStep, *, done: bool, as_json: bool) -> str:
+def _format_step(step: PruneStep, *, done: bool, as_json: bool) -> str:
     if as_json:
         line = {"file": step.file.label, "action": step.action, "why": step.reason, "done": done}
         return json.dumps(line | ({"interactions": list(step.unused)} if step.unused else {}), ensure_ascii=False)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentrun.cli.cassette_options import now_option
-from agentrun.cli.show import json_option, seen
+from agentrun.cli.console import escape_json, json_option
+from agentrun.cli.options import now_option
 
 if TYPE_CHECKING:
     from agentrun.cassette.parsed_interaction import ParsedCassette
@@ -40,17 +40,17 @@ def command(file: Path, number: int | None, now: int, as_json: bool) -> int:
 
     if not file.is_file():
         raise click.UsageError(f"{file} is not a plain file")
-    tape = load_cassette(file, cassette_limit_for(file))
-    if number is not None and number > len(tape.interactions):
-        raise click.UsageError(f"{file} has {len(tape.interactions)} interactions")
-    parsed = parse_cassette(tape)
+    cassette = load_cassette(file, cassette_limit_for(file))
+    if number is not None and number > len(cassette.interactions):
+        raise click.UsageError(f"{file} has {len(cassette.interactions)} interactions")
+    parsed = parse_cassette(cassette)
     if as_json:
-        for line in _as_json(parsed, number):
-            click.echo(seen(json.dumps(line, ensure_ascii=False)))
+        for line in _json_objects(parsed, number):
+            click.echo(escape_json(json.dumps(line, ensure_ascii=False)))
         return 0
     if number is None:
-        width = len(str(len(tape.interactions)))
-        head = head_lines(display_path(file), parsed, tape.days_old(now))
+        width = len(str(len(cassette.interactions)))
+        head = head_lines(display_path(file), parsed, cassette.days_old(now))
         lines = chain(head, *(interaction_lines(each, width) for each in parsed.interactions))
     else:
         one = parsed.interactions[number - 1]
@@ -60,12 +60,12 @@ def command(file: Path, number: int | None, now: int, as_json: bool) -> int:
     return 0
 
 
-def _as_json(cassette: ParsedCassette, number: int | None) -> Iterator[dict[str, Any]]:
+def _json_objects(cassette: ParsedCassette, number: int | None) -> Iterator[dict[str, Any]]:
     """The metadata and all interactions, or one interaction with its content."""
     from agentrun.report.cassette_text import content_lines, describe_interaction
 
     if number is None:
-        yield {"metadata": _masked(cassette.metadata)}
+        yield {"metadata": _mask_metadata(cassette.metadata)}
     for each in cassette.interactions if number is None else [cassette.interactions[number - 1]]:
         interaction, text = each.recorded, describe_interaction(each)
         line: dict[str, Any] = {
@@ -83,15 +83,15 @@ def _as_json(cassette: ParsedCassette, number: int | None) -> Iterator[dict[str,
         yield line | ({} if number is None else {"whole": list(content_lines(each))})
 
 
-def _masked(value: Any, key: str = "") -> Any:
+def _mask_metadata(value: Any, key: str = "") -> Any:
     """Metadata without what may be a secret. It is not nested deeply, or it would not have been read."""
     from agentrun.secret import MASK, find_secrets, mask
 
     match value:
         case dict():
-            return {mask(name): _masked(item, name) for name, item in value.items()}
+            return {mask(name): _mask_metadata(item, name) for name, item in value.items()}
         case list():
-            return [_masked(item, key) for item in value]
+            return [_mask_metadata(item, key) for item in value]
         case str():
             return MASK if find_secrets(value, key) else mask(value)
         case None | bool() | int() | float():

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from agentrun.cli.console import json_option, print_stderr
 from agentrun.cli.options import spec_options
-from agentrun.cli.show import json_option, say
 
 
 @click.command("compile")
@@ -32,14 +32,14 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], output: 
       agentrun compile specs/triage.yaml -o triage.package.json
       agentrun compile specs/support.yaml --profile ci --json
     """
-    from agentrun.cli.write import write_output
+    from agentrun.cli.output_file import write_output
     from agentrun.compiler.compile import compile_or_raise
     from agentrun.compiler.package_file import package_bytes
 
     _, file = compile_or_raise(spec, profile, settings)
     if output is not None:
         write_output(output, package_bytes(file), replaces=b'{"agent":')
-        say(f"package written to {output}" if str(output) != "-" else file.fingerprint)
+        print_stderr(f"package written to {output}" if str(output) != "-" else file.fingerprint)
     if str(output) == "-":
         return
     if as_json:

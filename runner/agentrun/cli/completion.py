@@ -17,8 +17,8 @@ def command(shell: str) -> None:
       eval "$(agentrun completion zsh)"                                   in ~/.zshrc
       agentrun completion fish > ~/.config/fish/completions/agentrun.fish
     """
-    from agentrun.cli.group import agentrun
+    from agentrun.cli.group import root_command
 
     made = get_completion_class(shell)
     assert made is not None
-    click.echo(made(agentrun, {}, "agentrun", "_AGENTRUN_COMPLETE").source())
+    click.echo(made(root_command, {}, "agentrun", "_AGENTRUN_COMPLETE").source())

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
-from agentrun.cli.known import known
+from agentrun.cli.console import (
+    environment_redactor,
+    escape_json,
+    json_option,
+    print_stderr,
+    safe_text,
+    show_error,
+    wants_color,
+)
 from agentrun.cli.options import profile_option
-from agentrun.cli.show import clean, json_option, say, seen, show_error
 from agentrun.errors import AgentrunError, SpecError
+from agentrun.redactor import mask_except_placeholders
+from agentrun.report.change import RunChange
+from agentrun.report.file_diff import Comparison
+from agentrun.report.markdown import changes_markdown, diff_lines, folder_markdown, inline_code
+from agentrun.report.value_diff import ABSENT
+from agentrun.secret import MASK, mask, names_credential
+from agentrun.spec.safe_text import plural
 
 if TYPE_CHECKING:
     from agentrun.compiler.package_diff import PackageDifference
     from agentrun.compiler.package_file import PackageFile
-    from agentrun.report.change import RunChange
     from agentrun.report.file_diff import FileKind
 
-Place = click.Path(exists=True, path_type=Path)
 
-_KINDS: dict[FileKind, str] = {
+EXISTING_PATH = click.Path(exists=True, path_type=Path)
+
+_KIND_NAMES: dict[FileKind, str] = {
     "journal": "a journal",
     "snapshot": "a snapshot",
     "cassette": "a cassette",
@@ -31,8 +47,8 @@ _KINDS: dict[FileKind, str] = {
 
 
 @click.command("diff")
-@click.argument("a", type=Place)
-@click.argument("b", type=Place)
+@click.argument("a", type=EXISTING_PATH)
+@click.argument("b", type=EXISTING_PATH)
 @profile_option
 @json_option
 @click.option("--markdown", "as_markdown", is_flag=True, help="Markdown, for a comment on a pull request.")
@@ -63,16 +79,15 @@ def command(a: Path, b: Path, profile: str | None, as_json: bool, as_markdown: b
     """
     if as_json and as_markdown:
         raise click.UsageError("--json and --markdown exclude each other")
-    kind, other = _kinds(a, b)
+    kind, other = _comparable_kinds(a, b)
     if kind == "agent":
-        return _agents(a, b, profile, as_json=as_json, as_markdown=as_markdown)
+        return _diff_agents(a, b, profile, as_json=as_json, as_markdown=as_markdown)
     if profile is not None:
         raise click.UsageError("--profile is for specs")
     from agentrun.cassette.parsed_interaction import load_redacted
-    from agentrun.cli.diff_output import show
     from agentrun.report.file_diff import Comparison, FileDiff, NotComparable
 
-    compare = FileDiff(known(), lambda path: load_redacted(path, known()))
+    compare = FileDiff(environment_redactor(), lambda path: load_redacted(path, environment_redactor()))
     try:
         if kind == "folder":
             found = compare.compare_folders(a, b)
@@ -85,19 +100,19 @@ def command(a: Path, b: Path, profile: str | None, as_json: bool, as_markdown: b
     except AgentrunError as error:
         show_error(error, as_json=as_json)
         return 2
-    return show(found, a, b, as_json=as_json, as_markdown=as_markdown, folders=kind == "folder")
+    return print_comparisons(found, a, b, as_json=as_json, as_markdown=as_markdown, folders=kind == "folder")
 
 
-def _kinds(a: Path, b: Path) -> tuple[FileKind, FileKind]:
+def _comparable_kinds(a: Path, b: Path) -> tuple[FileKind, FileKind]:
     """What the two files are. Raises a usage error if they cannot be compared."""
-    one, two = _kind(a), _kind(b)
+    one, two = _kind_of_file(a), _kind_of_file(b)
     if one == two or {one, two} == {"journal", "snapshot"}:
         return one, two
-    kinds = f"{a} is {_KINDS[one]} and {b} is {_KINDS[two]}"
+    kinds = f"{a} is {_KIND_NAMES[one]} and {b} is {_KIND_NAMES[two]}"
     raise click.UsageError(f"{kinds}: only two of a kind can be compared, or a journal and a snapshot")
 
 
-def _kind(path: Path) -> FileKind:
+def _kind_of_file(path: Path) -> FileKind:
     from agentrun.report.file_diff import file_kind
 
     try:
@@ -109,47 +124,51 @@ def _kind(path: Path) -> FileKind:
     return kind
 
 
-def _agents(a: Path, b: Path, profile: str | None, *, as_json: bool, as_markdown: bool) -> int:
+def _diff_agents(a: Path, b: Path, profile: str | None, *, as_json: bool, as_markdown: bool) -> int:
     from agentrun.compiler.package_diff import diff_packages
 
-    found = list(map(_redacted, diff_packages(_package(a, profile), _package(b, profile))))
+    found = list(map(_redact_difference, diff_packages(_read_agent(a, profile), _read_agent(b, profile))))
     if as_markdown:
-        from agentrun.cli.diff_output import show
         from agentrun.report.file_diff import Comparison
 
-        changes = tuple(map(_change, found))
-        return show([Comparison("agent", a, b, changes)], a, b, as_json=False, as_markdown=True, folders=False)
+        changes = tuple(map(_to_change, found))
+        return print_comparisons(
+            [Comparison("agent", a, b, changes)], a, b, as_json=False, as_markdown=True, folders=False
+        )
     for difference in found:
         if as_json:
             fields = ("section", "path", "change", "before", "after")
-            click.echo(seen(json.dumps({name: getattr(difference, name) for name in fields}, ensure_ascii=False)))
+            click.echo(
+                escape_json(json.dumps({name: getattr(difference, name) for name in fields}, ensure_ascii=False))
+            )
             continue
-        _say(difference)
+        _print_difference(difference)
     if not as_json:
         count = len(found)
-        say(f"{count} difference{'' if count == 1 else 's'}" if found else "no differences: the fingerprints are equal")
+        print_stderr(
+            f"{count} difference{'' if count == 1 else 's'}" if found else "no differences: the fingerprints are equal"
+        )
     return 1 if found else 0
 
 
-def _redacted(difference: PackageDifference) -> PackageDifference:
+def _redact_difference(difference: PackageDifference) -> PackageDifference:
     """The difference without the credentials of the environment: who writes one into a spec shows it to nobody here."""
     from msgspec.structs import replace
 
-    hide = known()
+    hide = environment_redactor()
     before, after = hide.redact_data(difference.before), hide.redact_data(difference.after)
     return replace(difference, path=hide.redact_text(difference.path), before=before, after=after)
 
 
-def _say(difference: PackageDifference) -> None:
-    from agentrun.cli.diff_output import paint
+def _print_difference(difference: PackageDifference) -> None:
 
-    first, *more = [clean(line) for line in difference.describe().split("\n")]
-    paint(first, bold=True)
+    first, *more = [safe_text(line) for line in difference.describe().split("\n")]
+    print_styled(first, bold=True)
     for line in more:
-        paint(line, fg={"+": "green", "-": "red"}.get(line[4:5]))
+        print_styled(line, fg={"+": "green", "-": "red"}.get(line[4:5]))
 
 
-def _change(difference: PackageDifference) -> RunChange:
+def _to_change(difference: PackageDifference) -> RunChange:
     from agentrun.report.change import ChangeStatus, RunChange
     from agentrun.report.value_diff import ABSENT
     from agentrun.spec.safe_text import short_text
@@ -164,8 +183,110 @@ def _change(difference: PackageDifference) -> RunChange:
     )
 
 
-def _package(path: Path, profile: str | None) -> PackageFile:
+def _read_agent(path: Path, profile: str | None) -> PackageFile:
     from agentrun.compiler.compile import compile_or_raise
     from agentrun.compiler.package_file import read_package
 
     return read_package(path) if path.suffix == ".json" else compile_or_raise(path, profile)[1]
+
+
+# --- print differences as text, as JSON or as Markdown --------------------------------------------------------
+
+
+_COLORS = {"new": "green", "gone": "red", "changed": "yellow", "moved": "cyan"}
+_SIGNS = {"new": "+", "gone": "-", "changed": "~", "moved": "~"}
+
+
+def print_comparisons(
+    found: list[Comparison], a: Path, b: Path, *, as_json: bool, as_markdown: bool, folders: bool
+) -> int:
+    """Print all differences and return the exit code."""
+    if as_json:
+        click.echo(
+            escape_json(json.dumps(_folder_data(found, a, b) if folders else _file_data(found[0]), ensure_ascii=False))
+        )
+    elif as_markdown:
+        click.echo(_markdown(found, a, b, folders=folders), nl=False)
+    else:
+        _print_text(found, folders=folders)
+    return 1 if any(each.changes for each in found) else 0
+
+
+def _print_text(found: list[Comparison], *, folders: bool) -> None:
+    for each in found:
+        if folders and each.changes:
+            print_styled(safe_text(each.name), bold=True)
+        for change in each.changes:
+            print_styled(f"{_SIGNS[change.how]} {safe_text(change.text)}", fg=_COLORS[change.how])
+            for line in diff_lines(change):
+                print_styled(f"    {safe_text(line)}", fg={"+": "green", "-": "red"}.get(line[:1]))
+    count = sum(len(each.changes) for each in found)
+    files = sum(bool(each.changes) for each in found)
+    within = f" in {files} of {plural(len(found), 'file')}" if folders else ""
+    print_stderr(f"{plural(count, 'difference')}{within}" if count else "no differences")
+
+
+def print_styled(text: str, *, fg: str | None = None, bold: bool = False) -> None:
+    click.secho(text, fg=fg, bold=bold or None, color=wants_color(sys.stdout))
+
+
+def _markdown(found: list[Comparison], a: Path, b: Path, *, folders: bool) -> str:
+    title = f"{inline_code(safe_text(str(a)))} → {inline_code(safe_text(str(b)))}"
+    if not folders:
+        return changes_markdown(title, _safe_changes(found[0].changes))
+    changed = [(safe_text(each.name), _safe_changes(each.changes)) for each in found if each.changes]
+    return folder_markdown(title, changed, len(found))
+
+
+def _safe_changes(changes: tuple[RunChange, ...]) -> tuple[RunChange, ...]:
+    return tuple(replace(each, text=safe_text(each.text)) for each in changes)
+
+
+def _file_data(compared: Comparison) -> dict[str, Any]:
+    return {
+        "kind": compared.kind,
+        "a": safe_text(str(compared.a)),
+        "b": safe_text(str(compared.b)),
+        "same": not compared.changes,
+        "changes": [_change_data(each) for each in compared.changes],
+    }
+
+
+def _folder_data(found: list[Comparison], a: Path, b: Path) -> dict[str, Any]:
+    files = [{"file": safe_text(each.name), **_file_data(each)} for each in found]
+    same = not any(each.changes for each in found)
+    return {"kind": "folder", "a": safe_text(str(a)), "b": safe_text(str(b)), "same": same, "files": files}
+
+
+def _change_data(change: RunChange) -> dict[str, Any]:
+    """A change as plain data, without the fields that do not apply."""
+    data: dict[str, Any] = {
+        "kind": change.kind,
+        "how": change.how,
+        "text": safe_text(change.text),
+        "run": change.run,
+        "turn": change.turn,
+        "call": change.call,
+        "path": change.path or None,
+    }
+    data = {key: value for key, value in data.items() if value is not None}
+    values = {"before": change.before, "after": change.after}
+    return data | {key: _mask_data(value) for key, value in values.items() if value is not ABSENT}
+
+
+def _mask_data(value: Any, key: str = "") -> Any:
+    """Plain data with secrets masked."""
+    match value:
+        case str():
+            return (
+                MASK
+                if names_credential(key)
+                else mask_except_placeholders(mask(environment_redactor().redact_text(value)))
+            )
+        case dict():
+            return {mask(str(name)): _mask_data(item, str(name)) for name, item in value.items()}
+        case list() | tuple():
+            return [_mask_data(item) for item in value]
+        case None | bool() | int() | float():
+            return value
+    return str(value)

@@ -15,17 +15,17 @@ from typing import NamedTuple
 
 import click
 
-from agentrun.cli.show import colored, json_option
+from agentrun.cli.console import json_option, wants_color
 
-KEYS = {"OPENAI_API_KEY": "openai", "ANTHROPIC_API_KEY": "anthropic", "GEMINI_API_KEY": "gemini"}
-NEEDED = (
+API_KEYS = {"OPENAI_API_KEY": "openai", "ANTHROPIC_API_KEY": "anthropic", "GEMINI_API_KEY": "gemini"}
+REQUIRED_PACKAGES = (
     "click", "msgspec", "PyYAML", "jsonschema-rs", "Jinja2", "rfc8785", "cel-expr-python", "google-re2", "httpx",
     "vcrpy", "pydantic-settings", "genai-prices",
 )  # fmt: skip
-EXTRAS = {"pytest": "test", "syrupy": "test", "mcp": "mcp"}
+EXTRA_PACKAGES = {"pytest": "test", "syrupy": "test", "mcp": "mcp"}
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """One thing looked at."""
 
     what: str
@@ -47,64 +47,64 @@ def command(as_json: bool) -> int:
       agentrun doctor
       agentrun doctor --json
     """
-    findings = [*_installed(), *_keys(), *_project()]
+    findings = [*_check_installation(), *_check_keys(), *_check_project()]
     for finding in findings:
         if as_json:
             click.echo(json.dumps(finding._asdict()))
             continue
         mark, tint = {"ok": ("ok   ", "green"), "note": ("note ", "yellow")}.get(finding.state, ("WRONG", "red"))
-        click.secho(mark, fg=tint, nl=False, color=colored(sys.stdout))
+        click.secho(mark, fg=tint, nl=False, color=wants_color(sys.stdout))
         click.echo(f" {finding.what}: {finding.text}")
         if finding.fix:
             click.echo(f"       → {finding.fix}")
     return 2 if any(finding.state == "wrong" for finding in findings) else 0
 
 
-def _version(name: str) -> str | None:
+def _installed_version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-def _installed() -> Iterator[Finding]:
+def _check_installation() -> Iterator[DoctorFinding]:
     from agentrun import distribution
     from agentrun.distribution import install_hint
 
-    yield Finding("agentrun", "ok", f"{distribution.version()} (distribution {distribution.DISTRIBUTION_NAME})")
+    yield DoctorFinding("agentrun", "ok", f"{distribution.version()} (distribution {distribution.DISTRIBUTION_NAME})")
     for name, provides in distribution.rival_distributions().items():
         shown = re.sub(r"[^\w.-]", "?", name)
         text = f"the distribution {shown} also provides a {' and a '.join(provides)} called agentrun"
-        yield Finding("agentrun", "note", text, f"run pip uninstall {shown}, then {install_hint()}")
-    yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()}")
-    for name in NEEDED:
-        version = _version(name)
+        yield DoctorFinding("agentrun", "note", text, f"run pip uninstall {shown}, then {install_hint()}")
+    yield DoctorFinding("python", "ok", f"{platform.python_version()} on {platform.system()}")
+    for name in REQUIRED_PACKAGES:
+        version = _installed_version(name)
         fix = None if version else install_hint()
-        yield Finding(name, "ok" if version else "wrong", version or "not installed", fix)
-    for name, extra in EXTRAS.items():
-        version = _version(name)
+        yield DoctorFinding(name, "ok" if version else "wrong", version or "not installed", fix)
+    for name, extra in EXTRA_PACKAGES.items():
+        version = _installed_version(name)
         fix = None if version else install_hint(extra)
-        yield Finding(name, "ok" if version else "note", version or f"not installed (extra `{extra}`)", fix)
-    yield from _yaml()
+        yield DoctorFinding(name, "ok" if version else "note", version or f"not installed (extra `{extra}`)", fix)
+    yield from _check_libyaml()
 
 
-def _yaml() -> Iterator[Finding]:
+def _check_libyaml() -> Iterator[DoctorFinding]:
     import yaml
 
     if not yaml.__with_libyaml__:
         fix = "build the installed PyYAML again with libyaml's headers present"
-        yield Finding("libyaml", "note", "missing: reading YAML is about ten times slower", fix)
+        yield DoctorFinding("libyaml", "note", "missing: reading YAML is about ten times slower", fix)
 
 
-def _keys() -> Iterator[Finding]:
-    for name, provider in KEYS.items():
+def _check_keys() -> Iterator[DoctorFinding]:
+    for name, provider in API_KEYS.items():
         if os.environ.get(name, "").strip():
-            yield Finding(name, "ok", "set")
+            yield DoctorFinding(name, "ok", "set")
         else:
-            yield Finding(name, "note", f"not set: {provider} is replayed from recordings only")
+            yield DoctorFinding(name, "note", f"not set: {provider} is replayed from recordings only")
 
 
-def _project() -> Iterator[Finding]:
+def _check_project() -> Iterator[DoctorFinding]:
     from agentrun.spec.problems import DocumentError
     from agentrun.spec.project import find_project
 
@@ -112,15 +112,15 @@ def _project() -> Iterator[Finding]:
         project = find_project(Path.cwd() / "spec.yaml")
     except DocumentError as error:
         for problem in error.problems:
-            yield Finding("project", "wrong", f"{problem.place}: {problem.message}", problem.hint)
+            yield DoctorFinding("project", "wrong", f"{problem.place}: {problem.message}", problem.hint)
         return
-    yield Finding("project", "ok", f"root {project.root}")
+    yield DoctorFinding("project", "ok", f"root {project.root}")
     for folder in project.import_roots:
         if not (project.root / folder).is_dir():
             fix = "correct import_roots of [tool.agentrun] in pyproject.toml"
-            yield Finding("import root", "wrong", f"{folder} does not exist", fix)
+            yield DoctorFinding("import root", "wrong", f"{folder} does not exist", fix)
     free = shutil.disk_usage(project.root).free // 1024 // 1024
     if free < 100:
-        yield Finding("disk", "wrong", f"only {free} MiB are free", "make room: journals and cassettes need some")
+        yield DoctorFinding("disk", "wrong", f"only {free} MiB are free", "make room: journals and cassettes need some")
     if not os.access(project.root, os.W_OK):
-        yield Finding("disk", "wrong", "the project cannot be written to", "check the owner and mode of its root")
+        yield DoctorFinding("disk", "wrong", "the project cannot be written to", "check the owner and mode of its root")

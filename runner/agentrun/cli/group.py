@@ -1,4 +1,4 @@
-"""The command `agentrun`: finds the command that is meant and turns errors into exit codes."""
+"""The command `root_command`: finds the command that is meant and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Exit codes: 0 done, 1 differs, 2 spec or usage, 3 cassette, 4 policy, 5 limit, 6
 8 suspended, 9 busy, 70 our bug, 130 cancelled."""
 
 
-class Agentrun(click.Group):
+class AgentrunGroup(click.Group):
     """Knows its commands by name, imports one when it is called, and takes a spec in place of a command."""
 
     def list_commands(self, _: click.Context) -> list[str]:
@@ -80,16 +80,16 @@ class Agentrun(click.Group):
 
 def run_command(args: list[str]) -> int:
     """Runs a command and gives its exit code; what it says about errors holds no secret."""
-    from agentrun.cli.show import clean, show_error, show_problems
+    from agentrun.cli.console import safe_text, show_error, show_problems
 
     instruction = os.environ.get("_AGENTRUN_COMPLETE")
     if instruction:
-        return shell_complete(agentrun, {}, "agentrun", "_AGENTRUN_COMPLETE", instruction)
+        return shell_complete(root_command, {}, "agentrun", "_AGENTRUN_COMPLETE", instruction)
     meta: dict[str, Any] = {}
     try:
-        # Not `agentrun.main()`: it makes of a reader that has left (`| head`) exit code 1, which means «differs» here.
-        with agentrun.make_context("agentrun", args, obj=meta) as context:
-            result = agentrun.invoke(context)
+        # Not `root_command.main()`: a reader that has left (`| head`) would be exit code 1, which means «differs» here.
+        with root_command.make_context("agentrun", args, obj=meta) as context:
+            result = root_command.invoke(context)
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.Abort:
@@ -99,12 +99,12 @@ def run_command(args: list[str]) -> int:
         return 0
     except click.ClickException as error:
         if meta.get("json"):
-            said = {"code": "usage", "message": clean(error.format_message()), "exit": error.exit_code}
+            said = {"code": "usage", "message": safe_text(error.format_message()), "exit": error.exit_code}
             click.echo(json.dumps({"error": said}, ensure_ascii=False))
             return error.exit_code
         if isinstance(error, click.UsageError) and error.ctx is not None:
             click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
-        click.echo(f"Error: {clean(error.format_message())}", err=True)
+        click.echo(f"Error: {safe_text(error.format_message())}", err=True)
         return error.exit_code
     except SpecError as error:
         show_problems(list(error.problems), as_json=bool(meta.get("json")))
@@ -127,7 +127,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-@click.group(cls=Agentrun, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("agentrun", cls=AgentrunGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,
@@ -136,7 +136,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     callback=_show_version,
     help="Show the version and exit.",
 )
-def agentrun() -> None:
+def root_command() -> None:
     """Test LLM agents like code: declared in YAML, compiled, recorded once, replayed offline.
 
     \b

@@ -13,10 +13,10 @@ from agentrun.core.facts import CancelRequested
 from agentrun.engine.world import World
 from agentrun.errors import code_of
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-class Tells(Protocol):
+class StatusOutput(Protocol):
     """Whoever tells what happens."""
 
     def say(self, text: str, tone: Any = "plain") -> None: ...
@@ -24,29 +24,29 @@ class Tells(Protocol):
     def close(self) -> None: ...
 
 
-class Interrupts:
+class InterruptHandler:
     """Listens to signals while a run is prepared and worked on."""
 
-    def __init__(self, teller: Tells) -> None:
-        self._teller = teller
+    def __init__(self, output: StatusOutput) -> None:
+        self._output = output
         self._world: World | None = None
         self._by: str | None = None
         """Who wants the run to end."""
 
     @property
-    def came(self) -> bool:
+    def is_interrupted(self) -> bool:
         """Whether somebody wanted it to end."""
         return self._by is not None
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run(self._heard(work))
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run(self._run_with_signals(work))
 
-    def hold(self, world: World) -> None:
+    def set_world(self, world: World) -> None:
         """From here on there is a run to cancel: that of this world."""
         self._world = world
         self._cancel()
 
-    async def _heard(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _run_with_signals(self, work: Coroutine[Any, Any, _T]) -> _T:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread, or not to be had
@@ -55,10 +55,10 @@ class Interrupts:
 
     def _interrupt(self, name: str) -> None:
         if self._by is not None:
-            self._teller.close()  # a terminal must have its cursor back
+            self._output.close()  # a terminal must have its cursor back
             os._exit(code_of("cancelled").exit)
         self._by = "user" if name == "SIGINT" else name
-        self._teller.say("cancelling; once more ends it at once", "warn")
+        self._output.say("cancelling; once more ends it at once", "warn")
         self._cancel()
 
     def _cancel(self) -> None:

@@ -7,28 +7,29 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agentrun.cli.plan import Plan
-from agentrun.cli.write import refuse_other, write_output
+from agentrun.cli.output_file import refuse_other_content, write_output
+from agentrun.cli.plan import RunPlan
 from agentrun.core.facts import Record
+from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.request import Request
 from agentrun.engine.run import FinishedRun
-from agentrun.files import remove_user_file
+from agentrun.files import ProjectTree, remove_user_file
 from agentrun.journal.records import JOURNAL_PREFIX
-from agentrun.journal.storage import child_journal_path, child_journal_paths
+from agentrun.journal.storage import FileJournal, child_journal_path, child_journal_paths
 
 
-def writes_journal_as_it_goes(plan: Plan, request: Request) -> bool:
+def streams_journal(plan: RunPlan, request: Request) -> bool:
     """A pipe gets the whole at the end. Of a session's run the journal is in the session, and is copied."""
     path = plan.journal
     is_file = path is not None and str(path) != "-" and (path.is_file() or not path.exists())
     return is_file and plan.mode != "replay" and request.session is None
 
 
-def clear_journal(path: Path) -> None:
+def remove_old_journals(path: Path) -> None:
     """Make room for new journals. Only other journals are removed."""
     files = [path, *child_journal_paths(path)]
     for file in files:
-        refuse_other(file, JOURNAL_PREFIX)
+        refuse_other_content(file, JOURNAL_PREFIX)
     for file in files:
         remove_user_file(file)
 
@@ -36,20 +37,48 @@ def clear_journal(path: Path) -> None:
 def write_journal(path: Path, done: FinishedRun) -> None:
     """Write the journals of a run that is over. A pipe gets the one of the run that was started."""
     if path.is_file():
-        clear_journal(path)
-    write_output(path, _text(done.journal), replaces=JOURNAL_PREFIX)
+        remove_old_journals(path)
+    write_output(path, _journal_bytes(done.journal), replaces=JOURNAL_PREFIX)
     if path.is_file():
         for run, records in done.children.items():
-            calls = run.removeprefix(f"{done.ended.run}.")
-            write_output(child_journal_path(path, calls), _text(records), replaces=JOURNAL_PREFIX)
+            calls = run.removeprefix(f"{done.ending.run}.")
+            write_output(child_journal_path(path, calls), _journal_bytes(records), replaces=JOURNAL_PREFIX)
 
 
-def _text(records: Iterable[Record]) -> bytes:
-    from agentrun.cli.known import known
-    from agentrun.engine.clean import cleaned
+def _journal_bytes(records: Iterable[Record]) -> bytes:
+    from agentrun.cli.console import environment_redactor
+    from agentrun.engine.fact_redaction import redact_struct
     from agentrun.journal.storage import MemoryJournal
 
     journal = MemoryJournal()
     for record in records:
-        journal.append(replace(record, prev=journal.head, fact=cleaned(known(), record.fact)))
+        journal.append(replace(record, prev=journal.head, fact=redact_struct(environment_redactor(), record.fact)))
     return journal.text()
+
+
+# --- journals in memory and in files, as they go: that of the run that a user started -------------------------
+
+
+class FileJournals(MemoryJournals):
+    """A record counts when it is in its file. What cannot be written there has not happened."""
+
+    def __init__(self, run: str, path: Path, tree: ProjectTree | None) -> None:
+        """`tree`: the project tree that `path` is in. None: the operator named it."""
+        super().__init__()
+        self._run = run
+        self._path = path
+        self._tree = tree
+        self._files = {run: FileJournal(path, tree=tree)}
+
+    def append(self, run: str, record: Record) -> None:
+        if run not in self._files and run.startswith(f"{self._run}."):
+            self._files[run] = FileJournal(
+                child_journal_path(self._path, run.removeprefix(f"{self._run}.")), tree=self._tree
+            )
+        if run in self._files:
+            self._files[run].append(record)
+        super().append(run, record)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.__exit__(None, None, None)

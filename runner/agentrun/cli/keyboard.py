@@ -21,7 +21,7 @@ try:
 except ImportError:  # not on this system
     termios = None
 
-LONGEST = 4096
+MAX_TYPED_LINE = 4096
 _INPUT, _LOCAL = 0, 3
 
 
@@ -33,7 +33,7 @@ class Keyboard:
         self._before: list[Any] | None = None
         """How the terminal was set, if it had to be changed."""
 
-    def is_there(self) -> bool:
+    def is_available(self) -> bool:
         """Whether somebody can be read from: there is a terminal, and it is ours to use now."""
         try:
             return (
@@ -47,7 +47,7 @@ class Keyboard:
 
     def begin(self) -> None:
         """Let lines be typed, whatever else was set before, and throw away what was typed so far."""
-        if termios is None or not self.is_there():
+        if termios is None or not self.is_available():
             return
         with suppress(termios.error):
             now = termios.tcgetattr(self._file)
@@ -62,7 +62,7 @@ class Keyboard:
 
     def end(self) -> None:
         """Give the terminal back. What is half typed is for nobody."""
-        if termios is None or not self.is_there():  # in the background it is the shell's again, as it set it
+        if termios is None or not self.is_available():  # in the background it is the shell's again, as it set it
             return
         with suppress(termios.error):
             termios.tcflush(self._file, termios.TCIFLUSH)
@@ -70,7 +70,7 @@ class Keyboard:
                 termios.tcsetattr(self._file, termios.TCSANOW, self._before)
                 self._before = None
 
-    async def line(self) -> str | None:
+    async def read_line(self) -> str | None:
         """The next line. None: there is none and will be none."""
         loop = asyncio.get_running_loop()
         typed: asyncio.Future[bytes] = loop.create_future()
@@ -78,9 +78,9 @@ class Keyboard:
         def read() -> None:
             loop.remove_reader(self._file)
             data = b""
-            if self.is_there():
+            if self.is_available():
                 with suppress(OSError):
-                    data = os.read(self._file, LONGEST)
+                    data = os.read(self._file, MAX_TYPED_LINE)
             if not typed.done():
                 typed.set_result(data)
 

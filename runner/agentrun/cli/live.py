@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
-from agentrun.cli.interrupt import Interrupts
-from agentrun.cli.journal_file import clear_journal, writes_journal_as_it_goes
-from agentrun.cli.own_output import keep_output
-from agentrun.cli.plan import Plan
-from agentrun.cli.recorded import faults_of, player_of, say_unmet
-from agentrun.cli.show import clean
-from agentrun.cli.teller import Teller
+from agentrun.cli.console import safe_text
+from agentrun.cli.interrupt import InterruptHandler
+from agentrun.cli.journal_file import FileJournals, remove_old_journals, streams_journal
+from agentrun.cli.plan import RunPlan
+from agentrun.cli.recorded_case import make_fault_injection, make_player, warn_unused_faults
+from agentrun.cli.run_output import RunOutput
+from agentrun.cli.stdout_guard import guard_stdout
 from agentrun.compiler.package_file import PackageFile
-from agentrun.engine.approvals import TO_ANSWER, Nobody, unasked
-from agentrun.engine.kept import KeptJournals
+from agentrun.engine.approvals import HOW_TO_ANSWER, NoApprover, unanswered_targets
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Request, new_run_id
-from agentrun.engine.run import FinishedRun, run_in
+from agentrun.engine.run import FinishedRun, run_in_world
 from agentrun.engine.world import World, wrap
 from agentrun.engine.worlds.live import live_world
 from agentrun.engine.worlds.mixed import mixed_world
@@ -32,43 +31,43 @@ if TYPE_CHECKING:
     from agentrun.cassette.player import Player
 
 
-def run_live(plan: Plan, request: Request, approver: Approver | None, teller: Teller) -> FinishedRun:
+def run_live(plan: RunPlan, request: Request, approver: Approver | None, output: RunOutput) -> FinishedRun:
     """Run in real time."""
-    player = None if plan.mode == "live" else player_of(plan, request)
-    faults, interrupts = faults_of(plan), Interrupts(teller)
+    player = None if plan.mode == "live" else make_player(plan, request)
+    faults, interrupts = make_fault_injection(plan), InterruptHandler(output)
     wrappers = () if faults is None else faults.wrappers
 
     async def run(session: StoredSession | None) -> FinishedRun:
         name = new_run_id()
-        async with real_world(plan, request, name, approver, teller, player=player, session=session) as world:
-            interrupts.hold(world)
+        async with open_real_world(plan, request, name, approver, output, player=player, session=session) as world:
+            interrupts.set_world(world)
             before = () if session is None else session.runs
-            return await run_in(wrap(world, *wrappers), replace(request, run=name), before)
+            return await run_in_world(wrap(world, *wrappers), replace(request, run=name), before)
 
-    with own_output(teller), _session(plan, request) as session:
+    with guard_run_stdout(output), _open_session(plan, request) as session:
         done = interrupts.run(run(session))
-    say_unmet(faults, teller)
+    warn_unused_faults(faults, output)
     if plan.mode != "live-model":
-        _say_unasked(done, teller)
+        _warn_unanswered(done, output)
     return done if player is None else replace(done, tier=player.tier)
 
 
 @asynccontextmanager
-async def real_world(
-    plan: Plan,
+async def open_real_world(
+    plan: RunPlan,
     request: Request,
     run: str,
     approver: Approver | None,
-    teller: Teller,
+    output: RunOutput,
     *,
     player: Player | None = None,
     session: StoredSession | None = None,
 ) -> AsyncIterator[World]:
     """The world of a run in real time. `player`: plays the model or the tools, as the plan says."""
     package, project = cast(PackageFile, request.package).agent, plan.spec.project
-    given: dict[str, Any] = {"printed": teller.printed, "write": teller.write, "listen": teller.listen}
-    with _journals(plan, request, run, session) as journals:
-        given |= {"journals": journals, "approver": approver or Nobody()}
+    given: dict[str, Any] = {"printed": output.show_printed, "write": output.write, "listen": output.listen}
+    with _open_journals(plan, request, run, session) as journals:
+        given |= {"journals": journals, "approver": approver or NoApprover()}
         if player is None:
             opened = live_world(package, project, run, **given)
         else:
@@ -79,18 +78,20 @@ async def real_world(
 
 
 @contextmanager
-def _journals(plan: Plan, request: Request, run: str, session: StoredSession | None) -> Iterator[MemoryJournals]:
+def _open_journals(
+    plan: RunPlan, request: Request, run: str, session: StoredSession | None
+) -> Iterator[MemoryJournals]:
     """Where the journals of a run are written to, as it goes."""
     path: Path | None = None
     if session is not None:
         path = session.next
-    elif plan.journal is not None and writes_journal_as_it_goes(plan, request):
+    elif plan.journal is not None and streams_journal(plan, request):
         path = plan.journal.resolve()
-        clear_journal(path)
+        remove_old_journals(path)
     if path is None:
         yield MemoryJournals()
         return
-    journals = KeptJournals(run, path, None if session is None else plan.spec.project.data_tree)
+    journals = FileJournals(run, path, None if session is None else plan.spec.project.data_tree)
     try:
         yield journals
     finally:
@@ -98,7 +99,7 @@ def _journals(plan: Plan, request: Request, run: str, session: StoredSession | N
 
 
 @contextmanager
-def _session(plan: Plan, request: Request) -> Iterator[StoredSession | None]:
+def _open_session(plan: RunPlan, request: Request) -> Iterator[StoredSession | None]:
     if request.session is None:
         yield None
         return
@@ -107,16 +108,16 @@ def _session(plan: Plan, request: Request) -> Iterator[StoredSession | None]:
 
 
 @contextmanager
-def own_output(teller: Teller) -> Iterator[None]:
+def guard_run_stdout(output: RunOutput) -> Iterator[None]:
     """Standard output for the answer alone, whatever tools write to it."""
-    end = keep_output(lambda program, text: teller.printed(program, clean(text)))
+    end = guard_stdout(lambda program, text: output.show_printed(program, safe_text(text)))
     try:
         yield
     finally:
         end()
 
 
-def _say_unasked(done: FinishedRun, teller: Teller) -> None:
+def _warn_unanswered(done: FinishedRun, output: RunOutput) -> None:
     """A run that went on without an answer does not say how to give one; one that ended over it does."""
-    if not done.ended.exit_code and (names := unasked(done.journal, *done.children.values())):
-        teller.say(f"there was nobody to ask about {', '.join(names)}: {TO_ANSWER}", "warn")
+    if not done.ending.exit_code and (names := unanswered_targets(done.journal, *done.children.values())):
+        output.say(f"there was nobody to ask about {', '.join(names)}: {HOW_TO_ANSWER}", "warn")

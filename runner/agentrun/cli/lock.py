@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from agentrun.cli.console import print_stderr
 from agentrun.cli.options import spec_argument
-from agentrun.cli.show import say
 
 if TYPE_CHECKING:
     from agentrun.compiler.lock import Lock
@@ -39,43 +39,43 @@ def command(spec: Path, check: bool) -> int:
     """
     from agentrun.compiler.lock import lock_path, lock_text, make_lock
 
-    specs = _specs(spec)
-    wanted, path = make_lock(*(one.agent for one in specs), servers=_servers(spec, specs)), lock_path(spec)
+    specs = _read_specs(spec)
+    wanted, path = make_lock(*(one.agent for one in specs), servers=_pin_servers(spec, specs)), lock_path(spec)
     for route in (route for route, row in wanted.routes.items() if row.price is None):
-        say(f"no price is known for {route}: give it a `price:` in the spec if it has one")
-    held = _held(spec, damaged_is_wrong=check)
+        print_stderr(f"no price is known for {route}: give it a `price:` in the spec if it has one")
+    held = _read_held_lock(spec, damaged_is_wrong=check)
     if not check:
         text = lock_text(wanted)
-        _known_again(path, text)
-        _tell(held, wanted)
-        _write(specs[0].project, specs[0].path, text)
+        _check_readable(path, text)
+        _print_pins(held, wanted)
+        _write_lock(specs[0].project, specs[0].path, text)
         count = len(wanted.routes)
         tools = sum(map(len, wanted.servers.values()))
         more = f" and {tools} tool{'' if tools == 1 else 's'}" if wanted.servers else ""
-        say(f"{count} route{'' if count == 1 else 's'}{more} pinned in {path}")
+        print_stderr(f"{count} route{'' if count == 1 else 's'}{more} pinned in {path}")
         return 0
     if held is None or (held.routes, held.servers) != (wanted.routes, wanted.servers):
         state = "missing" if held is None else "out of date"
         if held is not None:
-            _tell_drift(held, wanted)
-        say(f"{path} is {state}: run `agentrun lock {spec}`")
+            _print_drift(held, wanted)
+        print_stderr(f"{path} is {state}: run `agentrun lock {spec}`")
         return 2
-    say(f"{path} is up to date")
+    print_stderr(f"{path} is up to date")
     return 0
 
 
-def _write(project: Project, spec: Path, text: str) -> None:
+def _write_lock(project: Project, spec: Path, text: str) -> None:
     """Write the lock beside its spec, unless there is a file of that name that is none."""
-    from agentrun.cli.write import refuse_other
+    from agentrun.cli.output_file import refuse_other_content
     from agentrun.compiler.lock import lock_path
     from agentrun.store.lock import lock_project_files
 
-    refuse_other(lock_path(spec), b'{\n  "agentrun_lock"')
+    refuse_other_content(lock_path(spec), b'{\n  "agentrun_lock"')
     with lock_project_files(project):
         project.source_tree("lock").write(lock_path(spec), text.encode())
 
 
-def _specs(path: Path) -> list[Spec]:
+def _read_specs(path: Path) -> list[Spec]:
     """The spec, and what its profiles make of it."""
     from agentrun.compiler.spec_reader import read_spec
     from agentrun.errors import SpecError
@@ -89,23 +89,23 @@ def _specs(path: Path) -> list[Spec]:
     return specs
 
 
-def _servers(path: Path, specs: Sequence[Spec]) -> dict[str, dict[str, PinnedTool]]:
+def _pin_servers(path: Path, specs: Sequence[Spec]) -> dict[str, dict[str, PinnedTool]]:
     """What is pinned of the tools of servers; nothing is started when there are none."""
     from agentrun.spec.v1.tools import McpToolSpec
 
     if not any(isinstance(tool, McpToolSpec) for spec in specs for tool in spec.agent.tools.values()):
         return {}
-    from agentrun.engine.pinning import pinned
+    from agentrun.engine.pinning import pin_mcp_servers
     from agentrun.errors import SpecError
 
-    wrong = _mistakes(path)
-    pins, problems = ({}, wrong) if wrong else pinned(specs)
+    wrong = _other_problems(path)
+    pins, problems = ({}, wrong) if wrong else pin_mcp_servers(specs)
     if problems:
         raise SpecError(problems)
     return pins
 
 
-def _mistakes(path: Path) -> list[Problem]:
+def _other_problems(path: Path) -> list[Problem]:
     """What is wrong with a spec besides what a lock is for. Nothing of such a spec is started."""
     from agentrun.compiler.compile import compile_spec
     from agentrun.compiler.spec_reader import read_spec
@@ -117,7 +117,7 @@ def _mistakes(path: Path) -> list[Problem]:
     return [each for each in sort_problems(found) if each.code not in repaired]
 
 
-def _held(spec: Path, *, damaged_is_wrong: bool) -> Lock | None:
+def _read_held_lock(spec: Path, *, damaged_is_wrong: bool) -> Lock | None:
     from agentrun.compiler.lock import read_lock
     from agentrun.errors import SpecError
     from agentrun.spec.problems import DocumentError
@@ -130,7 +130,7 @@ def _held(spec: Path, *, damaged_is_wrong: bool) -> Lock | None:
         return None
 
 
-def _known_again(path: Path, text: str) -> None:
+def _check_readable(path: Path, text: str) -> None:
     """A lock that could not be read is not written."""
     from agentrun.compiler.lock import parse_lock
     from agentrun.errors import SpecError
@@ -142,18 +142,18 @@ def _known_again(path: Path, text: str) -> None:
         raise SpecError(error.problems) from None
 
 
-def _tell(held: Lock | None, wanted: Lock) -> None:
+def _print_pins(held: Lock | None, wanted: Lock) -> None:
     """What is pinned, for a person to read."""
     for server, tools in sorted(wanted.servers.items()):
         for name, pin in sorted(tools.items()):
             said = next(filter(None, map(str.strip, pin.description.splitlines())), "says nothing of itself")
-            say(f"  {server}.{name}: {said[:160]}")
+            print_stderr(f"  {server}.{name}: {said[:160]}")
     if held is not None:
-        _tell_drift(held, wanted)
+        _print_drift(held, wanted)
 
 
-def _tell_drift(held: Lock, wanted: Lock) -> None:
+def _print_drift(held: Lock, wanted: Lock) -> None:
     from agentrun.compiler.package_diff import describe_pin_changes
 
     for line in describe_pin_changes(held.servers, wanted.servers):
-        say(f"changed: {line}")
+        print_stderr(f"changed: {line}")

@@ -17,27 +17,27 @@ from msgspec import UNSET, Struct
 
 from agentrun.cassette.file import cassette_exists
 from agentrun.cassette.match import MatchTier
-from agentrun.cli.options import NAME_RULE, is_name
-from agentrun.cli.recorded import asked_cases, cassette_of, nothing_recorded
+from agentrun.cli.options import NAME_RULE, is_valid_name
+from agentrun.cli.recorded_case import case_cassette_path, matching_cases, nothing_recorded_error
 from agentrun.compiler.prompts import complete_params
 from agentrun.compiler.spec_reader import Spec
 from agentrun.core.package import Package
-from agentrun.engine.pipeline import in_ci
-from agentrun.engine.world import packages_of
+from agentrun.engine.ci import in_ci
+from agentrun.engine.world import iterate_packages
 from agentrun.errors import RequestError
 from agentrun.spec.problems import quote_text
 from agentrun.spec.source_files import display_path
 from agentrun.spec.v1.cases import Case
 
-Mode: TypeAlias = Literal["replay", "live", "record", "live-tools", "live-model"]
+RunMode: TypeAlias = Literal["replay", "live", "record", "live-tools", "live-model"]
 
-FIRST_CASE = "default"
+DEFAULT_CASE_NAME = "default"
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class RunPlan(Struct, frozen=True, kw_only=True):
     """What will happen."""
 
-    mode: Mode
+    mode: RunMode
     why: str
     """The first line of the story, after the mode."""
     spec: Spec
@@ -47,11 +47,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     cassette: Path | None = None
     has_cassette: bool = False
     """Whether it was there when the plan was made."""
-    recorded: tuple[str, ...] = ()
+    recorded_cases: tuple[str, ...] = ()
     """The cases that could be replayed."""
     record: str | None = None
     """What is recorded: new, all or from:N."""
-    require: MatchTier = "normalised"
+    required_tier: MatchTier = "normalised"
     """The weakest match of a request with the tape that counts."""
     journal: Path | None = None
     """Where the journal is written to."""
@@ -64,7 +64,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         return self.mode in ("live", "live-tools")
 
     @property
-    def line(self) -> str:
+    def headline(self) -> str:
         words = {"live-tools": "replay with live tools", "live-model": "replay with a live model"}
         return f"{words.get(self.mode, self.mode)}: {self.why}"
 
@@ -79,52 +79,52 @@ def make_plan(
     params: Mapping[str, Any],
     profile: str | None,
     options: Mapping[str, Any],
-) -> tuple[Plan, str | None, dict[str, Any]]:
+) -> tuple[RunPlan, str | None, dict[str, Any]]:
     """The plan, and the message and the params of the run. `case`: the one that was named and exists. `options`: those
     of the command line.
 
     Raises `cassette.miss`, `input.rejected`, `storage.failed`.
     """
-    mode = _mode(options)
+    mode = _choose_mode(options)
     # What is asked to be live reads no cassette, whatever is at its path.
     is_recorded = Path.is_file if mode == "live" else cassette_exists
     if case is None and options["case_name"] is None and options["session"] is None:
-        found = asked_cases(cases, package, profile, message, params)
-        recorded_ones = (each for each in found if is_recorded(cassette_of(spec, package, each)))
+        found = matching_cases(cases, package, profile, message, params)
+        recorded_ones = (each for each in found if is_recorded(case_cassette_path(spec, package, each)))
         case = next(recorded_ones, found[0] if found else None)
     folder = spec.project.cassette_directory / package.name
-    path = None if case is None else cassette_of(spec, package, case)
-    recorded = tuple(each.name for each in cases if cassette_of(spec, package, each).is_file())
+    path = None if case is None else case_cassette_path(spec, package, case)
+    recorded = tuple(each.name for each in cases if case_cassette_path(spec, package, each).is_file())
     is_there = path is not None and is_recorded(path)
     if mode == "auto":
         mode = "replay" if is_there or in_ci() else "live"
     if mode in ("replay", "live-tools", "live-model") and not is_there:
-        raise nothing_recorded(spec, cases, folder, case, in_ci=options["mode"] == "auto")
+        raise nothing_recorded_error(spec, cases, folder, case, in_ci=options["mode"] == "auto")
     is_new = mode == "record" and case is None
     if is_new:
         case = _new_case(package, cases, options["case_name"], message, params, profile)
-        path = cassette_of(spec, package, case)
+        path = case_cassette_path(spec, package, case)
         is_there = cassette_exists(path)
-    plan = Plan(
+    plan = RunPlan(
         mode=mode,  # type: ignore[arg-type]  # auto was resolved
-        why=_why(mode, spec, package, case, path, options),
+        why=_explain_mode(mode, spec, package, case, path, options),
         spec=spec,
         case=case,
         is_new=is_new,
         cassette=path,
         has_cassette=is_there,
-        recorded=recorded,
+        recorded_cases=recorded,
         record=options["record"],
-        require=options["require_tier"],
+        required_tier=options["require_tier"],
         journal=options["journal"],
-        command=_command(spec, case, options),
+        command=_command_line(spec, case, options),
     )
     if case is None:
         return plan, message, dict(params)
     return plan, message if case.input is UNSET else case.input, case.params
 
 
-def _command(spec: Spec, case: Case | None, options: Mapping[str, Any]) -> str:
+def _command_line(spec: Spec, case: Case | None, options: Mapping[str, Any]) -> str:
     words = ["agentrun", display_path(spec.path, spec.project.root)]
     if case is not None:
         words += ["--case", case.name]
@@ -137,7 +137,7 @@ def _command(spec: Spec, case: Case | None, options: Mapping[str, Any]) -> str:
     return " ".join(map(quote, words))
 
 
-def _mode(options: Mapping[str, Any]) -> str:
+def _choose_mode(options: Mapping[str, Any]) -> str:
     mode, record = options["mode"], options["record"]
     live_tools, live_model = options["live_tools"], options["live_model"]
     if options["session"] is not None:
@@ -167,7 +167,7 @@ def _new_case(
 ) -> Case:
     complete_params(package, params)
     has_own_input = message is not None or bool(params) or profile is not None
-    name = given_name if given_name is not None else None if has_own_input else FIRST_CASE
+    name = given_name if given_name is not None else None if has_own_input else DEFAULT_CASE_NAME
     if name is None or (given_name is None and any(each.name == name for each in cases)):
         raise RequestError(
             "input.rejected",
@@ -175,7 +175,7 @@ def _new_case(
             hint="name the new case: --case NAME",
             fields={"reason": "case"},
         )
-    if not is_name(name):
+    if not is_valid_name(name):
         text = f"{quote_text(name)} is not a name: {NAME_RULE}"
         raise RequestError("input.rejected", text, fields={"reason": "case"})
     return Case(
@@ -186,10 +186,10 @@ def _new_case(
     )
 
 
-def _why(
+def _explain_mode(
     mode: str, spec: Spec, package: Package, case: Case | None, path: Path | None, options: Mapping[str, Any]
 ) -> str:
-    to = " and ".join(sorted({route.provider for each in packages_of(package) for route in each.model.routes}))
+    to = " and ".join(sorted({route.provider for each in iterate_packages(package) for route in each.model.routes}))
     name = "" if case is None else f"case {case.name}"
     shown = "" if path is None else display_path(path, spec.project.root)
     match mode:

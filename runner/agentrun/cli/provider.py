@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from agentrun.cli.console import print_stderr
 from agentrun.cli.options import SpecFile
-from agentrun.cli.show import say
 
 if TYPE_CHECKING:
     from agentrun.testing.provider.server import ReceivedRequest
@@ -49,7 +49,9 @@ def command(script: Path, port: int, once: bool) -> int:
         done.set()
 
     try:
-        server = ScriptedProvider(script, port=port, listen=lambda seen: say(_line(seen)), after=answered)
+        server = ScriptedProvider(
+            script, port=port, listen=lambda seen: print_stderr(_request_line(seen)), after=answered
+        )
     except DocumentError as error:
         raise SpecError(error.problems) from None
     except OSError as error:
@@ -62,11 +64,11 @@ def command(script: Path, port: int, once: bool) -> int:
     finally:
         for number, action in before.items():
             signal.signal(number, action)
-    say(_summary(server.requests, server.player.length))
+    print_stderr(_summary(server.requests, server.player.length))
     return 0
 
 
-def _line(seen: ReceivedRequest) -> str:
+def _request_line(seen: ReceivedRequest) -> str:
     from agentrun.spec.problems import escape_invisible
 
     what = "" if seen.turn is None else f"  turn {seen.turn}" + ("" if seen.is_turn else ", not as it should be")

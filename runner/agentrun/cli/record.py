@@ -5,124 +5,140 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
+import msgspec
+import yaml
 from msgspec import UNSET
 
-from agentrun.cli.consent import answers_of, confirm_recording
-from agentrun.cli.interrupt import Interrupts
-from agentrun.cli.live import own_output, real_world
-from agentrun.cli.new_case import add_case
-from agentrun.cli.recorded import faults_of, player_of, say_unmet
-from agentrun.compiler.cases import cases_for_spec, cases_path, cassette_owner
+from agentrun.cli.approval_options import approval_sources, confirm_recording
+from agentrun.cli.interrupt import InterruptHandler
+from agentrun.cli.live import guard_run_stdout, open_real_world
+from agentrun.cli.recorded_case import make_fault_injection, make_player, warn_unused_faults
+from agentrun.compiler.cases import (
+    cases_for_spec,
+    cases_path,
+    cassette_owner,
+    complete_cases,
+    parse_cases,
+    read_cases_file,
+)
 from agentrun.compiler.package_file import PackageFile
 from agentrun.compiler.prompts import complete_params
-from agentrun.engine.approvals import TO_ANSWER, Nobody
-from agentrun.engine.clean import cleaned
-from agentrun.engine.known import known_values
-from agentrun.engine.recording import CassetteRecording, Recorded, record_runs
+from agentrun.compiler.spec_reader import Spec
+from agentrun.engine.approvals import HOW_TO_ANSWER, NoApprover
+from agentrun.engine.fact_redaction import redact_struct
+from agentrun.engine.live_providers import known_secrets
+from agentrun.engine.recording import CassetteRecording, RecordingResult, record_runs
 from agentrun.engine.run import FinishedRun
 from agentrun.errors import RequestError
 from agentrun.redactor import Redactor
+from agentrun.spec.problems import DocumentError, Source
 from agentrun.spec.safe_text import plural, short_text
-from agentrun.spec.source_files import display_path
+from agentrun.spec.source_files import display_path, read_source
+from agentrun.spec.v1.cases import Case, CasesFile
+from agentrun.store.lock import lock_project_files
 from agentrun.testing.suite.recording_preview import PlannedCassette, preview_recording
 
 if TYPE_CHECKING:
-    from agentrun.cli.plan import Plan
-    from agentrun.cli.teller import Teller
+    from agentrun.cli.plan import RunPlan
+    from agentrun.cli.run_output import RunOutput
     from agentrun.core.package import Package
     from agentrun.engine.ports import Approver
     from agentrun.engine.request import Request
     from agentrun.engine.world import World
     from agentrun.report.formatting import Tone
-    from agentrun.spec.v1.cases import Case
 
 
-def confirm(plan: Plan, package: Package, approve: str | None, teller: Teller, *, yes: bool) -> None:
+def confirm_run(plan: RunPlan, package: Package, approve: str | None, output: RunOutput, *, yes: bool) -> None:
     """Announce the recording, and ask about it where that is needed. `approve`: what `--approve` says."""
     assert plan.case is not None
     assert plan.cassette is not None
-    answers = answers_of(approve, teller, option_first=True)
+    answers = approval_sources(approve, output, option_first=True)
     planned = PlannedCassette(package, plan.case, plan.cassette)
-    confirm_recording(preview_recording([planned], plan.record or "all", answers), teller, yes=yes)
+    confirm_recording(preview_recording([planned], plan.record or "all", answers), output, yes=yes)
 
 
-def record(
-    plan: Plan, request: Request, approver: Approver | None, teller: Teller, recording: CassetteRecording
+def record_run(
+    plan: RunPlan, request: Request, approver: Approver | None, output: RunOutput, recording: CassetteRecording
 ) -> FinishedRun:
     """Run for real, and write what the run saw of the world to the cassette."""
-    package, faults, interrupts = cast(PackageFile, request.package), faults_of(plan), Interrupts(teller)
+    package, faults, interrupts = (
+        cast(PackageFile, request.package),
+        make_fault_injection(plan),
+        InterruptHandler(output),
+    )
     added: list[tuple[str, Tone]] = []
 
     @asynccontextmanager
     async def open_world(run: str) -> AsyncIterator[World]:
-        async with real_world(plan, request, run, approver, teller) as world:
-            interrupts.hold(world)
+        async with open_real_world(plan, request, run, approver, output) as world:
+            interrupts.set_world(world)
             yield world
 
     def write_case() -> None:
         if plan.is_new and plan.case is not None:
-            added.extend(_write_case(plan, package.agent, plan.case))
+            added.extend(_write_new_case(plan, package.agent, plan.case))
 
     wrappers = () if faults is None else faults.wrappers
-    with own_output(teller):
+    with guard_run_stdout(output):
         recorded = interrupts.run(
             record_runs(
                 recording,
                 open_world,
                 package,
                 [request],
-                approver or Nobody(),
+                approver or NoApprover(),
                 wrappers=wrappers,
                 after_save=write_case,
             )
         )
-    _say_recorded(plan, recorded, teller)
+    _show_recording_result(plan, recorded, output)
     for text, tone in added:
-        teller.say(text, tone)
-    say_unmet(faults, teller)
+        output.say(text, tone)
+    warn_unused_faults(faults, output)
     return recorded.run
 
 
-def _say_recorded(plan: Plan, recorded: Recorded, teller: Teller) -> None:
+def _show_recording_result(plan: RunPlan, recorded: RecordingResult, output: RunOutput) -> None:
     if not recorded.is_saved:
-        if recorded.refused is not None and recorded.run.complaint is None:
-            teller.say(f"not recorded: {recorded.refused}", "warn")
-        _say_spending(recorded, teller)
+        if recorded.refusal is not None and recorded.run.error is None:
+            output.say(f"not recorded: {recorded.refusal}", "warn")
+        _show_spending(recorded, output)
         return
     assert plan.cassette is not None
-    kept = f", {recorded.kept} of them kept" if recorded.kept else ""
-    doubts = _doubts(recorded)
+    kept = f", {recorded.reused} of them kept" if recorded.reused else ""
+    doubts = _recording_doubts(recorded)
     shown = display_path(plan.cassette, plan.spec.project.root)
-    teller.say(
+    output.say(
         f"recorded: {shown} ({plural(recorded.interactions, 'interaction')}{kept}){doubts}",
         "warn" if doubts else "good",
     )
-    _say_spending(recorded, teller)
+    _show_spending(recorded, output)
 
 
-def _say_spending(recorded: Recorded, teller: Teller) -> None:
+def _show_spending(recorded: RecordingResult, output: RunOutput) -> None:
     """What was spent now, also on a run that is not recorded, and which calls failed."""
-    teller.say(f"spent: {recorded.spent}")
+    output.say(f"spent: {recorded.spent}")
     if failed := recorded.failed_calls:
-        teller.say(f"{plural(len(failed), 'tool call')} failed: {', '.join(map(short_text, failed))}", "warn")
+        output.say(f"{plural(len(failed), 'tool call')} failed: {', '.join(map(short_text, failed))}", "warn")
 
 
-def _doubts(recorded: Recorded) -> str:
+def _recording_doubts(recorded: RecordingResult) -> str:
     """What the user may not have meant to record."""
     run = recorded.run
-    nobody = f"; there was nobody to ask about {', '.join(recorded.unasked)}" if recorded.unasked else ""
-    if run.ended.exit_code:
+    nobody = f"; there was nobody to ask about {', '.join(recorded.unanswered)}" if recorded.unanswered else ""
+    if run.ending.exit_code:
         return f"{nobody}; the run failed, and will in every replay"
-    return f"{nobody}: {TO_ANSWER}, and record again" if nobody else ""
+    return f"{nobody}: {HOW_TO_ANSWER}, and record again" if nobody else ""
 
 
-def _write_case(plan: Plan, package: Package, case: Case) -> Iterator[tuple[str, Tone]]:
+def _write_new_case(plan: RunPlan, package: Package, case: Case) -> Iterator[tuple[str, Tone]]:
     """Add a new case to the cases of its spec, and give what there is to say about it. A secret is written to the case
     as to the cassette: as a placeholder, with which it can be replayed."""
-    clean = cleaned(Redactor(known_values(package, os.environ)), case)
+    clean = redact_struct(Redactor(known_secrets(package, os.environ)), case)
     if clean != case:
         yield "a secret in its message or params is not written to the case: a placeholder is", "warn"
         try:
@@ -135,7 +151,7 @@ def _write_case(plan: Plan, package: Package, case: Case) -> Iterator[tuple[str,
     yield (advice, "warn") if advice else (added, "good")
 
 
-def recording_of(plan: Plan, request: Request) -> CassetteRecording:
+def make_recording(plan: RunPlan, request: Request) -> CassetteRecording:
     """The cassette to be recorded. Raises what keeps the case from being recorded."""
     project, how, case = plan.spec.project, plan.record, plan.case
     assert plan.cassette is not None
@@ -145,7 +161,7 @@ def recording_of(plan: Plan, request: Request) -> CassetteRecording:
     until = int(how.removeprefix("from:")) - 1 if how and how.startswith("from:") else None
     if until and not plan.has_cassette:
         raise click.UsageError(f"--record {how}: there is no recording to keep the beginning of")
-    kept = player_of(plan, request) if plan.has_cassette and (how == "new" or until) else None
+    kept = make_player(plan, request) if plan.has_cassette and (how == "new" or until) else None
     if until is not None and kept is not None and until > len(kept.cassette.interactions):
         raise click.UsageError(f"--record {how}: the recording has {len(kept.cassette.interactions)} interactions")
     profile = {} if case.profile is UNSET else {"profile": case.profile}
@@ -158,8 +174,57 @@ def recording_of(plan: Plan, request: Request) -> CassetteRecording:
             **profile,
             "params": complete_params(cast(PackageFile, request.package).agent, request.params),
         },
-        kept=kept,
+        old_player=kept,
         until=until,
         is_new=not plan.has_cassette,
         is_taken=lambda: plan.is_new and any(each.name == case.name for each in cases_for_spec(plan.spec.path)),
     )
+
+
+# --- a case that was recorded for the first time is written to the cases beside its spec ----------------------
+
+
+_EMPTY_CASES_FILE = 'agentrun: "1"\ncases:\n'
+
+
+def format_case(case: Case) -> str:
+    """The case as it is written in a file."""
+    given = {key: value for key, value in msgspec.to_builtins(case).items() if value not in ({}, [])}
+    given = {"name": given.pop("name"), **({"input": given.pop("input")} if "input" in given else {}), **given}
+    text: str = yaml.safe_dump([given], sort_keys=False, allow_unicode=True, default_flow_style=False, width=100)
+    return "".join(f"  {line}\n" for line in text.splitlines())
+
+
+def add_case(spec: Spec, case: Case) -> str | None:
+    """Add a case to the cases of a spec. None: done; otherwise what the user has to add."""
+    path = cases_path(spec.path)
+    with lock_project_files(spec.project):
+        before = read_source(path).text if path.exists() else _EMPTY_CASES_FILE
+        old = read_cases_file(path)[1].cases if path.exists() else []
+        if case in old:
+            return None
+        if any(each.name == case.name for each in old):
+            return f"not added: {display_path(path)} has another case {case.name} by now:\n{format_case(case)}"
+        after = before + ("" if before.endswith("\n") else "\n") + format_case(case)
+        now = _parse_or_none(path, after)
+        if now is None or now.cases != [*old, case]:
+            return f"add this to {display_path(path)}:\n{format_case(case)}"
+        if changed := _changed_keys(complete_cases(now)[-1], case):
+            return (
+                f"not added: the defaults of {display_path(path)} change its {', '.join(changed)}:\n{format_case(case)}"
+            )
+        spec.project.source_tree("cases").write(path, after.encode())
+    return None
+
+
+def _parse_or_none(path: Path, text: str) -> CasesFile | None:
+    try:
+        return parse_cases(Source(path, display_path(path), text), path)[1]
+    except DocumentError:
+        return None
+
+
+def _changed_keys(merged: Case, case: Case) -> list[str]:
+    """What a case does not mean any more among the others of its file: it was recorded without that."""
+    keys = ("params", "profile", "stubs", "clock", "faults")
+    return [key for key in keys if getattr(merged, key) != getattr(case, key)]

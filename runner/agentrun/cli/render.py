@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from agentrun.cli.options import param_option, param_values, spec_options
-from agentrun.cli.show import json_option
+from agentrun.cli.console import json_option
+from agentrun.cli.options import param_option, parse_params, spec_options
 
 
 @click.command("render")
@@ -29,7 +29,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], params: 
 
     _, file = compile_or_raise(spec, profile, settings)
     package = file.agent
-    values = complete_params(package, param_values(params, package.params))
+    values = complete_params(package, parse_params(params, package.params))
     instructions = render_instructions(package, values)
     message = render_input(package, values)
     if as_json:

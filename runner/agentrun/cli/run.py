@@ -3,28 +3,69 @@
 from __future__ import annotations
 
 import sys
+from mimetypes import guess_type
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentrun.cli.approve import approve_option, approver_of, person_for
-from agentrun.cli.attach import attach_option, attachments_of
-from agentrun.cli.consent import yes_option
-from agentrun.cli.options import file_name, is_text, param_option, param_values, session_name, spec_options
-from agentrun.cli.show import json_option, show_problems
+from agentrun.canonical_json import data_hash
+from agentrun.cli.approval_options import approve_option, make_approver, terminal_approver, yes_option
+from agentrun.cli.console import json_option, show_problems
+from agentrun.cli.options import check_file_name, check_session_name, is_utf8, param_option, parse_params, spec_options
 
 if TYPE_CHECKING:
-    from agentrun.cli.plan import Plan
-    from agentrun.cli.teller import Teller
+    from agentrun.cli.plan import RunPlan
+    from agentrun.cli.run_output import RunOutput
     from agentrun.core.package import Package
     from agentrun.engine.ports import Approver
     from agentrun.engine.recording import CassetteRecording
-    from agentrun.engine.request import Request
+    from agentrun.engine.request import Attachment, Request
     from agentrun.engine.run import FinishedRun
     from agentrun.spec.v1.cases import Case
 
-LONGEST_MESSAGE = 1024 * 1024
+
+# --- `--attach FILE`: a picture or a file that goes with the message ------------------------------------------
+
+
+MAX_ATTACHMENT = 20 * 1024 * 1024
+
+attach_option = click.option(
+    "--attach",
+    "attached",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Send a picture or a file with the message; may be given several times.",
+)
+
+
+def read_attachments(paths: tuple[Path, ...]) -> tuple[Attachment, ...]:
+    return tuple(map(_read_attachment, paths))
+
+
+def _read_attachment(path: Path) -> Attachment:
+    from agentrun.core.messages import File, Image
+    from agentrun.engine.request import Attachment
+
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_ATTACHMENT + 1)
+    except OSError as error:
+        raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) > MAX_ATTACHMENT:
+        raise click.UsageError(f"{path} has more than {MAX_ATTACHMENT // 1024 // 1024} MiB")
+    kind = guess_type(path.name)[0] or "application/octet-stream"
+    name = path.name.encode(errors="replace").decode()  # what is no UTF-8 cannot be sent
+    part: Image | File = File(name, kind, data_hash(data), len(data))
+    if kind.startswith("image/"):
+        part = Image(kind, data_hash(data), len(data))
+    return Attachment(part, data)
+
+
+# --- `agentrun SPEC [MESSAGE]` --------------------------------------------------------------------------------
+
+
+MAX_STDIN_MESSAGE = 1024 * 1024
 
 
 @click.command("run")
@@ -58,7 +99,7 @@ LONGEST_MESSAGE = 1024 * 1024
 @click.option(
     "--session",
     metavar="NAME",
-    callback=session_name,
+    callback=check_session_name,
     help="Go on with the conversation of this session, or begin one; always live.",
 )
 @approve_option(
@@ -69,7 +110,7 @@ LONGEST_MESSAGE = 1024 * 1024
 @click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),
-    callback=file_name,
+    callback=check_file_name,
     help="Write the run's journal to a file; `-`: standard output.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Only the answer, no story.")
@@ -97,136 +138,136 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     from agentrun.compiler.cases import cases_for_spec
     from agentrun.engine.request import Request
 
-    message = _message(message)
+    message = _read_message(message)
     cases = cases_for_spec(spec)
-    case, profile = _case(spec, cases, message, profile, options)
-    compiled, file = _compiled(spec, profile, settings)
+    case, profile = _named_case(spec, cases, message, profile, options)
+    compiled, file = _compile(spec, profile, settings)
     assert compiled.spec is not None
-    params = param_values(options["params"], file.agent.params)
-    options |= {"record": _record(options["record"]), "settings": settings}
+    params = parse_params(options["params"], file.agent.params)
+    options |= {"record": _parse_record(options["record"]), "settings": settings}
     plan, message, params = make_plan(
         compiled.spec, file.agent, cases, case, message=message, params=params, profile=profile, options=options
     )
     if options["yes"] and plan.mode != "record":
         raise click.UsageError("--yes goes with a recording: --mode record or --record")
-    teller = _teller(file.agent, plan, options)
-    person = person_for(options["approve"], plan.mode, file.agent, options["session"], teller)
-    approver = approver_of(options["approve"], None if plan.has_real_tools else plan.case, file.agent, person)
+    output = _make_output(file.agent, plan, options)
+    person = terminal_approver(options["approve"], plan.mode, file.agent, options["session"], output)
+    approver = make_approver(options["approve"], None if plan.has_real_tools else plan.case, file.agent, person)
     request = Request(
         agent=file.agent.name,
         package=file,
         message=message,
         params=params,
-        attachments=attachments_of(options["attached"]),
+        attachments=read_attachments(options["attached"]),
         session=options["session"],
     )
-    recording = _recording(plan, request)  # what cannot be recorded is refused before the first line
+    recording = _make_recording(plan, request)  # what cannot be recorded is refused before the first line
     if not options["quiet"] and not options["as_json"]:
         show_problems(list(compiled.problems), as_json=False)
-    teller.begin(plan)
+    output.begin(plan)
     if recording is not None:
-        from agentrun.cli.record import confirm
+        from agentrun.cli.record import confirm_run
 
-        confirm(plan, file.agent, options["approve"], teller, yes=options["yes"])
-    return _run(plan, request, approver, teller, recording)
+        confirm_run(plan, file.agent, options["approve"], output, yes=options["yes"])
+    return _run_plan(plan, request, approver, output, recording)
 
 
-def _recording(plan: Plan, request: Request) -> CassetteRecording | None:
+def _make_recording(plan: RunPlan, request: Request) -> CassetteRecording | None:
     if plan.mode != "record":
         return None
-    from agentrun.cli.record import recording_of
+    from agentrun.cli.record import make_recording
 
-    return recording_of(plan, request)
+    return make_recording(plan, request)
 
 
-def _run(
-    plan: Plan, request: Request, approver: Approver | None, teller: Teller, recording: CassetteRecording | None
+def _run_plan(
+    plan: RunPlan, request: Request, approver: Approver | None, output: RunOutput, recording: CassetteRecording | None
 ) -> int:
     """Do it. The exit code."""
-    from agentrun.cli.journal_file import write_journal, writes_journal_as_it_goes
-    from agentrun.cli.way_out import hinted, with_way_out
+    from agentrun.cli.journal_file import streams_journal, write_journal
+    from agentrun.cli.run_output import add_failure_hint, add_start_hint
     from agentrun.errors import HostError
 
     try:
-        done = _done(plan, request, approver, teller, recording)
+        done = _run_in_mode(plan, request, approver, output, recording)
     except HostError as error:
-        raise with_way_out(error, plan) from None
+        raise add_start_hint(error, plan) from None
     finally:
-        teller.close()
-    if plan.journal is not None and not writes_journal_as_it_goes(plan, request):
+        output.close()
+    if plan.journal is not None and not streams_journal(plan, request):
         write_journal(plan.journal, done)
-    teller.end(hinted(done, plan))
-    if done.complaint is not None:
-        raise done.complaint
+    output.end(add_failure_hint(done, plan))
+    if done.error is not None:
+        raise done.error
     return done.exit_code
 
 
-def _done(
-    plan: Plan, request: Request, approver: Approver | None, teller: Teller, recording: CassetteRecording | None
+def _run_in_mode(
+    plan: RunPlan, request: Request, approver: Approver | None, output: RunOutput, recording: CassetteRecording | None
 ) -> FinishedRun:
     match plan.mode:
         case "replay":
-            return _replay(plan, request, approver, teller)
+            return _replay(plan, request, approver, output)
         case "live" | "live-tools" | "live-model":
             from agentrun.cli.live import run_live
 
-            return run_live(plan, request, approver, teller)
+            return run_live(plan, request, approver, output)
         case "record":
-            from agentrun.cli.record import record
+            from agentrun.cli.record import record_run
 
             assert recording is not None
-            return record(plan, request, approver, teller, recording)
+            return record_run(plan, request, approver, output, recording)
 
 
-def _replay(plan: Plan, request: Request, approver: Approver | None, teller: Teller) -> FinishedRun:
+def _replay(plan: RunPlan, request: Request, approver: Approver | None, output: RunOutput) -> FinishedRun:
     from msgspec.structs import replace
 
     from agentrun.cassette.player import FaultInjectionPlayer
-    from agentrun.cli.recorded import faults_of, player_of, say_unmet
+    from agentrun.cli.recorded_case import make_fault_injection, make_player, warn_unused_faults
     from agentrun.engine.run import replay_run
 
-    player = player_of(plan, request)
-    faults = faults_of(plan, player)
+    player = make_player(plan, request)
+    faults = make_fault_injection(plan, player)
     injected: dict[str, Any] = (
         {} if faults is None else {"start": faults.start, "step": faults.step, "wrappers": faults.wrappers}
     )
-    done = replay_run(request, player, approver=approver, listen=teller.listen, **injected)
-    say_unmet(faults, teller)
+    done = replay_run(request, player, approver=approver, listen=output.listen, **injected)
+    warn_unused_faults(faults, output)
     if not (isinstance(player, FaultInjectionPlayer) and player.has_diverged):
         return done
-    teller.say("after a fault the recorded replies were played to other requests than the recorded ones", "warn")
-    return replace(done, unused=None)
+    output.say("after a fault the recorded replies were played to other requests than the recorded ones", "warn")
+    return replace(done, unused_error=None)
 
 
-def _teller(package: Package, plan: Plan, options: dict[str, Any]) -> Teller:
-    from agentrun.cli.teller import Teller
+def _make_output(package: Package, plan: RunPlan, options: dict[str, Any]) -> RunOutput:
+    from agentrun.cli.run_output import RunOutput
 
     color = False if options["no_color"] else None
     live = plan.mode != "replay"
-    return Teller(package, as_json=options["as_json"], quiet=options["quiet"], color=color, live=live)
+    return RunOutput(package, as_json=options["as_json"], quiet=options["quiet"], color=color, live=live)
 
 
-def _message(text: str | None) -> str | None:
+def _read_message(text: str | None) -> str | None:
     if text == "-":
-        return _standard_input()
-    if text is not None and not is_text(text):
+        return _read_stdin()
+    if text is not None and not is_utf8(text):
         raise click.UsageError("the message is not UTF-8 text")
     return text
 
 
-def _case(
+def _named_case(
     spec: Path, cases: list[Case], message: str | None, profile: str | None, options: dict[str, Any]
 ) -> tuple[Case | None, str | None]:
     """The case that is named, and the profile to compile with."""
     from msgspec import UNSET
 
-    from agentrun.cli.recorded import named_case, refuse_conversation
+    from agentrun.cli.recorded_case import find_case, refuse_conversation
     from agentrun.errors import RequestError
 
     if options["case_name"] is None:
         return None, profile
     may_be_new = options["mode"] == "record" or options["record"] is not None
-    case = named_case(cases, options["case_name"], may_be_new=may_be_new)
+    case = find_case(cases, options["case_name"], may_be_new=may_be_new)
     if case is None:
         return None, profile
     refuse_conversation(spec, case)
@@ -236,7 +277,7 @@ def _case(
     return case, None if case.profile is UNSET else case.profile
 
 
-def _compiled(spec: Path, profile: str | None, settings: tuple[str, ...]) -> Any:
+def _compile(spec: Path, profile: str | None, settings: tuple[str, ...]) -> Any:
     from agentrun.compiler.compile import compile_spec
     from agentrun.compiler.package_file import seal_package
     from agentrun.errors import SpecError
@@ -247,7 +288,7 @@ def _compiled(spec: Path, profile: str | None, settings: tuple[str, ...]) -> Any
     return compiled, seal_package(compiled.package)
 
 
-def _record(text: str | None) -> str | None:
+def _parse_record(text: str | None) -> str | None:
     if text is None or text in ("new", "all"):
         return text
     word, _, number = text.partition(":")
@@ -256,12 +297,12 @@ def _record(text: str | None) -> str | None:
     return text
 
 
-def _standard_input() -> str:
+def _read_stdin() -> str:
     if sys.stdin is None:
         raise click.UsageError("standard input is closed")
-    data = sys.stdin.buffer.read(LONGEST_MESSAGE + 1)
-    if len(data) > LONGEST_MESSAGE:
-        raise click.UsageError(f"standard input has more than {LONGEST_MESSAGE // 1024} KiB")
+    data = sys.stdin.buffer.read(MAX_STDIN_MESSAGE + 1)
+    if len(data) > MAX_STDIN_MESSAGE:
+        raise click.UsageError(f"standard input has more than {MAX_STDIN_MESSAGE // 1024} KiB")
     try:
         # `echo` ends its line, and that is no part of the message.
         return data.decode().removesuffix("\n").removesuffix("\r")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from agentrun.cli.show import say
+from agentrun.cli.console import print_stderr
 
 
 @click.command("schema")
@@ -42,7 +42,7 @@ def command(name: str | None, directory: Path | None) -> None:
         tree = user_directory_tree(directory)
         for one in names:
             tree.write(tree.root / f"{one}.schema.json", schema_text(one).encode())
-        say(f"{len(names)} schema{'' if len(names) == 1 else 's'} written to {directory}")
+        print_stderr(f"{len(names)} schema{'' if len(names) == 1 else 's'} written to {directory}")
     elif name is None:
         click.echo("\n".join(SCHEMA_NAMES))
     else:

@@ -11,24 +11,24 @@ import re
 from itertools import groupby
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from agentrun.cli.suite_end import Ended
+from agentrun.cli.suite_result import SuiteResult
 from agentrun.testing.suite.failure_text import render_failure
 from agentrun.testing.suite.verdict import CaseVerdict
 
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-NAME = "agentrun"
+JUNIT_NAME = "agentrun"
 
 
-def junit(ended: Ended, version: str) -> bytes:
+def junit_xml(suite_result: SuiteResult, version: str) -> bytes:
     """The whole file."""
-    suites = Element("testsuites", name=NAME)
-    for file, found in groupby(sorted(ended.verdicts, key=lambda each: each.file), key=lambda each: each.file):
-        _suite(suites, file, list(found), version)
-    if ended.unclaimed:
-        suite = _begun(suites, "snapshots", [], version)
-        suite.attrib |= {"tests": str(len(ended.unclaimed)), "failures": str(len(ended.unclaimed))}
-        for path in ended.unclaimed:
-            case = SubElement(suite, "testcase", classname="snapshots", name=_fit(path), time="0.000")
+    suites = Element("testsuites", name=JUNIT_NAME)
+    for file, found in groupby(sorted(suite_result.verdicts, key=lambda each: each.file), key=lambda each: each.file):
+        _add_suite(suites, file, list(found), version)
+    if suite_result.unclaimed:
+        suite = _add_suite_element(suites, "snapshots", [], version)
+        suite.attrib |= {"tests": str(len(suite_result.unclaimed)), "failures": str(len(suite_result.unclaimed))}
+        for path in suite_result.unclaimed:
+            case = SubElement(suite, "testcase", classname="snapshots", name=_valid_xml(path), time="0.000")
             SubElement(case, "failure", type="snapshot", message="no case claims this snapshot")
     total = [suite.attrib for suite in suites]
     for key in ("tests", "failures", "errors"):
@@ -39,12 +39,12 @@ def junit(ended: Ended, version: str) -> bytes:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'.encode()
 
 
-def _begun(suites: Element, name: str, verdicts: list[CaseVerdict], version: str) -> Element:
+def _add_suite_element(suites: Element, name: str, verdicts: list[CaseVerdict], version: str) -> Element:
     statuses = [verdict.status for verdict in verdicts]
     suite = SubElement(
         suites,
         "testsuite",
-        name=_fit(name),
+        name=_valid_xml(name),
         tests=str(len(verdicts)),
         failures=str(statuses.count("failed")),
         errors=str(statuses.count("missed") + statuses.count("unreadable")),
@@ -56,30 +56,32 @@ def _begun(suites: Element, name: str, verdicts: list[CaseVerdict], version: str
     return suite
 
 
-def _suite(suites: Element, file: str, verdicts: list[CaseVerdict], version: str) -> None:
-    suite = _begun(suites, file, verdicts, version)
+def _add_suite(suites: Element, file: str, verdicts: list[CaseVerdict], version: str) -> None:
+    suite = _add_suite_element(suites, file, verdicts, version)
     for verdict in verdicts:
         name = verdict.id.partition("::")[2] or verdict.id
-        case = SubElement(suite, "testcase", classname=_fit(file), name=_fit(name), time=f"{verdict.seconds:.3f}")
-        _ended(case, verdict)
+        case = SubElement(
+            suite, "testcase", classname=_valid_xml(file), name=_valid_xml(name), time=f"{verdict.seconds:.3f}"
+        )
+        _add_verdict(case, verdict)
 
 
-def _ended(case: Element, verdict: CaseVerdict) -> None:
+def _add_verdict(case: Element, verdict: CaseVerdict) -> None:
     if verdict.status in ("skipped", "xfailed"):
-        SubElement(case, "skipped", type=verdict.status, message=_fit(verdict.reason or ""))
+        SubElement(case, "skipped", type=verdict.status, message=_valid_xml(verdict.reason or ""))
     elif verdict.is_bad:
         kind = "failure" if verdict.status == "failed" else "error"
         wrong = verdict.complaints[0]
-        found = SubElement(case, kind, type=_fit(wrong.claim), message=_fit(wrong.message))
-        found.text = _fit(f"{verdict.file}:{verdict.line}\n{render_failure(verdict)}")
+        found = SubElement(case, kind, type=_valid_xml(wrong.claim), message=_valid_xml(wrong.message))
+        found.text = _valid_xml(f"{verdict.file}:{verdict.line}\n{render_failure(verdict)}")
     lines = [*verdict.changes, *(f"live assertion (network: true): {function}" for function in verdict.live)]
     if verdict.spent:
         lines.append(", ".join(f"{name} {value}" for name, value in verdict.spent.items()))
     if verdict.tier is not None:
         lines.append(f"matched {verdict.tier}")
     if lines:
-        SubElement(case, "system-out").text = _fit("\n".join(lines))
+        SubElement(case, "system-out").text = _valid_xml("\n".join(lines))
 
 
-def _fit(text: str) -> str:
+def _valid_xml(text: str) -> str:
     return _NO_XML.sub("", text)

@@ -8,13 +8,12 @@ from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import Any, Protocol
 
-from agentrun.cli.show import clean, colored
-from agentrun.cli.suite_output import put_mark
+from agentrun.cli.console import safe_text, wants_color, write_mark
 from agentrun.report.formatting import OutputLine
 from agentrun.report.screen import LiveScreen, screen_for
 from agentrun.testing.suite.verdict import CaseStatus, CaseVerdict
 
-MARKS: dict[CaseStatus, str] = {
+STATUS_MARKS: dict[CaseStatus, str] = {
     "passed": ".",
     "failed": "F",
     "missed": "M",
@@ -22,20 +21,20 @@ MARKS: dict[CaseStatus, str] = {
     "skipped": "s",
     "xfailed": "x",
 }
-WIDTH = 100
+MARK_COLUMNS = 100
 """Columns after which a line of marks ends."""
-TICK = 0.1
+STATUS_INTERVAL = 0.1
 """Seconds between two drawings."""
 
 
-class Progress(Protocol):
-    tells: bool
+class SuiteProgress(Protocol):
+    has_reader: bool
     """Whether a person reads it."""
     color: bool
 
     def begin(self, total: int) -> None: ...
 
-    def ended(self, verdict: CaseVerdict) -> None: ...
+    def end_case(self, verdict: CaseVerdict) -> None: ...
 
     def say(self, text: str, tone: Any = "plain") -> None:
         """A line in between."""
@@ -46,13 +45,13 @@ class Progress(Protocol):
     def close(self) -> None: ...
 
 
-class Silent:
-    tells = False
+class SilentProgress:
+    has_reader = False
     color = False
 
     def begin(self, total: int) -> None: ...
 
-    def ended(self, verdict: CaseVerdict) -> None: ...
+    def end_case(self, verdict: CaseVerdict) -> None: ...
 
     def say(self, text: str, tone: Any = "plain") -> None: ...
 
@@ -62,7 +61,7 @@ class Silent:
     def close(self) -> None: ...
 
 
-class Marks(Silent):
+class MarkProgress(SilentProgress):
     """For pipes and files: the cases of each file, a mark for each."""
 
     def __init__(self) -> None:
@@ -74,34 +73,34 @@ class Marks(Silent):
     def begin(self, total: int) -> None:
         self._total = total
 
-    def ended(self, verdict: CaseVerdict) -> None:
-        name = clean(verdict.file)
-        if verdict.file != self._file or self._column >= WIDTH:
-            self._break()
+    def end_case(self, verdict: CaseVerdict) -> None:
+        name = safe_text(verdict.file)
+        if verdict.file != self._file or self._column >= MARK_COLUMNS:
+            self._end_line()
             self._file = verdict.file
-            put_mark(f"{name} ")
+            write_mark(f"{name} ")
             self._column = len(name) + 1
         self._done += 1
-        put_mark(MARKS[verdict.status])
+        write_mark(STATUS_MARKS[verdict.status])
         self._column += 1
 
     def say(self, text: str, tone: Any = "plain") -> None:  # noqa: ARG002  # no colours here
-        self._break()
-        put_mark(f"{clean(text)}\n")
+        self._end_line()
+        write_mark(f"{safe_text(text)}\n")
 
     def close(self) -> None:
-        self._break()
+        self._end_line()
 
-    def _break(self) -> None:
+    def _end_line(self) -> None:
         if self._column:
-            put_mark(f" [{self._done * 100 // max(self._total, self._done)}%]\n")
+            write_mark(f" [{self._done * 100 // max(self._total, self._done)}%]\n")
         self._column, self._file = 0, ""
 
 
-class Drawn(Silent):
+class StatusLineProgress(SilentProgress):
     """For a terminal: where it is, and what is wrong so far."""
 
-    tells = True
+    has_reader = True
 
     def __init__(self, screen: LiveScreen, *, color: bool) -> None:
         self._screen = screen
@@ -115,17 +114,17 @@ class Drawn(Silent):
         self._total = total
         self._screen.status(f"0 of {total} cases")
 
-    def ended(self, verdict: CaseVerdict) -> None:
+    def end_case(self, verdict: CaseVerdict) -> None:
         self._done += 1
         self._bad += verdict.is_bad
         now = monotonic()
-        if now - self._drawn >= TICK:
+        if now - self._drawn >= STATUS_INTERVAL:
             self._drawn = now
             bad = f", {self._bad} not well" if self._bad else ""
-            self._screen.status(f"{self._done} of {self._total} cases{bad}  {clean(verdict.id)}")
+            self._screen.status(f"{self._done} of {self._total} cases{bad}  {safe_text(verdict.id)}")
 
     def say(self, text: str, tone: Any = "plain") -> None:
-        self._screen.line(OutputLine(clean(text), tone, 0))
+        self._screen.line(OutputLine(safe_text(text), tone, 0))
 
     def aside(self) -> AbstractContextManager[None]:
         return self._screen.aside()
@@ -134,11 +133,11 @@ class Drawn(Silent):
         self._screen.close()
 
 
-def progress_for(*, shown: bool, color: bool | None) -> Progress:
+def make_progress(*, shown: bool, color: bool | None) -> SuiteProgress:
     """What fits standard error. `color`: null asks the terminal."""
     if not shown:
-        return Silent()
+        return SilentProgress()
     screen = screen_for(sys.stderr, live=True, color=color)
     if isinstance(screen, LiveScreen):
-        return Drawn(screen, color=colored(sys.stderr) if color is None else color)
-    return Marks()
+        return StatusLineProgress(screen, color=wants_color(sys.stderr) if color is None else color)
+    return MarkProgress()

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
+import click
 import msgspec
+from msgspec.structs import replace
 
-from agentrun.cli.known import known
-from agentrun.cli.show import colored, seen
-from agentrun.cli.suite_end import Ended
-from agentrun.cli.suite_output import put_line
+from agentrun.cli.console import environment_redactor, escape_json, safe_text, wants_color, write_line
+from agentrun.cli.suite_result import SuiteResult
+from agentrun.engine.approvals import HOW_TO_ANSWER
+from agentrun.spec.safe_text import plural
+from agentrun.testing.suite.failure_text import render_failure
 from agentrun.testing.suite.runner import CaseResult
+from agentrun.testing.suite.verdict import OWN_CASSETTE_HINT, CaseVerdict, Complaint
 
 
 def print_case(result: CaseResult) -> None:
@@ -23,50 +29,235 @@ def print_case(result: CaseResult) -> None:
 
 
 def print_json(data: dict[str, Any]) -> None:
-    put_line(seen(msgspec.json.encode(known().redact_data(data)).decode()))
+    write_line(escape_json(msgspec.json.encode(environment_redactor().redact_data(data)).decode()))
 
 
-def report(ended: Ended, *, as_json: bool, quiet: bool, color: bool | None, junit: Path | None) -> None:
+def report_suite(
+    suite_result: SuiteResult, *, as_json: bool, quiet: bool, color: bool | None, junit: Path | None
+) -> None:
     """Tell everybody. The report in a file is written first: a pipe may break. If it cannot be written, what came of
     the suite is still told before that is."""
     try:
         if junit is not None:
-            _write_junit(ended, junit)
+            _write_junit(suite_result, junit)
     finally:
-        _tell(ended, as_json=as_json, quiet=quiet, color=color)
+        _print_report(suite_result, as_json=as_json, quiet=quiet, color=color)
 
 
-def _tell(ended: Ended, *, as_json: bool, quiet: bool, color: bool | None) -> None:
-    from agentrun.cli.suite_github import is_github, muted, noted
+def _print_report(suite_result: SuiteResult, *, as_json: bool, quiet: bool, color: bool | None) -> None:
+    from agentrun.cli.suite_github import disable_commands, error_annotations, is_github
 
     on_github = is_github(os.environ)
     if as_json:
-        print_json({"summary": ended.as_json()})
+        print_json({"summary": suite_result.as_json()})
     else:
-        from agentrun.cli.suite_told import told
-
-        lines = told(ended, quiet=quiet, color=colored(sys.stdout) if color is None else color)
-        put_line("\n".join(muted(lines) if on_github else lines))
+        lines = report_lines(suite_result, quiet=quiet, color=wants_color(sys.stdout) if color is None else color)
+        write_line("\n".join(disable_commands(lines) if on_github else lines))
     if on_github:
-        for line in noted(ended, os.environ):
-            put_line(line, err=as_json)
-        _write_summary(ended)
+        for line in error_annotations(suite_result, os.environ):
+            write_line(line, err=as_json)
+        _write_summary(suite_result)
 
 
-def _write_junit(ended: Ended, path: Path) -> None:
-    from agentrun.cli.suite_junit import junit
-    from agentrun.cli.write import write_output
+def _write_junit(suite_result: SuiteResult, path: Path) -> None:
+    from agentrun.cli.output_file import write_output
+    from agentrun.cli.suite_junit import junit_xml
     from agentrun.distribution import version
     from agentrun.files import make_user_directory
 
     if str(path) != "-":
         make_user_directory(path.parent)
-    write_output(path, junit(ended, version()), replaces=b"<?xml")
+    write_output(path, junit_xml(suite_result, version()), replaces=b"<?xml")
 
 
-def _write_summary(ended: Ended) -> None:
-    from agentrun.cli.suite_github import summary
+def _write_summary(suite_result: SuiteResult) -> None:
+    from agentrun.cli.suite_github import summary_markdown
     from agentrun.files import append_user_file
 
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):
-        append_user_file(Path(path), summary(ended).encode())
+        append_user_file(Path(path), summary_markdown(suite_result).encode())
+
+
+# --- a suite that is over, for human eyes: what is wrong, what changed, how many of each, and what to do ------
+
+
+MAX_NAMED_CASES = 3
+"""Cases that are named; of more only the number is said."""
+
+
+def report_lines(suite_result: SuiteResult, *, quiet: bool, color: bool) -> Iterator[str]:
+    """Line by line."""
+    yield from _failures(suite_result, color=color)
+    yield from _notes(suite_result, color=color)
+    if not quiet:
+        yield from _skipped(suite_result)
+    yield from _changes(suite_result)
+    yield from _snapshots(suite_result, color=color)
+    yield from _recordings(suite_result)
+    yield from _sweep_and_coverage(suite_result, color=color)
+    yield from _live_assertions(suite_result)
+    yield _paint(_counts_line(suite_result), color, fg=_result_color(suite_result), bold=True)
+    yield from _advice(suite_result)
+
+
+def _paint(text: str, color: bool, **style: Any) -> str:
+    return click.style(text, **style) if color else text
+
+
+def _result_color(suite_result: SuiteResult) -> str:
+    return "red" if suite_result.exit_code else "green"
+
+
+def _failures(suite_result: SuiteResult, *, color: bool) -> Iterator[str]:
+    said: dict[Any, int] = {}
+    for verdict in suite_result.verdicts:
+        if not verdict.is_bad:
+            continue
+        if verdict.status == "unreadable":
+            said[verdict.complaints] = said.get(verdict.complaints, 0) + 1
+            if said[verdict.complaints] > 1:
+                continue
+        yield _heading(verdict, color=color)
+        yield from (f"  {_paint_diff_line(line, color=color)}".rstrip() for line in render_failure(verdict).split("\n"))
+        yield ""
+    for times in said.values():
+        if times > 1:
+            yield f"{plural(times - 1, 'more case')} could not be run for the same reason"
+            yield ""
+
+
+def _notes(suite_result: SuiteResult, *, color: bool) -> Iterator[str]:
+    """Journals of cases that were recorded, where they are not the accepted ones."""
+    for verdict in suite_result.verdicts:
+        if verdict.notes:
+            yield _heading(verdict, color=color, title="CHANGED", tint="yellow")
+            text = render_failure(replace(verdict, complaints=verdict.notes))
+            yield from (f"  {_paint_diff_line(line, color=color)}".rstrip() for line in text.split("\n"))
+            yield ""
+
+
+def _heading(verdict: CaseVerdict, *, color: bool, title: str | None = None, tint: str = "red") -> str:
+    place = f"{safe_text(verdict.file)}:{verdict.line}"
+    return f"{_paint(title or verdict.status.upper(), color, fg=tint, bold=True)}  {safe_text(verdict.id)}  ({place})"
+
+
+def _paint_diff_line(line: str, *, color: bool) -> str:
+    """A line of a difference in its colour."""
+    if line.startswith("  +"):
+        return _paint(line, color, fg="green")
+    return _paint(line, color, fg="red") if line.startswith("  -") else line
+
+
+def _skipped(suite_result: SuiteResult) -> Iterator[str]:
+    """Cases that say themselves why they are not run, or do not pass."""
+    found = False
+    for verdict in suite_result.verdicts:
+        if verdict.status in ("skipped", "xfailed"):
+            found = True
+            yield f"{verdict.status}  {safe_text(verdict.id)}  ({safe_text(verdict.reason or '')})"
+    if found:
+        yield ""
+
+
+def _changes(suite_result: SuiteResult) -> Iterator[str]:
+    if not suite_result.changes:
+        return
+    yield "What is different now:"
+    yield from (f"  {safe_text(text)}  ({_join_case_ids(ids)})" for text, ids in suite_result.changes.items())
+    yield ""
+
+
+def _join_case_ids(ids: list[str]) -> str:
+    return ", ".join(map(safe_text, ids)) if len(ids) <= MAX_NAMED_CASES else plural(len(ids), "case")
+
+
+def _live_assertions(suite_result: SuiteResult) -> Iterator[str]:
+    if not suite_result.live:
+        return
+    yield "Live assertions (network: true), not replayed:"
+    yield from (f"  {safe_text(function)}  ({_join_case_ids(ids)})" for function, ids in suite_result.live.items())
+    yield ""
+
+
+def _snapshots(suite_result: SuiteResult, *, color: bool) -> Iterator[str]:
+    written = [result.written for result in suite_result.results if result.written is not None]
+    lines = [f"  {each.how:<8} {safe_text(each.path)}" for each in written]
+    lines += [f"  {'removed':<8} {safe_text(path)}" for path in suite_result.removed]
+    if lines:
+        yield "Snapshots:"
+        yield from lines
+        yield ""
+    if suite_result.unclaimed:
+        yield _paint("Snapshots that no case claims:", color, fg="red")
+        yield from (f"  {safe_text(path)}" for path in suite_result.unclaimed)
+        yield ""
+
+
+def _recordings(suite_result: SuiteResult) -> Iterator[str]:
+    """What recording cost, and which calls failed while it did."""
+    if not suite_result.recorded:
+        return
+    yield f"Recording {plural(len(suite_result.recorded), 'case')} spent {suite_result.spent}."
+    for each in suite_result.recorded:
+        for call in each.failed_calls:
+            yield f"  failed call  {safe_text(each.id)}  {safe_text(call)}"
+    yield ""
+
+
+def _sweep_and_coverage(suite_result: SuiteResult, *, color: bool) -> Iterator[str]:
+    tried, endings = suite_result.sweep_counts
+    if tried:
+        ways = ", ".join(f"{count} {safe_text(how)}" for how, count in endings.items())
+        yield f"Swept: {plural(tried, 'fault')}; the runs ended: {ways}"
+        yield ""
+    if suite_result.coverage is not None:
+        yield from (safe_text(line) for line in suite_result.coverage.text().split("\n"))
+        if suite_result.is_below_min_coverage:
+            percent, wanted = suite_result.coverage.percent, suite_result.min_coverage
+            message = f"{percent:g} % of the specs is covered, less than {wanted:g} %"
+            yield _paint(message, color, fg="red")
+        yield ""
+
+
+def _counts_line(suite_result: SuiteResult) -> str:
+    counts = ", ".join(f"{count} {status}" for status, count in suite_result.counts.items()) or "no cases"
+    left = suite_result.cases - sum(verdict.id.count("::") for verdict in suite_result.verdicts)
+    return f"{counts}, {left} not run" if left > 0 else counts
+
+
+def _advice(suite_result: SuiteResult) -> Iterator[str]:
+    """The commands that accept what is new."""
+    bad = [verdict for verdict in suite_result.verdicts if verdict.status in ("failed", "missed")]
+    journals = [
+        v for v in suite_result.verdicts if any(each.claim == "journal-snapshot" for each in (*v.complaints, *v.notes))
+    ]
+    missed = [
+        v for v in bad if any(wrong.claim.startswith("cassette.") and _can_record(wrong) for wrong in v.complaints)
+    ]
+    if journals or suite_result.unclaimed:
+        what = "accept the journals as they are now" if journals else "remove them"
+        yield f"  → {what}: {_test_command(suite_result, [] if suite_result.unclaimed else journals)} --update"
+    for how in ("new", "all"):
+        if chosen := [verdict for verdict in missed if _record_option(verdict) == how]:
+            yield f"  → record them: {_test_command(suite_result, chosen)} --record {how}"
+
+
+def _record_option(verdict: CaseVerdict) -> str:
+    """`new` keeps recorded tool results. It does not help where the cassette cannot be read, or was played while the
+    rest was live."""
+    found = [
+        wrong.claim == "cassette.damaged" or (wrong.hint or "").endswith("--record all") for wrong in verdict.complaints
+    ]
+    return "all" if any(found) else "new"
+
+
+def _can_record(miss: Complaint) -> bool:
+    """Whether recording the case helps: not while it plays another's recording, which fits that one, nor where nobody
+    answered an approval."""
+    return not (miss.hint or "").startswith((OWN_CASSETTE_HINT, HOW_TO_ANSWER))
+
+
+def _test_command(suite_result: SuiteResult, verdicts: list[CaseVerdict]) -> str:
+    """The command for these cases; for many, for all."""
+    paths = [verdict.id for verdict in verdicts] if 0 < len(verdicts) <= MAX_NAMED_CASES else suite_result.paths
+    return " ".join(["agentrun test", *(quote(safe_text(path)) for path in paths)])

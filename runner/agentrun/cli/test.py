@@ -2,26 +2,119 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentrun.cli.approve import approve_option
-from agentrun.cli.consent import yes_option
-from agentrun.cli.options import file_name
-from agentrun.cli.show import json_option
-from agentrun.cli.suite_options import numbered, percent, record_how, refuse_mixtures, shard, workers
+from agentrun.cli.approval_options import approve_option, check_approve_option, yes_option
+from agentrun.cli.console import json_option
+from agentrun.cli.options import check_file_name
+from agentrun.engine.ci import in_ci
 
 if TYPE_CHECKING:
-    from agentrun.cli.suite_end import Ended
-    from agentrun.cli.suite_progress import Progress
+    from agentrun.cli.suite_progress import SuiteProgress
+    from agentrun.cli.suite_result import SuiteResult
     from agentrun.testing.suite.coverage import CoverageCollector
     from agentrun.testing.suite.runner import CaseResult, SuiteOptions
     from agentrun.testing.suite.selection import CaseFilter, SelectedCases
+
+
+# --- options of `agentrun test`: what they may be, and which do not go together -------------------------------
+
+
+MAX_WORKERS = 256
+MAX_SHARDS = 10_000
+MAX_REPEATS = 10_000
+
+
+def parse_workers(_: click.Context, __: click.Parameter, value: str) -> int:
+    """`-n N|auto`"""
+    if value == "auto":
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return _parse_whole_number(value, MAX_WORKERS)
+
+
+def parse_repeat(_: click.Context, __: click.Parameter, value: str) -> int:
+    """`--repeat R`"""
+    return _parse_whole_number(value, MAX_REPEATS)
+
+
+def parse_shard(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    """`--shard I/N`"""
+    if value is None:
+        return None
+    part, _slash, parts = value.partition("/")
+    try:
+        of = _parse_whole_number(parts, MAX_SHARDS)
+        return _parse_whole_number(part, of), of
+    except click.BadParameter:
+        raise click.BadParameter(f"{value!r} is not I/N with I from 1 to N, such as 2/4") from None
+
+
+def parse_percent(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    """`--coverage-min PERCENT`"""
+    if value is None:
+        return None
+    text = value.removesuffix("%").strip()
+    digits = text.replace(".", "", 1)
+    if not (digits.isascii() and digits.isdigit()) or float(text) > 100:
+        raise click.BadParameter(f"{value!r} is not a number from 0 to 100")
+    return float(text)
+
+
+def parse_record_option(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """`--record new|all|from:N`"""
+    if value is None or value in ("new", "all"):
+        return value
+    word, _colon, number = value.partition(":")
+    if word != "from" or not (number.isascii() and number.isdigit()) or int(number[:9]) < 1:
+        raise click.BadParameter("it is new, all or from:N, where N is the number of an interaction from 1")
+    return value
+
+
+def _parse_whole_number(text: str, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= most):
+        raise click.BadParameter(f"{text!r} is not a whole number from 1 to {most}")
+    return int(text)
+
+
+def refuse_conflicting_options(options: dict[str, Any]) -> None:
+    """Raises click.UsageError for what does not go together, and for what must not happen in CI by accident."""
+    for name in ("update", "record"):
+        if options[name] and in_ci():
+            raise click.UsageError(
+                f"--{name} does nothing with CI set: what a suite is judged by is changed by people, who look at it"
+            )
+    live = [f"--{name.replace('_', '-')}" for name in ("record", "live_tools", "live_model") if options[name]]
+    if len(live) > 1:
+        raise click.UsageError(f"{' and '.join(live)} do not go together")
+    if options["yes"] and not options["record"]:
+        raise click.UsageError("--yes goes with --record")
+    if not live:
+        if options["approve"] is not None:
+            raise click.UsageError(
+                "--approve goes with --record, --live-tools or --live-model: a replay has its answers"
+            )
+        return
+    check_approve_option(options["approve"])
+    if options["count"] > 1:
+        raise click.UsageError(f"{live[0]} runs for real, one case after the other: not with -n")
+    if options["sweep"]:
+        raise click.UsageError(f"--sweep is for replays, not for {live[0]}")
+    if live[0] != "--record" and options["update"]:
+        raise click.UsageError(f"--update is for replays, not for {live[0]}")
+    if live[0] == "--record" and options["repeat"] > 1:
+        raise click.UsageError("--record records once: not with --repeat")
+
+
+# --- `agentrun test [PATH...]` --------------------------------------------------------------------------------
 
 
 @click.command("test")
@@ -34,18 +127,20 @@ if TYPE_CHECKING:
     metavar="N|auto",
     default="1",
     show_default=True,
-    callback=workers,
+    callback=parse_workers,
     help="Run in so many processes. The output is the same.",
 )
 @click.option(
-    "--shard", metavar="I/N", callback=shard, help="Only the I-th of N parts, made by a hash of each case's id."
+    "--shard", metavar="I/N", callback=parse_shard, help="Only the I-th of N parts, made by a hash of each case's id."
 )
-@click.option("--repeat", metavar="R", default="1", callback=numbered, help="Run each case R times: all must be equal.")
+@click.option(
+    "--repeat", metavar="R", default="1", callback=parse_repeat, help="Run each case R times: all must be equal."
+)
 @click.option("--update", is_flag=True, help="Accept the journals as they are now. Never with CI set.")
 @click.option(
     "--record",
     metavar="new|all|from:N",
-    callback=record_how,
+    callback=parse_record_option,
     help="Record the cases: what the tapes lack, everything, or from interaction N on. Never with CI set.",
 )
 @click.option("--live-tools", is_flag=True, help="Replay the model, run the tools for real.")
@@ -61,11 +156,11 @@ if TYPE_CHECKING:
 )
 @click.option("--sweep", is_flag=True, help="Put every fault at every place of each case: what must hold always?")
 @click.option("--coverage", is_flag=True, help="Say which parts of the specs no case exercises.")
-@click.option("--coverage-min", metavar="PERCENT", callback=percent, help="Fail if less than this is covered.")
+@click.option("--coverage-min", metavar="PERCENT", callback=parse_percent, help="Fail if less than this is covered.")
 @click.option(
     "--junit",
     type=click.Path(dir_okay=False, path_type=Path),
-    callback=file_name,
+    callback=check_file_name,
     help="Write the verdicts as JUnit XML, for CI systems.",
 )
 @click.option("--fail-fast", is_flag=True, help="Stop at the first case that is not well.")
@@ -100,29 +195,29 @@ def command(paths: tuple[str, ...], **options: Any) -> int:
     """
     from agentrun.testing.suite.selection import select_cases
 
-    refuse_mixtures(options)
+    refuse_conflicting_options(options)
     paths = paths or (".",)
-    found = select_cases(paths, _picks(options))
-    _refuse_nothing(found, options)
-    from agentrun.cli.suite_end import Ended
-    from agentrun.cli.suite_progress import progress_for
-    from agentrun.cli.suite_report import report
+    found = select_cases(paths, _selection_filter(options))
+    _refuse_empty_selection(found, options)
+    from agentrun.cli.suite_progress import make_progress
+    from agentrun.cli.suite_report import report_suite
+    from agentrun.cli.suite_result import SuiteResult
 
     color = False if options["no_color"] else None
-    progress = progress_for(shown=not options["quiet"] and not options["as_json"], color=color)
-    ended = Ended(paths=paths, results=[], cases=len(found.cases), least=options["coverage_min"])
+    progress = make_progress(shown=not options["quiet"] and not options["as_json"], color=color)
+    suite_result = SuiteResult(paths=paths, results=[], cases=len(found.cases), min_coverage=options["coverage_min"])
     if options["record"]:
         from agentrun.cli.suite_live import confirm_suite
 
         confirm_suite(found.cases, options, progress)
-    _carry_out(found, ended, options, progress)
-    if not ended.was_interrupted:
-        _clear_away(found, ended, update=options["update"])
-    report(ended, as_json=options["as_json"], quiet=options["quiet"], color=color, junit=options["junit"])
-    return ended.exit_code
+    _run_cases(found, suite_result, options, progress)
+    if not suite_result.was_interrupted:
+        _handle_unclaimed(found, suite_result, update=options["update"])
+    report_suite(suite_result, as_json=options["as_json"], quiet=options["quiet"], color=color, junit=options["junit"])
+    return suite_result.exit_code
 
 
-def _picks(options: dict[str, Any]) -> CaseFilter:
+def _selection_filter(options: dict[str, Any]) -> CaseFilter:
     from agentrun.testing.suite.selection import CaseFilter, KeywordSyntaxError, parse_keyword
 
     try:
@@ -132,7 +227,7 @@ def _picks(options: dict[str, Any]) -> CaseFilter:
     return CaseFilter(keyword=fits, tags=frozenset(options["tags"]), shard=options["shard"])
 
 
-def _refuse_nothing(found: SelectedCases, options: dict[str, Any]) -> None:
+def _refuse_empty_selection(found: SelectedCases, options: dict[str, Any]) -> None:
     """A selection that selects nothing is a slip of the hand; an empty shard is not."""
     if found.cases or found.unreadable or not found.seen or options["shard"]:
         return
@@ -141,44 +236,53 @@ def _refuse_nothing(found: SelectedCases, options: dict[str, Any]) -> None:
     raise click.UsageError(f"none of {found.seen} cases fits {words}")
 
 
-def _carry_out(found: SelectedCases, ended: Ended, options: dict[str, Any], progress: Progress) -> None:
+def _run_cases(
+    found: SelectedCases, suite_result: SuiteResult, options: dict[str, Any], progress: SuiteProgress
+) -> None:
     """Run the cases; each is told as its turn comes. An interrupt ends it with what is known so far."""
-    from agentrun.cli.suite_end import cleaned
     from agentrun.cli.suite_report import print_case
-    from agentrun.cli.suite_stop import stopping
+    from agentrun.cli.suite_result import redact_result
     from agentrun.testing.suite.coverage import CoverageCollector
     from agentrun.testing.suite.runner import relaxed_garbage_collection
 
     began, covering = monotonic(), CoverageCollector()
     progress.begin(len(found.cases))
-    results = _results(found, ended, options, progress, covering)
+    results = _case_results(found, suite_result, options, progress, covering)
     try:
-        with relaxed_garbage_collection(), _own_output(options, progress), stopping(at_once=_waits(options)) as stop:
+        with (
+            relaxed_garbage_collection(),
+            _guard_stdout(options, progress),
+            stop_on_signal(at_once=_mostly_waits(options)) as stop,
+        ):
             for result in results:
-                ended.results.append(cleaned(result))
-                progress.ended(result.verdict)
+                suite_result.results.append(redact_result(result))
+                progress.end_case(result.verdict)
                 if options["as_json"]:
-                    print_case(ended.results[-1])
-                ended.was_interrupted = stop.is_asked
-                if ended.was_interrupted or (options["fail_fast"] and result.verdict.is_bad):
+                    print_case(suite_result.results[-1])
+                suite_result.was_interrupted = stop.is_requested
+                if suite_result.was_interrupted or (options["fail_fast"] and result.verdict.is_bad):
                     break
     except KeyboardInterrupt:
-        ended.was_interrupted = True
+        suite_result.was_interrupted = True
     finally:
         results.close()
         progress.close()
-        ended.seconds = monotonic() - began
-    if _orders(options).coverage and not ended.was_interrupted:
-        ended.coverage = covering.report()
+        suite_result.seconds = monotonic() - began
+    if _suite_options(options).coverage and not suite_result.was_interrupted:
+        suite_result.coverage = covering.report()
 
 
-def _results(
-    found: SelectedCases, ended: Ended, options: dict[str, Any], progress: Progress, covering: CoverageCollector
+def _case_results(
+    found: SelectedCases,
+    suite_result: SuiteResult,
+    options: dict[str, Any],
+    progress: SuiteProgress,
+    covering: CoverageCollector,
 ) -> Generator[CaseResult, None, None]:
     from agentrun.testing.suite.runner import CaseResult, SuiteRunner
 
     yield from (CaseResult(verdict=verdict) for verdict in found.unreadable)
-    orders, count = _orders(options), min(options["count"], len(found.cases))
+    orders, count = _suite_options(options), min(options["count"], len(found.cases))
     if count > 1:
         from agentrun.testing.suite.workers import Workers
 
@@ -186,14 +290,14 @@ def _results(
         return
     play = None
     if _is_live(options):
-        from agentrun.cli.suite_live import live_play
+        from agentrun.cli.suite_live import live_case_runner
 
-        play = live_play(options, progress, ended.add_recorded)
+        play = live_case_runner(options, progress, suite_result.add_recorded)
     suite = SuiteRunner(orders, play, covering)
     yield from map(suite.run_case, found.cases)
 
 
-def _orders(options: dict[str, Any]) -> SuiteOptions:
+def _suite_options(options: dict[str, Any]) -> SuiteOptions:
     from agentrun.testing.suite.runner import SuiteOptions
 
     return SuiteOptions(
@@ -205,7 +309,7 @@ def _orders(options: dict[str, Any]) -> SuiteOptions:
     )
 
 
-def _waits(options: dict[str, Any]) -> bool:
+def _mostly_waits(options: dict[str, Any]) -> bool:
     """Whether this process mostly waits: for others, or for what is real."""
     return options["count"] > 1 or _is_live(options)
 
@@ -215,18 +319,18 @@ def _is_live(options: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def _own_output(options: dict[str, Any], progress: Progress) -> Iterator[None]:
+def _guard_stdout(options: dict[str, Any], progress: SuiteProgress) -> Iterator[None]:
     """Standard output for the report alone, also while tools run in this process."""
     if not _is_live(options):
         yield
         return
-    from agentrun.cli.suite_live import own_output
+    from agentrun.cli.suite_live import guard_suite_stdout
 
-    with own_output(progress):
+    with guard_suite_stdout(progress):
         yield
 
 
-def _clear_away(found: SelectedCases, ended: Ended, *, update: bool) -> None:
+def _handle_unclaimed(found: SelectedCases, suite_result: SuiteResult, *, update: bool) -> None:
     """Snapshots that no case claims: removed when journals are accepted, else told."""
     from agentrun.spec.source_files import display_path
     from agentrun.testing.suite.snapshots import find_unused_snapshots, remove_snapshot
@@ -234,6 +338,38 @@ def _clear_away(found: SelectedCases, ended: Ended, *, update: bool) -> None:
     for case, path in find_unused_snapshots(found.complete_files):
         if update:
             remove_snapshot(case, path)
-            ended.removed.append(display_path(path))
+            suite_result.removed.append(display_path(path))
         else:
-            ended.unclaimed.append(display_path(path))
+            suite_result.unclaimed.append(display_path(path))
+
+
+# --- ctrl-C while a suite runs: what is known by then is told -------------------------------------------------
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignal:
+    def __init__(self, *, at_once: bool) -> None:
+        self._at_once = at_once
+        self.is_requested = False
+
+    def handle(self, _number: int, _frame: FrameType | None) -> None:
+        if self._at_once or self.is_requested:
+            raise KeyboardInterrupt
+        self.is_requested = True
+
+
+@contextmanager
+def stop_on_signal(*, at_once: bool) -> Iterator[StopSignal]:
+    """Listens to signals. Not in a thread, where there are none to hear."""
+    stop = StopSignal(at_once=at_once)
+    try:
+        before = [(number, signal.signal(number, stop.handle)) for number in _SIGNALS]
+    except ValueError:
+        before = []
+    try:
+        yield stop
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

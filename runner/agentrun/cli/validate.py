@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from agentrun.cli.show import json_option, say, show_problems
+from agentrun.cli.console import json_option, print_stderr, show_problems
 from agentrun.spec.problems import sort_problems
 
 
@@ -34,7 +34,7 @@ def command(paths: tuple[Path, ...], strict: bool, as_json: bool) -> int:
     show_problems(problems, as_json=as_json)
     errors = [problem for problem in problems if strict or problem.severity == "error"]
     if not as_json:
-        say(_summary(len(found), len(errors), len(problems) - len(errors)))
+        print_stderr(_summary(len(found), len(errors), len(problems) - len(errors)))
     return 2 if errors or not found else 0
 
 

@@ -1,6 +1,6 @@
 """How facts change state.
 
-Rule 1  Every change of `State` happens in this file and the three beside it, for requests, gates and calls.
+Rule 1  Every change of `State` happens in this file, `evolve_gates.py` and `evolve_calls.py`.
 Rule 2  No judgement here: budgets, contracts, guards and retries are judged by `decide`. A fact already happened.
 Rule 3  `transitions.py` says which fact may follow. Anything else is refused before anything changes.
 Rule 4  Facts of one batch commute: any order of arrival gives the same state.

@@ -5,8 +5,6 @@ Rule 2  A fact is a decision (made by `decide`; an audit makes it again and comp
         (came from outside; an audit takes it as given). Its base class says which.
 Rule 3  A fact holds what is needed to understand it later, texts included: new wording in the code must not
         change what an old journal means. It never repeats the history before it.
-
-This file has the facts of a run as a whole; those of a single call are in `facts.py`.
 """
 
 from __future__ import annotations

@@ -20,28 +20,28 @@ from agentrun.core.outcome import Question
 from agentrun.core.package import Package, Sink
 from agentrun.core.package_lookup import find_tool, matches_pattern, tool_command
 from agentrun.core.package_tools import Tool
-from agentrun.engine.attempt import Late, Raised, attempt, caught
+from agentrun.engine.guarded_call import RaisedException, TimedOut, call_guarded, call_with_timeout
 from agentrun.engine.ports import Approver, Clock
 from agentrun.errors import CassetteError
 
-ANSWERS: tuple[str, ...] = get_args(ApprovalAnswer)
-TO_ANSWER = "answer at a terminal, or in advance: --approve all, none or FILE"
+APPROVAL_ANSWERS: tuple[str, ...] = get_args(ApprovalAnswer)
+HOW_TO_ANSWER = "answer at a terminal, or in advance: --approve all, none or FILE"
 """What can be done where there is nobody to ask."""
-NOBODY: tuple[ApprovalAnswer, str] = ("unavailable", "nobody")
+NO_ANSWER: tuple[ApprovalAnswer, str] = ("unavailable", "nobody")
 """There is no answer. An answer in advance may also say `unavailable`, but then somebody gave it."""
-STAGES = ("input", "output")
+APPROVAL_STAGES = ("input", "output")
 """Subjects of questions that are neither calls nor deliveries."""
 
-Said: TypeAlias = ApprovalAnswer | bool
-Callback: TypeAlias = Callable[[Question], Said | Awaitable[Said]]
+CallbackAnswer: TypeAlias = ApprovalAnswer | bool
+ApprovalCallback: TypeAlias = Callable[[Question], CallbackAnswer | Awaitable[CallbackAnswer]]
 """A function as an approver, plain or async: `approved`, `approved_for_session`, `denied`, or yes and no as a bool."""
 
 
-_CAREFUL: tuple[ApprovalAnswer, ...] = ("approved", "unavailable", "denied")
+_BY_CAUTION: tuple[ApprovalAnswer, ...] = ("approved", "unavailable", "denied")
 """The answers that can be given in advance, the most careful last."""
 
 
-class Asked(Question, frozen=True, kw_only=True):
+class DetailedQuestion(Question, frozen=True, kw_only=True):
     """A question with all that is known of what would go ahead: for an approver that shows it to somebody."""
 
     agent: str
@@ -55,14 +55,14 @@ class Asked(Question, frozen=True, kw_only=True):
     """How long an answer may take, in milliseconds."""
 
 
-class Nobody:
+class NoApprover:
     """There is nobody to ask, and there never will be."""
 
     async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:  # noqa: ARG002  # whatever it is
-        return NOBODY
+        return NO_ANSWER
 
 
-class Given:
+class PresetApprover:
     """Answers that were given in advance, by tool, sink or stage; `*` stands for any. About others it says nothing."""
 
     def __init__(self, answers: Mapping[str, ApprovalAnswer], by: str) -> None:
@@ -70,18 +70,18 @@ class Given:
         self._by = by
 
     async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
-        found = self.answer_about(question.target)
-        return NOBODY if found is None else (found, self._by)
+        found = self.preset_answer(question.target)
+        return NO_ANSWER if found is None else (found, self._by)
 
-    def answer_about(self, target: str) -> ApprovalAnswer | None:
+    def preset_answer(self, target: str) -> ApprovalAnswer | None:
         """An exact name wins over a pattern, and of several patterns the most careful answer."""
         if target in self._answers:
             return self._answers[target]
         fitting = [answer for name, answer in self._answers.items() if matches_pattern(name, target)]
-        return max(fitting, key=_CAREFUL.index) if fitting else None
+        return max(fitting, key=_BY_CAUTION.index) if fitting else None
 
 
-class FirstOf:
+class ApproverChain:
     """Asks one after the other until somebody has an answer."""
 
     def __init__(self, *approvers: Approver) -> None:
@@ -90,32 +90,34 @@ class FirstOf:
 
     async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
         for approver in self._approvers:
-            said = await approver.answer(question)
-            if said != NOBODY:
-                return said
-        return NOBODY
+            reply = await approver.answer(question)
+            if reply != NO_ANSWER:
+                return reply
+        return NO_ANSWER
 
-    def answer_about(self, target: str) -> ApprovalAnswer | None:
+    def preset_answer(self, target: str) -> ApprovalAnswer | None:
         """The answer that is known before the question is asked. None: there is none."""
-        found = (each.answer_about(target) for each in self._approvers if isinstance(each, Given | FirstOf))
+        found = (
+            each.preset_answer(target) for each in self._approvers if isinstance(each, PresetApprover | ApproverChain)
+        )
         return next((answer for answer in found if answer is not None), None)
 
 
-class Called:
+class CallbackApprover:
     """A function that answers."""
 
-    def __init__(self, function: Callback, clock: Clock) -> None:
+    def __init__(self, function: ApprovalCallback, clock: Clock) -> None:
         self._function = function
         self._clock = clock
 
     async def answer(self, question: Question) -> tuple[Any, str]:
-        said = await self._clock.aside(lambda: self._function(question))
-        if isawaitable(said):
-            said = await said
-        return ("approved" if said else "denied") if isinstance(said, bool) else said, "callback"
+        reply = await self._clock.aside(lambda: self._function(question))
+        if isawaitable(reply):
+            reply = await reply
+        return ("approved" if reply else "denied") if isinstance(reply, bool) else reply, "callback"
 
 
-def unasked(*journals: Iterable[Record]) -> tuple[str, ...]:
+def unanswered_targets(*journals: Iterable[Record]) -> tuple[str, ...]:
     """The tools, sinks and stages about which there was nobody to ask."""
     facts = [record.fact for journal in journals for record in journal]
     targets = {fact.question: fact.target for fact in facts if isinstance(fact, ApprovalAsked)}
@@ -123,9 +125,9 @@ def unasked(*journals: Iterable[Record]) -> tuple[str, ...]:
     return tuple(sorted({targets[question] for question in open_ if question in targets}))
 
 
-def approver_of(given: Approver | Callback | None, clock: Clock) -> Approver | None:
+def to_approver(given: Approver | ApprovalCallback | None, clock: Clock) -> Approver | None:
     """Somebody to ask: as given, or the function that answers for them."""
-    return Called(given, clock) if callable(given) and not hasattr(given, "answer") else given
+    return CallbackApprover(given, clock) if callable(given) and not hasattr(given, "answer") else given
 
 
 def keeps_time(approver: Approver) -> bool:
@@ -134,31 +136,31 @@ def keeps_time(approver: Approver) -> bool:
     return bool(getattr(approver, "keeps_time", False))
 
 
-async def answered(
+async def ask_approver(
     clock: Clock, approver: Approver, package: Package, programs: Mapping[str, str], question: Question
 ) -> ApprovalAnswered:
     """What somebody says to a question, or that nobody does. `programs`: the file of each command."""
-    asked = _asked(package, programs, question)
+    asked = _add_details(package, programs, question)
     if keeps_time(approver):
-        answer, by = await said_by(approver, asked)
+        answer, by = await call_approver(approver, asked)
         return ApprovalAnswered(question.subject, question.question, answer, by)
-    said = await attempt(clock, asked.limit, lambda: said_by(approver, asked))
+    reply = await call_with_timeout(clock, asked.limit, lambda: call_approver(approver, asked))
     answer, by = "unavailable", "approver"
-    match said:
-        case Late():
+    match reply:
+        case TimedOut():
             answer, by = "timed_out", "clock"
-        case Raised(CassetteError() as error):
+        case RaisedException(CassetteError() as error):
             raise error
         case (given, who):
             answer, by = given, who
     return ApprovalAnswered(question.subject, question.question, answer, by)
 
 
-def _asked(package: Package, programs: Mapping[str, str], question: Question) -> Asked:
+def _add_details(package: Package, programs: Mapping[str, str], question: Question) -> DetailedQuestion:
     is_delivery = isinstance(parse_effect_id(question.subject), DeliveryId)
-    is_call = not is_delivery and question.subject not in STAGES  # a tool may be called `input`
+    is_call = not is_delivery and question.subject not in APPROVAL_STAGES  # a tool may be called `input`
     tool = find_tool(package, question.target) if is_call else None
-    return Asked(
+    return DetailedQuestion(
         **deepcopy(asdict(question)),
         agent=package.name,
         tool=deepcopy(tool),
@@ -168,11 +170,11 @@ def _asked(package: Package, programs: Mapping[str, str], question: Question) ->
     )
 
 
-async def said_by(approver: Approver, question: Question) -> tuple[ApprovalAnswer, str]:
+async def call_approver(approver: Approver, question: Question) -> tuple[ApprovalAnswer, str]:
     """What somebody says to a question. What is no answer, or no person, is nobody."""
-    match await caught(lambda: approver.answer(question)):
-        case (str() as given, str() as who) if given in ANSWERS:
+    match await call_guarded(lambda: approver.answer(question)):
+        case (str() as given, str() as who) if given in APPROVAL_ANSWERS:
             return given, who
-        case Raised(CassetteError() as error):
+        case RaisedException(CassetteError() as error):
             raise error
     return "unavailable", "approver"

@@ -2,7 +2,7 @@
 
 1  the package: found, merged with the request's output contract, valid, of the agent that was asked for, unchanged
 2  a provider for each route; every hook, executor and sink that the package names
-3  the request is admitted: its input is not empty, too long or a duplicate (`admission.py`)
+3  the request is admitted: its input is not empty, too long or a duplicate
 4  the policy on starting: only `allow` passes
 5  `run_started` is written. Accepted means journaled.
 
@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from agentrun.canonical_json import fingerprint
+from agentrun.canonical_json import fingerprint, sorted_json, text_hash
 from agentrun.compiler.package_file import PackageFile, seal_package
+from agentrun.compiler.prompts import complete_params, render_input, render_instructions, render_prompt
 from agentrun.core.facts import RULES_VERSION, EarlierRuns, Record, RunStarted
 from agentrun.core.messages import Assistant, Text, User
 from agentrun.core.package import Package
@@ -26,12 +27,11 @@ from agentrun.core.package_lookup import tool_command
 from agentrun.core.package_validation import validate_package
 from agentrun.core.policy import PolicyDecision, condition_variables, evaluate_policy
 from agentrun.core.state import State
-from agentrun.engine.admission import Admitted, admit
-from agentrun.engine.driver import Log, open_log
-from agentrun.engine.request import Request, contents, rejected
+from agentrun.engine.driver import RunLog, open_run_log
+from agentrun.engine.request import Request, rejected_input_error, store_attachments
 from agentrun.engine.sessions import Session
-from agentrun.engine.sessions import earlier as earlier_of
-from agentrun.engine.world import World, missing
+from agentrun.engine.sessions import earlier_runs as earlier_of
+from agentrun.engine.world import World, find_missing_port
 from agentrun.errors import AgentrunError, PackageError, PolicyError, RequestError
 
 
@@ -52,31 +52,31 @@ def begin(
     world: World,
     package: Package,
     request: Request,
-    admitted: Admitted,
+    admitted: AdmittedRequest,
     *,
     earlier: EarlierRuns = EarlierRuns(),  # noqa: B008  # frozen
     policy: StartPolicy = PackagePolicy(),  # noqa: B008  # it has no state
     register: Callable[[], None] = lambda: None,
-    log: Log | None = None,
-) -> Log:
+    log: RunLog | None = None,
+) -> RunLog:
     """Begin the run of a world: rule on its start, and write its first record.
 
     `register` is called in between, and may raise to refuse the run. `log`: that of the run, if it is open already.
     Raises `policy.denied`, `policy.interrupted`.
     """
-    started = run_started(world, package, request, admitted, earlier)
-    refuse_unruly(policy.ruling(package, started), started)
+    started = make_run_started(world, package, request, admitted, earlier)
+    refuse_unless_allowed(policy.ruling(package, started), started)
     register()
-    log = log or open_log(world)
+    log = log or open_run_log(world)
     log.commit(started)
     return log
 
 
-def run_started(
+def make_run_started(
     world: World,
     package: Package,
     request: Request,
-    admitted: Admitted,
+    admitted: AdmittedRequest,
     earlier: EarlierRuns = EarlierRuns(),  # noqa: B008  # frozen
 ) -> RunStarted:
     """The first fact of a run."""
@@ -91,7 +91,7 @@ def run_started(
         rules=RULES_VERSION,
         params=admitted.params,
         instructions=admitted.instructions,
-        input=None if message is None else User((Text(message), *contents(world.blobs, request.attachments))),
+        input=None if message is None else User((Text(message), *store_attachments(world.blobs, request.attachments))),
         prompts=admitted.prompts,
         earlier=earlier,
         parent=request.parent,
@@ -105,7 +105,7 @@ def start_ruling(package: Package, started: RunStarted) -> PolicyDecision:
     return evaluate_policy(package, "run_start", "run_start", condition_variables(State(start=started)))
 
 
-def refuse_unruly(verdict: PolicyDecision, started: RunStarted) -> None:
+def refuse_unless_allowed(verdict: PolicyDecision, started: RunStarted) -> None:
     """Only `allow` starts a run. Raises `policy.denied` or `policy.interrupted`."""
     if verdict.ruling == "allow":
         return
@@ -120,17 +120,17 @@ def refuse_unruly(verdict: PolicyDecision, started: RunStarted) -> None:
 
 def find_package(packages: Mapping[str, PackageFile], request: Request) -> PackageFile:
     """The package that a request would run with."""
-    file = _resolved(packages, request.package)
-    package = file.agent if request.output is None else _merged(file.agent, request.output)
+    file = _find_by_fingerprint(packages, request.package)
+    package = file.agent if request.output is None else _with_output_schema(file.agent, request.output)
     validate_package(package)
     if package.name != request.agent:
         fields = {"pointer": "/name", "expected": request.agent, "actual": package.name}
         raise PackageError("package.invalid", f"the package is of the agent {package.name!r}", fields=fields)
-    refuse_changed(file)
+    refuse_changed_package(file)
     return file if package is file.agent else seal_package(package)
 
 
-def _resolved(packages: Mapping[str, PackageFile], wanted: PackageFile | str) -> PackageFile:
+def _find_by_fingerprint(packages: Mapping[str, PackageFile], wanted: PackageFile | str) -> PackageFile:
     if isinstance(wanted, PackageFile):
         return wanted
     if wanted not in packages:
@@ -139,22 +139,26 @@ def _resolved(packages: Mapping[str, PackageFile], wanted: PackageFile | str) ->
     return packages[wanted]
 
 
-def _merged(package: Package, schema: dict[str, Any]) -> Package:
+def _with_output_schema(package: Package, schema: dict[str, Any]) -> Package:
     """The package with another contract. One that it has already is replaced by a schema of the same id only."""
     present = package.output.schema
-    if present is not None and present != schema and (_id(present) is None or _id(present) != _id(schema)):
+    if (
+        present is not None
+        and present != schema
+        and (_schema_id(present) is None or _schema_id(present) != _schema_id(schema))
+    ):
         message = "the package has an output contract, and the request's is not a version of it"
-        fields = {"pointer": "/output/schema", "expected": _id(present), "actual": _id(schema)}
+        fields = {"pointer": "/output/schema", "expected": _schema_id(present), "actual": _schema_id(schema)}
         raise PackageError("package.invalid", message, hint="give both schemas one `title`", fields=fields)
     return replace(package, output=replace(package.output, schema=schema))
 
 
-def _id(schema: dict[str, Any]) -> Any:
+def _schema_id(schema: dict[str, Any]) -> Any:
     """A schema's id. Schemas are compiled without `$id`, so the title stands for it."""
     return schema.get("$id", schema.get("title"))
 
 
-def refuse_changed(file: PackageFile) -> None:
+def refuse_changed_package(file: PackageFile) -> None:
     """Refuse a package that is not what its fingerprint says."""
     found = fingerprint(file.agent)
     if found != file.fingerprint:
@@ -168,9 +172,9 @@ def refuse_changed(file: PackageFile) -> None:
 # --- what it needs ----------------------------------------------------------------------------------------------
 
 
-def refuse_missing(world: World, package: Package) -> None:
+def refuse_missing_ports(world: World, package: Package) -> None:
     """Refuse a package that names what the world does not have. Raises `host.missing`, `provider.not_found`."""
-    if lack := missing(world, package):
+    if lack := find_missing_port(world, package):
         lack.fields["run"] = world.run
         raise lack
 
@@ -180,7 +184,7 @@ def refuse_missing(world: World, package: Package) -> None:
 
 def admit_request(
     package: Package, request: Request, run: str, session: Session, read: Callable[[str], Iterable[Record]]
-) -> tuple[EarlierRuns, Admitted]:
+) -> tuple[EarlierRuns, AdmittedRequest]:
     """What a run knows of its session, and the request as it may run. `read`: the journals of the session's runs.
 
     Raises `input.rejected`, `run.invalid_continuation`, `input.admission_failed`.
@@ -191,9 +195,9 @@ def admit_request(
         before = replace(before, messages=(*before.messages, *request.history))
         admitted = admit(package, request.message, request.params, goes_on=request.goes_on)
         if admitted.message is None:
-            refuse_answered(before)
+            refuse_without_open_message(before)
         else:
-            refuse_duplicate(package, session, admitted.message, input_id)
+            refuse_duplicate_input(package, session, admitted.message, input_id)
     except AgentrunError as error:
         error.fields.setdefault("input_id", input_id)
         raise
@@ -204,7 +208,7 @@ def admit_request(
     return before, admitted
 
 
-def refuse_answered(before: EarlierRuns) -> None:
+def refuse_without_open_message(before: EarlierRuns) -> None:
     """Refuse to go on with a conversation in which nothing waits for an answer."""
     last = before.messages[-1] if before.messages else None
     if last is None or isinstance(last, Assistant):
@@ -213,6 +217,70 @@ def refuse_answered(before: EarlierRuns) -> None:
         raise RequestError("run.invalid_continuation", message, fields=fields)
 
 
-def refuse_duplicate(package: Package, session: Session, text: str, input_id: str) -> None:
+def refuse_duplicate_input(package: Package, session: Session, text: str, input_id: str) -> None:
     if package.admission.dedupe and session.has_seen(text):
-        raise rejected("duplicate", "the same message was sent in this session before", input_id)
+        raise rejected_input_error("duplicate", "the same message was sent in this session before", input_id)
+
+
+# --- whether a request may become a run, and what it says -----------------------------------------------------
+
+
+class AdmittedRequest(Struct, frozen=True):
+    """A request that may run."""
+
+    params: dict[str, Any]
+    instructions: str
+    message: str | None
+    """None: the conversation before goes on as it is."""
+    prompts: dict[str, str]
+    """What the runtime may tell the model."""
+
+
+def admit(
+    package: Package, message: str | None, params: Mapping[str, Any], *, goes_on: bool = False
+) -> AdmittedRequest:
+    """Check a request against its package. Raises `input.rejected`.
+
+    With `goes_on` a request without a message goes on with the conversation before; otherwise it says the package's
+    own input.
+    """
+    values = complete_params(package, params)
+    if message is None and not goes_on:
+        message = render_input(package, values)
+    return AdmittedRequest(
+        params=values,
+        instructions=render_instructions(package, values),
+        message=None if message is None and goes_on else _check_message(package, message),
+        prompts=_render_prompts(package, values),
+    )
+
+
+def jitter_seed(package: Package, admitted: AdmittedRequest) -> str:
+    """What jitter is made of in a run that is recorded and in its replays: they wait equally long."""
+    return text_hash(sorted_json([package.name, admitted.params, admitted.message]))[7:23]
+
+
+def _render_prompts(package: Package, values: Mapping[str, Any]) -> dict[str, str]:
+    """Only those that this package can come to need."""
+    found = {}
+    if package.guards.empty_outcome is not None:
+        found["nudge"] = render_prompt(package.guards.nudge, values, "guards.nudge")
+    if package.context.overflow == "compact":
+        found["compact"] = render_prompt(package.context.prompt, values, "context.compaction.prompt")
+    return found
+
+
+def _check_message(package: Package, message: str | None) -> str:
+    if message is None or not message.strip():
+        hint = None if message is not None else "give a message, or an `input` in the spec"
+        raise _rejected_message_error("empty", "there is no message to send", hint)
+    limit = package.admission.max_chars
+    if limit is not None and len(message) > limit:
+        raise _rejected_message_error(
+            "too_long", f"the message has {len(message)} characters; {limit} are allowed", limit=limit
+        )
+    return message
+
+
+def _rejected_message_error(reason: str, message: str, hint: str | None = None, **fields: Any) -> RequestError:
+    return RequestError("input.rejected", message, hint=hint, fields={"reason": reason, **fields})

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from agentrun.errors import InternalError
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Sleep(Struct, frozen=True):
@@ -29,13 +29,13 @@ class Sleep(Struct, frozen=True):
         yield self
 
 
-class Done(Struct, Generic[T], frozen=True):
+class Done(Struct, Generic[_T], frozen=True):
     """What a coroutine gave at its end."""
 
-    value: T
+    value: _T
 
 
-def step(work: Coroutine[Any, Any, T]) -> Sleep | Done[T]:
+def step(work: Coroutine[Any, Any, _T]) -> Sleep | Done[_T]:
     """Let a coroutine work until it sleeps or ends."""
     try:
         wish = work.send(None)
@@ -63,27 +63,27 @@ class StepClock:
         while self._now < at:
             await Sleep(at)
 
-    async def rest(self, at: int, due: int) -> None:
+    async def sleep_with_due(self, at: int, due: int) -> None:
         """Sleep until a moment, as something that would have been done at another: time limits judge that one."""
         while self._now < at:
             await Sleep(at, due)
 
-    async def within(self, milliseconds: int, work: Coroutine[Any, Any, T]) -> T:
+    async def within(self, milliseconds: int, work: Coroutine[Any, Any, _T]) -> _T:
         deadline = self._now + milliseconds
         try:
             while isinstance(now := step(work), Sleep):
                 if (now.until if now.due is None else now.due) > deadline:
                     await self.sleep_until(deadline)
                     raise TimeoutError
-                await (self.sleep_until(now.until) if now.due is None else self.rest(now.until, now.due))
+                await (self.sleep_until(now.until) if now.due is None else self.sleep_with_due(now.until, now.due))
             return now.value
         finally:
             work.close()
 
-    async def aside(self, function: Callable[[], T]) -> T:
+    async def aside(self, function: Callable[[], _T]) -> _T:
         return function()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """The result of a coroutine, whatever it waits for on this clock."""
         while isinstance(now := step(work), Sleep):
             self.move_to(now.until)

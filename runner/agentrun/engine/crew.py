@@ -24,29 +24,29 @@ from agentrun.core.effects import Effect
 from agentrun.core.facts import Fact
 from agentrun.core.outcome import Question
 from agentrun.engine.clock import Sleep, StepClock, step
-from agentrun.engine.ports import Consult, Work
+from agentrun.engine.ports import AskPerson, PerformEffect
 from agentrun.errors import InternalError
 
-Task = TypeVar("Task")
+TaskT = TypeVar("TaskT")
 
-Order: TypeAlias = Callable[[Sequence[str]], int]
+CompletionOrder: TypeAlias = Callable[[Sequence[str]], int]
 """Given the ids of work that could go on, the index of the one that does."""
 
 
-WIDTH = 8
+MAX_PARALLEL_EFFECTS = 8
 """How many effects of a run may be under way at once. A replay is as wide as a live run: who is still at work when a
 call ends the others is told by the recorded times, and not by the order of the calls."""
 
 
-class BaseCrew(ABC, Generic[Task]):
-    """`Task` is what work becomes when it is begun."""
+class BaseCrew(ABC, Generic[TaskT]):
+    """`TaskT` is what work becomes when it is begun."""
 
-    def __init__(self, perform: Work, width: int, consult: Consult | None) -> None:
+    def __init__(self, perform: PerformEffect, width: int, consult: AskPerson | None) -> None:
         self._perform = perform
         self._width = width
         self._consult = consult
-        self._effects: dict[str, Task] = {}
-        self._questions: dict[str, Task] = {}
+        self._effects: dict[str, TaskT] = {}
+        self._questions: dict[str, TaskT] = {}
         self._asked: set[str] = set()
         self._posted: deque[Fact] = deque()
         self._parks_at: int | None = None
@@ -68,7 +68,7 @@ class BaseCrew(ABC, Generic[Task]):
         wanted = {question.question: question for question in questions}
         for key in self._questions.keys() - wanted.keys():
             self._asked.discard(key)
-        self._keep(self._questions, wanted)
+        self._keep_only(self._questions, wanted)
         for key, question in wanted.items():
             if key not in self._asked:
                 self._asked.add(key)
@@ -85,25 +85,25 @@ class BaseCrew(ABC, Generic[Task]):
     def park(self, until: int) -> None:
         self._parks_at = until
 
-    def arrived(self) -> Sequence[Fact]:
+    def take_posted(self) -> Sequence[Fact]:
         return tuple(self._posted.popleft() for _ in range(len(self._posted)))
 
-    def keep(self, effects: Iterable[str]) -> None:
-        self._keep(self._effects, set(effects))
+    def keep_only(self, effects: Iterable[str]) -> None:
+        self._keep_only(self._effects, set(effects))
 
-    def _keep(self, tasks: dict[str, Task], kept: Iterable[str]) -> None:
+    def _keep_only(self, tasks: dict[str, TaskT], kept: Iterable[str]) -> None:
         for key in [key for key in tasks if key not in kept]:
             self._stop(tasks.pop(key))
 
     def _stop_all(self) -> None:
-        self._keep(self._effects, ())
-        self._keep(self._questions, ())
+        self._keep_only(self._effects, ())
+        self._keep_only(self._questions, ())
 
     @abstractmethod
-    def _begin(self, key: str, work: Coroutine[Any, Any, Fact | None]) -> Task: ...
+    def _begin(self, key: str, work: Coroutine[Any, Any, Fact | None]) -> TaskT: ...
 
     @abstractmethod
-    def _stop(self, task: Task) -> None: ...
+    def _stop(self, task: TaskT) -> None: ...
 
 
 class _Task:
@@ -120,18 +120,18 @@ class _Task:
 class StepCrew(BaseCrew[_Task]):
     def __init__(
         self,
-        perform: Work,
+        perform: PerformEffect,
         *,
         width: int,
         clock: StepClock,
-        consult: Consult | None = None,
-        order: Order | None = None,
+        consult: AskPerson | None = None,
+        order: CompletionOrder | None = None,
     ) -> None:
         super().__init__(perform, width, consult)
         self._clock = clock
         self._order = order or (lambda ready: 0)
 
-    async def settled(self, deadline: int | None) -> Fact | None:
+    async def next_fact(self, deadline: int | None) -> Fact | None:
         was_parking = self._parks_at is not None
         while not self._posted:
             if self._parks_at is not None and not (was_parking and self.busy):
@@ -146,7 +146,7 @@ class StepCrew(BaseCrew[_Task]):
             elif deadline is not None and deadline <= now:
                 return None
             else:
-                await self._clock.sleep_until(_next([task.wakes for task in tasks.values()], deadline))
+                await self._clock.sleep_until(_next_wakeup([task.wakes for task in tasks.values()], deadline))
         return self._posted.popleft()
 
     async def close(self) -> None:
@@ -175,7 +175,7 @@ class StepCrew(BaseCrew[_Task]):
         return now.value
 
 
-def _next(wakes: list[int], deadline: int | None) -> int:
+def _next_wakeup(wakes: list[int], deadline: int | None) -> int:
     moments = wakes if deadline is None else [*wakes, deadline]
     if not moments:
         raise InternalError("internal", "a run waits and nothing is under way")

@@ -37,13 +37,13 @@ from agentrun.core.outcome import Ending, Outcome, Parked, outcome_of, suspended
 from agentrun.core.package import Package
 from agentrun.core.state import pending_effects
 from agentrun.core.transitions import is_acceptable, lost_work
-from agentrun.engine.clean import cleaned
+from agentrun.engine.fact_redaction import redact_struct
 from agentrun.engine.ports import Clock, Crew, Journal
 from agentrun.engine.world import World, world_of_child
 from agentrun.errors import AgentrunError, InternalError, StorageError
 
 
-class Log:
+class RunLog:
     """A run's journal and the state it stands for, which change together."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Log:
         """All that happened so far."""
         return (record.fact for record in self._journal.records())
 
-    def welcome(self, fact: Fact) -> None:
+    def commit_if_acceptable(self, fact: Fact) -> None:
         """Commit what came from outside, if it still matters."""
         if is_acceptable(self.state, fact):
             self.commit(fact)
@@ -105,19 +105,19 @@ class Log:
         """The host goes away: end the run, as far as that can still be written."""
         try:
             with suppress(Exception):
-                self.welcome(CancelRequested("host"))
+                self.commit_if_acceptable(CancelRequested("host"))
         finally:
             with suppress(Exception):
                 self.stop(Fault("cancelled", "the host ended the run", {"by": "host"}))
 
 
-def open_log(world: World) -> Log:
+def open_run_log(world: World) -> RunLog:
     """The journal and the state of the world's run. Whoever listens hears of each record that is written."""
-    clean = partial(cleaned, world.redactor) if world.redactor else None
-    return Log(world.journals.open(world.run), world.clock, partial(world.listen, world.run), clean)
+    clean = partial(redact_struct, world.redactor) if world.redactor else None
+    return RunLog(world.journals.open(world.run), world.clock, partial(world.listen, world.run), clean)
 
 
-async def drive_family(world: World, package: Package, log: Log) -> Ending:
+async def drive_with_children(world: World, package: Package, log: RunLog) -> Ending:
     """Drive a run, and when it is over end the children that nobody works on: lost ones, and those that wait."""
     ending = await drive(package, log, world.crew(world, package))
     if isinstance(ending, Outcome) and package.agents:
@@ -129,14 +129,14 @@ async def drive_family(world: World, package: Package, log: Log) -> Ending:
 
 
 async def _end_child(world: World, package: Package) -> None:
-    log = open_log(world)
+    log = open_run_log(world)
     if log.state.phase not in ("fresh", "stopped"):
         log.take_over(fingerprint(package))
-        log.welcome(CancelRequested("parent"))
-        await drive_family(world, package, log)
+        log.commit_if_acceptable(CancelRequested("parent"))
+        await drive_with_children(world, package, log)
 
 
-async def drive(package: Package, log: Log, crew: Crew) -> Ending:
+async def drive(package: Package, log: RunLog, crew: Crew) -> Ending:
     """Take a run from where its journal ends to its end, to where somebody outside must answer, or to where it is
     parked."""
     try:
@@ -156,17 +156,17 @@ async def drive(package: Package, log: Log, crew: Crew) -> Ending:
         await crew.close()
 
 
-async def _loop(package: Package, log: Log, crew: Crew) -> Ending:
+async def _loop(package: Package, log: RunLog, crew: Crew) -> Ending:
     while crew.parks_at is None:
-        for fact in crew.arrived():
-            log.welcome(fact)
+        for fact in crew.take_posted():
+            log.commit_if_acceptable(fact)
         match decide(package, log.state):
             case Finished(outcome):
                 return outcome
             case Commit(facts):
                 for fact in facts:
                     log.commit(fact)
-                crew.keep(pending_effects(log.state))
+                crew.keep_only(pending_effects(log.state))
             case Perform(effects) if crew.free:
                 for effect in effects[: crew.free]:
                     log.commit(intent(effect))
@@ -177,19 +177,19 @@ async def _loop(package: Package, log: Log, crew: Crew) -> Ending:
                     raise InternalError("internal", f"{lost[0]} is under way, and nobody works on it")
                 if not crew.busy and pause.deadline is None:
                     return suspended_outcome(log.state, pause.questions, pause.waits_for)
-                settled = await crew.settled(pause.deadline)
+                settled = await crew.next_fact(pause.deadline)
                 if settled is not None or crew.parks_at is None:
-                    log.welcome(settled or TimePassed())
+                    log.commit_if_acceptable(settled or TimePassed())
             case other:
                 assert_never(other)
     return await _park(log, crew, crew.parks_at)
 
 
-async def _park(log: Log, crew: Crew, until: int) -> Ending:
+async def _park(log: RunLog, crew: Crew, until: int) -> Ending:
     """Record what ends within the grace time, and leave the run there. One that is over is over."""
     crew.consult(())
-    while crew.busy and (fact := await crew.settled(until)) is not None:
-        log.welcome(fact)
+    while crew.busy and (fact := await crew.next_fact(until)) is not None:
+        log.commit_if_acceptable(fact)
     if log.state.stopped is not None:
         return outcome_of(log.state)
     return Parked(run=log.state.started.run, agent=log.state.started.agent, seq=log.state.seq)

@@ -25,21 +25,20 @@ from agentrun.core.messages import Content, user_message
 from agentrun.core.outcome import Ending, Outcome, Parked, Question, outcome_of
 from agentrun.core.state import State
 from agentrun.core.transitions import is_acceptable
-from agentrun.engine.admission import admit
-from agentrun.engine.begin import refuse_changed, refuse_duplicate
-from agentrun.engine.bus import Cursor, Subscription
+from agentrun.engine.begin import admit, refuse_changed_package, refuse_duplicate_input
 from agentrun.engine.clock import StepClock
-from agentrun.engine.driver import Log, drive_family
-from agentrun.engine.request import RunStatus, wrong_state
+from agentrun.engine.driver import RunLog, drive_with_children
+from agentrun.engine.events import Cursor, Subscription
+from agentrun.engine.request import RunStatus, wrong_state_error
 from agentrun.engine.sessions import Session
 from agentrun.engine.world import World
 from agentrun.errors import PackageError, RequestError
 
-How: TypeAlias = Literal["retry", "result", "stop"]
+CallSettlement: TypeAlias = Literal["retry", "result", "stop"]
 """What is made of a call whose outcome is not known: it runs again, this is its result, or the run stops."""
 
 
-GRACE = 10_000
+PARK_GRACE_MS = 10_000
 """Milliseconds that what is under way may still take when a run is parked."""
 
 
@@ -49,7 +48,7 @@ class RunHandle:
     def __init__(
         self,
         package: PackageFile,
-        log: Log,
+        log: RunLog,
         world: World,
         session: Session,
         subscribe: Callable[[Cursor | None], Subscription],
@@ -63,7 +62,7 @@ class RunHandle:
         self._subscribe = subscribe
         self._task: Any = None
         self._ended: Ending | None = None
-        self._broken: Exception | None = None
+        self._error: Exception | None = None
         """What ended the work on the run, but not the run: it can be resumed."""
         self._cancelled = self.state.cancelled is not None
         self._inputs = self.state.seq
@@ -94,8 +93,8 @@ class RunHandle:
         """The outcome, what the run waits for, or where it was parked. Who stops waiting does not stop the run."""
         if self.outcome is not None:
             return self.outcome
-        if self._broken is not None:
-            raise self._broken
+        if self._error is not None:
+            raise self._error
         if isinstance(self._ended, Parked):
             return self._ended
         self.begin()
@@ -105,8 +104,8 @@ class RunHandle:
             from asyncio import shield  # late: only a run in an event loop needs it
 
             await shield(self._task)
-        if self._broken is not None:
-            raise self._broken
+        if self._error is not None:
+            raise self._error
         assert self._ended is not None
         return self._ended
 
@@ -117,21 +116,21 @@ class RunHandle:
 
     async def _work(self) -> None:
         if self.is_worked_on:
-            raise wrong_state(self.run, "suspended", "processing")
+            raise wrong_state_error(self.run, "suspended", "processing")
         try:
             self._ended = await self._drive()
         except Exception as error:  # noqa: BLE001  # who waits hears of it
-            self._broken = error
+            self._error = error
         finally:
             self._world.crews.clear()
 
     async def _drive(self) -> Ending:
         agent = self._package.agent
         try:
-            refuse_changed(self._package)
+            refuse_changed_package(self._package)
         except PackageError as error:
             self._log.commit(RunStopped("failed", Fault(error.code, error.message, error.fields)))
-        return await drive_family(self._world, agent, self._log)
+        return await drive_with_children(self._world, agent, self._log)
 
     def _spawn(self) -> Any:
         """The work as a task of the running event loop. None: there is no loop, and it was not begun."""
@@ -151,7 +150,7 @@ class RunHandle:
         if not self._cancelled:
             self._cancelled = self.post(CancelRequested(by))
 
-    def park(self, grace: int = GRACE) -> None:
+    def park(self, grace: int = PARK_GRACE_MS) -> None:
         """Leave the run as it is: nothing more is started, and what is under way may end within so many milliseconds.
         Whoever waits gets a `Parked`, and the run can be resumed. Nothing happens to a run that is not worked on."""
         if self.is_worked_on:
@@ -167,16 +166,16 @@ class RunHandle:
         except RequestError as error:
             error.fields["input_id"] = input_id
             raise
-        refuse_duplicate(agent, self.session, text, input_id)
+        refuse_duplicate_input(agent, self.session, text, input_id)
         if not self.post(MessageQueued(input_id, user_message(text))):
-            raise wrong_state(self.run, "unfinished", self.status)
-        self.session.saw(text)
+            raise wrong_state_error(self.run, "unfinished", self.status)
+        self.session.remember(text)
 
     def answer(self, question: Question, answer: ApprovalAnswer, by: str) -> bool:
         """Answer what a person is asked. The first answer wins; False: this one came too late."""
         return self.post(ApprovalAnswered(question.subject, question.question, answer, by))
 
-    def settle(self, call: str, how: How, by: str, parts: tuple[Content, ...] = ()) -> bool:
+    def settle(self, call: str, how: CallSettlement, by: str, parts: tuple[Content, ...] = ()) -> bool:
         """Say what is to be made of a call whose outcome is not known. False: it is known."""
         return self.post(CallSettled(call, how, by, parts))
 

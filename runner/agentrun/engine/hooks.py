@@ -17,10 +17,9 @@ from agentrun.core.effects import AskHook
 from agentrun.core.facts import HookAnswer, HookAnswered, HookFailure, HookPoint
 from agentrun.core.fault import Fault
 from agentrun.core.hooks import answer_or_failure, is_legal_answer, make_hook_answered
-from agentrun.engine.attempt import Late, Raised, attempt, caught, is_plain
-from agentrun.engine.ports import Clock
-from agentrun.engine.ports import Hook as HookFunction
-from agentrun.engine.world import World, hook_of
+from agentrun.engine.guarded_call import RaisedException, TimedOut, call_guarded, call_with_timeout, is_journalable
+from agentrun.engine.ports import Clock, HookFunction
+from agentrun.engine.world import World, find_hook
 from agentrun.errors import CassetteError
 
 
@@ -39,35 +38,37 @@ class HookQuestion(Struct, frozen=True):
 
 async def ask_hook(world: World, run: str, effect: AskHook) -> HookAnswered:
     hook = effect.hook
-    function = hook_of(world, hook.id)
+    function = find_hook(world, hook.id)
     question = HookQuestion(run, effect.point, effect.subject, effect.target, deepcopy(effect.value))
 
-    said: object = await attempt(world.clock, hook.timeout, lambda: said_by(world.clock, hook.id, function, question))
-    match said:
-        case Late():
-            said = _failed(hook.id, f"took longer than {hook.timeout} ms", reason="timeout", limit=hook.timeout)
-        case Raised(error):
+    answer: object = await call_with_timeout(
+        world.clock, hook.timeout, lambda: call_hook(world.clock, hook.id, function, question)
+    )
+    match answer:
+        case TimedOut():
+            answer = _hook_failure(hook.id, f"took longer than {hook.timeout} ms", reason="timeout", limit=hook.timeout)
+        case RaisedException(error):
             raise error
-    return make_hook_answered(effect.id, hook, effect.subject, said)
+    return make_hook_answered(effect.id, hook, effect.subject, answer)
 
 
-async def said_by(clock: Clock, name: str, function: HookFunction, question: HookQuestion) -> HookAnswer:
+async def call_hook(clock: Clock, name: str, function: HookFunction, question: HookQuestion) -> HookAnswer:
     """What a hook says. What it raises, or gives that is no answer, is a failure of the hook."""
 
-    async def asked() -> Any:
-        said = await clock.aside(lambda: function(question))
-        return await said if isinstance(said, Coroutine) else said
+    async def call() -> Any:
+        answer = await clock.aside(lambda: function(question))
+        return await answer if isinstance(answer, Coroutine) else answer
 
-    match await caught(asked):
-        case Raised(CassetteError() as error):
+    match await call_guarded(call):
+        case RaisedException(CassetteError() as error):
             raise error
-        case Raised() as raised:
-            return _failed(name, f"raised {raised.kind}", reason="exception", error=raised.kind)
-        case said if is_legal_answer(question.point, said) and not is_plain(said):
-            return _failed(name, "gave an answer that cannot be written down", reason="answer")
-        case said:
-            return answer_or_failure(name, question.point, said)
+        case RaisedException() as raised:
+            return _hook_failure(name, f"raised {raised.kind}", reason="exception", error=raised.kind)
+        case answer if is_legal_answer(question.point, answer) and not is_journalable(answer):
+            return _hook_failure(name, "gave an answer that cannot be written down", reason="answer")
+        case answer:
+            return answer_or_failure(name, question.point, answer)
 
 
-def _failed(name: str, what: str, **fields: Any) -> HookFailure:
+def _hook_failure(name: str, what: str, **fields: Any) -> HookFailure:
     return HookFailure(Fault("policy.denied", f"the hook {name} {what}", {"hook": name, **fields}))

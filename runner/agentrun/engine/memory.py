@@ -13,7 +13,7 @@ from agentrun.canonical_json import text_hash
 from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import Record, RunResumed, RunStarted
 from agentrun.engine.ports import Journal
-from agentrun.engine.request import unknown_run
+from agentrun.engine.request import run_not_found_error
 from agentrun.errors import PackageError, StorageError
 from agentrun.journal.storage import MemoryJournal
 
@@ -74,11 +74,11 @@ class MemoryJournals:
     def open(self, run: str) -> Journal:
         self._journals.setdefault(run, MemoryJournal())
         self._epochs[run] = self._epochs.get(run, 0) + 1
-        return _Owned(self, run, self._epochs[run])
+        return _OwnedJournal(self, run, self._epochs[run])
 
     def records(self, run: str) -> tuple[Record, ...]:
         if run not in self:
-            raise unknown_run(run)
+            raise run_not_found_error(run)
         return self._journals[run].records()
 
     def lines_after(self, run: str, seq: int) -> Iterable[bytes]:
@@ -108,7 +108,7 @@ class MemoryJournals:
         return self._journals[run].head
 
 
-class _Owned:
+class _OwnedJournal:
     """A journal in the hands of one owner."""
 
     def __init__(self, journals: MemoryJournals, run: str, epoch: int) -> None:

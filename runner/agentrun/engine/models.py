@@ -18,27 +18,26 @@ from agentrun.core.effects import AskModel, route_name
 from agentrun.core.facts import ModelFailed, ModelReplied
 from agentrun.core.fault import Fault
 from agentrun.core.messages import File, Image, Message, Reply, Transcript
-from agentrun.engine.attempt import Late, Raised, attempt, is_sound
-from agentrun.engine.exchange import exchange
-from agentrun.engine.ports import Blobs, Delta, Provider
-from agentrun.engine.world import World, provider_of
-from agentrun.errors import AgentrunError
+from agentrun.engine.guarded_call import RaisedException, TimedOut, call_with_timeout, is_valid_fault
+from agentrun.engine.ports import Blobs, Provider, ReplyDelta
+from agentrun.engine.world import World, find_provider
+from agentrun.errors import AgentrunError, ProviderError
 from agentrun.providers.codec import Codec, ConversationEncoder
 from agentrun.redactor import Redactor
-from agentrun.wire import Sender
+from agentrun.wire import HttpCall, HttpReply, Sender
 
 
-class Models:
+class ModelCaller:
     """Asks the models of one run."""
 
     def __init__(self, world: World, run: str) -> None:
         self._world = world
         self._run = run
-        self._attachments = Attachments(world.blobs)
-        self._wires: dict[str, WireProvider] = {}
+        self._attachments = AttachmentChecker(world.blobs)
+        self._http_providers: dict[str, HttpProvider] = {}
 
     async def ask(self, effect: AskModel) -> ModelReplied | ModelFailed:
-        answer = self._attachments.fault(effect.request.messages) or await self._answer(effect)
+        answer = self._attachments.find_fault(effect.request.messages) or await self._answer(effect)
         if isinstance(answer, Fault):
             return ModelFailed(effect.id, effect.turn, effect.attempt, answer)
         route = effect.request.route
@@ -48,65 +47,65 @@ class Models:
 
     async def _answer(self, effect: AskModel) -> Reply | Fault:
         provider = self._provider(effect.request.route.provider)
-        deltas = _Deltas(
-            lambda text: self._world.listen(self._run, Delta(self._run, effect.id, text)), self._world.redactor
+        deltas = _DeltaStream(
+            lambda text: self._world.listen(self._run, ReplyDelta(self._run, effect.id, text)), self._world.redactor
         )
         try:
-            answer = await attempt(self._world.clock, effect.time, lambda: provider.ask(effect, deltas.hear))
-            deltas.kept = isinstance(answer, Reply)
+            answer = await call_with_timeout(self._world.clock, effect.time, lambda: provider.ask(effect, deltas.feed))
+            deltas.is_final = isinstance(answer, Reply)
         finally:
             deltas.close()
         match answer:
-            case Late():
+            case TimedOut():
                 fields = {"status": None, "limit": effect.time}
                 return Fault("provider.timeout", f"the reply took longer than {effect.time} ms", fields)
-            case Raised(AgentrunError() as error):
+            case RaisedException(AgentrunError() as error):
                 return Fault(error.code, error.message, error.fields, error.hint)
-            case Raised() as raised:
+            case RaisedException() as raised:
                 return Fault("internal", f"{raised.kind} while asking the model", {"error": raised.kind})
             case Reply():
                 return answer
-            case Fault() if is_sound(answer):
+            case Fault() if is_valid_fault(answer):
                 return answer
             case _:
                 return Fault("internal", "the provider gave something that is neither a reply nor a known fault")
 
     def _provider(self, name: str) -> Provider:
-        found = self._wires.get(name) or provider_of(self._world, name)
-        if isinstance(found, WireProvider) and name not in self._wires:
-            found = self._wires[name] = found.for_run(self._world.blobs)
+        found = self._http_providers.get(name) or find_provider(self._world, name)
+        if isinstance(found, HttpProvider) and name not in self._http_providers:
+            found = self._http_providers[name] = found.for_run(self._world.blobs)
         return found
 
 
-class _Deltas:
+class _DeltaStream:
     """Passes on pieces of a reply while it arrives."""
 
     def __init__(self, tell: Callable[[str | None], None], redactor: Redactor) -> None:
-        self._tell = tell
+        self._publish = tell
         self._passing = redactor.stream() if redactor else None
-        self._heard = False
+        self._has_text = False
         self._closed = False
-        self.kept = False
+        self.is_final = False
 
-    def hear(self, text: str) -> None:
+    def feed(self, text: str) -> None:
         if not self._closed:
-            self._heard = True
+            self._has_text = True
             self._pass(text if self._passing is None else self._passing.feed(text))
 
     def close(self) -> None:
         self._closed = True
-        if self._heard and not self.kept:
+        if self._has_text and not self.is_final:
             self._pass(None)
-        elif self._heard and self._passing is not None:
+        elif self._has_text and self._passing is not None:
             self._pass(self._passing.end())
 
     def _pass(self, text: str | None) -> None:
         if text != "":
             with suppress(Exception):  # who listens cannot make a request fail
-                self._tell(text)
+                self._publish(text)
 
 
-class Attachments:
+class AttachmentChecker:
     """The pictures and files of a conversation that grows."""
 
     def __init__(self, blobs: Blobs) -> None:
@@ -114,7 +113,7 @@ class Attachments:
         self._seen = 0
         self._last: Message | None = None
 
-    def fault(self, messages: Transcript) -> Fault | None:
+    def find_fault(self, messages: Transcript) -> Fault | None:
         """What is missing. Messages that were looked at are not looked at again: a long run stays linear."""
         start = self._seen
         if start and (start > len(messages) or messages.since(start - 1)[0] is not self._last):
@@ -139,7 +138,7 @@ class Attachments:
         return None
 
 
-class WireProvider:
+class HttpProvider:
     """A model behind HTTP. A run has one of its own: it remembers how the run's messages are written."""
 
     def __init__(
@@ -155,19 +154,19 @@ class WireProvider:
         self._read = read
         self._conversation = ConversationEncoder(codec, blobs.get if blobs is not None else _no_blob)
 
-    def for_run(self, blobs: Blobs) -> WireProvider:
+    def for_run(self, blobs: Blobs) -> HttpProvider:
         """The same for a new run, with the pictures and files that its messages name."""
-        return WireProvider(self._codec, self._sender, blobs, self._read)
+        return HttpProvider(self._codec, self._sender, blobs, self._read)
 
-    def over(
+    def with_sender(
         self, wrap: Callable[[Sender], Sender], read: Callable[[Reply | Fault], None] | None = None
-    ) -> WireProvider:
+    ) -> HttpProvider:
         """The same through another sender, made of this one's."""
-        return WireProvider(self._codec, wrap(self._sender), None, read or self._read)
+        return HttpProvider(self._codec, wrap(self._sender), None, read or self._read)
 
     async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply | Fault:
         call = self._conversation.encode(effect.request)
-        answer = await exchange(self._codec, self._sender, effect, call, delta)
+        answer = await ask_over_http(self._codec, self._sender, effect, call, delta)
         self._read(answer)
         return answer
 
@@ -175,3 +174,36 @@ class WireProvider:
 def _no_blob(blob: str) -> bytes:
     """Outside of a run there are none."""
     raise KeyError(blob)
+
+
+# --- one request to a model over HTTP, and what came of it ----------------------------------------------------
+
+
+_CUT_CONNECTION = ("provider.zero_output", "provider.timeout")
+
+
+async def ask_over_http(
+    codec: Codec, sender: Sender, effect: AskModel, call: HttpCall, delta: Callable[[str], None]
+) -> Reply | Fault:
+    """Send a call, streamed if the request says so. Raises what the sender raises."""
+    if not effect.request.settings.stream:
+        return codec.decode(await sender.send(call, gap=effect.gap, time=effect.time), effect.request)
+    decoder = codec.stream(effect.request)
+
+    def hear(data: bytes) -> None:
+        for text in decoder.feed(data):
+            delta(text)
+
+    try:
+        reply = await sender.send(call, gap=effect.gap, time=effect.time, heard=hear)
+    except ProviderError as error:
+        if error.code in _CUT_CONNECTION and isinstance(answer := decoder.end(), Reply):
+            return answer
+        raise
+    return decoder.end() if is_streamed_reply(reply) else codec.decode(reply, effect.request)
+
+
+def is_streamed_reply(reply: HttpReply) -> bool:
+    """Whether its body is what was heard of it."""
+    kinds = [value for name, value in reply.headers if name.lower() == "content-type"]
+    return reply.status == 200 and not any("json" in kind or "html" in kind for kind in kinds)

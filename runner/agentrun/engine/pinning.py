@@ -20,7 +20,7 @@ from agentrun.tools.commands import find_programs
 from agentrun.tools.mcp import require_mcp_sdk
 
 
-def pinned(specs: Sequence[Spec]) -> tuple[dict[str, dict[str, PinnedTool]], list[Problem]]:
+def pin_mcp_servers(specs: Sequence[Spec]) -> tuple[dict[str, dict[str, PinnedTool]], list[Problem]]:
     """The pins of a spec and of what its profiles make of it, and what stands in their way. Raises `host.missing`."""
     require_mcp_sdk()
     from agentrun.tools.mcp_connection import McpEnvironment  # late: as above

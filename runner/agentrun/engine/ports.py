@@ -17,7 +17,7 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.core.outcome import Question
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Clock(Protocol):
@@ -27,10 +27,10 @@ class Clock(Protocol):
     async def sleep_until(self, at: int) -> None:
         """Return at that moment, or at once if it is over."""
 
-    async def within(self, milliseconds: int, work: Coroutine[Any, Any, T]) -> T:
+    async def within(self, milliseconds: int, work: Coroutine[Any, Any, _T]) -> _T:
         """The result of some work. Raises TimeoutError, after stopping the work, when it takes longer."""
 
-    async def aside(self, function: Callable[[], T]) -> T:
+    async def aside(self, function: Callable[[], _T]) -> _T:
         """The result of a function that may block."""
 
 
@@ -47,7 +47,7 @@ class Executor(Protocol):
     async def run(self, call: RunTool) -> ToolReturn: ...
 
 
-Hook: TypeAlias = Callable[[Any], Any]
+HookFunction: TypeAlias = Callable[[Any], Any]
 """Called with a `HookQuestion`, gives a `HookAnswer`; plain or async."""
 
 
@@ -115,13 +115,13 @@ class Crew(Protocol):
     def parks_at(self) -> int | None:
         """When what is under way is given up, because the run is to be parked. None: it is not."""
 
-    def arrived(self) -> Sequence[Fact]:
+    def take_posted(self) -> Sequence[Fact]:
         """What outsiders posted since the last look."""
 
-    def keep(self, effects: Iterable[str]) -> None:
+    def keep_only(self, effects: Iterable[str]) -> None:
         """Stop everything under way but these effects."""
 
-    async def settled(self, deadline: int | None) -> Fact | None:
+    async def next_fact(self, deadline: int | None) -> Fact | None:
         """The fact of the next effect that is done, or of an outsider. None: the deadline came first, or the wish to
         park the run."""
 
@@ -129,13 +129,13 @@ class Crew(Protocol):
         """Stop everything. When this returns nothing is running."""
 
 
-Work: TypeAlias = Callable[[Effect], Coroutine[Any, Any, Fact | None]]
+PerformEffect: TypeAlias = Callable[[Effect], Coroutine[Any, Any, Fact | None]]
 """Performs an effect. None: nothing came of it, because its run is parked."""
-Consult: TypeAlias = Callable[[Question], Coroutine[Any, Any, Fact]]
+AskPerson: TypeAlias = Callable[[Question], Coroutine[Any, Any, Fact]]
 """Asks a person."""
 
 
-class Delta(Struct, frozen=True):
+class ReplyDelta(Struct, frozen=True):
     """A piece of a reply, in passing: it is no part of what happened."""
 
     run: str
@@ -144,7 +144,7 @@ class Delta(Struct, frozen=True):
     """Null: what came of this effect so far is void."""
 
 
-class Progress(Struct, frozen=True):
+class ToolProgress(Struct, frozen=True):
     """How far a call is, in passing: it is no part of what happened."""
 
     run: str
@@ -155,5 +155,5 @@ class Progress(Struct, frozen=True):
     """One line, without what must not be shown."""
 
 
-Passing: TypeAlias = Delta | Progress
+TransientEvent: TypeAlias = ReplyDelta | ToolProgress
 """What passes: whoever does not look has missed it."""

@@ -74,7 +74,7 @@ class Attachment(Struct, frozen=True):
     data: bytes
 
 
-def contents(blobs: Blobs, attachments: tuple[Image | File | Attachment, ...]) -> tuple[Image | File, ...]:
+def store_attachments(blobs: Blobs, attachments: tuple[Image | File | Attachment, ...]) -> tuple[Image | File, ...]:
     """What a message names, after the bytes are where it can be found."""
     for attachment in attachments:
         if isinstance(attachment, Attachment):
@@ -99,7 +99,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """Null: it is not over."""
 
 
-def rejected(reason: str, message: str, input_id: str, hint: str | None = None, **fields: Any) -> RequestError:
+def rejected_input_error(
+    reason: str, message: str, input_id: str, hint: str | None = None, **fields: Any
+) -> RequestError:
     """The error of an input that is refused."""
     return RequestError("input.rejected", message, hint=hint, fields={"input_id": input_id, "reason": reason, **fields})
 
@@ -109,10 +111,10 @@ def new_run_id() -> str:
     return f"run-{token_hex(8)}"
 
 
-def unknown_run(run: str) -> RequestError:
+def run_not_found_error(run: str) -> RequestError:
     return RequestError("run.not_found", f"there is no run {run}", fields={"run": run})
 
 
-def wrong_state(run: str, expected: str, actual: str) -> RequestError:
+def wrong_state_error(run: str, expected: str, actual: str) -> RequestError:
     message = f"the run {run} is {actual}; it would have to be {expected}"
     return RequestError("run.invalid_state", message, fields={"run": run, "expected": expected, "actual": actual})

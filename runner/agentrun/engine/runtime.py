@@ -10,8 +10,8 @@ Rule 2  A name in a registry is given once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -22,25 +22,24 @@ from agentrun.core.messages import Content
 from agentrun.core.outcome import Question, outcome_of
 from agentrun.core.package_validation import validate_package
 from agentrun.core.transitions import is_acceptable
-from agentrun.engine.approvals import Callback, approver_of
+from agentrun.engine.approvals import ApprovalCallback, to_approver
 from agentrun.engine.begin import (
     PackagePolicy,
     StartPolicy,
     admit_request,
     begin,
     find_package,
-    refuse_changed,
-    refuse_missing,
+    refuse_changed_package,
+    refuse_missing_ports,
 )
-from agentrun.engine.bus import EVERYTHING, Bus, Cursor, Scope, Subscription, of_run
-from agentrun.engine.crew import WIDTH, Order
-from agentrun.engine.crews import Crews
-from agentrun.engine.driver import Log, open_log
-from agentrun.engine.handle import GRACE, How, RunHandle
+from agentrun.engine.crew import MAX_PARALLEL_EFFECTS, CompletionOrder
+from agentrun.engine.crew_registry import CrewRegistry
+from agentrun.engine.driver import RunLog, open_run_log
+from agentrun.engine.events import ALL_EVENTS, Cursor, EventBus, Scope, Subscription, run_scope
+from agentrun.engine.handle import PARK_GRACE_MS, CallSettlement, RunHandle
 from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals, stored_package
-from agentrun.engine.ports import Approver, Blobs, Clock, Executor, Hook, Provider, SinkPort
-from agentrun.engine.registry import Registry
-from agentrun.engine.request import Request, RunStatus, Snapshot, new_run_id, unknown_run, wrong_state
+from agentrun.engine.ports import Approver, Blobs, Clock, Executor, HookFunction, Provider, SinkPort
+from agentrun.engine.request import Request, RunStatus, Snapshot, new_run_id, run_not_found_error, wrong_state_error
 from agentrun.engine.sessions import Session, Sessions
 from agentrun.engine.world import World, Wrapper, world_of_run
 from agentrun.engine.worlds.hosted import hosted_world
@@ -60,18 +59,18 @@ class Runtime:
         self,
         *,
         journals: Journals | None = None,
-        events: Bus | None = None,
+        events: EventBus | None = None,
         content: Blobs | None = None,
         policy: StartPolicy | None = None,
         providers: Mapping[str, Provider] | Iterable[tuple[str, Provider]] = (),
         executors: Mapping[str, Executor] | Iterable[tuple[str, Executor]] = (),
-        hooks: Mapping[str, Hook] | Iterable[tuple[str, Hook]] = (),
+        hooks: Mapping[str, HookFunction] | Iterable[tuple[str, HookFunction]] = (),
         sinks: Mapping[str, SinkPort] | Iterable[tuple[str, SinkPort]] = (),
         packages: Iterable[PackageFile] = (),
         clock: Clock | None = None,
-        approver: Approver | Callback | None = None,
-        width: int = WIDTH,
-        order: Order = lambda ready: 0,
+        approver: Approver | ApprovalCallback | None = None,
+        width: int = MAX_PARALLEL_EFFECTS,
+        order: CompletionOrder = lambda ready: 0,
         ids: Callable[[], str] = new_run_id,
         wrappers: tuple[Wrapper, ...] = (),
         programs: Mapping[str, str] | None = None,
@@ -81,13 +80,13 @@ class Runtime:
         self.content = content
         self.providers: Registry[Provider] = Registry("provider", providers)
         self.executors: Registry[Executor] = Registry("executor", executors)
-        self.hooks: Registry[Hook] = Registry("hook", hooks)
+        self.hooks: Registry[HookFunction] = Registry("hook", hooks)
         self.sinks: Registry[SinkPort] = Registry("sink", sinks)
         self.packages = {package.fingerprint: package for package in packages}
         self.sessions = Sessions()
         self.clock = clock or _system_clock()
         self._events = events
-        self._approver = approver_of(approver, self.clock)
+        self._approver = to_approver(approver, self.clock)
         self._width = width
         self._order = order
         self._ids = ids
@@ -100,7 +99,7 @@ class Runtime:
     @classmethod
     def in_memory(cls, **given: Any) -> Self:
         """A runtime with all ports, in memory where they are not given."""
-        ports = {"journals": MemoryJournals, "events": Bus, "content": MemoryBlobs, "policy": PackagePolicy}
+        ports = {"journals": MemoryJournals, "events": EventBus, "content": MemoryBlobs, "policy": PackagePolicy}
         return cls(**{name: make() for name, make in ports.items() if given.get(name) is None}, **given)
 
     # --- starting ------------------------------------------------------------------------------------------------
@@ -112,7 +111,7 @@ class Runtime:
         package = find_package(self.packages, request)
         request = replace(request, package=package)
         world = world_of_run(self._world(), run)
-        refuse_missing(world, package.agent)
+        refuse_missing_ports(world, package.agent)
         session = self._session(request, run)
         before, admitted = admit_request(package.agent, request, run, session, journals.records)
 
@@ -125,7 +124,7 @@ class Runtime:
         log = begin(world, package.agent, request, admitted, earlier=before, policy=policy, register=register)
         session.runs.append(run)
         if admitted.message is not None:
-            session.saw(admitted.message)
+            session.remember(admitted.message)
         return self._register(package, log, world, session)
 
     def _session(self, request: Request, run: str) -> Session:
@@ -164,32 +163,32 @@ class Runtime:
         known = self._runs.get(run)
         if state.stopped is not None:
             if not finished_ok:
-                raise wrong_state(run, "unfinished", state.stopped.status)
-            return known or self._finished(journals, run)
+                raise wrong_state_error(run, "unfinished", state.stopped.status)
+            return known or self._finished_handle(journals, run)
         if known is not None and known.is_worked_on:
-            raise wrong_state(run, "suspended", "processing")
+            raise wrong_state_error(run, "suspended", "processing")
         package = with_package or stored_package(journals, run)
-        refuse_changed(package)
+        refuse_changed_package(package)
         validate_package(package.agent)
         world = world_of_run(self._world(), run)
-        refuse_missing(world, package.agent)
+        refuse_missing_ports(world, package.agent)
         assert self._events is not None
-        if not self._events.knows(run):
-            self._events.learn(run, records)
+        if not self._events.has_run(run):
+            self._events.add_history(run, records)
         journals.keep(run, package)
-        log = open_log(world)
+        log = open_run_log(world)
         log.take_over(package.fingerprint)
         return self._register(package, log, world, known.session if known else Session())
 
-    def _finished(self, journals: Journals, run: str) -> RunHandle:
+    def _finished_handle(self, journals: Journals, run: str) -> RunHandle:
         """The handle of a run that is over. Nobody works on it."""
         world = world_of_run(self._world(), run)
-        return RunHandle(stored_package(journals, run), open_log(world), world, Session(), self._events_of(run))
+        return RunHandle(stored_package(journals, run), open_run_log(world), world, Session(), self._events_of(run))
 
     def _events_of(self, run: str) -> Callable[[Cursor | None], Subscription]:
-        return lambda cursor: self.subscribe(of_run(run), cursor)
+        return lambda cursor: self.subscribe(run_scope(run), cursor)
 
-    def _register(self, package: PackageFile, log: Log, world: World, session: Session) -> RunHandle:
+    def _register(self, package: PackageFile, log: RunLog, world: World, session: Session) -> RunHandle:
         handle = RunHandle(package, log, world, session, self._events_of(world.run))
         self._runs[handle.run] = handle
         handle.begin()
@@ -205,7 +204,7 @@ class Runtime:
     def records(self, run: str) -> Iterable[Record]:
         """The journal of a run. Raises `run.not_found`."""
         if self.journals is None:
-            raise unknown_run(run)
+            raise run_not_found_error(run)
         return self.journals.records(run)
 
     def snapshot(self, run: str) -> Snapshot:
@@ -225,7 +224,7 @@ class Runtime:
             outcome=outcome_of(state) if state.stopped else None,
         )
 
-    def subscribe(self, scope: Scope = EVERYTHING, cursor: Cursor | None = None) -> Subscription:
+    def subscribe(self, scope: Scope = ALL_EVENTS, cursor: Cursor | None = None) -> Subscription:
         """Events from now on, or from a cursor of the same scope."""
         if self._events is None:
             raise HostError("host.missing", "the runtime has no port for events", fields={"name": "events"})
@@ -240,7 +239,7 @@ class Runtime:
         else:
             self._post(run, CancelRequested(by))
 
-    def park(self, grace: int = GRACE) -> None:
+    def park(self, grace: int = PARK_GRACE_MS) -> None:
         """Leave all runs that are worked on as they are: nothing more is started, and what is under way may end within
         so many milliseconds. They can be resumed."""
         for handle in self._runs.values():
@@ -250,7 +249,7 @@ class Runtime:
         """Answer what a person is asked, in a run or in a child of one."""
         return self._post(run, ApprovalAnswered(question.subject, question.question, answer, by))
 
-    def settle(self, run: str, call: str, how: How, by: str, parts: tuple[Content, ...] = ()) -> bool:
+    def settle(self, run: str, call: str, how: CallSettlement, by: str, parts: tuple[Content, ...] = ()) -> bool:
         """Say what is to be made of a call whose outcome is not known, in a run or in a child of one."""
         return self._post(run, CallSettled(call, how, by, parts))
 
@@ -261,7 +260,7 @@ class Runtime:
             return False
         if not any(handle.post_to_child(run, fact) for handle in self._runs.values()):
             self._ports(run)
-            open_log(world_of_run(self._world(), run)).commit(fact)
+            open_run_log(world_of_run(self._world(), run)).commit(fact)
         return True
 
     # --- making --------------------------------------------------------------------------------------------------
@@ -276,7 +275,7 @@ class Runtime:
             journals=self.journals,
             events=self._events,
             content=self.content,
-            crews=Crews(self.clock, self._width, self._order),
+            crews=CrewRegistry(self.clock, self._width, self._order),
             providers=self.providers,
             executors=self.executors,
             hooks=self.hooks,
@@ -292,3 +291,34 @@ def _system_clock() -> Clock:
     from agentrun.engine.system_clock import SystemClock  # late: a clock moved by hand needs no event loop
 
     return SystemClock()
+
+
+# --- registries: things by name, and a name is given once -----------------------------------------------------
+
+
+_T = TypeVar("_T")
+
+
+class Registry(Mapping[str, _T], Generic[_T]):
+    """Things by name."""
+
+    def __init__(self, what: str, things: Mapping[str, _T] | Iterable[tuple[str, _T]] = ()) -> None:
+        self._what = what
+        self._things: dict[str, _T] = {}
+        for name, thing in things.items() if isinstance(things, Mapping) else things:
+            self.add(name, thing)
+
+    def add(self, name: str, thing: _T) -> None:
+        """ValueError: there is one of that name."""
+        if name in self._things:
+            raise ValueError(f"there is a {self._what} {name!r} already")
+        self._things[name] = thing
+
+    def __getitem__(self, name: str) -> _T:
+        return self._things[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._things)
+
+    def __len__(self) -> int:
+        return len(self._things)

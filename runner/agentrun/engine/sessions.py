@@ -33,18 +33,18 @@ class Session:
     def has_seen(self, text: str) -> bool:
         return text_hash(text.strip()) in self._seen
 
-    def saw(self, text: str) -> None:
+    def remember(self, text: str) -> None:
         self._seen.add(text_hash(text.strip()))
 
 
-def session_of(name: str | None, journals: Mapping[str, Sequence[Record]]) -> Session:
+def restore_session(name: str | None, journals: Mapping[str, Sequence[Record]]) -> Session:
     """A session with runs that it had before, maybe in other processes."""
     session = Session(name)
     for run, records in journals.items():
         session.runs.append(run)
         started = records[0].fact
         if isinstance(started, RunStarted) and started.input is not None:
-            session.saw(words(started.input.parts))
+            session.remember(words(started.input.parts))
     return session
 
 
@@ -72,7 +72,7 @@ class Sessions:
         return session
 
 
-def earlier(runs: Sequence[str], carrying: Carrying, read: Callable[[str], Iterable[Record]]) -> EarlierRuns:
+def earlier_runs(runs: Sequence[str], carrying: Carrying, read: Callable[[str], Iterable[Record]]) -> EarlierRuns:
     """What the next run of a session knows."""
     if not runs:
         return EarlierRuns()
@@ -81,14 +81,16 @@ def earlier(runs: Sequence[str], carrying: Carrying, read: Callable[[str], Itera
     return EarlierRuns(
         runs=last.started.earlier.runs + 1,
         turns=last.started.earlier.turns + last.turns,
-        messages=() if carrying.history == "none" else _messages(carried, carrying, read),
+        messages=() if carrying.history == "none" else _carried_messages(carried, carrying, read),
         texts=last.detector.texts.totals(),
         batches=last.detector.batches.totals(),
         grants=last.grants,
     )
 
 
-def _messages(runs: Sequence[str], carrying: Carrying, read: Callable[[str], Iterable[Record]]) -> tuple[Message, ...]:
+def _carried_messages(
+    runs: Sequence[str], carrying: Carrying, read: Callable[[str], Iterable[Record]]
+) -> tuple[Message, ...]:
     messages: list[Message] = []
     for run in reversed(runs):
         records = tuple(read(run))
@@ -115,29 +117,30 @@ def _conversation(state: State, *, whole: bool) -> list[Message]:
     """What was said in a run: since its own input, or all that it knew."""
     messages = list(state.conversation.transcript.since(0 if whole else len(state.started.earlier.messages)))
     if state.stopped is not None and state.stopped.status == "completed" and state.ending.ended_by is None:
-        messages.append(_last_word(state))
-    return [_named_after(state.started.earlier.runs + 1, message) for message in messages]
+        messages.append(_final_message(state))
+    return [_with_run_number(state.started.earlier.runs + 1, message) for message in messages]
 
 
-def _last_word(state: State) -> Message:
+def _final_message(state: State) -> Message:
     """The answer as it was given: rules and hooks may have changed it."""
     assert state.replies.latest is not None
     answer = answer_of(state)
     return state.replies.latest.message if state.replies.latest.message.text == answer else Assistant((Text(answer),))
 
 
-def _named_after(run: int, message: Message) -> Message:
+def _with_run_number(run: int, message: Message) -> Message:
     match message:
         case ToolResult(call=call):
-            return replace(message, call=_of_run(run, call))
+            return replace(message, call=_call_id_in_run(run, call))
         case Assistant(parts=parts) if message.calls:
             renamed = (
-                replace(part, id=_of_run(run, part.id)) if isinstance(part, ToolCall) else part for part in parts
+                replace(part, id=_call_id_in_run(run, part.id)) if isinstance(part, ToolCall) else part
+                for part in parts
             )
             return Assistant(tuple(renamed))
     return message
 
 
-def _of_run(run: int, call: str) -> str:
+def _call_id_in_run(run: int, call: str) -> str:
     """The id of a call in later runs; one that was carried before has it already."""
     return call if call.startswith("r") else f"r{run}.{call}"

@@ -21,8 +21,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from agentrun.errors import HostError
 from agentrun.secret import Secret
 
-T = TypeVar("T")
-TRUST_ENV = "AGENTRUN_TRUST_ENV"
+_T = TypeVar("_T")
+TRUST_ENV_VARIABLE = "AGENTRUN_TRUST_ENV"
 _Value = Annotated[Secret, BeforeValidator(lambda text: Secret(text.strip()))]
 
 
@@ -45,7 +45,7 @@ class Settings:
             raise HostError("host.missing", f"there is no file {env_file}", fields={"name": str(env_file)})
         self._file = env_file
         self._secrets: dict[str, Secret] = {}
-        trusted = self._read(TRUST_ENV, bool)
+        trusted = self._read(TRUST_ENV_VARIABLE, bool)
         if isinstance(trusted, HostError):
             raise trusted
         self.trust_env = bool(trusted)
@@ -56,7 +56,7 @@ class Settings:
         if name not in self._secrets:
             found = self._read(name, _Value)
             if found is None or (isinstance(found, Secret) and not found.reveal()):
-                found = _missing(name, "is not set", f"set it in the environment: export {name}=…")
+                found = _variable_error(name, "is not set", f"set it in the environment: export {name}=…")
             if isinstance(found, HostError):
                 raise found
             self._secrets[name] = found
@@ -78,10 +78,10 @@ class Settings:
         try:
             return model(_env_file=self._file).value  # type: ignore[call-arg,attr-defined]  # made just now
         except ValidationError:
-            return _missing(name, "has a value that cannot be used", "true or false" if kind is bool else None)
+            return _variable_error(name, "has a value that cannot be used", "true or false" if kind is bool else None)
         except (OSError, UnicodeError):
             return HostError("host.missing", f"{self._file} cannot be read", fields={"name": str(self._file)})
 
 
-def _missing(name: str, why: str, hint: str | None) -> HostError:
+def _variable_error(name: str, why: str, hint: str | None) -> HostError:
     return HostError("host.missing", f"{name} {why}", hint=hint, fields={"name": name, "what": "variable"})

@@ -12,7 +12,7 @@ from agentrun.cassette.parsed_request import parse_request
 from agentrun.core.budget import charged_cost, charged_tokens
 from agentrun.core.messages import Reply
 from agentrun.core.package import Package, Price
-from agentrun.engine.world import packages_of
+from agentrun.engine.world import iterate_packages
 from agentrun.report.formatting import format_count, format_dollars
 from agentrun.spec.safe_text import plural
 
@@ -44,18 +44,18 @@ class Spending(Struct, frozen=True):
         return ", ".join(amounts) + unpriced
 
 
-def spending_of(package: Package, interactions: Iterable[Interaction]) -> Spending:
+def sum_spending(package: Package, interactions: Iterable[Interaction]) -> Spending:
     """What these interactions used. `package`: has the prices, also of its sub-agents."""
     prices = {
         route.name: route.price
-        for each in packages_of(package)
+        for each in iterate_packages(package)
         for route in each.model.routes
         if route.price is not None
     }
-    return sum(_each(prices, interactions), Spending())
+    return sum(_spending_per_reply(prices, interactions), Spending())
 
 
-def _each(prices: dict[str, Price], interactions: Iterable[Interaction]) -> Iterator[Spending]:
+def _spending_per_reply(prices: dict[str, Price], interactions: Iterable[Interaction]) -> Iterator[Spending]:
     for interaction in interactions:
         question = parse_request(interaction.call)
         if question is None or interaction.failure is not None or interaction.stopped:

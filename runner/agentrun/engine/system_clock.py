@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from agentrun.engine.attempt import Raised
+from agentrun.engine.guarded_call import RaisedException
 from agentrun.tools.threads import run_in_thread
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class SystemClock:
@@ -23,7 +23,7 @@ class SystemClock:
     def now(self) -> int:
         return (self._start + time.monotonic_ns() - self._began) // 1_000_000
 
-    def put_forward(self, milliseconds: int) -> None:
+    def skip_forward(self, milliseconds: int) -> None:
         """As if so much time had passed."""
         self._start += milliseconds * 1_000_000
 
@@ -31,7 +31,7 @@ class SystemClock:
         while (left := at - self.now()) > 0:  # noqa: ASYNC110  # a timer may ring early
             await asyncio.sleep(left / 1000)
 
-    async def within(self, milliseconds: int, work: Coroutine[Any, Any, T]) -> T:
+    async def within(self, milliseconds: int, work: Coroutine[Any, Any, _T]) -> _T:
         try:
             async with asyncio.timeout(milliseconds / 1000):
                 return await work
@@ -41,17 +41,17 @@ class SystemClock:
                 raise
             raise RuntimeError("the work cancelled itself") from None
 
-    async def aside(self, function: Callable[[], T]) -> T:
+    async def aside(self, function: Callable[[], _T]) -> _T:
         """In a thread. A function that is not waited for any more still runs to its end, as threads cannot be stopped;
         but no exit of the process waits for it."""
-        result = await run_in_thread(lambda: _tried(function), "aside")
-        if isinstance(result, Raised):
+        result = await run_in_thread(lambda: _call_guarded(function), "aside")
+        if isinstance(result, RaisedException):
             raise result.error
         return result
 
 
-def _tried(function: Callable[[], T]) -> T | Raised:
+def _call_guarded(function: Callable[[], _T]) -> _T | RaisedException:
     try:
         return function()
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is raised where somebody waits for it
-        return Raised(error)
+        return RaisedException(error)

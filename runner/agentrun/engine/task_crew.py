@@ -17,14 +17,14 @@ from typing import Any, TypeAlias
 
 from agentrun.core.facts import Fact
 from agentrun.engine.crew import BaseCrew
-from agentrun.engine.ports import Clock, Consult, Work
+from agentrun.engine.ports import AskPerson, Clock, PerformEffect
 from agentrun.errors import InternalError
 
 _Task: TypeAlias = "asyncio.Task[Fact | None]"
 
 
 class TaskCrew(BaseCrew[_Task]):
-    def __init__(self, perform: Work, *, width: int, clock: Clock, consult: Consult | None = None) -> None:
+    def __init__(self, perform: PerformEffect, *, width: int, clock: Clock, consult: AskPerson | None = None) -> None:
         super().__init__(perform, width, consult)
         self._clock = clock
         self._stopped: set[_Task] = set()
@@ -45,14 +45,14 @@ class TaskCrew(BaseCrew[_Task]):
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self._news.set)
 
-    async def settled(self, deadline: int | None) -> Fact | None:
+    async def next_fact(self, deadline: int | None) -> Fact | None:
         self._loop = asyncio.get_running_loop()
         was_parking = self._parks_at is not None
         while True:
             self._news.clear()
             if self._posted:
                 return self._posted.popleft()
-            fact = self._next()
+            fact = self._next_ended()
             if fact is not None:
                 return fact
             if self._parks_at is not None and not (was_parking and self.busy):
@@ -93,7 +93,7 @@ class TaskCrew(BaseCrew[_Task]):
         self._ended.append(task)
         self._news.set()
 
-    def _next(self) -> Fact | None:
+    def _next_ended(self) -> Fact | None:
         """The fact of work that has ended and was not stopped."""
         while self._ended:
             task = self._ended.popleft()

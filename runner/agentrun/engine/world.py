@@ -22,19 +22,19 @@ from agentrun.engine.ports import (
     Clock,
     Crew,
     Executor,
-    Hook,
-    Passing,
+    HookFunction,
     Provider,
     SinkPort,
+    TransientEvent,
 )
 from agentrun.errors import HostError
 from agentrun.redactor import Redactor
 
 if TYPE_CHECKING:
-    from agentrun.engine.crews import Crews
+    from agentrun.engine.crew_registry import CrewRegistry
     from agentrun.engine.memory import Journals
 
-Listen: TypeAlias = Callable[[str, Record | Passing], None]
+Listener: TypeAlias = Callable[[str, Record | TransientEvent], None]
 """Told the run, and what was committed to its journal or what passes."""
 
 
@@ -49,7 +49,7 @@ class World(Struct, frozen=True, kw_only=True):
     blobs: Blobs
     journals: Journals
     """Those of all runs."""
-    crews: Crews
+    crews: CrewRegistry
     """Who works on the run and its children now."""
     crew: Callable[[World, Package], Crew]
     """Makes the crew of a world's run."""
@@ -57,24 +57,24 @@ class World(Struct, frozen=True, kw_only=True):
     """By the name of the provider."""
     executors: Mapping[str, Executor] = {}
     """By the name of the tool, or by its kind."""
-    hooks: Mapping[str, Hook] = {}
+    hooks: Mapping[str, HookFunction] = {}
     """By the hook's id."""
     sinks: Mapping[str, SinkPort] = {}
     """By the name of the sink, or by its kind."""
     approver: Approver | None = None
     """Whom questions are put to. None: nobody; the run waits for an answer from outside."""
-    listen: Listen = lambda run, news: None
+    listen: Listener = lambda run, news: None
     replayed: bool = False
     """Whether it is a cassette."""
     run: str = ""
     """The run that it is the world of."""
     path: str = ""
     """The calls that lead from the run that a user started to this one, such as `c1.0.c2.1`."""
-    above: tuple[str, ...] = ()
+    parent_tools: tuple[str, ...] = ()
     """The tools of those calls."""
     wrappers: tuple[Wrapper, ...] = ()
     """What is before the ports, in the order in which it was put there."""
-    inner: World | None = None
+    unwrapped: World | None = None
     """The world without its wrappers. None: it has none."""
     programs: Mapping[str, str] = {}
     """The file of each command that tools may start, as it was found before the run."""
@@ -87,13 +87,13 @@ def wrap(world: World, *wrappers: Wrapper) -> World:
     wrapped = world
     for wrapper in wrappers:
         wrapped = wrapper(wrapped)
-    inner = world if world.inner is None else world.inner
-    return replace(wrapped, wrappers=(*world.wrappers, *wrappers), inner=inner) if wrappers else world
+    inner = world if world.unwrapped is None else world.unwrapped
+    return replace(wrapped, wrappers=(*world.wrappers, *wrappers), unwrapped=inner) if wrappers else world
 
 
 def _rewrap(world: World, **changes: Any) -> World:
     """The world with other values, which its wrappers see."""
-    inner = world if world.inner is None else world.inner
+    inner = world if world.unwrapped is None else world.unwrapped
     return wrap(replace(inner, **changes), *world.wrappers)
 
 
@@ -105,75 +105,75 @@ def world_of_run(world: World, run: str) -> World:
 def world_of_child(world: World, run: str, call: str, tool: str) -> World:
     """The world as it is for the child of a run that a call of a tool starts."""
     path = f"{world.path}.{call}" if world.path else call
-    return _rewrap(world, run=run, path=path, above=(*world.above, tool))
+    return _rewrap(world, run=run, path=path, parent_tools=(*world.parent_tools, tool))
 
 
-def provider_of(world: World, name: str) -> Provider:
+def find_provider(world: World, name: str) -> Provider:
     if name not in world.providers:
-        raise _no_provider(name)
+        raise _provider_not_found(name)
     return world.providers[name]
 
 
-def hook_of(world: World, name: str) -> Hook:
+def find_hook(world: World, name: str) -> HookFunction:
     if name not in world.hooks:
-        raise _missing(name, "hook")
+        raise _missing_port_error(name, "hook")
     return world.hooks[name]
 
 
-def executor_of(world: World, name: str, tool: Tool) -> Executor:
+def find_executor(world: World, name: str, tool: Tool) -> Executor:
     """Who runs a call. The tools of an MCP server are called server.tool."""
-    for key in (name, name.partition(".")[0], kind_of(tool)):
+    for key in (name, name.partition(".")[0], kind_tag(tool)):
         if key in world.executors:
             return world.executors[key]
-    raise _missing(name, "executor")
+    raise _missing_port_error(name, "executor")
 
 
-def sink_of(world: World, name: str, sink: Sink) -> SinkPort:
-    for key in (name, kind_of(sink)):
+def find_sink(world: World, name: str, sink: Sink) -> SinkPort:
+    for key in (name, kind_tag(sink)):
         if key in world.sinks:
             return world.sinks[key]
-    raise _missing(name, "sink")
+    raise _missing_port_error(name, "sink")
 
 
-def missing(world: World, package: Package) -> HostError | None:
+def find_missing_port(world: World, package: Package) -> HostError | None:
     """The first thing that the package names and the world lacks."""
-    packages = tuple(packages_of(package))
+    packages = tuple(iterate_packages(package))
     for provider in (route.provider for each in packages for route in each.model.routes):
         if provider not in world.providers:
-            return _no_provider(provider)
+            return _provider_not_found(provider)
     for hook in (hook.id for each in packages for hook in each.hooks):
         if hook not in world.hooks:
-            return _missing(hook, "hook")
+            return _missing_port_error(hook, "hook")
     for name, tool in ((name, tool) for each in packages for name, tool in each.tools.items()):
         if not _has_executor(world, name, tool):
-            return _missing(name, "executor")
+            return _missing_port_error(name, "executor")
     for name, sink in ((name, sink) for each in packages for name, sink in each.sinks.items()):
-        if sink.delivery != "disabled" and name not in world.sinks and kind_of(sink) not in world.sinks:
-            return _missing(name, "sink")
+        if sink.delivery != "disabled" and name not in world.sinks and kind_tag(sink) not in world.sinks:
+            return _missing_port_error(name, "sink")
     return None
 
 
-def packages_of(package: Package) -> Iterator[Package]:
+def iterate_packages(package: Package) -> Iterator[Package]:
     """A package and its sub-agents' packages."""
     yield package
     for agent in package.agents.values():
-        yield from packages_of(agent)
+        yield from iterate_packages(agent)
 
 
 def _has_executor(world: World, name: str, tool: Tool) -> bool:
-    if isinstance(tool, AgentTool) or name in world.executors or kind_of(tool) in world.executors:
+    if isinstance(tool, AgentTool) or name in world.executors or kind_tag(tool) in world.executors:
         return True
     return isinstance(tool, McpTool) and any(key.startswith(f"{name}.") for key in world.executors)
 
 
-def kind_of(part: Tool | Sink) -> str:
+def kind_tag(part: Tool | Sink) -> str:
     """`python`, `http` and so on."""
     return str(type(part).__struct_config__.tag)
 
 
-def _no_provider(name: str) -> HostError:
+def _provider_not_found(name: str) -> HostError:
     return HostError("provider.not_found", f"no provider is named {name!r}", fields={"provider": name})
 
 
-def _missing(name: str, what: str) -> HostError:
+def _missing_port_error(name: str, what: str) -> HostError:
     return HostError("host.missing", f"there is no {what} for {name!r}", fields={"name": name, "what": what})

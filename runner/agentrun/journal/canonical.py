@@ -1,8 +1,7 @@
 """A journal as people compare it: what the run meant, without what differs between two equal runs.
 
 Rule 1  Left out: time, seq, epochs, hashes, every field marked VOLATILE where it is declared (run id, fingerprint,
-        wire ids, what was thought), and what `canonical.py` leaves out: the traces of interruptions. Kept: everything
-        else, usage and cost included.
+        wire ids, what was thought), and the traces of interruptions. Kept: everything else, usage and cost included.
 Rule 2  A field that has its declared default is not shown. Users' own data is shown whole.
 Rule 3  The journal of a child stands inside the fact that started it.
 Rule 4  Two journals with one canonical form mean the same.

@@ -1,6 +1,6 @@
 """Where a story is shown: line by line, or in a terminal with a region below the lines that is drawn again and again.
 
-Rule 1  A screen never stops a run: a stream that breaks goes quiet (`screen.py`).
+Rule 1  A screen never stops a run: a stream that breaks goes quiet.
 Rule 2  Only what is written here controls the terminal. Lines come clean; text in passing is made so when it is shown,
         as a whole, so that nothing gets through in two pieces.
 Rule 3  The cursor waits at the beginning of the region, and the region is erased from there to the end of the screen.

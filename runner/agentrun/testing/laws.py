@@ -50,12 +50,12 @@ from agentrun.core.messages import Reply
 from agentrun.core.outcome import Outcome, Question
 from agentrun.core.package_lookup import tool_effect
 from agentrun.core.state import State
-from agentrun.engine.api import AnyPackage, package_of, providers_of
+from agentrun.engine.api import PackageSource, load_package_source, providers_by_name
 from agentrun.engine.clock import StepClock
-from agentrun.engine.crew import Order
-from agentrun.engine.handle import How, RunHandle
+from agentrun.engine.crew import CompletionOrder
+from agentrun.engine.handle import CallSettlement, RunHandle
 from agentrun.engine.memory import MemoryJournals
-from agentrun.engine.ports import Approver, Executor, Hook, Provider, SinkPort
+from agentrun.engine.ports import Approver, Executor, HookFunction, Provider, SinkPort
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.errors import AgentrunError
@@ -66,12 +66,12 @@ from agentrun.testing.doubles import Crash, CrashingJournals, Script
 __all__ = ["MakeSetting", "Setting", "any_order", "audit_ok", "crash_everywhere"]
 
 
-def audit_ok(package: AnyPackage, records: Iterable[Record]) -> None:
+def audit_ok(package: PackageSource, records: Iterable[Record]) -> None:
     """Today's code would have made the decisions of this journal.
 
     laws.audit_ok(package, journals.records("run-1"))
     """
-    found = find_divergence(package_of(package).agent, records)
+    found = find_divergence(load_package_source(package).agent, records)
     if found is not None:
         today = [msgspec.json.encode(fact).decode() for fact in found.instead] or ["nothing: the run would wait"]
         raise AssertionError(
@@ -94,7 +94,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     model: Provider | Mapping[str, Provider]
     """One for all providers, or one for each."""
     tools: Mapping[str, Executor] = {}
-    hooks: Mapping[str, Hook] = {}
+    hooks: Mapping[str, HookFunction] = {}
     sinks: Mapping[str, SinkPort] = {}
     approver: Approver | None = None
     """None: nobody is there. The run is suspended, and goes on with the law's own answer."""
@@ -112,11 +112,11 @@ def make_runtime(
     clock: StepClock,
     journals: MemoryJournals,
     width: int,
-    order: Order = lambda ready: 0,
+    order: CompletionOrder = lambda ready: 0,
 ) -> Runtime:
     return Runtime.in_memory(
         journals=journals,
-        providers=providers_of(file.agent, setting.model),
+        providers=providers_by_name(file.agent, setting.model),
         executors=setting.tools,
         hooks=setting.hooks,
         sinks=setting.sinks,
@@ -140,7 +140,9 @@ def begin_run(runtime: Runtime, file: PackageFile, setting: Setting) -> RunHandl
     )
 
 
-def finish_run(runtime: Runtime, handle: RunHandle, clock: StepClock, how: How, answer: ApprovalAnswer) -> Outcome:
+def finish_run(
+    runtime: Runtime, handle: RunHandle, clock: StepClock, how: CallSettlement, answer: ApprovalAnswer
+) -> Outcome:
     """The outcome of a run. What it waits for on the way is answered like this, also for its children."""
     for _ in range(MAX_SUSPENSIONS):
         result = clock.run(handle.wait())
@@ -151,7 +153,7 @@ def finish_run(runtime: Runtime, handle: RunHandle, clock: StepClock, how: How, 
     raise AssertionError(f"the run was suspended {MAX_SUSPENSIONS} times and is still not over")
 
 
-def _answer_all(runtime: Runtime, how: How, answer: ApprovalAnswer) -> None:
+def _answer_all(runtime: Runtime, how: CallSettlement, answer: ApprovalAnswer) -> None:
     journals = runtime.journals
     assert isinstance(journals, MemoryJournals)
     for run in journals.runs:
@@ -184,7 +186,7 @@ MAX_ORDERS = 10_000
 
 
 def any_order(
-    package: AnyPackage,
+    package: PackageSource,
     setting: MakeSetting,
     *,
     seeds: int = 200,
@@ -198,7 +200,7 @@ def any_order(
 
         laws.any_order(package, setting, every=True)
     """
-    file = package_of(package)
+    file = load_package_source(package)
     first_story, first_state = _run_in_order(file, setting, _planned_order([]), width)
     tried = 0
     for choices in _all_orders() if every else map(_random_order, range(seeds)):
@@ -290,10 +292,10 @@ DOWNTIME_MS = 3_600_000
 
 
 def crash_everywhere(
-    package: AnyPackage,
+    package: PackageSource,
     setting: MakeSetting,
     *,
-    settle: How = "retry",
+    settle: CallSettlement = "retry",
     answer: ApprovalAnswer = "approved",
     width: int = 8,
 ) -> int:
@@ -309,7 +311,7 @@ def crash_everywhere(
 
         laws.crash_everywhere(package, setting)
     """
-    file = package_of(package)
+    file = load_package_source(package)
     whole = _CrashTrial(file, setting, NO_CRASH, settle, answer, width)
     whole.run()
     points = [*whole.crash_points()]
@@ -331,7 +333,7 @@ class _CrashTrial:
         file: PackageFile,
         setting: MakeSetting,
         point: CrashPoint,
-        settle: How,
+        settle: CallSettlement,
         answer: ApprovalAnswer,
         width: int,
     ) -> None:
@@ -378,13 +380,13 @@ class _CrashTrial:
         heard: Counter[str] = Counter()
         for run in self.journals.runs:
             heard += _count_answers(self.journals.records(run))
-        models = providers_of(self.file.agent, self._setting.model)
+        models = providers_by_name(self.file.agent, self._setting.model)
         for script in models.values():
             if isinstance(script, Script):
                 script.go_to(sum(heard[name] for name, model in models.items() if model is script))
 
     def _instrumented_setting(self) -> Setting:
-        models = providers_of(self.file.agent, self._setting.model)
+        models = providers_by_name(self.file.agent, self._setting.model)
         return replace(
             self._setting,
             model={name: _InstrumentedModel(model, self) for name, model in models.items()},
@@ -462,7 +464,7 @@ class _InstrumentedSink:
         return await self._life.run_effect(self._sink.deliver(delivery))
 
 
-def _instrument_hook(hook: Hook, life: _CrashTrial) -> Hook:
+def _instrument_hook(hook: HookFunction, life: _CrashTrial) -> HookFunction:
     async def asked(question: Any) -> Any:
         said = hook(question)
         return await said if isinstance(said, Coroutine) else said

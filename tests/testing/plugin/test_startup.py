@@ -43,7 +43,7 @@ def test_next_to_nothing(project: Project) -> None:
     assert said["ours"].split() == [
         "agentrun",
         "agentrun.engine",
-        "agentrun.engine.pipeline",
+        "agentrun.engine.ci",
         "agentrun.testing",
         "agentrun.testing.plugin",
         "agentrun.testing.plugin.options",

@@ -15,13 +15,13 @@ from agentrun.compiler.package_file import seal_package
 from agentrun.core.facts import Continue, ModelFailed, RetryPlanned, ToolFinished
 from agentrun.core.messages import words
 from agentrun.core.package import Package
+from agentrun.engine.cassette_ports import RecordingExchanger, models_wrapper, other_ports_wrapper
 from agentrun.engine.clock import StepClock
 from agentrun.engine.memory import MemoryJournals
-from agentrun.engine.models import WireProvider
+from agentrun.engine.models import HttpProvider
 from agentrun.engine.request import Request
 from agentrun.engine.run import FinishedRun
 from agentrun.engine.runtime import Runtime
-from agentrun.engine.taped import Recording, tape_models, tape_others
 from agentrun.journal.canonical import canonical
 from agentrun.providers.registry import codec_for
 from agentrun.spec.v1.cases import Case, FaultInjectionSpec, InjectedFaultSpec
@@ -123,7 +123,7 @@ class Replayed(Struct, frozen=True):
 
     @property
     def ending(self) -> str:
-        return str(getattr(self.run.ended, "code", "suspended") or "completed")
+        return str(getattr(self.run.ending, "code", "suspended") or "completed")
 
     @property
     def time(self) -> int:
@@ -160,14 +160,14 @@ def taped(
     """A recording of a case, and its journal as it is compared."""
     clock, journals = StepClock(BEGAN), MemoryJournals()
     recorder = Recorder(clock.now)
-    tape = Recording(recorder)
+    tape = RecordingExchanger(recorder)
     service = Service(clock, *replies)
     runtime = Runtime.in_memory(
         journals=journals,
         clock=clock,
         width=1,
-        wrappers=(tape_models(tape), tape_others(tape), FaultInjection(laid).wrap),
-        providers={name: WireProvider(codec_for(name), service) for name in ("openai", "anthropic")},
+        wrappers=(models_wrapper(tape), other_ports_wrapper(tape), FaultInjection(laid).wrap),
+        providers={name: HttpProvider(codec_for(name), service) for name in ("openai", "anthropic")},
         **(doubles or Doubles()).ports(),
     )
     handle = runtime.start(Request(agent=agent.name, package=seal_package(agent), run=ROOT))
@@ -189,7 +189,7 @@ def both(folder: Path, agent: Package, laid: Case, *replies: Any, doubles: Doubl
     tape, journal = taped(folder, agent, laid, *replies, doubles=doubles)
     again = replayed(agent, laid, tape)
     assert again.run.canonical() == journal
-    assert again.run.unused is None
+    assert again.run.unused_error is None
     return again
 
 

@@ -63,7 +63,7 @@ def test_a_reply_that_was_discarded_made_no_calls() -> None:
     run = finished(TOOLS, calls("search", q="a"), "Done.")
     at = next(n for n, record in enumerate(run.journal) if type(record.fact).__name__ == "ModelReplied") + 1
     again = (*run.journal[:at], _after(run.journal[at - 1], ReplyDiscarded(1, 100)), *run.journal[at - 1 :])
-    evidence = collect_evidence(CaseRuns((FinishedRun(run.ended, again, {}, RunRedaction()),)))
+    evidence = collect_evidence(CaseRuns((FinishedRun(run.ending, again, {}, RunRedaction()),)))
     assert ends(evidence) == [("search", "ok")]
 
 
@@ -76,8 +76,8 @@ def test_a_conversation_is_added_up() -> None:
     both = collect_evidence(CaseRuns((one, other)))
     assert (both.output, both.outcome) == ("Second.", "completed")
     assert both.turns == 3
-    assert isinstance(one.ended, Outcome)
-    assert both.tokens == one.ended.tokens + other.outcome.tokens
+    assert isinstance(one.ending, Outcome)
+    assert both.tokens == one.ending.tokens + other.outcome.tokens
     assert len(both.calls) == 1
 
 
@@ -97,4 +97,4 @@ def test_json(answer: str, value: Any) -> None:
 
 
 def test_suspended_is_no_outcome() -> None:
-    assert isinstance(finished(ASKING, calls("pay", amount=5)).ended, Suspended)
+    assert isinstance(finished(ASKING, calls("pay", amount=5)).ending, Suspended)

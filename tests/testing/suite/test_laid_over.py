@@ -93,7 +93,7 @@ def test_a_tool_that_asks_for_the_end_gets_it(tmp_path: Path) -> None:
 def test_a_request_that_must_not_be_repeated_and_has_no_answer_leaves_nobody_knowing(tmp_path: Path) -> None:
     tape, _ = taped(tmp_path, shop(), case(), ORDER, DONE)
     run = replayed(shop(), case(fault("tool:order", timeout=True)), tape)
-    assert (run.ending, run.run.ended.waits_for) == ("suspended", ("c1.0",))  # type: ignore[union-attr]  # it waits
+    assert (run.ending, run.run.ending.waits_for) == ("suspended", ("c1.0",))  # type: ignore[union-attr]  # it waits
 
 
 def test_a_timeout_passes_on_the_clock(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_what_the_recording_has_of_a_call_counts_as_played(tmp_path: Path, reply
     faulty = case(fault("tool:*", error="no")) if laid == "fault" else case(stubs={"*": StubSpec(error="no")})
     run = replayed(shop(), faulty, tape, LenientPlayer)
     assert (run.ending, run.results) == ("completed", [("tool.execution", "tool.execution: no")])
-    assert run.run.unused is None
+    assert run.run.unused_error is None
 
 
 # --- stubs --------------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_what_is_recorded_of_them_counts_as_played(tmp_path: Path) -> None:
     tape, _ = taped(tmp_path, agent, case(), REFUND, DONE)
     faults = fault("approval:refund", answer="approved"), fault("sink:log", error="no")
     run = replayed(agent, case(*faults), tape)
-    assert (run.ending, run.run.unused) == ("completed", None)
+    assert (run.ending, run.run.unused_error) == ("completed", None)
     denied = replayed(agent, case(fault("hook:careful", error="no"), fault("sink:*", error="no")), tape, LenientPlayer)
     left = [tape.interactions[number - 1].call.url for number in denied.player.unused()]
     assert left == ["approval://refund", "tool://refund"], "after a no of the hook nobody came to them"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from agentrun.cassette.interactions import Cassette
 from agentrun.cassette.player import Player
 from agentrun.core.facts import RouteSwitched
-from agentrun.engine.ports import Delta
+from agentrun.engine.ports import ReplyDelta
 from agentrun.testing.suite.fault_injection import FaultInjection
 from agentrun.wire import HttpReply
 
@@ -116,14 +116,14 @@ def test_what_the_first_route_had_recorded_counts_as_played(tmp_path: Path) -> N
     more, _ = taped(tmp_path, agent, laid, completion("Second."))
     whole = replace(tape, interactions=tape.interactions + more.interactions, keys=())
     run = replayed(agent, laid, whole)
-    assert (run.ending, run.run.outcome.answer, run.run.unused) == ("completed", "Second.", None)
+    assert (run.ending, run.run.outcome.answer, run.run.unused_error) == ("completed", "Second.", None)
 
 
 def test_recorded_failures_are_met_as_well(tmp_path: Path) -> None:
     tape, _ = taped(tmp_path, shop(), case(), failure(429), DONE)
     run = replayed(shop(), case(fault("model#1", status=500)), tape)
     assert (run.ending, run.failed) == ("completed", ["provider.transient", "provider.rate_limited"])
-    assert run.run.unused is None
+    assert run.run.unused_error is None
 
 
 def test_a_call_is_counted_with_its_attempts(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def heard(agent: Any, laid: Any, tape: Any) -> tuple[Any, list[str | None]]:
         start=over.start,
         step=over.step,
         wrappers=over.wrappers,
-        listen=lambda run, news: passed.append(news.text) if isinstance(news, Delta) else None,
+        listen=lambda run, news: passed.append(news.text) if isinstance(news, ReplyDelta) else None,
     )
     return (run, over), passed
 
@@ -186,7 +186,7 @@ def test_the_boundary_of_a_cut(tmp_path: Path) -> None:
     found = {}
     for after in (pieces - 1, pieces, pieces + 1):
         run = replayed(agent, case(fault("model#1", cut_after_chunk=after)), tape)
-        assert (run.ending, run.run.unused) == ("completed", None)
+        assert (run.ending, run.run.unused_error) == ("completed", None)
         found[after - pieces] = len(run.failed), run.laid.untriggered_faults()
     assert found[0] == (0, ()), "it is whole"
     assert found[1] == (0, ("model#1",))

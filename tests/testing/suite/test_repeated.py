@@ -57,8 +57,8 @@ def shorter(played: CaseRuns) -> CaseRuns:
 def without_answer(played: CaseRuns) -> CaseRuns:
     """The same journal, but another end."""
     run = played.runs[0]
-    assert isinstance(run.ended, Outcome)
-    return CaseRuns((replace(run, ended=replace(run.ended, fault=Fault("budget.turns", "no more"))),))
+    assert isinstance(run.ending, Outcome)
+    return CaseRuns((replace(run, ending=replace(run.ending, fault=Fault("budget.turns", "no more"))),))
 
 
 @pytest.mark.parametrize("times", [1, 2, 5])

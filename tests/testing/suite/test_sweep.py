@@ -18,7 +18,7 @@ from agentrun.core import evolve_gates, tool_calls
 from agentrun.core.effects import RunTool
 from agentrun.core.facts import ModelAsked, ModelFailed
 from agentrun.engine import perform
-from agentrun.engine.toolbox import run_tool
+from agentrun.engine.tool_runner import run_tool
 from agentrun.engine.world import World
 from agentrun.errors import CassetteError
 from agentrun.spec.v1.cases import Case, FaultInjectionSpec, InjectedFaultSpec

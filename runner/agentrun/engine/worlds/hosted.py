@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agentrun.engine.bus import Bus
-from agentrun.engine.crews import Crews
+from agentrun.engine.crew_registry import CrewRegistry
+from agentrun.engine.events import EventBus
 from agentrun.engine.memory import Journals
-from agentrun.engine.perform import crew_of
-from agentrun.engine.ports import Approver, Blobs, Clock, Executor, Hook, Provider, SinkPort
+from agentrun.engine.perform import make_crew
+from agentrun.engine.ports import Approver, Blobs, Clock, Executor, HookFunction, Provider, SinkPort
 from agentrun.engine.world import World, Wrapper, wrap
 from agentrun.redactor import Redactor
 
@@ -17,12 +17,12 @@ def hosted_world(
     *,
     clock: Clock,
     journals: Journals,
-    events: Bus,
+    events: EventBus,
     content: Blobs,
-    crews: Crews,
+    crews: CrewRegistry,
     providers: Mapping[str, Provider],
     executors: Mapping[str, Executor],
-    hooks: Mapping[str, Hook],
+    hooks: Mapping[str, HookFunction],
     sinks: Mapping[str, SinkPort],
     approver: Approver | None,
     wrappers: tuple[Wrapper, ...],
@@ -35,13 +35,13 @@ def hosted_world(
         blobs=content,
         journals=journals,
         crews=crews,
-        crew=crew_of,
+        crew=make_crew,
         providers=providers,
         executors=executors,
         hooks=hooks,
         sinks=sinks,
         approver=approver,
-        listen=events.tell,
+        listen=events.publish,
         programs=programs,
         redactor=redactor,
     )

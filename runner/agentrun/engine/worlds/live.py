@@ -12,25 +12,27 @@ Importing this takes a second: only what goes live does.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.redaction import redact_interaction, redact_text
-from agentrun.core.package import Package
-from agentrun.engine.crews import Crews
-from agentrun.engine.known import known_values
-from agentrun.engine.lacks import programs_of
-from agentrun.engine.live import live_providers, live_sender
+from agentrun.core.package import HttpSink, Package, Sink
+from agentrun.core.package_lookup import credential_texts, tool_command
+from agentrun.core.package_tools import HttpTool, McpTool, Tool
+from agentrun.engine.crew_registry import CrewRegistry
+from agentrun.engine.live_providers import known_secrets, live_providers, live_sender
 from agentrun.engine.memory import Journals, MemoryBlobs, MemoryJournals
-from agentrun.engine.perform import crew_of
-from agentrun.engine.ports import Approver, Executor, Hook, SinkPort
+from agentrun.engine.perform import make_crew
+from agentrun.engine.ports import Approver, Executor, HookFunction, SinkPort
 from agentrun.engine.settings import Settings
 from agentrun.engine.system_clock import SystemClock
-from agentrun.engine.world import Listen, World, kind_of, packages_of
+from agentrun.engine.world import Listener, World, iterate_packages, kind_tag
+from agentrun.errors import HostError
+from agentrun.net.environment import Lookup, variables_in
 from agentrun.redactor import Redactor
 from agentrun.spec.project import Project
 from agentrun.wire import HttpCall, HttpReply, Sender
@@ -48,7 +50,7 @@ async def live_world(
     journals: Journals | None = None,
     printed: Callable[[str, str], None] = lambda tool, text: None,
     write: Callable[[str], None] = print,
-    listen: Listen = lambda run, news: None,
+    listen: Listener = lambda run, news: None,
     env_file: Path | None = None,
 ) -> AsyncIterator[World]:
     """What a run in real time can reach. Raises `host.missing`, `provider.not_found`, `package.invalid`.
@@ -57,17 +59,17 @@ async def live_world(
     None: all. `printed` is told what a Python tool printed; `write` writes a line to standard output, for a sink.
     """
     settings = Settings(env_file)
-    redactor = Redactor(known_values(package, settings.variables()))
+    redactor = Redactor(known_secrets(package, settings.variables()))
     sender, clock = live_sender(settings), SystemClock()
     async with AsyncExitStack() as opened:
         opened.push_async_callback(sender.close)
-        packages = tuple(packages_of(parts or package))
-        programs = programs_of(packages, project.root, settings.secret)
+        packages = tuple(iterate_packages(parts or package))
+        programs = check_requirements(packages, project.root, settings.secret)
         import_roots = tuple(project.root / root for root in project.import_roots)
         shown = {"printed": printed, "clean": partial(redact_text, redactor=redactor)}
         executors = {
-            kind: _executor(kind, project.root, import_roots, programs, settings, sender, shown)
-            for kind in sorted({kind_of(tool) for each in packages for tool in each.tools.values()} - {"agent"})
+            kind: _make_executor(kind, project.root, import_roots, programs, settings, sender, shown)
+            for kind in sorted({kind_tag(tool) for each in packages for tool in each.tools.values()} - {"agent"})
         }
         for part in executors.values():
             if (close := getattr(part, "close", None)) is not None:
@@ -77,11 +79,11 @@ async def live_world(
             clock=clock,
             blobs=MemoryBlobs(),
             journals=MemoryJournals() if journals is None else journals,
-            crews=Crews(clock),
-            crew=crew_of,
-            hooks=_hooks(packages, import_roots, shown),
-            sinks={kind: _sink(kind, project.root, sender, write) for kind in sorted(map(kind_of, on))},
-            providers=live_providers(package, settings, _CleanRefusals(sender, redactor)) if models else {},
+            crews=CrewRegistry(clock),
+            crew=make_crew,
+            hooks=_make_hooks(packages, import_roots, shown),
+            sinks={kind: _make_sink(kind, project.root, sender, write) for kind in sorted(map(kind_tag, on))},
+            providers=live_providers(package, settings, _RedactingSender(sender, redactor)) if models else {},
             executors=executors,
             approver=approver,
             listen=listen,
@@ -91,7 +93,7 @@ async def live_world(
         )
 
 
-def _executor(
+def _make_executor(
     kind: str,
     root: Path,
     import_roots: tuple[Path, ...],
@@ -119,7 +121,9 @@ def _executor(
             return McpServers(root, programs, settings.secret, clean=shown["clean"])
 
 
-def _hooks(packages: tuple[Package, ...], import_roots: tuple[Path, ...], shown: dict[str, Any]) -> dict[str, Hook]:
+def _make_hooks(
+    packages: tuple[Package, ...], import_roots: tuple[Path, ...], shown: dict[str, Any]
+) -> dict[str, HookFunction]:
     hooks = [hook for each in packages for hook in each.hooks]
     if not hooks:
         return {}
@@ -128,7 +132,7 @@ def _hooks(packages: tuple[Package, ...], import_roots: tuple[Path, ...], shown:
     return load_python_hooks(import_roots, hooks, **shown)
 
 
-def _sink(kind: str, root: Path, sender: Sender, write: Callable[[str], None]) -> SinkPort:
+def _make_sink(kind: str, root: Path, sender: Sender, write: Callable[[str], None]) -> SinkPort:
     if kind == "http":
         from agentrun.tools.sinks import HttpSinks  # late: Rule 2
 
@@ -143,7 +147,7 @@ def _sink(kind: str, root: Path, sender: Sender, write: Callable[[str], None]) -
     return made[kind]()
 
 
-class _CleanRefusals:
+class _RedactingSender:
     """Sends requests. A reply that is no success comes without values that must not be shown."""
 
     def __init__(self, sender: Sender, redactor: Redactor) -> None:
@@ -155,3 +159,67 @@ class _CleanRefusals:
     ) -> HttpReply:
         reply = await self._sender.send(call, gap=gap, time=time, heard=heard)
         return reply if reply.status == 200 else redact_interaction(Interaction(call, reply), self._redactor).reply
+
+
+# --- what tools and sinks need of this machine, and what of it is not there -----------------------------------
+
+
+Requirements: TypeAlias = dict[str, list[str]]
+"""What is needed, and who needs it."""
+
+
+def check_requirements(packages: Iterable[Package], root: Path, lookup: Lookup) -> dict[str, str]:
+    """The file of each command. Raises `host.missing` with every command and every variable that is not there."""
+    variables: Requirements = {}
+    commands: Requirements = {}
+    for package in packages:
+        for name, tool in package.tools.items():
+            _add_requirement(variables, _environment_names(tool), f"tool {name}")
+            _add_requirement(commands, filter(None, [tool_command(tool)]), f"tool {name}")
+        for name, sink in package.sinks.items():
+            if sink.delivery != "disabled":
+                _add_requirement(variables, _environment_names(sink), f"sink {name}")
+    programs: dict[str, str] = {}
+    lacks = [
+        *_find_missing(variables, lookup),
+        *_find_missing(dict(sorted(commands.items())), lambda each: _find_program(each, root, programs)),
+    ]
+    if lacks:
+        raise _all_missing_error(lacks)
+    return programs
+
+
+def _add_requirement(needs: Requirements, names: Iterable[str], who: str) -> None:
+    for name in names:
+        users = needs.setdefault(name, [])
+        if who not in users:
+            users.append(who)
+
+
+def _find_program(command: str, root: Path, programs: dict[str, str]) -> None:
+    from agentrun.tools.commands import find_programs  # late: only a package with commands needs it
+
+    programs |= find_programs([command], root)
+
+
+def _find_missing(needs: Mapping[str, list[str]], find: Callable[[str], object]) -> Iterator[tuple[HostError, str]]:
+    for name, users in needs.items():
+        try:
+            find(name)
+        except HostError as error:
+            yield error, ", ".join(users)
+
+
+def _all_missing_error(lacks: list[tuple[HostError, str]]) -> HostError:
+    first = lacks[0][0]
+    message = "; ".join(f"{error.message} ({users})" for error, users in lacks)
+    hints = dict.fromkeys(error.hint for error, _ in lacks if error.hint)
+    names = [error.fields["name"] for error, _ in lacks]
+    return HostError("host.missing", message, hint="; ".join(hints) or None, fields={**first.fields, "names": names})
+
+
+def _environment_names(part: Tool | Sink) -> Iterator[str]:
+    """The variables of the environment that a tool or a sink names."""
+    address = part.url if isinstance(part, HttpTool | McpTool | HttpSink) else None
+    for text in (address or "", *credential_texts(part)):
+        yield from variables_in(text)

@@ -14,38 +14,57 @@ from msgspec.structs import replace
 
 from agentrun.cassette.player import Player
 from agentrun.core.package import Package
+from agentrun.engine.cassette_ports import (
+    ReplayExchanger,
+    answer_comparison_wrapper,
+    models_wrapper,
+    other_ports_wrapper,
+)
 from agentrun.engine.ports import Approver
-from agentrun.engine.sealed import SEALED, SINK_KINDS, sealed_executors, sealed_hooks, sealed_providers
-from agentrun.engine.taped import Playing, compare_answers, tape_models, tape_others
+from agentrun.engine.unreachable_ports import (
+    SINK_KINDS,
+    UNREACHABLE,
+    unreachable_executors,
+    unreachable_hooks,
+    unreachable_providers,
+)
 from agentrun.engine.world import World, wrap
 from agentrun.engine.worlds.live import live_world
 from agentrun.spec.project import Project
 
-Axis: TypeAlias = Literal["tools", "model"]
+LiveAxis: TypeAlias = Literal["tools", "model"]
 """What is live while the rest is replayed."""
 
 
 @asynccontextmanager
 async def mixed_world(
-    package: Package, project: Project, run: str, player: Player, live: Axis, approver: Approver | None, **given: Any
+    package: Package,
+    project: Project,
+    run: str,
+    player: Player,
+    live: LiveAxis,
+    approver: Approver | None,
+    **given: Any,
 ) -> AsyncIterator[World]:
     """What such a run can reach. `approver`: who is asked; with a cassette for the tools, who answers instead of it, if
     they have anything to say. `given`: as for a live world."""
-    playing = Playing(player, None)
+    playing = ReplayExchanger(player, None)
     if live == "tools":
         async with live_world(package, project, run, models=False, approver=approver, **given) as world:
-            world = replace(world, providers=sealed_providers(package))
-            yield wrap(world, tape_models(playing), compare_answers(playing))
+            world = replace(world, providers=unreachable_providers(package))
+            yield wrap(world, models_wrapper(playing), answer_comparison_wrapper(playing))
     else:
-        async with live_world(package, project, run, parts=_without_parts(package), approver=SEALED, **given) as world:
+        async with live_world(
+            package, project, run, parts=_without_tools(package), approver=UNREACHABLE, **given
+        ) as world:
             world = replace(
                 world,
-                executors=sealed_executors(),
-                hooks=sealed_hooks(package),
-                sinks=dict.fromkeys(SINK_KINDS, SEALED),
+                executors=unreachable_executors(),
+                hooks=unreachable_hooks(package),
+                sinks=dict.fromkeys(SINK_KINDS, UNREACHABLE),
             )
-            yield wrap(world, tape_others(playing, approver))
+            yield wrap(world, other_ports_wrapper(playing, approver))
 
 
-def _without_parts(package: Package) -> Package:
+def _without_tools(package: Package) -> Package:
     return replace(package, tools={}, hooks=(), sinks={}, agents={})

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from agentrun.cassette.player import Player
 from agentrun.cassette.recorder import Recorder
-from agentrun.engine.taped import Recording, tape_models, tape_others
+from agentrun.engine.cassette_ports import RecordingExchanger, models_wrapper, other_ports_wrapper
 from agentrun.engine.world import World, Wrapper
 
 
-def record_on(recorder: Recorder, kept: Player | None = None, until: int | None = None) -> Wrapper:
-    """Records on a recorder. What `kept` has is played instead; `until`: only the first so many interactions, which
-    must fit."""
-    tape = Recording(recorder, kept, until)
+def recording_wrapper(recorder: Recorder, old_player: Player | None = None, until: int | None = None) -> Wrapper:
+    """Records on a recorder. What `old_player` has is played instead; `until`: only the first so many interactions,
+    which must fit."""
+    exchanger = RecordingExchanger(recorder, old_player, until)
 
     def wrapper(world: World) -> World:
-        return tape_others(tape)(tape_models(tape)(world))
+        return other_ports_wrapper(exchanger)(models_wrapper(exchanger)(world))
 
     return wrapper

@@ -17,10 +17,9 @@ from agentrun.cassette.redaction import RunRedaction
 from agentrun.compiler.cases import cases_path
 from agentrun.compiler.compile import compile_or_raise
 from agentrun.core.facts import Record
-from agentrun.engine.api import World
+from agentrun.engine.api import RunOptions, refuse_unknown_keywords
 from agentrun.engine.api import run as run_agent
 from agentrun.engine.clock import StepClock
-from agentrun.engine.given import refuse_unknown_words
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.run import FinishedRun
 from agentrun.errors import AgentrunError, RequestError
@@ -91,7 +90,7 @@ class AgentRunner:
         message: str | None = None,
         params: Mapping[str, Any] | None = None,
         profile: str | None = None,
-        **world: Unpack[World],
+        **world: Unpack[RunOptions],
     ) -> AgentRun:
         """A case from its recording; with a `model`, any message.
 
@@ -102,7 +101,7 @@ class AgentRunner:
             _check_types((str, Path), spec=spec)
             _check_types((str, type(None)), case=case, message=message, profile=profile)
             _check_types((Mapping, type(None)), params=params)
-            refuse_unknown_words(world, World.__annotations__)
+            refuse_unknown_keywords(world, RunOptions.__annotations__)
         except TypeError as error:
             raise error.with_traceback(None) from None
         path = self._spec_path(spec)
@@ -156,7 +155,7 @@ def _find_case(spec: Path, name: str) -> LocatedCase:
 
 
 def _run_scripted(
-    spec: Path, message: str | None, params: Mapping[str, Any] | None, profile: str | None, world: World
+    spec: Path, message: str | None, params: Mapping[str, Any] | None, profile: str | None, world: RunOptions
 ) -> AgentRun:
     _, file = compile_or_raise(spec, profile)
     journals = MemoryJournals()
@@ -165,7 +164,7 @@ def _run_scripted(
     ended = run_agent(file, message, params=params, journals=journals, **world)
     first, *others = journals.runs
     done = FinishedRun(
-        ended=ended,
+        ending=ended,
         journal=journals.records(first),
         children={each: journals.records(each) for each in others},
         redaction=RunRedaction(file.agent.replay.redact),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentrun.engine.pipeline import in_ci
+from agentrun.engine.ci import in_ci
 
 RECORDED_PROPERTY = "agentrun_recorded"
 """The property of a report that says in words what was recorded."""

@@ -21,7 +21,7 @@ from syrupy.data import Snapshot, SnapshotCollection, SnapshotCollections
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from syrupy.location import PyTestLocation
 
-from agentrun.engine.pipeline import in_ci
+from agentrun.engine.ci import in_ci
 from agentrun.errors import AgentrunError
 from agentrun.report.journal_diff import compare_journals
 from agentrun.spec.project import Project, find_project

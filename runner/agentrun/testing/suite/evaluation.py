@@ -16,7 +16,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.core.outcome import Outcome
-from agentrun.engine.pipeline import in_ci
+from agentrun.engine.ci import in_ci
 from agentrun.errors import AgentrunError, CassetteError, SpecError
 from agentrun.spec.source_files import display_path
 from agentrun.spec.v1.assertions import Assertion, JournalSnapshot, OutcomeIs, PythonAssertion
@@ -154,7 +154,7 @@ def find_miss(played: CaseRuns) -> AgentrunError | None:
     """Why the recording does not fit. None: it does."""
     if isinstance(played.any_error, CassetteError):
         return played.any_error
-    end = played.runs[-1].ended if played.runs else None
+    end = played.runs[-1].ending if played.runs else None
     if isinstance(end, Outcome) and end.fault is not None and end.fault.code.startswith("cassette."):
         return CassetteError(end.fault.code, end.fault.message, hint=end.fault.hint, fields=end.fault.fields)
     return None

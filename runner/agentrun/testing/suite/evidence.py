@@ -96,7 +96,7 @@ def parse_answer(text: str | None) -> ValidationResult | None:
 
 def collect_evidence(played: CaseRuns) -> Evidence:
     """The evidence of a whole case."""
-    ends = [run.ended for run in played.runs]
+    ends = [run.ending for run in played.runs]
     last = ends[-1] if ends and played.start_error is None else None
     starts = [run.journal[0].fact for run in played.runs[:1]]
     trails = [Trajectory(run) for run in played.runs]
@@ -118,8 +118,8 @@ def collect_evidence(played: CaseRuns) -> Evidence:
 
 def _run_totals(run: FinishedRun) -> tuple[int, int, int]:
     """Tokens, micro-dollars and turns. A run that waits has spent something too."""
-    if isinstance(run.ended, Outcome):
-        return run.ended.tokens, run.ended.cost, run.ended.turns
+    if isinstance(run.ending, Outcome):
+        return run.ending.tokens, run.ending.cost, run.ending.turns
     state = fold(run.journal)
     return state.meter.tokens, state.meter.cost, state.turns
 
@@ -127,7 +127,7 @@ def _run_totals(run: FinishedRun) -> tuple[int, int, int]:
 def _outcome_code(played: CaseRuns) -> str:
     if played.start_error is not None:
         return played.start_error.code
-    end = played.runs[-1].ended
+    end = played.runs[-1].ending
     return "suspended" if not isinstance(end, Outcome) else end.code or "completed"
 
 

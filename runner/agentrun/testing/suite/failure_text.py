@@ -8,7 +8,7 @@ from functools import cache
 
 from agentrun.core.facts import ChildStarted, Record
 from agentrun.core.outcome import Outcome
-from agentrun.engine.run import FinishedRun, run_of
+from agentrun.engine.run import FinishedRun, journal_run_id
 from agentrun.net.environment import find_credentials
 from agentrun.redactor import Redactor, mask_except_placeholders
 from agentrun.report.formatting import OutputLine, make_paragraph
@@ -27,19 +27,19 @@ def run_story(prepared: CompiledAgent, played: CaseRuns) -> str:
     lines: list[str] = []
     for run in played.runs:
         family = RunTreeRenderer(prepared.file.agent, tells_failure=not _is_miss(run))
-        told = [*_story_lines(family, run, run_of(run.journal), run.journal), *_answer_lines(run)]
+        told = [*_story_lines(family, run, journal_run_id(run.journal), run.journal), *_answer_lines(run)]
         lines += [f"{'  ' * line.indent}{line.text}" for line in told]
     return "\n".join(lines)
 
 
 def _is_miss(run: FinishedRun) -> bool:
-    fault = run.ended.fault if isinstance(run.ended, Outcome) else None
+    fault = run.ending.fault if isinstance(run.ending, Outcome) else None
     return fault is not None and fault.code.startswith("cassette.")
 
 
 def _answer_lines(run: FinishedRun) -> tuple[OutputLine, ...]:
     """What `agentrun run` has for standard output."""
-    answer = run.ended.answer if isinstance(run.ended, Outcome) else None
+    answer = run.ending.answer if isinstance(run.ending, Outcome) else None
     return make_paragraph(answer, indent=1) if answer else ()
 
 

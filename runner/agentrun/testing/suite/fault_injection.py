@@ -29,15 +29,14 @@ from agentrun.core.fault import Fault
 from agentrun.core.messages import Reply
 from agentrun.core.outcome import Question
 from agentrun.core.package_tools import HttpTool
-from agentrun.engine import tape_forms as form
+from agentrun.engine import cassette_encoding as form
 from agentrun.engine.approvals import keeps_time
+from agentrun.engine.cassette_ports import FOREVER_MS, OnChunk
 from agentrun.engine.clock import StepClock
-from agentrun.engine.exchange import is_stream
-from agentrun.engine.hooks import HookQuestion, said_by
-from agentrun.engine.models import WireProvider
-from agentrun.engine.ports import Approver, Clock, Executor, Hook, Provider, SinkPort
-from agentrun.engine.taped import FOREVER, Heard
-from agentrun.engine.toolbox import Cuts, late
+from agentrun.engine.hooks import HookQuestion, call_hook
+from agentrun.engine.models import HttpProvider, is_streamed_reply
+from agentrun.engine.ports import Approver, Clock, Executor, HookFunction, Provider, SinkPort
+from agentrun.engine.tool_runner import TruncatingExecutor, tool_timeout_fault
 from agentrun.engine.world import World, Wrapper
 from agentrun.errors import ProviderError
 from agentrun.spec.v1.cases import Case, FaultInjectionSpec, InjectedFaultSpec
@@ -93,7 +92,7 @@ class FaultInjection:
 
     def wrap(self, world: World) -> World:
         """The world of one run with all of it before the ports."""
-        member = RunPath(world.path, world.above)
+        member = RunPath(world.path, world.parent_tools)
         layer = RunInjection(
             member, self._faults, self._stubs, world.clock, self._player, self._by, world.run, self.tool_runs
         )
@@ -109,11 +108,17 @@ class FaultInjection:
 
 
 def _inject_into_model(provider: Provider, models: InjectingModels) -> Provider:
-    return provider.over(models.wrap_sender, models.note_answer) if isinstance(provider, WireProvider) else provider
+    return (
+        provider.with_sender(models.wrap_sender, models.note_answer) if isinstance(provider, HttpProvider) else provider
+    )
 
 
 def _inject_into_tool(layer: RunInjection, executor: Executor) -> Executor:
-    return InjectingCuttingTool(layer, executor) if isinstance(executor, Cuts) else InjectingTool(layer, executor)
+    return (
+        InjectingCuttingTool(layer, executor)
+        if isinstance(executor, TruncatingExecutor)
+        else InjectingTool(layer, executor)
+    )
 
 
 @cache
@@ -150,7 +155,7 @@ class RunInjection(Struct, frozen=True):
 
     async def wait_for_timeout(self) -> None:
         """Until whoever keeps the time says that it is over."""
-        await self.clock.sleep_until(FOREVER)
+        await self.clock.sleep_until(FOREVER_MS)
 
 
 # --- the models of a run with faults before them --------------------------------------------------------------
@@ -193,7 +198,7 @@ class _InjectingSender:
         self._models = models
         self._sender = sender
 
-    async def send(self, call: HttpCall, *, gap: int, time: int, heard: Heard | None = None) -> HttpReply:
+    async def send(self, call: HttpCall, *, gap: int, time: int, heard: OnChunk | None = None) -> HttpReply:
         layer = self._models.injection
         fault = layer.faults.next_for_model(layer.run_path)
         if fault is None:
@@ -205,7 +210,7 @@ class _InjectingSender:
         return await simulate_failure(fault.inject, call, layer.clock, gap=gap, time=time, streamed=heard is not None)
 
     async def _send_cut(
-        self, fault: stubs_and_faults.CaseFault, after: int, call: HttpCall, gap: int, time: int, heard: Heard | None
+        self, fault: stubs_and_faults.CaseFault, after: int, call: HttpCall, gap: int, time: int, heard: OnChunk | None
     ) -> HttpReply:
         layer = self._models.injection
         kept = None if layer.player is None else layer.player.peek(call, layer.run_path.path)
@@ -219,11 +224,11 @@ class _InjectingSender:
             return await self._send_unchanged(call, gap, time, heard)
         fault.was_triggered = True
         reply = await self._send_unchanged(call, gap, time, heard)
-        if heard is None or not is_stream(reply):
+        if heard is None or not is_streamed_reply(reply):
             return reply
         raise simulate_cut(reply.body, pieces, after, None)
 
-    async def _send_unchanged(self, call: HttpCall, gap: int, time: int, heard: Heard | None) -> HttpReply:
+    async def _send_unchanged(self, call: HttpCall, gap: int, time: int, heard: OnChunk | None) -> HttpReply:
         """As if nothing were laid over it."""
         self._models.note_sent(call)
         pieces = 0
@@ -278,13 +283,13 @@ class InjectingTool:
             advance_real_clock(self._layer.clock, call.tool.timeout)
         else:
             await self._layer.wait_for_timeout()
-        return ToolReturn(fault=late(call))
+        return ToolReturn(fault=tool_timeout_fault(call))
 
     async def _mark_played(self, call: RunTool) -> None:
         if isinstance(call.tool, HttpTool):
             await HttpTools(_CassetteSender(self._layer)).run(call)
         else:
-            self._layer.mark_played(form.tool_call(call))
+            self._layer.mark_played(form.encode_tool_call(call))
 
 
 def _is_stopped_by_timeout(tool: HttpTool) -> bool:
@@ -292,7 +297,7 @@ def _is_stopped_by_timeout(tool: HttpTool) -> bool:
     return tool.effect != "at_most_once"
 
 
-class InjectingCuttingTool(InjectingTool, Cuts):
+class InjectingCuttingTool(InjectingTool, TruncatingExecutor):
     """The same before one whose results are what the model reads."""
 
 
@@ -303,7 +308,7 @@ class _FailingSender:
         self._inject = inject
         self._layer = layer
 
-    async def send(self, call: HttpCall, *, gap: int, time: int, heard: Heard | None = None) -> HttpReply:  # noqa: ARG002  # tools do not stream
+    async def send(self, call: HttpCall, *, gap: int, time: int, heard: OnChunk | None = None) -> HttpReply:  # noqa: ARG002  # tools do not stream
         return await simulate_failure(self._inject, call, self._layer.clock, gap=gap, time=time)
 
 
@@ -313,7 +318,7 @@ class _CassetteSender:
     def __init__(self, layer: RunInjection) -> None:
         self._layer = layer
 
-    async def send(self, call: HttpCall, *, gap: int, time: int, heard: Heard | None = None) -> HttpReply:  # noqa: ARG002  # tools do not stream
+    async def send(self, call: HttpCall, *, gap: int, time: int, heard: OnChunk | None = None) -> HttpReply:  # noqa: ARG002  # tools do not stream
         found = None if self._layer.player is None else self._layer.player.find(call, self._layer.run_path.path)
         if found is None or found[1].stopped:
             raise ProviderError("provider.fatal", "it is not on the tape", fields={"status": None})
@@ -334,19 +339,19 @@ class InjectingApprover:
         inject = layer.faults.next_for_port(layer.run_path, "approval", question.target)
         if inject is None:
             return await self._approver.answer(question)
-        layer.mark_played(form.approval_call(question))
+        layer.mark_played(form.encode_question(question))
         answer: ApprovalAnswer = "timed_out" if inject.answer is UNSET else inject.answer
         if answer == "timed_out" and not (layer.in_real_time or self.keeps_time):
             await layer.wait_for_timeout()
         return answer, UNANSWERED_BY.get(answer, layer.by)
 
 
-def injecting_hook(layer: RunInjection, name: str, hook: Hook) -> Hook:
+def injecting_hook(layer: RunInjection, name: str, hook: HookFunction) -> HookFunction:
     async def laid(question: HookQuestion) -> HookAnswer:
         inject = layer.faults.next_for_port(layer.run_path, "hook", name)
         if inject is None:
-            return await said_by(layer.clock, name, hook, question)
-        layer.mark_played(form.hook_call(name, question))
+            return await call_hook(layer.clock, name, hook, question)
+        layer.mark_played(form.encode_hook_question(name, question))
         if inject.error is not UNSET:
             raise RuntimeError(inject.error)
         if not layer.in_real_time:
@@ -368,7 +373,7 @@ class InjectingSink:
         inject = layer.faults.next_for_port(layer.run_path, "sink", delivery.name)
         if inject is None:
             return await self._sink.deliver(delivery)
-        layer.mark_played(form.sink_call(delivery))
+        layer.mark_played(form.encode_delivery(delivery))
         if inject.error is not UNSET:
             raise RuntimeError(inject.error)
         if not layer.in_real_time:

@@ -62,7 +62,7 @@ def advance_real_clock(clock: Clock, milliseconds: int) -> None:
     from agentrun.engine.system_clock import SystemClock  # late: a replay needs no event loop
 
     if isinstance(clock, SystemClock):
-        clock.put_forward(milliseconds)
+        clock.skip_forward(milliseconds)
 
 
 def _error_fields(call: HttpCall, *, sent: bool, **more: int | str) -> dict[str, object]:

@@ -25,7 +25,7 @@ from agentrun.compiler.cases import cassette_owner
 from agentrun.compiler.prompts import complete_params
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
-from agentrun.engine.approvals import FirstOf, Given, Nobody
+from agentrun.engine.approvals import ApproverChain, NoApprover, PresetApprover
 from agentrun.engine.ports import Approver
 from agentrun.engine.request import Request, new_run_id
 from agentrun.engine.run import FinishedRun
@@ -50,8 +50,8 @@ from agentrun.testing.suite.replay import (
 from agentrun.testing.suite.verdict import CaseVerdict, Complaint
 
 if TYPE_CHECKING:
-    from agentrun.engine.recording import CassetteRecording, Recorded
-    from agentrun.engine.worlds.mixed import Axis
+    from agentrun.engine.recording import CassetteRecording, RecordingResult
+    from agentrun.engine.worlds.mixed import LiveAxis
 
 
 def _run_in_event_loop(work: Coroutine[Any, Any, Any]) -> Any:
@@ -67,7 +67,7 @@ class LiveCallbacks(Struct, frozen=True, kw_only=True):
     """Who answers approvals that the case itself does not."""
     on_recording: Callable[[LocatedCase, str], None] = lambda found, text: None
     """Told in a line what was recorded, or why not."""
-    on_spent: Callable[[LocatedCase, Recorded], None] = lambda found, recorded: None
+    on_spent: Callable[[LocatedCase, RecordingResult], None] = lambda found, recorded: None
     """Told of each recording that was paid for, also of one that is not saved."""
     on_printed: Callable[[str, str], None] = lambda tool, text: None
     """Told what a Python tool printed."""
@@ -113,7 +113,9 @@ def recording_runner(how: str, live: LiveCallbacks = NO_CALLBACKS) -> CaseRunner
     return carry_out
 
 
-def _replay_staged(found: LocatedCase, prepared: CompiledAgent, recorded: Recorded, live: LiveCallbacks) -> CaseRuns:
+def _replay_staged(
+    found: LocatedCase, prepared: CompiledAgent, recorded: RecordingResult, live: LiveCallbacks
+) -> CaseRuns:
     """Replay a new recording, which is not in place yet."""
     project, path = prepared.spec.project, prepared.cassette_path(found)
     staged = load_cassette(staged_path(project, path), project.cassette_limit)
@@ -126,7 +128,9 @@ def _replay_staged(found: LocatedCase, prepared: CompiledAgent, recorded: Record
     return replace(replay_case(found, prepared, make_case_player(found, prepared, staged)), new_cassette=new)
 
 
-def partly_live_runner(axis: Axis, live: LiveCallbacks = NO_CALLBACKS, require: MatchTier = "normalised") -> CaseRunner:
+def partly_live_runner(
+    axis: LiveAxis, live: LiveCallbacks = NO_CALLBACKS, require: MatchTier = "normalised"
+) -> CaseRunner:
     """The tools, or the model, for real; the rest from the recording. No time is played: it passes."""
 
     def carry_out(found: LocatedCase, prepared: CompiledAgent) -> CaseRuns:
@@ -140,9 +144,9 @@ def partly_live_runner(axis: Axis, live: LiveCallbacks = NO_CALLBACKS, require: 
 
 
 async def _run_partly_live(
-    found: LocatedCase, prepared: CompiledAgent, axis: Axis, live: LiveCallbacks, require: MatchTier
+    found: LocatedCase, prepared: CompiledAgent, axis: LiveAxis, live: LiveCallbacks, require: MatchTier
 ) -> CaseRuns:
-    from agentrun.engine.run import run_in  # late: it takes a second
+    from agentrun.engine.run import run_in_world  # late: it takes a second
     from agentrun.engine.worlds.mixed import mixed_world  # late: with it
 
     player = make_case_player(found, prepared, require=require, whole=True)
@@ -158,14 +162,14 @@ async def _run_partly_live(
         async with mixed_world(package, project, run, player, axis, approver, **given) as world:
             live.on_started(world)
             before = [each.journal for each in runs]
-            done = await run_in(wrap(world, *laid.wrappers), replace(request, run=run), before)
+            done = await run_in_world(wrap(world, *laid.wrappers), replace(request, run=run), before)
         runs.append(replace(done, tier=player.tier))
-        if done.ended.exit_code:
+        if done.ending.exit_code:
             break
     return CaseRuns(tuple(runs), untriggered_faults=laid.untriggered_faults(), is_live=True)
 
 
-async def _record(found: LocatedCase, prepared: CompiledAgent, how: str, live: LiveCallbacks) -> Recorded:
+async def _record(found: LocatedCase, prepared: CompiledAgent, how: str, live: LiveCallbacks) -> RecordingResult:
     from agentrun.engine.recording import record_runs  # late: it takes a second
     from agentrun.engine.worlds.live import live_world  # late: with it
 
@@ -194,8 +198,8 @@ def _requests(found: LocatedCase, prepared: CompiledAgent) -> Iterator[Request]:
 
 def _approver(found: LocatedCase, prepared: CompiledAgent, live: LiveCallbacks) -> Approver:
     case, given = found.case, live.approver(prepared.file.agent)
-    approvers: list[Approver] = [Given(case.approvals, f"case {case.name}")] if case.approvals else []
-    return FirstOf(*approvers, given or Nobody())
+    approvers: list[Approver] = [PresetApprover(case.approvals, f"case {case.name}")] if case.approvals else []
+    return ApproverChain(*approvers, given or NoApprover())
 
 
 def _recording(found: LocatedCase, prepared: CompiledAgent, how: str) -> CassetteRecording:
@@ -218,28 +222,30 @@ def _recording(found: LocatedCase, prepared: CompiledAgent, how: str) -> Cassett
             **({} if case.profile is UNSET else {"profile": case.profile}),
             "params": complete_params(prepared.file.agent, case.params),
         },
-        kept=kept,
+        old_player=kept,
         until=until,
         is_new=not path.exists(),
         is_staged=True,
     )
 
 
-def _not_saved_error(recorded: Recorded) -> AgentrunError:
+def _not_saved_error(recorded: RecordingResult) -> AgentrunError:
     """Why nothing was written."""
     run = recorded.run
-    if run.unsaved is not None:
-        return run.unsaved
-    fault = run.ended.fault if isinstance(run.ended, Outcome) else None
+    if run.save_error is not None:
+        return run.save_error
+    fault = run.ending.fault if isinstance(run.ending, Outcome) else None
     more = f" ({fault.message})" if fault is not None else ""
     hint = None if fault is None else fault.hint
-    return CassetteError("cassette.miss", f"{recorded.refused}{more}", hint=hint)
+    return CassetteError("cassette.miss", f"{recorded.refusal}{more}", hint=hint)
 
 
-def _recording_summary(recorded: Recorded, path: Path, prepared: CompiledAgent) -> str:
-    kept = f", {recorded.kept} of them kept" if recorded.kept else ""
+def _recording_summary(recorded: RecordingResult, path: Path, prepared: CompiledAgent) -> str:
+    kept = f", {recorded.reused} of them kept" if recorded.reused else ""
     nobody = (
-        f"; there was nobody to ask about {', '.join(map(quote_text, recorded.unasked))}" if recorded.unasked else ""
+        f"; there was nobody to ask about {', '.join(map(quote_text, recorded.unanswered))}"
+        if recorded.unanswered
+        else ""
     )
     failed = recorded.failed_calls
     calls = f"; {plural(len(failed), 'tool call')} failed: {', '.join(map(short_text, failed))}" if failed else ""

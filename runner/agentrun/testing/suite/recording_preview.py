@@ -18,8 +18,8 @@ from agentrun.compiler.cases import cassette_owner
 from agentrun.core.package import Package
 from agentrun.core.package_lookup import argument_schemas, find_tool, tool_effect
 from agentrun.core.package_tools import ToolEffect
-from agentrun.engine.spending import Spending, spending_of
-from agentrun.engine.world import packages_of
+from agentrun.engine.spending import Spending, sum_spending
+from agentrun.engine.world import iterate_packages
 from agentrun.errors import AgentrunError
 from agentrun.spec.safe_text import plural, short_text
 from agentrun.spec.v1.cases import Case
@@ -131,7 +131,7 @@ def preview_recording(plans: Sequence[PlannedCassette], how: str, answers: Appro
         else _KEEPS_NEW
         if how == "new"
         else f"from interaction {how.removeprefix('from:')} on",
-        asks_approval=any(_asks_approval(each) for plan in plans for each in packages_of(plan.package)),
+        asks_approval=any(_asks_approval(each) for plan in plans for each in iterate_packages(plan.package)),
         answered_by=(
             *(by_option + by_case if answers.option_first else by_case + by_option),
             *(["the cassette"] if keeps else []),
@@ -179,7 +179,7 @@ def real_tools(package: Package, stubs: CaseStubs, above: str = "") -> Iterator[
 def _recorded_spending(plan: PlannedCassette) -> Spending | None:
     """What the recording that is there used. None: there is none, or none that can be read."""
     try:
-        return spending_of(plan.package, load_cassette(plan.cassette).interactions)
+        return sum_spending(plan.package, load_cassette(plan.cassette).interactions)
     except (AgentrunError, OSError):
         return None
 

@@ -22,8 +22,8 @@ from agentrun.compiler.compile import compile_or_raise
 from agentrun.compiler.package_file import PackageFile
 from agentrun.compiler.spec_reader import Spec
 from agentrun.core.outcome import Outcome
-from agentrun.engine.approvals import Given
-from agentrun.engine.here import here_of
+from agentrun.engine.approvals import PresetApprover
+from agentrun.engine.miss_context import make_miss_context
 from agentrun.engine.request import Request
 from agentrun.engine.run import FinishedRun, replay_run
 from agentrun.errors import AgentrunError, CassetteError
@@ -46,7 +46,7 @@ class CompiledAgent(Struct, frozen=True):
         return self.spec.project.cassette_directory / self.file.agent.name / f"{found.case.cassette_name}.yaml"
 
     def load_cassette(self, found: LocatedCase) -> Cassette:
-        """Read the recording of a case. Raises `cassette_path.miss`, `cassette_path.damaged`."""
+        """Read the recording of a case. Raises `cassette.miss`, `cassette.damaged`."""
         return load_cassette(self.cassette_path(found), self.spec.project.cassette_limit)
 
 
@@ -108,7 +108,7 @@ class CaseRuns(Struct, frozen=True):
     @property
     def any_error(self) -> AgentrunError | None:
         """Why a run did not start, or what is wrong with a recording although the run is well."""
-        return self.start_error or (self.runs[-1].complaint if self.runs else None)
+        return self.start_error or (self.runs[-1].error if self.runs else None)
 
 
 def is_rest_of_shared_cassette(found: LocatedCase, problem: AgentrunError) -> bool:
@@ -144,14 +144,14 @@ def replay_case(
             done = replay_run(
                 Request(agent=package.name, package=prepared.file, message=message, params=case.params),
                 player,
-                approver=Given(case.approvals, f"case {case.name}") if case.approvals else None,
+                approver=PresetApprover(case.approvals, f"case {case.name}") if case.approvals else None,
                 after=runs,
                 start=laid.start,
                 step=laid.step,
                 wrappers=laid.wrappers,
             )
             runs.append(done)
-            if done.ended.exit_code:
+            if done.ending.exit_code:
                 break
     except AgentrunError as error:
         return CaseRuns(tuple(runs), error)
@@ -188,7 +188,7 @@ def _case_miss_context(found: LocatedCase, prepared: CompiledAgent, tape: Casset
     """What is known of a case that its recording does not fit. Where the recording is another's and the spec is the
     recorded one, making it again changes nothing: what the case does differently is its own."""
     case = found.case
-    here = here_of(
+    here = make_miss_context(
         prepared.spec,
         prepared.file,
         message=next(case_messages(case)),
@@ -251,7 +251,7 @@ class SuiteReplays:
         played = replay_case(found, prepared, player)
         if played.start_error is not None:
             return ReplayResult("not_started", f"{played.start_error.code}: {played.start_error.message}")
-        outcome = played.runs[-1].ended
+        outcome = played.runs[-1].ending
         unused = player.unused()
         if not isinstance(outcome, Outcome):
             return ReplayResult("suspended", "it waits for an answer that is not on the tape", unused=unused)

@@ -27,7 +27,7 @@ from agentrun.core.outcome import Outcome, Suspended
 from agentrun.core.package import Package
 from agentrun.core.package_lookup import find_tool
 from agentrun.core.package_tools import HttpTool
-from agentrun.engine.run import FinishedRun, run_of
+from agentrun.engine.run import FinishedRun, journal_run_id
 from agentrun.errors import CassetteError
 from agentrun.spec.v1.assertions import ApprovalAnswerSpec
 from agentrun.spec.v1.cases import FaultInjectionSpec, InjectedFaultSpec
@@ -141,7 +141,7 @@ def _run_without_fault(
     played = replay_case(found, prepared, player, laid)
     if played.any_error is not None and not is_rest_of_shared_cassette(found, played.any_error):
         raise played.any_error
-    end = played.runs[-1].ended
+    end = played.runs[-1].ending
     if isinstance(end, Outcome) and end.fault is not None and end.fault.code.startswith("cassette."):
         raise CassetteError(end.fault.code, end.fault.message, hint=end.fault.hint, fields=end.fault.fields)
     return played.runs, laid.places
@@ -178,7 +178,7 @@ def fault_yaml(fault: FaultInjectionSpec) -> str:
 def _outcome_code(played: CaseRuns) -> str:
     if played.start_error is not None:
         return played.start_error.code
-    end = played.runs[-1].ended
+    end = played.runs[-1].ending
     return "suspended" if not isinstance(end, Outcome) else end.code or "completed"
 
 
@@ -189,21 +189,21 @@ def find_violations(prepared: CompiledAgent, played: CaseRuns) -> tuple[str, ...
 
 def _iter_violations(package: Package, played: CaseRuns, carried_out: Mapping[tuple[str, str], int]) -> Iterator[str]:
     for run in played.runs:
-        waits = not isinstance(run.ended, Outcome)
-        if isinstance(run.ended, Outcome) and run.ended.fault is not None and run.ended.code == "internal":
-            yield f"the run ended with internal: {run.ended.fault.message}"
-        if isinstance(run.ended, Suspended) and not (run.ended.questions or run.ended.waits_for):
+        waits = not isinstance(run.ending, Outcome)
+        if isinstance(run.ending, Outcome) and run.ending.fault is not None and run.ending.code == "internal":
+            yield f"the run ended with internal: {run.ending.fault.message}"
+        if isinstance(run.ending, Suspended) and not (run.ending.questions or run.ending.waits_for):
             yield "the run waits, and for nobody"
         for path, agent, records in _agent_journals(package, run):
             asleep = waits and not (path and isinstance(records[-1].fact, RunStopped))
-            calls = {call: times for (whose, call), times in carried_out.items() if whose == run_of(records)}
+            calls = {call: times for (whose, call), times in carried_out.items() if whose == journal_run_id(records)}
             found = (*broken_invariants(agent, records, waits=asleep), *check_calls_journaled(records, calls))
             yield from (f"{path}: {each}" if path else each for each in found)
 
 
 def _agent_journals(package: Package, run: FinishedRun) -> Iterator[tuple[str, Package, Sequence[Record]]]:
     """A run and the sub-agents below it that began: their paths, agents and journals."""
-    root = run_of(run.journal)
+    root = journal_run_id(run.journal)
 
     def below(agent: Package, records: Sequence[Record]) -> Iterator[tuple[str, Package, Sequence[Record]]]:
         for name, tool in {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import UNSET
 
-from agentrun.cli.known import known
+from agentrun.cli.console import environment_redactor
 from agentrun.compiler.cases import cases_path
 from agentrun.compiler.package_file import PackageFile
 from agentrun.compiler.prompts import complete_params, render_input
@@ -22,13 +22,13 @@ from agentrun.spec.v1.cases import Case
 
 if TYPE_CHECKING:
     from agentrun.cassette.player import Player
-    from agentrun.cli.plan import Plan
-    from agentrun.cli.teller import Teller
+    from agentrun.cli.plan import RunPlan
+    from agentrun.cli.run_output import RunOutput
     from agentrun.engine.request import Request
     from agentrun.testing.suite.fault_injection import FaultInjection
 
 
-def named_case(cases: list[Case], name: str, *, may_be_new: bool) -> Case | None:
+def find_case(cases: list[Case], name: str, *, may_be_new: bool) -> Case | None:
     """The case of that name. None: there is none, and there may be none."""
     for case in cases:
         if case.name == name:
@@ -48,19 +48,19 @@ def refuse_conversation(spec: Path, case: Case) -> None:
         raise RequestError("input.rejected", message, hint=f"agentrun test {named}", fields={"reason": "case"})
 
 
-def asked_cases(
+def matching_cases(
     cases: list[Case], package: Package, profile: str | None, message: str | None, params: Mapping[str, Any]
 ) -> list[Case]:
     """The cases whose message, params and profile are the ones asked for. Cases have no secrets in them."""
     values = complete_params(package, params)
     wanted = (message if message is not None else render_input(package, values), values)
-    hidden = cast(tuple[Any, ...], known().redact_data(wanted))
+    hidden = cast(tuple[Any, ...], environment_redactor().redact_data(wanted))
     plain = [case for case in cases if case.is_plain_replay]
     own = [case for case in plain if (None if case.profile is UNSET else case.profile) == profile]
-    return [case for case in own if _asked_by(case, package) in (wanted, hidden)]
+    return [case for case in own if _case_input(case, package) in (wanted, hidden)]
 
 
-def _asked_by(case: Case, package: Package) -> tuple[Any, ...] | None:
+def _case_input(case: Case, package: Package) -> tuple[Any, ...] | None:
     """The message and the params of a case. None: the agent does not take them, which is the trouble of that case."""
     try:
         values = complete_params(package, case.params)
@@ -69,12 +69,12 @@ def _asked_by(case: Case, package: Package) -> tuple[Any, ...] | None:
         return None
 
 
-def cassette_of(spec: Spec, package: Package, case: Case) -> Path:
+def case_cassette_path(spec: Spec, package: Package, case: Case) -> Path:
     """Where the recording of a case is, or would be."""
     return spec.project.cassette_directory / package.name / f"{case.cassette_name}.yaml"
 
 
-def nothing_recorded(
+def nothing_recorded_error(
     spec: Spec, cases: list[Case], folder: Path, case: Case | None, *, in_ci: bool = False
 ) -> CassetteError:
     """The error for a run that cannot be replayed. It says which ones can."""
@@ -95,22 +95,22 @@ def nothing_recorded(
     return CassetteError("cassette.miss", f"nothing to replay: {what}", hint=hint, fields={"recorded": recorded})
 
 
-def player_of(plan: Plan, request: Request) -> Player:
+def make_player(plan: RunPlan, request: Request) -> Player:
     """Plays the recording of the case."""
     from agentrun.cassette.file import load_cassette
     from agentrun.cassette.player import FaultInjectionPlayer, Player
     from agentrun.cassette.redaction import RunRedaction
-    from agentrun.engine.here import here_of
+    from agentrun.engine.miss_context import make_miss_context
 
     assert plan.cassette is not None
     file = cast(PackageFile, request.package)
-    has_faults = plan.case is not None and bool(plan.case.faults) and plan.require == "normalised"
+    has_faults = plan.case is not None and bool(plan.case.faults) and plan.required_tier == "normalised"
     return (FaultInjectionPlayer if has_faults else Player)(
         load_cassette(plan.cassette, plan.spec.project.cassette_limit),
         volatile=file.agent.replay.volatile,
         redaction=RunRedaction(file.agent.replay.redact),
-        require=plan.require,
-        here=lambda: here_of(
+        require=plan.required_tier,
+        here=lambda: make_miss_context(
             plan.spec,
             file,
             message=request.message,
@@ -121,7 +121,7 @@ def player_of(plan: Plan, request: Request) -> Player:
     )
 
 
-def faults_of(plan: Plan, player: Player | None = None) -> FaultInjection | None:
+def make_fault_injection(plan: RunPlan, player: Player | None = None) -> FaultInjection | None:
     """What the case puts before the ports of its runs. `player`: plays all of the recording. None: nothing."""
     case = plan.case
     if case is not None and plan.has_real_tools:
@@ -133,6 +133,6 @@ def faults_of(plan: Plan, player: Player | None = None) -> FaultInjection | None
     return FaultInjection(case, player)
 
 
-def say_unmet(faults: FaultInjection | None, teller: Teller) -> None:
+def warn_unused_faults(faults: FaultInjection | None, output: RunOutput) -> None:
     for place in () if faults is None else faults.untriggered_faults():
-        teller.say(f"the fault at {place} never happened", "warn")
+        output.say(f"the fault at {place} never happened", "warn")

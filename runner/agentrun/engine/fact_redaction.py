@@ -17,35 +17,35 @@ from msgspec import Struct, ValidationError, convert, to_builtins
 from agentrun.cassette.redaction import redact_text
 from agentrun.redactor import Redactor
 
-T = TypeVar("T", bound=Struct)
+_T = TypeVar("_T", bound=Struct)
 
 
-def cleaned(redactor: Redactor, fact: T) -> T:
+def redact_struct(redactor: Redactor, fact: _T) -> _T:
     """The fact, or part of one, with placeholders for what the redactor knows."""
     if not redactor:
         return fact
     data = to_builtins(fact)
-    clean = _without(data, redactor, numbers=True)
+    clean = _redact_value(data, redactor, numbers=True)
     if clean is data:
         return fact
     try:
         return convert(clean, type(fact))
     except ValidationError:  # a count of ours that happens to be the digits of a password
-        return convert(_without(data, redactor, numbers=False), type(fact))
+        return convert(_redact_value(data, redactor, numbers=False), type(fact))
 
 
-def _without(value: Any, redactor: Redactor, *, numbers: bool) -> Any:
+def _redact_value(value: Any, redactor: Redactor, *, numbers: bool) -> Any:
     """The same object, if there are no values in it."""
     match value:
         case str():
             return redact_text(value, redactor)
         case dict():
             keys = [redact_text(key, redactor) for key in value]
-            items = [_without(item, redactor, numbers=numbers) for item in value.values()]
+            items = [_redact_value(item, redactor, numbers=numbers) for item in value.values()]
             is_same = all(map(is_, keys, value)) and all(map(is_, items, value.values()))
             return value if is_same else dict(zip(keys, items, strict=True))
         case list() | tuple():
-            parts = [_without(item, redactor, numbers=numbers) for item in value]
+            parts = [_redact_value(item, redactor, numbers=numbers) for item in value]
             return value if all(map(is_, parts, value)) else parts
         case int() | float() if numbers and not isinstance(value, bool):
             clean = redactor.redact_text(spelled := str(value))

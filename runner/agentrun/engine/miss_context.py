@@ -12,7 +12,7 @@ from agentrun.compiler.spec_reader import Spec
 from agentrun.spec.tree import Node, ScalarNode, SequenceNode, node_at
 
 
-def here_of(
+def make_miss_context(
     spec: Spec, file: PackageFile, *, message: str | None, params: Mapping[str, Any], accept: str, whole: bool
 ) -> MissContext:
     """`message`: None for the agent's own. `accept`: the command that runs this case. `whole`: whether only a whole new
@@ -21,28 +21,30 @@ def here_of(
         sections=file.sections,
         params=complete_params(file.agent, params),
         instructions=tuple(
-            Template(*_place(node), source)
-            for node, source in zip(_parts(node_at(spec.root, ["instructions"])), file.agent.instructions, strict=True)
+            Template(*_file_and_line(node), source)
+            for node, source in zip(
+                _template_nodes(node_at(spec.root, ["instructions"])), file.agent.instructions, strict=True
+            )
         ),
-        input=_input(spec, file, message),
+        input=_input_template(spec, file, message),
         record_command=accept,
         needs_full_recording=whole,
     )
 
 
-def _parts(node: Node | None) -> list[Node]:
+def _template_nodes(node: Node | None) -> list[Node]:
     assert node is not None
     return list(node.items) if isinstance(node, SequenceNode) else [node]
 
 
-def _input(spec: Spec, file: PackageFile, message: str | None) -> Template | None:
+def _input_template(spec: Spec, file: PackageFile, message: str | None) -> Template | None:
     node = node_at(spec.root, ["input"])
     if message is not None or node is None or file.agent.input is None:
         return None
-    return Template(*_place(node), file.agent.input)
+    return Template(*_file_and_line(node), file.agent.input)
 
 
-def _place(node: Node) -> tuple[str, int]:
+def _file_and_line(node: Node) -> tuple[str, int]:
     """The file, and the line of it where the text begins."""
     place = node.place_at(0) if isinstance(node, ScalarNode) else node.place
     return place.source.display_name, place.line

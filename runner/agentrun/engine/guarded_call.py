@@ -17,16 +17,16 @@ from agentrun.engine.ports import Clock
 from agentrun.errors import ERROR_CODES
 from agentrun.secret import mask
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
-LONGEST_MESSAGE = 300
+MAX_EXCEPTION_TEXT = 300
 
 
-class Late(Struct, frozen=True):
+class TimedOut(Struct, frozen=True):
     """It took too long and was stopped."""
 
 
-class Raised(Struct, frozen=True):
+class RaisedException(Struct, frozen=True):
     """It raised."""
 
     error: Any
@@ -40,10 +40,10 @@ class Raised(Struct, frozen=True):
     def message(self) -> str:
         """What it says, without secrets, and not all of it if it is long."""
         text = mask(f"{self.kind}: {self.error}").encode("utf-8", "replace").decode()
-        return text[:LONGEST_MESSAGE]
+        return text[:MAX_EXCEPTION_TEXT]
 
 
-def is_plain(value: Any) -> bool:
+def is_journalable(value: Any) -> bool:
     """Whether a journal could hold it."""
     try:
         sorted_json(value)
@@ -52,24 +52,26 @@ def is_plain(value: Any) -> bool:
     return True
 
 
-def is_sound(fault: Fault) -> bool:
+def is_valid_fault(fault: Fault) -> bool:
     """Whether a fault that foreign code made can be recorded: its code is known, and its evidence is plain data."""
-    return fault.code in ERROR_CODES and is_plain(fault)
+    return fault.code in ERROR_CODES and is_journalable(fault)
 
 
-async def attempt(clock: Clock, milliseconds: int, work: Callable[[], Coroutine[Any, Any, T]]) -> T | Late | Raised:
+async def call_with_timeout(
+    clock: Clock, milliseconds: int, work: Callable[[], Coroutine[Any, Any, _T]]
+) -> _T | TimedOut | RaisedException:
     """Do some work, as long as it takes no longer than that."""
     try:
-        return await clock.within(milliseconds, caught(work))
+        return await clock.within(milliseconds, call_guarded(work))
     except TimeoutError:
-        return Late()
+        return TimedOut()
     except Exception as error:  # noqa: BLE001  # it ended in a way that only the clock could see
-        return Raised(error)
+        return RaisedException(error)
 
 
-async def caught(work: Callable[[], Coroutine[Any, Any, T]]) -> T | Raised:
+async def call_guarded(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T | RaisedException:
     """Do some work, however long it takes."""
     try:
         return await work()
     except (Exception, SystemExit) as error:  # noqa: BLE001  # foreign code may raise anything
-        return Raised(error)
+        return RaisedException(error)

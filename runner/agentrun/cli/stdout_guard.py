@@ -22,30 +22,30 @@ from typing import Any
 
 from agentrun.tools.captured_output import switchable_stream
 
-STDOUT = 1
-LONGEST_LINE = 16 * 1024
-MOST_LINES = 1000
-OURS = "agentrun-"
+STDOUT_DESCRIPTOR = 1
+MAX_PRINTED_LINE = 16 * 1024
+MAX_PRINTED_LINES = 1000
+OWN_THREADS = "agentrun-"
 """How the names of our threads begin."""
-PATIENCE = 0.2
+DRAIN_SECONDS = 0.2
 """Seconds to wait for the end of what was written: a program that was left behind may hold it open."""
 
 
-def keep_output(told: Callable[[str, str], None]) -> Callable[[], None]:
-    """From here on descriptor 1 is not standard output. `told` hears what is written to it, line by line.
+def guard_stdout(on_line: Callable[[str, str], None]) -> Callable[[], None]:
+    """From here on descriptor 1 is not standard output. `on_line` hears what is written to it, line by line.
 
     Call what this gives when the run is over: what was written until then is told, and no more.
     """
     stream = sys.stdout
     try:
-        if stream.fileno() != STDOUT:
-            return _nothing
+        if stream.fileno() != STDOUT_DESCRIPTOR:
+            return _do_nothing
     except (AttributeError, OSError, ValueError):  # there is none, or it is not a file
-        return _nothing
+        return _do_nothing
     stream.flush()
-    ours = os.dup(STDOUT)
+    ours = os.dup(STDOUT_DESCRIPTOR)
     read, write = os.pipe()
-    os.dup2(write, STDOUT)
+    os.dup2(write, STDOUT_DESCRIPTOR)
     os.close(write)
     file = io.FileIO(ours, "w", closefd=False)
     encoding, errors = stream.encoding, stream.errors
@@ -53,23 +53,23 @@ def keep_output(told: Callable[[str, str], None]) -> Callable[[], None]:
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(file), encoding=encoding, errors=errors, line_buffering=line_buffering
     )
-    others = open(STDOUT, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115  # theirs until the end
-    sys.stdout, sys.stderr = _Ours(sys.stdout, others), _Ours(sys.stderr, others)
+    others = open(STDOUT_DESCRIPTOR, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115  # theirs until the end
+    sys.stdout, sys.stderr = _OwnStream(sys.stdout, others), _OwnStream(sys.stderr, others)
     streams = switchable_stream(sys.stdout), switchable_stream(sys.stderr)
-    listener = Thread(target=_listen, args=(read, told), name="agentrun-output", daemon=True)
+    listener = Thread(target=_forward_lines, args=(read, on_line), name="agentrun-output", daemon=True)
     listener.start()
 
     def end() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, STDOUT)
+        os.dup2(nowhere, STDOUT_DESCRIPTOR)
         os.close(nowhere)
-        listener.join(PATIENCE)
+        listener.join(DRAIN_SECONDS)
         sys.stdout, sys.stderr = streams  # a tool may have put others there
 
     return end
 
 
-class _Ours:
+class _OwnStream:
     """A stream for this thread and the others of agentrun's."""
 
     def __init__(self, ours: Any, others: Any) -> None:
@@ -79,21 +79,21 @@ class _Ours:
 
     def __getattr__(self, name: str) -> Any:
         thread = current_thread()
-        is_ours = thread is self._owner or thread.name.startswith(OURS)
+        is_ours = thread is self._owner or thread.name.startswith(OWN_THREADS)
         return getattr(self._ours if is_ours else self._others, name)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """There is nothing to end."""
 
 
-def _listen(read: int, told: Callable[[str, str], None]) -> None:
-    left, line = MOST_LINES, b""
+def _forward_lines(read: int, on_line: Callable[[str, str], None]) -> None:
+    left, line = MAX_PRINTED_LINES, b""
     while data := os.read(read, 1 << 16):
         *lines, rest = data.split(b"\n")
         for each in lines:
-            line, whole = b"", (line + each)[:LONGEST_LINE]
+            line, whole = b"", (line + each)[:MAX_PRINTED_LINE]
             if left:
                 left -= 1
-                told("a program", whole.decode("utf-8", "replace"))
-        line = (line + rest)[:LONGEST_LINE]
+                on_line("a program", whole.decode("utf-8", "replace"))
+        line = (line + rest)[:MAX_PRINTED_LINE]

@@ -33,9 +33,9 @@ from agentrun.engine.ports import Blobs
 from agentrun.errors import ERROR_CODES, CassetteError
 from agentrun.wire import HttpCall, HttpReply
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
-METHOD = "CALL"
+CALL_METHOD = "CALL"
 _JSON = (("content-type", "application/json"),)
 _TEXT = (("content-type", "text/plain"),)
 
@@ -61,32 +61,32 @@ class _Delivery(Struct, frozen=True, forbid_unknown_fields=True):
 # --- requests ---------------------------------------------------------------------------------------------------
 
 
-def tool_call(effect: RunTool) -> HttpCall:
-    return _call("tool", effect.name, effect.arguments)
+def encode_tool_call(effect: RunTool) -> HttpCall:
+    return _encode_call("tool", effect.name, effect.arguments)
 
 
-def approval_call(question: Question) -> HttpCall:
+def encode_question(question: Question) -> HttpCall:
     body = {"reason": question.reason, "rules": question.rules, "value": question.value}
-    return _call("approval", question.target, body)
+    return _encode_call("approval", question.target, body)
 
 
-def hook_call(hook: str, question: HookQuestion) -> HttpCall:
-    return _call("hook", hook, {"point": question.point, "target": question.target, "value": question.value})
+def encode_hook_question(hook: str, question: HookQuestion) -> HttpCall:
+    return _encode_call("hook", hook, {"point": question.point, "target": question.target, "value": question.value})
 
 
-def sink_call(delivery: Deliver) -> HttpCall:
+def encode_delivery(delivery: Deliver) -> HttpCall:
     output = {} if delivery.output is UNSET else {"output": delivery.output}
-    return _call("sink", delivery.name, {"text": delivery.text, **output})
+    return _encode_call("sink", delivery.name, {"text": delivery.text, **output})
 
 
-def _call(scheme: str, name: str, body: Any) -> HttpCall:
-    return HttpCall(METHOD, f"{scheme}://{name}", _JSON, sorted_json(body))
+def _encode_call(scheme: str, name: str, body: Any) -> HttpCall:
+    return HttpCall(CALL_METHOD, f"{scheme}://{name}", _JSON, sorted_json(body))
 
 
 # --- replies ----------------------------------------------------------------------------------------------------
 
 
-def tool_reply(returned: ToolReturn, blobs: Blobs) -> HttpReply:
+def encode_tool_result(returned: ToolReturn, blobs: Blobs) -> HttpReply:
     match returned:
         case ToolReturn((Text(text),), None, None):
             return HttpReply(200, _TEXT, text.encode("utf-8", "replace"))
@@ -99,24 +99,24 @@ def tool_reply(returned: ToolReturn, blobs: Blobs) -> HttpReply:
     return HttpReply(200 if returned.fault is None else 500, _JSON, pretty_json(body).encode())
 
 
-def tool_result(reply: HttpReply, blobs: Blobs) -> ToolReturn:
+def decode_tool_result(reply: HttpReply, blobs: Blobs) -> ToolReturn:
     if reply.headers == _TEXT:
         return ToolReturn((Text(reply.body.decode("utf-8", "replace")),))
-    result = _read(reply, _Result)
+    result = _decode_reply(reply, _Result)
     for blob, data in result.blobs.items():
         if blobs.put(data) != blob:
-            raise _damaged("a content is not what its hash says")
-    _refuse_other(result.returned.fault, ("tool.", "host."))
+            raise _damaged_cassette_error("a content is not what its hash says")
+    _refuse_foreign_fault(result.returned.fault, ("tool.", "host."))
     whole = None if result.whole is None else blobs.put(result.whole.encode("utf-8", "replace"))
     return replace(result.returned, whole=whole)
 
 
-def approval_reply(answer: tuple[ApprovalAnswer, str]) -> HttpReply:
-    return _json({"answer": answer[0], "by": answer[1]})
+def encode_answer(answer: tuple[ApprovalAnswer, str]) -> HttpReply:
+    return _json_reply({"answer": answer[0], "by": answer[1]})
 
 
-def approval_answer(reply: HttpReply) -> tuple[ApprovalAnswer, str]:
-    approval = _read(reply, _Approval)
+def decode_answer(reply: HttpReply) -> tuple[ApprovalAnswer, str]:
+    approval = _decode_reply(reply, _Approval)
     return approval.answer, approval.by
 
 
@@ -125,46 +125,46 @@ def recorded_answer(interaction: Interaction) -> ApprovalAnswer | None:
     if interaction.failure is not None or interaction.stopped:
         return None
     try:
-        return approval_answer(interaction.reply)[0]
+        return decode_answer(interaction.reply)[0]
     except CassetteError:  # changed by hand
         return None
 
 
-def hook_reply(answer: HookAnswer) -> HttpReply:
-    return _json(to_builtins(answer))
+def encode_hook_answer(answer: HookAnswer) -> HttpReply:
+    return _json_reply(to_builtins(answer))
 
 
-def hook_answer(reply: HttpReply) -> HookAnswer:
-    answer: HookAnswer = _read(reply, HookAnswer)  # type: ignore[arg-type]  # a union is no type to mypy
+def decode_hook_answer(reply: HttpReply) -> HookAnswer:
+    answer: HookAnswer = _decode_reply(reply, HookAnswer)  # type: ignore[arg-type]  # a union is no type to mypy
     return answer
 
 
-def sink_reply(fault: Fault | None) -> HttpReply:
-    return _json({} if fault is None else {"fault": to_builtins(fault)})
+def encode_delivery_fault(fault: Fault | None) -> HttpReply:
+    return _json_reply({} if fault is None else {"fault": to_builtins(fault)})
 
 
-def sink_fault(reply: HttpReply) -> Fault | None:
-    fault = _read(reply, _Delivery).fault
-    _refuse_other(fault, ("delivery.",))
+def decode_delivery_fault(reply: HttpReply) -> Fault | None:
+    fault = _decode_reply(reply, _Delivery).fault
+    _refuse_foreign_fault(fault, ("delivery.",))
     return fault
 
 
-def _refuse_other(fault: Fault | None, kinds: tuple[str, ...]) -> None:
+def _refuse_foreign_fault(fault: Fault | None, kinds: tuple[str, ...]) -> None:
     """Refuse a fault that nobody who is asked can have: a stranger's file must not say that we failed."""
     if fault is not None and (fault.code not in ERROR_CODES or not fault.code.startswith(kinds)):
-        raise _damaged("a fault has a code that is not one of its kind")
+        raise _damaged_cassette_error("a fault has a code that is not one of its kind")
 
 
-def _json(body: Any) -> HttpReply:
+def _json_reply(body: Any) -> HttpReply:
     return HttpReply(200, _JSON, pretty_json(body).encode())
 
 
-def _read(reply: HttpReply, kind: type[T]) -> T:
+def _decode_reply(reply: HttpReply, kind: type[_T]) -> _T:
     try:
         return convert(msgspec.json.decode(reply.body), kind)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError):
-        raise _damaged("a reply is not of its form") from None
+        raise _damaged_cassette_error("a reply is not of its form") from None
 
 
-def _damaged(why: str) -> CassetteError:
+def _damaged_cassette_error(why: str) -> CassetteError:
     return CassetteError("cassette.damaged", f"the cassette was changed by hand, and {why}", fields={"reason": why})

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from agentrun.core.facts import Record, RunStarted, RunStopped
-from agentrun.engine.ports import Passing
+from agentrun.engine.ports import TransientEvent
 
-QUEUE = 256
+MAX_QUEUED_EVENTS = 256
 """Events that wait for one subscriber at most, terminal records and a gap aside."""
 
 
@@ -43,7 +43,7 @@ class Event(Struct, frozen=True):
     run: str | None
     """Null: a gap is of no run."""
     agent: str | None
-    what: Record | Passing | Gap
+    what: Record | TransientEvent | Gap
 
     @property
     def is_terminal(self) -> bool:
@@ -59,51 +59,51 @@ class Scope(Struct, frozen=True):
     """Whether nothing follows a terminal record."""
 
 
-EVERYTHING = Scope("all", lambda event: True)
+ALL_EVENTS = Scope("all", lambda event: True)
 
 
-def of_run(run: str) -> Scope:
+def run_scope(run: str) -> Scope:
     return Scope(f"run:{run}", lambda event: event.run == run, ends=True)
 
 
-def of_agent(agent: str) -> Scope:
+def agent_scope(agent: str) -> Scope:
     return Scope(f"agent:{agent}", lambda event: event.agent == agent)
 
 
-def where(name: str, sees: Callable[[Event], bool]) -> Scope:
+def filter_scope(name: str, sees: Callable[[Event], bool]) -> Scope:
     """A scope of one's own. Two filters of one name count as one scope."""
     return Scope(f"filter:{name}", sees)
 
 
-Read: TypeAlias = Callable[[str], Iterable[Record]]
+ReadRecords: TypeAlias = Callable[[str], Iterable[Record]]
 
 
-class Bus:
-    def __init__(self, *, queue: int = QUEUE) -> None:
+class EventBus:
+    def __init__(self, *, queue: int = MAX_QUEUED_EVENTS) -> None:
         self._queue = queue
         self._places: list[tuple[str, int]] = []
         """The run and seq of every record, in the order in which they were told."""
         self._agents: dict[str, str] = {}
         self._subscriptions: list[Subscription] = []
 
-    def tell(self, run: str, news: Record | Passing) -> None:
+    def publish(self, run: str, news: Record | TransientEvent) -> None:
         """Something was committed, or passes."""
         if isinstance(news, Record):
-            self.learn(run, [news])
+            self.add_history(run, [news])
         for subscription in tuple(self._subscriptions):
             subscription.offer(self._event(subscription.scope, len(self._places), run, news))
 
-    def learn(self, run: str, records: Iterable[Record]) -> None:
+    def add_history(self, run: str, records: Iterable[Record]) -> None:
         """Take in records that were told elsewhere, so that they can be looked up."""
         for record in records:
             if isinstance(record.fact, RunStarted):
                 self._agents[run] = record.fact.agent
             self._places.append((run, record.seq))
 
-    def knows(self, run: str) -> bool:
+    def has_run(self, run: str) -> bool:
         return run in self._agents
 
-    def subscribe(self, scope: Scope, read: Read, cursor: Cursor | None = None) -> Subscription:
+    def subscribe(self, scope: Scope, read: ReadRecords, cursor: Cursor | None = None) -> Subscription:
         """Events from now on, or from a cursor. `read` gives the records of a run."""
         if cursor is not None and cursor.scope != scope.name:
             raise ValueError(f"a cursor of {cursor.scope} says nothing about {scope.name}")
@@ -113,7 +113,7 @@ class Bus:
         self._subscriptions.append(subscription)
         return subscription
 
-    def _history(self, scope: Scope, read: Read, places: range) -> Iterator[Event]:
+    def _history(self, scope: Scope, read: ReadRecords, places: range) -> Iterator[Event]:
         journals: dict[str, tuple[Record, ...]] = {}
         for place in places:
             run, seq = self._places[place]
@@ -123,7 +123,7 @@ class Bus:
             if scope.sees(event):
                 yield event
 
-    def _event(self, scope: Scope, seen: int, run: str, news: Record | Passing) -> Event:
+    def _event(self, scope: Scope, seen: int, run: str, news: Record | TransientEvent) -> Event:
         return Event(Cursor(scope.name, seen), run, self._agents.get(run), news)
 
 
@@ -146,7 +146,7 @@ class Subscription:
         """The last record that was queued: a gap begins after it."""
         self._has_gap = False
         self._closed = False
-        self._wake: Callable[[], object] = _nobody
+        self._wake: Callable[[], object] = _wake_nobody
 
     def offer(self, event: Event) -> None:
         """Queue an event of the scope, if there is room for it."""
@@ -162,7 +162,7 @@ class Subscription:
 
     def _has_room(self, event: Event) -> bool:
         if len(self._waiting) >= self._limit and isinstance(event.what, Record):
-            self._waiting = deque(each for each in self._waiting if not isinstance(each.what, Passing))
+            self._waiting = deque(each for each in self._waiting if not isinstance(each.what, TransientEvent))
         return len(self._waiting) < self._limit
 
     def close(self) -> None:
@@ -183,14 +183,14 @@ class Subscription:
         try:
             while True:
                 more = loop.create_future()
-                self._wake = partial(loop.call_soon_threadsafe, _done, more)
+                self._wake = partial(loop.call_soon_threadsafe, _resolve_future, more)
                 for event in self:
                     yield event
                 if self._closed:
                     return
                 await more
         finally:
-            self._wake = _nobody
+            self._wake = _wake_nobody
 
     def _next(self) -> Event | None:
         event = next(self._before, None)
@@ -202,10 +202,10 @@ class Subscription:
         return event
 
 
-def _nobody() -> None:
+def _wake_nobody() -> None:
     """Nobody waits."""
 
 
-def _done(future: Any) -> None:
+def _resolve_future(future: Any) -> None:
     if not future.done():
         future.set_result(None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from agentrun.cli.known import known
+from agentrun.cli.console import environment_redactor
 from agentrun.engine.spending import Spending
 from agentrun.errors import code_of
 from agentrun.redactor import mask_except_placeholders
@@ -18,10 +18,10 @@ from agentrun.testing.suite.runner import CaseResult
 from agentrun.testing.suite.verdict import CaseStatus, CaseVerdict, Complaint, suite_exit_code
 
 if TYPE_CHECKING:
-    from agentrun.engine.recording import Recorded
+    from agentrun.engine.recording import RecordingResult
     from agentrun.testing.suite.discovery import LocatedCase
 
-STATUSES: tuple[CaseStatus, ...] = get_args(CaseStatus)
+CASE_STATUSES: tuple[CaseStatus, ...] = get_args(CaseStatus)
 
 
 class RecordedCase(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class RecordedCase(Struct, frozen=True, kw_only=True):
     is_saved: bool
 
 
-class Ended(Struct, kw_only=True):
+class SuiteResult(Struct, kw_only=True):
     """A suite that is over, or was ended."""
 
     paths: tuple[str, ...]
@@ -48,13 +48,15 @@ class Ended(Struct, kw_only=True):
     """Those that were removed."""
     recorded: list[RecordedCase] = []
     coverage: Coverage | None = None
-    least: float | None = None
+    min_coverage: float | None = None
     """How many percent must be covered."""
     seconds: float = 0
     was_interrupted: bool = False
 
-    def add_recorded(self, found: LocatedCase, recorded: Recorded) -> None:
-        calls = tuple(mask_except_placeholders(known().redact_excerpt(call)) for call in recorded.failed_calls)
+    def add_recorded(self, found: LocatedCase, recorded: RecordingResult) -> None:
+        calls = tuple(
+            mask_except_placeholders(environment_redactor().redact_excerpt(call)) for call in recorded.failed_calls
+        )
         case = RecordedCase(id=found.id, spent=recorded.spent, failed_calls=calls, is_saved=recorded.is_saved)
         self.recorded.append(case)
 
@@ -66,7 +68,7 @@ class Ended(Struct, kw_only=True):
     def counts(self) -> dict[str, int]:
         """By status, those that there are."""
         found = Counter(verdict.status for verdict in self.verdicts)
-        return {status: found[status] for status in STATUSES if found[status]}
+        return {status: found[status] for status in CASE_STATUSES if found[status]}
 
     @property
     def changes(self) -> dict[str, list[str]]:
@@ -92,7 +94,7 @@ class Ended(Struct, kw_only=True):
         return sum((each.spent for each in self.recorded), Spending())
 
     @property
-    def swept(self) -> tuple[int, dict[str, int]]:
+    def sweep_counts(self) -> tuple[int, dict[str, int]]:
         """How many faults were tried, and how the runs ended under them."""
         endings: Counter[str] = Counter()
         for result in self.results:
@@ -101,23 +103,25 @@ class Ended(Struct, kw_only=True):
         return tried, dict(sorted(endings.items(), key=lambda each: (-each[1], each[0])))
 
     @property
-    def is_short(self) -> bool:
+    def is_below_min_coverage(self) -> bool:
         """Whether too little is covered."""
-        return self.coverage is not None and self.least is not None and not self.coverage.reaches(self.least)
+        return (
+            self.coverage is not None and self.min_coverage is not None and not self.coverage.reaches(self.min_coverage)
+        )
 
     @property
     def exit_code(self) -> int:
         if self.was_interrupted:
             return code_of("cancelled").exit
         code = suite_exit_code(self.verdicts)
-        return 1 if self.unclaimed or self.is_short else code
+        return 1 if self.unclaimed or self.is_below_min_coverage else code
 
     def as_json(self) -> dict[str, Any]:
-        tried, endings = self.swept
+        tried, endings = self.sweep_counts
         data: dict[str, Any] = {
             "exit": self.exit_code,
             "cases": self.cases,
-            **{status: self.counts.get(status, 0) for status in STATUSES},
+            **{status: self.counts.get(status, 0) for status in CASE_STATUSES},
             "interrupted": self.was_interrupted,
             "seconds": round(self.seconds, 3),
             "changes": [{"text": text, "cases": ids} for text, ids in self.changes.items()],
@@ -131,39 +135,43 @@ class Ended(Struct, kw_only=True):
         if tried:
             data["sweep"] = {"tried": tried, "endings": endings}
         if self.coverage is not None:
-            data["coverage"] = {**self.coverage.as_json(), "least": self.least, "short": self.is_short}
+            data["coverage"] = {
+                **self.coverage.as_json(),
+                "least": self.min_coverage,
+                "short": self.is_below_min_coverage,
+            }
         return data
 
 
-def cleaned(result: CaseResult) -> CaseResult:
+def redact_result(result: CaseResult) -> CaseResult:
     """The result without what nobody may see. What passed and changed nothing has nothing foreign in it."""
     verdict = result.verdict
     if not verdict.complaints and not verdict.notes and not verdict.changes and verdict.reason is None:
         return result
     verdict = replace(
         verdict,
-        reason=None if verdict.reason is None else _text(verdict.reason),
-        complaints=tuple(_complaint(each) for each in verdict.complaints),
-        notes=tuple(_complaint(each) for each in verdict.notes),
-        changes=_texts(verdict.changes),
-        story=_text(verdict.story),
+        reason=None if verdict.reason is None else _redact_text(verdict.reason),
+        complaints=tuple(_redact_complaint(each) for each in verdict.complaints),
+        notes=tuple(_redact_complaint(each) for each in verdict.notes),
+        changes=_redact_texts(verdict.changes),
+        story=_redact_text(verdict.story),
     )
     written = result.written
     return replace(
         result,
         verdict=verdict,
-        written=written if written is None else replace(written, changes=_texts(written.changes)),
+        written=written if written is None else replace(written, changes=_redact_texts(written.changes)),
     )
 
 
-def _complaint(wrong: Complaint) -> Complaint:
-    hint = None if wrong.hint is None else _text(wrong.hint)
-    return replace(wrong, message=_text(wrong.message), detail=_text(wrong.detail), hint=hint)
+def _redact_complaint(wrong: Complaint) -> Complaint:
+    hint = None if wrong.hint is None else _redact_text(wrong.hint)
+    return replace(wrong, message=_redact_text(wrong.message), detail=_redact_text(wrong.detail), hint=hint)
 
 
-def _texts(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(_text, texts))
+def _redact_texts(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(_redact_text, texts))
 
 
-def _text(text: str) -> str:
-    return mask_except_placeholders(known().redact_excerpt(text)) if text else text
+def _redact_text(text: str) -> str:
+    return mask_except_placeholders(environment_redactor().redact_excerpt(text)) if text else text

@@ -20,32 +20,32 @@ from agentrun.core.package import Package
 from agentrun.core.package_tools import AgentTool
 from agentrun.engine.handle import RunHandle
 from agentrun.engine.runtime import Runtime
-from agentrun.engine.world import kind_of, packages_of
+from agentrun.engine.world import iterate_packages, kind_tag
 from agentrun.spec.project import find_project
 
 
-async def ended(
+async def run_in_event_loop(
     package: Package,
-    given: dict[str, Any],
+    arguments: dict[str, Any],
     project: Path,
     env_file: Path | None,
     begin: Callable[[Runtime], RunHandle],
 ) -> Ending:
-    """What comes of a run. `given`: what a runtime is made of; `project`: a path in the project."""
-    rest, live = _rest(package, given), given.pop("live")
-    if not live and not _asks_for_something(rest):
-        return await waited(begin(Runtime.in_memory(**given)))
+    """What comes of a run. `arguments`: what a runtime is made of; `project`: a path in the project."""
+    rest, live = _without_given_ports(package, arguments), arguments.pop("live")
+    if not live and not _needs_real_ports(rest):
+        return await wait_or_cancel(begin(Runtime.in_memory(**arguments)))
     from agentrun.engine.worlds.live import live_world  # late: Rule 2
 
     async with live_world(package, find_project(project), models=live, parts=rest, env_file=env_file) as world:
         for name in ("executors", "hooks", "sinks"):
-            given[name] = {**getattr(world, name), **given[name]}
-        given["providers"] = world.providers if live else given["providers"]
-        runtime = Runtime.in_memory(**given, programs=world.programs, redactor=world.redactor)
-        return await waited(begin(runtime))
+            arguments[name] = {**getattr(world, name), **arguments[name]}
+        arguments["providers"] = world.providers if live else arguments["providers"]
+        runtime = Runtime.in_memory(**arguments, programs=world.programs, redactor=world.redactor)
+        return await wait_or_cancel(begin(runtime))
 
 
-async def waited(handle: RunHandle) -> Ending:
+async def wait_or_cancel(handle: RunHandle) -> Ending:
     """What comes of a run. Who does not wait to its end ends it."""
     try:
         return await handle.wait()
@@ -56,24 +56,24 @@ async def waited(handle: RunHandle) -> Ending:
         raise
 
 
-def _rest(package: Package, given: Mapping[str, Mapping[str, Any]]) -> Package:
+def _without_given_ports(package: Package, arguments: Mapping[str, Mapping[str, Any]]) -> Package:
     """The package with those tools, hooks and sinks that nobody gives."""
-    executors, hooks, sinks = given["executors"], given["hooks"], given["sinks"]
+    executors, hooks, sinks = arguments["executors"], arguments["hooks"], arguments["sinks"]
     servers = {name.partition(".")[0] for name in executors}
     return replace(
         package,
         tools={
             name: tool
             for name, tool in package.tools.items()
-            if isinstance(tool, AgentTool) or not _is_given(executors, servers, name, kind_of(tool))
+            if isinstance(tool, AgentTool) or not _is_given(executors, servers, name, kind_tag(tool))
         },
         hooks=tuple(hook for hook in package.hooks if hook.id not in hooks),
         sinks={
             name: sink
             for name, sink in package.sinks.items()
-            if sink.delivery != "disabled" and name not in sinks and kind_of(sink) not in sinks
+            if sink.delivery != "disabled" and name not in sinks and kind_tag(sink) not in sinks
         },
-        agents={name: _rest(agent, given) for name, agent in package.agents.items()},
+        agents={name: _without_given_ports(agent, arguments) for name, agent in package.agents.items()},
     )
 
 
@@ -81,8 +81,8 @@ def _is_given(executors: Iterable[str], servers: Iterable[str], name: str, kind:
     return name in executors or kind in executors or (kind == "mcp" and name in servers)
 
 
-def _asks_for_something(package: Package) -> bool:
+def _needs_real_ports(package: Package) -> bool:
     return any(
         each.hooks or each.sinks or any(not isinstance(tool, AgentTool) for tool in each.tools.values())
-        for each in packages_of(package)
+        for each in iterate_packages(package)
     )

@@ -18,11 +18,11 @@ def write_output(path: Path, data: bytes, *, replaces: bytes = b"") -> None:
     if str(path) == "-":
         sys.stdout.buffer.write(data)
         return
-    refuse_other(path, replaces)
+    refuse_other_content(path, replaces)
     write_user_file(path, data)
 
 
-def refuse_other(path: Path, replaces: bytes) -> None:
+def refuse_other_content(path: Path, replaces: bytes) -> None:
     """Refuse to replace a file that begins otherwise."""
     if not path.is_file() or not replaces:
         return

@@ -6,14 +6,16 @@ from collections import defaultdict
 
 from agentrun.core.facts import Fact
 from agentrun.engine.clock import StepClock
-from agentrun.engine.crew import WIDTH, Order, StepCrew
-from agentrun.engine.ports import Clock, Consult, Crew, Work
+from agentrun.engine.crew import MAX_PARALLEL_EFFECTS, CompletionOrder, StepCrew
+from agentrun.engine.ports import AskPerson, Clock, Crew, PerformEffect
 
 
-class Crews:
+class CrewRegistry:
     """The crews of a run and of its children. Outsiders reach them here, by the id of the run."""
 
-    def __init__(self, clock: Clock, width: int = WIDTH, order: Order = lambda ready: 0) -> None:
+    def __init__(
+        self, clock: Clock, width: int = MAX_PARALLEL_EFFECTS, order: CompletionOrder = lambda ready: 0
+    ) -> None:
         self._clock = clock
         self._width = width
         self._order = order
@@ -26,7 +28,7 @@ class Crews:
         """Whether a run is worked on."""
         return run in self._crews
 
-    def make(self, run: str, work: Work, consult: Consult | None) -> Crew:
+    def make(self, run: str, work: PerformEffect, consult: AskPerson | None) -> Crew:
         """The crew of a run."""
         crew: Crew
         if isinstance(self._clock, StepClock):

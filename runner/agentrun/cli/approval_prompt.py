@@ -1,0 +1,260 @@
+"""Asks the person at the terminal.
+
+Rule 1  The answer is no, unless a person says yes to a question that they could see.
+Rule 2  One question at a time; the time for an answer begins when the question is shown.
+Rule 3  The terminal is as before when the question is over, however it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import assert_never
+from urllib.parse import urlsplit
+
+import click
+
+from agentrun.cli.keyboard import Keyboard
+from agentrun.compiler.url_templates import UnusableUrl
+from agentrun.core.effects import RunTool
+from agentrun.core.facts import ApprovalAnswer
+from agentrun.core.outcome import Question
+from agentrun.core.package import FileSink, HttpSink, JsonlSink, Sink, StdoutSink
+from agentrun.core.package_tools import AgentTool, HttpTool, McpTool, PythonTool, ShellTool, Tool
+from agentrun.engine.approvals import DetailedQuestion
+from agentrun.report.approval_question import (
+    ApprovalQuestion,
+    QuestionItem,
+    choice_lines,
+    full_question_lines,
+    make_question,
+    short_question_lines,
+    text_item,
+    value_item,
+)
+from agentrun.report.escape import escape_name, escape_text
+from agentrun.report.formatting import OutputLine
+from agentrun.report.screen import STYLES, OutputStream, SafeStream
+from agentrun.spec.problems import escape_invisible
+from agentrun.tools.commands import CommandRefused, build_argv, build_stdin
+from agentrun.tools.http import IDEMPOTENCY_KEY, build_request
+
+ANSWERED_BY = "terminal"
+APPROVAL_PROMPT = "Go ahead? [y/s/d/N] "
+RETRY_PROMPT = "Please type y, s, d or n: "
+MORE_PROMPT = "Enter shows more, q goes back: "
+YES_WORDS, SESSION_WORDS, DETAILS_WORDS, NO_WORDS = ("y", "yes"), ("s", "session"), ("d", "details"), ("", "n", "no")
+YIELDS_BEFORE_QUESTION = 4
+"""How often others get their turn before a question is shown, so that the story has come to it."""
+
+
+class TerminalApprover:
+    """An approver who is asked on standard error and answers on standard input."""
+
+    keeps_time = True
+
+    def __init__(
+        self,
+        agent: str,
+        lasting: str,
+        stream: OutputStream,
+        aside: Callable[[], AbstractContextManager[None]],
+        *,
+        color: bool,
+    ) -> None:
+        """`lasting`: for how long a yes for the session holds. `aside`: holds back everything else that is shown."""
+        self._agent = agent
+        self._lasting = lasting
+        self._outlet = SafeStream(stream)
+        self._aside = aside
+        self._color = color
+        self._keyboard = Keyboard()
+        self._turn = asyncio.Lock()
+
+    async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
+        assert isinstance(question, DetailedQuestion)
+        async with self._turn:
+            for _ in range(YIELDS_BEFORE_QUESTION):
+                await asyncio.sleep(0)
+            if not self._keyboard.is_available():
+                return "unavailable", "nobody"
+            with self._aside():
+                return await self._ask_in_time(question)
+
+    async def _ask_in_time(self, question: DetailedQuestion) -> tuple[ApprovalAnswer, str]:
+        end = asyncio.get_running_loop().time() + question.limit / 1000
+        try:
+            async with asyncio.timeout_at(end):
+                return await self._ask(build_approval_question(question, self._agent), end), ANSWERED_BY
+        except TimeoutError:
+            self._write(f"\nno answer within {_seconds(question.limit)} s: no\n")
+            return "timed_out", "clock"
+        except asyncio.CancelledError:
+            self._write("\n")
+            raise
+        finally:
+            self._keyboard.end()
+
+    async def _ask(self, sheet: ApprovalQuestion, end: float) -> ApprovalAnswer:
+        self._show_question(sheet, end)
+        prompt, unknown = APPROVAL_PROMPT, False
+        while True:
+            typed = await self._read_line(prompt)
+            if typed is None:
+                self._write("\n")
+                return "denied"
+            word = typed.strip().lower()
+            if word in YES_WORDS:
+                return "approved"
+            if word in SESSION_WORDS:
+                return "approved_for_session"
+            if word in NO_WORDS or (unknown and word not in DETAILS_WORDS):
+                return "denied"
+            if word in DETAILS_WORDS:
+                await self._show_all(sheet)
+                self._show_question(sheet, end)
+            prompt, unknown = (APPROVAL_PROMPT, unknown) if word in DETAILS_WORDS else (RETRY_PROMPT, True)
+
+    def _show_question(self, sheet: ApprovalQuestion, end: float) -> None:
+        columns, height = self._outlet.size()
+        left = _seconds(1000 * (end - asyncio.get_running_loop().time()))
+        below = choice_lines(self._lasting, left, columns - 1)
+        self._write_lines([*short_question_lines(sheet, columns - 1, height, len(below) + 1), *below])
+
+    async def _show_all(self, sheet: ApprovalQuestion) -> None:
+        columns, height = self._outlet.size()
+        lines = full_question_lines(sheet, columns - 1)
+        page = max(height - 2, 2)
+        for start in range(0, len(lines), page):
+            self._write_lines(lines[start : start + page])
+            typed = await self._read_line(MORE_PROMPT) if start + page < len(lines) else ""
+            if typed is None or typed.strip():
+                return
+
+    async def _read_line(self, prompt: str) -> str | None:
+        self._keyboard.begin()  # the question is on the screen: from here on its answer is typed
+        self._write(prompt)
+        return await self._keyboard.read_line()
+
+    def _write_lines(self, lines: list[OutputLine]) -> None:
+        self._write("".join(f"{self._style(line)}\n" for line in lines))
+
+    def _style(self, line: OutputLine) -> str:
+        return click.style(line.text, **STYLES[line.tone]) if self._color and STYLES[line.tone] else line.text
+
+    def _write(self, text: str) -> None:
+        self._outlet.write(text)
+
+
+def _seconds(milliseconds: float) -> int:
+    return max(round(milliseconds / 1000), 0)
+
+
+# --- what a question is about, as a person is shown it: what will happen, exactly, and who asks why -----------
+
+
+STAGE_TITLES = {
+    "input": "approval needed: the input goes to the model",
+    "output": "approval needed: the answer is given",
+}
+
+
+def build_approval_question(question: DetailedQuestion, root: str) -> ApprovalQuestion:
+    """What is asked. `root`: the agent that the user started; of any other one the question says which it is."""
+    # The params of a sub-agent are written by its parent's model, and templates fill them in.
+    params = question.params if isinstance(question.tool, HttpTool | ShellTool) else None
+    return make_question(_title(question), _notes(question, root), _items(question), question.value, params)
+
+
+def _title(question: DetailedQuestion) -> str:
+    name = escape_name(question.target)
+    if question.sink is not None:
+        return f"approval needed: the answer goes to the sink {name}"
+    if question.tool is None and question.target in STAGE_TITLES and question.subject == question.target:
+        return STAGE_TITLES[question.target]
+    return f"approval needed: the tool {name} runs"
+
+
+def _notes(question: DetailedQuestion, root: str) -> Iterator[QuestionItem]:
+    if question.agent != root:
+        yield text_item("agent", escape_name(question.agent))
+    yield text_item("rule", ", ".join(map(escape_name, question.rules)) or "the policy's default")
+    if question.reason:
+        yield text_item("reason", escape_invisible(question.reason))
+
+
+def _items(question: DetailedQuestion) -> Iterator[QuestionItem]:
+    if question.sink is not None:
+        yield from _sink_items(question.sink)
+    if question.tool is not None:
+        yield from _tool_items(question, question.tool)
+    if not isinstance(question.value, dict):
+        yield value_item("text", question.value)
+        return
+    for name, value in question.value.items():
+        yield value_item("argument", value, name)
+    if not question.value:
+        yield text_item("argument", "none")
+
+
+def _tool_items(question: DetailedQuestion, tool: Tool) -> Iterator[QuestionItem]:
+    match tool:
+        case PythonTool():
+            yield text_item("function", escape_name(f"{tool.module}:{tool.function}"))
+        case ShellTool():
+            yield from _shell_items(question, tool)
+        case HttpTool():
+            yield from _http_items(question, tool)
+        case McpTool():
+            started = [question.program or tool.command[0], *tool.command[1:]] if tool.command else [tool.url or ""]
+            yield text_item("server", " ".join(map(escape_text, started)))
+        case AgentTool():
+            yield text_item("runs", "a sub-agent, under its own policy")
+        case _:
+            assert_never(tool)
+
+
+def _shell_items(question: DetailedQuestion, tool: ShellTool) -> Iterator[QuestionItem]:
+    """The command as it will be started. What cannot be filled in will not run either."""
+    values = {**question.params, "args": question.value}
+    try:
+        argv, given = build_argv(tool, values), build_stdin(tool, values)
+    except CommandRefused as refused:
+        yield text_item("command", f"will not run: {escape_invisible(str(refused))}")
+        return
+    yield text_item("command", " ".join(map(escape_text, [question.program or argv[0], *argv[1:]])))
+    yield text_item("in", "the project's folder" if tool.cwd == "." else f"{escape_text(tool.cwd)} in the project")
+    if given is not None:
+        yield value_item("stdin", given.decode())
+
+
+def _http_items(question: DetailedQuestion, tool: HttpTool) -> Iterator[QuestionItem]:
+    """The request as it will be sent. Variables of the environment stand there by name."""
+    call = RunTool(question.subject, question.target, tool, question.value, "", 0, 0, question.params)
+    try:
+        request = build_request(call)
+    except UnusableUrl as unfit:
+        yield text_item("request", f"will not be sent: {escape_invisible(str(unfit))}")
+        return
+    yield text_item("request", f"{request.method} {escape_text(request.url)}")
+    yield text_item("host", escape_text(urlsplit(request.url).netloc))
+    for name, value in request.headers:
+        if (name, value) != (IDEMPOTENCY_KEY, ""):  # it is made when the call runs, of what is shown here
+            yield text_item("header", f"{escape_name(name)}: {escape_text(value)}")
+    if request.body:
+        yield value_item("body", request.body.decode())
+    if request.auth is not None:
+        yield text_item("secret", f"${{{request.auth.name}}} as {escape_text(request.auth.header)}")
+
+
+def _sink_items(sink: Sink) -> Iterator[QuestionItem]:
+    match sink:
+        case FileSink() | JsonlSink():
+            yield text_item("file", escape_text(sink.path))
+        case HttpSink():
+            yield text_item("request", f"POST {escape_text(sink.url)}")
+        case StdoutSink():
+            yield text_item("to", "standard output")
+        case _:
+            assert_never(sink)
