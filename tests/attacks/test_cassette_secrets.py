@@ -119,7 +119,7 @@ def test_nothing_is_given_away_by_what_is_cancelled(tmp_path: Path) -> None:
 BLIND = """
 import sys
 from agentrun.engine.{package} import {module}
-{module}.known_values = lambda package, environment: []
+{module}.known_secrets = lambda package, environment: []
 from agentrun.cli import main
 main()
 """

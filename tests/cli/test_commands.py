@@ -296,7 +296,7 @@ def test_our_own_mistake_exits_70_and_shows_nothing_of_the_user_s(tmp_path: Path
     (tmp_path / "sitecustomize.py").write_text(
         "import agentrun.compiler.validate as v\n"
         "def broken(path):\n    raise RuntimeError('canary-4711')\n"
-        "v.validate = broken\n"
+        "v.validate_document = broken\n"
     )
     (tmp_path / "a.yaml").write_text(SMALL)
     done = agentrun("validate", "a.yaml", cwd=tmp_path, PYTHONPATH=str(tmp_path))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from agentrun import core
-from agentrun.core import model_reply, model_request, tool_calls
+from agentrun.core import model_reply, model_request, retry, tool_calls
 from agentrun.core.audit import find_divergence
 from agentrun.core.evolve import evolve
 from agentrun.core.facts import CallCancelled, CallRefused, ModelAsked, Record, RunStopped, ToolFinished
@@ -84,10 +84,10 @@ def test_stop(case: Stop) -> None:
 @pytest.mark.parametrize(
     ("code", "module", "rule"),
     [
-        ("provider.transient", model_reply, "delay"),
-        ("guard.cycle", model_reply, "tripped"),
-        ("budget.tool_calls", tool_calls, "out_of_calls"),
-        ("budget.tokens", model_request, "overspent"),
+        ("provider.transient", retry, "retry_delay"),
+        ("guard.cycle", model_reply, "find_guard_fault"),
+        ("budget.tool_calls", tool_calls, "tool_calls_fault"),
+        ("budget.tokens", model_request, "spending_fault"),
     ],
 )
 def test_stop_planted(code: str, module: ModuleType, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentrun.core import model_request
+from agentrun.core import compaction
 from agentrun.core.budget import estimate_tokens
 from agentrun.core.compaction import SUMMARY_PREFIX, count_fitting_messages
 from agentrun.core.facts import CompactionFailed, ContextCompacted, EarlierRuns, ModelAsked
@@ -211,7 +211,7 @@ def test_smaller_from_both_sides() -> None:
 def test_pairs_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule that only counts messages tears a call from its result."""
     monkeypatch.setattr(
-        model_request, "count_fitting_messages", lambda package, state, room: len(state.conversation.transcript) - 1
+        compaction, "count_fitting_messages", lambda package, state, room: len(state.conversation.transcript) - 1
     )
     run = play(agent(), *searches(2), OVERFLOW, said("S"), said("Yes."))
     assert find_history_fault(run.requests[-1].request.messages) is not None

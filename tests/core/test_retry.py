@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentrun.core import model_reply
+from agentrun.core import retry
 from agentrun.core.facts import RetryPlanned, RouteSwitched
 from agentrun.core.fault import Fault
 from agentrun.core.outcome import Outcome
@@ -234,7 +234,7 @@ def test_may_fall_back() -> None:
 
 def test_cassette_miss_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a rule that lets everything fall back, a replay asks for what was never recorded."""
-    monkeypatch.setattr(model_reply, "may_fall_back", lambda fault: True)
+    monkeypatch.setattr(retry, "may_fall_back", lambda fault: True)
     run, _ = fallen(Fault("cassette.miss", "no"), said("Yes."))
     assert asked(run) == ["a", "b"]
 

@@ -62,7 +62,7 @@ def test_events_in_order() -> None:
     runs.start("a")
     runs.passes("a")
     runs.write("a", STOPPED)
-    assert list(kinds(everything)) == ["RunStarted", "Delta", "RunStopped"]
+    assert list(kinds(everything)) == ["RunStarted", "ReplyDelta", "RunStopped"]
     assert list(everything) == [], "each is seen once"
 
 
@@ -136,7 +136,7 @@ def test_full_of_deltas(size: int, deltas: int) -> None:
     runs.passes("a", "one")
     runs.passes("a", "two")
     runs.passes("a", "three")
-    assert list(kinds(slow)) == ["RunStarted", *["Delta"] * deltas]
+    assert list(kinds(slow)) == ["RunStarted", *["ReplyDelta"] * deltas]
 
 
 def test_deltas_make_room() -> None:

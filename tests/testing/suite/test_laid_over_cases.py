@@ -70,7 +70,7 @@ ALL_AT_ONCE = (
 
 def test_a_fault_that_the_model_reads_about() -> None:
     """The recorded replies go on in their order, and that is said: the model was never asked about this."""
-    verdict = judged(shipped("support", *ALL_AT_ONCE, claims=[StepStatus(tool="refund", value="tool.timeout")]))
+    verdict = judged(shipped("support", *ALL_AT_ONCE, assertions=[StepStatus(tool="refund", value="tool.timeout")]))
     assert (verdict.status, verdict.tier, verdict.complaints) == ("passed", "faulted", ())
     assert verdict.spent["time"] > 30_000
     assert judged(shipped("support", *ALL_AT_ONCE[:2])).tier == "exact", "of those the model never hears"

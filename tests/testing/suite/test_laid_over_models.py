@@ -167,7 +167,7 @@ def test_a_cut_reply_is_heard_up_to_there_and_asked_for_again(tmp_path: Path) ->
     (run, over), passed = heard(agent, case(fault("model#1", cut_after_chunk=2)), tape)
     assert run.outcome.answer == "Onetwothreefour."
     assert passed == ["One", "two", None, "One", "two", "three", "four."]
-    assert (run.unused, over.unmet()) == (None, ())
+    assert (run.unused_error, over.untriggered_faults()) == (None, ())
 
 
 def test_the_error_of_a_cut_is_that_of_a_recorded_one(tmp_path: Path) -> None:

@@ -114,7 +114,9 @@ def test_a_fault_can_be_pasted_into_the_case() -> None:
             assert (played.untriggered_faults, played.start_error) == ((), None)
 
 
-@pytest.mark.parametrize("law", ["gates", "budgets", "once", "closed", "audits"])
+@pytest.mark.parametrize(
+    "law", ["check_gates", "check_budgets", "check_at_most_once", "check_calls_ended", "check_audit"]
+)
 def test_what_does_not_hold_is_told_with_the_fault_and_the_story(monkeypatch: pytest.MonkeyPatch, law: str) -> None:
     def broken(*_: Any) -> Iterator[str]:
         yield f"{law} is broken"
