@@ -233,7 +233,9 @@ sys.argv[:] = {argv!r}
 main()
 """
 POINTS = {
-    "before the file": "from agentrun.engine import recording as r; r.save_cassette = lambda *a: os.kill(os.getpid(), 9)",
+    "before the file": (
+        "from agentrun.engine import recording\nrecording.save_cassette = lambda *a: os.kill(os.getpid(), 9)"
+    ),
     "before it is on the disk": "os.fsync = lambda fd: os.kill(os.getpid(), signal.SIGKILL)",
     "before it is the file": "os.replace = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)",
 }
