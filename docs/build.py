@@ -45,7 +45,7 @@ def reference() -> str:
         for title, part in schema["$defs"].items():
             if "properties" in part and title not in seen and title != "Profile":
                 seen.add(title)
-                lines += [f"### {title}", "", part.get("description", ""), "", *_table(part)]
+                lines += [f"### {title.removesuffix('Spec')}", "", part.get("description", ""), "", *_table(part)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -87,7 +87,7 @@ def _value(part: dict[str, Any]) -> str:
 
 
 def _ref(part: dict[str, Any]) -> str:
-    name = part["$ref"].rpartition("/")[2]
+    name = part["$ref"].rpartition("/")[2].removesuffix("Spec")
     return f"[{name}](#{name.lower()})" if name != "JsonSchema" and not name.endswith("Part") else "JSON Schema"
 
 

@@ -240,7 +240,7 @@ def _check_value(root: MappingNode, path: CasePath, value: Any) -> Iterator[Prob
         for word in words:
             others = ", ".join(quote_text(each) for each in value if each not in COMPARISONS)
             place = place_at_path(root, [*path, word], key=True)
-            hint = f"comparisons: {', '.join(COMPARISONS)}; keys that are called so are written under `equals`"
+            hint = f"comparisons: {', '.join(sorted(COMPARISONS))}; for a mapping with such keys use `equals`"
             yield Problem(
                 place, "spec.claim", f"{quote_text(word)} is a comparison, but {others} beside it is none", hint
             )

@@ -1,9 +1,9 @@
-"""JSON Schemas of the documents people write, made from the models.
+"""JSON Schemas of the documents that users write, generated from the models.
 
-Rule 1  The models are the source; `schemas/*.schema.json` is generated, checked in and tested to be in step.
-Rule 2  A field's hover text is the docstring under the field.
-Rule 3  Alternatives are if/then on the kind or the JSON type, never anyOf or oneOf: an error then names the one
-        branch the writer meant, and an editor completes the right keys.
+Rule 1  The models are the source. `schemas/*.schema.json` is generated and checked in; a test compares them.
+Rule 2  The description of a field is the docstring under the field.
+Rule 3  Alternatives are if/then on the kind or the JSON type, never anyOf or oneOf. An error then names the branch
+        that the author meant, and an editor completes the right keys.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from agentrun.spec.v1.agent import SHARED_KEYS, Agent, BudgetsFile, PolicyFile, ToolsFile
+from agentrun.spec.v1.assertions import NEGATION_PREFIX
 from agentrun.spec.v1.cases import CasesFile
 from agentrun.spec.v1.field_types import FileRef
 from agentrun.spec.v1.provider import ProviderFile
@@ -32,7 +33,7 @@ DOCUMENT_MODELS: dict[str, type[msgspec.Struct]] = {
     "cases": CasesFile,
     "provider": ProviderFile,
 }
-"""The documents people write, by the name of their schema."""
+"""The model of each document, by the name of its schema."""
 
 SHARED_PART_NAMES = {key: f"{key.title()}Part" for key in SHARED_KEYS}
 """Keys of an agent that may be inline, `{file: …}`, or a list of both."""
@@ -44,7 +45,7 @@ DIALECT_URL = "https://json-schema.org/draft/2020-12/schema"
 
 
 def document_schema(name: str) -> SchemaDict:
-    """The schema of one kind of document."""
+    """Return the schema of one kind of document."""
     model = DOCUMENT_MODELS[name]
     defs = struct_schemas((model,))
     if name == "agent":
@@ -58,15 +59,15 @@ def document_schema(name: str) -> SchemaDict:
 
 
 def assemble_schema(title: str, root: str, defs: SchemaDict) -> SchemaDict:
-    """A whole schema document: the root's keywords on top, what it refers to below."""
+    """Return a complete schema: the keywords of `root`, then the definitions it refers to."""
     top = defs.pop(root)
     return {"$schema": DIALECT_URL, **top, "title": title, "$defs": _reachable_definitions(top, defs)}
 
 
 def struct_schemas(models: Iterable[type], words: Mapping[str, str] | None = None) -> SchemaDict:
-    """The schemas of structs and all they contain, with hover texts and readable alternatives.
+    """Return the schemas of structs and of everything they contain, with descriptions and if/then alternatives.
 
-    `words` has the texts of fields that have none of their own, by `Struct.field` or by `field`.
+    `words`: descriptions of fields without a docstring, by `Struct.field` or by `field`.
     """
     models = tuple(models)
     _, components = msgspec.json.schema_components(models, ref_template="#/$defs/{name}")
@@ -91,14 +92,14 @@ def _shared_descriptions(struct: type[msgspec.Struct], words: Mapping[str, str])
 
 
 def _add_factory_defaults(struct: type[msgspec.Struct], properties: SchemaDict) -> None:
-    """Defaults that a function makes: msgspec knows those of `list` and `dict` only."""
+    """Add the defaults that a factory makes. msgspec adds only those of `list` and `dict`."""
     for field in msgspec.structs.fields(struct):
         if field.default_factory is not msgspec.NODEFAULT:
             properties[field.encode_name]["default"] = msgspec.to_builtins(field.default_factory())
 
 
 def _reachable_structs(models: Iterable[type]) -> Iterable[type[msgspec.Struct]]:
-    """Every struct class that can be reached from the models."""
+    """Return every struct class that can be reached from the models."""
     seen: dict[type[msgspec.Struct], None] = {}
 
     def visit(info: msgspec.inspect.Type) -> None:
@@ -120,7 +121,7 @@ def _reachable_structs(models: Iterable[type]) -> Iterable[type[msgspec.Struct]]
 
 
 def field_descriptions(struct: type) -> dict[str, str]:
-    """The docstrings under the fields of a struct and its bases, by the fields' names."""
+    """Return the docstrings under the fields of a struct and its bases, by field name."""
     texts: dict[str, str] = {}
     for cls in reversed(struct.__mro__):
         if not issubclass(cls, msgspec.Struct) or not cls.__struct_fields__:
@@ -135,7 +136,7 @@ def field_descriptions(struct: type) -> dict[str, str]:
 
 
 def _replace_any_of(schema: SchemaDict) -> SchemaDict:
-    """The same schema with if/then in place of anyOf, down to its leaves."""
+    """Replace anyOf by if/then everywhere in a schema."""
     schema = {key: _replace_any_of_inside(key, value) for key, value in schema.items() if key != "anyOf"} | (
         {"anyOf": [_replace_any_of(branch) for branch in schema["anyOf"]]} if "anyOf" in schema else {}
     )
@@ -166,7 +167,7 @@ def _by_kind(tag: str, mapping: dict[str, str]) -> SchemaDict:
 
 
 def _by_type(branches: list[SchemaDict]) -> SchemaDict:
-    """Alternatives of different JSON types. Keywords of a plain branch concern only its own type, so they merge."""
+    """Merge alternatives of different JSON types. Keywords of a plain branch apply only to its own type."""
     merged: SchemaDict = {"type": []}
     choices = []
     for branch in branches:
@@ -185,7 +186,7 @@ def _inline_or_file(inline: SchemaDict) -> SchemaDict:
 
 
 def _allow_sharing(defs: SchemaDict) -> None:
-    """Lets tools, policy and budgets be inline, `{file: …}`, or a list of both."""
+    """Allow tools, policy and budgets to be inline, `{file: …}`, or a list of both."""
     properties = defs["Agent"]["properties"]
     for key, part in SHARED_PART_NAMES.items():
         inline = properties[key]
@@ -203,7 +204,7 @@ def _allow_sharing(defs: SchemaDict) -> None:
 
 
 def _describe_profiles(defs: SchemaDict) -> None:
-    """A profile may hold part of anything, so only its keys are checked here; the merged document is checked whole."""
+    """Check only the keys of a profile, which may contain parts of anything. The merged document is checked later."""
     properties = defs["Agent"]["properties"]
     keys = {
         key: {"description": schema["description"]}
@@ -215,26 +216,26 @@ def _describe_profiles(defs: SchemaDict) -> None:
 
 
 def _allow_negation(defs: SchemaDict) -> None:
-    """Each type of an assertion may have `not-` before it. What the prefix becomes is no key that people write."""
+    """Allow the prefix `not-` for every assertion type, and remove `negated`, which is not a key that users write."""
     for component in defs.values():
         properties = component["properties"]
         if properties.pop("negated", None) is not None:
-            properties["type"]["enum"] += [f"not-{kind}" for kind in properties["type"]["enum"]]
+            properties["type"]["enum"] += [f"{NEGATION_PREFIX}{kind}" for kind in properties["type"]["enum"]]
         if "assert" in properties:
             _allow_negated_types(properties["assert"]["items"])
 
 
 def _allow_negated_types(alternatives: SchemaDict) -> None:
     kind = alternatives["properties"]["type"]
-    kind["enum"] += [f"not-{each}" for each in kind["enum"]]
-    kind["description"] = "What is claimed; with not- before it, that it does not hold."
+    kind["enum"] += [f"{NEGATION_PREFIX}{each}" for each in kind["enum"]]
+    kind["description"] = "The type of the assertion. With the prefix not-, it passes when it would otherwise fail."
     for choice in alternatives["allOf"]:
         word = choice["if"]["properties"]["type"].pop("const")
-        choice["if"]["properties"]["type"]["enum"] = [word, f"not-{word}"]
+        choice["if"]["properties"]["type"]["enum"] = [word, f"{NEGATION_PREFIX}{word}"]
 
 
 def _reachable_definitions(top: SchemaDict, defs: SchemaDict) -> SchemaDict:
-    """The definitions that are used, so that each schema holds only its own."""
+    """Return the definitions that the schema uses, directly or indirectly."""
     found: dict[str, SchemaDict] = {}
 
     def visit(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""The agent document: everything one agent is."""
+"""The agent document, and the documents with shared tools, policies and budgets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from agentrun.spec.v1.policy import PolicySpec
 from agentrun.spec.v1.tools import AuthSpec, HeaderName, ToolSpec
 
 Dollars: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
-"""US dollars for a million tokens."""
+"""US dollars per million tokens."""
 
 MODEL_NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
 ROUTE_PATTERN = "^[a-z][a-z0-9_-]{0,63}/[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
@@ -36,127 +36,127 @@ RouteName: TypeAlias = Annotated[str, Meta(pattern=ROUTE_PATTERN)]
 """A provider and a model: anthropic/claude-haiku-4-5."""
 
 FieldPath: TypeAlias = Annotated[str, Meta(pattern=FIELD_PATH_PATTERN, max_length=256)]
-"""A dotted path into a recorded request or reply; * stands for any key or index."""
+"""A dotted path into a recorded request or reply; * matches any key or index."""
 
 
 class PriceSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a model costs, in US dollars for a million tokens."""
+    """The price of a model, in US dollars per million tokens."""
 
     input: Dollars
-    """For input tokens."""
+    """Price of input tokens."""
     output: Dollars
-    """For output tokens, reasoning included."""
+    """Price of output tokens, including reasoning."""
     cached_input: Dollars | UnsetType = UNSET
-    """For input tokens read from the provider's cache. Absent: as `input`."""
+    """Price of input tokens read from the provider's cache. Default: the price of `input`."""
 
 
 class FallbackModelSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Another route to try when the one before it has failed for good."""
+    """Another route, used when all retries on the route before it have failed."""
 
     provider: Name
-    """The wire format: openai, openai-responses, anthropic, gemini, or a provider registered by the host."""
+    """The wire format: openai, openai-responses, anthropic, gemini, or a provider that the host program registered."""
     name: Annotated[str, Meta(pattern=MODEL_NAME_PATTERN)]
-    """The model's name as the provider knows it."""
+    """The model's name, as the provider spells it."""
     base_url: EnvText | UnsetType = UNSET
-    """Where the provider is reached; ${NAME} takes it from the environment. Absent: the provider's own address."""
+    """The base URL of the provider's API. ${NAME} reads an environment variable. Default: the provider's public URL."""
     api_key: SecretRef | UnsetType = UNSET
-    """The environment variable that holds the key, as ${NAME}. Absent: the provider's usual one."""
+    """The environment variable with the API key, as ${NAME}. Default: the provider's usual variable."""
     headers: dict[HeaderName, EnvText] = {}
-    """Further request headers; ${NAME} takes a value from the environment."""
+    """Additional request headers. ${NAME} reads an environment variable."""
     price: PriceSpec | UnsetType = UNSET
-    """What the model costs. Absent: the row pinned by `agentrun lock`."""
+    """The price of the model. Default: the price pinned by `agentrun lock`."""
     context_window: CountField | UnsetType = UNSET
-    """How many tokens the model can read. Absent: the number pinned by `agentrun lock`."""
+    """The size of the model's context window, in tokens. Default: the number pinned by `agentrun lock`."""
     options: dict[str, Any] = {}
-    """Further fields of the provider's request body, sent as they are."""
+    """Additional fields for the provider's request body, sent unchanged."""
 
 
 class ModelSpec(FallbackModelSpec, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The model to ask, and how."""
+    """The model and its settings."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | UnsetType = UNSET
-    """Sampling temperature. Absent: the provider's default."""
+    """Sampling temperature. Default: the provider's default."""
     top_p: Annotated[float, Meta(gt=0, le=1)] | UnsetType = UNSET
-    """Nucleus sampling. Absent: the provider's default."""
+    """Nucleus sampling. Default: the provider's default."""
     seed: Annotated[int, Meta(ge=0, le=2147483647)] | UnsetType = UNSET
-    """Seed for providers that accept one."""
+    """Sampling seed, for providers that accept one."""
     stop: (
         Annotated[list[Annotated[str, Meta(min_length=1, max_length=256)]], Meta(min_length=1, max_length=4)]
         | UnsetType
     ) = UNSET
-    """Texts at which the model stops."""
+    """Stop sequences: the model stops before it writes one of these texts."""
     max_output_tokens: CountField | UnsetType = UNSET
-    """The longest reply. It is also what a budget reserves before a call."""
+    """The maximum length of one reply, in tokens. Budgets reserve this amount before each model call."""
     reasoning: Literal["none", "low", "medium", "high"] | UnsetType = UNSET
-    """How much the model may think before it answers, for models that do."""
+    """The reasoning effort, for models that support reasoning."""
     tool_choice: Annotated[str, Meta(pattern=TOOL_CHOICE_PATTERN)] = "auto"
-    """`auto`, `required` (some tool), `none`, or the name of one tool."""
+    """`auto`, `required` (the model must call a tool), `none`, or the name of one tool."""
     stream: bool = False
-    """Whether replies are streamed."""
+    """If true, replies are streamed."""
     fallback: Annotated[list[RouteName | FallbackModelSpec], Meta(max_length=8)] = []
-    """Other routes, tried in order: `provider/model`, or an object with its own address and price."""
+    """Other routes, tried in order: `provider/model`, or an object with its own URL and price."""
 
 
 class AdmissionSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which inputs are accepted at all. A refused input leaves no run."""
+    """Which inputs are accepted. A rejected input does not start a run."""
 
     max_chars: CountField | UnsetType = UNSET
-    """The longest input. Absent: no limit."""
+    """The maximum length of the input, in characters. Default: no limit."""
     dedupe: bool = False
-    """Whether the same text is refused the second time in one session."""
+    """If true, a text that was already sent in the same session is rejected."""
 
 
 class OutputSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The contract the final answer keeps: JSON of a schema. Local validation decides, whatever the provider promises."""
+    """The format of the final answer: JSON that matches a schema. agentrun always validates it, whatever the provider promises."""
 
     schema: JsonSchemaField | UnsetType = UNSET
-    """JSON Schema of the answer, or {file: …}. References outside the schema are refused."""
+    """JSON Schema of the answer, inline or {file: …}. References to other files or hosts are not allowed."""
     repairs: Annotated[int, Meta(ge=0, le=10)] = 2
-    """How often the model may repair an answer that breaks the contract, with the errors shown to it."""
+    """How many times the model may repair an answer that does not match the schema. It is shown the errors."""
     max_bytes: Size = "64KiB"
-    """The largest answer."""
+    """The maximum size of the answer."""
     max_depth: Annotated[int, Meta(ge=1, le=64)] = 24
-    """The deepest nesting of the answer."""
+    """The maximum nesting depth of the answer."""
 
 
 class SinkSpecBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
-    """What sinks of every kind have in common."""
+    """Fields that every kind of sink has."""
 
     delivery: Literal["required", "optional", "disabled"] = "required"
-    """`required`: the run fails with `delivery.failed` when the answer cannot be delivered; `optional`: that is only recorded; `disabled`: nothing is delivered."""
+    """`required`: the run fails with `delivery.failed` if the answer cannot be delivered. `optional`: the failure is only recorded. `disabled`: nothing is delivered."""
     timeout: Duration = "30s"
-    """How long one delivery may take."""
+    """The time limit for one delivery."""
 
 
 class FileSinkSpec(SinkSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="file"):
-    """Writes the answer to a file, replacing it."""
+    """Writes the answer to a file and replaces its content."""
 
     path: Annotated[str, Meta(min_length=1, max_length=1024)]
-    """The file, inside the project, relative to its root."""
+    """The path of the file, relative to the project root. It must be inside the project."""
 
 
 class JsonlSinkSpec(SinkSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="jsonl"):
-    """Appends one JSON line for each answer."""
+    """Appends each answer to a file, as one line of JSON."""
 
     path: Annotated[str, Meta(min_length=1, max_length=1024)]
-    """The file, inside the project, relative to its root."""
+    """The path of the file, relative to the project root. It must be inside the project."""
 
 
 class HttpSinkSpec(SinkSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="http"):
-    """Posts the answer as JSON."""
+    """Sends the answer as JSON with HTTP POST."""
 
     url: EnvText
-    """Where it is sent; ${NAME} takes it from the environment."""
+    """The URL to send it to. ${NAME} reads an environment variable."""
     headers: dict[HeaderName, EnvText] = {}
-    """Request headers; ${NAME} takes a value from the environment."""
+    """Request headers. ${NAME} reads an environment variable."""
     auth: AuthSpec | UnsetType = UNSET
     """The credential to send."""
     private_network: bool = False
-    """Whether loopback and private addresses may be reached."""
+    """If true, loopback and private addresses are allowed."""
 
 
 class StdoutSinkSpec(SinkSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="stdout"):
-    """Prints the answer as one JSON line on standard output."""
+    """Prints the answer to standard output, as one line of JSON."""
 
 
 SinkSpec: TypeAlias = FileSinkSpec | JsonlSinkSpec | HttpSinkSpec | StdoutSinkSpec
@@ -164,49 +164,49 @@ SinkSpec: TypeAlias = FileSinkSpec | JsonlSinkSpec | HttpSinkSpec | StdoutSinkSp
 
 
 class HookSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A Python function asked at a point of the run; it may let go on, deny, modify or inject a message."""
+    """A Python function that is called at a point of the run. It can continue, deny, modify, or inject a message."""
 
     id: Name
-    """The hook's name, found again in journals. Each hook has its own."""
+    """The hook's unique name. Journals contain it."""
     at: Literal["on_input", "before_model", "after_model", "before_tool", "after_tool", "on_output", "on_stop"]
-    """The point at which it is asked."""
+    """The point at which the hook is called."""
     call: Reference
-    """The function as module:function, found under the project's import roots."""
+    """The function, as module:function. The module must be under the project's import roots."""
     order: Annotated[int, Meta(ge=-1000, le=1000)] = 0
-    """Hooks of one point are asked in this order, then by id."""
+    """Hooks at the same point are called in ascending order of this number, then by id."""
     timeout: Duration = "5s"
-    """How long it may take."""
+    """The time limit for one call."""
     on_failure: Literal["deny", "continue"] = "deny"
-    """When the hook fails or takes too long: `deny` stops what it was asked about, `continue` goes on without it."""
+    """If the hook fails or times out: `deny` blocks the action it was called for, `continue` ignores the hook."""
 
 
 class SessionSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a run in a session knows of the runs before it."""
+    """How much of the earlier runs of its session a run gets."""
 
     history: Literal["full", "answers", "none"] = "full"
-    """`full` carries all messages, `answers` only inputs and final answers, `none` nothing."""
+    """`full`: all messages. `answers`: only inputs and final answers. `none`: nothing."""
     max_runs: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType = UNSET
-    """How many of the latest runs are carried. Absent: all."""
+    """The number of most recent runs to include. Default: all."""
 
 
 class RedactionSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where a sensitive value is found: by its path, by a pattern, or both (the pattern inside the value at the path)."""
+    """How to find a sensitive value: by path, by pattern, or both (the pattern is then searched in the value at the path)."""
 
     name: Name
-    """What the value is; it names the placeholder on the tape."""
+    """A name for the value. The placeholder in the cassette contains it."""
     path: FieldPath | UnsetType = UNSET
-    """Dotted path of the value in requests, replies, arguments or results."""
+    """The dotted path of the value in requests, replies, arguments or results."""
     pattern: Pattern | UnsetType = UNSET
-    """Regular expression (RE2) that finds the value."""
+    """A regular expression (RE2) that matches the value."""
 
 
 class ReplaySpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """How recordings of this agent are written and matched."""
+    """How cassettes of this agent are written and matched."""
 
     redact: Annotated[list[RedactionSpec], Meta(max_length=256)] = []
-    """Sensitive values; each is replaced everywhere on the tape and in snapshots by a placeholder."""
+    """Sensitive values. Each is replaced by a placeholder everywhere in cassettes and snapshots."""
     volatile: Annotated[list[FieldPath], Meta(max_length=256)] = []
-    """Fields of a request that may differ from the recorded one without a miss."""
+    """Fields of a request that may differ from the recorded request. Replay ignores them when it matches."""
 
 
 class Agent(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -215,55 +215,52 @@ class Agent(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     agentrun: Literal["1"]
     """The version of the spec language, in quotes."""
     name: Name
-    """The agent's name: small letters, digits, - and _."""
+    """The agent's name: lowercase letters, digits, - and _."""
     description: Annotated[str, Meta(min_length=1, max_length=4096)] | UnsetType = UNSET
-    """What the agent does, in a sentence. A parent agent's model reads it when this agent is its tool."""
+    """What the agent does, in one sentence. If another agent uses this agent as a tool, its model reads this text."""
     params: dict[ParamName, JsonSchemaField] = {}
-    """The variables templates see, each with a JSON Schema; `default` makes one optional."""
+    """The variables that templates can use, each with a JSON Schema. A param with a `default` is optional."""
     model: ModelSpec
-    """The model to ask, and how."""
+    """The model and its settings."""
     instructions: TemplateText | FileRef | Annotated[list[TemplateText | FileRef], Meta(min_length=1, max_length=64)]
-    """The system prompt: text, {file: …}, or a list of both, joined by blank lines. Jinja syntax; params are its variables."""
+    """The system prompt: text, {file: …}, or a list of both, joined with blank lines. It is a Jinja template; params are its variables."""
     input: TemplateText | FileRef | UnsetType = UNSET
-    """The message sent when the command line gives none."""
+    """The message to send if the command line has none."""
     tools: dict[Name, ToolSpec] = {}
-    """The tools by name; {file: …} or a list of both shares them between agents."""
+    """The tools, by name. Use {file: …}, or a list of mappings and files, to share tools between agents."""
     policy: PolicySpec = PolicySpec()
-    """Which calls go ahead; {file: …} or a list of both shares rules between agents."""
+    """Which tool calls are allowed. Use {file: …}, or a list of mappings and files, to share rules between agents."""
     budgets: BudgetsSpec = BudgetsSpec()
-    """What a run may spend; {file: …} or a list of both shares budgets between agents."""
+    """What a run may spend. Use {file: …}, or a list of mappings and files, to share budgets between agents."""
     limits: LimitsSpec = LimitsSpec()
-    """Limits on single steps."""
+    """Limits for single steps."""
     guards: GuardsSpec = GuardsSpec()
-    """Detectors of an agent that goes in circles."""
+    """Checks that stop an agent that repeats itself."""
     retry: RetrySpec = RetrySpec()
-    """How failed model calls are tried again."""
+    """How failed model calls are retried."""
     context: ContextSpec = ContextSpec()
-    """What happens when the conversation no longer fits the model's window."""
+    """What to do when the conversation no longer fits into the model's context window."""
     admission: AdmissionSpec = AdmissionSpec()
-    """Which inputs are accepted at all."""
+    """Which inputs are accepted."""
     output: OutputSpec = OutputSpec()
-    """The contract the final answer keeps."""
+    """The format of the final answer."""
     sinks: dict[Name, SinkSpec] = {}
-    """Where the answer is delivered, besides standard output."""
+    """Where the answer is delivered, in addition to standard output."""
     hooks: Annotated[list[HookSpec], Meta(max_length=256)] = []
-    """Python functions asked at points of the run."""
+    """Python functions that are called at points of the run."""
     session: SessionSpec = SessionSpec()
-    """What a run in a session knows of the runs before it."""
+    """How much of the earlier runs of its session a run gets."""
     replay: ReplaySpec = ReplaySpec()
-    """How recordings are written and matched."""
+    """How cassettes are written and matched."""
     profiles: dict[Name, dict[str, Any]] = field(default_factory=dict)
-    """Named overlays of this document, chosen with --profile: maps are merged, everything else is replaced, null removes."""
-
-
-# --- where an agent document may refer to other files ---------------------------------------------------------
+    """Named variants of this document, selected with --profile. Mappings are merged, other values are replaced, and null removes a key."""
 
 
 SHARED_KEYS = ("tools", "policy", "budgets")
 """Keys that may be inline, `{file: …}`, or a list of both."""
 
 TEXT_PATHS: tuple[tuple[str, ...], ...] = (("instructions",), ("input",), ("context", "compaction", "prompt"))
-"""Keys whose text may stand in a file of its own."""
+"""Keys whose text may be in a separate file."""
 
 SCHEMA_PATHS: tuple[tuple[str, ...], ...] = (
     ("output", "schema"),
@@ -274,16 +271,13 @@ SCHEMA_PATHS: tuple[tuple[str, ...], ...] = (
 """Keys that hold a JSON Schema, inline or `{file: …}`."""
 
 
-# --- the other documents people write: shared tools, policies and budgets -------------------------------------
-
-
 class ToolsFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Tools shared between agents."""
 
     agentrun: Literal["1"]
     """The version of the spec language, in quotes."""
     tools: dict[Name, ToolSpec]
-    """The tools by name."""
+    """The tools, by name."""
 
 
 class PolicyFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -292,7 +286,7 @@ class PolicyFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     agentrun: Literal["1"]
     """The version of the spec language, in quotes."""
     policy: PolicySpec
-    """The rules, and the default if this file is to set it."""
+    """The rules, and optionally the default."""
 
 
 class BudgetsFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,10 +1,10 @@
-"""What a case claims about a run.
+"""The assertions of test cases.
 
-Every type also exists with `not-` before it, which holds when the claim does not: `negated` is that prefix, and no key
-that people write. A claim about something that did not happen (a call that was not made, an output that is no JSON) does
-not hold, so its `not-` does. A claim that cannot be judged (an expression that fails) holds neither way.
-
-A call counts whether it ran or not. Calls of sub-agents count only where a slash is written: `read/library.search`.
+Rule 1  Every type also exists with the prefix `not-`, which passes when the assertion fails. The prefix is stored as
+        `negated`; that is not a key that users write.
+Rule 2  An assertion about something that did not happen (a call that was not made, an output that is not JSON) fails,
+        so its `not-` passes. If an assertion cannot be evaluated (an expression that fails), both fail.
+Rule 3  A call counts whether it ran or not. Calls of sub-agents count only if a slash is written: `read/library.search`.
 """
 
 from __future__ import annotations
@@ -26,267 +26,255 @@ DollarLimit: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)] | Annotated[
 
 
 class AssertionBase(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="type"):
-    """What claims of every type have in common."""
+    """Fields that every assertion has."""
 
     negated: bool = False
-    """Whether the claim must not hold."""
-
-
-# --- the output -------------------------------------------------------------------------------------------------------
+    """If true, the assertion passes when it would otherwise fail."""
 
 
 class Equals(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="equals"):
-    """The answer is exactly this."""
+    """The answer is exactly this value."""
 
     value: Any
-    """A text, or for an answer in JSON any value."""
+    """A text. For an answer in JSON: any value."""
 
 
 class Contains(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="contains"):
     """The answer contains this text."""
 
     value: NonEmptyText
-    """The text itself."""
+    """The text to look for."""
 
 
 class ContainsAll(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="contains-all"):
     """The answer contains all of these texts."""
 
     value: Annotated[list[NonEmptyText], Meta(min_length=1)]
-    """The texts, one by one."""
+    """The texts to look for."""
 
 
 class ContainsAny(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="contains-any"):
-    """The answer contains one of these texts."""
+    """The answer contains at least one of these texts."""
 
     value: Annotated[list[NonEmptyText], Meta(min_length=1)]
-    """The texts, one by one."""
+    """The texts to look for."""
 
 
 class IContains(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="icontains"):
-    """The answer contains this text, in upper or lower case."""
+    """The answer contains this text, ignoring case."""
 
     value: NonEmptyText
-    """The text itself."""
+    """The text to look for."""
 
 
 class IContainsAll(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="icontains-all"):
-    """The answer contains all of these texts, in upper or lower case."""
+    """The answer contains all of these texts, ignoring case."""
 
     value: Annotated[list[NonEmptyText], Meta(min_length=1)]
-    """The texts, one by one."""
+    """The texts to look for."""
 
 
 class IContainsAny(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="icontains-any"):
-    """The answer contains one of these texts, in upper or lower case."""
+    """The answer contains at least one of these texts, ignoring case."""
 
     value: Annotated[list[NonEmptyText], Meta(min_length=1)]
-    """The texts, one by one."""
+    """The texts to look for."""
 
 
 class Regex(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="regex"):
-    """A part of the answer matches a regular expression."""
+    """A regular expression matches somewhere in the answer."""
 
     value: Pattern
-    """The expression, in RE2 syntax. ^ and $ tie it to the beginning and the end."""
+    """The expression, in RE2 syntax. Use ^ and $ to match the whole answer."""
 
 
 class StartsWith(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="starts-with"):
     """The answer begins with this text."""
 
     value: NonEmptyText
-    """The text itself."""
+    """The text to look for."""
 
 
 class IsJson(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="is-json"):
     """The answer is JSON."""
 
     value: JsonSchemaField | UnsetType = UNSET
-    """A JSON Schema that it must also fit. Absent: any JSON will do."""
+    """A JSON Schema that it must match. Default: any JSON."""
 
 
 class JsonSchemaAssertion(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="json-schema"):
-    """The answer is JSON that fits a schema."""
+    """The answer is JSON that matches a schema."""
 
     value: JsonSchemaField
     """The JSON Schema."""
 
 
 class JmespathAssertion(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="jmespath"):
-    """A JMESPath expression over the answer in JSON finds something, or what is expected."""
+    """A JMESPath expression on the JSON answer selects something, or the expected value."""
 
     value: Annotated[str, Meta(min_length=1, max_length=4096)]
-    """The expression itself."""
+    """The JMESPath expression."""
     expected: Any | UnsetType = UNSET
-    """What it must find. Absent: anything but null, false, and what is empty."""
+    """The value that it must select. Default: anything except null, false and empty values."""
 
 
 class CelAssertion(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="cel"):
     """A CEL expression is true."""
 
     value: Condition
-    """The expression, over `output` (the text), `json` (the same parsed, or null), `params`, `calls`, `rulings`, `approvals`, `spend` and `outcome`."""
+    """The expression. Its variables: `output` (the text), `json` (the parsed text, or null), `params`, `calls`, `rulings`, `approvals`, `spend` and `outcome`."""
 
 
 class PythonAssertion(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="python"):
-    """A Python function has no complaint."""
+    """A Python function accepts the run."""
 
     value: Reference
-    """The function as module:function, under the project's import roots. It is given the run and returns None or True, or False or a text that says what is wrong."""
+    """The function, as module:function, under the project's import roots. It gets the run and returns None or True if it passes, or False or an error message if it fails."""
     network: bool = False
-    """Whether the function may use the network and start programs. Otherwise both are refused in replays and with CI set. With `true` the report says that the assertion was live."""
-
-
-# --- the trajectory ---------------------------------------------------------------------------------------------------
+    """If true, the function may use the network and start programs, and the report says that the assertion was live. If false, both are blocked in replays and when CI is set."""
 
 
 class TrajectoryStep(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A call of a tool."""
+    """A tool call."""
 
     tool: TargetGlob
-    """The tool's name, or a pattern with *; of a sub-agent's tool with a slash: read/search."""
+    """The name of the tool, or a glob with *. For a tool of a sub-agent use a slash: read/search."""
     args: dict[str, Any] | UnsetType = UNSET
-    """What the arguments must be; others than these may be there. A value is equal, or a comparison: {gt: 5}, {lte: 50}, {contains: late}, {icontains: late}, {starts-with: A}, {regex: "^A"}, {in: [a, b]}, {type: integer}, {present: false}, {equals: …}."""
+    """The expected arguments. The call may have others. Each is an exact value or a comparison: {gt: 5}, {lte: 50}, {contains: late}, {icontains: late}, {starts-with: A}, {regex: "^A"}, {in: [a, b]}, {type: integer}, {present: false}, {equals: …}."""
     status: Annotated[str, Meta(min_length=1, max_length=64)] | UnsetType = UNSET
-    """How the call ended: `ok`, the code of what went wrong, a pattern such as tool.*, or `open` when it did not end."""
+    """How the call ended: `ok`, an error code, a pattern such as tool.*, or `open` if it did not end."""
 
 
-# As in policy.py, the name has its pattern in the schema only.
+# As in policy.py, only the JSON Schema has the pattern of the name.
 TrajectoryStepOrName: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": TARGET_PATTERN})] | TrajectoryStep
-"""A call by the tool's name, or with what it must be."""
+"""A call: the name of its tool, or a mapping with arguments and status."""
 
 
 class ToolsExact(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="tools-exact"):
-    """These calls were made in this order, and no others."""
+    """Exactly these calls were made, in this order."""
 
     value: Annotated[list[TrajectoryStepOrName], Meta(max_length=1000)]
-    """The calls, one by one."""
+    """The expected calls."""
 
 
 class ToolsInOrder(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="tools-in-order"):
-    """These calls were made in this order; others may stand between them."""
+    """These calls were made in this order. There may be other calls between them."""
 
     value: Annotated[list[TrajectoryStepOrName], Meta(min_length=1, max_length=1000)]
-    """The calls, one by one."""
+    """The expected calls."""
 
 
 class ToolsAnyOrder(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="tools-any-order"):
-    """These calls were made, in any order; others may have been made too."""
+    """These calls were made, in any order. There may be other calls."""
 
     value: Annotated[list[TrajectoryStepOrName], Meta(min_length=1, max_length=1000)]
-    """The calls, one by one."""
+    """The expected calls."""
 
 
 class ToolCalled(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="tool-called"):
-    """A tool was called, with these arguments and this end if they are given."""
+    """A tool was called, with these arguments and this status if they are set."""
 
     value: TargetGlob
-    """The tool's name, or a pattern with *; of a sub-agent's tool with a slash: read/search."""
+    """The name of the tool, or a glob with *. For a tool of a sub-agent use a slash: read/search."""
     args: dict[str, Any] | UnsetType = UNSET
-    """What the arguments must be; others than these may be there. A value is equal, or a comparison: {gt: 5}, {lte: 50}, {contains: late}, {icontains: late}, {starts-with: A}, {regex: "^A"}, {in: [a, b]}, {type: integer}, {present: false}, {equals: …}."""
+    """The expected arguments. The call may have others. Each is an exact value or a comparison: {gt: 5}, {lte: 50}, {contains: late}, {icontains: late}, {starts-with: A}, {regex: "^A"}, {in: [a, b]}, {type: integer}, {present: false}, {equals: …}."""
     status: Annotated[str, Meta(min_length=1, max_length=64)] | UnsetType = UNSET
-    """How the call ended: `ok`, the code of what went wrong, a pattern such as tool.*, or `open` when it did not end."""
+    """How the call ended: `ok`, an error code, a pattern such as tool.*, or `open` if it did not end."""
 
 
 class ToolCalls(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="tool-calls"):
-    """So many calls were made."""
+    """The number of calls."""
 
     tool: TargetGlob = "*"
-    """The tool's name, or a pattern with *. Absent: all calls count."""
+    """The name of the tool, or a glob with *. Default: all calls count."""
     value: CountLimit | UnsetType = UNSET
-    """Exactly so many."""
+    """Exactly this many."""
     min: CountLimit | UnsetType = UNSET
-    """At least so many."""
+    """At least this many."""
     max: CountLimit | UnsetType = UNSET
-    """At most so many."""
+    """At most this many."""
 
 
 class StepStatus(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="step-status"):
-    """A call ended in this way."""
+    """A call ended with this status."""
 
     tool: TargetGlob
-    """The tool's name, or a pattern with *; of a sub-agent's tool with a slash: read/search."""
+    """The name of the tool, or a glob with *. For a tool of a sub-agent use a slash: read/search."""
     nth: Annotated[int, Meta(ge=1, le=100_000)] | UnsetType = UNSET
-    """Which of its calls, from 1. Absent: all of them, and there must be one."""
+    """Which call of the tool, from 1. Default: all of them, and there must be at least one."""
     value: Annotated[str, Meta(min_length=1, max_length=64)]
-    """How it ended: `ok`, the code of what went wrong, a pattern such as tool.*, or `open` when it did not end."""
-
-
-# --- rulings and approvals --------------------------------------------------------------------------------------------
+    """The status: `ok`, an error code, a pattern such as tool.*, or `open` if the call did not end."""
 
 
 class RulingIs(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="ruling"):
-    """The policy ruled so."""
+    """The policy made this ruling."""
 
     value: RulingSpec
-    """What it ruled."""
+    """The expected ruling."""
     target: TargetGlob = "*"
-    """The tool or sink that it was about, a stage such as `output`, or a pattern with *. Absent: anything."""
+    """The tool or sink it was about, a stage such as `output`, or a glob with *. Default: any."""
     stage: StageSpec | UnsetType = UNSET
-    """The stage at which it was made. Absent: any."""
+    """The stage of the ruling. Default: any."""
     rule: Annotated[str, Meta(min_length=1, max_length=64)] | UnsetType = UNSET
-    """The id of a rule that led to it."""
+    """The id of a rule that led to the ruling."""
 
 
 class ApprovalIs(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="approval"):
-    """A person was asked, and answered so."""
+    """An approval question got this answer."""
 
     value: ApprovalAnswerSpec
-    """What was answered."""
+    """The expected answer."""
     target: TargetGlob = "*"
-    """The tool or sink that it was about, a stage such as `output`, or a pattern with *. Absent: anything."""
-
-
-# --- spend and outcome ------------------------------------------------------------------------------------------------
+    """The tool or sink it was about, a stage such as `output`, or a glob with *. Default: any."""
 
 
 class TokensAssertion(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="tokens"):
-    """So many tokens were used, in and out, those of sub-agents too."""
+    """The number of input and output tokens, including sub-agents."""
 
     min: CountField | UnsetType = UNSET
-    """At least so many."""
+    """At least this many."""
     max: CountField | UnsetType = UNSET
-    """At most so many."""
+    """At most this many."""
 
 
 class CostAssertion(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="cost"):
-    """It cost so much, with sub-agents."""
+    """The cost of the run, including sub-agents."""
 
     min: DollarLimit | UnsetType = UNSET
-    """At least so much, in dollars."""
+    """At least this much, in US dollars."""
     max: DollarLimit | UnsetType = UNSET
-    """At most so much, in dollars."""
+    """At most this much, in US dollars."""
 
 
 class TurnsAssertion(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="turns"):
-    """The model was asked so often."""
+    """The number of model calls."""
 
     value: CountLimit | UnsetType = UNSET
-    """Exactly so often."""
+    """Exactly this many."""
     min: CountLimit | UnsetType = UNSET
-    """At least so often."""
+    """At least this many."""
     max: CountLimit | UnsetType = UNSET
-    """At most so often."""
+    """At most this many."""
 
 
 class TimeAssertion(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="time"):
-    """It took so long, by the clock of the recording."""
+    """The duration of the run, by the clock of the cassette."""
 
     min: Duration | UnsetType = UNSET
-    """At least so long."""
+    """At least this long."""
     max: Duration | UnsetType = UNSET
-    """At most so long."""
+    """At most this long."""
 
 
 class OutcomeIs(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="outcome"):
-    """The run ended in this way. A case that says nothing of it must complete."""
+    """The run ended with this outcome. A case without this assertion must complete."""
 
     value: Annotated[str, Meta(min_length=1, max_length=64)]
-    """`completed`, `suspended`, the code that it stopped with, or a pattern such as `budget.*`."""
+    """`completed`, `suspended`, the error code, or a pattern such as `budget.*`."""
 
 
 class JournalSnapshot(AssertionBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="journal-snapshot"):
-    """The canonical journal is the one in __snapshots__; `agentrun test --update` writes it."""
+    """The canonical journal equals the snapshot in __snapshots__. `agentrun test --update` writes the snapshot."""
 
 
 Assertion: TypeAlias = (
@@ -321,40 +309,24 @@ Assertion: TypeAlias = (
 )
 
 
-# --- how an argument of a call is compared: words that stand in the place of its value ------------------------
-
-
 COMPARISON_TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
 
-COMPARISONS: dict[str, str] = {
-    "equals": "it is equal to this, and has nothing more",
-    "gt": "it is greater",
-    "gte": "it is greater, or equal",
-    "lt": "it is less",
-    "lte": "it is less, or equal",
-    "contains": "a text contains this text, a list this item",
-    "icontains": "a text contains this text, in upper or lower case",
-    "starts-with": "a text begins with this text",
-    "regex": "a part of a text matches this expression, in RE2 syntax",
-    "in": "it is one of these",
-    "present": "true: it is there, whatever it is; false: it is not",
-    "type": f"it is of this type: {', '.join(COMPARISON_TYPES)}",
-}
-"""The words, and what each asks for."""
+COMPARISONS = frozenset(
+    ("equals", "gt", "gte", "lt", "lte", "contains", "icontains", "starts-with", "regex", "in", "present", "type")
+)
+"""The comparisons that can be used instead of an exact value of an argument."""
 
 
 def is_comparison(value: Any) -> bool:
-    return isinstance(value, dict) and bool(value) and value.keys() <= COMPARISONS.keys()
-
-
-# --- assertions as people write them, told apart: `not-contains` is `contains`, negated -----------------------
+    return isinstance(value, dict) and bool(value) and value.keys() <= COMPARISONS
 
 
 NEGATION_PREFIX = "not-"
+"""`not-contains` is `contains`, negated."""
 
 
 def split_negations(document: dict[str, Any]) -> dict[str, Any]:
-    """A file of cases with `not-` taken off the types of its assertions."""
+    """Return a cases file in which `not-` is removed from the assertion types and stored as `negated`."""
     cases = [split_part_negations(case) for case in document["cases"]]
     for case in cases:
         if "turns" in case:
@@ -363,7 +335,7 @@ def split_negations(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def split_part_negations(part: dict[str, Any]) -> dict[str, Any]:
-    """The same for what has assertions: a case, a turn, what cases have in common."""
+    """Do the same for one part with assertions: a case, a turn or the defaults."""
     if "assert" not in part:
         return dict(part)
     return {**part, "assert": [_split_negation(each) for each in part["assert"]]}

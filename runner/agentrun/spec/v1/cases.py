@@ -1,4 +1,4 @@
-"""Cases: tests of an agent."""
+"""Test cases of an agent."""
 
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -17,126 +17,126 @@ ErrorText: TypeAlias = Annotated[str, Meta(max_length=4096)]
 
 
 class StubSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a tool gives in place of running: one of the two."""
+    """What a tool returns instead of running: either `result` or `error`."""
 
     result: Any | UnsetType = UNSET
-    """What the model reads: a text, or any value as JSON."""
+    """The result that the model reads: a text, or any value as JSON."""
     error: ErrorText | UnsetType = UNSET
-    """The call fails with this message."""
+    """The call fails with this error message."""
 
 
 class ClockSetting(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The clock of a replay."""
 
     start: Annotated[str, Meta(pattern=DATETIME_PATTERN)] | UnsetType = UNSET
-    """When the run begins, such as 2026-01-31T09:00:00Z. Absent: when it was recorded."""
+    """The start time of the run, such as 2026-01-31T09:00:00Z. Default: the time of the recording."""
     step: Duration | UnsetType = UNSET
-    """How long each recorded exchange takes. Absent: as long as it took."""
+    """The duration of each recorded interaction. Default: the recorded duration."""
 
 
 class InjectedFaultSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What goes wrong: one of `status`, `cut_after_chunk`, `refused`, `timeout`, `empty`, `error`, `fatal`, `answer`."""
+    """The fault to inject: one of `status`, `cut_after_chunk`, `refused`, `timeout`, `empty`, `error`, `fatal`, `answer`."""
 
     status: Annotated[int, Meta(ge=400, le=599)] | UnsetType = UNSET
-    """A model, or an HTTP tool, replies with this status."""
+    """A model or an HTTP tool replies with this status."""
     retry_after: Annotated[int, Meta(ge=0, le=86_400)] | UnsetType = UNSET
-    """With `status`: the seconds in its Retry-After header."""
+    """With `status`: the seconds in the Retry-After header."""
     cut_after_chunk: Annotated[int, Meta(ge=0, le=1_000_000)] | UnsetType = UNSET
-    """The reply of a model ends after so many of the pieces in which it came."""
+    """The reply of a model is cut off after this many recorded chunks."""
     refused: Literal[True] | UnsetType = UNSET
-    """Nobody listens at the other end of a model or an HTTP tool."""
+    """The connection to a model or an HTTP tool is refused."""
     timeout: Literal[True] | UnsetType = UNSET
-    """No answer comes before the limit that the spec sets."""
+    """There is no answer before the time limit in the spec."""
     empty: Literal[True] | UnsetType = UNSET
-    """The reply of a model has nothing in it."""
+    """The reply of a model is empty."""
     error: ErrorText | UnsetType = UNSET
-    """A tool, hook or sink fails with this message."""
+    """A tool, hook or sink fails with this error message."""
     fatal: ErrorText | UnsetType = UNSET
-    """A tool asks for the run to end."""
+    """A tool fails with this error message and ends the run."""
     answer: ApprovalAnswerSpec | UnsetType = UNSET
-    """What becomes of a question to a person."""
+    """The answer to an approval question."""
     times: Annotated[int, Meta(ge=1, le=1000)] = 1
-    """How many attempts at each place meet it. Tools, people, hooks and sinks are asked once, models again."""
+    """How many attempts at each place fail. Only model calls are retried; for tools, approvals, hooks and sinks it is always 1."""
 
 
 class FaultInjectionSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A fault that is laid over the recording."""
+    """A fault that is injected into the replay."""
 
     at: Annotated[str, Meta(pattern=FAULT_PLACE_PATTERN)]
-    """Where: `model#2` (the second call of the model), `tool:refund` (every call of the tool), `tool:refund#2`, `approval:refund`, `hook:ID`, `sink:NAME`; in a sub-agent with its call before it: `c1.0/model#1`."""
+    """Where to inject it: `model#2` (the second model call), `tool:refund` (every call of the tool), `tool:refund#2`, `approval:refund`, `hook:ID`, `sink:NAME`. In a sub-agent, put the call that started it first: `c1.0/model#1`."""
     inject: InjectedFaultSpec
-    """What goes wrong there."""
+    """The fault to inject there."""
 
 
 class CaseTurn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One message of a conversation."""
 
     input: TemplateText
-    """The message, as it is."""
+    """The message. It is not a template."""
     assertions: list[Assertion] = field(default_factory=list, name="assert")
-    """What must hold of the run that answers it."""
+    """The assertions about the run that answers this message."""
 
 
 class CaseDefaults(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What cases of one file have in common. A case's own values win; lists are added to."""
+    """Settings for all cases of the file. A case's own values win; lists are joined."""
 
     params: dict[ParamName, Any] = {}
     """Values for the agent's params."""
     profile: Name | UnsetType = UNSET
-    """The profile to use."""
+    """The profile of the spec to use."""
     approvals: dict[TargetGlob, Literal["approved", "denied", "unavailable"]] = {}
-    """Answers to approvals, by tool, by sink, or by stage (`input`, `output`); `unavailable`: there is nobody to ask. They count in a replay and while the case is recorded, never where tools run for real otherwise."""
+    """Answers to approval questions, by tool, by sink, or by stage (`input`, `output`). `unavailable` means that there is no person to ask. They are used in replays and while the case is recorded, never in other live runs."""
     stubs: dict[TargetGlob, StubSpec | Annotated[list[StubSpec], Meta(min_length=1)]] = {}
-    """Tools that are never run for these cases, also not when they are recorded, and what they give: always the same, or one after the other, the last again and again."""
+    """Tools that never run in these cases, not even during recording, and what they return instead. In a list, each call gets the next entry, and the last entry is repeated."""
     clock: ClockSetting = ClockSetting()
     """The clock of the replay."""
     faults: list[FaultInjectionSpec] = []
-    """Faults that are laid over the recording."""
+    """Faults that are injected into the replay."""
     tags: list[Name] = []
-    """Words to pick cases by: `agentrun test --tag NAME`."""
+    """Tags to select cases by: `agentrun test --tag NAME`."""
     skip: SkipReason | UnsetType = UNSET
-    """Why it is not run."""
+    """Skip the case, for this reason."""
     assertions: list[Assertion] = field(default_factory=list, name="assert")
-    """What must hold of the run, and of a conversation as a whole."""
+    """The assertions about the run, or about the whole conversation."""
 
 
 class Case(CaseDefaults, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One test of an agent."""
+    """One test case of an agent."""
 
     name: Name
-    """The case's name; its cassette is cassettes/<spec>/<name>.yaml."""
+    """The case's name. Its cassette is cassettes/<spec>/<name>.yaml."""
     input: TemplateText | UnsetType = UNSET
-    """The message, as it is. Absent: the agent's own `input`."""
+    """The message. It is not a template. Default: the agent's own `input`."""
     turns: Annotated[list[TemplateText | CaseTurn], Meta(min_length=1, max_length=1000)] | UnsetType = UNSET
-    """In place of `input`: the messages of a conversation. Each is answered by a run that knows the ones before."""
+    """Instead of `input`: the messages of a conversation. Each is answered by a run that has the earlier ones as history."""
     cassette: Name | UnsetType = UNSET
-    """The name of the recording, if it is that of another case."""
+    """The name of the cassette, if the case reuses the cassette of another case."""
     xfail: SkipReason | UnsetType = UNSET
-    """Why it is known to fail. A case that passes all the same fails."""
+    """The case is expected to fail, for this reason. If it passes, it is reported as failed."""
 
     @property
     def is_plain_replay(self) -> bool:
-        """Whether it is its recording and nothing else: no conversation, nothing laid over it."""
+        """Whether the case only replays its cassette: no conversation, no stubs, no faults, no clock."""
         return self.turns is UNSET and not self.stubs and not self.faults and self.clock == ClockSetting()
 
     @property
     def without_approvals(self) -> "Case":
-        """The case for a run with real tools that is not recorded: a file approves nothing there."""
+        """The case without its approvals. In a live run that is not recorded, a file must not approve anything."""
         faults = [each for each in self.faults if each.inject.answer not in ("approved", "approved_for_session")]
         return replace(self, approvals={}, faults=faults)
 
     @property
     def cassette_name(self) -> str:
-        """The name of its recording."""
+        """The name of the cassette to replay."""
         return self.name if self.cassette is UNSET else self.cassette
 
 
 class CasesFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The cases of the agent whose spec stands beside this file."""
+    """The test cases of the agent whose spec is next to this file."""
 
     agentrun: Literal["1"]
     """The version of the spec language, in quotes."""
     defaults: CaseDefaults = CaseDefaults()
-    """What all cases of this file have in common."""
+    """Settings for all cases of this file."""
     cases: Annotated[list[Case], Meta(min_length=1, max_length=10_000)]
-    """The cases; each has its own name."""
+    """The cases. Each has a unique name."""

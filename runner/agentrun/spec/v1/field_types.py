@@ -1,4 +1,4 @@
-"""The small types that fields are made of: names, durations, sizes, references."""
+"""The types of single fields (names, durations, sizes, references) and how quantities become integers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REFERENCE_PATTERN = "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
 SECRET_PATTERN = "^\\$\\{[A-Za-z_][A-Za-z0-9_]{0,127}\\}$"
 
 Name: TypeAlias = Annotated[str, Meta(pattern=NAME_PATTERN)]
-"""A name of an agent, tool, sink or profile."""
+"""The name of an agent, tool, sink or profile."""
 
 ParamName: TypeAlias = Annotated[str, Meta(pattern=PARAM_NAME_PATTERN)]
 """A name that templates and conditions can use as a variable."""
@@ -31,7 +31,7 @@ Size: TypeAlias = Annotated[int, Meta(ge=1, le=1_073_741_824)] | Annotated[str, 
 """A size in bytes, optionally with a unit: 4096, 50KiB, 2MiB."""
 
 EnvText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096)]
-"""Text in which ${NAME} stands for an environment variable, read when the run starts."""
+"""Text in which ${NAME} is replaced by an environment variable when the run starts."""
 
 TemplateText: TypeAlias = Annotated[str, Meta(max_length=262_144)]
 """Text in Jinja syntax."""
@@ -43,23 +43,20 @@ Pattern: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1024)]
 """A regular expression in RE2 syntax."""
 
 Reference: TypeAlias = Annotated[str, Meta(pattern=REFERENCE_PATTERN, max_length=256)]
-"""A Python function as module:function, found under the project's import roots."""
+"""A Python function as module:function, with the module under the project's import roots."""
 
 SecretRef: TypeAlias = Annotated[str, Meta(pattern=SECRET_PATTERN)]
 """An environment variable that holds a credential, as ${NAME}."""
 
 JsonSchemaField: TypeAlias = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/$defs/JsonSchema"})]
-"""A JSON Schema (draft 2020-12), inline or {file: …}. References to other files or hosts are refused."""
+"""A JSON Schema (draft 2020-12), inline or {file: …}. References to other files or hosts are not allowed."""
 
 
 class FileRef(Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of a file inside the project, named relative to the document that names it."""
+    """The content of a file inside the project."""
 
     file: Annotated[str, Meta(min_length=1, max_length=1024)]
-    """Path of the file, relative to this document. It may not leave the project, also not through a symlink."""
-
-
-# --- quantities as people write them, as the integers a package holds -----------------------------------------
+    """The path of the file, relative to this document. It must be inside the project, also after symbolic links."""
 
 
 _MILLISECONDS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -86,5 +83,5 @@ def parse_size(value: int | str) -> int:
 
 
 def micro_dollars(dollars: float) -> int:
-    """`0.25` → 250000. A part of a micro-dollar counts as one: a price is never understated."""
+    """`0.25` → 250000. Rounded up, so that a price is never understated."""
     return int((Decimal(str(dollars)) * 1_000_000).to_integral_value(ROUND_CEILING))

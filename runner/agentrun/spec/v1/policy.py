@@ -1,4 +1,4 @@
-"""What an agent may do: rules, rulings and stages."""
+"""The policy of an agent: rules, rulings and stages."""
 
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -7,57 +7,57 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from agentrun.spec.v1.field_types import Condition, Duration, Name, Pattern
 
 StageSpec: TypeAlias = Literal["run_start", "input", "model_request", "tool_call", "tool_result", "output", "delivery"]
-"""A point in a run at which rules are asked."""
+"""A point of a run at which the policy is evaluated."""
 
 TARGET_PATTERN = "^[a-z*][A-Za-z0-9_.*/-]{0,127}$"
 
 TargetGlob: TypeAlias = Annotated[str, Meta(pattern=TARGET_PATTERN)]
-"""A tool (or sink) by its exact name, an MCP tool as server.tool, or a glob with *."""
+"""The exact name of a tool or sink, an MCP tool as server.tool, or a glob with *."""
 
-# The single target has its pattern in the schema only: msgspec 0.22 frees a string pattern twice when it shares
-# a union with a list or dict, and the process dies at exit (tests/spec/test_models.py looks for such unions).
+# Only the JSON Schema has the pattern of a single target: msgspec 0.22 frees a string pattern twice if it is in a
+# union with a list or dict, and the process crashes at exit (tests/spec/test_models.py looks for such unions).
 TargetGlobs: TypeAlias = (
     Annotated[str, Meta(extra_json_schema={"pattern": TARGET_PATTERN})]
     | Annotated[list[TargetGlob], Meta(min_length=1, max_length=256)]
 )
-"""One target or a list of them."""
+"""One target or a list of targets."""
 
 
 class RuleSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """One rule: a ruling on its targets, at a stage, under a condition. Exactly one of the six rulings is given."""
+    """One rule: a ruling for its targets, at a stage, under a condition. A rule has exactly one of the six rulings."""
 
     id: Name
-    """The rule's name, found again in journals and reports. Each rule has its own."""
+    """The rule's unique name. Journals and reports contain it."""
     allow: TargetGlobs | UnsetType = UNSET
-    """Targets that may go ahead."""
+    """Targets that are allowed."""
     modify: TargetGlobs | UnsetType = UNSET
-    """Targets whose arguments are rewritten with `set`, or whose text is masked with `mask`, before they go ahead."""
+    """Targets that are allowed after their arguments are changed with `set` or their text is masked with `mask`."""
     ask: TargetGlobs | UnsetType = UNSET
-    """Targets that need a person's approval each time."""
+    """Targets that need approval by a person each time."""
     defer: TargetGlobs | UnsetType = UNSET
-    """Targets that suspend the run; when it is resumed the rules are asked again."""
+    """Targets that suspend the run. The policy is evaluated again when the run is resumed."""
     deny: TargetGlobs | UnsetType = UNSET
-    """Targets that are refused; the model is told."""
+    """Targets that are denied. The model reads that the call was denied."""
     interrupt: TargetGlobs | UnsetType = UNSET
     """Targets that end the run."""
     on: StageSpec = "tool_call"
-    """The stage at which the rule is asked."""
+    """The stage at which the rule is evaluated."""
     when: Condition | UnsetType = UNSET
-    """CEL condition over args, params, spend, calls and session. A condition that cannot be evaluated counts against the call."""
+    """A CEL condition over args, params, spend, calls and session. If it cannot be evaluated, `allow` and `modify` rules do not match, and all others do."""
     set: dict[str, Any] | UnsetType = UNSET
     """With `modify` on tool_call: the arguments to set, by name."""
     mask: Annotated[list[Pattern], Meta(min_length=1, max_length=64)] | UnsetType = UNSET
-    """With `modify` on other stages: regular expressions (RE2) whose matches are replaced by ***."""
+    """With `modify` on other stages: regular expressions (RE2). Each match is replaced by ***."""
     reason: Annotated[str, Meta(min_length=1, max_length=1000)] | UnsetType = UNSET
-    """Why the rule is there; shown in approvals, to the model and in the journal."""
+    """The reason for the rule. Approval questions, the model and the journal show it."""
 
 
 class PolicySpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which calls go ahead. The most restrictive matching rule wins: interrupt, deny, defer, ask, modify, allow."""
+    """Which calls are allowed. The most restrictive matching rule wins: interrupt, deny, defer, ask, modify, allow."""
 
     default: Literal["deny", "ask", "allow"] | UnsetType = UNSET
     """The ruling for tool calls that no rule matches. Required when there are tools."""
     rules: Annotated[list[RuleSpec], Meta(max_length=1000)] = []
-    """The rules; their order does not matter."""
+    """The rules. Their order does not matter."""
     approval_timeout: Duration = "120s"
-    """How long a person at the terminal may take to answer before the call is denied."""
+    """How long a person at the terminal has to answer. After that the call is denied."""

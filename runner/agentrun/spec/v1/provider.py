@@ -1,4 +1,4 @@
-"""The script of `agentrun provider`: what a model says, turn by turn, and what goes wrong on the way."""
+"""The script of `agentrun provider`: the replies of a model, turn by turn, and the faults to inject."""
 
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -12,112 +12,112 @@ ScriptedTokens: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 """A number of tokens."""
 
 ScriptedText: TypeAlias = Annotated[str, Meta(max_length=262_144)]
-"""A text as it is sent."""
+"""A text, sent unchanged."""
 
 BytePosition: TypeAlias = Annotated[int, Meta(ge=0, le=1_073_741_824)]
 """A byte of the reply's body, counted from 0."""
 
 RepeatCount: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
-"""How often something happens."""
+"""How many times something happens."""
 
 SCRIPTED_TOOL_PATTERN = "^[A-Za-z0-9_.-]{1,128}$"
 ToolName: TypeAlias = Annotated[str, Meta(pattern=SCRIPTED_TOOL_PATTERN)]
-"""A tool as the spec names it."""
+"""The name of a tool, as in the spec."""
 
 
 class ScriptedUsage(Struct, frozen=True, forbid_unknown_fields=True):
-    """The tokens that a reply says it took."""
+    """The token usage that a reply reports."""
 
     input: ScriptedTokens = 10
-    """Tokens read, cached ones included."""
+    """Input tokens, including cached ones."""
     output: ScriptedTokens = 5
-    """Tokens written, reasoning included."""
+    """Output tokens, including reasoning."""
     cached: ScriptedTokens = 0
-    """Tokens of `input` that came from a cache."""
+    """How many of the `input` tokens were read from a cache."""
     reasoning: ScriptedTokens = 0
-    """Tokens of `output` that were thought and not said."""
+    """How many of the `output` tokens were reasoning."""
 
 
 class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A call that the model asks for."""
+    """A tool call in the reply."""
 
     tool: ToolName
-    """The tool. A dot is sent as two underscores, as all providers want it."""
+    """The name of the tool. A dot is sent as two underscores, because no provider accepts dots."""
     args: dict[str, Any] = {}
-    """The arguments, as JSON."""
+    """The arguments of the call."""
     raw: ScriptedText | UnsetType = UNSET
-    """Instead of `args`: the arguments as text, which need not be JSON."""
+    """Instead of `args`: the arguments as text, which may be invalid JSON."""
 
 
 class Expectation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a request must hold. Any other is answered with status 400 and the reason."""
+    """What the request must contain. Any other request gets status 400 and the reason."""
 
     model: Annotated[str, Meta(pattern=MODEL_NAME_PATTERN)] | UnsetType = UNSET
-    """The model's name, exactly."""
+    """The exact name of the model."""
     instructions: ScriptedText | UnsetType = UNSET
-    """A text inside the instructions."""
+    """A text that the instructions must contain."""
     contains: list[ScriptedText] = []
-    """Texts inside what was said since the model's last turn, results of tools included."""
+    """Texts that the messages since the model's last turn must contain, including tool results."""
     results: list[ScriptedText] = []
-    """Texts inside the results of the last turn's calls, one for each call, in order."""
+    """Texts that the results of the last turn's calls must contain: one for each call, in order."""
     tools: list[ToolName] | UnsetType = UNSET
-    """The tools that are offered, in any order."""
+    """The tools that the request must offer, in any order."""
     reasoning: bool = False
-    """Whether all that the model thought must come back, in formats that have a place for it (all but chat)."""
+    """If true, the request must contain the model's earlier reasoning. The chat format has no field for it."""
 
 
 class ScriptedFault(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What goes wrong with a reply. With neither `status` nor `body` it is the turn's own reply, disturbed."""
+    """A fault in a reply. Without `status` and `body`, the turn's own reply is sent with this fault."""
 
     times: RepeatCount = 1
-    """How many requests it happens to, over all conversations, before the next fault or the turn itself."""
+    """How many requests get this fault, over all conversations, before the next fault or the turn's own reply."""
     status: Annotated[int, Meta(ge=200, le=599)] | UnsetType = UNSET
-    """The status that is answered. From 400 on the body is the provider's own kind of error, unless there is a `body`."""
+    """The HTTP status of the reply. From 400 on, the body is an error in the provider's format, unless `body` is set."""
     headers: dict[HeaderName, Annotated[str, Meta(max_length=4096)]] = {}
-    """Further headers of the reply: {retry-after: "2"}."""
+    """Additional headers of the reply: {retry-after: "2"}."""
     body: Any = UNSET
-    """The body instead of the provider's own: a text, or JSON."""
+    """The body of the reply: a text, or any value as JSON. Default: a body in the provider's format."""
     content_type: Annotated[str, Meta(min_length=1, max_length=256)] | UnsetType = UNSET
-    """The content type instead of the right one."""
+    """The content type of the reply. Default: the correct one."""
     framing: Literal["length", "chunked", "close"] | UnsetType = UNSET
-    """How the end of the body is marked. `close`: by nothing but the end of the connection. Absent: `chunked` for streams, else `length`."""
+    """How the end of the body is marked. `close`: only by closing the connection. Default: `chunked` for streams, otherwise `length`."""
     delay: Duration | UnsetType = UNSET
-    """How long nothing is sent, not even a status."""
+    """How long to wait before anything is sent, including the status."""
     gap: Duration | UnsetType = UNSET
-    """How long to wait before each further piece of the body."""
+    """How long to wait before each further chunk of the body."""
     drip: Annotated[int, Meta(ge=1, le=1_048_576)] | UnsetType = UNSET
-    """The body comes in pieces of so many bytes."""
+    """Send the body in chunks of this many bytes."""
     damage: BytePosition | UnsetType = UNSET
-    """This byte of the body becomes a zero byte, which is nowhere right in JSON."""
+    """The position of a byte of the body that is replaced by a zero byte, which is never valid in JSON."""
     cut: BytePosition | UnsetType = UNSET
-    """The connection ends before this byte of the body. 0: after the headers."""
+    """The connection is closed before this byte of the body. 0: right after the headers."""
     endless: bool = False
-    """Whether the reply never ends: before its last piece come empty pieces for ever, each after `gap`, or after 10 ms."""
+    """If true, the reply never ends: empty chunks are sent forever before the last one, each after `gap`, or after 10 ms."""
 
 
 class ScriptedTurn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One reply of the model."""
 
     expect: Expectation = Expectation()
-    """What the request must hold."""
+    """What the request must contain."""
     reasoning: ScriptedText | UnsetType = UNSET
-    """What the model thinks before it speaks."""
+    """The reasoning of the model."""
     text: ScriptedText | UnsetType = UNSET
-    """What it says in words."""
+    """The text of the reply."""
     refusal: ScriptedText | UnsetType = UNSET
-    """What it says when it declines."""
+    """The text of a refusal."""
     calls: Annotated[list[ScriptedCall], Meta(max_length=1000)] = []
-    """The calls it asks for."""
+    """The tool calls of the reply."""
     finish: Literal["stop", "length", "tool_calls", "content_filter", "unknown"] | UnsetType = UNSET
-    """Why the reply ends, in the provider's own word for it. Absent: `tool_calls` with calls, else `stop`."""
+    """Why the reply ends. It is sent as the provider's own word. Default: `tool_calls` if there are calls, otherwise `stop`."""
     usage: ScriptedUsage | Literal["off"] = ScriptedUsage()
-    """The tokens it takes; `off`: the provider does not say."""
+    """The token usage that the reply reports. `off`: it reports none."""
     chunk: Annotated[int, Meta(ge=1, le=1_000_000)] = 16
-    """How many characters of a text, or of a call's arguments, each piece of a stream brings."""
+    """How many characters of a text, or of a call's arguments, each chunk of a stream contains."""
     faults: Annotated[list[ScriptedFault], Meta(max_length=100)] = []
-    """What goes wrong before the turn is answered as it should be, in order."""
+    """The faults to send, in order, before the turn is answered correctly."""
     times: RepeatCount = 1
-    """How many turns in a row are like this."""
+    """How many times in a row this turn is repeated."""
 
 
 class ProviderFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -126,6 +126,6 @@ class ProviderFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     agentrun: Literal["1"]
     """The version of the spec language, in quotes."""
     order: Literal["conversation", "arrival"] = "conversation"
-    """Which turn answers a request. `conversation`: the one after those that the request already holds, so several runs and their retries do not mix. `arrival`: the next one, whatever is asked."""
+    """Which turn answers a request. `conversation`: the turn after those that the request already contains, so that parallel runs and retries do not mix. `arrival`: the next turn, whatever the request is."""
     turns: Annotated[list[ScriptedTurn], Meta(min_length=1, max_length=10_000)]
-    """What the model says, turn by turn."""
+    """The replies of the model, turn by turn."""

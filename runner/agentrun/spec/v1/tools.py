@@ -1,4 +1,4 @@
-"""The five kinds of tools."""
+"""Tools: python, http, shell, mcp and agent."""
 
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -17,7 +17,7 @@ from agentrun.spec.v1.field_types import (
 )
 
 ToolEffectSpec: TypeAlias = Literal["read", "idempotent", "at_most_once"]
-"""What running a call twice would do: nothing, the same once more under one key, or harm."""
+"""What happens if a call runs twice: nothing, the same effect once (with an idempotency key), or harm."""
 
 ENV_NAME_PATTERN = "^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 HEADER_NAME_PATTERN = "^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$"
@@ -31,153 +31,153 @@ HeaderName: TypeAlias = Annotated[str, Meta(pattern=HEADER_NAME_PATTERN)]
 """The name of an HTTP header."""
 
 AllowedHost: TypeAlias = Annotated[str, Meta(pattern=HOST_PATTERN)]
-"""A host, optionally with a port, or *.domain for all its sub-domains."""
+"""A host, optionally with a port, or *.domain for all its subdomains."""
 
 
 class ToolSpecBase(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """What tools of every kind have in common."""
+    """Fields that every kind of tool has."""
 
     description: Annotated[str, Meta(min_length=1, max_length=4096)] | UnsetType = UNSET
-    """What the model reads about the tool; about those of an MCP server before what each says itself. Absent: the docstring of a python tool or the sub-agent's own description."""
+    """The description that the model reads. For an MCP server it is put before the description of each of its tools. Default: the docstring of a python tool, or the sub-agent's own description."""
     parallel: bool | UnsetType = UNSET
-    """Whether calls may run together with other calls of the same reply. Absent: yes if `effect` is `read`."""
+    """If true, calls may run in parallel with other calls of the same reply. Default: true if `effect` is `read`."""
     timeout: Duration | UnsetType = UNSET
-    """How long one call may take. Absent: `limits.tool_timeout`."""
+    """The time limit for one call. Default: `limits.tool_timeout`."""
     visible: Condition | UnsetType = UNSET
-    """CEL condition over params, spend, calls and session: the model is offered the tool only on turns where it is true."""
+    """A CEL condition over params, spend, calls and session. The tool is offered to the model only on turns where it is true."""
     observation: bool = False
-    """Whether the tool only looks at something that changes by itself, so that repeating it is normal (a higher guard limit)."""
+    """If true, the tool reads something that changes by itself. Repeated calls are normal, so the guards use the higher limit `guards.observation`."""
     terminal: bool = False
-    """Whether a successful call ends the run, with its result as the answer."""
+    """If true, a successful call ends the run, and its result is the answer."""
     aborts_siblings: bool = False
-    """Whether a successful call cancels the other calls of the same reply."""
+    """If true, a successful call cancels the other calls of the same reply."""
     on_denied: Literal["tell", "stop"] = "tell"
-    """When the policy denies a call: `tell` lets the model read it, `stop` ends the run."""
+    """When the policy denies a call: `tell` reports it to the model, `stop` ends the run."""
 
 
 class PythonToolSpec(ToolSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="python"):
     """A Python function."""
 
     effect: ToolEffectSpec | UnsetType = UNSET
-    """What running it twice would do. Absent: `read` for http GET and HEAD, else `at_most_once`: never run again after a crash."""
+    """What happens if a call runs twice. Default: `read` for HTTP GET and HEAD, otherwise `at_most_once` (never run again after a crash)."""
     args: JsonSchemaField | UnsetType = UNSET
-    """JSON Schema of the arguments (an object). For python tools absent means: read from the function's signature."""
+    """JSON Schema of the arguments (an object). Default for python tools: generated from the function's signature."""
     actions: dict[Name, JsonSchemaField] | UnsetType = UNSET
-    """Instead of `args`: several actions under one tool, each with the JSON Schema of its own arguments. The model names one as `action`."""
+    """Instead of `args`: several actions in one tool, each with a JSON Schema of its own arguments. The model selects one with `action`."""
     call: Reference
-    """The function as module:function. The module is a file under the project's import roots."""
+    """The function, as module:function. The module must be a file under the project's import roots."""
     isolation: Literal["thread", "process"] = "thread"
-    """`process` runs the function in a child process that can be killed when its time is over."""
+    """`process` runs the function in a child process that can be killed on a timeout."""
 
 
 class AuthSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """A credential for an HTTP endpoint, bound to the origin of the tool's URL."""
+    """A credential for an HTTP endpoint. It is sent only to the origin of the URL."""
 
     secret: SecretRef
-    """The environment variable that holds the credential, as ${NAME}."""
+    """The environment variable with the credential, as ${NAME}."""
     header: HeaderName = "Authorization"
-    """The header it is sent in."""
+    """The header to send it in."""
     scheme: Annotated[str, Meta(max_length=64)] = "Bearer"
-    """What is written before it, with a space; empty for nothing."""
+    """The word before the credential in the header. Empty: only the credential is sent."""
 
 
 class HttpToolSpec(ToolSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="http"):
     """An HTTP endpoint."""
 
     effect: ToolEffectSpec | UnsetType = UNSET
-    """What running it twice would do. Absent: `read` for http GET and HEAD, else `at_most_once`: never run again after a crash."""
+    """What happens if a call runs twice. Default: `read` for HTTP GET and HEAD, otherwise `at_most_once` (never run again after a crash)."""
     args: JsonSchemaField | UnsetType = UNSET
-    """JSON Schema of the arguments (an object). For python tools absent means: read from the function's signature."""
+    """JSON Schema of the arguments (an object). Default for python tools: generated from the function's signature."""
     actions: dict[Name, JsonSchemaField] | UnsetType = UNSET
-    """Instead of `args`: several actions under one tool, each with the JSON Schema of its own arguments. The model names one as `action`."""
+    """Instead of `args`: several actions in one tool, each with a JSON Schema of its own arguments. The model selects one with `action`."""
     url: Annotated[str, Meta(min_length=1, max_length=4096)]
-    """Where the call goes. {{ args.x }} fills one path segment or query value, percent-encoded; the host is fixed text or one ${NAME}."""
+    """The URL to call. {{ args.x }} fills in one path segment or query value, percent-encoded. The host is fixed text or one ${NAME}."""
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = "GET"
     """The HTTP method."""
     query: dict[str, TemplateText] = {}
-    """Query parameters; a template in each value."""
+    """Query parameters. Each value is a template."""
     headers: dict[HeaderName, Annotated[str, Meta(max_length=4096)]] = {}
     """Request headers: fixed text, a template, or text with ${NAME}."""
     body: Any = UNSET
-    """The request body: JSON with templates in its strings, or text. Absent: none."""
+    """The request body: JSON with templates in its strings, or text. Default: no body."""
     auth: AuthSpec | UnsetType = UNSET
     """The credential to send."""
     result: Annotated[str, Meta(min_length=1, max_length=1024)] | UnsetType = UNSET
-    """JMESPath expression that picks the result out of a JSON reply. Absent: the whole reply."""
+    """A JMESPath expression that selects the result from a JSON reply. Default: the whole reply."""
     hosts: Annotated[list[AllowedHost], Meta(min_length=1, max_length=64)] | UnsetType = UNSET
-    """The hosts a call may reach. Absent: the host of `url` only."""
+    """The hosts that a call may connect to. Default: only the host of `url`."""
     private_network: bool = False
-    """Whether loopback and private addresses may be reached."""
+    """If true, loopback and private addresses are allowed."""
     max_bytes: Size = "1MiB"
-    """The largest reply that is read."""
+    """The maximum size of the reply."""
 
 
 class ShellToolSpec(ToolSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="shell"):
     """A command, run without a shell."""
 
     effect: ToolEffectSpec | UnsetType = UNSET
-    """What running it twice would do. Absent: `read` for http GET and HEAD, else `at_most_once`: never run again after a crash."""
+    """What happens if a call runs twice. Default: `read` for HTTP GET and HEAD, otherwise `at_most_once` (never run again after a crash)."""
     args: JsonSchemaField | UnsetType = UNSET
-    """JSON Schema of the arguments (an object). For python tools absent means: read from the function's signature."""
+    """JSON Schema of the arguments (an object). Default for python tools: generated from the function's signature."""
     actions: dict[Name, JsonSchemaField] | UnsetType = UNSET
-    """Instead of `args`: several actions under one tool, each with the JSON Schema of its own arguments. The model names one as `action`."""
+    """Instead of `args`: several actions in one tool, each with a JSON Schema of its own arguments. The model selects one with `action`."""
     argv: Annotated[list[TemplateText], Meta(min_length=1, max_length=256)]
-    """The command and its arguments. {{ args.x }} fills a whole element and is never split or interpreted."""
+    """The command and its arguments. {{ args.x }} fills in a whole element; it is never split or interpreted."""
     env: dict[EnvName, Annotated[str, Meta(max_length=4096)]] = {}
-    """Environment variables the command sees, and no others: fixed text or ${NAME}."""
+    """The environment variables of the command: fixed text or ${NAME}. It gets no others."""
     cwd: Annotated[str, Meta(min_length=1, max_length=1024)] = "."
-    """The working directory, inside the project, relative to its root."""
+    """The working directory, relative to the project root. It must be inside the project."""
     stdin: TemplateText | UnsetType = UNSET
-    """What the command reads on standard input. Absent: nothing."""
+    """The standard input of the command. Default: empty."""
     exits: Annotated[list[Annotated[int, Meta(ge=0, le=255)]], Meta(min_length=1, max_length=256)] = field(
         default_factory=lambda: [0]
     )
     """The exit codes that mean success."""
     dash_args: bool = False
-    """Whether an argument filled in by a template may begin with a dash (and so be read as an option)."""
+    """If true, an argument that a template fills in may begin with a dash, so the command may read it as an option."""
     grace: Duration = "2s"
-    """How long the command may take to end by itself when it is stopped, before it is killed."""
+    """How long the command has to exit after it is asked to stop. After that it is killed."""
 
 
 class McpToolSpec(ToolSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="mcp"):
     """The tools of an MCP server, named server.tool."""
 
     effect: ToolEffectSpec | UnsetType = UNSET
-    """What running it twice would do. Absent: `read` for http GET and HEAD, else `at_most_once`: never run again after a crash."""
+    """What happens if a call runs twice. Default: `read` for HTTP GET and HEAD, otherwise `at_most_once` (never run again after a crash)."""
     command: (
         Annotated[list[Annotated[str, Meta(min_length=1, max_length=4096)]], Meta(min_length=1, max_length=256)]
         | UnsetType
     ) = UNSET
-    """The command that starts a server on standard input and output. Either this or `url`."""
+    """The command that starts a server with the stdio transport. Either this or `url`."""
     url: EnvText | UnsetType = UNSET
-    """The address of a server that speaks streamable HTTP. Either this or `command`."""
+    """The URL of a server with the streamable HTTP transport. Either this or `command`."""
     env: dict[EnvName, Annotated[str, Meta(max_length=4096)]] = {}
-    """Environment variables the server sees, and no others: fixed text or ${NAME}."""
+    """The environment variables of the server: fixed text or ${NAME}. It gets no others."""
     headers: dict[HeaderName, Annotated[str, Meta(max_length=4096)]] = {}
     """Headers sent to `url`: fixed text or text with ${NAME}."""
     tools: Annotated[list[Annotated[str, Meta(pattern=MCP_TOOL_PATTERN)]], Meta(min_length=1, max_length=256)] = field(
         default_factory=lambda: ["*"]
     )
-    """Which of the server's tools the agent may see: names or globs. `agentrun lock` pins them."""
+    """The tools of the server that the agent can use: names or globs. `agentrun lock` pins them."""
     effects: dict[Annotated[str, Meta(pattern=MCP_TOOL_PATTERN)], ToolEffectSpec] = {}
-    """The effect of single tools, by name or glob; hints of the server are never trusted."""
+    """The effect of single tools, by name or glob. Hints from the server are never trusted."""
     private_network: bool = False
-    """Whether `url` may be a loopback or private address."""
+    """If true, `url` may be a loopback or private address."""
     requests: list[Literal["sampling", "elicitation", "roots"]] = []
-    """Requests the server may make of its client: `roots` is answered with the project's folder, `elicitation` and `sampling` as by a person who says no. All others are refused."""
+    """Requests that the server may send to the client. `roots` is answered with the project folder, `elicitation` and `sampling` are declined. All other requests get an error."""
     start_timeout: Duration = "10s"
-    """How long the server may take to answer `initialize`."""
+    """The time limit for the answer to `initialize`."""
 
 
 class AgentToolSpec(ToolSpecBase, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="agent"):
-    """Another agent, run as a child with its own journal and a part of this agent's budget."""
+    """Another agent, run as a sub-agent with its own journal and a part of this agent's budget."""
 
     spec: Annotated[str, Meta(min_length=1, max_length=1024)]
     """The sub-agent's spec file, relative to this document."""
     params: dict[str, Any] = {}
-    """Values for the sub-agent's params, as fixed values. Params without a value here and without a default are asked of the model."""
+    """Fixed values for the sub-agent's params. The model must provide the params that have no value here and no default."""
     profile: Name | UnsetType = UNSET
-    """The sub-agent's profile to use."""
+    """The profile of the sub-agent to use."""
 
 
 ArgsToolSpec: TypeAlias = PythonToolSpec | HttpToolSpec | ShellToolSpec

@@ -83,7 +83,7 @@ def test_misfits(wanted: dict[str, Any], fits: bool) -> None:
 
 
 def test_all_words_are_judged() -> None:
-    assert _COMPARISONS.keys() == COMPARISONS.keys()
+    assert _COMPARISONS.keys() == COMPARISONS
 
 
 def test_each_field_that_fails_is_named() -> None:
