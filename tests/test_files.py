@@ -75,7 +75,7 @@ def test_a_link_below_the_directory_of_the_setting_has_no_setting(root: Path) ->
     (root / "cassettes").mkdir()
     (root / "cassettes/a").symlink_to(root.parent / "outside")
     error = refusal(lambda: tree_of(root).write(root / "cassettes/a/x.yaml", b"x"))
-    assert error.hint == "replace the link by what it should be"
+    assert error.hint == "replace the link by a real file or directory"
 
 
 @pytest.mark.parametrize("target", ["../outside/file", "../outside/none", "real.yaml", "loop.yaml"])

@@ -2,16 +2,16 @@
 
     import agentrun
 
-    package = agentrun.compile("specs/triage.yaml")     # a spec → a verified package with its fingerprint
-    package = agentrun.load("triage.package.json")      # the same from a file
+    package = agentrun.compile("specs/triage.yaml")     # compile a spec to a package with a fingerprint
+    package = agentrun.load("triage.package.json")      # or load a compiled package
     outcome = agentrun.run(package, "The printer is on fire.", model=model)
 
-Runs that go on beside others, with sessions and events: `Runtime` and `Request`.
+Concurrent runs, sessions and events: `Runtime` and `Request`.
 
-What the functions of a spec use: `ToolError` and `progress` in tools; in hooks `HookQuestion` and the answers
-`Continue`, `Deny`, `Modify` and `Inject`.
+For the functions of a spec: `ToolError` and `progress` in tools; in hooks `HookQuestion` and the answers `Continue`,
+`Deny`, `Modify` and `Inject`.
 
-Names are imported when they are first used, so that `import agentrun` costs nothing.
+Names are imported when they are first used, so that `import agentrun` is fast.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One byte form for one value, and the hashes made of it.
+"""Canonical JSON and hashes: equal values give equal bytes.
 
-Rule 1  Fingerprints are made of RFC 8785 JSON: the one canonical form that other languages can rebuild.
-Rule 2  Journal lines and match keys use sorted compact JSON: forty times faster, same order of keys.
-Rule 3  Nothing here depends on dict order, locale, hash seed or platform. A fingerprint of NaN is refused.
+Rule 1  Fingerprints use RFC 8785 JSON, because other languages can produce the same bytes.
+Rule 2  Journal lines and match keys use compact JSON with sorted keys, which is forty times faster.
+Rule 3  Nothing here depends on dict order, locale, hash seed or platform. NaN has no fingerprint.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def canonical_json(value: Any) -> bytes:
 
 
 def fingerprint(value: Any) -> str:
-    """`sha256:` and the hash of the canonical form."""
-    return "sha256:" + hashlib.sha256(canonical_json(value)).hexdigest()
+    """`sha256:` and the hash of the canonical JSON."""
+    return data_hash(canonical_json(value))
 
 
 sorted_json: Callable[[Any], bytes] = _sorted_encoder.encode
@@ -33,12 +33,12 @@ sorted_json: Callable[[Any], bytes] = _sorted_encoder.encode
 
 
 def pretty_json(value: Any) -> str:
-    """Sorted, indented JSON with a final newline, for files that people read and diff."""
+    """Indented JSON with sorted keys and a final newline, for files that people read and compare."""
     return msgspec.json.format(_sorted_encoder.encode(value), indent=2).decode() + "\n"
 
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""Errors of `read_json`."""
+"""The errors that `read_json` raises."""
 
 
 def _number(text: str) -> int | float:
@@ -47,11 +47,11 @@ def _number(text: str) -> int | float:
 
 
 read_json: Callable[[bytes], Any] = msgspec.json.Decoder(float_hook=_number).decode
-"""Read JSON in which a whole number is an int, however it is spelled. Raises one of NOT_JSON."""
+"""Parse JSON. Whole numbers become ints, also `1.0` and `1e3`. Raises one of NOT_JSON."""
 
 
 def json_or_text(text: str) -> Any:
-    """Return the value of a JSON text, or the text itself if it is not JSON."""
+    """Parse a JSON text, or return the text itself if it is not JSON."""
     try:
         return read_json(text.encode())
     except (*NOT_JSON, UnicodeEncodeError):
@@ -59,17 +59,17 @@ def json_or_text(text: str) -> Any:
 
 
 def data_hash(data: bytes) -> str:
-    """`sha256:` and the hash of bytes."""
+    """`sha256:` and the hash of the bytes."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 def text_hash(text: str | bytes) -> str:
-    """`sha256:` and the hash of a text with line ends as they are."""
+    """`sha256:` and the hash of a text. Line ends are not normalised."""
     return data_hash(text.encode() if isinstance(text, str) else text)
 
 
 def same_json(one: Any, two: Any) -> bool:
-    """Equality of JSON: true is not 1."""
+    """Compare two JSON values. `true` and `1` are different."""
     if isinstance(one, list) and isinstance(two, list):
         return len(one) == len(two) and all(map(same_json, one, two))
     if isinstance(one, dict) and isinstance(two, dict):

@@ -1,9 +1,9 @@
 """The installed distribution: its version, where it was installed from, and how to install it again.
 
 Rule 1  The distribution is called `agentrun-harness`; the package and the command are called `agentrun`.
-Rule 2  A hint installs a name from a package index only if this installation came from one: anybody may own a name
-        there.
-Rule 3  A requirement for other machines contains no credentials and no place on this machine.
+Rule 2  A hint names a package index only if this installation came from one, because another index may have a
+        different package with that name.
+Rule 3  A requirement for other machines contains no credentials and no path of this machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DISTRIBUTION_NAME = "agentrun-harness"
 _PACKAGE = Path(__file__).parent
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SCP = re.compile(r"(?P<user>[^@:/]+@)?(?P<host>[^@:/]{2,}):/?(?P<path>[^:/].*)")
-"""`git@host:path`. A host of one letter is a drive of Windows, and `x::y` names a program of git."""
+"""`git@host:path`. A host of one letter is a Windows drive, and `x::y` is a remote helper of git."""
 _URL = re.compile(
     r"(?P<scheme>https?|ssh|git)://(?:(?P<user>[^@/:]*)(?::[^@/]*)?@)?"
     r"(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)(?P<port>:[0-9]+)?(?P<path>/[A-Za-z0-9._~%+/-]+)"
@@ -30,10 +30,10 @@ _THIS_MACHINE = re.compile(r"file|(?:.*\.)?localhost\.?|127\..*|0\..*", re.IGNOR
 
 
 class InstallOrigin(NamedTuple):
-    """Where the running code was installed from. Both fields are empty if that is unknown or a file."""
+    """Where the running code was installed from. `pin` and `checkout` are empty if that is unknown or a file."""
 
     pin: str = ""
-    """What follows the name in a requirement that works on any machine: `==0.1.0` or ` @ git+https://…@COMMIT`."""
+    """The part after the name in a requirement that works on any machine: `==0.1.0` or ` @ git+https://…@COMMIT`."""
     checkout: Path | None = None
     editable: bool = False
 
@@ -48,7 +48,7 @@ class _VcsInfo(msgspec.Struct):
 
 
 class _DirectUrl(msgspec.Struct):
-    """`direct_url.json` of PEP 610. Installers write it for everything that does not come from an index."""
+    """`direct_url.json` of PEP 610. Installers write it for every package that does not come from an index."""
 
     url: str
     dir_info: _DirInfo | None = None
@@ -61,18 +61,18 @@ class _DirectUrl(msgspec.Struct):
 
 def version() -> str:
     """The version of the running code."""
-    found = _distribution()
-    return found.version if found else "unknown"
+    dist = _distribution()
+    return dist.version if dist else "unknown"
 
 
 def install_origin() -> InstallOrigin:
     """Where the running code was installed from."""
-    found = _distribution()
-    if found is None:  # a checkout that is not installed, found by PYTHONPATH
+    dist = _distribution()
+    if dist is None:  # a checkout that is not installed, found by PYTHONPATH
         return InstallOrigin(checkout=_PACKAGE.parents[1], editable=True)
-    if found.read_text("direct_url.json") is None:
-        return InstallOrigin(pin=f"=={found.version}")
-    direct = _direct_url(found)
+    if dist.read_text("direct_url.json") is None:
+        return InstallOrigin(pin=f"=={dist.version}")
+    direct = _direct_url(dist)
     if direct is None or direct.subdirectory:
         return InstallOrigin()
     if direct.vcs_info is not None:
@@ -82,17 +82,17 @@ def install_origin() -> InstallOrigin:
 
 def install_hint(extra: str = "") -> str:
     """How to install agentrun again with its dependencies, or with an extra: one sentence without a full stop."""
-    came = install_origin()
+    origin = install_origin()
     extras = f"[{extra}]" if extra else ""
-    if came.pin:
-        return f"run pip install {quote(f'{DISTRIBUTION_NAME}{extras}{came.pin}')}"
-    if came.checkout:
-        return f"run pip install {'-e ' * came.editable}{quote(f'.{extras}')} in the checkout of agentrun"
+    if origin.pin:
+        return f"run pip install {quote(f'{DISTRIBUTION_NAME}{extras}{origin.pin}')}"
+    if origin.checkout:
+        return f"run pip install {'-e ' * origin.editable}{quote(f'.{extras}')} in the checkout of agentrun"
     return f"install agentrun again from where you got it{f', with the extra {extra}' if extra else ''}"
 
 
 def git_pin(url: str, commit: str) -> str:
-    """` @ git+URL@COMMIT` without credentials, or nothing if other machines cannot install from this address."""
+    """` @ git+URL@COMMIT` without credentials, or an empty text if other machines cannot install from this address."""
     if scp := "://" not in url and _SCP.fullmatch(url):
         url = f"ssh://{scp['user'] or ''}{scp['host']}/{scp['path']}"
     parts = _URL.fullmatch(url)
@@ -105,26 +105,26 @@ def git_pin(url: str, commit: str) -> str:
 def rival_distributions() -> dict[str, list[str]]:
     """Other distributions that provide something called `agentrun`: a module, a command or both."""
     commands = metadata.entry_points(group="console_scripts", name="agentrun")
-    found = {"module": metadata.packages_distributions().get("agentrun", [])}
-    found["command"] = [command.dist.name for command in commands if command.dist]
-    names = {str(name) for each in found.values() for name in each}
+    providers = {"module": metadata.packages_distributions().get("agentrun", [])}
+    providers["command"] = [command.dist.name for command in commands if command.dist]
+    names = {str(name) for each in providers.values() for name in each}
     rivals = sorted(name for name in names if re.sub(r"[-_.]+", "-", name).lower() != DISTRIBUTION_NAME)
-    return {name: [what for what, providers in found.items() if name in providers] for name in rivals}
+    return {name: [kind for kind, names in providers.items() if name in names] for name in rivals}
 
 
 def _distribution() -> metadata.Distribution | None:
-    """The metadata of the running code. Any folder on `sys.path` can have metadata of this name without the code."""
-    for found in metadata.distributions(name=DISTRIBUTION_NAME):
-        direct = _direct_url(found)
+    """The metadata of the running code. A folder on `sys.path` may contain metadata of this name without the code."""
+    for dist in metadata.distributions(name=DISTRIBUTION_NAME):
+        direct = _direct_url(dist)
         checkout = direct and direct.checkout()
-        places = [Path(str(found.locate_file("agentrun"))), *([checkout / "runner" / "agentrun"] if checkout else [])]
-        if any(place.exists() and place.samefile(_PACKAGE) for place in places):
-            return found
+        paths = [Path(str(dist.locate_file("agentrun"))), *([checkout / "runner" / "agentrun"] if checkout else [])]
+        if any(path.exists() and path.samefile(_PACKAGE) for path in paths):
+            return dist
     return None
 
 
-def _direct_url(found: metadata.Distribution) -> _DirectUrl | None:
+def _direct_url(dist: metadata.Distribution) -> _DirectUrl | None:
     try:
-        return msgspec.json.decode(found.read_text("direct_url.json") or "", type=_DirectUrl)
+        return msgspec.json.decode(dist.read_text("direct_url.json") or "", type=_DirectUrl)
     except msgspec.DecodeError:
         return None

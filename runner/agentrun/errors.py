@@ -1,24 +1,24 @@
-"""Everything that can go wrong, as one tree.
+"""All errors, as one tree.
 
-    AgentrunError                 has a code; the code decides retry class and exit code
-    ├── SpecError                 what people wrote is wrong: carries every problem found, with places     exit 2
-    ├── PackageError              a compiled package is damaged, foreign or not the one asked for          exit 2
-    ├── HostError                 the machine lacks something the package needs                            exit 2
-    ├── RequestError              the caller asked for something that cannot be                            exit 2 or 9
-    ├── ProviderError             the model's service failed                                               exit 6
+    AgentrunError                 has a code, which decides the retry class and the exit code
+    ├── SpecError                 mistakes in a spec: lists every problem with its place                   exit 2
+    ├── PackageError              a compiled package is damaged, foreign or has another fingerprint        exit 2
+    ├── HostError                 the machine lacks something that the package needs                       exit 2
+    ├── RequestError              the request is invalid, or the session is busy                           exit 2 or 9
+    ├── ProviderError             the model provider failed                                                exit 6
     ├── ToolError                 a tool failed in a way that ends the run                                 exit 6 or 8
-    ├── LimitError                a budget, guard or the context window stopped the run                    exit 5
-    ├── PolicyError               a ruling or an approval stopped the run                                  exit 4
-    ├── OutputError               the answer breaks its contract or could not be delivered                 exit 6
-    ├── CassetteError             a recording lacks, or is not, what replay needs                          exit 3
-    ├── StorageError              journal or disk                                                          exit 7
-    ├── AuditError                today's decisions differ from the recorded ones                          exit 1
-    ├── Cancelled                 by the caller                                                            exit 130
-    └── InternalError             our bug                                                                  exit 70
+    ├── LimitError                a budget, a guard or the context window stopped the run                  exit 5
+    ├── PolicyError               the policy or an approval stopped the run                                exit 4
+    ├── OutputError               the answer breaks its schema or could not be delivered                   exit 6
+    ├── CassetteError             a cassette is missing, damaged or does not match                         exit 3
+    ├── StorageError              a journal or the disk failed                                             exit 7
+    ├── AuditError                the decisions of this release differ from the recorded ones              exit 1
+    ├── Cancelled                 the caller cancelled the run                                             exit 130
+    └── InternalError             a bug in agentrun                                                        exit 70
 
 Rule 1  Codes are a contract; messages are not. Evidence is in `fields`, never only in the message.
-Rule 2  A code that is not in `ERROR_CODES` cannot be raised.
-Rule 3  A message never shows a secret, and never more of a value than its reader needs.
+Rule 2  Only codes listed in `ERROR_CODES` can be raised.
+Rule 3  A message never contains a secret, and never more of a value than the reader needs.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 RetryClass = Literal["retryable", "not_retryable", "repair", "user", "host"]
-"""What can be done about an error: send again, give up, repair the data, ask the user, fix the host."""
+"""What to do about an error: send again, give up, repair the data, ask the user or fix the host."""
 
 SUSPENDED_EXIT = 8
-"""Exit code of a run that waits for an approval or a decision: not an error, the run can be resumed."""
+"""Exit code of a run that waits for an approval or a decision. This is not an error: the run can be resumed."""
 
 
 class Code(NamedTuple):
-    """What a code means to a caller: may it be retried, and how does the process exit."""
+    """The retry class and the exit code that belong to an error code."""
 
     retry: RetryClass
     exit: int
@@ -76,14 +76,14 @@ _GROUPS: dict[tuple[RetryClass, int], str] = {
 ERROR_CODES: Mapping[str, Code] = {
     name: Code(retry, exit_code) for (retry, exit_code), names in _GROUPS.items() for name in names.split()
 }
-"""Every code that can end a run or a command. `spec` stands for all `spec.*` codes (see `spec/problems.py`)."""
+"""Every code that can end a run or a command. The entry `spec` covers all `spec.*` codes (see `spec/problems.py`)."""
 
 TOOL_RESULT_CODES = ("tool.unknown", "tool.hidden", "tool.invalid_arguments", "tool.missing_field", "tool.invalid_call")
-"""Codes that are only ever results the model reads: nothing ran, and the run goes on."""
+"""Codes that only appear in tool results. The model reads them, the tool did not run, and the run continues."""
 
 
 def code_of(name: str) -> Code:
-    """The meaning of a code; every `spec.*` code means the same to a caller."""
+    """Look up a code. All `spec.*` codes share one entry."""
     return ERROR_CODES["spec" if name.startswith("spec.") else name]
 
 
@@ -91,7 +91,7 @@ class AgentrunError(Exception):
     """Base of all errors raised by agentrun."""
 
     codes: ClassVar[tuple[str, ...]] = ()
-    """The code prefixes this class may carry; empty: any."""
+    """The code prefixes that this class accepts. Empty: any."""
 
     def __init__(
         self, code: str, message: str, *, hint: str | None = None, fields: Mapping[str, Any] | None = None
@@ -153,23 +153,23 @@ class ProviderError(AgentrunError):
 
 
 class ToolError(AgentrunError):
-    """What a tool raises to be taken at its word. Any other exception is an execution error too."""
+    """Raise this in a tool to choose the code and the message. Any other exception becomes `tool.execution`."""
 
     codes = ("tool.",)
 
     @classmethod
     def execution(cls, message: str, *, hint: str | None = None, **fields: Any) -> Self:
-        """The call failed: the model reads why."""
+        """The call failed. The model reads the message and the run continues."""
         return cls("tool.execution", message, hint=hint, fields=fields)
 
     @classmethod
     def fatal(cls, message: str, *, hint: str | None = None, **fields: Any) -> Self:
-        """The run must end."""
+        """The call failed and ends the run."""
         return cls("tool.fatal", message, hint=hint, fields=fields)
 
     @classmethod
     def aborted(cls, message: str, *, hint: str | None = None, **fields: Any) -> Self:
-        """The call was given up, and the run ends with it."""
+        """The tool aborted the call, which ends the run."""
         return cls("tool.aborted", message, hint=hint, fields=fields)
 
 
@@ -191,6 +191,15 @@ class CassetteError(AgentrunError):
 
 class StorageError(AgentrunError):
     codes = ("journal.", "storage.", "recovery.")
+
+
+def storage_failed(
+    kind: str, message: str, error: OSError | int | None = None, hint: str | None = None
+) -> StorageError:
+    """A `storage.failed` error about a file. `kind` says what the file is (`cassette`, `journal`, …); `error` is the
+    failure of the file system or its errno."""
+    number = error.errno if isinstance(error, OSError) else error
+    return StorageError("storage.failed", message, hint=hint, fields={"path": kind, "errno": number})
 
 
 class AuditError(AgentrunError):

@@ -1,12 +1,12 @@
 """The only module that creates, changes or removes files.
 
-Rule 1  A project file is reached from the root of its tree by descriptor, one component at a time, and no symbolic link
-        is followed: a repository can bring links, and somebody can swap one in between a check and a write.
-Rule 2  A file is replaced as a whole. The new content is written to a file beside it, which is created exclusively
-        under a name that cannot be guessed, and renamed into place. On any failure that file is removed and the old
-        one is as it was.
-Rule 3  A path that the operator typed on the command line is used as given, links included.
-Rule 4  Nothing is written into `.git`: other programs run what is there.
+Rule 1  Project files are opened from the root of their tree, one path component at a time, without following symbolic
+        links. A repository can contain links, and another process can create one between a check and a write.
+Rule 2  A file is replaced as a whole: the new content goes to a temporary file in the same directory, with an
+        unpredictable name and created exclusively, which is then renamed. If anything fails, the temporary file is
+        removed and the old file is unchanged.
+Rule 3  A path from the command line is used as it is, links included.
+Rule 4  Nothing is written into `.git`, because other programs execute files in it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from agentrun.errors import StorageError
+from agentrun.errors import storage_failed
 
 TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.new")
-"""The name of a new file that is not in place yet. Only a process that was killed leaves one behind."""
+"""The name of a temporary file. Only a process that was killed leaves one behind."""
 
 _DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
@@ -34,7 +34,7 @@ _NEVER_WRITTEN = ".git"
 
 
 class PathRefused(OSError):
-    """A path that is not written to, whatever the file system says."""
+    """A path that agentrun does not write to, even if the file system allows it."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(errno.EPERM, message)
@@ -47,49 +47,48 @@ class _LinkFound(OSError):
     def __init__(self, depth: int) -> None:
         super().__init__(errno.ELOOP, os.strerror(errno.ELOOP))
         self.depth = depth
-        """How many components lead to the link, itself included."""
+        """The number of path components up to and including the link."""
 
 
 class ProjectTree(Struct, frozen=True):
-    """A directory below which a project's files are written.
+    """A directory below which project files are written.
 
-    Paths are given in full and lie below `root`. Every method raises `storage.failed`.
+    Paths are absolute and lie below `root`. Every method raises `storage.failed`.
     """
 
     root: Path
-    """Used as it is: it was found by the search for the project, or named by the operator."""
+    """The root of the project, or a directory that the operator named. Links in it are followed."""
     kind: str
     """What the files are, for the fields of an error: `cassette`, `snapshot`, …"""
     top: str = ""
-    """The directory below the root that a setting names; empty if there is no such setting."""
+    """The directory below the root that a setting names, or empty."""
     setting: str = ""
     """The key of `[tool.agentrun]` that names `top`."""
     variable: str = ""
-    """The environment variable with which the operator chooses any other directory."""
+    """The environment variable with which the operator can choose another directory."""
 
     def write(self, path: Path, data: bytes, *, confirm: Callable[[], None] = lambda: None) -> None:
-        """Replace a file, or create it. `confirm` is called last before the new content becomes visible, and may raise
-        to leave the old one."""
+        """Create or replace a file. `confirm` is called right before the rename and may raise to keep the old file."""
         with self._failures(path, "written"), self._parent(path) as (directory, name):
             _replace(directory, name, data, confirm)
 
     def check_writable(self, path: Path) -> None:
-        """Find out whether a file can be written, before anything is spent on it."""
+        """Check that a file can be written, before a run spends money on its content."""
         with self._failures(path, "written"), self._parent(path) as (directory, name):
             _remove_quietly(_write_beside(directory, name, b"", _mode(directory, name)), directory)
 
     def remove_leftovers(self, path: Path) -> None:
-        """Remove the new files beside a file that killed processes left. The caller holds the lock of the file."""
+        """Remove temporary files of a path that killed processes left. The caller holds the lock of the file."""
         with self._failures(path, "written"), self._parent(path) as (directory, name):
-            for beside in os.listdir(directory):
-                if (found := TEMPORARY_NAME.fullmatch(beside)) and found[1] == name:
-                    _remove_quietly(beside, directory)
+            for entry in os.listdir(directory):
+                if (match := TEMPORARY_NAME.fullmatch(entry)) and match[1] == name:
+                    _remove_quietly(entry, directory)
 
     def open_file(self, path: Path, flags: int, mode: int = 0o666) -> int:
-        """A descriptor of a file, which is created if `flags` say so. Only plain files are opened."""
+        """Open a file and return its descriptor. Only plain files are opened."""
         with self._failures(path, "opened"), self._parent(path) as (directory, name):
             _mode(directory, name)
-            # Without waiting: a pipe may have been put there since.
+            # O_NONBLOCK: the file may have been replaced by a pipe since the check.
             descriptor = os.open(name, flags | os.O_NONBLOCK | _FILE, mode, dir_fd=directory)
             try:
                 _refuse_special(os.fstat(descriptor))
@@ -100,7 +99,7 @@ class ProjectTree(Struct, frozen=True):
             return descriptor
 
     def create(self, path: Path, data: bytes) -> None:
-        """Create a small file, unless there is something of that name, whatever it is."""
+        """Create a small file, unless something with this name exists."""
         with (
             self._failures(path, "created"),
             self._parent(path, refuse_link=False) as (directory, name),
@@ -116,7 +115,7 @@ class ProjectTree(Struct, frozen=True):
             os.unlink(name, dir_fd=directory)
 
     def remove_empty_directory(self, path: Path) -> None:
-        """Remove a directory that has nothing in it; any other is left alone."""
+        """Remove a directory if it is empty."""
         with self._failures(path, "removed"), self._parent(path, create=False) as (directory, name):
             try:
                 os.rmdir(name, dir_fd=directory)
@@ -126,7 +125,7 @@ class ProjectTree(Struct, frozen=True):
 
     @contextmanager
     def _parent(self, path: Path, *, create: bool = True, refuse_link: bool = True) -> Iterator[tuple[int, str]]:
-        """The directory that a file is in, opened, and the file's name. `create`: make it if it is missing;
+        """Open the directory of a file; yield its descriptor and the file name. `create`: make missing directories;
         `refuse_link`: raise if the file itself is a link."""
         if not path.is_relative_to(self.root) or path == self.root or ".." in path.parts or "\0" in str(path):
             raise PathRefused(f"it is not inside {self.root}")
@@ -151,7 +150,7 @@ class ProjectTree(Struct, frozen=True):
         real = Path(os.path.realpath(self.root / link))
         message = f"{_display_path(self.root / link, self.root)} is a symbolic link to {_display_path(real, self.root)}"
         if not self.top or not f"{self.top}/".startswith(f"{link}/"):
-            return PathRefused(f"{message}, and links are not followed", "replace the link by what it should be")
+            return PathRefused(f"{message}, and links are not followed", "replace the link by a real file or directory")
         named = real / self.top[len(link) :].strip("/")
         if named.is_relative_to(self.root):
             hint = f'name it in pyproject.toml: [tool.agentrun] {self.setting} = "{named.relative_to(self.root)}"'
@@ -165,15 +164,15 @@ class ProjectTree(Struct, frozen=True):
             yield
         except OSError as error:
             message = f"{_display_path(path, self.root)} cannot be {verb}: {error.strerror}"
-            fields: dict[str, object] = {"path": self.kind, "errno": error.errno}
             if not isinstance(error, PathRefused):
-                raise StorageError("storage.failed", message, fields=fields) from error
-            fields["reason"] = "path"
-            raise StorageError("storage.failed", message, hint=error.hint, fields=fields) from None
+                raise storage_failed(self.kind, message, error) from error
+            refused = storage_failed(self.kind, message, error, error.hint)
+            refused.fields["reason"] = "path"
+            raise refused from None
 
 
 def open_directory(root: Path, parts: list[str], *, create: bool = False) -> int:
-    """A descriptor of a directory, reached from `root` without following a link. `create`: make what is missing."""
+    """Open a directory below `root` without following links. `create`: make missing directories."""
     here = os.open(root, _DIRECTORY)
     try:
         for depth, part in enumerate(parts, 1):
@@ -206,18 +205,18 @@ def _is_link(name: str, directory: int) -> bool:
 
 
 def _mode(directory: int, name: str) -> int | None:
-    """The permissions of the file that is there. None: there is none."""
+    """The permissions of a file, or None if it does not exist."""
     try:
-        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    _refuse_special(found)
-    return stat.S_IMODE(found.st_mode)
+    _refuse_special(status)
+    return stat.S_IMODE(status.st_mode)
 
 
-def _refuse_special(found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise PathRefused("it is a directory" if stat.S_ISDIR(found.st_mode) else "it is not a plain file")
+def _refuse_special(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise PathRefused("it is a directory" if stat.S_ISDIR(status.st_mode) else "it is not a plain file")
 
 
 def _replace(directory: int, name: str, data: bytes, confirm: Callable[[], None] = lambda: None) -> None:
@@ -232,7 +231,7 @@ def _replace(directory: int, name: str, data: bytes, confirm: Callable[[], None]
 
 
 def _write_beside(directory: int, name: str, data: bytes, mode: int | None) -> str:
-    """Write a new file in the same directory, and return its name."""
+    """Write a temporary file in the same directory and return its name."""
     temporary = f".{name[:200]}.{secrets.token_hex(8)}.new"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=directory)
     try:
@@ -250,7 +249,7 @@ def _write_beside(directory: int, name: str, data: bytes, mode: int | None) -> s
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of it: a full disk first shows as a short write."""
+    """Write all bytes. On a full disk the first sign is a short write."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
@@ -262,19 +261,18 @@ def _remove_quietly(name: str, directory: int) -> None:
 
 
 def _display_path(path: Path, root: Path) -> str:
-    """As people see it: relative to the working directory, else to the root, where it is below one of them."""
+    """The path relative to the working directory or else to the root, if it is below one of them."""
     for base in (Path.cwd(), root):
         if path.is_relative_to(base) and path != base:
             return path.relative_to(base).as_posix()
     return str(path)
 
 
-# --- paths that the operator typed --------------------------------------------------------------------------------
+# --- paths from the command line ------------------------------------------------------------------------------------
 
 
 def write_user_file(path: Path, data: bytes) -> None:
-    """Write a file that the operator named. A pipe or a device is written to; a file is replaced as a whole, and a link
-    to one stays a link."""
+    """Write to a file, pipe or device. A file is replaced as a whole, and a link to it stays a link."""
     with _user_file_failures(path, "written"):
         if path.exists() and not path.is_file():
             with path.open("wb") as special:
@@ -289,31 +287,31 @@ def write_user_file(path: Path, data: bytes) -> None:
 
 
 def append_user_file(path: Path, data: bytes) -> None:
-    """Append to a file that the operator named, and create it if it is missing."""
+    """Append to a file; create it if it is missing."""
     with _user_file_failures(path, "written"), path.open("ab") as file:
         file.write(data)
 
 
 def open_user_file(path: Path, flags: int, kind: str) -> int:
-    """A descriptor of a file that the operator named, to write to it bit by bit. `kind`: what it is, for errors."""
+    """Open a file and return its descriptor. `kind` says what the file is, for errors."""
     with _user_file_failures(path, "opened", kind):
         return os.open(path, flags | os.O_CLOEXEC, 0o666)
 
 
 def make_user_directory(path: Path) -> None:
-    """Create a directory that the operator named, and those above it."""
+    """Create a directory and its parents."""
     with _user_file_failures(path, "created"):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def user_directory_tree(path: Path) -> ProjectTree:
-    """The tree of a directory that the operator named, which is created. Links inside it are not followed."""
+    """Create a directory and return its tree. Links inside it are not followed."""
     make_user_directory(path)
     return ProjectTree(Path(os.path.realpath(path)), path.name)
 
 
 def remove_user_file(path: Path) -> None:
-    """Remove a file that the operator named, if it is there."""
+    """Remove a file if it exists."""
     with _user_file_failures(path, "removed"):
         path.unlink(missing_ok=True)
 
@@ -323,6 +321,4 @@ def _user_file_failures(path: Path, verb: str, kind: str = "") -> Iterator[None]
     try:
         yield
     except OSError as error:
-        fields = {"path": kind or path.name, "errno": error.errno}
-        message = f"{path} cannot be {verb}: {error.strerror}"
-        raise StorageError("storage.failed", message, fields=fields) from None
+        raise storage_failed(kind or path.name, f"{path} cannot be {verb}: {error.strerror}", error) from None

@@ -1,14 +1,14 @@
-"""Values that are known and must not be shown: found in every form, replaced by the placeholder of their name.
+"""Redaction of known secret values: every encoded form is replaced by a placeholder with the name of the secret.
 
-Rule 1  A value is found as it is, escaped for JSON (twice too: arguments of calls are JSON in JSON), percent-encoded,
-        inside base64 at any alignment, and in hex.
-Rule 2  Of forms that overlap the leftmost counts, of those that begin at one place the longest.
-Rule 3  A placeholder is never looked into, so replacing twice is replacing once. A value that itself has placeholders
-        in it is known by what stands between them.
-Rule 4  A value of a few digits is found only where no other digit touches it: 123 is not in 91234.
-Rule 5  A number that is a value in JSON becomes a text: its placeholder is quoted, and the JSON stays JSON.
-Rule 6  RE2 finds the places where a form may begin: the time is linear, whatever the number of values.
-Rule 7  No value is in a repr or in an error.
+Rule 1  A value is found as it is, escaped for JSON (also twice: arguments of tool calls are JSON inside JSON),
+        escaped for HTML, percent-encoded, in base64 at any alignment, and in hex.
+Rule 2  If forms overlap, the leftmost wins; if they start at the same place, the longest wins.
+Rule 3  Placeholders are never searched, so redacting twice gives the same result as redacting once. If a value itself
+        contains placeholders, the parts between them are the values to look for.
+Rule 4  A value of a few digits is found only if no other digit is next to it: 123 is not found in 91234.
+Rule 5  If a JSON number is redacted, its placeholder is quoted, so that the JSON stays valid.
+Rule 6  RE2 finds the places where a form may begin, so the time is linear for any number of values.
+Rule 7  No value appears in a repr or in an error.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from base64 import b64encode, urlsafe_b64encode
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from operator import is_
 from typing import Any
 from urllib.parse import quote_from_bytes
 
 import re2
 
-from agentrun.secret import MASK, Secret, find_secrets, mask_spans
+from agentrun.secret import Secret, find_secrets, mask_at, mask_spans
 
-# --- the forms in which a value may stand in a text -----------------------------------------------------------
+# --- encoded forms of a value ---------------------------------------------------------------------------------
 
 
 SHORTEST_SECRET = 8
-"""A value that is shorter is no secret, and hiding it would make holes in every text. The same goes for base64."""
+"""Shorter values are not treated as secrets, because redacting them would damage every text. Also used for base64."""
 
 _URL_SAFE = ("", "/", "!*'()", "!$&'()*+,;=", "!$&'()*+,;=:@/?")
-"""What encoders of addresses leave as it is: Python's two, JavaScript's, and two of the standard."""
+"""The characters that URL encoders do not escape: two of Python, one of JavaScript, two of RFC 3986."""
 _GO_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
-"""Some encoders of JSON escape what means something to HTML."""
+"""Go's JSON encoder escapes the characters that are special in HTML."""
 _DOTNET_ESCAPES = str.maketrans({char: f"\\u{ord(char):04X}" for char in "<>&'+`"})
-"""And some more than that."""
+"""The JSON encoder of .NET escapes some more."""
 _HTML_QUOTES = ("'", "&#39;", "&#039;", "&#x27;", "&apos;")
 _HTML_DOUBLE_QUOTES = ('"', "&quot;", "&#34;")
 
@@ -46,7 +47,7 @@ _percent = _compile_text(r"%[0-9A-F]{2}")
 
 
 def encoded_forms(value: str) -> Iterator[str]:
-    """All forms; some may be equal."""
+    """All encoded forms of a value. Some may be equal."""
     raw = value.encode("utf-8", "surrogatepass")
     yield value
     yield repr(value)[1:-1]
@@ -63,7 +64,7 @@ def encoded_forms(value: str) -> Iterator[str]:
 
 def _json_forms(value: str) -> set[str]:
     low, plain = (json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
-    high = _escape.sub(lambda found: "\\u" + found[0][2:].upper() if len(found[0]) > 2 else found[0], low)
+    high = _escape.sub(lambda match: "\\u" + match[0][2:].upper() if len(match[0]) > 2 else match[0], low)
     once = {low, plain, high, low.translate(_GO_ESCAPES), plain.translate(_GO_ESCAPES)}
     once.add(high.replace('\\"', "\\u0022").translate(_DOTNET_ESCAPES))
     once |= {text.replace("/", "\\/") for text in once}
@@ -82,11 +83,11 @@ def _html_forms(value: str) -> Iterator[str]:
 
 def _percent_cases(quoted: str) -> Iterator[str]:
     yield quoted
-    yield _percent.sub(lambda found: found[0].lower(), quoted)
+    yield _percent.sub(lambda match: match[0].lower(), quoted)
 
 
 def _base64_forms(raw: bytes, encode: Callable[[bytes], bytes]) -> Iterator[str]:
-    """Alone, and the characters that the value alone decides when 0, 1 or 2 bytes stand before it."""
+    """The base64 of the value alone, and the characters that depend only on the value if 0, 1 or 2 bytes precede it."""
     alone = encode(raw).decode()
     yield alone
     yield alone.rstrip("=")
@@ -95,23 +96,23 @@ def _base64_forms(raw: bytes, encode: Callable[[bytes], bytes]) -> Iterator[str]
         yield text[(before * 8 + 5) // 6 : (before + len(raw)) * 8 // 6]
 
 
-# --- values that are known and must not be shown: found in every form -----------------------------------------
+# --- finding and replacing values -----------------------------------------------------------------------------
 
 
 _ANCHOR = 24
-"""How much of a form RE2 looks for: a private key of kilobytes would make a program of megabytes."""
-_MEMORY = 1 << 28  # allowed, not taken: a few thousand values need a tenth of it
+"""RE2 looks for this many bytes of a form. A private key of kilobytes would need an RE2 program of megabytes."""
+_MEMORY = 1 << 28  # an upper limit: a few thousand values need a tenth of it
 _OPEN = b"[redacted:"
 
 _REVEALING_LENGTH = 4
-"""How much of the beginning of a value says something of it."""
+"""The first characters of a value reveal something about it from this length on."""
 _JSON_CONTEXT = 256
-"""How far around a number it is looked whether it is JSON."""
+"""The number of bytes around a number that are examined to see whether it is a JSON value."""
 
 
 def _compile_bytes(pattern: bytes) -> Any:
     options = re2.Options()
-    options.log_errors = False  # it would write the pattern to standard error
+    options.log_errors = False  # RE2 would write the pattern to standard error
     options.encoding = re2.Options.Encoding.LATIN1  # any bytes
     options.never_capture = True
     options.max_mem = _MEMORY
@@ -119,9 +120,9 @@ def _compile_bytes(pattern: bytes) -> Any:
 
 
 def _any_of(texts: Iterable[bytes]) -> Any:
-    # Sorted, RE2 makes one tree of them, with a third of the states.
+    # If the texts are sorted, RE2 builds one tree of them with a third of the states.
     pattern = _compile_bytes(b"|".join(map(re2.escape, sorted(texts))))
-    re2.purge()  # type: ignore[no-untyped-call]  # it keeps patterns, and values would outlive whoever knows them
+    re2.purge()  # type: ignore[no-untyped-call]  # its cache would keep the values in memory
     return pattern
 
 
@@ -135,32 +136,29 @@ _to_the_end = _compile_bytes(_space + rb"\\*\z")
 
 
 def placeholder(name: str) -> str:
-    """What stands in the place of a value. A name has no brackets in it."""
+    """The text that replaces a value. A name has no brackets in it."""
     return f"[redacted:{name}]"
 
 
 def mask_except_placeholders(text: str) -> str:
-    """The text with everything that may be a credential replaced by `***`, but for placeholders."""
-    pieces, end = [], 0
-    for start, stop in mask_spans_except_placeholders(text):
-        pieces += [text[end:start], MASK]
-        end = stop
-    return "".join(pieces) + text[end:]
+    """Replace everything that may be a credential by `***`, except placeholders."""
+    return mask_at(text, mask_spans_except_placeholders(text))
 
 
 def mask_spans_except_placeholders(text: str) -> list[tuple[int, int]]:
-    """What is hidden of a text. A placeholder after `token: ` is no secret, and stays whole: it says which one."""
+    """The spans to mask. A placeholder after `token: ` is not masked, because it says which secret it was."""
     return [(start, stop) for start, stop in mask_spans(text) if not _is_placeholder(text[start : stop + 1])]
 
 
 def _is_placeholder(text: str) -> bool:
-    """A placeholder, and perhaps a sign after it. What has the shape of a key is no name, also in brackets."""
-    found = _placeholder.match(_bytes(text))
-    return found is not None and found.end() >= len(text) - 1 and not find_secrets(text)
+    """Whether a text is a placeholder, with at most one character after it. A name in the shape of a key does not
+    count as a placeholder."""
+    match = _placeholder.match(_bytes(text))
+    return match is not None and match.end() >= len(text) - 1 and not find_secrets(text)
 
 
 class _Finder:
-    """Finds forms in bytes."""
+    """Finds the encoded forms of values in bytes."""
 
     def __init__(self, values: Iterable[tuple[str, Secret]]) -> None:
         self._names: dict[bytes, str] = {}
@@ -178,12 +176,12 @@ class _Finder:
         self._begins = _any_of(self._by_anchor)
         has_numbers = any(map(_number.fullmatch, self._names))
         self.context = _JSON_CONTEXT if has_numbers else 1
-        """How many characters before a place may count for what is found there."""
+        """The number of characters before a match that may influence it."""
         self._made = _any_of(map(_bytes, self.placeholders))
 
     @cached_property
     def tokens(self) -> list[str]:
-        """All that a text may be the beginning of, sorted."""
+        """All forms and placeholders, sorted."""
         return sorted({*map(_text, self._names), *self.placeholders})
 
     @cached_property
@@ -191,8 +189,8 @@ class _Finder:
         return max(map(len, self.tokens))
 
     def placeholder_spans(self, data: bytes, start: int = 0) -> list[tuple[int, int]]:
-        """Where our placeholders stand."""
-        return [found.span() for found in self._made.finditer(data, start)] if _OPEN in data else []
+        """The spans of the placeholders of these values."""
+        return [match.span() for match in self._made.finditer(data, start)] if _OPEN in data else []
 
     def spans(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int, str]]:
         if len(data) - start < self._lengths[-1]:
@@ -207,7 +205,7 @@ class _Finder:
             start = after
 
     def changes(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int, bytes]]:
-        """What becomes what."""
+        """The replacements in bytes: (start, end, new)."""
         for first, end, name in self.spans(data, start):
             quote = _quote(data, first, end) if self.context > 1 else b""
             yield first, end, quote + placeholder(name).encode() + quote
@@ -216,16 +214,16 @@ class _Finder:
         for length in self._lengths:
             for form in self._by_anchor.get(data[first : first + length], ()):
                 end = first + len(form)
-                if end <= stop and data.startswith(form, first) and not self._touched(form, data, first, end):
+                if end <= stop and data.startswith(form, first) and not self._has_digit_beside(form, data, first, end):
                     return form
         return b""
 
-    def _touched(self, form: bytes, data: bytes, first: int, end: int) -> bool:
+    def _has_digit_beside(self, form: bytes, data: bytes, first: int, end: int) -> bool:
         return form in self._guarded and (data[first - 1 : first].isdigit() or data[end : end + 1].isdigit())
 
 
 def _quote(data: bytes, start: int, end: int) -> bytes:
-    """What makes a text of a number that is a value in JSON, or in JSON in JSON. Empty: it is none."""
+    """The quote, escaped for its nesting, if the span is a number that is a JSON value; otherwise empty."""
     before = data[max(0, start - _JSON_CONTEXT) : start]
     is_value = _number.fullmatch(data, start, end) and _before_value.search(before)
     if not is_value or not _after_value.match(data, end, end + _JSON_CONTEXT):
@@ -235,10 +233,10 @@ def _quote(data: bytes, start: int, end: int) -> bytes:
 
 
 class Redactor:
-    """Knows values by name."""
+    """Replaces known values by the placeholders of their names."""
 
     def __init__(self, values: Iterable[tuple[str, Secret]], *, shortest: int = SHORTEST_SECRET) -> None:
-        """Values with fewer characters than `shortest` are left alone. Several may share a name."""
+        """Values with fewer characters than `shortest` are ignored. Several may share a name."""
         self._values = [
             (name, Secret(part))
             for name, value in values
@@ -257,33 +255,33 @@ class Redactor:
         return f"Redactor({len(self._values)} values)"
 
     def with_values(self, values: Iterable[tuple[str, Secret]], *, shortest: int = SHORTEST_SECRET) -> Redactor:
-        """One that knows these too."""
+        """A redactor that knows these values too."""
         more = Redactor(values, shortest=shortest)
         more._values = self._values + more._values
         return more
 
     def redact_text(self, text: str) -> str:
-        """A text without the values. Itself, if there are none in it."""
+        """Redact a text. Returns the same object if it contains no value."""
         data = _bytes(text)
         clean = self.redact_bytes(data)
         return text if clean is data else _text(clean)
 
     def redact_excerpt(self, text: str) -> str:
-        """The same of a text in which others were cut: before `…` the beginning of a value is left out as well."""
-        *cut, last = self.redact_text(text).split("…")
-        return "…".join([*map(self._cut, cut), last])
+        """Redact a text that contains shortened texts: also remove the beginning of a value before `…`."""
+        *shortened, last = self.redact_text(text).split("…")
+        return "…".join([*map(self._redact_shortened, shortened), last])
 
-    def _cut(self, text: str) -> str:
-        passing = self.stream()
-        sure = passing.feed(text)
-        return sure if len(passing.end()) >= _REVEALING_LENGTH else text
+    def _redact_shortened(self, text: str) -> str:
+        stream = self.stream()
+        safe = stream.feed(text)
+        return safe if len(stream.end()) >= _REVEALING_LENGTH else text
 
     def find_first(self, text: str) -> str | None:
         """The name of the first value in a text."""
         return next((name for _, _, name in self._byte_spans(text)), None)
 
     def spans(self, text: str) -> list[tuple[int, int, str]]:
-        """Where values stand, in order: (start, end, name)."""
+        """The values in a text, in order: (start, end, name)."""
         spans = list(self._byte_spans(text))
         if not spans or text.isascii():
             return spans
@@ -296,7 +294,7 @@ class Redactor:
         return moved
 
     def redact_bytes(self, data: bytes) -> bytes:
-        """Bytes without the values: forms are looked for as UTF-8."""
+        """Redact bytes. Forms are searched as UTF-8."""
         pieces, at = [], 0
         for start, end, new in self.changes(data):
             pieces += [data[at:start], new]
@@ -304,11 +302,11 @@ class Redactor:
         return b"".join([*pieces, data[at:]]) if pieces else data
 
     def changes(self, data: bytes) -> list[tuple[int, int, bytes]]:
-        """What becomes what in bytes, in order: (start, end, new)."""
+        """The replacements in bytes, in order: (start, end, new)."""
         return list(self._finder.changes(data)) if self._values else []
 
     def redact_data(self, value: Any) -> Any:
-        """Plain JSON data without the values, in texts and in keys. The same object, if there are none in it."""
+        """Redact the texts and keys of plain JSON data. Returns the same object if it contains no value."""
         match value:
             case str():
                 return self.redact_text(value)
@@ -318,35 +316,35 @@ class Redactor:
                 return value if same else dict(items)
             case list() | tuple():
                 parts = [self.redact_data(item) for item in value]
-                return value if all(map(_is, parts, value)) else type(value)(parts)
+                return value if all(map(is_, parts, value)) else type(value)(parts)
         return value
 
     def stream(self) -> RedactedStream:
-        """For a text that comes in pieces."""
+        """A redactor for a text that arrives in pieces."""
         return RedactedStream(self._finder if self._values else None)
 
     def _byte_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Spans in the text's bytes."""
+        """The values in the UTF-8 bytes of a text."""
         return self._finder.spans(_bytes(text)) if self._values else iter(())
 
 
 class RedactedStream:
-    """A text on its way: what was given out of all pieces together is the redacted text."""
+    """Redacts a text that arrives in pieces. All returned pieces together are the redacted text."""
 
     def __init__(self, finder: _Finder | None) -> None:
         self._finder = finder
         self._before = ""
-        """What was shown last, as it came."""
+        """The end of the text that was returned so far, not redacted."""
         self._held = ""
 
     def feed(self, piece: str) -> str:
-        """What may be shown now. Held back is only what may still become a value."""
+        """Return the text that may be shown now. Only a possible beginning of a value is held back."""
         if self._finder is None:
             return piece
         return self._pass(self._before + self._held + piece, ended=False)
 
     def end(self) -> str:
-        """The rest."""
+        """Return the rest of the text."""
         return "" if self._finder is None else self._pass(self._before + self._held, ended=True)
 
     def _pass(self, text: str, *, ended: bool) -> str:
@@ -369,7 +367,7 @@ class RedactedStream:
         return "".join(shown)
 
     def _tokens(self, text: str, at: int) -> Iterator[tuple[int, int, str]]:
-        """Values and placeholders from a place on, in order, with what is shown of them."""
+        """Values and placeholders from an index on, in order, with the texts to show for them."""
         assert self._finder is not None
         data = _bytes(text)
         first = len(_bytes(text[:at]))
@@ -379,7 +377,7 @@ class RedactedStream:
             yield (start, end, new) if text.isascii() else (_chars(data, start), _chars(data, end), new)
 
     def _undecided(self, text: str, at: int) -> int:
-        """The first place from which all the rest is the beginning of something."""
+        """The first index from which the rest of the text may be the beginning of a form or placeholder."""
         assert self._finder is not None
         tokens, longest = self._finder.tokens, self._finder.longest
         for start in range(max(at, len(text) - longest + 1), len(text)):
@@ -391,13 +389,13 @@ class RedactedStream:
         return len(text)
 
     def _unsure(self, text: str, start: int, end: int) -> bool:
-        """Whether what follows a number decides what becomes of it, and is not here yet."""
+        """Whether a span is a number whose following context has not arrived yet (see rule 5)."""
         rest = _bytes(text[end:])
         is_number = _number.fullmatch(_bytes(text[start:end])) is not None
         return is_number and len(rest) < _JSON_CONTEXT and _to_the_end.match(rest) is not None
 
     def _open_placeholder(self, text: str) -> int:
-        """Where a placeholder begins that is not whole yet."""
+        """The index of a placeholder that is not complete yet, or the length of the text."""
         assert self._finder is not None
         start = text.rfind("[")
         rest = text[start:]
@@ -415,7 +413,3 @@ def _text(data: bytes) -> str:
 
 def _chars(data: bytes, end: int) -> int:
     return len(_text(data[:end]))
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other

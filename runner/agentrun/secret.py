@@ -1,11 +1,11 @@
-"""Secrets: a value that does not print, and literal credentials found by their shape.
+"""`Secret`, a value that is never printed, and the search for literal credentials by their shape.
 
-Rule 1  `reveal()` is the only way to the value of a `Secret`; printed or encoded it is `***`, never pickled.
-Rule 2  Without a key only shapes that nothing else has count: no guessing in prompts, hashes, UUIDs or names.
-Rule 3  Under a key that names a credential (`api_key`, `token` …) a random-looking value counts too, unless
+Rule 1  Only `reveal()` returns the value of a `Secret`. It prints and encodes as `***` and cannot be pickled.
+Rule 2  Without a key, only unmistakable shapes are reported: prompts, hashes, UUIDs and names are not.
+Rule 3  Under a key that names a credential (`api_key`, `token` …) a random-looking value is reported too, unless
         it is a reference (`${NAME}`), a template, a plain word or an obvious placeholder.
 Rule 4  `mask` is for printing and hides more than `find_secrets` reports: better too much than a key.
-Rule 5  Patterns run in RE2 and are linear: a megabyte of hostile text is no danger.
+Rule 5  Patterns run in RE2, so the time is linear even for a megabyte of hostile text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _compile: Callable[[str], Any] = re2.compile  # google-re2 ships no type informa
 
 
 class Secret:
-    """A value that must not be shown. Equal by value (in constant time), hashed by identity."""
+    """A value that is never printed. Compared by value (in constant time), hashed by identity."""
 
     __slots__ = ("_value",)
     _value: str
@@ -47,7 +47,7 @@ class Secret:
         mine, theirs = (s.reveal().encode("utf-8", "surrogatepass") for s in (self, other))
         return compare_digest(mine, theirs)
 
-    # By identity, so that a secret can be a key without a hash of its value standing in memory or in a dump.
+    # By identity, so that no hash of the value is kept in memory or in a dump.
     __hash__ = object.__hash__
 
     def __copy__(self) -> Secret:
@@ -57,23 +57,23 @@ class Secret:
         return self
 
     def __setattr__(self, name: str, value: object) -> Never:
-        raise AttributeError("a secret does not change")
+        raise AttributeError("a Secret cannot be changed")
 
     def __delattr__(self, name: str) -> Never:
-        raise AttributeError("a secret does not change")
+        raise AttributeError("a Secret cannot be changed")
 
     def __getstate__(self) -> Never:
-        raise TypeError("a secret is not pickled")
+        raise TypeError("a Secret cannot be pickled")
 
     def __reduce_ex__(self, protocol: object) -> Never:
-        raise TypeError("a secret is not pickled")
+        raise TypeError("a Secret cannot be pickled")
 
 
 def enc_hook(value: Any) -> Any:
-    """For msgspec encoders: a secret is written as `***`; anything else unknown stays an error."""
+    """For msgspec encoders: write a secret as `***`, and raise for other unknown types."""
     if isinstance(value, Secret):
         return MASK
-    raise NotImplementedError(f"objects of type {type(value).__name__} are not encoded")
+    raise NotImplementedError(f"objects of type {type(value).__name__} cannot be encoded")
 
 
 _SHAPES = {
@@ -98,15 +98,15 @@ _SHAPES = {
 _KINDS = list(_SHAPES)
 _shape = _compile("|".join(f"({pattern})" for pattern in _SHAPES.values()))
 
-# Every shape holds one of these, so a few substring searches send most strings of a spec home.
-_MARKS = """
+# Every shape contains one of these, so a few substring searches rule out most texts.
+_MARK_LIST = """
     sk- AIza ya29. AKIA ASIA ABIA ACCA ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox xapp- sk_ rk_ whsec_
     npm_ hf_ gsk_ xai- pplx- r8_ dop_v1_ tvly- SG. eyJ -----BEGIN earer EARER
 """
-_HINTS = tuple(_MARKS.split())
+_MARKS = tuple(_MARK_LIST.split())
 _SHORTEST = 8
-_MOST = 1000
-"""A text with more findings is hidden from there on: no honest text has them, and each costs 10 µs."""
+_MAX_FINDINGS = 1000
+"""After this many findings the rest of a text is hidden: no normal text has so many, and each costs 10 µs."""
 
 _placeholder = _compile(
     r"(?i)x{5,}|\*{3,}|\.{3}|…|<|example|placeholder|redacted|change[_-]?me|your[_-]|\bdummy|insert[_-]|replace[_-]"
@@ -129,13 +129,13 @@ _pair = _compile(
 
 @lru_cache(maxsize=1024)
 def names_credential(key: str) -> bool:
-    """Does this key (`api_key`, `x-api-key`, `clientSecret` …) stand for a credential?"""
+    """Whether a key (`api_key`, `x-api-key`, `clientSecret` …) names a credential."""
     plain = _camel.sub(r"\1_\2", key[-80:]).lower().replace("-", "_").replace(".", "_").replace(" ", "_")
     return _credential.search(plain) is not None
 
 
 def find_secrets(text: str, key: str | None = None) -> list[tuple[int, int, str]]:
-    """Literal credentials in a text, in order: (start, end, kind). `key`: what the text stands under."""
+    """Literal credentials in a text, in order: (start, end, kind). `key` is the mapping key or field of the text."""
     text = _searchable(text)
     found = [span for span in _find_shapes(text) if _is_real(text[span[0] : span[1]], span[2])]
     if not found and key is not None and names_credential(key):
@@ -149,22 +149,27 @@ def find_secrets(text: str, key: str | None = None) -> list[tuple[int, int, str]
 
 
 def mask(text: str) -> str:
-    """The text with everything that may be a credential replaced by `***`."""
+    """Replace everything that may be a credential by `***`."""
+    return mask_at(text, mask_spans(text))
+
+
+def mask_at(text: str, spans: list[tuple[int, int]]) -> str:
+    """Replace spans by `***`. They are in order and do not overlap."""
     pieces, end = [], 0
-    for start, stop in mask_spans(text):
+    for start, stop in spans:
         pieces += [text[end:start], MASK]
         end = stop
-    return "".join(pieces) + text[end:] if pieces else text
+    return "".join([*pieces, text[end:]]) if pieces else text
 
 
 def mask_spans(text: str) -> list[tuple[int, int]]:
-    """The spans `mask` hides: every shape, and the values of `token: …` and `api_key=…` inside the text."""
+    """The spans that `mask` hides: every shape, and the values of `token: …` and `api_key=…` inside the text."""
     if len(text) < _SHORTEST:
         return []
     text = _searchable(text)
     spans = [(start, end) for start, end, _ in _find_shapes(text)]
     for count, match in enumerate(_pair.finditer(text)):
-        if count == _MOST:
+        if count == _MAX_FINDINGS:
             spans.append((match.start(), len(text)))
             break
         if names_credential(match[1]) and not _letters.search(match[2]) and not _reference.search(match[2]):
@@ -179,16 +184,16 @@ def mask_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _searchable(text: str) -> str:
-    """RE2 takes UTF-8 only; a lone surrogate becomes one `?`, so positions stay."""
+    """RE2 accepts UTF-8 only. A lone surrogate becomes one `?`, so positions do not change."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _find_shapes(text: str) -> Iterator[tuple[int, int, str]]:
-    if len(text) < _SHORTEST or not (any(map(text.__contains__, _HINTS)) or ("://" in text and "@" in text)):
+    if len(text) < _SHORTEST or not (any(map(text.__contains__, _MARKS)) or ("://" in text and "@" in text)):
         return
     covered = 0
     for count, match in enumerate(_shape.finditer(text)):
-        if count == _MOST:
+        if count == _MAX_FINDINGS:
             yield covered, len(text), "too many to list"
             return
         start, end = match.span()
@@ -214,7 +219,7 @@ def _end_of_private_key(text: str, end: int) -> int:
 
 
 def _is_real(value: str, kind: str) -> bool:
-    """Not a placeholder, and not words that happen to begin like a key (`sk-folding-cube-animation`)."""
+    """Whether a value is not a placeholder, and not words that begin like a key (`sk-folding-cube-animation`)."""
     if _placeholder.search(value) or _reference.search(value):
         return False
     if kind == "password in a url":

@@ -1,4 +1,4 @@
-"""What crosses the seam to the network: one request, one reply, nothing of any HTTP library."""
+"""HTTP requests and replies as plain data, independent of any HTTP library."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 SCRIPTED_PROVIDER_NAME = "agentrun-provider"
-"""What a scripted provider calls itself in its replies: a recording of it can say that no model was asked."""
+"""The name of a scripted provider in its replies, so that a cassette can show that no real model was asked."""
 
 
 class HttpAuth(Struct, frozen=True):
-    """Which credential a request carries, by name. Its value is added by whoever sends the request."""
+    """The credential of a request, by name. The sender adds the value."""
 
     header: str
-    """The header that it goes into."""
+    """The header for the credential."""
     prefix: str
-    """What stands before it there."""
+    """The text before the credential, such as `Bearer `."""
     name: str
-    """The environment variable that holds it."""
+    """The environment variable that contains the credential."""
 
 
 METADATA_HOSTS = frozenset(
@@ -30,39 +30,39 @@ METADATA_HOSTS = frozenset(
         *("metadata.azure.com", "metadata.azure.internal", "metadata.tencentyun.com", "metadata.oraclecloud.com"),
     }
 )
-"""Where clouds give a machine its credentials. No request goes there unless exactly that host is listed for it."""
+"""The metadata services of clouds, which hand out credentials. They are blocked unless exactly that host is listed."""
 
 
 class NetworkAccess(Struct, frozen=True):
-    """Where a request may go, whatever its address turns out to be. A tool's has one, a model's has none."""
+    """The hosts that a request may reach. Requests of tools have one; requests to models have none."""
 
     hosts: tuple[str, ...]
-    """The hosts, with a port where it is not the scheme's own, or `*.domain` for all below it. None: the origin of
-    `home` alone."""
+    """The allowed hosts, with a port if it is not the default port, or `*.domain` for its subdomains. Empty: only the
+    origin of `home`."""
     private_network: bool
-    """Whether loopback and private addresses may be reached."""
+    """Whether loopback and private addresses are allowed."""
     max_bytes: int
-    """The largest reply that is read."""
+    """The size limit of a reply."""
     home: str
-    """The address that was declared, with `${NAME}`. Credentials go to its origin and to no other."""
+    """The declared address, with `${NAME}`. Credentials are sent to its origin only."""
 
 
 class HttpCall(Struct, frozen=True):
-    """A request as a codec builds it. Credentials are added by whoever sends it, never here."""
+    """A request as a codec builds it. The sender adds the credentials."""
 
     method: str
     url: str
-    """`${NAME}` stands for an environment variable: a recording has the endpoint as it was declared."""
+    """`${NAME}` is an environment variable: a cassette contains the endpoint as it was declared."""
     headers: tuple[tuple[str, str], ...]
-    """`${NAME}` as in `url`."""
+    """With `${NAME}` as in `url`."""
     body: bytes
     auth: HttpAuth | None = None
     reach: NetworkAccess | None = None
-    """Not part of what is asked: no recording has it."""
+    """Not written to cassettes."""
 
 
 class HttpReply(Struct, frozen=True):
-    """A whole reply; `body` is decoded (no content encoding left)."""
+    """A complete reply. The content encoding of `body` is already decoded."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -73,8 +73,8 @@ class Sender(Protocol):
     def send(
         self, call: HttpCall, *, gap: int, time: int, heard: Callable[[bytes], None] | None = None
     ) -> Coroutine[Any, Any, HttpReply]:
-        """The whole reply to one request. `heard` gets the body of one with status 200 as it arrives.
+        """Send one request and return the complete reply. `heard` gets the body as it arrives if the status is 200.
 
-        `gap` is the longest silence in the reply and `time` the longest that it may take, in milliseconds.
-        Raises an `AgentrunError` when there is no whole reply.
+        `gap` limits the silence between two pieces of the reply and `time` the whole exchange, in milliseconds.
+        Raises an `AgentrunError` if there is no complete reply.
         """

@@ -71,7 +71,7 @@ def test_lines_after_while_the_run_goes_on(tmp_path: Path) -> None:
     ("change", "code", "why"),
     [
         (lambda data: data[:-2], "journal.damaged", "it is not the line that was written"),
-        (lambda data: data[:-2] + b"x\n", "journal.damaged", "it is not the record that the journal ended with"),
+        (lambda data: data[:-2] + b"x\n", "journal.damaged", "it is not the last record that was written"),
     ],
 )
 def test_lines_after_of_a_file_that_was_changed(
@@ -265,5 +265,5 @@ def test_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_JOURNAL_BYTES", size)
     assert list(read_journal_file(path))
     monkeypatch.setattr(module, "MAX_JOURNAL_BYTES", size - 1)
-    with pytest.raises(StorageError, match="more than"):
+    with pytest.raises(StorageError, match="is larger than"):
         list(read_journal_file(path))

@@ -50,7 +50,7 @@ def test_golden_journals(path: Any) -> None:
 def test_other_forms_are_refused_with_their_line(text: str, line: int) -> None:
     with pytest.raises(YamlTextError) as caught:
         parse_plain_yaml(text)
-    assert (caught.value.line, str(caught.value)) == (line, f"line {line} is not written as journals are")
+    assert (caught.value.line, str(caught.value)) == (line, f"line {line} is not in the format of a canonical journal")
 
 
 @pytest.mark.parametrize(("depth", "fits"), [(MAX_JOURNAL_YAML_DEPTH, True), (MAX_JOURNAL_YAML_DEPTH + 1, False)])

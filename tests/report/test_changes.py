@@ -501,10 +501,10 @@ def test_texts() -> None:
         "the journals say the same, but are not written the same"
     ]
     assert [each.text for each in compare_journals("<<<<<<<\n", one)] == [
-        "the journal before cannot be read: line 1 is not written as journals are"
+        "the journal before cannot be read: line 1 is not in the format of a canonical journal"
     ]
     assert [each.text for each in compare_journals(one, "a: 1\n")] == [
-        "the journal now cannot be read: line 1 is not written as journals are"
+        "the journal now cannot be read: line 1 is not in the format of a canonical journal"
     ]
     assert compare_journals("", one)
 

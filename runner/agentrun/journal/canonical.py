@@ -1,10 +1,11 @@
-"""A journal as people compare it: what the run meant, without what differs between two equal runs.
+"""The canonical form of a journal: without the details that differ between two equal runs.
 
-Rule 1  Left out: time, seq, epochs, hashes, every field marked VOLATILE where it is declared (run id, fingerprint,
-        wire ids, what was thought), and the traces of interruptions. Kept: everything else, usage and cost included.
-Rule 2  A field that has its declared default is not shown. Users' own data is shown whole.
-Rule 3  The journal of a child stands inside the fact that started it.
-Rule 4  Two journals with one canonical form mean the same.
+Rule 1  Left out: time, seq, epochs, hashes, every field marked VOLATILE in its declaration (run id, fingerprint, wire
+        ids, reasoning), and the traces of interruptions. Everything else is included, also usage and cost.
+Rule 2  A field with its default value is left out. User data is complete.
+Rule 3  The journal of a sub-agent is inside the fact that started it.
+Rule 4  Facts of one batch of tool calls are in the order of the calls, not of their arrival.
+Rule 5  Two journals with the same canonical form mean the same.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ from agentrun.core.messages import VOLATILE, Reasoning
 from agentrun.journal.yaml_text import dump_plain_yaml
 
 ChildJournals = Mapping[str, Iterable[Record]]
-"""The journals of children and of their children, by run."""
+"""The journals of sub-agents and of their sub-agents, by run id."""
 
 
 def canonical(
     records: Iterable[Record], children: ChildJournals | None = None, clean: Callable[[str], str] | None = None
 ) -> str:
-    """The canonical form of a journal: YAML with one block per fact. `clean` hides in a text what nobody may see."""
+    """The canonical form of a journal: YAML with one block per fact. `clean` redacts a text."""
     return "\n".join(dump_plain_yaml([each]) for each in plain_facts(records, children, clean))
 
 
 def plain_facts(
     records: Iterable[Record], children: ChildJournals | None = None, clean: Callable[[str], str] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """What the canonical form says, as plain data: each fact by its name."""
+    """The canonical form as plain data: one mapping per fact, with the name of the fact as key."""
     for each in _plain_records(records, children or {}):
         yield each if clean is None else _clean_value(each, clean)
 
@@ -66,36 +67,36 @@ def _clean_value(value: Any, clean: Callable[[str], str]) -> Any:
         case list():
             return [_clean_value(item, clean) for item in value]
         case int() | float() if not isinstance(value, bool):
-            shown = clean(spelled := sorted_json(value).decode())
-            return value if shown == spelled else shown
+            cleaned = clean(text := sorted_json(value).decode())
+            return value if cleaned == text else cleaned
     return value
 
 
 def fact_block(fact: Fact) -> str:
-    """One fact: its name, and its fields below."""
+    """One fact as YAML: its name, and its fields below."""
     return dump_plain_yaml([_named_fact(fact)])
 
 
 def _plain_records(records: Iterable[Record], children: ChildJournals) -> Iterator[dict[str, Any]]:
     for fact in significant_facts(record.fact for record in records):
-        told = _named_fact(fact)
+        named = _named_fact(fact)
         if isinstance(fact, ChildStarted) and fact.run in children:
-            told[fact_kind(fact)]["journal"] = list(_plain_records(children[fact.run], children))
-        yield told
+            named[fact_kind(fact)]["journal"] = list(_plain_records(children[fact.run], children))
+        yield named
 
 
 def _named_fact(fact: Fact) -> dict[str, Any]:
-    shown = _plain(fact)
-    return {shown.pop("type"): shown}
+    plain = _plain(fact)
+    return {plain.pop("type"): plain}
 
 
 def _plain(value: Any) -> Any:
-    """Plain data without what is volatile or said by default."""
+    """Plain data without volatile fields and defaults."""
     if isinstance(value, Struct):
         cls = type(value)
         tag = {str(cls.__struct_config__.tag_field): cls.__struct_config__.tag} if cls.__struct_config__.tag else {}
-        shown = ((name, getattr(value, name), default) for name, default in _fields(cls))
-        return tag | {name: _plain(item) for name, item, default in shown if item != default}
+        items = ((name, getattr(value, name), default) for name, default in _fields(cls))
+        return tag | {name: _plain(item) for name, item, default in items if item != default}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value if not isinstance(item, Reasoning)]
     return {key: _plain(value[key]) for key in sorted(value)} if isinstance(value, dict) else value
@@ -103,10 +104,10 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _fields(cls: type[Struct]) -> tuple[tuple[str, Any], ...]:
-    """The fields that count, each with its default. UNSET is a default everywhere: nothing is there to show."""
+    """The fields that are compared, each with its default. A field that is UNSET is always left out."""
     hints = get_type_hints(cls, include_extras=True)
-    counting = (field for field in fields(cls) if VOLATILE not in getattr(hints[field.name], "__metadata__", ()))
-    return tuple((field.name, _default(field.default, field.default_factory)) for field in counting)
+    compared = (field for field in fields(cls) if VOLATILE not in getattr(hints[field.name], "__metadata__", ()))
+    return tuple((field.name, _default(field.default, field.default_factory)) for field in compared)
 
 
 def _default(value: Any, factory: Any) -> Any:
@@ -115,39 +116,36 @@ def _default(value: Any, factory: Any) -> Any:
     return UNSET if value is NODEFAULT else value
 
 
-# --- the facts of a journal that say what a run meant, in the one order that they can be told in --------------
-
-
 def significant_facts(facts: Iterable[Fact]) -> Iterator[Fact]:
-    """What counts when two journals are compared."""
+    """The facts that are compared, in canonical order."""
     return _in_call_order(_without_interruptions(facts))
 
 
 def _without_interruptions(facts: Iterable[Fact]) -> list[Fact]:
-    """The facts as if one owner had done it all at once."""
-    told: dict[int, Fact] = {}
-    begun: dict[str, tuple[int, str]] = {}  # effect → where it was begun, and what work it was
-    cut: dict[str, tuple[int, ...]] = {}  # work → what is told of it so far, when that was cut off
+    """The facts as if the run had not been interrupted."""
+    result: dict[int, Fact] = {}
+    begun: dict[str, tuple[int, str]] = {}  # effect → index of its start, and key of its work
+    interrupted: dict[str, tuple[int, ...]] = {}  # work → indexes of its facts before the interruption
     for index, fact in enumerate(facts):
         if isinstance(fact, WorkLost):
             at, work = begun[fact.effect]
-            cut[work] = (at,)
+            interrupted[work] = (at,)
         elif isinstance(fact, Intent):
-            for at in cut.pop(_work_key(fact), ()):
-                del told[at]
+            for at in interrupted.pop(_work_key(fact), ()):
+                del result[at]
             begun[effect_id_of(fact)] = index, _work_key(fact)
-            told[index] = fact
+            result[index] = fact
         elif not _is_recovery(fact):
-            told[index] = fact
+            result[index] = fact
             if isinstance(fact, ChildSuspended):
-                cut[fact.call] = (begun[fact.call][0], index)
+                interrupted[fact.call] = (begun[fact.call][0], index)
             elif isinstance(fact, Ruled):
-                for at in cut.pop(f"ruling on {fact.subject}", ()):
-                    if told[at] == fact:
-                        del told[at]
+                for at in interrupted.pop(f"ruling on {fact.subject}", ()):
+                    if result[at] == fact:
+                        del result[at]
                 if fact.ruling == "defer":
-                    cut[f"ruling on {fact.subject}"] = (index,)
-    return list(told.values())
+                    interrupted[f"ruling on {fact.subject}"] = (index,)
+    return list(result.values())
 
 
 def _is_recovery(fact: Fact) -> bool:
@@ -155,23 +153,23 @@ def _is_recovery(fact: Fact) -> bool:
 
 
 def _work_key(fact: Intent) -> str:
-    """What is done by an effect. A request that is sent again is another effect, and the same work."""
+    """The work that an effect does. A model request that is sent again is a new effect but the same work."""
     return f"{fact.purpose} {fact.turn}" if isinstance(fact, ModelAsked) else effect_id_of(fact)
 
 
 def _in_call_order(facts: Iterable[Fact]) -> Iterator[Fact]:
-    places: dict[str, int] = {}
+    order: dict[str, int] = {}
     batch: list[Fact] = []
     for fact in facts:
-        if not places or isinstance(fact, ResultsGiven | ModelAsked | RunEnding | RunStopped):
-            yield from sorted(batch, key=lambda one: _call_index(one, places))
+        if not order or isinstance(fact, ResultsGiven | ModelAsked | RunEnding | RunStopped):
+            yield from sorted(batch, key=lambda one: _call_index(one, order))
             yield fact
             calls = fact.reply.message.calls if isinstance(fact, ModelReplied) else ()
-            places, batch = {call.id: place for place, call in enumerate(calls)}, []
+            order, batch = {call.id: index for index, call in enumerate(calls)}, []
         else:
             batch.append(fact)
-    yield from sorted(batch, key=lambda one: _call_index(one, places))
+    yield from sorted(batch, key=lambda one: _call_index(one, order))
 
 
-def _call_index(fact: Fact, places: dict[str, int]) -> int:
-    return places.get(str(getattr(fact, "call", None) or getattr(fact, "subject", None)), -1)
+def _call_index(fact: Fact, order: dict[str, int]) -> int:
+    return order.get(str(getattr(fact, "call", None) or getattr(fact, "subject", None)), -1)

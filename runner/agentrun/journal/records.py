@@ -1,12 +1,12 @@
 """Journal lines: one record each, chained by hashes.
 
-Rule 1  A line is compact JSON with sorted keys. Reading checks that a line is exactly what writing its record
-        gives, so a changed space, an upper-case digit of a hash or a second key is damage too.
-Rule 2  `prev` is the hash of the line before; the first line's is GENESIS. The hash of the last line is the
-        head: only who knows the head can tell that the last lines were changed or cut off.
+Rule 1  A line is compact JSON with sorted keys. A line that differs from the encoding of its record is damaged, also
+        if only a space, the case of a hash digit or a duplicate key is different.
+Rule 2  `prev` is the hash of the previous line, or GENESIS_HASH in the first line. The hash of the last line is the
+        head. Without the head it is not possible to notice that the last lines were changed or cut off.
 Rule 3  Damage is reported with its sequence number and never repaired here.
-Rule 4  Hashes and form are checked on a line as it stands. Only then is a record of an earlier release made into
-        today's (`upcast.py`). A journal of a later release is not damaged, but cannot be read: `recovery.failed`.
+Rule 4  Hashes and encoding are checked before a record of an earlier release is converted (`upcast.py`). A journal of
+        a later release is not damaged but cannot be read: `recovery.failed`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class _AnyRecord(Struct, forbid_unknown_fields=True):
 
 
 class _OwnerFact(Struct):
-    """What an owner's first fact says of the rules."""
+    """The rules version in the first fact of an owner."""
 
     type: str
     rules: int = 2
-    """Version 2 did not write it with `run_resumed`."""
+    """Version 2 did not write this field in `run_resumed`."""
 
 
 class _OwnerRecord(Struct):
@@ -55,7 +55,7 @@ _owner_decoder = msgspec.json.Decoder(_OwnerRecord)
 
 
 class HashChain:
-    """The end of a journal: what the next record must say, and the hash to continue from."""
+    """The end of a journal: its last sequence number and hash."""
 
     __slots__ = ("head", "seq")
 
@@ -64,7 +64,7 @@ class HashChain:
         self.seq = 0
 
     def add(self, record: Record) -> bytes:
-        """The line of the next record. A record that is not the next one is our own bug."""
+        """Add the next record and return its line. Any other record is a bug in agentrun."""
         if record.seq != self.seq + 1 or record.prev != self.head:
             raise InternalError("internal", f"record {record.seq} does not continue record {self.seq}")
         line = sorted_json(record)
@@ -72,21 +72,21 @@ class HashChain:
         return line
 
     def grow(self, line: bytes) -> None:
-        """Go on from a line."""
+        """Move to the end of this line."""
         self.head = data_hash(line)
         self.seq += 1
 
 
 def read_records(lines: Iterable[bytes], head: str | None = None) -> Iterator[Record]:
-    """The records of lines without their line ends; each is checked before it is given out."""
+    """Read lines (without line ends) and check each one before its record is returned."""
     chain = HashChain()
     yield from follow_chain(chain, lines)
     if head is not None and head != chain.head:
-        raise damaged_record_error(chain.seq, "it is not the record that the journal ended with")
+        raise damaged_record_error(chain.seq, "it is not the last record that was written")
 
 
 def follow_chain(chain: HashChain, lines: Iterable[bytes]) -> Iterator[Record]:
-    """The records of lines from the first on. After each, the chain stands at its line."""
+    """Read a journal from its first line and move the chain along."""
     rules = 0
     for line in lines:
         seq = chain.seq + 1
@@ -100,31 +100,30 @@ def follow_chain(chain: HashChain, lines: Iterable[bytes]) -> Iterator[Record]:
         if record.seq != seq:
             raise damaged_record_error(seq, f"its number is {record.seq}")
         if record.prev != chain.head:
-            raise damaged_record_error(
-                seq, "it does not continue the one before" if seq > 1 else "it is not a first record"
-            )
+            why = "its hash does not match the previous record" if seq > 1 else "it is not a first record"
+            raise damaged_record_error(seq, why)
         if written != line:
-            raise damaged_record_error(seq, "it is not written as journals are")
+            raise damaged_record_error(seq, "its encoding was changed")
         chain.grow(line)
         yield record
 
 
 def _rules_version(line: bytes, before: int) -> int:
-    """The version of the rules that a line was written under."""
+    """The rules version of a line."""
     if before and b'"run_resumed"' not in line:
         return before
-    begun = _owner_decoder.decode(line).fact
-    if before and begun.type != "run_resumed":  # some text only speaks of it
+    fact = _owner_decoder.decode(line).fact
+    if before and fact.type != "run_resumed":  # only a text in the line contains the word
         return before
-    if not before and begun.type != "run_started":
-        raise ValueError("the run does not start")
-    if begun.rules < 1:
-        raise ValueError("there never was such a version")
-    return begun.rules
+    if not before and fact.type != "run_started":
+        raise ValueError("the first fact is not run_started")
+    if fact.rules < 1:
+        raise ValueError("this rules version does not exist")
+    return fact.rules
 
 
 def _decode_record(line: bytes, rules: int) -> tuple[Record, bytes]:
-    """A record of a line, and the line that it would be written as."""
+    """The record of a line, and the line that the record encodes to."""
     if rules == RULES_VERSION:
         record = _decoder.decode(line)
         return record, sorted_json(record)
@@ -134,11 +133,11 @@ def _decode_record(line: bytes, rules: int) -> tuple[Record, bytes]:
 
 
 def damaged_record_error(seq: int, why: str) -> StorageError:
-    """The error of a journal that is not as it was written."""
+    """The error for a record that was changed after it was written."""
     return StorageError(
         "journal.damaged",
         f"record {seq} of the journal is damaged: {why}",
-        hint="nothing was changed; restore the file, or run the agent again",
+        hint="restore the file from a backup, or run the agent again",
         fields={"seq": seq},
     )
 
@@ -146,8 +145,8 @@ def damaged_record_error(seq: int, why: str) -> StorageError:
 def _too_new_error(seq: int, rules: int) -> StorageError:
     return StorageError(
         "recovery.failed",
-        f"record {seq} of the journal was written under version {rules} of the rules; "
-        f"this release knows {RULES_VERSION}",
-        hint="read it with a later release of agentrun",
+        f"record {seq} of the journal was written by a later release of agentrun "
+        f"(rules version {rules}; this release reads up to {RULES_VERSION})",
+        hint="install a later release of agentrun to read it",
         fields={"seq": seq, "rules": rules},
     )

@@ -1,9 +1,10 @@
-"""A journal as a file of JSON lines. What survives a crash is a later matter.
+"""Journals in files and in memory, and the paths of the journals of sub-agents.
 
-Rule 1  A new journal never takes an existing file. To go on with one, all of it is read and checked first.
-Rule 2  Who goes on is the next owner: its records carry the next epoch.
-Rule 3  After a record that could not be written there is no next one.
-Rule 4  The last line ends like the others. One without its end was cut while it was written.
+Rule 1  A new journal never overwrites a file. To continue a journal, the whole file is read and checked first.
+Rule 2  A process that continues a journal is its next owner: its records have the next epoch.
+Rule 3  After a record that could not be written, no other record is written.
+Rule 4  Every line ends with a newline. A last line without one was cut off during the write.
+Rule 5  The journal of a sub-agent is next to the journal of its parent.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Self
 from agentrun.canonical_json import data_hash
 from agentrun.core.effect_ids import CALL_PATTERN
 from agentrun.core.facts import Record
-from agentrun.errors import StorageError
+from agentrun.errors import StorageError, storage_failed
 from agentrun.files import ProjectTree, open_user_file
 from agentrun.journal.records import HashChain, damaged_record_error, follow_chain, read_records
 
@@ -29,16 +30,16 @@ MAX_JOURNAL_BYTES = 50 * 1000 * 1000
 
 
 class FileJournal:
-    """The journal of a new run, or with `resume` one that is there already."""
+    """A journal file: a new one, or an existing one with `resume`."""
 
     def __init__(self, path: Path, *, resume: bool = False, tree: ProjectTree | None = None) -> None:
-        """`tree`: the project tree that the file is in. None: the operator named the path, and it is used as given."""
+        """`tree`: the project tree of the file. None: the path is from the command line and used as it is."""
         self.epoch = 1
         self._chain = HashChain()
         self._path = path
         self._poisoned = False
         self._ends = [0]
-        """Where each line ends in the file, from before the first one on."""
+        """The offset of the end of each line in the file; the first entry is 0."""
         if resume:
             for record in follow_chain(self._chain, self._measure(_read_lines(path))):
                 self.epoch = record.epoch + 1
@@ -53,15 +54,16 @@ class FileJournal:
     def append(self, record: Record) -> None:
         if self._poisoned:
             fields = {"seq": record.seq}
-            raise StorageError("journal.poisoned", "an earlier record could not be written", fields=fields)
+            message = "the journal cannot continue, because an earlier record could not be written"
+            raise StorageError("journal.poisoned", message, fields=fields)
         line = self._chain.add(record) + b"\n"
         self._poisoned = True
         try:
             written = self._file.write(line)
         except OSError as error:
-            raise _storage_error(error) from error
+            raise _journal_failed(error, "written") from error
         if written != len(line):  # the first sign of a full disk is a short write, not an error
-            raise _storage_error(OSError(ENOSPC, strerror(ENOSPC)))
+            raise _journal_failed(OSError(ENOSPC, strerror(ENOSPC)), "written")
         self._ends.append(self._ends[-1] + len(line))
         self._poisoned = False
 
@@ -69,7 +71,7 @@ class FileJournal:
         return tuple(read_journal_file(self._path, self.head))
 
     def lines_after(self, seq: int) -> Iterator[bytes]:
-        """Only these lines are read from the file."""
+        """Read only these lines from the file."""
         ends = self._ends[seq:]
         try:
             with self._path.open("rb") as file:
@@ -79,13 +81,13 @@ class FileJournal:
                     if line[-1:] != b"\n" or len(line) != end - start:
                         raise damaged_record_error(number, "it is not the line that was written")
                     if number == self._chain.seq and data_hash(line[:-1]) != self.head:
-                        raise damaged_record_error(number, "it is not the record that the journal ended with")
+                        raise damaged_record_error(number, "it is not the last record that was written")
                     yield line[:-1]
         except OSError as error:
-            raise _storage_error(error) from error
+            raise _journal_failed(error) from error
 
     def _measure(self, lines: Iterator[bytes]) -> Iterator[bytes]:
-        """Give the lines on, and remember where each ends."""
+        """Pass the lines on and store the offset of the end of each."""
         for line in lines:
             self._ends.append(self._ends[-1] + len(line) + 1)
             yield line
@@ -98,7 +100,7 @@ class FileJournal:
 
 
 def read_journal_file(path: Path, head: str | None = None) -> Iterator[Record]:
-    """The records of a journal file, checked. With `head`, its last line is checked too."""
+    """Read and check a journal file. With `head`, the last line is checked too."""
     yield from read_records(_read_lines(path), head)
 
 
@@ -107,34 +109,24 @@ def _read_lines(path: Path) -> Iterator[bytes]:
         with path.open("rb") as file:
             data = file.read(MAX_JOURNAL_BYTES + 1)
     except OSError as error:
-        raise _storage_error(error) from error
+        raise _journal_failed(error) from error
     if len(data) > MAX_JOURNAL_BYTES:
-        raise StorageError(
-            "storage.failed", f"the journal has more than {MAX_JOURNAL_BYTES} bytes", fields={"path": "journal"}
-        )
+        message = f"the journal {path.name} is larger than {MAX_JOURNAL_BYTES // 1000**2} MB, the limit for journals"
+        raise StorageError("storage.failed", message, fields={"path": "journal"})
     *lines, rest = data.split(b"\n")
     yield from lines
     if rest:
-        raise StorageError(
-            "journal.truncated",
-            f"record {len(lines) + 1} of the journal was cut off while it was written",
-            fields={"seq": len(lines) + 1},
-        )
+        seq = len(lines) + 1
+        message = f"record {seq} of the journal is incomplete: it was cut off during the write"
+        raise StorageError("journal.truncated", message, fields={"seq": seq})
 
 
-def _storage_error(error: OSError) -> StorageError:
-    return StorageError(
-        "storage.failed",
-        f"the journal cannot be used: {error.strerror}",
-        fields={"path": "journal", "errno": error.errno},
-    )
-
-
-# --- a journal that lives as long as its run: replays and tests -----------------------------------------------
+def _journal_failed(error: OSError, verb: str = "read") -> StorageError:
+    return storage_failed("journal", f"the journal cannot be {verb}: {error.strerror}", error)
 
 
 class MemoryJournal:
-    """A journal of its own, or one that goes on, as the next owner, from records that are there already."""
+    """A journal in memory, for replays and tests: a new one, or the continuation of the given records."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self._chain = HashChain()
@@ -159,26 +151,25 @@ class MemoryJournal:
         yield from self._lines[seq:]
 
     def text(self) -> bytes:
-        """The file that this journal would be."""
+        """The content of this journal as a file."""
         return b"".join(line + b"\n" for line in self._lines)
 
 
-# --- where the journals of a run's children stand: beside its own ---------------------------------------------
+# --- journals of sub-agents -----------------------------------------------------------------------------------
 
 
 _CALL_SUFFIXES = re.compile(rf"(\.{CALL_PATTERN})+")
 
 
 def child_journal_path(path: Path, calls: str) -> Path:
-    """The journal of a child, given its parent's and the calls that lead to it, such as `c1.0`."""
+    """The journal of a sub-agent, from its parent's journal and the ids of the calls that started it (`c1.0`)."""
     return path.with_name(f"{path.stem}.{calls}{path.suffix}")
 
 
 def child_journal_paths(path: Path) -> list[Path]:
-    """The journals of children that stand beside a journal."""
-    return sorted(
-        each for each in path.parent.glob("*") if each.suffix == path.suffix and is_child_journal_of(path, each)
-    )
+    """The existing journals of sub-agents of a journal."""
+    files = (each for each in path.parent.glob("*") if each.suffix == path.suffix)
+    return sorted(each for each in files if is_child_journal_of(path, each))
 
 
 def is_child_journal_of(path: Path, other: Path) -> bool:
@@ -187,5 +178,5 @@ def is_child_journal_of(path: Path, other: Path) -> bool:
 
 
 def is_child_journal(path: Path) -> bool:
-    """Whether a file is named as the journal of somebody's child."""
+    """Whether a file has the name of a sub-agent's journal."""
     return re.search(rf"\.{CALL_PATTERN}$", path.stem) is not None

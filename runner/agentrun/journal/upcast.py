@@ -1,10 +1,10 @@
-"""Facts of earlier releases, made into today's.
+"""Convert facts of earlier releases to the current form.
 
-Rule 1  A record has the form of the rules that its owner wrote under: `run_started` and `run_resumed` say which.
-Rule 2  STEPS has every kind of fact that a version knew, and what makes of it a fact of the next version. A kind that
-        is not there did not exist: a journal that has it is damaged.
-Rule 3  Steps work on plain data and write out every field they add: no later change of a type or of a default can
-        change what an old journal means.
+Rule 1  The rules version of a record is in the `run_started` or `run_resumed` fact of its owner.
+Rule 2  UPCASTS has an entry for every kind of fact of a version: the step to the next version. If a kind has no entry,
+        it did not exist, and a journal that contains it is damaged.
+Rule 3  Steps work on plain data and set every field that they add, so that a later change of a type or a default does
+        not change the meaning of an old journal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Upcast: TypeAlias = Callable[[PlainFact], PlainFact]
 
 
 def upcast(fact: PlainFact, rules: int) -> PlainFact:
-    """A fact in the form of today. Raises ValueError for one that its version cannot have written."""
+    """Convert a fact to the current version. Raises ValueError if its version did not have such a fact."""
     for version in range(rules, RULES_VERSION):
         step = UPCASTS.get((str(fact.get("type")), version))
         if step is None:
@@ -35,14 +35,14 @@ def _unchanged(fact: PlainFact) -> PlainFact:
 def _add_fields(**added: Any) -> Upcast:
     def step(fact: PlainFact) -> PlainFact:
         if early := fact.keys() & added.keys():
-            raise ValueError(f"the fact has {sorted(early)} before its time")
+            raise ValueError(f"the fact has fields of a later version: {sorted(early)}")
         return fact | added
 
     return step
 
 
 def _upcast_reply(fact: PlainFact) -> PlainFact:
-    """Calls that do not say yet which route asked for them."""
+    """Add the cost, and the route of each call."""
     reply = fact["reply"]
     parts = [part | {"route": None} if part["kind"] == "tool_call" else part for part in reply["message"]["parts"]]
     message = reply["message"] | {"parts": parts}

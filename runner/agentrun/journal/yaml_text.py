@@ -1,7 +1,8 @@
-"""Plain data as YAML that people compare.
+"""Write plain data as YAML that is easy to compare, and read it back.
 
-Rule 1  One line per value, texts of several lines as lines, so that a difference is as small as the change.
-Rule 2  The text says everything: reading it as YAML 1.2 gives the data back.
+Rule 1  One line per value, and texts of several lines as blocks, so that a small change gives a small diff.
+Rule 2  Nothing is lost: a YAML 1.2 parser reads the same data back.
+Rule 3  `parse_plain_yaml` reads only this form, and reports the first line that is different.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from agentrun.canonical_json import sorted_json
 
 
 def dump_plain_yaml(value: dict[str, Any] | list[Any]) -> str:
-    """The text of a mapping or a list that is not empty."""
+    """Write a mapping or a list that is not empty."""
     lines: list[str] = []
     _add_items(value, "", lines)
     return "\n".join([*lines, ""])
 
 
 def _add_items(value: dict[str, Any] | list[Any], indent: str, lines: list[str]) -> None:
-    """The items of a mapping or a list, one below the other."""
+    """Append the lines of a mapping or a list."""
     items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
     for key, item in items:
         head = f"{indent}-" if key is None else f"{indent}{_key(key)}:"
         if isinstance(item, dict | list) and item:
             first = len(lines)
-            if key is None and isinstance(item, dict):  # `- first: …` on one line, the rest below it
+            if key is None and isinstance(item, dict):  # `- key: …` on one line, the rest below it
                 _add_items(item, indent + "  ", lines)
                 lines[first] = f"{head} {lines[first].lstrip(' ')}"
             else:
@@ -47,15 +48,15 @@ _MARKS = str.maketrans("", "", "_-./")
 
 
 def _is_word(text: str) -> bool:
-    """Whether a text can stand without quotes and is not taken for something else."""
+    """Whether a text needs no quotes and is not a YAML keyword."""
     plain = text.translate(_MARKS)
     return text[:1].isalpha() and plain.isalnum() and plain.isascii() and text.lower() not in _YAML_KEYWORDS
 
 
 def _is_block(text: str) -> bool:
-    """Whether a text reads better as lines, without escapes, and reads the same."""
+    """Whether a text is easier to read as a block than with escapes."""
     if not any(mark in text for mark in '\n"\\') or text.endswith("\n\n") or not text.strip("\n"):
-        return False  # nothing gained; or empty last lines, that would mix with an empty line after the value
+        return False  # no escapes to avoid, or empty last lines that would mix with the empty line after the value
     return all(line.replace("\t", " ").isprintable() for line in text.split("\n"))
 
 
@@ -74,7 +75,7 @@ def _scalar(value: Any) -> str:
 
 @lru_cache(maxsize=1024)
 def _key(key: str) -> str:
-    """A name in a mapping. Nearly all are names of fields, again and again."""
+    """A key of a mapping. Cached, because nearly all keys are field names."""
     return _scalar(key)
 
 
@@ -82,7 +83,7 @@ def _escape(char: str) -> str:
     return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
 
 
-# --- reads back what `yaml_text.py` writes: the data of a text ------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------------------
 
 
 MAX_JOURNAL_YAML_DEPTH = 100
@@ -93,16 +94,16 @@ _LONG_ESCAPE = re.compile(r"\\(?:U([0-9a-f]{8})|.)")
 
 
 class YamlTextError(Exception):
-    """A text that is of another form."""
+    """The text is not in the form that `dump_plain_yaml` writes."""
 
     def __init__(self, line: int) -> None:
-        super().__init__(f"line {line} is not written as journals are")
+        super().__init__(f"line {line} is not in the format of a canonical journal")
         self.line = line
-        """From 1."""
+        """Counted from 1."""
 
 
 def parse_plain_yaml(text: str) -> Any:
-    """The data of a text."""
+    """Read the data back. Raises `YamlTextError`."""
     lines = _LineReader(text.split("\n"))
     value = lines.value(0, 0)
     if not lines.over:
@@ -111,7 +112,7 @@ def parse_plain_yaml(text: str) -> Any:
 
 
 class _LineReader:
-    """Lines, and how far they were read."""
+    """Parses lines; `at` is the index of the next one."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
@@ -123,47 +124,47 @@ class _LineReader:
         return self.at >= len(self._lines)
 
     def value(self, indent: int, depth: int) -> Any:
-        """The mapping or the list that begins here."""
+        """Read the mapping or list at the current line."""
         if self.over or depth > MAX_JOURNAL_YAML_DEPTH:
             raise YamlTextError(min(self.at + 1, len(self._lines)))
         is_list = self._lines[self.at].startswith("-", indent)
         return self._items(indent, depth) if is_list else self._mapping(indent, depth)
 
     def _items(self, indent: int, depth: int) -> list[Any]:
-        found: list[Any] = []
-        while self._stands_at(indent):
+        items: list[Any] = []
+        while self._is_at_indent(indent):
             line = self._lines[self.at]
             if not line.startswith("-", indent):
                 raise YamlTextError(self.at + 1)
             rest = line[indent + 1 :]
             if not rest:
                 self._next()
-                found.append(self.value(indent + 2, depth + 1))
+                items.append(self.value(indent + 2, depth + 1))
             elif not rest.startswith(" "):
                 raise YamlTextError(self.at + 1)
             elif self._begins_mapping(rest[1:]):
-                self._lines[self.at] = f"{' ' * indent}  {rest[1:]}"  # `- first: …` as if it stood on a line of its own
-                found.append(self._mapping(indent + 2, depth + 1))
+                self._lines[self.at] = f"{' ' * indent}  {rest[1:]}"  # `- key: …`: the key as on its own line
+                items.append(self._mapping(indent + 2, depth + 1))
             else:
-                found.append(self._scalar(rest[1:], indent))
-        return found
+                items.append(self._scalar(rest[1:], indent))
+        return items
 
     def _mapping(self, indent: int, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        while self._stands_at(indent):
+        mapping: dict[str, Any] = {}
+        while self._is_at_indent(indent):
             line = self._lines[self.at]
             key, rest = self._key(line[indent:])
-            if key in found:
+            if key in mapping:
                 raise YamlTextError(self.at + 1)
             if rest:
-                found[key] = self._scalar(rest[1:], indent)
+                mapping[key] = self._scalar(rest[1:], indent)
             else:
                 self._next()
-                found[key] = self.value(indent + 2, depth + 1)
-        return found
+                mapping[key] = self.value(indent + 2, depth + 1)
+        return mapping
 
-    def _stands_at(self, indent: int) -> bool:
-        """Whether the next line belongs to what stands at an indent. One that stands deeper belongs to nothing."""
+    def _is_at_indent(self, indent: int) -> bool:
+        """Whether the next line has this indent. A deeper indent is an error."""
         if self.over:
             return False
         line = self._lines[self.at]
@@ -173,7 +174,7 @@ class _LineReader:
         return own == indent
 
     def _key(self, text: str) -> tuple[str, str]:
-        """A key, and what follows its colon."""
+        """Split a line into its key and the text after the colon."""
         found = _QUOTED.match(text) if text.startswith('"') else _WORD.match(text)
         rest = "" if found is None else text[found.end() :]
         if found is None or not rest.startswith(":") or rest[1:2] not in ("", " "):
@@ -192,7 +193,7 @@ class _LineReader:
         return value
 
     def _block(self, indent: int, ends: str) -> str:
-        """A text of lines."""
+        """Read a text block."""
         start = self.at + 1
         end = start
         margin = " " * indent

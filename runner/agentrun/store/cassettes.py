@@ -1,44 +1,42 @@
-"""New recordings that are not in place yet: `.agentrun/recorded/<agent>/<case>.yaml`.
+"""Staged cassettes: `.agentrun/recorded/<agent>/<case>.yaml`.
 
-A case that is recorded again is judged first. If it fails, its cassette stays as it was, and the new recording is kept
-here until somebody accepts it or records again.
+If a case fails after it was recorded again, its cassette is not replaced. The new cassette is staged here until it is
+accepted or the case is recorded again.
 """
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from agentrun.canonical_json import text_hash
-from agentrun.errors import StorageError
+from agentrun.errors import storage_failed
 from agentrun.spec.project import Project
 from agentrun.spec.source_files import display_path
 from agentrun.store.lock import hold_lock
 
 
 def staged_path(project: Project, cassette: Path) -> Path:
-    """Where the new recording of a cassette is kept."""
+    """The path of the staged version of a cassette."""
     return project.data_directory / "recorded" / cassette.relative_to(project.cassette_directory)
 
 
 def accept_staged(project: Project, cassette: Path) -> None:
-    """Put a new recording in place of its cassette. Raises `storage.failed`."""
+    """Replace a cassette by its staged version. Raises `storage.failed`."""
     staged = staged_path(project, cassette)
     with lock_cassette(project, cassette):
         try:
             data = staged.read_bytes()
         except OSError as error:
-            message = f"the recording {display_path(staged, project.root)} cannot be read: {error.strerror}"
-            fields = {"path": "cassette", "errno": error.errno or errno.EIO}
-            raise StorageError("storage.failed", message, fields=fields) from error
+            message = f"the new cassette {display_path(staged, project.root)} cannot be read: {error.strerror}"
+            raise storage_failed("cassette", message, error) from error
         project.cassette_tree.write(cassette, data)
         project.data_tree.remove(staged)
 
 
 def cassette_lock_path(project: Project, cassette: Path) -> Path:
-    """The lock that a process holds while it records a cassette."""
+    """The lock file of a process that records a cassette."""
     return project.data_directory / "locks" / f"{text_hash(cassette.as_posix())[7:23]}.lock"
 
 

@@ -1,8 +1,8 @@
 """Locks between processes.
 
-Rule 1  A lock is the kernel's: it ends with its process, however that ends. Its file is never removed.
-Rule 2  A lock that is held is refused at once, or waited for as long as the caller says, never longer.
-Rule 3  No child process inherits it.
+Rule 1  The kernel releases a lock when its process ends, even after a crash. The lock file is never removed.
+Rule 2  If another process has the lock, the call fails at once or after the time that the caller gives.
+Rule 3  Child processes do not inherit a lock.
 """
 
 from __future__ import annotations
@@ -15,25 +15,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentrun.errors import StorageError
+from agentrun.errors import StorageError, storage_failed
 from agentrun.spec.project import Project
 
 MAX_LOCK_WAIT = 30.0
-"""Seconds to wait for another process that changes the project's files: each holds the lock for a moment only."""
+"""Seconds to wait for another process that changes project files. Each holds the lock for a moment only."""
 LOCK_RETRY_PAUSE = 0.01
-"""Seconds between two tries."""
+"""Seconds between two attempts."""
+
+
+class LockBusy(StorageError):
+    """Another process has the lock."""
 
 
 @contextmanager
 def hold_lock(project: Project, path: Path, busy: str, *, wait: float = 0) -> Iterator[None]:
-    """Hold a lock below the project's run data. `busy` is said when another process has it, after `wait` seconds."""
+    """Hold a lock in the project's data directory. Raises `LockBusy` with the message `busy` if another process still
+    has the lock after `wait` seconds."""
     _ignore_data_directory(project)
     descriptor = project.data_tree.open_file(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + wait
         while not _try_lock(descriptor, path):
             if time.monotonic() >= deadline:
-                raise _lock_error(busy, errno.EWOULDBLOCK)
+                fields = {"path": "lock", "errno": errno.EWOULDBLOCK}
+                raise LockBusy("storage.failed", busy, hint="wait until it is done and try again", fields=fields)
             time.sleep(LOCK_RETRY_PAUSE)
         yield
     finally:
@@ -42,7 +48,7 @@ def hold_lock(project: Project, path: Path, busy: str, *, wait: float = 0) -> It
 
 @contextmanager
 def lock_project_files(project: Project) -> Iterator[None]:
-    """Hold the one lock under which cases files, lock files and snapshots are read again and replaced."""
+    """Hold the lock for reading and replacing cases files, lock files and snapshots."""
     busy = f"another process has been changing the files of this project for {MAX_LOCK_WAIT:.0f} seconds"
     with hold_lock(project, project.data_directory / "locks" / "files.lock", busy, wait=MAX_LOCK_WAIT):
         yield
@@ -54,16 +60,12 @@ def _try_lock(descriptor: int, path: Path) -> bool:
     except OSError as error:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             return False
-        raise _lock_error(f"{path.name} cannot be locked: {error.strerror}", error.errno) from error
+        raise storage_failed("lock", f"{path} cannot be locked: {error.strerror}", error) from error
     return True
 
 
 def _ignore_data_directory(project: Project) -> None:
-    """Keep run data out of version control by a file of its own."""
+    """Write a `.gitignore` that keeps run data out of version control."""
     ignore = project.data_directory / ".gitignore"
     if not os.path.lexists(ignore):
         project.data_tree.create(ignore, b"*\n")
-
-
-def _lock_error(message: str, number: int | None) -> StorageError:
-    return StorageError("storage.failed", message, fields={"path": "lock", "errno": number})
