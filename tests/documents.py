@@ -14,7 +14,7 @@ Document = dict[str, Any]
 def yaml_text(document: Any, quotes: Sequence[str | None] = (None,), **layout: Any) -> str:
     """A document as people might write it, without aliases. `quotes` are taken in turn where none are needed."""
 
-    class Dumper(yaml.SafeDumper):
+    class Dumper(yaml.CSafeDumper):
         def ignore_aliases(self, data: Any) -> bool:
             return True
 

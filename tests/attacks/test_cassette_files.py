@@ -49,7 +49,7 @@ class Tampered:
         monkeypatch.setenv("CI", "true")
 
     def data(self) -> Any:
-        return yaml.safe_load(self._whole)
+        return yaml.load(self._whole, yaml.CSafeLoader)
 
     def replay(self, text: bytes, *args: str) -> tuple[int, str]:
         """The exit code, and all that was said. An exception would be our bug."""
@@ -70,7 +70,9 @@ def tampered(recorded: Project, capsys: pytest.CaptureFixture[str], monkeypatch:
 
 
 def written(data: Any) -> bytes:
-    return bytes(yaml.safe_dump(data, sort_keys=False, allow_unicode=True).encode("utf-8", "surrogatepass"))
+    return bytes(
+        yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True).encode("utf-8", "surrogatepass")
+    )
 
 
 def put(data: Any, path: str, value: Any) -> Any:
@@ -268,7 +270,7 @@ def test_large_things_take_little(recorded: Project, what: str) -> None:
     """In a process of its own, with a gigabyte for everything."""
     path, value = LARGE[what]
     whole = recorded.cassette.read_bytes()
-    data = put(yaml.safe_load(whole), path, value)
+    data = put(yaml.load(whole, yaml.CSafeLoader), path, value)
     if path == "interactions.0.response.body.string":
         data = put(data, f"{OURS}.chunks", [])
         data = put(data, "interactions.0.response.headers", {"content-encoding": ["gzip" if what == "a bomb" else ""]})
