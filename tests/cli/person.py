@@ -6,11 +6,14 @@ import fcntl
 import os
 import subprocess
 import termios
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from typing import Any
 
 from ..report.terminals import Terminal, terminal
+from . import ready
 from .agent import SCRIPT
 from .project import Project
 
@@ -21,9 +24,10 @@ PATIENCE = 60
 class Person:
     """Looks at the terminal and types."""
 
-    def __init__(self, seen: Terminal, run: subprocess.Popen[bytes]) -> None:
+    def __init__(self, seen: Terminal, run: subprocess.Popen[bytes] | ready.Copy, out: FileIO) -> None:
         self.seen = seen
         self.run = run
+        self._out = out
 
     @property
     def shown(self) -> str:
@@ -44,10 +48,12 @@ class Person:
 
     def end(self) -> tuple[int, str]:
         """The exit code, and what is shown in the end."""
-        out, _ = self.run.communicate(timeout=60)
-        self.out = out.decode()
+        said = ready.listen([self._out], time.monotonic() + PATIENCE)
+        assert said is not None, self.shown
+        self.out = said[0].decode()
+        code = self.run.wait(PATIENCE)
         self.seen.drained()
-        return self.run.returncode, self.shown.rpartition("<")[0].rstrip()
+        return code, self.shown.rpartition("<")[0].rstrip()
 
 
 def _owns_terminal() -> None:
@@ -59,19 +65,30 @@ def _owns_terminal() -> None:
 def at_terminal(
     shop: Project, environment: dict[str, str], *args: str, columns: int = 80, rows: int = 30, **given: Any
 ) -> Iterator[Person]:
-    """The command, or the one that is given, in a terminal of its own: `term` is what the terminal is called."""
-    with terminal(columns, rows) as seen:
-        run = subprocess.Popen(
-            given.get("command", [SCRIPT, "shop.yaml", *args]),
-            cwd=shop.root,
-            env={"PATH": os.environ["PATH"], "TERM": given.get("term", "xterm"), "LANG": "C.UTF-8", **environment},
-            stdin=seen.stream.fileno(),
-            stdout=subprocess.PIPE,
-            stderr=seen.stream.fileno(),
-            preexec_fn=_owns_terminal,  # noqa: PLW1509  # one thread only reads
-        )
+    """The command in a terminal of its own: `term` is what the terminal is called.
+
+    It is a copy of a process that waits (`ready.py`), unless Python must start: `fresh`, or another `command` is given.
+    """
+    env = {"PATH": os.environ["PATH"], "TERM": given.get("term", "xterm"), "LANG": "C.UTF-8", **environment}
+    ours, theirs = os.pipe()
+    run: subprocess.Popen[bytes] | ready.Copy
+    with open(ours, "rb", buffering=0) as out, terminal(columns, rows) as seen:
+        screen = seen.stream.fileno()
+        if "command" in given or given.get("fresh") or not ready.enough(environment):
+            run = subprocess.Popen(
+                given.get("command", [SCRIPT, "shop.yaml", *args]),
+                cwd=shop.root,
+                env=env,
+                stdin=screen,
+                stdout=theirs,
+                stderr=screen,
+                preexec_fn=_owns_terminal,  # noqa: PLW1509  # one thread only reads
+            )
+        else:
+            run = ready.Copy(["shop.yaml", *args], shop.root, env, [screen, theirs, screen], terminal=True)
+        os.close(theirs)
         try:
-            yield Person(seen, run)
+            yield Person(seen, run, out)
         finally:
             run.kill()
-            run.communicate()
+            run.wait()

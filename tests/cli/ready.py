@@ -3,7 +3,7 @@
 To start Python and import what a command needs takes a third of a second or more; to copy a process that has done both
 takes a hundredth. A copy is a process like any other, with its own folder, environment, streams and signals. What it
 cannot show is how Python starts, what a command imports, and how Python takes its modules apart at the end: the tests
-of streams, signals, terminals, import weight and documentation start commands as a user would.
+of streams, signals, import weight and documentation start commands as a user would, and so do some of terminals.
 
 Rule 1  Each worker has a process of its own that waits, and a further one only while all are busy.
 Rule 2  It has one thread, has read no file of a test, and has no variable of the caller.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from subprocess import PIPE
 from threading import Thread
@@ -44,29 +46,66 @@ def enough(environment: Iterable[str]) -> bool:
     return sys.platform == "linux" and not any(name.startswith(("PYTHON", "LANG", "LC_")) for name in environment)
 
 
+class Copy:
+    """A command that runs. It has what tests use of `subprocess.Popen`."""
+
+    def __init__(
+        self,
+        args: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        streams: Sequence[int],
+        *,
+        terminal: bool = False,
+    ) -> None:
+        """`terminal`: its standard input is one, and becomes the terminal that controls it."""
+        self.args = [SCRIPT, *args]
+        self.returncode: int | None = None
+        self._channel = _idle.pop() if _idle else _waiting()
+        asked = {"args": args, "folder": str(folder), "environment": dict(environment), "umask": _umask()}
+        with tempfile.TemporaryFile() as file:
+            file.write(json.dumps({**asked, "terminal": terminal}).encode())
+            file.seek(0)
+            socket.send_fds(self._channel, [b"?"], [file.fileno(), *streams])
+        self.pid = int.from_bytes(_exactly(self._channel, 4), "big")
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._channel], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            self.returncode = int.from_bytes(_exactly(self._channel, 4), "big", signed=True)
+            _idle.append(self._channel)
+        return self.returncode
+
+    def poll(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
 def run(
     args: Sequence[str], folder: Path, environment: Mapping[str, str], stdin: bytes, seconds: float
 ) -> subprocess.CompletedProcess[bytes]:
     """A command, as `subprocess.run` would run it."""
-    channel = _idle.pop() if _idle else _waiting()
-    asked = {"args": args, "folder": str(folder), "environment": dict(environment), "umask": _umask()}
     pipes = [os.pipe() for _ in range(3)]
     (theirs_in, ours_in), (ours_out, theirs_out), (ours_err, theirs_err) = pipes
-    with tempfile.TemporaryFile() as file:
-        file.write(json.dumps(asked).encode())
-        file.seek(0)
-        socket.send_fds(channel, [b"?"], [file.fileno(), theirs_in, theirs_out, theirs_err])
+    copy = Copy(args, folder, environment, [theirs_in, theirs_out, theirs_err])
     for each in (theirs_in, theirs_out, theirs_err):
         os.close(each)
-    process = int.from_bytes(_exactly(channel, 4), "big")
     said = _talk(ours_in, stdin, (ours_out, ours_err), time.monotonic() + seconds)
     if said is None:
-        os.kill(process, signal.SIGKILL)
-    code = int.from_bytes(_exactly(channel, 4), "big", signed=True)
-    _idle.append(channel)
+        copy.kill()
+    code = copy.wait()
     if said is None:
-        raise subprocess.TimeoutExpired([SCRIPT, *args], seconds)
-    return subprocess.CompletedProcess([SCRIPT, *args], code, *said)
+        raise subprocess.TimeoutExpired(copy.args, seconds)
+    return subprocess.CompletedProcess(copy.args, code, *said)
 
 
 def _waiting() -> socket.socket:
@@ -99,18 +138,25 @@ def _exactly(channel: socket.socket, size: int) -> bytes:
 
 def _talk(to: int, stdin: bytes, ways: Sequence[int], end: float) -> list[bytes] | None:
     """What is said on each way until nobody can say more. None: that took too long."""
-    said = [b"" for _ in ways]
-
-    def read(number: int) -> None:
-        with open(ways[number], "rb") as stream:
-            said[number] = stream.read()
 
     def write() -> None:
         with suppress(BrokenPipeError), open(to, "wb") as stream:
             stream.write(stdin)
 
+    Thread(target=write, daemon=True).start()
+    return listen([open(way, "rb", buffering=0) for way in ways], end)
+
+
+def listen(ways: Sequence[FileIO], end: float) -> list[bytes] | None:
+    """As `_talk`, to a command that is told nothing."""
+    said = [b"" for _ in ways]
+
+    def read(number: int) -> None:
+        with ways[number] as stream:
+            said[number] = stream.readall()
+
     listeners = [Thread(target=read, args=(number,), daemon=True) for number in range(len(ways))]
-    for thread in (*listeners, Thread(target=write, daemon=True)):
+    for thread in listeners:
         thread.start()
     for thread in listeners:
         thread.join(max(0.0, end - time.monotonic()))

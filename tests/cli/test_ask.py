@@ -80,7 +80,7 @@ def test_answers(shop: Project, typed: str, echo: str, answer: str, told: str) -
     """The whole screen before and after: the question stands between the lines of the story, and nothing is lost."""
     with (
         shop.provider(ONCE) as (_, environment),
-        at_terminal(shop, environment, "--journal", "run.jsonl", "--no-color") as person,
+        at_terminal(shop, environment, "--journal", "run.jsonl", "--no-color", fresh=True) as person,
     ):
         before = person.until("Go ahead?")
         assert before.endswith(ASKED), before
@@ -160,7 +160,7 @@ def test_ctrl_c_cancels_the_run(shop: Project) -> None:
 def test_a_terminal_that_goes_away(shop: Project) -> None:
     with (
         shop.provider(ONCE) as (_, environment),
-        at_terminal(shop, environment, "--journal", "run.jsonl") as person,
+        at_terminal(shop, environment, "--journal", "run.jsonl", fresh=True) as person,
     ):
         person.until("Go ahead?")
         person.seen.hang_up()
@@ -561,7 +561,7 @@ def test_with_live_tools_a_person_is_asked_anew(shop: Project) -> None:
 
 
 def test_a_second_signal_ends_it_at_once(shop: Project) -> None:
-    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment) as person:
+    with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, fresh=True) as person:
         person.until("Go ahead?")
         for _ in range(2):
             person.run.send_signal(signal.SIGINT)

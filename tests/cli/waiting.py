@@ -6,6 +6,7 @@ It is nobody's child, so that a test may say that it leaves none, and ends when 
 """
 
 import atexit
+import fcntl
 import gc
 import importlib
 import json
@@ -13,6 +14,7 @@ import os
 import pkgutil
 import socket
 import sys
+import termios
 import threading
 import time
 import warnings
@@ -65,6 +67,9 @@ def become(script: str, asked: int, streams: list[int]) -> NoReturn:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
     os.closerange(3, 1024)
+    if given["terminal"]:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.umask(given["umask"])
     os.chdir(given["folder"])
     os.environ.clear()
