@@ -34,8 +34,8 @@ menu: ## print this menu
 demo: $(READY) ## run an example agent offline, from its cassette
 	@$(BIN)/agentrun specs/support.yaml
 
-# What uses one core of the machine runs beside something else: pip beside npm, and mypy beside the tests of the core,
-# which are run once, by `coverage`.
+# What uses one core of the machine runs beside something else: pip beside npm, and mypy beside the tests of the core.
+# These are run once, by `coverage`, in one process: each worker would pay again for its start being traced.
 .PHONY: test
 test: TESTS := $(or $(TESTS),--ignore=tests/core)
 test: installed lint types-and-coverage check ## all that CI runs: lint, types, tests and the core's coverage
@@ -46,7 +46,7 @@ installed:
 
 .PHONY: types-and-coverage
 types-and-coverage: $(READY)
-	@$(MAKE) --no-print-directory -j2 types coverage
+	@$(MAKE) --no-print-directory -j2 types coverage $(COMPILED)
 
 .PHONY: test-long
 test-long: $(COMPILED) $(NODE_SERVERS) ## every test, the long ones too, with more random examples
@@ -74,10 +74,8 @@ quick: lint types ## lint, types and the tests of the packages changed since the
 	@tests=$$($(BIN)/python tests/affected.py $(BASE)) && $(BIN)/pytest -q -n auto --dist worksteal $$tests
 
 .PHONY: coverage
-coverage: $(COMPILED) ## branch coverage of the core by its own tests: all of it
-	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q -n auto tests/core
-	@$(BIN)/coverage combine --quiet
+coverage: $(READY) ## branch coverage of the core by its own tests: all of it
+	@$(BIN)/coverage run -m pytest -q -p no:xdist tests/core
 	@$(BIN)/coverage report --skip-covered
 
 .PHONY: format
