@@ -1,4 +1,4 @@
-"""Many commands of `agentrun` in one fresh process, through its real entry, each with what it said and what it cost.
+"""Many commands of `agentrun` in one process of their own, through its entry, each with what it said and what it cost.
 
 Starting a process for each would take a quarter of a second a piece. The memory of one command is what the process has
 at its highest beyond what it had before; `/proc/self/clear_refs` forgets the height between two commands.
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import steps
+from .cli import ready
 
 MIB = 1024 * 1024
 STEPS = 12_000_000
@@ -21,10 +22,11 @@ STEPS = 12_000_000
 SCRIPT = (
     Path(steps.__file__).read_text(encoding="utf-8")
     + """
-import contextlib, io, json, os, resource, sys
+import contextlib, io, json, os, resource, sys, warnings
 from pathlib import Path
 from agentrun.cli import main
 
+warnings.simplefilter("error")
 STATUS, HEIGHT = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 def highest():
@@ -90,18 +92,20 @@ def run(cases: Sequence[Case], warm: Sequence[Case] = (), script: str = SCRIPT) 
         "cases": [[str(folder), list(args)] for folder, args in cases],
         "warm": [[str(folder), list(args)] for folder, args in warm],
     }
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        input=json.dumps(listed),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONWARNINGS": "error"},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=600,
-        check=False,
-    )
+    done = _ran(script, json.dumps(listed).encode())
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)
     for (folder, args), raw in zip(cases, results, strict=True):
         assert raw["stopped"] is None, (folder.name, args, raw["stopped"])
     return [Ran(raw) for raw in results]
+
+
+def _ran(script: str, stdin: bytes) -> subprocess.CompletedProcess[bytes]:
+    """In a copy of a process that waits (`cli/ready.py`), where there can be one."""
+    environment = {name: value for name, value in os.environ.items() if ready.enough([name])}
+    if environment:
+        return ready.run([], Path.cwd(), environment, stdin, 600, script)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.run(
+        [sys.executable, "-c", script], input=stdin, env=environment, capture_output=True, timeout=600, check=False
+    )

@@ -57,14 +57,18 @@ class Copy:
         streams: Sequence[int],
         *,
         terminal: bool = False,
+        program: str | None = None,
     ) -> None:
-        """`terminal`: its standard input is one, and becomes the terminal that controls it."""
+        """`terminal`: its standard input is one, and becomes the terminal that controls it.
+
+        `program`: Python that runs in place of the command.
+        """
         self.args = [SCRIPT, *args]
         self.returncode: int | None = None
         self._channel = _idle.pop() if _idle else _waiting()
         asked = {"args": args, "folder": str(folder), "environment": dict(environment), "umask": _umask()}
         with tempfile.TemporaryFile() as file:
-            file.write(json.dumps({**asked, "terminal": terminal}).encode())
+            file.write(json.dumps({**asked, "terminal": terminal, "program": program}).encode())
             file.seek(0)
             socket.send_fds(self._channel, [b"?"], [file.fileno(), *streams])
         self.pid = int.from_bytes(_exactly(self._channel, 4), "big")
@@ -91,12 +95,17 @@ class Copy:
 
 
 def run(
-    args: Sequence[str], folder: Path, environment: Mapping[str, str], stdin: bytes, seconds: float
+    args: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    stdin: bytes,
+    seconds: float,
+    program: str | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """A command, as `subprocess.run` would run it."""
+    """A command, or a program, as `subprocess.run` would run it."""
     pipes = [os.pipe() for _ in range(3)]
     (theirs_in, ours_in), (ours_out, theirs_out), (ours_err, theirs_err) = pipes
-    copy = Copy(args, folder, environment, [theirs_in, theirs_out, theirs_err])
+    copy = Copy(args, folder, environment, [theirs_in, theirs_out, theirs_err], program=program)
     for each in (theirs_in, theirs_out, theirs_err):
         os.close(each)
     said = _talk(ours_in, stdin, (ours_out, ours_err), time.monotonic() + seconds)
