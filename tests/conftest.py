@@ -1,6 +1,6 @@
 """How much randomness the tests see, and what none leaves to the next.
 
-`AGENTRUN_TESTS=normal`, the default: the same examples in every run: what is red is red for everybody.
+`AGENTRUN_TESTS=normal`, the default: few examples, the same in every run: what is red is red for everybody.
 `AGENTRUN_TESTS=long`: many more examples, different in each run; a failure prints how to repeat it.
 """
 
@@ -24,6 +24,7 @@ _PROJECTS = (os.path.realpath(tempfile.gettempdir()) + os.sep, str(Path(__file__
 
 settings.register_profile(
     "normal",
+    max_examples=40,
     derandomize=True,
     deadline=None,
     database=None,
