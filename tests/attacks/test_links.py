@@ -269,12 +269,12 @@ def _random_attack(repository: Repository, number: int) -> None:
     attack(repository, chance.choice(PLACES), chance.choice(TARGETS), chance.choice(list(COMMANDS)))
 
 
-@pytest.mark.parametrize("number", range(40))
+@pytest.mark.parametrize("number", range(10))
 def test_links_at_random(repository: Repository, number: int) -> None:
     _random_attack(repository, number)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", range(40, 540))
+@pytest.mark.parametrize("number", range(10, 540))
 def test_many_links_at_random(repository: Repository, number: int) -> None:
     _random_attack(repository, number)

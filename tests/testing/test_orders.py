@@ -17,6 +17,7 @@ from agentrun.testing.laws import Setting, any_order
 
 from ..core.script import tool
 from ..packages import package
+from ..rounds import times
 from .shapes import ALLOW, SHAPES, Shape
 
 FIVE = package(tools={"search": tool()}, policy=ALLOW)
@@ -33,7 +34,8 @@ def test_all_permutations() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_random_orders(shape: Shape) -> None:
-    assert any_order(*shape) == 200
+    seeds = times(60, 200)
+    assert any_order(*shape, seeds=seeds) == seeds
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])

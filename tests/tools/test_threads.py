@@ -170,8 +170,8 @@ CODE = "def f(n: int) -> str:\n    print('x' * 1000)\n    return str(n) * 1000\n
 @pytest.mark.parametrize(
     ("isolation", "count"),
     [
-        ("thread", 1_000),
-        ("process", 30),
+        ("thread", 400),
+        ("process", 10),
         pytest.param("thread", 10_000, marks=pytest.mark.long),
         pytest.param("process", 300, marks=pytest.mark.long),
     ],
