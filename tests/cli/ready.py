@@ -3,7 +3,7 @@
 To start Python and import what a command needs takes a third of a second or more; to copy a process that has done both
 takes a hundredth. A copy is a process like any other, with its own folder, environment, streams and signals. What it
 cannot show is how Python starts, what a command imports, and how Python takes its modules apart at the end: the tests
-of streams, signals, import weight and documentation start commands as a user would, and so do some of terminals.
+of streams, signals and import weight start commands as a user would, and so do some of terminals.
 
 Rule 1  Each worker has a process of its own that waits, and a further one only while all are busy.
 Rule 2  It has one thread, has read no file of a test, and has no variable of the caller.

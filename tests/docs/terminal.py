@@ -1,6 +1,7 @@
 """A terminal in which the commands of a page are typed one after the other, as its reader would.
 
-Rule 1  Every command is run, by a shell, with nothing of our own environment but PATH.
+Rule 1  Every command is run, by a shell, with nothing of our own environment but PATH. Where the shell would have
+        nothing to do but to start `agentrun`, a copy of a process that waits is used (`cli/ready.py`).
 Rule 2  What the page shows under a command is what is printed. A line `…` stands for lines that the page leaves out;
         under a command with nothing below it nothing is compared.
 Rule 3  A command ends with the exit code of the error that the page shows, else with 0.
@@ -15,16 +16,21 @@ import shlex
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Self
 
 from agentrun.errors import ERROR_CODES
+
+from ..cli import ready
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 PORT = "8099"
 """The port of the pages. Here it may be taken, so another one is."""
 
+_FOR_A_SHELL = re.compile(r"[|&;<>()$`*?~#!\[\]{}]")
+"""What a shell would do something about. Quotes are read as it reads them."""
 _ERROR = re.compile(r"^([a-z]+\.[a-z_]+)(?: in turn \d+)?: ", re.MULTILINE)
 _PROBLEM = re.compile(r"^\S+:\d+:\d+  spec\.", re.MULTILINE)
 
@@ -96,6 +102,8 @@ class Terminal:
         printed = self._serve(typed) if words[:2] == ["agentrun", "provider"] else None
         if printed is not None:
             return 0, printed.replace(self._port, PORT)
+        if words[0] == "agentrun" and not _FOR_A_SHELL.search(typed) and ready.enough(self._environment):
+            return self._copied(words[1:])
         done = subprocess.run(
             ["/bin/sh", "-c", typed],
             cwd=self._folder,
@@ -108,6 +116,19 @@ class Terminal:
             timeout=60,
         )
         return done.returncode, done.stdout.replace(self._port, PORT)
+
+    def _copied(self, args: list[str]) -> tuple[int, str]:
+        ours, theirs = os.pipe()
+        with open(ours, "rb", buffering=0) as out, open(os.devnull, "rb") as null, open(theirs, "wb") as both:
+            streams = [null.fileno(), both.fileno(), both.fileno()]
+            copy = ready.Copy(args, self._folder, self._environment, streams)
+            both.close()
+            said = ready.listen([out], time.monotonic() + 60)
+            if said is None:
+                copy.kill()
+            code = copy.wait()
+        assert said is not None, args
+        return code, said[0].decode().replace(self._port, PORT)
 
     def _serve(self, command: str) -> str:
         """The line with which a provider says that it is there."""

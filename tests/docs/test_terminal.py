@@ -56,11 +56,20 @@ def test_exit_code(command: str, shown: str, code: int) -> None:
 
 @pytest.mark.parametrize(
     "console",
-    ["$ echo one\ntwo\n", "$ false\n", "$ unset NAME\n$ exit 3\n", "$ echo one\ncassette.miss: one\n", "$ exit 3\n"],
+    [
+        "$ echo one\ntwo\n",
+        "$ false\n",
+        "$ unset NAME\n$ exit 3\n",
+        "$ echo one\ncassette.miss: one\n",
+        "$ exit 3\n",
+        "$ agentrun --version\nnone\n",
+        "$ agentrun no-such-file.yaml\n",
+    ],
 )
 def test_a_page_that_is_wrong(console: str, tmp_path: Path) -> None:
     with Terminal(tmp_path) as terminal:
         terminal.follow("$ export NAME=one\n$ echo $NAME\none\n$ unset NAME\n$ echo $NAME.\n.\n$ export NAME=two\n")
+        terminal.follow("$ agentrun --version\n…\n")
         with pytest.raises(AssertionError):
             terminal.follow(console)
 
