@@ -140,15 +140,24 @@ ALONE = [tape for tape in SHIPPED if (tape.parent.name, tape.stem) not in CONVER
 
 
 EACH = """
-import json, os, sys, tempfile
+import gc, importlib, json, os, pkgutil, sys, tempfile
+import agentrun
 from agentrun.cli import main
+
+for module in pkgutil.walk_packages(agentrun.__path__, "agentrun."):
+    importlib.import_module(module.name)
+gc.freeze()
 
 def replayed(args):
     with tempfile.TemporaryFile() as out:
         if not (copy := os.fork()):
             os.dup2(out.fileno(), 1)
             sys.argv = ["agentrun", *args]
-            main()
+            try:
+                main()
+            except SystemExit as end:
+                sys.stdout.flush()
+                os._exit(end.code or 0)
         code = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
         out.seek(0)
         return code, out.read().decode()
