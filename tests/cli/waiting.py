@@ -6,6 +6,7 @@ It is nobody's child, so that a test may say that it leaves none, and ends when 
 """
 
 import atexit
+import contextlib
 import fcntl
 import gc
 import importlib
@@ -14,11 +15,23 @@ import os
 import pkgutil
 import socket
 import sys
+import tempfile
 import termios
 import threading
 import time
 import warnings
 from typing import NoReturn
+
+AGENT = """\
+agentrun: "1"
+name: first
+model: {provider: openai, name: gpt-4.1-mini}
+params: {who: {type: string, pattern: "^a", default: a}}
+instructions: "Hello {{ who }}."
+tools: {look: {kind: shell, description: Looks., argv: [ls]}}
+policy: {default: deny, rules: [{id: reads, allow: look, when: "params.who.matches('a')"}]}
+budgets: {turns: 2, tokens: 2k}
+"""
 
 
 def main(channel: socket.socket, script: str) -> None:
@@ -26,6 +39,7 @@ def main(channel: socket.socket, script: str) -> None:
         os._exit(0)
     sys.path[0] = os.path.dirname(script)
     _import_everything()
+    _first_use()
     channel.sendall(b"!")
     become(script, *_asked(channel))
 
@@ -38,8 +52,26 @@ def _import_everything() -> None:
     package = importlib.import_module("agentrun")
     for module in pkgutil.walk_packages(package.__path__, "agentrun."):
         importlib.import_module(module.name)
+
+
+def _first_use() -> None:
+    """Validate and compile a small agent, for what is made when it is used first: validators, decoders, patterns."""
+    before, (out, err) = os.getcwd(), (sys.stdout, sys.stderr)
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w", encoding="utf-8") as null:
+        os.chdir(folder)
+        with open("a.yaml", "w", encoding="utf-8") as file:
+            file.write(AGENT)
+        sys.stdout = sys.stderr = null
+        try:
+            for sys.argv in (["agentrun", "validate", "a.yaml"], ["agentrun", "compile", "a.yaml"]):
+                with contextlib.suppress(SystemExit):
+                    importlib.import_module("agentrun.cli").main()
+        finally:
+            sys.stdout, sys.stderr = out, err
+            os.chdir(before)
     if len(os.listdir("/proc/self/task")) > 1:
         raise SystemExit("what was imported has started a thread, which a copy would not have")
+    gc.collect()
     gc.freeze()
 
 
