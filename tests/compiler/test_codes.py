@@ -90,7 +90,7 @@ BROKEN: dict[str, Broken] = {
     ),
     "spec.fault": cases("{name: a, faults: [{at: model, inject: {fatal: x}}]}", 49, "cut_after_chunk"),
     "spec.file_missing": Broken("instructions: {file: p.md}", "spec.yaml:1:22", "p2.md", {"p2.md": "x"}),
-    "spec.file_outside": Broken("instructions: {file: ../p.md}", "spec.yaml:1:22", "below the project root"),
+    "spec.file_outside": Broken("instructions: {file: ../p.md}", "spec.yaml:1:22", "inside the project"),
     "spec.file_unreadable": Broken("instructions: {file: sub}", "spec.yaml:1:22", None, {"sub/x": ""}),
     "spec.given_twice": Broken(
         "budgets: [{tokens: 1k}, {turns: 2, tokens: 2k}]", "spec.yaml:1:36", "keep one of the two"
@@ -112,7 +112,7 @@ BROKEN: dict[str, Broken] = {
     "spec.look_alike": Broken(f"{ALLOW}\ntools: {{get-it: {TOOL}, get_it: {TOOL}}}", "spec.yaml:2:59", "clearer"),
     "spec.mcp": Broken(tool("{kind: mcp}"), "spec.yaml:2:9", "command"),
     "spec.merge_key": Broken("<<: {a: 1}", "spec.yaml:1:1", "write the keys out"),
-    "spec.missing_key": Broken(tool("{kind: http, description: d}"), "spec.yaml:2:9", "Where the call goes."),
+    "spec.missing_key": Broken(tool("{kind: http, description: d}"), "spec.yaml:2:9", "The URL to call."),
     "spec.mixed": Broken(
         tool('{kind: http, description: d, url: "https://a.example/", headers: {X: "${A} {{ 1 }}"}}'),
         "spec.yaml:2:81",
@@ -183,7 +183,7 @@ BROKEN: dict[str, Broken] = {
     "spec.unknown_tool": Broken(rule("{id: r, ask: y}"), "spec.yaml:4:24", "tools: x"),
     "spec.unused_param": Broken("params: {p: {type: string}}", "spec.yaml:1:10", "remove it"),
     "spec.url": Broken(tool('{kind: http, description: d, url: "ftp://a.example/"}'), "spec.yaml:2:46", "https://"),
-    "spec.version": Broken('agentrun: "2"', "spec.yaml:1:11", 'this program knows "1"'),
+    "spec.version": Broken('agentrun: "2"', "spec.yaml:1:11", 'this agentrun supports "1"'),
     "spec.wrong_text": Broken("limits: {tool_timeout: 30}\nname: Big Name", "spec.yaml:2:7", '"big_name"'),
     "spec.wrong_type": Broken("name: 5", "spec.yaml:1:7", "in quotes"),
     "spec.wrong_value": Broken(tool("{kind: shel, argv: [x]}"), "spec.yaml:2:19", 'did you mean "shell"?'),

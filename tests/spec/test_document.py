@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrun.spec import yaml_parser
-from agentrun.spec.problems import PROBLEM_CODES, Problem, Source, render_problem
+from agentrun.spec.problems import PROBLEM_CODES, DocumentError, Problem, Source, render_problem
+from agentrun.spec.source_files import MAX_FILE_BYTES
 from agentrun.spec.tree import MappingNode, Node, ScalarNode, SequenceNode, plain_data
-from agentrun.spec.yaml_parser import BadNumber, DocumentError, parse_plain_scalar, parse_yaml_document
+from agentrun.spec.yaml_parser import BadNumber, parse_plain_scalar, parse_yaml_document
 
 
 @pytest.fixture(params=[False, True], ids=["libyaml", "python"])
@@ -193,7 +194,7 @@ class TestSyntax:
         [
             ("a:\n\tb: 1", 2, 1, "indent with spaces"),
             ("a: b\n\tc: d", 2, 1, "indent with spaces"),
-            ("name:support\nmodel: x", 1, 5, "write a space after it"),
+            ("name:support\nmodel: x", 1, 5, "add a space"),
             ("a: text: more", 1, 8, "quote a value"),
             ("a: 1\n b: 2", 2, 2, "indentation"),
             ("a:\n  b: 1\n c: 2", 3, 2, "indentation"),
@@ -208,16 +209,16 @@ class TestSyntax:
             ("tools: [a, b\npolicy: x\n", 1, 8, 'add "]"'),
             ("a: {b: 1", 1, 4, 'add "}"'),
             ("{a: 1 b: 2}", 1, 8, "separate items"),
-            ("a: 'it's'", 1, 8, "quote the value as a whole"),
+            ("a: 'it's'", 1, 8, "quote the whole value"),
             ('a: "\\q"', 1, 5, "double the backslash"),
             ("a: - b", 1, 4, "own line"),
             ("- a\nb: 1", 2, 1, "begin each item"),
             ("a: 1\nfoo bar\nz: 1", 2, 1, "key: value"),
-            (": 1", 1, 1, "a name is missing"),
-            ("a: 1\n: 2", 2, 1, "a name is missing"),
-            ("a: {: 1}", 1, 5, "a name is missing"),
+            (": 1", 1, 1, "there is no key"),
+            ("a: 1\n: 2", 2, 1, "there is no key"),
+            ("a: {: 1}", 1, 5, "there is no key"),
             ("a: ]", 1, 4, "a value is expected"),
-            ('"a" b', 1, 5, "as a whole"),
+            ('"a" b', 1, 5, "the whole value"),
         ],
     )
     def test_explained(self, text: str, line: int, column: int, said: str, pure: bool) -> None:
@@ -264,7 +265,7 @@ class TestLimits:
         assert refused(text)[0].code == "spec.alias_limit"
 
     def test_size(self) -> None:
-        limit = yaml_parser.MAX_DOCUMENT_BYTES
+        limit = MAX_FILE_BYTES
         assert load("'" + "x" * (limit - 2) + "'") == "x" * (limit - 2)
         assert refused("'" + "x" * (limit - 1) + "'")[0].code == "spec.too_large"
         assert refused("'" + "é" * (limit // 2) + "'")[0].code == "spec.too_large"

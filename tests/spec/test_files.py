@@ -138,7 +138,7 @@ class TestReadInside:
         (root / "specs/a").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
         assert refused(root, "a").code == "spec.too_large"
         (root / "specs/a").write_bytes(b"one\n\xff")
-        assert refused(root, "a").message == '"a" is not UTF-8: see line 2'
+        assert refused(root, "a").message == '"a" is not UTF-8 (line 2)'
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
     def test_permissions(self, root: Path) -> None:

@@ -77,7 +77,7 @@ def test_without_quotes(version: str) -> None:
 
 @pytest.mark.parametrize("value", ["2", "1.0", "1.5", "true", "null", "[1]", "{a: 1}", '["1"]'])
 def test_not_a_version(value: str) -> None:
-    assert "not known" in problem(f"agentrun: {value}\n").message
+    assert "unknown version" in problem(f"agentrun: {value}\n").message
 
 
 def test_a_document_of_another_version_is_not_looked_into() -> None:
@@ -90,7 +90,7 @@ def test_a_document_of_another_version_is_not_looked_into() -> None:
 @pytest.mark.parametrize("kind", ["agent", "tools", "policy", "budgets", "cases"])
 def test_without_a_version(kind: str) -> None:
     document = load_document(Source(Path("/p/a.yaml"), "a.yaml", "name: a\n"), kind)
-    assert 'lacks the key "agentrun"' in " ".join(one.message for one in document.problems)
+    assert 'needs the key "agentrun"' in " ".join(one.message for one in document.problems)
 
 
 def test_nothing_to_upgrade_yet() -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import ast
 from typing import Any, TypeAlias
 
+from agentrun.spec.problems import is_utf8_text
+
 AnnotationSchema: TypeAlias = dict[str, Any]
 
 MAX_ANNOTATION_DEPTH = 16
@@ -225,11 +227,6 @@ def _any_of(schemas: list[AnnotationSchema | None]) -> AnnotationSchema | None:
 def _literal(values: list[ast.expr]) -> AnnotationSchema | None:
     plain = [each for value in values if is_json_scalar(each := _constant(value)) and not isinstance(each, float)]
     return {"enum": plain} if plain and len(plain) == len(values) else None
-
-
-def is_utf8_text(text: str) -> bool:
-    """Whether a text can be written as UTF-8: half of a surrogate pair cannot."""
-    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def is_json_scalar(value: object) -> bool:

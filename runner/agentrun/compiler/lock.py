@@ -36,6 +36,7 @@ from agentrun.spec.problems import (
     escape_invisible,
     quote_text,
 )
+from agentrun.spec.schema_check import child_values
 from agentrun.spec.source_files import read_source
 from agentrun.spec.tree import MappingNode, Node, ScalarNode, place_at_path, plain_data
 from agentrun.spec.v1.agent import Agent, FallbackModelSpec
@@ -277,14 +278,10 @@ def is_too_deep(schema: Any) -> bool:
     """Found without recursion: it may be as deep as a server likes."""
     level = [schema]
     for _ in range(MAX_TOOL_SCHEMA_DEPTH + 1):
-        level = [inner for each in level for inner in _children_of(each)]
+        level = [inner for each in level for inner in child_values(each)]
         if not level:
             return False
     return True
-
-
-def _children_of(value: Any) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else list(value) if isinstance(value, list) else []
 
 
 def _servers(root: Node) -> Iterator[tuple[str, dict[str, MappingNode]]]:

@@ -23,8 +23,8 @@ import re2
 from msgspec import Struct
 
 from agentrun.canonical_json import text_hash
-from agentrun.compiler.annotation_schemas import AnnotationReader, is_utf8_text, literal_default
-from agentrun.spec.problems import Source, did_you_mean, quote_text
+from agentrun.compiler.annotation_schemas import AnnotationReader, literal_default
+from agentrun.spec.problems import Source, did_you_mean, is_utf8_text, quote_text
 from agentrun.spec.project import Project
 from agentrun.spec.source_files import FileRefused, read_project_file
 

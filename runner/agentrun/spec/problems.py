@@ -1,9 +1,9 @@
-"""What is wrong in a document, where it stands, and how a person is told.
+"""Problems in documents: their codes, places and how they are printed.
 
-Rule 1  Problems are collected, not raised one by one; `sort_problems` puts them in one order and drops repeats.
-Rule 2  A problem points at a place and, where it can, says the fix.
-Rule 3  Everything printed is made visible and masked: no control character reaches a terminal, no key a log.
-Rule 4  Lines and columns start at 1 and count code points, as editors do; carets count a terminal's cells.
+Rule 1  Problems are collected, not raised one by one. `sort_problems` sorts them and drops duplicates.
+Rule 2  A problem has a place and, if possible, a hint that says how to fix it.
+Rule 3  Printed text is escaped and masked: no control character reaches a terminal and no secret reaches a log.
+Rule 4  Lines and columns start at 1 and count code points, like editors do. Carets count terminal cells.
 """
 
 from __future__ import annotations
@@ -21,87 +21,87 @@ from msgspec import Struct
 from agentrun import secret
 
 PROBLEM_CODES: dict[str, str] = {
-    "spec.agent_cycle": "sub-agents call each other in a circle",
+    "spec.agent_cycle": "sub-agents call each other in a cycle",
     "spec.agent_depth": "sub-agents are nested deeper than `limits.depth`",
-    "spec.alias_limit": "aliases are used too often, grow the document too much, or contain themselves",
-    "spec.args": "the arguments of a tool are not an object, or do not fit the function that gets them",
-    "spec.argv": "the command of a tool is a template, or a whole line",
-    "spec.case": "a case says two things that exclude each other, says one twice, or names a moment that there is not",
-    "spec.claim": "an assertion can never be judged, or never hold, as it is written",
-    "spec.condition": "a CEL condition does not compile, reads what is not there, or is not true or false",
+    "spec.alias_limit": "there are too many aliases, they make the document too large, or one contains itself",
+    "spec.args": "the arguments of a tool are not an object, or do not match the parameters of its function",
+    "spec.argv": "the command of a tool is a template, or a whole command line",
+    "spec.case": "a case has two settings that exclude each other, the same tag twice, or an invalid date",
+    "spec.claim": "an assertion can never be evaluated, or can never pass",
+    "spec.condition": "a CEL condition does not compile, reads an unknown field, or is not a boolean",
     "spec.depth_limit": "the document is nested deeper than 64 levels",
-    "spec.documents": "one file holds one document",
+    "spec.documents": "a file has more than one document",
     "spec.duplicate_key": "a mapping has the same key twice",
     "spec.duplicate_name": "two rules, hooks, cases or redactions have the same name",
     "spec.empty": "the document is empty",
-    "spec.encoding": "the file is not UTF-8 text, or holds characters that text does not have",
-    "spec.env_here": "`${NAME}` stands where nothing is filled in from the environment",
+    "spec.encoding": "the file is not UTF-8 text, or has characters that are not allowed",
+    "spec.env_here": "`${NAME}` is used where environment variables are not replaced",
     "spec.env_name": "`${…}` does not name an environment variable",
-    "spec.exec_argv": "what a template fills in is run, as code or as a program (warning)",
-    "spec.fault": "a fault of a case is none or several at once, or cannot happen at its place",
-    "spec.file_missing": "a file that is referred to does not exist",
-    "spec.file_outside": "a file reference leaves the project root or passes through a symbolic link",
-    "spec.file_unreadable": "a file exists but cannot be read as a plain file",
-    "spec.given_twice": "two shared parts give the same key",
-    "spec.header": "a header is set twice, holds what no header can, or is for the request itself to decide",
-    "spec.illegal_ruling": "a ruling is not legal at the stage of its rule",
-    "spec.jmespath": "`result` is not a JMESPath expression, or one that makes too much of a reply",
-    "spec.json_schema": "a JSON Schema is not one",
+    "spec.exec_argv": "a template fills in code or the name of a program that is run (warning)",
+    "spec.fault": "a fault injection has no fault, several faults, or a fault that cannot happen at its place",
+    "spec.file_missing": "a file does not exist",
+    "spec.file_outside": "a path leads out of the project or through a symbolic link",
+    "spec.file_unreadable": "a file exists but cannot be read",
+    "spec.given_twice": "the same value is set twice, for example by two shared files",
+    "spec.header": "a header is set twice, has an invalid value, or is reserved",
+    "spec.illegal_ruling": "a ruling is not possible at the stage of its rule",
+    "spec.jmespath": "a JMESPath expression is invalid, or its result could be too large",
+    "spec.json_schema": "a JSON Schema is invalid",
     "spec.key": "a mapping key is empty, null or not a plain text",
-    "spec.lock": "the lock beside a spec is damaged or of another version",
-    "spec.look_alike": "two names look alike",
-    "spec.mcp": "an MCP server is declared with both or neither of `command` and `url`, or with keys of the other",
+    "spec.lock": "the lock file of a spec is damaged or has another version",
+    "spec.look_alike": "two names look too similar",
+    "spec.mcp": "an MCP server has both or neither of `command` and `url`, or a key that belongs to the other one",
     "spec.merge_key": "merge keys (`<<`) are not YAML 1.2",
     "spec.missing_key": "a required key is missing",
-    "spec.mixed": "one text has both `${NAME}` and `{{ }}`",
+    "spec.mixed": "a text has both `${NAME}` and `{{ }}`",
     "spec.modify": "`modify`, `set` and `mask` do not fit together",
-    "spec.name": "a key is not a name",
-    "spec.no_budget": "nothing but turns limits what a run may spend (warning)",
-    "spec.no_cassette": "a case names a recording that is neither there nor that of another case (warning)",
+    "spec.name": "a key is not a valid name",
+    "spec.no_budget": "no budget except turns limits what a run may spend (warning)",
+    "spec.no_cassette": "a case names a cassette that does not exist and belongs to no other case (warning)",
     "spec.no_default": "an agent with tools has no `policy.default`",
     "spec.no_description": "a tool has no description for the model (warning)",
-    "spec.no_price": "a budget in dollars, but no price for a route",
-    "spec.no_schema": "a setting of `output` that does nothing without `output.schema`",
-    "spec.no_spec": "a cases file has no spec beside it",
-    "spec.number": "a number is ambiguous, not finite or too large to be exact",
+    "spec.no_price": "there is a budget in dollars, but no price for a route",
+    "spec.no_schema": "a setting of `output` has no effect without `output.schema`",
+    "spec.no_spec": "there is no spec next to a cases file",
+    "spec.number": "a number is ambiguous, infinite, or too large to be exact",
     "spec.out_of_range": "a value is outside its range",
-    "spec.param_default": "the default of a param breaks the param's own schema",
+    "spec.param_default": "the default of a param does not match its schema",
     "spec.path": "a path is not inside the project",
-    "spec.pattern": "a regular expression that RE2 cannot use",
-    "spec.project": "[tool.agentrun] in pyproject.toml is wrong",
-    "spec.python": "a Python function cannot be found or read",
+    "spec.pattern": "RE2 does not support a regular expression",
+    "spec.project": "`[tool.agentrun]` in pyproject.toml is invalid",
+    "spec.python": "a Python function is missing or cannot be used",
     "spec.redact": "a redaction has neither a path nor a pattern",
-    "spec.reserved": "a param has a name that is used for something else",
-    "spec.rule_never_matches": "a rule that can never match",
-    "spec.rulings": "a rule has none or several of the six rulings",
-    "spec.schema_ref": "a reference in a JSON Schema leaves it, names nothing, leads back to itself or grows too large",
-    "spec.secret": "a literal secret",
+    "spec.reserved": "a param has a reserved name",
+    "spec.rule_never_matches": "a rule can never match",
+    "spec.rulings": "a rule has no ruling, or more than one",
+    "spec.schema_ref": "a reference in a JSON Schema is external, unknown, circular, or makes the schema too large",
+    "spec.secret": "a file contains a literal secret",
     "spec.setting": "`--set` is not path=value",
-    "spec.shell_line": "a template fills in a part of a shell line",
-    "spec.stub": "a stub gives nothing, or both a result and an error, or stands for a sub-agent",
+    "spec.shell_line": "a template fills in a part of a shell command line",
+    "spec.stub": "a stub has neither or both of `result` and `error`, or replaces a sub-agent",
     "spec.tag": "explicit tags (`!!str`, `!x`) are not allowed",
-    "spec.template_forbidden": "a template uses something that templates cannot do",
+    "spec.template_forbidden": "a template uses a feature that is not allowed",
     "spec.template_syntax": "a template has a syntax error",
     "spec.template_unknown_filter": "a template uses a filter or test that does not exist",
     "spec.template_unknown_name": "a template reads a variable or argument that is not declared",
     "spec.too_large": "a file or document is larger than allowed",
-    "spec.tool_never_allowed": "no rule could ever allow a tool",
+    "spec.tool_never_allowed": "the policy can never allow a tool",
     "spec.unknown_arg": "an argument is not declared",
-    "spec.unknown_key": "a key is not known",
+    "spec.unknown_key": "a key is unknown",
     "spec.unknown_param": "a param is not declared",
     "spec.unknown_profile": "a profile is not declared",
     "spec.unknown_tool": "a tool is not declared",
-    "spec.unpinned": "a tool of an MCP server is not in the lock, or cannot be pinned",
-    "spec.unsupported": "a provider cannot do what is asked of it",
-    "spec.unused_param": "a param is declared but nothing uses it (warning)",
-    "spec.url": "an address cannot be used",
-    "spec.version": "the version of the spec language is not known",
-    "spec.wrong_text": "a text does not have the form its key asks for",
+    "spec.unpinned": "a tool of an MCP server is not in the lock file",
+    "spec.unsupported": "a provider does not support a setting",
+    "spec.unused_param": "a param is never used (warning)",
+    "spec.url": "a URL is invalid or not allowed",
+    "spec.version": "the version of the spec language is unknown",
+    "spec.wrong_text": "a text has the wrong format",
     "spec.wrong_type": "a value has the wrong type",
-    "spec.wrong_value": "a value is not one of those allowed",
+    "spec.wrong_value": "a value is not one of the allowed values",
     "spec.yaml_syntax": "the file is not valid YAML",
 }
-"""Every `spec.*` code and what it means, in one line."""
+"""Every `spec.*` code and its meaning, in one line."""
 
 _EXCERPT_LENGTH = 100
 _MAX_MESSAGE_LENGTH = 500
@@ -109,19 +109,19 @@ _SECRET_MARGIN = 20_000
 
 
 class Source(Struct, frozen=True):
-    """A text and the names it is known by."""
+    """A text with the path and the display name of its file."""
 
     path: Path
-    """Absolute."""
+    """The absolute path."""
     display_name: str
-    """What messages print, such as `specs/support.yaml`."""
+    """The name in messages, such as `specs/support.yaml`."""
     text: str
 
-    def __repr__(self) -> str:  # the text may hold what must not be printed
+    def __repr__(self) -> str:  # the text may contain secrets
         return f"Source({_printable(self.display_name)!r})"
 
     def line(self, number: int) -> str | None:
-        """One line without its line end; None when there is no such line."""
+        """Return one line without its line end, or None if there is no such line."""
         lines = self.text.split("\n", number)
         return lines[number - 1] if 0 < number <= len(lines) else None
 
@@ -131,7 +131,7 @@ class SourcePlace(Struct, frozen=True):
     line: int
     column: int
     width: int = 1
-    """How many code points the caret underlines, at most to the end of the line."""
+    """How many code points the carets underline, at most to the end of the line."""
 
     def __str__(self) -> str:
         return f"{self.source.display_name}:{self.line}:{self.column}"
@@ -169,7 +169,7 @@ class Problem(Struct, frozen=True):
 
 
 class DocumentError(Exception):
-    """A document that cannot be used, with everything that was found wrong in it."""
+    """A document that cannot be used, with all its problems."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = sort_problems(problems)
@@ -177,13 +177,13 @@ class DocumentError(Exception):
 
 
 def sort_problems(problems: Iterable[Problem]) -> list[Problem]:
-    """Sorted by place, then code and message; the same problem is kept once."""
+    """Sort by place, code and message, and drop duplicates."""
     seen = {(p.file, p.line, p.column, p.code, p.message): p for p in problems}
     return [seen[key] for key in sorted(seen)]
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str | None:
-    """`did you mean "search"?`, or None when nothing is close. Never the word itself."""
+    """Return `did you mean "search"?`, or None if no option is similar. The word itself is never suggested."""
     others = [option for option in islice(options, 1000) if option != word and len(option) <= 100]
     if not others or len(word) > 100:
         return None
@@ -197,17 +197,22 @@ def _normalize_word(word: str) -> str:
 
 
 def quote_text(text: str, most: int = 60) -> str:
-    """A word of the user inside a message: in quotes, visible, masked and not too long."""
+    """Quote a text of the user for a message: escaped, masked and shortened."""
     clean = escape_invisible(secret.mask(text))
     return f'"{clean}"' if len(clean) <= most else f'"{clean[:most]}…"'
 
 
-# Printable by Unicode, but drawn as nothing: Hangul fillers, the Braille blank, variation selectors.
+def is_utf8_text(text: str) -> bool:
+    """Return whether a text can be encoded as UTF-8. Half of a surrogate pair cannot."""
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+# Printable in Unicode, but drawn as nothing: Hangul fillers, the Braille blank, variation selectors.
 _BLANK_CHARACTERS = re.compile("[\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0e\U000e0100-\U000e01ef]")
 
 
 def escape_invisible(text: str) -> str:
-    """Control, direction, zero-width and other invisible characters as escapes (`\\x1b`, `\\u202e`)."""
+    """Replace control, direction, zero-width and other invisible characters by escapes (`\\x1b`, `\\u202e`)."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(map(_escape_character, text))
@@ -228,7 +233,7 @@ def _printable(text: str) -> str:
 
 
 def render_problem(problem: Problem, *, color: bool = False) -> str:
-    """The problem for a person: what and where, the line, a caret with the fix."""
+    """Format a problem for people: place, code and message, then the line with carets and the hint."""
 
     def paint(text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if color and text else text
@@ -251,7 +256,7 @@ def render_problem(problem: Problem, *, color: bool = False) -> str:
 
 
 def _excerpt(place: SourcePlace) -> tuple[str, int, int] | None:
-    """The line as shown, the cells before the caret, and the cells under it."""
+    """Return the printed line, the number of cells before the carets, and the number of carets."""
     line = place.source.line(place.line)
     if line is None or not place.source.text:
         return None
@@ -273,7 +278,7 @@ def _excerpt(place: SourcePlace) -> tuple[str, int, int] | None:
 
 
 def _cells(line: str, spans: list[tuple[int, int]], first: int, last: int) -> Iterable[tuple[int, int, str]]:
-    """The part of a line between two columns, piece by piece: (start, stop, what is shown for it)."""
+    """Split a line between two columns into pieces: (start, stop, printed text)."""
     position = first
     for start, stop in [*spans, (last, last)]:
         for at in range(position, min(start, last)):
@@ -287,7 +292,7 @@ _KEY_WITHOUT_VALUE = re.compile(r"""[\s-]*["']?([A-Za-z0-9_.-]+)["']?\s*:\s*(?:[
 
 
 def _masked_spans(place: SourcePlace, line: str) -> list[tuple[int, int]]:
-    """The spans of a line that are not shown, also when what tells a secret stands on a line above."""
+    """Return the spans of a line to mask. The line above may show that a line is a secret."""
     before = place.source.text.split("\n", place.line - 1)[: place.line - 1]
     whole = [(len(line) - len(line.lstrip()), len(line))]
     above = next((text for text in reversed(before) if text.strip()), "")
@@ -297,7 +302,7 @@ def _masked_spans(place: SourcePlace, line: str) -> list[tuple[int, int]]:
     opened = max((i for i, text in enumerate(before) if "-----BEGIN" in text and "PRIVATE" in text), default=-1)
     if opened >= 0 and not any("-----END" in text for text in before[opened:]):
         return whole
-    # A secret is looked for well beyond what is shown, but not in the whole of a line of a megabyte.
+    # Search for secrets far beyond the printed part, but not in the whole of a line of a megabyte.
     first = max(0, place.column - _SECRET_MARGIN)
     return [(first + a, first + b) for a, b in secret.mask_spans(line[first : place.column + _SECRET_MARGIN])]
 
@@ -309,7 +314,7 @@ def _cell_width(char: str) -> int:
 
 
 def place_at(source: Source, index: int, width: int = 1) -> SourcePlace:
-    """The place of a position in the text. The end of the text is shown after its last visible line."""
+    """Return the place of an offset in the text. The end of the text is shown after its last visible line."""
     text = source.text
     if index >= len(text):
         index = len(text.rstrip())

@@ -1,9 +1,9 @@
-"""The project a spec belongs to, and its settings.
+"""The project that a spec belongs to, and its settings.
 
-Rule 1  The project root is the nearest folder above a spec with `[tool.agentrun]` in its pyproject.toml or
-        with `.git`, else the spec's own folder. A path that a document names never leaves it.
-Rule 2  `[tool.agentrun]` names directories inside the project only. The operator's variables may name any directory.
-Rule 3  Where a symbolic link led to the spec from another project, nothing is written.
+Rule 1  The project root is the nearest folder above a spec with `[tool.agentrun]` in its pyproject.toml or with
+        `.git`, else the spec's own folder. Paths in documents cannot leave it.
+Rule 2  `[tool.agentrun]` can name only directories inside the project. Environment variables can name any directory.
+Rule 3  Nothing is written if the spec was reached through a symbolic link from another project.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from msgspec import Struct
 
 from agentrun.errors import StorageError
 from agentrun.files import ProjectTree
-from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, did_you_mean, quote_text
+from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, did_you_mean, place_at, quote_text
 from agentrun.spec.source_files import FileRefused, display_path, read_text
 
 DEFAULT_CASSETTE_LIMIT = 64 * 1024 * 1024
 DIRECTORY_VARIABLES = {"cassettes": "AGENTRUN_CASSETTES", "data": "AGENTRUN_DATA"}
-"""Settings that name a directory, each with the operator's variable that overrides it."""
+"""Settings that name a directory, each with the environment variable that overrides it."""
 SETTING_NAMES = ("import_roots", "cassettes", "data", "cassette_limit")
 """The keys of `[tool.agentrun]`."""
 _UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
@@ -33,19 +33,19 @@ _MAX_CASSETTE_LIMIT = 1024**3
 
 
 class Project(Struct, frozen=True):
-    """Where a spec lives, and the settings of `[tool.agentrun]`."""
+    """The root directory of a project and its settings in `[tool.agentrun]`."""
 
     root: Path
     import_roots: tuple[str, ...] = (".",)
-    """Directories under which the modules of Python tools are looked for, relative to the root."""
+    """Directories to search for the modules of Python tools, relative to the root."""
     cassettes: str = "cassettes"
-    """The directory of cassettes: relative to the root, or absolute if the operator's variable names it."""
+    """The directory of cassettes: relative to the root, or absolute if it is from the environment variable."""
     data: str = ".agentrun"
-    """The directory of run data, likewise; it has its own `.gitignore`."""
+    """The directory of run data, likewise. It has its own `.gitignore`."""
     cassette_limit: int = DEFAULT_CASSETTE_LIMIT
-    """How many bytes a cassette may have, for whoever reads or writes it."""
+    """The maximum size of a cassette in bytes, for reading and writing."""
     link: str | None = None
-    """How the spec was reached if a symbolic link led to it from another project: nothing is written then."""
+    """If the spec was reached through a symbolic link from another project, a description of the link."""
 
     @property
     def cassette_directory(self) -> Path:
@@ -57,22 +57,22 @@ class Project(Struct, frozen=True):
 
     @property
     def cassette_tree(self) -> ProjectTree:
-        """Where cassettes are written."""
+        """The directory tree to write cassettes to."""
         return self._tree("cassette", "cassettes", self.cassettes)
 
     @property
     def data_tree(self) -> ProjectTree:
-        """Where run data is written."""
+        """The directory tree to write run data to."""
         return self._tree("data", "data", self.data)
 
     def source_tree(self, kind: str) -> ProjectTree:
-        """Where files are written that stand beside the specs. `kind`: what they are."""
+        """The directory tree to write files next to the specs. `kind`: what the files are."""
         return self._tree(kind, "", "")
 
     def _tree(self, kind: str, setting: str, directory: str) -> ProjectTree:
         if self.link is not None:
-            hint = "name the spec by its real path, or replace the link by what it should be"
-            message = f"{self.link}: nothing is written to another project through a link"
+            hint = "use the real path of the spec, or replace the link by a copy"
+            message = f"{self.link}; agentrun does not write to another project through a link"
             raise StorageError("storage.failed", message, hint=hint, fields={"path": kind, "errno": errno.ELOOP})
         if os.path.isabs(directory):
             return ProjectTree(Path(directory), kind)
@@ -80,16 +80,20 @@ class Project(Struct, frozen=True):
 
 
 def project_root(spec_path: Path) -> Path:
-    """The nearest ancestor that is a project, else the folder of the spec."""
+    """Return the nearest ancestor that is a project, else the folder of the spec."""
     folder = Path(os.path.realpath(spec_path.parent))
+    return _nearest_project(folder) or folder
+
+
+def _nearest_project(folder: Path) -> Path | None:
     for candidate in (folder, *folder.parents):
         if os.path.lexists(candidate / ".git") or _settings_text(candidate) is not None:
             return candidate
-    return folder
+    return None
 
 
 def find_project(spec_path: Path) -> Project:
-    """The project of a spec. Raises `DocumentError` when its settings are wrong."""
+    """Return the project of a spec. Raises `DocumentError` if its settings are invalid."""
     root = project_root(spec_path)
     chosen: dict[str, Any] = {"link": _link_into(spec_path, root)}
     for setting, variable in DIRECTORY_VARIABLES.items():
@@ -114,7 +118,7 @@ def find_project(spec_path: Path) -> Project:
 
 
 def cassette_limit_for(cassette: Path) -> int:
-    """How many bytes a cassette may have that was named by its path: as its project says."""
+    """Return the size limit for a cassette that is named by its path: the limit of its project."""
     try:
         return find_project(cassette).cassette_limit
     except DocumentError:
@@ -122,21 +126,17 @@ def cassette_limit_for(cassette: Path) -> int:
 
 
 def _link_into(spec_path: Path, root: Path) -> str | None:
-    """The symbolic link through which a spec was reached from the project that it seems to be in. None: it is there."""
+    """Describe the symbolic link through which a spec was reached from another project, if there is one."""
     folder = Path(os.path.abspath(spec_path.parent))
-    if os.path.realpath(folder) == str(folder):
+    real = os.path.realpath(folder)
+    apparent = _nearest_project(folder) if real != str(folder) else None
+    if apparent is None or Path(os.path.realpath(apparent)) == root:
         return None
-    for candidate in (folder, *folder.parents):
-        if os.path.lexists(candidate / ".git") or _settings_text(candidate) is not None:
-            if Path(os.path.realpath(candidate)) == root:
-                return None
-            real = os.path.realpath(folder)
-            return f"{display_path(folder)} leads to {real} through a symbolic link"
-    return None
+    return f"{display_path(folder)} is a symbolic link to {real}"
 
 
 def _settings_text(folder: Path) -> str | None:
-    """The text of a pyproject.toml that has `[tool.agentrun]`, valid or not; None for any other."""
+    """Return the text of a pyproject.toml with `[tool.agentrun]`, valid or not; None for any other."""
     try:
         text = read_text(folder / "pyproject.toml", "pyproject.toml")
     except FileRefused:
@@ -145,7 +145,7 @@ def _settings_text(folder: Path) -> str | None:
         return None
     try:
         return text if _agentrun_table(tomllib.loads(text)) is not None else None
-    except (tomllib.TOMLDecodeError, RecursionError):  # its owner must hear of it, if it is meant for us
+    except (tomllib.TOMLDecodeError, RecursionError):  # report it if the file has settings of agentrun
         return text if re.search(r"^\s*\[\s*tool\s*\.\s*agentrun\b", text, re.MULTILINE) else None
 
 
@@ -169,24 +169,24 @@ def _setting_problems(source: Source, root: Path, table: Any) -> Iterator[Proble
         elif key == "cassette_limit":
             if _parse_limit(value) is None:
                 hint = 'write a size from 1 byte to 1 GiB, such as "64MiB"'
-                yield problem(key, f"{quote_text(key)} is not a size", hint)
+                yield problem(key, f"{quote_text(key)} is not a valid size", hint)
         elif not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
             wanted = "a list of folders" if key == "import_roots" else "the name of a folder"
             yield problem(key, f"{quote_text(key)} must be {wanted}")
         elif key == "data" and os.path.normpath(value) == ".":
-            yield problem(key, '"data" cannot be the project root', "its .gitignore would hide the whole project")
+            yield problem(key, '"data" cannot be the project root', "its .gitignore would ignore the whole project")
         else:
             for path in paths:
                 if not _is_inside_project(root, path):
                     message = f"{quote_text(path)} is not a folder inside the project"
-                    hint = "name it relative to pyproject.toml, with /"
+                    hint = "write a path relative to pyproject.toml, with /"
                     if key in DIRECTORY_VARIABLES:
                         hint += f"; {DIRECTORY_VARIABLES[key]} may name any directory"
                     yield problem(key, message, hint)
 
 
 def _parse_limit(value: Any) -> int | None:
-    """A size such as `64MiB` or 5000, in bytes. None: it is none, or out of range."""
+    """Return a size such as `64MiB` or 5000 in bytes, or None if it is invalid or out of range."""
     found = re.fullmatch(r"(\d{1,12}) ?(KiB|MiB|GiB|)", str(value)) if not isinstance(value, bool) else None
     size = int(found[1]) * _UNITS[found[2]] if found else 0
     return size if 1 <= size <= _MAX_CASSETTE_LIMIT else None
@@ -200,11 +200,10 @@ def _is_inside_project(root: Path, path: str) -> bool:
 
 
 def _setting_place(source: Source, key: str) -> SourcePlace:
-    """The line of a setting, as far as a search can tell."""
+    """Return the place of a setting, found with a text search."""
     section = re.search(r"^\s*\[\s*tool\s*\.\s*agentrun\b", source.text, re.MULTILINE)
     found = re.compile(rf"""(?<![\w.-])["']?({re.escape(key)})["']?\s*[=\].]""").search(
         source.text, section.start() if section else 0
     )
-    at = found.start(1) if found else section.start() if section else 0
-    start = source.text.rfind("\n", 0, at) + 1
-    return SourcePlace(source, source.text.count("\n", 0, at) + 1, at - start + 1, len(key) if found else 1)
+    offset = found.start(1) if found else section.start() if section else 0
+    return place_at(source, offset, len(key) if found else 1)

@@ -1,11 +1,10 @@
-"""Documents against their JSON Schemas: every error as a problem at its place.
+"""Check documents against their JSON Schemas and report every error at its place.
 
-Rule 1  The shipped `*.schema.json` files decide, the same ones editors use.
-Rule 2  Nothing is fetched; the schemas hold everything they refer to.
-Rule 3  The validator says where a document breaks its schema; what is wrong there is read from the schema and the
-        document. Its own error objects each copy the value they are about: a hundred wrong names in one mapping of
-        15,000 keys are 1.8 GB.
-Rule 4  A wide document is looked through in pieces, until there are problems enough for one reading.
+Rule 1  The shipped `*.schema.json` files are used, the same files that editors use.
+Rule 2  Nothing is fetched. The schemas contain everything they refer to.
+Rule 3  The validator only finds the places. The messages are made from the schema and the document, because each error
+        object of the validator copies the value: a hundred wrong names in a mapping of 15,000 keys take 1.8 GB.
+Rule 4  A large document is checked in chunks, until there are enough problems to report.
 """
 
 from __future__ import annotations
@@ -26,27 +25,28 @@ from agentrun.secret import names_credential
 from agentrun.spec.problems import Problem, did_you_mean, quote_text
 from agentrun.spec.tree import MappingNode, Node, SequenceNode, node_at, place_at_path, plain_data
 from agentrun.spec.v1 import agent, cases, field_types, policy, provider, tools
+from agentrun.spec.v1.assertions import NEGATION_PREFIX
 from agentrun.spec.yaml_parser import MAX_PROBLEMS
 
 NodePath = tuple[str | int, ...]
 
 CHUNK_ENTRIES = 100
-"""How many entries of a collection are looked at together in a wide document, and …"""
+"""Entries of a collection that are checked together in a large document."""
 MAX_CHUNKS = 10
-"""… in how many pieces. What is wrong only beyond them is told without its place."""
+"""The number of such chunks. A problem beyond them is reported without its place."""
 LARGE_DOCUMENT_VALUES = 2000
-"""Values in a document that is no longer looked at as a whole."""
+"""A document with more values is checked in chunks."""
 
 
 class SchemaProblem(Struct, frozen=True):
-    """A problem, and the path of what would have to be taken out to be rid of it."""
+    """A problem, and the path of the node to remove so that it disappears."""
 
     path: NodePath
     problem: Problem
 
 
 def schema_path(name: str) -> Path:
-    """Where a schema is: beside the code in an installation, at the top of the tree in a checkout."""
+    """Return the path of a schema: next to the code if installed, at the top of the repository in a checkout."""
     package = Path(__file__).parent.parent
     installed = package / "schemas" / f"{name}.schema.json"
     return installed if installed.exists() else package.parent.parent / "schemas" / f"{name}.schema.json"
@@ -63,25 +63,20 @@ def _validator(name: str) -> jsonschema_rs.Validator:
     return jsonschema_rs.Draft202012Validator(_schema(name), offline=True)
 
 
-def check_against_schema(root: Node, name: str) -> list[Problem]:
-    """Everything in the document that its schema refuses, as far as one reading can take it in."""
-    return [fault.problem for fault in find_schema_problems(root, name)]
-
-
 def find_schema_problems(root: Node, name: str) -> list[SchemaProblem]:
-    """The same with the paths of what is wrong."""
+    """Return the problems that the schema of a kind of document finds, at most `MAX_PROBLEMS`."""
     data = plain_data(root)
     if _validator(name).is_valid(data):
         return []
     found: dict[tuple[NodePath, str], SchemaProblem] = {}
-    for fault in _iter_problems(root, data, name):
-        problem = fault.problem
-        what = problem.code if problem.code == "spec.wrong_type" else problem.message  # a type is wrong once
-        found.setdefault((fault.path, what), fault)
+    for each in _iter_problems(root, data, name):
+        problem = each.problem
+        what = problem.code if problem.code == "spec.wrong_type" else problem.message  # report a type only once
+        found.setdefault((each.path, what), each)
         if len(found) == MAX_PROBLEMS:
             break
     if not found:
-        message = "the document does not fit its schema, and is too large to say where"
+        message = "the document does not match its schema, and it is too large to find the place"
         return [SchemaProblem((), Problem(root.place, "spec.too_large", message, "split it into files"))]
     return list(found.values())
 
@@ -95,23 +90,20 @@ def _iter_problems(root: Node, data: Any, name: str) -> Iterator[SchemaProblem]:
 
 
 def _chunks(data: Any) -> Iterator[tuple[int, Any]]:
-    """The document, or where it is wide its pieces with the number of their first entries."""
+    """Yield the document, or the chunks of a large document with the index of their first entry."""
     if _count_values(data, LARGE_DOCUMENT_VALUES) <= LARGE_DOCUMENT_VALUES:
         yield 0, data
         return
     for first in range(0, CHUNK_ENTRIES * MAX_CHUNKS, CHUNK_ENTRIES):
         if first < max(_longest_collection(data), 1):
             yield first, _slice_entries(data, first, first + CHUNK_ENTRIES)
-    yield (
-        0,
-        _slice_entries(data, 0, CHUNK_ENTRIES * MAX_CHUNKS + 1),
-    )  # all entries were fine: then there are too many of them
+    # If all entries are valid, there are too many of them.
+    yield 0, _slice_entries(data, 0, CHUNK_ENTRIES * MAX_CHUNKS + 1)
 
 
 def _count_values(data: Any, most: int) -> int:
-    inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
     count = 1
-    for value in inner:
+    for value in child_values(data):
         count += _count_values(value, most - count)
         if count > most:
             break
@@ -119,12 +111,17 @@ def _count_values(data: Any, most: int) -> int:
 
 
 def _longest_collection(data: Any) -> int:
-    inner = list(data.values()) if isinstance(data, dict) else data if isinstance(data, list) else []
+    inner = child_values(data)
     return max([len(inner), *map(_longest_collection, inner)]) if inner else 0
 
 
+def child_values(value: Any) -> list[Any]:
+    """Return the values of a dict or the items of a list."""
+    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+
+
 def _slice_entries(data: Any, first: int, last: int) -> Any:
-    """The same with only some of the entries of every collection that has many."""
+    """Return the data with only the entries from `first` to `last` of every large collection."""
     if not isinstance(data, (dict, list)):
         return data
     start, stop = (first, last) if len(data) > CHUNK_ENTRIES else (0, CHUNK_ENTRIES)
@@ -138,7 +135,7 @@ def _unescape_pointer(text: str) -> str:
 
 
 def _document_path(root: Node, pointer: str, first: int) -> NodePath:
-    """A JSON pointer into a piece as a path in the whole document."""
+    """Convert a JSON pointer into a chunk to a path in the whole document."""
     path: list[str | int] = []
     node: Node | None = root
     for text in pointer.split("/")[1:]:
@@ -151,7 +148,7 @@ def _document_path(root: Node, pointer: str, first: int) -> NodePath:
 
 
 def _describe_path(path: NodePath) -> str:
-    """What is at a path, in words: by its key, or in a list as people count."""
+    """Describe the value at a path: by its key, or by its number in a list, from 1."""
     if not path:
         return "the document"
     name, last = next((quote_text(step) for step in reversed(path) if isinstance(step, str)), "the list"), path[-1]
@@ -159,7 +156,7 @@ def _describe_path(path: NodePath) -> str:
 
 
 class _ErrorReader:
-    """Says what a part of a schema has against the value at a path."""
+    """Explains why the schema refuses the value at a path."""
 
     def __init__(self, root: Node, schema: dict[str, Any], path: NodePath) -> None:
         self.root = root
@@ -170,10 +167,10 @@ class _ErrorReader:
         self.keys = list(node.entries) if isinstance(node, MappingNode) else []
         names = [step for step in path if isinstance(step, str)]
         self.key = _describe_path(path)
-        self.is_secret = bool(names) and is_credential_key(names[-1])
+        self.is_secret = bool(names) and names_credential(names[-1])
 
     def problems(self, steps: list[str]) -> Iterator[SchemaProblem]:
-        """`steps`: the way to the keyword that the value breaks."""
+        """`steps`: the path of the failed keyword in the schema."""
         if "propertyNames" in steps:
             names = self._subschema(steps[: steps.index("propertyNames") + 1])
             yield from self._invalid_names(names)
@@ -182,7 +179,7 @@ class _ErrorReader:
         if keyword in ("additionalProperties", "required"):  # the validator may report one under the other
             unknown = list(islice(self._unknown_keys(part), MAX_PROBLEMS))
             yield from unknown
-            yield from self._missing_keys(part, {fault.problem.hint for fault in unknown})
+            yield from self._missing_keys(part, {each.problem.hint for each in unknown})
         else:
             around = self._subschema(steps[: steps.index("allOf")]) if "allOf" in steps else part
             yield self._problem(*self._describe_error(keyword, part, around.get("type")))
@@ -197,20 +194,20 @@ class _ErrorReader:
         return SchemaProblem(self.path, Problem(place_at_path(self.root, self.path), code, message, hint))
 
     def _describe_error(self, keyword: str, part: dict[str, Any], types: Any) -> tuple[str, str, str | None]:
-        """`types`: what the value may be in all, where `part` is only about one of them."""
-        told = RejectedValue(self.key, self.value, self.is_secret)
+        """`types`: all allowed types of the value, if `part` is only about one of them."""
+        rejected = RejectedValue(self.key, self.value, self.is_secret)
         limit: Any = part.get(keyword)
         match keyword:
             case "type":
                 wanted = limit if isinstance(limit, list) else [limit]
-                return "spec.wrong_type", *told.wrong_type(wanted, part.get("pattern", ""))
+                return "spec.wrong_type", *rejected.wrong_type(wanted, part.get("pattern", ""))
             case "enum" | "const":
                 others = [kind for kind in types if kind != "string"] if isinstance(types, list) else []
-                return "spec.wrong_value", *told.wrong_value(limit if keyword == "enum" else [limit], others)
+                return "spec.wrong_value", *rejected.wrong_value(limit if keyword == "enum" else [limit], others)
             case "pattern":
-                return "spec.wrong_text", *told.wrong_text(limit)
+                return "spec.wrong_text", *rejected.wrong_text(limit)
             case _:
-                return "spec.out_of_range", told.wrong_size(keyword, limit), None
+                return "spec.out_of_range", rejected.wrong_size(keyword, limit), None
 
     def _unknown_keys(self, part: dict[str, Any]) -> Iterator[SchemaProblem]:
         known = part.get("properties", {})
@@ -221,20 +218,18 @@ class _ErrorReader:
             if key not in known:
                 path = (*self.path, key)
                 hint = did_you_mean(key, known) or (f"known keys: {', '.join(sorted(known))}" if known else None)
-                message = f"key {quote_text(key)} is not known {where}"
-                yield SchemaProblem(
-                    path, Problem(place_at_path(self.root, path, key=True), "spec.unknown_key", message, hint)
-                )
+                message = f"unknown key {quote_text(key)} {where}"
+                place = place_at_path(self.root, path, key=True)
+                yield SchemaProblem(path, Problem(place, "spec.unknown_key", message, hint))
 
     def _missing_keys(self, part: dict[str, Any], hints: set[str | None]) -> Iterator[SchemaProblem]:
-        """Not those that are there under a misspelt name, as the hints about unknown keys say."""
+        """Skip keys that are misspelt, because a hint about an unknown key already suggests them."""
         for key in part.get("required", ()):
             if key not in self.keys and f"did you mean {quote_text(key)}?" not in hints:
                 text = part.get("properties", {}).get(key, {}).get("description")
                 place = place_at_path(self.root, self.path, key=True)
-                yield SchemaProblem(
-                    self.path, Problem(place, "spec.missing_key", f"{self.key} lacks the key {quote_text(key)}", text)
-                )
+                message = f"{self.key} needs the key {quote_text(key)}"
+                yield SchemaProblem(self.path, Problem(place, "spec.missing_key", message, text))
 
     def _invalid_names(self, names: dict[str, Any]) -> Iterator[SchemaProblem]:
         validator = jsonschema_rs.Draft202012Validator(names, offline=True)
@@ -245,33 +240,30 @@ class _ErrorReader:
                 yield SchemaProblem(path, Problem(place_at_path(self.root, path, key=True), "spec.name", *words))
 
 
-# --- schema errors in words a writer can act on ---------------------------------------------------------------
-
-
 PATTERN_DESCRIPTIONS: dict[str, str] = {
-    field_types.NAME_PATTERN: "a name: small letters, digits, - and _, beginning with a letter, at most 64",
-    field_types.PARAM_NAME_PATTERN: "a name: small letters, digits and _, beginning with a letter, at most 64",
-    field_types.DURATION_PATTERN: "a time with its unit, such as 500ms, 30s, 2m or 1h",
-    field_types.MAGNITUDE_PATTERN: "a whole number, or one with a magnitude such as 50k or 1.5M",
-    field_types.BYTES_PATTERN: "a number of bytes, or one with a unit such as 50KiB or 2MiB",
+    field_types.NAME_PATTERN: "a name of at most 64 lowercase letters, digits, - and _ that begins with a letter",
+    field_types.PARAM_NAME_PATTERN: "a name of at most 64 lowercase letters, digits and _ that begins with a letter",
+    field_types.DURATION_PATTERN: "a duration with its unit, such as 500ms, 30s, 2m or 1h",
+    field_types.MAGNITUDE_PATTERN: "a whole number, or a number with k or M, such as 50k or 1.5M",
+    field_types.BYTES_PATTERN: "a number of bytes, or a size with a unit, such as 50KiB or 2MiB",
     field_types.REFERENCE_PATTERN: "a Python function as module:function",
-    field_types.SECRET_PATTERN: "the name of an environment variable as ${NAME}",
+    field_types.SECRET_PATTERN: "an environment variable as ${NAME}",
     policy.TARGET_PATTERN: "the name of a tool, server.tool, or a glob with *",
-    cases.DATETIME_PATTERN: "a date and time in UTC such as 2026-01-31T09:00:00Z",
+    cases.DATETIME_PATTERN: "a date and time in UTC, such as 2026-01-31T09:00:00Z",
     cases.FAULT_PLACE_PATTERN: (
         "a place such as model#2, tool:refund, approval:refund, hook:ID, sink:NAME, or c1.0/model"
     ),
     provider.SCRIPTED_TOOL_PATTERN: "the name of a tool",
     tools.ENV_NAME_PATTERN: "the name of an environment variable",
     tools.HEADER_NAME_PATTERN: "the name of an HTTP header",
-    tools.HOST_PATTERN: "a host such as shop.example, shop.example:8443 or *.shop.example",
-    tools.MCP_TOOL_PATTERN: "the name of a tool of the server, or a glob with *",
-    agent.MODEL_NAME_PATTERN: "a model's name",
+    tools.HOST_PATTERN: "a host, such as shop.example, shop.example:8443 or *.shop.example",
+    tools.MCP_TOOL_PATTERN: "the name of one of the server's tools, or a glob with *",
+    agent.MODEL_NAME_PATTERN: "the name of a model",
     agent.ROUTE_PATTERN: "a route as provider/model",
-    agent.TOOL_CHOICE_PATTERN: "auto, required, none, or a tool's name",
-    agent.FIELD_PATH_PATTERN: "a dotted path such as body.user.email; * stands for any key",
+    agent.TOOL_CHOICE_PATTERN: "auto, required, none, or the name of a tool",
+    agent.FIELD_PATH_PATTERN: "a dotted path, such as body.user.email, in which * matches any key",
 }
-"""What a pattern asks for, in words."""
+"""Each pattern in words."""
 
 COMMAND_KEYS = (quote_text("argv"), quote_text("command"))
 """Keys whose value is a command and its arguments."""
@@ -288,25 +280,9 @@ _TYPE_DESCRIPTIONS = {
 
 
 def describe_json_type(value: Any) -> str:
-    """The JSON type of a value, in words."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "true or false"
-        case str():
-            return "text"
-        case int() | float():
-            return "a number"
-        case list():
-            return "a list"
-        case _:
-            return "a mapping"
-
-
-def is_credential_key(key: str) -> bool:
-    """Whether the value under a key may be a credential."""
-    return names_credential(key)
+    """Return the JSON type of a value in words."""
+    words = {bool: "true or false", str: "text", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
+    return words.get(type(value), "nothing")
 
 
 _BOUNDS = {
@@ -321,12 +297,12 @@ _ENV_NAME = re.compile(r"\$?\{?([A-Z][A-Z0-9_]{2,60})\}?")
 
 
 def _yaml_text(option: Any) -> str:
-    """An option as it is written in YAML."""
+    """Return an option as it is written in YAML."""
     return str(option).lower() if isinstance(option, bool) else str(option)
 
 
 class RejectedValue(Struct, frozen=True):
-    """A value that its schema refuses, and the key it stands under."""
+    """A value that the schema refuses, and its key."""
 
     key: str
     value: Any
@@ -345,7 +321,7 @@ class RejectedValue(Struct, frozen=True):
         shown = f" ({shorten_value(value)})" if simple else ""
         message = f"{self.key} must be {wanted}, not {describe_json_type(value)}{shown}"
         if value is None:
-            return message, "give it a value, or leave the key out"
+            return message, "write a value, or remove the key"
         if self.is_secret:
             return message, None
         if pattern == field_types.DURATION_PATTERN and type(value) is int:
@@ -362,18 +338,18 @@ class RejectedValue(Struct, frozen=True):
         return message, None
 
     def _split_list(self, line: str) -> list[str]:
-        """The elements of a list that was written as one text: of a command its words."""
+        """Return the items of a list that was written as one text: for a command, its words."""
         try:
             words = shlex.split(line) if self.key in COMMAND_KEYS else []
-        except ValueError:  # a quote that does not end
+        except ValueError:  # an unclosed quote
             words = []
         return words or [line]
 
     def wrong_value(self, options: list[Any], types: list[str]) -> tuple[str, str | None]:
-        """`types`: what the value may be besides one of the options."""
-        plain = [option for option in options if f"not-{option}" in options] or options
+        """`types`: the allowed types besides the options."""
+        plain = [option for option in options if f"{NEGATION_PREFIX}{option}" in options] or options
         names = ", ".join(map(_yaml_text, plain))
-        either = "" if plain is options else ", each also with not- before it"
+        either = "" if plain is options else f", each optionally with {NEGATION_PREFIX}"
         near = did_you_mean(self.value, map(str, options)) if isinstance(self.value, str) else None
         one = names if len(options) == 1 else f"one of {names}{either}"
         *others, last = [*(_TYPE_DESCRIPTIONS[name] for name in types), one]
@@ -389,25 +365,22 @@ class RejectedValue(Struct, frozen=True):
             return f"{self.key} must be {_BOUNDS[keyword]} {_format_number(limit)}{self._actual_value}"
         unit = next((unit for ending, unit in _SIZE_UNITS.items() if keyword.endswith(ending)), None)
         if unit is None:
-            return f"{self.key} does not fit its schema ({keyword})"
+            return f"{self.key} does not match its schema ({keyword})"
         size = f"{limit:,} {unit}{'' if limit == 1 else 's'}"
         return f"{self.key} must have at {'least' if keyword.startswith('min') else 'most'} {size}"
 
     def _suggest_spelling(self, pattern: str) -> str | None:
-        """The spelling that was probably meant."""
+        """Suggest the spelling that was probably meant."""
         value = self.value
         if pattern == field_types.SECRET_PATTERN:
             named = _ENV_NAME.fullmatch(value)
-            return f"write ${{{named[1]}}}" if named else "put the value into the environment and name it here"
+            return f"write ${{{named[1]}}}" if named else "put the value into an environment variable: ${NAME}"
         if pattern in (field_types.NAME_PATTERN, field_types.PARAM_NAME_PATTERN):
-            mended = (
-                value.strip()
-                .lower()
-                .replace(" ", "_")
-                .replace("-", "_" if pattern == field_types.PARAM_NAME_PATTERN else "-")
-            )
-            fits = mended != value and re.fullmatch(pattern, mended)
-            return f"for example {quote_text(mended)}" if fits else None
+            fixed = value.strip().lower().replace(" ", "_")
+            if pattern == field_types.PARAM_NAME_PATTERN:
+                fixed = fixed.replace("-", "_")
+            fits = fixed != value and re.fullmatch(pattern, fixed)
+            return f"for example {quote_text(fixed)}" if fits else None
         if pattern == field_types.DURATION_PATTERN and (spoken := _SPOKEN_DURATION.fullmatch(value)):
             unit = "ms" if spoken[2].startswith("mil") else spoken[2][:1].lower() or "s"
             return f"for example {spoken[1]}{unit}"
@@ -424,5 +397,5 @@ def _format_number(limit: float) -> str:
 
 
 def shorten_value(value: Any) -> str:
-    """A value inside a message."""
+    """Format a value for a message."""
     return quote_text(value) if isinstance(value, str) else quote_text(json.dumps(value, ensure_ascii=False))[1:-1]

@@ -1,11 +1,11 @@
-"""The only ways a project's files are read.
+"""Read the files of a project. There is no other way to read them.
 
-Rule 1  A path that a document names never leaves the project.
-Rule 2  A reference is walked folder by folder from the root, and no symbolic link is followed on the way:
-        what was checked is what is read, whatever changes in between.
-Rule 3  Only plain files are read, at most 1 MiB of them, as UTF-8 with `\\n` line ends. A pipe or a device is
-        opened without waiting and refused.
-Rule 4  A refusal names the reference as it was written: never content, never a path outside the root.
+Rule 1  A path in a document cannot leave the project.
+Rule 2  A path is opened folder by folder from the root, without following symbolic links. So the file that was checked
+        is the file that is read, even if something changes in between.
+Rule 3  Only regular files are read, up to 1 MiB, as UTF-8 with `\\n` line ends. A pipe or a device is opened without
+        waiting and refused.
+Rule 4  An error message names the path as it was written, never the content and never a path outside the root.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CAN_WALK = os.open in os.supports_dir_fd and bool(_O_NOFOLLOW)
 
 
 class FileRefused(Exception):
-    """A file that is not read, and why. The caller knows the place that named it."""
+    """A file that cannot be read, and why. The caller knows the place that names it."""
 
     def __init__(self, code: str, message: str, hint: str | None = None, line: int = 1) -> None:
         super().__init__(f"{code}: {message}")
@@ -40,11 +40,11 @@ class FileRefused(Exception):
         self.message = message
         self.hint = hint
         self.line = line
-        """The line of the file that is at fault, for the encoding of its text."""
+        """The line of the file with the encoding error."""
 
 
 def read_source(path: Path, shown: str | None = None, root: Path | None = None) -> Source:
-    """A file that the user named. `shown` is what messages call it. Raises `DocumentError`."""
+    """Read a file that the user named. `shown`: its name in messages. Raises `DocumentError`."""
     name = shown if shown is not None else display_path(path, root)
     full = Path(os.path.realpath(path.parent)) / path.name
     try:
@@ -55,7 +55,7 @@ def read_source(path: Path, shown: str | None = None, root: Path | None = None) 
 
 
 def read_project_file(root: Path, base_dir: Path, ref: str) -> Source:
-    """The file that a document in `base_dir` refers to as `ref`, which must lie inside the root."""
+    """Read the file that a document in `base_dir` names as `ref`. It must be inside the root."""
     root = Path(os.path.realpath(root))
     parts = _path_parts(root, Path(os.path.realpath(base_dir)), ref)
     descriptor = _open_below(root, parts, ref) if _CAN_WALK else _open_strictly(root, parts, ref)
@@ -64,7 +64,7 @@ def read_project_file(root: Path, base_dir: Path, ref: str) -> Source:
 
 
 def display_path(path: Path, root: Path | None = None) -> str:
-    """Relative to the working directory when below it, else as given, but not absolute below the project root."""
+    """Return a path for messages: relative to the working directory, else to the project root, else unchanged."""
     full = Path(os.path.abspath(path))
     real = Path(os.path.realpath(path.parent)) / path.name
     bases = [Path.cwd()] if root is None or not path.is_absolute() else [Path.cwd(), root]
@@ -84,14 +84,14 @@ def read_text(path: Path, name: str) -> str:
 
 
 def _path_parts(root: Path, base_dir: Path, ref: str) -> list[str]:
-    """The way from the root to a reference, or a refusal of its form."""
+    """Return the path of a reference relative to the root. Raises `FileRefused` if its form is invalid."""
     outside = FileRefused(
         "spec.file_outside",
         f"the file {quote_text(ref)} is not inside the project",
-        "name a file below the project root, relative to this document and with /",
+        "use a path inside the project, relative to this document and with /",
     )
     if "\0" in ref or not ref.strip() or ref.endswith("/"):
-        raise FileRefused("spec.file_missing", f"{quote_text(ref)} is not the name of a file")
+        raise FileRefused("spec.file_missing", f"{quote_text(ref)} is not a file name")
     if ref.startswith("/") or "\\" in ref or re.match(r"[A-Za-z]:", ref) or not base_dir.is_relative_to(root):
         raise outside
     parts = list(base_dir.relative_to(root).parts)
@@ -108,7 +108,7 @@ def _path_parts(root: Path, base_dir: Path, ref: str) -> list[str]:
 
 
 def _open_below(root: Path, parts: list[str], ref: str) -> int:
-    """Open part by part, each relative to the folder opened before."""
+    """Open a path folder by folder, each relative to the one before."""
     try:
         folder = os.open(root, os.O_RDONLY | _O_CLOEXEC)
     except OSError as error:
@@ -145,12 +145,12 @@ def _is_link(folder: int, part: str) -> bool:
 
 
 def _link_refusal(ref: str) -> FileRefused:
-    message = f"the way to {quote_text(ref)} goes through a symbolic link"
+    message = f"the path {quote_text(ref)} goes through a symbolic link"
     return FileRefused("spec.file_outside", message, "copy the file into the project")
 
 
 def _open_strictly(root: Path, parts: list[str], ref: str) -> int:
-    """Where folders cannot be opened (Windows): the real path must be the path as written."""
+    """Open a path where folders cannot be opened (Windows): the real path must equal the written one."""
     path = Path(os.path.realpath(root)).joinpath(*parts)
     try:
         real = os.path.realpath(path, strict=True)
@@ -163,13 +163,12 @@ def _open_strictly(root: Path, parts: list[str], ref: str) -> int:
 
 
 def _refusal(error: OSError | ValueError, name: str, hint: str | None = None) -> FileRefused:
-    """An error of the system in our words; its own text may hold paths that are nobody's business."""
+    """Translate an error of the operating system. Its own text may contain private paths."""
     if isinstance(error, FileNotFoundError):
         return FileRefused("spec.file_missing", f"the file {quote_text(name)} does not exist", hint)
     if isinstance(error, PermissionError) and os.name != "nt":
-        return FileRefused(
-            "spec.file_unreadable", f"the file {quote_text(name)} may not be read", "check its permissions"
-        )
+        message = f"no permission to read the file {quote_text(name)}"
+        return FileRefused("spec.file_unreadable", message, "check its permissions")
     return FileRefused("spec.file_unreadable", f"{quote_text(name)} cannot be read as a file")
 
 
@@ -179,7 +178,7 @@ def _read_descriptor(descriptor: int, name: str) -> str:
         if stat.S_ISDIR(mode):
             raise FileRefused("spec.file_unreadable", f"{quote_text(name)} is a folder")
         if not stat.S_ISREG(mode):
-            raise FileRefused("spec.file_unreadable", f"{quote_text(name)} is not a plain file")
+            raise FileRefused("spec.file_unreadable", f"{quote_text(name)} is not a regular file")
         with open(descriptor, "rb", closefd=False) as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
@@ -192,7 +191,7 @@ def _read_descriptor(descriptor: int, name: str) -> str:
 
 
 def decode_text(data: bytes, name: str) -> str:
-    """UTF-8 text with one leading byte order mark dropped and `\\n` line ends."""
+    """Decode UTF-8, drop one leading byte order mark, and convert line ends to `\\n`."""
     save = "save it as UTF-8"
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FileRefused("spec.encoding", f"{quote_text(name)} is UTF-16, not UTF-8", save)
@@ -200,8 +199,8 @@ def decode_text(data: bytes, name: str) -> str:
         text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise FileRefused("spec.encoding", f"{quote_text(name)} is not UTF-8: see line {line}", save, line) from None
+        raise FileRefused("spec.encoding", f"{quote_text(name)} is not UTF-8 (line {line})", save, line) from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise FileRefused("spec.encoding", f"{quote_text(name)} holds a NUL character in line {line}", save, line)
+        raise FileRefused("spec.encoding", f"{quote_text(name)} has a NUL character in line {line}", save, line)
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,10 +1,10 @@
-"""A document as a tree in which every node knows its place.
+"""A parsed document as a tree. Every node knows its place in the source.
 
-Rule 1  Nodes are frozen. Aliased nodes are shared and keep the place of their anchor: there stands the text.
-Rule 2  A tree is at most 64 deep and 50,000 nodes with its aliases written out, so walking it is safe.
-Rule 3  Paths are those of JSON: `["tools", "refund", "url"]`, `["rules", 0]`.
-Rule 4  A position inside a scalar is found by reading its source again. If that does not give the same text,
-        the answer is the scalar's start: late, but never a wrong line.
+Rule 1  Nodes are frozen. Aliased nodes are shared and have the place of their anchor.
+Rule 2  A tree has at most 64 levels and 50,000 nodes, with aliases expanded, so recursive walks are safe.
+Rule 3  Paths are lists of keys and indexes: `["tools", "refund", "url"]`, `["rules", 0]`.
+Rule 4  A position inside a scalar is found by reading its source again. If that gives another text, the start of the
+        scalar is used, because an imprecise place is better than a wrong one.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from msgspec import Struct
 from agentrun.spec.problems import SourcePlace
 
 ScalarStyle = Literal["plain", "single", "double", "literal", "folded", "file"]
-"""How a scalar is written; `file` is the whole text of a file of its own."""
+"""How a scalar is written. `file`: it is the whole text of a separate file."""
 ScalarValue = str | int | float | bool | None
 
 
 class ScalarNode(Struct, frozen=True, gc=False):
     value: ScalarValue
     text: str
-    """The content before it was read as a number, boolean or null."""
+    """The text before it was converted to a number, boolean or null."""
     place: SourcePlace
     style: ScalarStyle
     start: int
-    """Where the scalar begins in the text of its source, with its quote or block indicator."""
+    """The offset of the scalar in its source, including the quote or block indicator."""
     end: int
 
     def place_at(self, offset: int, width: int = 1) -> SourcePlace:
-        """The place in the file of a position in `text`."""
+        """Return the place in the file of an offset in `text`."""
         source = self.place.source
         raw = source.text[self.start : self.end]
         positions = _positions(raw, self.text, self.style)
@@ -45,7 +45,7 @@ class ScalarNode(Struct, frozen=True, gc=False):
         return SourcePlace(source, line, at - line_start + 1, width)
 
     def place_at_line(self, line: int, column: int = 1, width: int = 1) -> SourcePlace:
-        """The place in the file of a line and column (both from 1) of `text`."""
+        """Return the place in the file of a line and column (both from 1) of `text`."""
         lines = self.text.split("\n")
         if not 1 <= line <= len(lines):
             return self.place
@@ -76,9 +76,9 @@ Node = ScalarNode | SequenceNode | MappingNode
 
 
 def plain_data(node: Node) -> Any:
-    """The data alone: dict, list, str, int, float, bool, None. Nothing in it is shared.
+    """Return the data as dict, list, str, int, float, bool and None, with no shared parts.
 
-    A whole number is an int however it is written (`1.0`): JSON knows one kind of number."""
+    A whole number becomes an int even if it is written as `1.0`, because JSON has only one kind of number."""
     match node:
         case ScalarNode(value=float() as number) if number.is_integer() and abs(number) < 2**53:
             return int(number)
@@ -91,7 +91,7 @@ def plain_data(node: Node) -> Any:
 
 
 def node_at(node: Node, path: Iterable[str | int]) -> Node | None:
-    """The node at a path, or None."""
+    """Return the node at a path, or None."""
     for step in path:
         found = _child(node, step)
         if found is None:
@@ -101,7 +101,7 @@ def node_at(node: Node, path: Iterable[str | int]) -> Node | None:
 
 
 def place_at_path(node: Node, path: Iterable[str | int], *, key: bool = False) -> SourcePlace:
-    """Where the value at a path stands, or with `key` its key; what is missing has the nearest place."""
+    """Return the place of the value at a path, or with `key` of its key. For a missing node: the nearest place."""
     place = node.place
     for step in path:
         found = _child(node, step)
@@ -123,7 +123,7 @@ def _child(node: Node, step: str | int) -> Node | None:
 
 
 def _positions(raw: str, text: str, style: ScalarStyle) -> list[int] | None:
-    """The offset in the raw form of each character of a scalar's text, and of its end; None if unknown."""
+    """Return the offset in `raw` of each character of the text and of its end, or None if unknown."""
     if style == "file":
         return list(range(len(text) + 1))
     if style in ("literal", "folded"):
@@ -144,7 +144,7 @@ _FLOW: dict[ScalarStyle, re.Pattern[str]] = {
 
 
 def _flow_positions(raw: str, text: str, style: ScalarStyle) -> list[int] | None:
-    """Plain and quoted: one line break is a space, n+1 are n; an escape is one character."""
+    """Plain and quoted scalars: one line break is a space, n+1 are n; an escape is one character."""
     first, last = (0, len(raw)) if style == "plain" else (1, len(raw) - 1)
     if raw[first:last] == text and "\n" not in text:
         return list(range(first, last + 1))
@@ -167,7 +167,7 @@ def _flow_positions(raw: str, text: str, style: ScalarStyle) -> list[int] | None
 
 
 def _block_positions(raw: str, text: str) -> list[int] | None:
-    """Literal and folded: after the header, lines that share an indentation; a fold is a space or nothing."""
+    """Literal and folded scalars: after the header, lines with a common indentation; a fold is a space or nothing."""
     first = next((line for line in raw.split("\n")[1:] if line.strip(" ")), "")
     wanted = next((line for line in text.split("\n") if line.strip(" ")), "")
     indent = (len(first) - len(first.lstrip(" "))) - (len(wanted) - len(wanted.lstrip(" ")))

@@ -1,12 +1,12 @@
-"""YAML text to a tree with places: YAML 1.2, one document, bounded, nothing executed.
+"""Parse YAML 1.2 into a tree with places. The input is one document of limited size; nothing is executed.
 
-Rule 1  libyaml (or its Python twin where it is not compiled in) only splits the text into events. What they
-        mean is decided here, without recursion, so no input can exhaust the stack.
-Rule 2  Limits are counted while reading, and reading stops there: 1 MiB of text, 64 levels, 100 aliases,
-        50,000 nodes with all aliases written out (counted, never written out).
-Rule 3  Keys are texts as written: `on`, `1` and `true` are "on", "1" and "true". A key stands once.
-Rule 4  No tags, no merge keys, no second document, no characters that editors show as nothing or as a line.
-Rule 5  All problems found come in one `DocumentError`; no other exception leaves this file.
+Rule 1  libyaml (or the Python parser, if libyaml is missing) only splits the text into events. This module interprets
+        them without recursion, so no input can exhaust the stack.
+Rule 2  Limits are checked while reading, and reading stops there: 1 MiB of text, 64 levels, 100 aliases, and 50,000
+        nodes with all aliases expanded (they are counted, not expanded).
+Rule 3  Keys are texts as written: `on`, `1` and `true` are "on", "1" and "true". A key can occur only once.
+Rule 4  No tags, no merge keys, no second document, no characters that editors show as nothing or as a line end.
+Rule 5  All problems are raised in one `DocumentError`. This module raises no other exception.
 """
 
 from __future__ import annotations
@@ -18,14 +18,20 @@ from typing import Any
 
 import yaml
 
-from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, did_you_mean, place_at, quote_text
+from agentrun.spec.problems import (
+    DocumentError,
+    Problem,
+    Source,
+    SourcePlace,
+    did_you_mean,
+    is_utf8_text,
+    place_at,
+    quote_text,
+)
+from agentrun.spec.source_files import MAX_FILE_BYTES
 from agentrun.spec.tree import MappingEntry, MappingNode, Node, ScalarNode, ScalarStyle, ScalarValue, SequenceNode
 from agentrun.spec.yaml_errors import explain_yaml_error
 
-__all__ = ["MAX_DOCUMENT_BYTES", "DocumentError", "parse_yaml_document"]
-
-
-MAX_DOCUMENT_BYTES = 1024 * 1024
 MAX_DOCUMENT_DEPTH = 64
 MAX_DOCUMENT_ALIASES = 100
 MAX_DOCUMENT_NODES = 50_000
@@ -39,7 +45,7 @@ _STYLES: dict[str | None, ScalarStyle] = {
     ">": "folded",
 }
 
-# Not YAML's printable set, or taken for a line end by YAML 1.1 alone (U+0085, U+2028, U+2029).
+# Not printable in YAML, or a line end only in YAML 1.1 (U+0085, U+2028, U+2029).
 _FORBIDDEN_CHARACTER = re.compile(
     "[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
@@ -51,7 +57,7 @@ _yaml_events: Callable[..., Iterator[Any]] = yaml.parse
 
 
 def parse_yaml_document(source: Source, *, pure: bool = False) -> Node:
-    """The tree of a document; `pure` takes the parser written in Python. Raises `DocumentError`."""
+    """Parse a document. `pure`: use the parser written in Python. Raises `DocumentError`."""
     builder = _TreeBuilder(source)
     try:
         builder.check_text()
@@ -62,11 +68,10 @@ def parse_yaml_document(source: Source, *, pure: bool = False) -> Node:
         pass
     except yaml.MarkedYAMLError as error:
         builder.add_syntax_error(error)
-    except (ValueError, OverflowError):  # the Python parser on escapes and versions that are out of range
+    except (ValueError, OverflowError):  # the Python parser, for escapes and versions that are out of range
+        message = "this is not valid YAML"
         builder.problems.append(
-            Problem(
-                builder.last_place, "spec.yaml_syntax", "not valid YAML near here", "check escapes in double quotes"
-            )
+            Problem(builder.last_place, "spec.yaml_syntax", message, "check the escapes in double quotes")
         )
     if builder.root is None and not builder.problems:
         builder.problems.append(Problem(SourcePlace(source, 1, 1), "spec.empty", "the document is empty"))
@@ -76,7 +81,7 @@ def parse_yaml_document(source: Source, *, pure: bool = False) -> Node:
 
 
 class _StopReading(Exception):
-    """No use in reading on."""
+    """Raised to stop reading."""
 
 
 class _OpenCollection:
@@ -104,7 +109,7 @@ class _TreeBuilder:
         self.last_place = SourcePlace(source, 1, 1)
         self.stack: list[_OpenCollection] = []
         self.anchors: dict[str, tuple[Node, int, int] | _OpenCollection] = {}
-        """By name: the node with its size and height, or the collection that is still open."""
+        """By name: the node with its size and height, or the collection that is still being read."""
         self.nodes = 0
         self.aliases = 0
         self.documents = 0
@@ -129,7 +134,7 @@ class _TreeBuilder:
 
     def check_text(self) -> None:
         text = self.source.text
-        if len(text) > MAX_DOCUMENT_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_DOCUMENT_BYTES:
+        if len(text) > MAX_FILE_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_FILE_BYTES:
             self.stop(self.last_place, "spec.too_large", "the document is larger than 1 MiB", "split it into files")
         for match in _FORBIDDEN_CHARACTER.finditer(text):
             name = f"U+{ord(match[0]):04X}"
@@ -144,7 +149,7 @@ class _TreeBuilder:
             raise _StopReading
 
     def add_syntax_error(self, error: yaml.MarkedYAMLError) -> None:
-        """A syntax error, unless it only follows from an unquoted template on the same line."""
+        """Add a syntax error, unless an unquoted template on the same line caused it."""
         found = explain_yaml_error(self.source, error)
         if not any(p.code == "spec.key" and p.line == found.line for p in self.problems):
             self.problems.append(found)
@@ -161,11 +166,11 @@ class _TreeBuilder:
             self.stop(place, "spec.documents", "a second document begins here", "use one file for each document")
         directive = _DIRECTIVE.search(self.source.text, 0, event.end_mark.index)
         if directive:
-            message = f"the directive {quote_text(directive[0])} is not allowed: documents are YAML 1.2"
+            message = f"the directive {quote_text(directive[0])} is not allowed; documents are YAML 1.2"
             self.add_problem(place_at(self.source, directive.start()), "spec.yaml_syntax", message, "remove the line")
 
     def place(self, event: Any) -> SourcePlace:
-        """Where the text of an event stands, its anchor left out."""
+        """Return the place of an event, without its anchor."""
         mark, end = event.start_mark, event.end_mark
         line, column = mark.line, mark.column
         if getattr(event, "anchor", None) is not None:
@@ -194,7 +199,7 @@ class _TreeBuilder:
 
     def refuse_tag(self, event: Any, place: SourcePlace) -> None:
         if event.tag is not None:
-            hint = "remove the tag; quote a value to make it a text"
+            hint = "remove the tag; quote a value to make it text"
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             self.add_problem(place, "spec.tag", f"the tag {quote_text(tag)} is not allowed", hint)
 
@@ -204,9 +209,9 @@ class _TreeBuilder:
         self.refuse_tag(event, place)
         style = _STYLES[event.style]
         text: str = event.value
-        if style == "double" and not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+        if style == "double" and not is_utf8_text(text):
             hint = "write the character itself"
-            self.add_problem(place, "spec.encoding", "this text holds half of a surrogate pair", hint)
+            self.add_problem(place, "spec.encoding", "this text has half of a surrogate pair", hint)
         top = self.stack[-1] if self.stack else None
         wants_key = top is not None and top.wants_key
         value: Any = text
@@ -217,7 +222,7 @@ class _TreeBuilder:
                 self.add_problem(place, "spec.number", bad.message, bad.hint)
         start, end = self.start_offset(event), event.end_mark.index
         if not text and style == "plain" and top is not None and not wants_key:
-            place, start, end = top.key_place, 0, 0  # a missing value is looked for where its key stands
+            place, start, end = top.key_place, 0, 0  # a missing value gets the place of its key
         node = ScalarNode(value, text, place, style, start, end)
         if event.anchor is not None:
             self.anchors[event.anchor] = (node, 1, 0)
@@ -234,7 +239,7 @@ class _TreeBuilder:
             hint = "write a name before the colon" if not node.text else f'quote it: "{node.text}"'
             self.add_problem(node.place, "spec.key", "a key cannot be empty or null", hint)
         elif node.text == "<<":
-            hint = "merge keys are not YAML 1.2: write the keys out, or use profiles or shared files"
+            hint = "merge keys are not YAML 1.2; write the keys out, or use profiles or shared files"
             self.add_problem(node.place, "spec.merge_key", 'the merge key "<<" is not allowed', hint)
         elif top.entries is not None and node.text in top.entries:
             first = top.entries[node.text].key_place
@@ -250,7 +255,7 @@ class _TreeBuilder:
             start = SourcePlace(place.source, place.line, place.column - shift, 2)
             self.add_problem(start, "spec.key", "an unquoted value cannot begin with a template", "quote the template")
         else:
-            self.add_problem(place, "spec.key", "a key must be a plain text", "quote it if it is one")
+            self.add_problem(place, "spec.key", "a key must be text", "put the key in quotes")
 
     def open(self, event: Any) -> None:
         place = self.place(event)
@@ -283,9 +288,8 @@ class _TreeBuilder:
         name = quote_text(f"*{event.anchor}")
         self.aliases += 1
         if self.aliases > MAX_DOCUMENT_ALIASES:
-            self.stop(
-                place, "spec.alias_limit", f"more than {MAX_DOCUMENT_ALIASES} aliases are used", "write values out"
-            )
+            message = f"the document has more than {MAX_DOCUMENT_ALIASES} aliases"
+            self.stop(place, "spec.alias_limit", message, "write the values out")
         target = self.anchors.get(event.anchor)
         if self.stack and self.stack[-1].wants_key:
             self.add_problem(place, "spec.key", "a key cannot be an alias", "write the key out")
@@ -299,9 +303,8 @@ class _TreeBuilder:
             self.count(place, size)
             deepest = len(self.stack) + height
             if deepest > MAX_DOCUMENT_DEPTH:
-                self.stop(
-                    place, "spec.depth_limit", f"with {name} the document is deeper than {MAX_DOCUMENT_DEPTH} levels"
-                )
+                message = f"with {name} the document is nested deeper than {MAX_DOCUMENT_DEPTH} levels"
+                self.stop(place, "spec.depth_limit", message)
             if self.stack:
                 self.stack[-1].max_depth = max(self.stack[-1].max_depth, deepest)
             self.add_node(node)
@@ -309,7 +312,7 @@ class _TreeBuilder:
         self.add_node(ScalarNode(None, "", place, "plain", event.start_mark.index, event.start_mark.index))
 
     def add_node(self, node: Node) -> None:
-        """A finished node goes into what is open; the value of a refused key goes nowhere."""
+        """Add a finished node to the open collection. The value of a refused key is dropped."""
         if not self.stack:
             empty = isinstance(node, ScalarNode) and not node.text and node.style == "plain"
             self.root = None if empty else node
@@ -325,12 +328,12 @@ class _TreeBuilder:
             top.wants_key = True
 
 
-# --- what an unquoted YAML word means: the core schema of YAML 1.2, made strict -------------------------------
+# --- unquoted scalars: the core schema of YAML 1.2, but strict ---
 
 
 MAX_EXACT_INTEGER = 2**53 - 1
 _MAX_DIGITS = 400
-"""Digits that are ever converted: converting costs the square of the length, and no double needs more."""
+"""Longer numbers are not converted: conversion takes quadratic time, and no double needs more digits."""
 
 _WORDS: dict[str, ScalarValue] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -347,7 +350,7 @@ _NONZERO_DIGIT = re.compile(r"[1-9]")
 
 
 class BadNumber(ValueError):
-    """A word that looks like a number and must not be taken for one."""
+    """A scalar that looks like a number but is ambiguous or not exact."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -356,12 +359,12 @@ class BadNumber(ValueError):
 
 
 def is_null(text: str) -> bool:
-    """Is this unquoted word null (or nothing at all)?"""
+    """Return whether an unquoted scalar is null or empty."""
     return _WORDS.get(text, text) is None
 
 
 def parse_plain_scalar(text: str) -> ScalarValue:
-    """The value of an unquoted word; `BadNumber` if it is a number nobody should guess at."""
+    """Return the value of an unquoted scalar. Raises `BadNumber` for an ambiguous or inexact number."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _NUMERIC:
@@ -375,7 +378,7 @@ def parse_plain_scalar(text: str) -> ScalarValue:
     if _float.fullmatch(text):
         return _finite_float(text)
     if _not_finite.fullmatch(text):
-        raise BadNumber(f"{text} is not a number that JSON has", f"quote it if it is a text: '{text}'")
+        raise BadNumber(f"{text} is not a JSON number", f"quote it if it is text: '{text}'")
     return text
 
 
@@ -384,8 +387,8 @@ def _decimal(text: str) -> int:
     if len(digits) > 1 and digits[0] == "0":
         short = quote_text(text.replace(digits, digits.lstrip("0") or "0"), 30).strip('"')
         raise BadNumber(
-            f"the number {quote_text(text, 30)} begins with 0: octal to some readers, decimal to others",
-            f"quote it if it is a text, or write {short}",
+            f"the number {quote_text(text, 30)} begins with 0 and could be octal or decimal",
+            f"quote it if it is text, or write {short}",
         )
     return _exact_integer(text, text, 10)
 
@@ -394,8 +397,8 @@ def _exact_integer(text: str, digits: str, base: int) -> int:
     value = int(digits, base) if len(digits) <= _MAX_DIGITS else MAX_EXACT_INTEGER + 1
     if abs(value) > MAX_EXACT_INTEGER:
         raise BadNumber(
-            f"the number {quote_text(text, 30)} is beyond ±{MAX_EXACT_INTEGER} and would not be held exactly",
-            "quote it if it is a text or an id",
+            f"the number {quote_text(text, 30)} is beyond ±{MAX_EXACT_INTEGER} and would not be exact",
+            "quote it if it is text or an id",
         )
     return value
 
@@ -404,7 +407,5 @@ def _finite_float(text: str) -> float:
     value = float(text) if len(text) <= _MAX_DIGITS else float("inf")
     lost = value == 0 and _NONZERO_DIGIT.search(re.split("[eE]", text)[0])
     if isinf(value) or lost:
-        raise BadNumber(
-            f"the number {quote_text(text, 30)} is outside what a double can hold", "quote it if it is a text"
-        )
+        raise BadNumber(f"the number {quote_text(text, 30)} does not fit into a double", "quote it if it is text")
     return value
