@@ -124,7 +124,7 @@ def test_a_package_is_no_spec(tmp_path: Path) -> None:
     agentrun("compile", "specs/triage.yaml", "-o", tmp_path / "p.package.json")
     done = agentrun("p.package.json", cwd=tmp_path)
     assert (done.code, done.err.count("spec.")) == (2, 1), done.err
-    assert "this is a package, not a spec" in done.err
+    assert "this file is a compiled package, not a spec" in done.err
     assert "run the spec that it was compiled from, or use agentrun.run(" in done.err
 
 

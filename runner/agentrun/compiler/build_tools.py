@@ -1,12 +1,12 @@
-"""Tools of a checked spec as tools of a package."""
+"""Build the tools of a package from the tools of a checked spec."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping as MappingOf
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct
 
 from agentrun.compiler.json_schemas import resolve_references
 from agentrun.compiler.lock import Lock, select_pinned_tools
@@ -21,13 +21,30 @@ from agentrun.wire import METADATA_HOSTS
 
 
 class CompiledChild(Struct, frozen=True):
-    """A compiled sub-agent and what it says about itself."""
+    """A compiled sub-agent and its own description."""
 
     package: Package
     description: str | None
 
 
+_PackagePart = TypeVar("_PackagePart")
+
 _HOST = re.compile(r"https?://((\[[^]/?#$]+\]|[^:/?#$]+)(?::\d+)?)(?=[/?#]|$)")
+
+
+def copy_fields(
+    model: type[_PackagePart],
+    spec: Struct,
+    values: Mapping[str, Any] = {},  # never changed
+    **convert: Callable[[Any], Any],
+) -> _PackagePart:
+    """Build a part of a package. Each field is from `values` or from the spec, converted; an unset field is None."""
+    fields = dict(values)
+    for name in spec.__struct_fields__:
+        if name in model.__struct_fields__ and name not in fields:  # type: ignore[attr-defined]  # a struct
+            value = getattr(spec, name)
+            fields[name] = None if value is UNSET else convert[name](value) if name in convert else value
+    return model(**fields)
 
 
 def schema_at_path(spec: Spec, *path: str | int) -> dict[str, Any]:
@@ -36,14 +53,16 @@ def schema_at_path(spec: Spec, *path: str | int) -> dict[str, Any]:
     return resolve_references(node)
 
 
-def build_auth(auth: written.AuthSpec | UnsetType) -> made.Auth | None:
-    if isinstance(auth, UnsetType):
-        return None
-    return made.Auth(secret=auth.secret, header=auth.header, scheme=auth.scheme)
+def build_auth(auth: written.AuthSpec) -> made.Auth:
+    return copy_fields(made.Auth, auth)
 
 
-def build_tool(spec: Spec, name: str, agents: MappingOf[str, CompiledChild], lock: Lock | None) -> made.Tool:
-    """One tool of a spec that was found to be right."""
+def _sorted_tuple(values: list[Any]) -> tuple[Any, ...]:
+    return tuple(sorted(set(values)))
+
+
+def build_tool(spec: Spec, name: str, agents: Mapping[str, CompiledChild], lock: Lock | None) -> made.Tool:
+    """Build one tool of a spec without problems."""
     tool = spec.agent.tools[name]
     match tool:
         case written.PythonToolSpec():
@@ -63,16 +82,11 @@ def _common(spec: Spec, tool: written.ToolSpec, description: str | None = None) 
         "description": (description or "") if tool.description is UNSET else tool.description,
         **_effect(tool),
         "timeout": milliseconds(spec.agent.limits.tool_timeout if tool.timeout is UNSET else tool.timeout),
-        "visible": None if tool.visible is UNSET else tool.visible,
-        "observation": tool.observation,
-        "terminal": tool.terminal,
-        "aborts_siblings": tool.aborts_siblings,
-        "on_denied": tool.on_denied,
     }
 
 
 def _effect(tool: written.ToolSpec) -> dict[str, Any]:
-    """`effect` and `parallel`. A sub-agent has no effect of its own: its tools have."""
+    """Return `effect` and `parallel`. A sub-agent has no effect of its own, only its tools have."""
     if isinstance(tool, written.AgentToolSpec):
         return {"parallel": tool.parallel is True}
     default = "read" if isinstance(tool, written.HttpToolSpec) and tool.method in ("GET", "HEAD") else "at_most_once"
@@ -81,7 +95,7 @@ def _effect(tool: written.ToolSpec) -> dict[str, Any]:
 
 
 def _arguments(spec: Spec, name: str, tool: written.ArgsToolSpec, read: dict[str, Any] | None = None) -> dict[str, Any]:
-    """`args` and `actions` of a tool. Arguments that are not declared are refused unless the schema says otherwise."""
+    """Return `args` and `actions` of a tool. Undeclared arguments are refused unless the schema allows them."""
     if tool.actions is not UNSET:
         actions = {
             action: _without_extra_properties(schema_at_path(spec, "tools", name, "actions", action))
@@ -98,7 +112,7 @@ def _without_extra_properties(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _actions_schema(actions: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """One schema for the model: an action's name and the fields of all actions; each action's own schema decides."""
+    """Return one schema for the model, with the fields of all actions. The schema of the action checks the call."""
     properties: dict[str, Any] = {"action": {"type": "string", "enum": sorted(actions)}}
     for name in sorted(actions):
         for field, schema in actions[name].get("properties", {}).items():
@@ -108,63 +122,29 @@ def _actions_schema(actions: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def _python(spec: Spec, name: str, tool: written.PythonToolSpec) -> made.PythonTool:
     function = find_function(spec.project, tool.call)
-    return made.PythonTool(
-        module=function.module,
-        function=function.name,
-        source=function.source,
-        isolation=tool.isolation,
-        **_arguments(spec, name, tool, function.schema),
-        **_common(spec, tool, function.description),
-    )
+    source = {"module": function.module, "function": function.name, "source": function.source}
+    common = _common(spec, tool, function.description)
+    return copy_fields(made.PythonTool, tool, source | common | _arguments(spec, name, tool, function.schema))
 
 
 def _http(spec: Spec, name: str, tool: written.HttpToolSpec) -> made.HttpTool:
     host = _HOST.match(tool.url)
-    own = (host[1],) if host and host[2].strip("[]").lower() not in METADATA_HOSTS else ()  # those have to be listed
-    return made.HttpTool(
-        url=tool.url,
-        method=tool.method,
-        query=tool.query,
-        headers=tool.headers,
-        body=None if tool.body is UNSET else tool.body,
-        auth=build_auth(tool.auth),
-        result=None if tool.result is UNSET else tool.result,
-        hosts=own if tool.hosts is UNSET else tuple(sorted(set(tool.hosts))),
-        private_network=tool.private_network,
-        max_bytes=parse_size(tool.max_bytes),
-        **_arguments(spec, name, tool),
-        **_common(spec, tool),
-    )
+    own = (host[1],) if host and host[2].strip("[]").lower() not in METADATA_HOSTS else ()  # those must be listed
+    hosts = own if tool.hosts is UNSET else _sorted_tuple(tool.hosts)
+    values = {"hosts": hosts, **_arguments(spec, name, tool), **_common(spec, tool)}
+    return copy_fields(made.HttpTool, tool, values, auth=build_auth, max_bytes=parse_size)
 
 
 def _shell(spec: Spec, name: str, tool: written.ShellToolSpec) -> made.ShellTool:
-    return made.ShellTool(
-        argv=tuple(tool.argv),
-        env=tool.env,
-        cwd=tool.cwd,
-        stdin=None if tool.stdin is UNSET else tool.stdin,
-        exits=tuple(sorted(set(tool.exits))),
-        dash_args=tool.dash_args,
-        grace=milliseconds(tool.grace),
-        **_arguments(spec, name, tool),
-        **_common(spec, tool),
-    )
+    values = _arguments(spec, name, tool) | _common(spec, tool)
+    return copy_fields(made.ShellTool, tool, values, argv=tuple, exits=_sorted_tuple, grace=milliseconds)
 
 
 def _mcp(spec: Spec, name: str, tool: written.McpToolSpec, lock: Lock | None) -> made.McpTool:
-    assert lock is not None, "what is not pinned is a problem"
-    return made.McpTool(
-        command=() if tool.command is UNSET else tuple(tool.command),
-        url=None if tool.url is UNSET else tool.url,
-        env=tool.env,
-        headers=tool.headers,
-        pinned=select_pinned_tools(tool, lock.servers[name]),
-        effects=tool.effects,
-        private_network=tool.private_network,
-        requests=tuple(sorted(set(tool.requests))),
-        start_timeout=milliseconds(tool.start_timeout),
-        **_common(spec, tool),
-    )
+    assert lock is not None, "an unpinned server is a problem"
+    command = () if tool.command is UNSET else tuple(tool.command)
+    values = {"command": command, "pinned": select_pinned_tools(tool, lock.servers[name]), **_common(spec, tool)}
+    return copy_fields(made.McpTool, tool, values, requests=_sorted_tuple, start_timeout=milliseconds)
 
 
 def _agent(spec: Spec, tool: written.AgentToolSpec, child: CompiledChild) -> made.AgentTool:
@@ -178,4 +158,4 @@ def _agent(spec: Spec, tool: written.AgentToolSpec, child: CompiledChild) -> mad
         "required": sorted([*needed, "message"]),
         "additionalProperties": False,
     }
-    return made.AgentTool(args=args, params=tool.params, **_common(spec, tool, child.description))
+    return copy_fields(made.AgentTool, tool, {"args": args, **_common(spec, tool, child.description)})
