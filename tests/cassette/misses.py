@@ -7,7 +7,8 @@ import msgspec
 from msgspec import Struct
 
 from agentrun.cassette.interactions import Interaction
-from agentrun.cassette.miss_explanation import MissContext, MissExplanation, Template, explain_miss
+from agentrun.cassette.miss_context import MissContext, Template
+from agentrun.cassette.miss_explanation import MissExplanation, explain_miss
 from agentrun.compiler.package_file import seal_package
 from agentrun.compiler.prompts import complete_params, render_input, render_instructions
 from agentrun.core.call_validation import offered_tools

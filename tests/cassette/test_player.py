@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.match import MatchTier, match_key
-from agentrun.cassette.miss_explanation import describe_differences
 from agentrun.cassette.player import Player, unused_error
 from agentrun.cassette.redaction import RunRedaction
+from agentrun.cassette.request_diff import describe_differences
 from agentrun.core.package import RedactionRule as Rule
 from agentrun.errors import CassetteError
 from agentrun.wire import HttpCall, HttpReply
@@ -60,7 +60,7 @@ def test_play() -> None:
 def test_equal_requests_in_recorded_order() -> None:
     on = player(call({}), call({"a": 1}), call({}), call({}))
     assert [play(on, call({})) for _ in range(3)] == [1, 3, 4]
-    assert "not this many times" in miss(on, call({}))["difference"]
+    assert "fewer times than the run sends it" in miss(on, call({}))["difference"]
 
 
 def test_equal_requests_in_recorded_order_however_they_are_spelled() -> None:
@@ -192,7 +192,7 @@ def test_nearest() -> None:
     on = player(call({"a": 1, "b": 1}), call({"a": 2, "b": 2, "c": 2}), call({"a": 9, "b": 9, "c": 9}))
     found = miss(on, call({"a": 2, "b": 2, "c": 3}))
     assert (found["nearest"], found["line"]) == (2, 2)
-    assert "c is 3, recorded was 2" in found["difference"]
+    assert "c is 3, but the cassette has 2" in found["difference"]
 
 
 def test_nearest_of_what_is_left() -> None:

@@ -56,44 +56,44 @@ def foreign(desk: Path) -> None:
 
 GOLDEN: dict[Callable[[Path], None], str] = {
     damaged: """\
-cassettes/desk/default.yaml:131  damaged  this is not a cassette: 'method' is missing or of the wrong kind
-  → restore the file, or record it again
+cassettes/desk/default.yaml:131  damaged  this is not a cassette: 'method' is missing or has the wrong type
+  → restore the file or record it again
 """,
     secret: """\
-cassettes/desk/default.yaml:429  secret  a credential (openai key) stands in the reply of interaction 7
-  → put it out of use, then record again; `replay.redact` keeps values of your own off the tape
+cassettes/desk/default.yaml:429  secret  a credential (openai key) is in the reply of interaction 7
+  → revoke it, then record again; use `replay.redact` to keep other values out of cassettes
 """,
     miss: """\
 cassettes/desk/default.yaml:32  miss  its case no longer replays: instructions line 1 is \
-"Look an order up before you say anything.", recorded was "Look an order up before you answer.", \
+"Look an order up before you say anything.", but the cassette has "Look an order up before you answer.", \
 from specs/desk.yaml line 4, because the template changed; the spec's section instructions changed since the recording
   → agentrun specs/desk.yaml --case default --record new
-cassettes/desk/default.yaml:1  stale  instructions of specs/desk.yaml changed since it was recorded
-  → record it again: agentrun specs/desk.yaml --case default --record new
+cassettes/desk/default.yaml:1  stale  instructions of specs/desk.yaml changed since the recording
+  → agentrun specs/desk.yaml --case default --record new
 """,
     unused: """\
-cassettes/desk/default.yaml:565  unused  1 of 8 interactions not played by its case: 8
+cassettes/desk/default.yaml:565  unused  its case does not play 1 of 8 interactions: 8
   → agentrun cassette prune removes them
 """,
     stale: """\
-cassettes/desk/default.yaml:1  stale  budgets of specs/desk.yaml changed since it was recorded
-  → nothing, while it replays; recording it again makes it fresh: agentrun specs/desk.yaml --case default --record new
+cassettes/desk/default.yaml:1  stale  budgets of specs/desk.yaml changed since the recording
+  → none needed while it replays; to update it: agentrun specs/desk.yaml --case default --record new
 """,
     orphan: """\
-cassettes/desk/nobody.yaml:1  orphan  no case plays it
+cassettes/desk/nobody.yaml:1  orphan  no case uses it
   → agentrun cassette prune removes it
 """,
     model: """\
-cassettes/desk/default.yaml:32  model  gpt-4.1-mini was asked, gpt-4o-2024-08-06 answered (interaction 1)
-  → name the model that you mean, or see where the request went
+cassettes/desk/default.yaml:32  model  gpt-4.1-mini was requested, but gpt-4o-2024-08-06 answered (interaction 1)
+  → check the model name and the address that the request was sent to
 """,
     old: """\
-cassettes/desk/default.yaml:1  old  it is 102 days old, which is more than 90 days
-  → record it again: is the answer still the same?
+cassettes/desk/default.yaml:1  old  it is 102 days old; the limit is 90 days
+  → record it again to see whether the model still answers the same
 """,
     foreign: """\
-cassettes/desk/default.yaml:1  foreign  something else recorded it: it does not say of which package
-  → nothing, if that is meant; a recording of agentrun can be checked for being stale
+cassettes/desk/default.yaml:1  foreign  another program recorded it, so agentrun cannot check whether it is out of date
+  → none needed; record it with agentrun to enable the check
 """,
 }
 
@@ -168,7 +168,7 @@ def test_a_value_of_the_environment(desk: Path) -> None:
     """It has no shape: only the environment knows that it is one."""
     in_replies(desk / TAPE, "Done, 20.50", "correct horse battery")
     done = cassette(desk, "audit", SHOP_TOKEN="correct horse battery")
-    assert "the value of SHOP_TOKEN stands in the reply of interaction 7" in done.out
+    assert "the value of SHOP_TOKEN is in the reply of interaction 7" in done.out
     assert (done.code, "horse" in done.out + done.err) == (1, False)
     assert cassette(desk, "audit").code == 0  # the twin: nobody knows it
 
@@ -192,7 +192,7 @@ def test_a_changed_limit_is_told_as_the_reason(desk: Path) -> None:
     edit(desk / "specs/desk.yaml", "turns: 8", "turns: 1")
     done = cassette(desk, "audit", "--fail-on", "unused")
     assert done.code == 1
-    assert "not played: the run now ends with budget.turns" in done.out
+    assert "because it now ends with budget.turns" in done.out
 
 
 def test_a_spec_that_does_not_compile_is_a_miss(desk: Path) -> None:

@@ -45,7 +45,7 @@ def test_unused_interactions(desk: Path) -> None:
     assert not replays(desk)
     before = contents(desk)
     done = cassette(desk, "prune")
-    told = f"rewrite  {TAPE}  without 2 of 9 interactions, which its case does not play: 1 and 5\n"
+    told = f"rewrite  {TAPE}  remove 2 of 9 interactions that its case does not play: 1 and 5\n"
     assert (done.code, done.out, done.err) == (0, told, UNCHANGED)
     assert contents(desk) == before
     done = pruned(desk)
@@ -68,7 +68,7 @@ def test_history_grows(desk: Path) -> None:
 def test_orphans(desk: Path) -> None:
     path = copied(desk, "nobody")
     done = cassette(desk, "prune")
-    assert (done.code, done.out, done.err) == (0, "remove   cassettes/desk/nobody.yaml  no case plays it\n", UNCHANGED)
+    assert (done.code, done.out, done.err) == (0, "remove   cassettes/desk/nobody.yaml  no case uses it\n", UNCHANGED)
     assert path.exists()
     assert pruned(desk).err == "1 file changed\n"
     assert list(contents(desk)) == [TAPE]
@@ -78,7 +78,7 @@ def test_orphans(desk: Path) -> None:
 def test_what_a_crash_left(desk: Path) -> None:
     (desk / TAPE).with_name(".default.yaml.0123456789abcdef.new").write_text("version: 1\ninter")
     assert cassette(desk, "prune").out == (
-        "remove   cassettes/desk/.default.yaml.0123456789abcdef.new  a write that did not end left it\n"
+        "remove   cassettes/desk/.default.yaml.0123456789abcdef.new  it was left by an interrupted write\n"
     )
     assert len(cassette(desk, "prune", TAPE).out.splitlines()) == 1
     assert pruned(desk).code == 0
@@ -117,17 +117,17 @@ def test_a_miss_is_not_pruned(desk: Path) -> None:
     """All that follows a miss is unused, and is needed again when the prompt is changed back."""
     add_unused(desk / TAPE)
     edit(desk / "specs/desk.yaml", "before you answer", "before you say anything")
-    kept(desk, "its replay ends with cassette.miss, and what it does not play follows from that")
+    kept(desk, "its replay fails with cassette.miss")
 
 
 def test_a_run_that_ends_early_is_not_pruned(desk: Path) -> None:
     edit(desk / "specs/desk.yaml", "turns: 8", "turns: 1")
-    kept(desk, "its replay ends with budget.turns")
+    kept(desk, "its replay fails with budget.turns")
 
 
 def test_a_spec_that_does_not_compile(desk: Path) -> None:
     edit(desk / "specs/desk.yaml", "allow: lookup_order", "allow: lookup_ordr")
-    kept(desk, "its replay ends with not_started")
+    kept(desk, "its replay fails with not_started")
 
 
 def test_damaged_files_are_never_touched(desk: Path) -> None:
@@ -137,19 +137,19 @@ def test_damaged_files_are_never_touched(desk: Path) -> None:
 
 def test_recordings_of_others_are_never_removed(desk: Path) -> None:
     make_foreign(copied(desk, "nobody"))
-    kept(desk, "no case plays it, but something else recorded it")
+    kept(desk, "no case uses it, but another program recorded it")
 
 
 def test_orphans_in_doubt_are_kept(desk: Path) -> None:
     edit(desk / "specs/desk.cases.yaml", "cases:", "caes:")
-    kept(desk, "specs/desk.cases.yaml cannot be read and may name one")
+    kept(desk, "specs/desk.cases.yaml cannot be read and may have one")
 
 
 def test_what_is_in_no_place_of_a_recording(desk: Path) -> None:
     (desk / "tapes").mkdir()
     (desk / "tapes/a.yaml").write_bytes((desk / TAPE).read_bytes())
     (desk / "tapes/.a.yaml.0123456789abcdef.new").write_text("mine")
-    kept(desk, "it is not below cassettes/", "tapes")
+    kept(desk, "it is not in cassettes/", "tapes")
     assert (desk / "tapes/.a.yaml.0123456789abcdef.new").exists()
 
 
@@ -157,21 +157,21 @@ def test_a_link(desk: Path) -> None:
     add_unused(desk / TAPE)
     (desk / TAPE).rename(desk / "real.yaml")
     (desk / TAPE).symlink_to(desk / "real.yaml")
-    kept(desk, "but it is a link")
+    kept(desk, "but the file is a link")
 
 
 def test_two_specs_of_one_name(desk: Path) -> None:
     add_unused(desk / TAPE)
     for ending in (".yaml", ".cases.yaml"):
         (desk / f"specs/again{ending}").write_bytes((desk / f"specs/desk{ending}").read_bytes())
-    kept(desk, "but specs/again.yaml and specs/desk.yaml have one name, and each may play it")
+    kept(desk, "but specs/again.yaml and specs/desk.yaml have the same name, and each of them may play the cassette")
 
 
 def test_what_a_rewrite_would_lose(desk: Path) -> None:
     """We write few headers; another recorder's would be gone."""
     add_unused(desk / TAPE)
     edit(desk / TAPE, "      accept:\n", "      x-request-id:\n      - '7'\n      accept:\n")
-    kept(desk, "but the rest would not stay as it is")
+    kept(desk, "but the replay would not be the same without them")
 
 
 def test_while_somebody_records(desk: Path) -> None:

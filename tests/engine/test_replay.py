@@ -133,7 +133,11 @@ def test_miss(tape: Path) -> None:
     done = replay(package(model={"temperature": 0.7}), tape)
     assert (done.outcome.status, done.outcome.code, done.exit_code) == ("failed", "cassette.miss", 3)
     fields = done.outcome.fields
-    assert (fields["turn"], fields["nearest"], fields["difference"]) == (1, 1, "temperature is 0.7, recorded was 0")
+    assert (fields["turn"], fields["nearest"], fields["difference"]) == (
+        1,
+        1,
+        "temperature is 0.7, but the cassette has 0",
+    )
     assert isinstance(done.unused_error, CassetteError), "the rest of the tape is left, as a consequence"
 
 

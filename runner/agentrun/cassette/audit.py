@@ -1,4 +1,4 @@
-"""Audit a cassette: find secrets, misses, unused interactions and everything else that can be wrong with it."""
+"""Audit cassettes: find secrets, misses, unused interactions and other problems."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from shlex import quote
 from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from agentrun.cassette.interactions import DAY_MS, Cassette
 from agentrun.cassette.leaks import find_leaks
@@ -26,14 +26,14 @@ from agentrun.spec.safe_text import join_numbers, plural, short_text
 
 FindingKind: TypeAlias = Literal["damaged", "secret", "miss", "unused", "stale", "orphan", "model", "old", "foreign"]
 FINDING_KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
-"""From the worst to what is only worth knowing."""
+"""From the most to the least serious."""
 FAILING_KINDS: tuple[FindingKind, ...] = ("damaged", "secret", "miss", "unused")
 """The kinds that fail an audit by default."""
 CassetteState: TypeAlias = Literal["fresh", "stale", "orphan", "foreign", "damaged"]
 
 
 class AuditFinding(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with one cassette."""
+    """One problem of one cassette."""
 
     file: str
     line: int = 1
@@ -42,18 +42,11 @@ class AuditFinding(Struct, frozen=True, kw_only=True):
     fix: str
 
     def as_json(self, *, fails: bool) -> dict[str, Any]:
-        return {
-            "file": self.file,
-            "line": self.line,
-            "kind": self.kind,
-            "message": self.message,
-            "fix": self.fix,
-            "fails": fails,
-        }
+        return {**asdict(self), "fails": fails}
 
 
 class AuditContext(Struct, frozen=True):
-    """The inputs of an audit besides the cassettes."""
+    """The inputs of an audit other than the cassettes."""
 
     replays: CaseReplays
     secrets: Redactor
@@ -65,7 +58,7 @@ class AuditContext(Struct, frozen=True):
 
 
 def cassette_state(loaded: LoadedCassette, replays: CaseReplays) -> tuple[CassetteState, str | None]:
-    """Return the state of a cassette, and the reason if there is one. Nothing is replayed."""
+    """The state of a cassette, and the reason if there is one. Does not replay anything."""
     if loaded.cassette is None:
         return "damaged", None if loaded.error is None else short_text(loaded.error.message, 300)
     if not loaded.owners:
@@ -77,7 +70,7 @@ def cassette_state(loaded: LoadedCassette, replays: CaseReplays) -> tuple[Casset
 
 
 def audit_cassette(loaded: LoadedCassette, context: AuditContext) -> Iterator[AuditFinding]:
-    """Find everything that is wrong with one cassette. Its cases are replayed."""
+    """Find all problems of one cassette. Replays its cases."""
     file, cassette = loaded.file, loaded.cassette
     if cassette is None:
         yield _damaged_finding(loaded)
@@ -91,12 +84,8 @@ def audit_cassette(loaded: LoadedCassette, context: AuditContext) -> Iterator[Au
     yield from _model_findings(file, cassette)
     yield from _age_findings(file, cassette, context)
     if loaded.is_foreign:
-        yield _finding(
-            file,
-            "foreign",
-            "something else recorded it: it does not say of which package",
-            "nothing, if that is meant; a recording of agentrun can be checked for being stale",
-        )
+        message = "another program recorded it, so agentrun cannot check whether it is out of date"
+        yield _finding(file, "foreign", message, "none needed; record it with agentrun to enable the check")
 
 
 def _finding(file: CassetteFile, kind: FindingKind, message: str, fix: str, line: int = 1) -> AuditFinding:
@@ -108,34 +97,35 @@ def _damaged_finding(loaded: LoadedCassette) -> AuditFinding:
     assert error is not None
     reason, line = error.fields.get("reason"), error.fields.get("line", 1)
     message = f"this is not a cassette: {short_text(reason)}" if isinstance(reason, str) else short_text(error.message)
-    return _finding(loaded.file, "damaged", message, "restore the file, or record it again", line)
+    return _finding(loaded.file, "damaged", message, "restore the file or record it again", line)
 
 
 def _orphan_finding(loaded: LoadedCassette) -> AuditFinding:
     file = loaded.file
     place = f"{file.project.cassettes}/<spec>/<case>.yaml"
     if not file.is_in_place:
-        return _finding(file, "orphan", "no case plays it: it is in no place of one", f"recordings are {place}")
+        message = "no case uses it because it is not in the folder of cassettes"
+        return _finding(file, "orphan", message, f"move it to {place}")
     if file.unreadable:
-        message = f"no case that can be read plays it, but {file.unreadable} cannot be read"
+        message = f"no case uses it, but {file.unreadable} cannot be read and may have one"
         return _finding(file, "orphan", message, f"agentrun validate {quote(file.unreadable)}")
     keep = loaded.is_foreign or loaded.cassette is None
-    fix = "name a case for it" if keep else "agentrun cassette prune removes it"
-    return _finding(file, "orphan", "no case plays it", fix)
+    fix = "add a case that uses it, or remove it" if keep else "agentrun cassette prune removes it"
+    return _finding(file, "orphan", "no case uses it", fix)
 
 
 def _secret_findings(file: CassetteFile, cassette: Cassette, context: AuditContext) -> Iterator[AuditFinding]:
     for leak in find_leaks(cassette, context.secrets):
         place = f"{leak.where} of interaction {leak.number}" if leak.number else leak.where
         what = f"the value of {leak.what}" if leak.what.isupper() else f"a credential ({leak.what})"
-        fix = "put it out of use, then record again; `replay.redact` keeps values of your own off the tape"
-        yield _finding(file, "secret", f"{short_text(what)} stands in {place}", fix, leak.line)
+        fix = "revoke it, then record again; use `replay.redact` to keep other values out of cassettes"
+        yield _finding(file, "secret", f"{short_text(what)} is in {place}", fix, leak.line)
 
 
 def _replay_findings(
     file: CassetteFile, owners: tuple[Owner, ...], cassette: Cassette, context: AuditContext
 ) -> Iterator[AuditFinding]:
-    """Replay all cases of a cassette. The first of them is the one that records it."""
+    """Replay all cases of a cassette. The first one records it."""
     command = owners[0].command
     change = None
     if "fingerprint" in cassette.metadata:
@@ -151,8 +141,8 @@ def _replay_findings(
     elif not any(result.is_miss for result in results) and (unused := find_unused(results)):
         yield _unused_finding(file, cassette, replace(first, unused=unused), command)
     if change is not None:
-        advice = "record it again" if first.is_miss else "nothing, while it replays; recording it again makes it fresh"
-        yield _finding(file, "stale", short_text(change, 300), f"{advice}: {command} --record new")
+        advice = "" if first.is_miss else "none needed while it replays; to update it: "
+        yield _finding(file, "stale", short_text(change, 300), f"{advice}{command} --record new")
 
 
 def _miss_finding(file: CassetteFile, result: ReplayResult, case: str, command: str) -> AuditFinding:
@@ -169,10 +159,10 @@ def _unused_finding(file: CassetteFile, cassette: Cassette, result: ReplayResult
     first = cassette.interactions[result.unused[0] - 1]
     total = plural(len(cassette.interactions), "interaction")
     if result.code is not None:
-        end = f"the run now ends with {result.code} ({result.message})"
-        message = f"{len(result.unused)} of {total} not played: {end}"
+        end = f"it now ends with {result.code} ({result.message})"
+        message = f"the run does not play {len(result.unused)} of {total} because {end}"
         return _finding(file, "unused", short_text(message, 300), command, first.line)
-    message = f"{len(result.unused)} of {total} not played by its case: {join_numbers(result.unused)}"
+    message = f"its case does not play {len(result.unused)} of {total}: {join_numbers(result.unused)}"
     return _finding(file, "unused", message, "agentrun cassette prune removes them", first.line)
 
 
@@ -182,15 +172,14 @@ def _model_findings(file: CassetteFile, cassette: Cassette) -> Iterator[AuditFin
         pair = exchange.requested, exchange.answered
         if exchange.differs and pair not in seen:
             seen.add(pair)
-            message = (
-                f"{short_text(exchange.requested, 60)} was asked, {short_text(str(exchange.answered), 60)} answered"
-            )
-            fix = "name the model that you mean, or see where the request went"
-            yield _finding(file, "model", f"{message} (interaction {exchange.number})", fix, exchange.line)
+            requested, answered = short_text(exchange.requested, 60), short_text(str(exchange.answered), 60)
+            message = f"{requested} was requested, but {answered} answered (interaction {exchange.number})"
+            fix = "check the model name and the address that the request was sent to"
+            yield _finding(file, "model", message, fix, exchange.line)
 
 
 def _age_findings(file: CassetteFile, cassette: Cassette, context: AuditContext) -> Iterator[AuditFinding]:
     age, limit = cassette.days_old(context.now), context.max_age
     if limit is not None and age is not None and context.now - cassette.recorded_at > limit:
-        message = f"it is {plural(age, 'day')} old, which is more than {limit / DAY_MS:g} days"
-        yield _finding(file, "old", message, "record it again: is the answer still the same?")
+        message = f"it is {plural(age, 'day')} old; the limit is {limit / DAY_MS:g} days"
+        yield _finding(file, "old", message, "record it again to see whether the model still answers the same")

@@ -1,6 +1,7 @@
-"""What a reader may make of a body: the second opinion, after values were replaced.
+"""All texts that a client can read from a body, used to check that redaction left no value behind.
 
-It finds texts in another way than what replaces them, which has to know their places: a fault there is seen here.
+This is deliberately a second implementation: `redact_body.py` finds texts by their byte positions, and this module
+parses the body. A bug there is noticed here.
 """
 
 from __future__ import annotations
@@ -9,15 +10,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from agentrun.cassette.json_spans import STREAM_MARKS
 from agentrun.providers.sse import SseDecoder
 
 _decoder = json.JSONDecoder(strict=False)
-_WHICH = ("index", "output_index", "content_index", "summary_index", "item_id", "thought")
-"""What tells apart the texts that a stream brings in turns."""
 
 
 def body_texts(body: bytes) -> Iterator[str | bytes]:
-    """The bytes, the texts of their documents, and the texts that a stream brings in pieces."""
+    """The bytes, the texts of their JSON documents, and the joined pieces of streamed texts."""
     yield body
     whole = body.decode("utf-8", "replace")
     data = parse_json_document(whole)
@@ -36,15 +36,15 @@ def body_texts(body: bytes) -> Iterator[str | bytes]:
             continue
         yield from data_texts(data)
         kind = _marks(data, ("type",)) if isinstance(data, dict) else ()
-        for way, text in _text_paths(data):
-            joined.setdefault((kind, way), []).append(text)
+        for path, text in _text_paths(data):
+            joined.setdefault((kind, path), []).append(text)
     for texts in joined.values():
         yield from data_texts("".join(texts))
     yield "".join(others)
 
 
 def data_texts(data: Any) -> Iterator[str]:
-    """All texts and keys in plain data, and in texts that are JSON with escapes."""
+    """All texts and keys in plain data, also inside texts that are JSON with escapes."""
     waiting = [data]
     while waiting:
         match waiting.pop():
@@ -58,7 +58,7 @@ def data_texts(data: Any) -> Iterator[str]:
 
 
 def joined_list_texts(data: Any) -> Iterator[str]:
-    """What the same field of all items of a list says together, for every list."""
+    """For every list: the joined texts of the same field of all its items."""
     waiting = [data]
     while waiting:
         match waiting.pop():
@@ -81,7 +81,7 @@ def _join_fields(items: list[Any]) -> Iterator[str]:
 
 
 def parse_json_document(text: str) -> Any:
-    """A text as JSON. None: it is none, or a number."""
+    """Parse a text as JSON. None: it is not JSON, or only a number."""
     try:
         data = _decoder.decode(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
@@ -90,20 +90,20 @@ def parse_json_document(text: str) -> Any:
 
 
 def _text_paths(data: Any) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Each text in order, with what leads to it: in a list, what an item says of itself and not where it stands."""
+    """Each text in order with its path. In a list, the path has the index fields of an item and not its position."""
     waiting: list[tuple[tuple[Any, ...], Any]] = [((), data)]
     while waiting:
-        way, data = waiting.pop()
+        path, data = waiting.pop()
         match data:
             case str():
-                yield way, data
+                yield path, data
             case list():
-                waiting += [(way, item) for item in reversed(data)]
+                waiting += [(path, item) for item in reversed(data)]
             case dict():
-                marks = _marks(data, _WHICH)
-                waiting += [((*way, marks, key), item) for key, item in reversed(data.items())]
+                marks = _marks(data, STREAM_MARKS)
+                waiting += [((*path, marks, key), item) for key, item in reversed(data.items())]
 
 
 def _marks(data: dict[str, Any], names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    found = ((name, data.get(name)) for name in names)
-    return tuple((name, repr(value)) for name, value in found if value and isinstance(value, str | int | float))
+    values = ((name, data.get(name)) for name in names)
+    return tuple((name, repr(value)) for name, value in values if value and isinstance(value, str | int | float))

@@ -1,23 +1,23 @@
 """Cassette files: VCR's YAML, version 1, read and written without vcrpy.
 
     version: 1
-    metadata: {recorded_at: '2026-01-31T12:00:00Z', …}      free for us; vcrpy keeps it
+    metadata: {recorded_at: '2026-01-31T12:00:00Z', …}      ours; vcrpy keeps it
     interactions:
     - request: {method, uri, headers: {name: [value]}, body}
       response:
         status: {code, message}
         headers: {name: [value]}
         body: {string}
-        agentrun: {start: 0, end: 812, …}                   what VCR has no place for, see below
+        agentrun: {start: 0, end: 812, …}                   fields that VCR does not have, see below
 
-`response.agentrun` holds `start` and `end` (milliseconds since recorded_at), `chunks` (the sizes of the pieces in which
-the body came), `path` (the call whose sub-agent asked), `failure` (why there is no whole reply: what had come of it
-stands in the body) and `stopped` (it was given up before it was answered).
+`response.agentrun` has `start` and `end` (milliseconds since recorded_at), `chunks` (the sizes of the chunks in which
+the body arrived), `path` (the call whose sub-agent sent the request), `failure` (why the reply is incomplete; the body
+has the part that arrived) and `stopped` (the request was cancelled before it was answered).
 
-Rule 1  Plain vcrpy reads what is written here, and what vcrpy writes is read here.
-Rule 2  A file that is not a cassette is an error with its line; it is never taken for an empty one. A path that is not
-        a regular file is an error too; it is never taken for a cassette that is missing.
-Rule 3  Request bodies are written as pretty JSON, response bodies exactly as they came.
+Rule 1  vcrpy can read the files that this module writes, and this module can read the files that vcrpy writes.
+Rule 2  A file that is not a cassette is an error with its line, never an empty cassette. A path that is not a regular
+        file is an error too, never a missing cassette.
+Rule 3  Request bodies are written as pretty JSON, response bodies exactly as they arrived.
 Rule 4  Only headers of the allow-list are written.
 """
 
@@ -45,9 +45,9 @@ from agentrun.spec.project import DEFAULT_CASSETTE_LIMIT
 from agentrun.spec.source_files import display_path
 from agentrun.wire import HttpCall, HttpReply
 
-RAISE_LIMIT_HINT = "cassette_limit of [tool.agentrun] in pyproject.toml may be larger"
+RAISE_LIMIT_HINT = "raise cassette_limit in [tool.agentrun] of pyproject.toml"
 NO_REPLY = 599
-"""The status of an interaction without a reply: to a client that knows nothing of `agentrun` it is a failure too."""
+"""The status of an interaction without a reply. Clients that ignore `response.agentrun` see a failure too."""
 
 _FILE_KINDS = {
     S_IFDIR: "a directory",
@@ -79,10 +79,7 @@ def cassette_exists(path: Path) -> bool:
 
 
 def load_cassette(path: Path, limit: int = DEFAULT_CASSETTE_LIMIT) -> Cassette:
-    """Read a cassette of at most `limit` bytes.
-
-    Raises `cassette.miss` without a file and `cassette.damaged` for one that is none.
-    """
+    """Read a cassette of at most `limit` bytes. Raises `cassette.miss` (there is no file) or `cassette.damaged`."""
     data = _bytes(path, limit)
     try:
         text = data.decode()
@@ -90,18 +87,13 @@ def load_cassette(path: Path, limit: int = DEFAULT_CASSETTE_LIMIT) -> Cassette:
         raise _damaged_error(path, data.count(b"\n", 0, error.start) + 1, "it is not UTF-8") from error
     try:
         return build_cassette(load_yaml(text), text_hash(data))
-    except CassetteFormatError as refused:
-        raise _damaged_error(path, refused.line, refused.message) from refused
+    except CassetteFormatError as error:
+        raise _damaged_error(path, error.line, error.message) from error
 
 
 def _bytes(path: Path, limit: int) -> bytes:
-    if not cassette_exists(path):  # asked first: opening a pipe would wait for a writer
-        fields = {
-            "turn": None,
-            "nearest": None,
-            "difference": "there is no cassette",
-            "file": path.as_posix(),
-        }
+    if not cassette_exists(path):  # checked first: opening a pipe would wait for a writer
+        fields = {"turn": None, "nearest": None, "difference": "there is no cassette", "file": path.as_posix()}
         raise CassetteError("cassette.miss", f"there is no cassette {display_path(path)}", fields=fields)
     try:
         with path.open("rb") as file:
@@ -117,14 +109,12 @@ def _unreadable_error(path: Path, error: OSError, why: str | None = None) -> Sto
     return StorageError(
         "storage.failed",
         f"the cassette {display_path(path)} cannot be read: {why or error.strerror}",
-        hint="put a readable cassette file there, or remove what is there and record the case again",
+        hint="make it a readable file, or remove it and record the case again",
         fields={"path": "cassette", "errno": error.errno},
     )
 
 
-def _damaged_error(
-    path: Path, line: int, why: str, hint: str = "restore the file, or record it again"
-) -> CassetteError:
+def _damaged_error(path: Path, line: int, why: str, hint: str = "restore the file or record it again") -> CassetteError:
     return CassetteError(
         "cassette.damaged",
         f"{display_path(path)}:{line}: this is not a cassette: {why}",
@@ -134,10 +124,10 @@ def _damaged_error(
 
 
 def save_cassette(tree: ProjectTree, path: Path, text: str, limit: int) -> None:
-    """Write a cassette as a whole. Raises `storage.failed`, also for one over the limit of `load_cassette`."""
+    """Write a cassette atomically. Raises `storage.failed`, also if it is larger than `load_cassette` would read."""
     data = text.encode()
     if len(data) > limit:
-        message = f"{display_path(path)} is not written: it would have {len(data)} bytes, and replay reads {limit}"
+        message = f"{display_path(path)} was not written: it has {len(data)} bytes, and the limit is {limit}"
         raise StorageError(
             "storage.failed", message, hint=RAISE_LIMIT_HINT, fields={"path": "cassette", "errno": EFBIG}
         )
@@ -163,8 +153,8 @@ def _interaction_data(interaction: Interaction) -> dict[str, Any]:
         "headers": _allowed_headers(reply.headers, RESPONSE_HEADERS),
         "body": {"string": _text(reply.body)},
     }
-    if ours := _extra_fields(interaction):
-        response["agentrun"] = ours
+    if extra := _extra_fields(interaction):
+        response["agentrun"] = extra
     return {
         "request": {
             "method": call.method,
@@ -178,7 +168,7 @@ def _interaction_data(interaction: Interaction) -> dict[str, Any]:
 
 def _extra_fields(interaction: Interaction) -> dict[str, Any]:
     failure = interaction.failure
-    given = {
+    fields = {
         "path": interaction.path or None,
         "start": interaction.start,
         "end": interaction.end,
@@ -186,7 +176,7 @@ def _extra_fields(interaction: Interaction) -> dict[str, Any]:
         "failure": None if failure is None else msgspec.to_builtins(failure),
         "stopped": interaction.stopped or None,
     }
-    return {key: value for key, value in given.items() if value is not None}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _status_reason(status: int) -> str:
@@ -222,7 +212,7 @@ class _OneLine(list[int]):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as lines. In pure Python: it writes the same with and without libyaml."""
+    """Writes multi-line texts as block scalars. Pure Python, so the output is the same with and without libyaml."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -241,16 +231,17 @@ _Dumper.add_representer(str, _represent_text)
 _Dumper.add_representer(_OneLine, _represent_line)
 
 
-# --- plain data as a cassette: the shape of VCR's format, checked ---------------------------------------------
+# --- Build a cassette from plain data --------------------------------------------------------------------------
 
 
 _EXTRA_KEYS = frozenset({"start", "end", "path", "chunks", "failure", "stopped"})
 _PLAIN = ("", "identity")
 MAX_RECORDING_TIME = 400 * 24 * 60 * 60 * 1000
-"""Milliseconds that a recording may have taken: more than a year."""
+"""The longest possible recording in milliseconds."""
 
 
 def build_cassette(data: Any, file_hash: str) -> Cassette:
+    """Check the shape of the data and build the cassette. Raises `CassetteFormatError`."""
     top = _mapping(data, 1, "the document")
     if _get(top, "version", int) != 1:
         raise CassetteFormatError("its version is not 1", top.line)
@@ -270,31 +261,31 @@ def build_cassette(data: Any, file_hash: str) -> Cassette:
 
 def _interaction(data: LinedMapping) -> Interaction:
     request, response = _get(data, "request", LinedMapping), _get(data, "response", LinedMapping)
-    ours = _mapping(response.get("agentrun") or {}, response.line, "response.agentrun")
-    if unknown := sorted(ours.keys() - _EXTRA_KEYS):
-        raise CassetteFormatError(f"response.agentrun.{unknown[0]} is not known", response.line)
+    extra = _mapping(response.get("agentrun") or {}, response.line, "response.agentrun")
+    if unknown := sorted(extra.keys() - _EXTRA_KEYS):
+        raise CassetteFormatError(f"unknown key response.agentrun.{unknown[0]}", response.line)
     reply = _reply(response)
     return Interaction(
         call=HttpCall(
             _get(request, "method", str), _get(request, "uri", str), _headers(request), _body(request, "body")
         ),
         reply=reply,
-        start=_offset(ours, "start", response.line),
-        end=_offset(ours, "end", response.line, ours.get("start")),
+        start=_offset(extra, "start", response.line),
+        end=_offset(extra, "end", response.line, extra.get("start")),
         line=data.line,
-        path=_path(ours, response.line),
-        chunks=_chunks(_optional(ours, "chunks", list, [], response.line), len(reply.body), response.line),
-        failure=_failure(ours, response.line),
-        stopped=_optional(ours, "stopped", bool, False, response.line),
+        path=_path(extra, response.line),
+        chunks=_chunks(_optional(extra, "chunks", list, [], response.line), len(reply.body), response.line),
+        failure=_failure(extra, response.line),
+        stopped=_optional(extra, "stopped", bool, False, response.line),
     )
 
 
 def _reply(response: LinedMapping) -> HttpReply:
-    """The reply as a client reads it: nothing of it is compressed any more."""
+    """The reply with its body decompressed."""
     status, body = _get(response, "status", LinedMapping), _get(response, "body", LinedMapping)
     code, fields, data = _get(status, "code", int), _headers(response), _body(body, "string")
     if not 100 <= code <= 999:  # servers make up their own
-        raise CassetteFormatError("a status is a number from 100 to 999", status.line)
+        raise CassetteFormatError("the status must be a number from 100 to 999", status.line)
     if all(value.strip().lower() in _PLAIN for name, value in fields if name == "content-encoding"):
         return HttpReply(code, fields, data)
     try:
@@ -302,22 +293,18 @@ def _reply(response: LinedMapping) -> HttpReply:
         whole.feed(data)
         data = whole.end(code)
     except ProviderError as error:
-        raise CassetteFormatError(f"a compressed body: {error.message}", response.line) from error
+        raise CassetteFormatError(f"cannot decompress the body: {error.message}", response.line) from error
     return HttpReply(code, tuple(field for field in fields if field[0] != "content-encoding"), data)
 
 
-def _failure(ours: LinedMapping, line: int) -> Failure | None:
-    if ours.get("failure") is None:
+def _failure(extra: LinedMapping, line: int) -> Failure | None:
+    if extra.get("failure") is None:
         return None
-    data = _mapping(ours["failure"], line, "response.agentrun.failure")
+    data = _mapping(extra["failure"], line, "response.agentrun.failure")
     code, message, fields = data.get("code"), data.get("message"), data.get("fields", {})
-    if not (
-        isinstance(code, str) and isinstance(message, str) and isinstance(fields, dict)
-    ) or not is_recordable_failure(code):
-        raise CassetteFormatError(
-            "response.agentrun.failure has no code that a request fails with, or no message", data.line
-        )
-    return Failure(code, message, dict(fields))
+    if isinstance(code, str) and isinstance(message, str) and isinstance(fields, dict) and is_recordable_failure(code):
+        return Failure(code, message, dict(fields))
+    raise CassetteFormatError("response.agentrun.failure needs a message and the code of a failed request", data.line)
 
 
 def _chunks(sizes: list[Any], length: int, line: int) -> tuple[int, ...]:
@@ -326,10 +313,10 @@ def _chunks(sizes: list[Any], length: int, line: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _optional(ours: LinedMapping, key: str, kind: type[Any], default: Any, line: int) -> Any:
-    value = ours.get(key, default)
+def _optional(extra: LinedMapping, key: str, kind: type[Any], default: Any, line: int) -> Any:
+    value = extra.get(key, default)
     if type(value) is not kind:
-        raise CassetteFormatError(f"response.agentrun.{key} is of the wrong kind", line)
+        raise CassetteFormatError(f"response.agentrun.{key} has the wrong type", line)
     return value
 
 
@@ -338,25 +325,25 @@ def _mapping(value: Any, line: int, what: str) -> LinedMapping:
         value = LinedMapping()
         value.line = line
     if not isinstance(value, LinedMapping):
-        raise CassetteFormatError(f"{what} is no mapping", line)
+        raise CassetteFormatError(f"{what} is not a mapping", line)
     return value
 
 
 def _get(data: LinedMapping, key: str, kind: type[Any]) -> Any:
     value = data.get(key)
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise CassetteFormatError(f"{key!r} is missing or of the wrong kind", data.line)
+        raise CassetteFormatError(f"{key!r} is missing or has the wrong type", data.line)
     return value
 
 
 def _headers(data: LinedMapping) -> tuple[tuple[str, str], ...]:
-    found = []
+    headers = []
     for name, values in _mapping(data.get("headers") or {}, data.line, "headers").items():
         for value in values if isinstance(values, list) else [values]:
             if not isinstance(value, str):
-                raise CassetteFormatError(f"the header {name!r} is no text", data.line)
-            found.append((name.lower(), value))
-    return tuple(found)
+                raise CassetteFormatError(f"the value of header {name!r} is not a string", data.line)
+            headers.append((name.lower(), value))
+    return tuple(headers)
 
 
 def _body(data: LinedMapping, key: str) -> bytes:
@@ -370,17 +357,17 @@ def _body(data: LinedMapping, key: str) -> bytes:
     return value
 
 
-def _path(ours: LinedMapping, line: int) -> str:
-    path: str = _optional(ours, "path", str, "", line)
+def _path(extra: LinedMapping, line: int) -> str:
+    path: str = _optional(extra, "path", str, "", line)
     if not (path.isascii() and path.isprintable()):
-        raise CassetteFormatError("response.agentrun.path is no path of a run", line)
+        raise CassetteFormatError("response.agentrun.path has characters that are not printable ASCII", line)
     return path
 
 
-def _offset(ours: LinedMapping, key: str, line: int, least: int | None = None) -> int | None:
-    value = ours.get(key)
+def _offset(extra: LinedMapping, key: str, line: int, least: int | None = None) -> int | None:
+    value = extra.get(key)
     if value is not None and (type(value) is not int or not (least or 0) <= value <= MAX_RECORDING_TIME):
-        raise CassetteFormatError(f"response.agentrun.{key} is no number of milliseconds, or before its start", line)
+        raise CassetteFormatError(f"response.agentrun.{key} is not a valid number of milliseconds", line)
     return value
 
 
@@ -391,7 +378,7 @@ def _milliseconds(text: Any, line: int) -> int:
         time = datetime.fromisoformat(text)
         moment = round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
     except (TypeError, ValueError, OverflowError) as error:
-        raise CassetteFormatError("metadata.recorded_at is no date with a time", line) from error
+        raise CassetteFormatError("metadata.recorded_at is not a date and time", line) from error
     if moment < 0:
         raise CassetteFormatError("metadata.recorded_at is before 1970", line)
     return moment

@@ -1,7 +1,14 @@
-"""The texts in a JSON document, with their places in its bytes.
+"""Find the strings of a body with their positions in its bytes.
 
-Rule 1  Only what is JSON comes here: nothing is checked again.
-Rule 2  A text knows where each of its characters is spelled, so that a change touches nothing around it.
+A body is one JSON document, a stream of JSON documents, or plain text.
+
+Rule 1  A stream is server-sent events, or lines each of which is a JSON document.
+Rule 2  Positions are positions in the body. In an event of several lines, the bytes between its payloads count as
+        spaces.
+Rule 3  A string knows where each of its characters is in the bytes, so that an edit changes nothing around it.
+Rule 4  In a stream, the pieces of one text are at the same place of successive events. There are three ways to group
+        them (`GROUPINGS`); redaction tries all of them. In a single document, the pieces are the same field of the
+        items of one list.
 """
 
 from __future__ import annotations
@@ -17,20 +24,19 @@ JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]
 JSON_ESCAPE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.", re.DOTALL
 )
-"""One character. Both halves of a pair are one: half of it alone is not JSON to everybody."""
+"""One escaped character. A surrogate pair is one, because not every parser accepts half of it."""
 
-
-_string_decoder = json.JSONDecoder(strict=False)
+_decoder = json.JSONDecoder(strict=False)
 
 
 def decode_string(token: bytes) -> str:
-    """What a text in quotes says."""
-    text: str = _string_decoder.decode(token.decode()) if b"\\" in token else token[1:-1].decode()
+    """The value of a string token, quotes included."""
+    text: str = _decoder.decode(token.decode()) if b"\\" in token else token[1:-1].decode()
     return text
 
 
 class TextSpan:
-    """A piece of text in some bytes, from `start` to `end`, without its quotes."""
+    """A string in some bytes, from `start` to `end`, without its quotes."""
 
     def __init__(self, data: bytes, start: int, end: int, *, escaped: bool = True) -> None:
         self.start = start
@@ -41,13 +47,13 @@ class TextSpan:
 
     @cached_property
     def value(self) -> bytes:
-        """What it says, in UTF-8."""
+        """The unescaped string, in UTF-8."""
         if not self._escaped:
             return self._spelled
         return decode_string(b'"' + self._spelled + b'"').encode("utf-8", "surrogatepass")
 
     def position_of(self, offset: int) -> int:
-        """Where what is at an offset of the value stands in the bytes."""
+        """The position in the bytes of an offset in the value."""
         if not self._escaped:
             return self.start + offset
         offsets, places = self._borders
@@ -55,12 +61,12 @@ class TextSpan:
         return self.start + places[index] + offset - offsets[index]
 
     def encode(self, value: bytes) -> bytes:
-        """How something is spelled that takes a place in it."""
+        """A replacement, escaped for its place in this string."""
         return json.dumps(value.decode(), ensure_ascii=False)[1:-1].encode() if self._is_json else value
 
     @cached_property
     def _borders(self) -> tuple[list[int], list[int]]:
-        """Offsets in the value and in its spelling that belong together: before and after each escape."""
+        """Matching offsets in the value and in the escaped bytes: before and after each escape."""
         offsets, places, growth = [0], [0], 0
         for escape in JSON_ESCAPE.finditer(self._spelled):
             length = len(decode_string(b'"' + escape[0] + b'"').encode("utf-8", "surrogatepass"))
@@ -72,7 +78,7 @@ class TextSpan:
 
 
 class Frame:
-    """An object or a list on the way to a text."""
+    """An object or a list on the path to a string."""
 
     __slots__ = ("is_list", "key", "parent", "position", "scalars")
 
@@ -82,18 +88,18 @@ class Frame:
         self.key: str | None = None
         self.position = 0
         self.scalars: dict[str, bytes] = {}
-        """The short texts and numbers in an object, as they are spelled."""
+        """The short strings and numbers of an object, as they are written."""
 
 
 class TextLeaf:
-    """A text that is a value, and where in the document it is."""
+    """A string that is a value (not a key), and its path in the document."""
 
     __slots__ = ("objects", "steps", "text")
 
     def __init__(self, frame: Frame | None, text: TextSpan) -> None:
         steps: list[str | int] = []
         self.objects: list[dict[str, bytes]] = []
-        """What else is in the objects around it, from the inside out. Whole only when the document is read."""
+        """The scalars of the objects around it, innermost first. Complete only after the whole document is read."""
         while frame is not None:
             if frame.key is None:
                 steps.append(frame.position)
@@ -102,7 +108,7 @@ class TextLeaf:
                 self.objects.append(frame.scalars)
             frame = frame.parent
         self.steps = tuple(reversed(steps))
-        """Keys, and positions in lists."""
+        """Keys and list positions."""
         self.text = text
 
 
@@ -110,7 +116,7 @@ _LONGEST_SCALAR = 128
 
 
 def find_leaves(data: bytes, start: int, end: int) -> Iterator[TextLeaf]:
-    """The texts of one document that are values."""
+    """The strings of one valid JSON document that are values."""
     frame: Frame | None = None
     for token in JSON_TOKEN.finditer(data, start, end):
         spelled = token[0]
@@ -135,17 +141,16 @@ def find_leaves(data: bytes, start: int, end: int) -> Iterator[TextLeaf]:
                     yield TextLeaf(frame, TextSpan(data, token.start() + 1, token.end() - 1))
 
 
-# --- what a body is made of: one JSON document, a stream of them, or text -------------------------------------
+# --- Bodies ----------------------------------------------------------------------------------------------------
 
 
 Grouping: TypeAlias = Callable[[TextLeaf], Any]
-"""What the texts that belong together have in common."""
+"""Returns the same key for the pieces of one text."""
 
-_MARKS = ("index", "output_index", "content_index", "summary_index", "item_id", "thought")
-"""Fields that tell which of several texts an event brings a piece of."""
+STREAM_MARKS = ("index", "output_index", "content_index", "summary_index", "item_id", "thought")
+"""Fields of an event that say which of several texts it continues."""
 _NONE = (b"0", b"false", b"null", b'""')
-"""Values of them that are often left out."""
-_decoder = json.JSONDecoder(strict=False)
+"""Values that servers often leave out."""
 _BOM = b"\xef\xbb\xbf"
 
 _line = re.compile(rb"([^\r\n]*+)(\r\n|\r|\n|\Z)")
@@ -157,20 +162,20 @@ class BodyContents:
 
     def __init__(self, data: bytes, documents: list[tuple[int, int]], *, is_stream: bool) -> None:
         self.data = data
-        """The body, with spaces for what is not in a document."""
+        """The body, with spaces in place of bytes that are in no document."""
         self.documents = documents
-        """Where they stand."""
+        """Their positions: start and end."""
         self.texts: list[TextSpan] = []
-        """Events of a stream that are no JSON."""
+        """Events of a stream that are not JSON."""
         self.is_stream = is_stream
 
     @cached_property
     def leaves(self) -> list[TextLeaf]:
-        """The texts of the documents, in order."""
+        """The strings of the documents, in order."""
         return [leaf for start, end in self.documents for leaf in find_leaves(self.data, start, end)]
 
     def group_leaves(self, grouping: Grouping) -> Iterable[list[TextLeaf]]:
-        """The texts that belong together."""
+        """The strings, grouped into the pieces of one text each."""
         groups: dict[Any, list[TextLeaf]] = {}
         for leaf in self.leaves:
             groups.setdefault(grouping(leaf), []).append(leaf)
@@ -178,7 +183,7 @@ class BodyContents:
 
 
 def parse_body(body: bytes) -> BodyContents | None:
-    """None: it is neither JSON nor a stream."""
+    """Find the documents of a body. None: it is neither JSON nor a stream."""
     try:
         body.decode()
     except UnicodeDecodeError:
@@ -190,7 +195,7 @@ def parse_body(body: bytes) -> BodyContents | None:
 
 
 def is_json_document(data: bytes) -> bool:
-    """Whether it is JSON. A number alone is a text."""
+    """Whether it is a JSON object, list or string. A bare number does not count."""
     if data.lstrip(b" \t\r\n")[:1] not in (b"{", b"[", b'"'):
         return False
     try:
@@ -235,7 +240,7 @@ def _lines(body: bytes) -> BodyContents | None:
 
 
 def _group_by_path(leaf: TextLeaf) -> Any:
-    """The same field of the same kind of event. Positions in lists count only if the items say so themselves."""
+    """The same field of the same kind of event. List positions count only if the items have an index field."""
     return _keys(leaf), _marks(leaf), _kind(leaf)
 
 
@@ -244,12 +249,12 @@ def _group_by_position(leaf: TextLeaf) -> Any:
 
 
 def _group_by_name(leaf: TextLeaf) -> Any:
-    """What one kind of event begins, another goes on with: `content_block_start`, `content_block_delta`."""
+    """One kind of event may continue another: `content_block_start`, `content_block_delta`."""
     return _keys(leaf)[-1:], _marks(leaf), _stem.sub(b"", _kind(leaf))
 
 
 def group_by_list(leaf: TextLeaf) -> Any:
-    """The same field of the items of one list: a document may have a text in parts."""
+    """The same field of the items of one list, because a document may have a text in parts."""
     positions = [index for index, step in enumerate(leaf.steps) if isinstance(step, int)]
     last = positions[-1] if positions else len(leaf.steps)
     return leaf.steps[:last], leaf.steps[last + 1 :]
@@ -267,7 +272,7 @@ def _marks(leaf: TextLeaf) -> tuple[Any, ...]:
     return tuple(
         (depth, mark, one[mark])
         for depth, one in enumerate(leaf.objects)
-        for mark in _MARKS
+        for mark in STREAM_MARKS
         if one.get(mark, b"0") not in _NONE
     )
 

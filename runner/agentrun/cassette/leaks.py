@@ -1,15 +1,14 @@
-"""Credentials that stand on a tape, whoever recorded it.
+"""Find credentials on a cassette, whichever program recorded it.
 
-Rule 1  Everything is looked at: addresses, headers, metadata, bodies as they stand, every text of their JSON with the
-        key above it, JSON inside texts, and what a streamed reply says as a whole.
-Rule 2  A finding says what and where, never the value.
-Rule 3  The work is bounded: nothing here recurses, and of many findings only the first are told.
+Rule 1  Everything is searched: addresses, headers, metadata, raw bodies, every text of their JSON with its key, JSON
+        inside texts, and the joined text of a streamed reply.
+Rule 2  A finding has the kind and the place of a credential, never its value.
+Rule 3  The work is limited: nothing recurses, and only the first `MAX_LEAKS` findings are returned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -24,12 +23,11 @@ from agentrun.redactor import Redactor
 from agentrun.secret import Secret, find_secrets, names_credential
 
 MAX_LEAKS = 20
-"""Findings of one tape that are told."""
 _LONGEST_INNER = 1024 * 1024
 
 
 class Leak(Struct, frozen=True):
-    """A credential on a tape."""
+    """A credential on a cassette."""
 
     number: int
     """The interaction, from 1. 0: the metadata."""
@@ -37,11 +35,11 @@ class Leak(Struct, frozen=True):
     where: str
     """`the request`, `the reply` or `the metadata`."""
     what: str
-    """Its kind, or the variable of the environment whose value it is."""
+    """Its kind, or the environment variable whose value it is."""
 
 
 def credentials_redactor(environment: Mapping[str, str]) -> Redactor:
-    """Knows the credentials of the environment: by the name of the variable, or by their shape."""
+    """A redactor for the credentials of the environment, found by the name of the variable or by their shape."""
     values = []
     for name in sorted(environment):
         text = environment[name].strip()
@@ -51,34 +49,31 @@ def credentials_redactor(environment: Mapping[str, str]) -> Redactor:
     return Redactor((name, value) for name, value in values if len(value.reveal()) >= MIN_SECRET_LENGTH)
 
 
-def find_leaks(tape: Cassette, known: Redactor) -> list[Leak]:
-    """The first credentials on a tape, each kind once in each place."""
-    return list(islice(_distinct(_iterate_leaks(tape, known)), MAX_LEAKS))
+def find_leaks(cassette: Cassette, secrets: Redactor) -> list[Leak]:
+    """The first credentials on a cassette, each kind once in each place."""
+    leaks: dict[Leak, None] = {}
+    for leak in _iterate_leaks(cassette, secrets):
+        leaks[leak] = None
+        if len(leaks) == MAX_LEAKS:
+            break
+    return list(leaks)
 
 
-def _distinct(found: Iterator[Leak]) -> Iterator[Leak]:
-    seen: set[Leak] = set()
-    for leak in found:
-        if leak not in seen:
-            seen.add(leak)
-            yield leak
-
-
-def _iterate_leaks(tape: Cassette, known: Redactor) -> Iterator[Leak]:
-    for what in _find_in_texts(_walk(tape.metadata), known):
+def _iterate_leaks(cassette: Cassette, secrets: Redactor) -> Iterator[Leak]:
+    for what in _find_in_texts(_walk(cassette.metadata), secrets):
         yield Leak(0, 1, "the metadata", what)
-    for number, interaction in enumerate(tape.interactions, 1):
+    for number, interaction in enumerate(cassette.interactions, 1):
         for where, texts in (("the request", _request_texts(interaction)), ("the reply", _reply_texts(interaction))):
-            for what in _find_in_texts(texts, known):
+            for what in _find_in_texts(texts, secrets):
                 yield Leak(number, interaction.line, where, what)
 
 
-def _find_in_texts(texts: Iterator[tuple[str | None, str]], known: Redactor) -> Iterator[str]:
+def _find_in_texts(texts: Iterator[tuple[str | None, str]], secrets: Redactor) -> Iterator[str]:
     for key, text in texts:
-        name = known.find_first(text)
+        name = secrets.find_first(text)
         if name is not None:
             yield name
-            continue  # it has a shape as well, but the name says more
+            continue  # its shape may be known too, but the name says more
         for _, _, kind in find_secrets(text, key):
             yield kind
 
@@ -96,9 +91,9 @@ def _reply_texts(interaction: Interaction) -> Iterator[tuple[str | None, str]]:
     if interaction.failure is not None:
         yield None, interaction.failure.message
         yield from _walk(interaction.failure.fields)
-    question = parse_request(interaction.call)
-    reply = None if question is None else parse_reply(interaction, question)
-    if isinstance(reply, Reply):  # what came in pieces, as one
+    request = parse_request(interaction.call)
+    reply = None if request is None else parse_reply(interaction, request)
+    if isinstance(reply, Reply):  # the joined chunks
         yield None, reply.message.text
         for call in reply.message.calls:
             yield from _inner(call.arguments)
@@ -121,7 +116,7 @@ def _body(body: bytes) -> Iterator[tuple[str | None, str]]:
 
 
 def _inner(text: str) -> Iterator[tuple[str | None, str]]:
-    """The texts in a text that is JSON itself."""
+    """A text, and the texts inside it if it is JSON."""
     yield None, text
     if text[:1] in ("{", "[") and len(text) < _LONGEST_INNER:
         try:
@@ -131,7 +126,7 @@ def _inner(text: str) -> Iterator[tuple[str | None, str]]:
 
 
 def _walk(value: Any, *, inside: bool = False) -> Iterator[tuple[str | None, str]]:
-    """Every text in plain data, with the key above it."""
+    """Every text in plain data with its key."""
     left: list[tuple[str | None, Any]] = [(None, value)]
     while left:
         key, value = left.pop()

@@ -1,6 +1,11 @@
-"""When a request is the recorded one: who asks, method, declared endpoint, and the JSON of the body.
+"""Match keys: a request matches a recorded one if its run path, method, declared endpoint and JSON body are equal.
 
-Spaces, the order of keys and the spelling of a whole number (`0`, `0.0`, `0e0`) do not count, nor do headers.
+Whitespace, the order of keys, the notation of a whole number (`0`, `0.0`, `0e0`) and headers do not count.
+
+Volatile fields are named by dotted paths such as `user.email` or `messages.*.content`:
+
+Rule 1  A step is a key, the position of a list item, or a pattern in which `*` matches any text.
+Rule 2  A path may begin with `body.`.
 """
 
 from __future__ import annotations
@@ -16,29 +21,29 @@ from agentrun.wire import HttpCall
 
 MatchKey: TypeAlias = tuple[str, str, str, bytes]
 MatchTier: TypeAlias = Literal["exact", "normalised"]
-"""How well a request fits the recorded one: it is the same, or it is but for its volatile fields."""
+"""How exactly a request matches the recorded one: it is equal, or equal except for volatile fields."""
 MATCH_TIERS: tuple[MatchTier, ...] = ("exact", "normalised")
 
 _VOLATILE = "volatile"
 
 
 def match_key(call: HttpCall, path: str = "") -> MatchKey:
-    """What equal requests have in common."""
+    """The key that equal requests share."""
     return _key(call, path, read_json)
 
 
 def spelled_key(call: HttpCall, path: str = "") -> MatchKey:
-    """The same, but that a number counts as it is spelled. What our codecs write is its own spelling."""
+    """The same, except that numbers count as they are written. Our codecs always write them the same way."""
     return _key(call, path, msgspec.json.decode)
 
 
 def sent_key(call: HttpCall, path: str = "") -> MatchKey:
-    """The spelling of a request of ours, for which nothing needs to be read."""
+    """The `spelled_key` of a request from our own codecs, which does not need to be parsed."""
     return path, call.method.upper(), call.url, call.body
 
 
 def normalised_key(call: HttpCall, path: str, volatile: Sequence[str]) -> MatchKey:
-    """What requests have in common that differ in volatile fields only."""
+    """The key of requests that differ only in volatile fields."""
     return _key(call, path, lambda body: _mask_volatile(read_json(body), volatile))
 
 
@@ -51,14 +56,11 @@ def _key(call: HttpCall, path: str, read: Any) -> MatchKey:
 
 
 def _mask_volatile(data: Any, volatile: Sequence[str]) -> Any:
-    """The document with volatile fields that are there, but without what they hold."""
+    """Replace the values of the volatile fields by a constant."""
     for field in volatile:
         for container, key in list(find_locations(data, field)):
             container[key] = _VOLATILE
     return data
-
-
-# --- fields of a JSON document, by dotted paths such as `user.email` or `messages.*.content` ------------------
 
 
 JsonLocation: TypeAlias = tuple[Any, Any]
@@ -66,7 +68,7 @@ JsonLocation: TypeAlias = tuple[Any, Any]
 
 
 def find_locations(data: Any, path: str) -> Iterator[JsonLocation]:
-    """Where in a document a path leads."""
+    """All places of a document that a dotted path matches."""
     steps = path.split(".")
     yield from _below(data, steps)
     if steps[0] == "body" and len(steps) > 1:

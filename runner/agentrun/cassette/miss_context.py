@@ -1,4 +1,8 @@
-"""What is known about the run that asks, for the story of a miss."""
+"""Context of the run that missed, used to explain the miss, and its likely cause.
+
+Rule 1  Anyone may have edited the metadata of a cassette. Metadata of the wrong form counts as missing.
+Rule 2  No guesses: without recorded fingerprints there is no cause.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +17,26 @@ from agentrun.spec.safe_text import join_words, json_text
 
 
 class Template(Struct, frozen=True):
-    """A template, and where it is written."""
+    """A template and its place."""
 
     label: str
-    """Its file, as people see it: `specs/prompts/support.md.j2`."""
+    """Its file as shown to people: `specs/prompts/support.md.j2`."""
     first_line: int
-    """The line of that file on which the template begins; 1 for a file of its own."""
+    """The line of that file on which the template begins."""
     source: str
 
 
 class OverruledAnswer(Struct, frozen=True):
-    """A recorded answer to an approval that did not count."""
+    """A recorded answer to an approval that was not used."""
 
     why: str
-    """Who says what instead."""
+    """The answer that was used instead, and its source."""
     fix: str | None = None
-    """What to do, if nobody gave the other answer."""
+    """What to do if there was no other answer."""
 
 
 class MissContext(Struct, frozen=True):
-    """The run that asks."""
+    """The run that missed."""
 
     sections: dict[str, str] = {}
     """The fingerprints of the sections of its package."""
@@ -43,10 +47,10 @@ class MissContext(Struct, frozen=True):
     record_command: str | None = None
     """The command that runs this case: `agentrun specs/support.yaml --case default`."""
     needs_full_recording: bool = False
-    """Whether only a whole new recording helps: the difference may come from something that the tape would keep."""
+    """Whether `--record all` is needed, because `--record new` would keep an interaction that causes the difference."""
 
 
-# --- what changed since a recording was made: sections of the package by their fingerprints, and params -------
+# --- Cause -----------------------------------------------------------------------------------------------------
 
 
 MAX_NAMED_CHANGES = 5
@@ -58,29 +62,29 @@ def recorded_params(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def recorded_sections(metadata: Mapping[str, Any]) -> dict[str, str] | None:
-    found = metadata.get("sections")
-    if not isinstance(found, dict) or not found:
+    sections = metadata.get("sections")
+    if not isinstance(sections, dict) or not sections:
         return None
-    return found if all(isinstance(part, str) for pair in found.items() for part in pair) else None
+    return sections if all(isinstance(part, str) for pair in sections.items() for part in pair) else None
 
 
-def changed_params(metadata: Mapping[str, Any], here: MissContext) -> dict[str, tuple[Any, Any]]:
-    """The params that both know, with another value now: recorded, present."""
-    known = recorded_params(metadata) or {}
+def changed_params(metadata: Mapping[str, Any], context: MissContext) -> dict[str, tuple[Any, Any]]:
+    """The params whose value changed since the recording: (recorded, current)."""
+    recorded = recorded_params(metadata) or {}
     return {
-        name: (known[name], here.params[name])
-        for name in sorted(known.keys() & here.params.keys())
-        if not same_json(known[name], here.params[name])
+        name: (recorded[name], context.params[name])
+        for name in sorted(recorded.keys() & context.params.keys())
+        if not same_json(recorded[name], context.params[name])
     }
 
 
-def changed_sections(metadata: Mapping[str, Any], here: MissContext) -> list[str] | None:
-    """The sections with another fingerprint now. None: the recording does not tell."""
-    known = recorded_sections(metadata)
-    if known is None or not here.sections:
+def changed_sections(metadata: Mapping[str, Any], context: MissContext) -> list[str] | None:
+    """The sections whose fingerprint changed since the recording. None: unknown."""
+    recorded = recorded_sections(metadata)
+    if recorded is None or not context.sections:
         return None
-    names = [*here.sections, *(name for name in sorted(known) if name not in here.sections)]
-    return [name for name in names if known.get(name) != here.sections.get(name)]
+    names = [*context.sections, *(name for name in sorted(recorded) if name not in context.sections)]
+    return [name for name in names if recorded.get(name) != context.sections.get(name)]
 
 
 def describe_changed_params(changed: Mapping[str, tuple[Any, Any]]) -> str:
@@ -93,31 +97,28 @@ def describe_changed_params(changed: Mapping[str, tuple[Any, Any]]) -> str:
 
 def describe_changed_sections(names: list[str]) -> str:
     """`the spec's section budgets changed since the recording`."""
-    told = join_words(_first_names([mask(name)[:60] for name in names]))
-    return f"the spec's section{'s' * (len(names) > 1)} {told} changed since the recording"
+    listed = join_words(_first_names([mask(name)[:60] for name in names]))
+    return f"the spec's section{'s' * (len(names) > 1)} {listed} changed since the recording"
 
 
-def likely_cause(metadata: Mapping[str, Any], here: MissContext | None, kinds: Collection[str]) -> str | None:
+def likely_cause(metadata: Mapping[str, Any], context: MissContext | None, kinds: Collection[str]) -> str | None:
     """The likely cause of a miss with these kinds of differences, as a sentence."""
-    if here is None:
+    if context is None:
         return None
-    sections, params = changed_sections(metadata, here), changed_params(metadata, here)
+    sections, params = changed_sections(metadata, context), changed_params(metadata, context)
     if sections is None:
-        return describe_changed_params(params) if params else "the recording does not say what it was made of"
+        return describe_changed_params(params) if params else "unknown: the cassette has no fingerprints of its package"
     if sections:
         cause = describe_changed_sections(sections)
         return f"{cause}, and {describe_changed_params(params)}" if params else cause
     if params:
-        return f"the package is the recorded one, but {describe_changed_params(params)}"
+        return f"the package did not change, but {describe_changed_params(params)}"
     if recorded_params(metadata) is None:
-        return "the package is the recorded one: the difference comes from params or input"
-    where = "the message" if "input" in kinds else "the message, what tools gave, or another version of agentrun"
-    return f"the package and its params are the recorded ones: the difference comes from {where}"
+        return "the package did not change, so the difference comes from params or input"
+    source = "the message" if "input" in kinds else "the message, a tool result or another version of agentrun"
+    return f"the package and its params did not change, so the difference comes from {source}"
 
 
 def _first_names(names: list[str]) -> list[str]:
-    return (
-        names
-        if len(names) <= MAX_NAMED_CHANGES
-        else [*names[:MAX_NAMED_CHANGES], f"{len(names) - MAX_NAMED_CHANGES} more"]
-    )
+    more = len(names) - MAX_NAMED_CHANGES
+    return [*names[:MAX_NAMED_CHANGES], f"{more} more"] if more > 0 else names

@@ -1,10 +1,10 @@
-"""Why a request is not on the tape, in words: the nearest recording, what differs in meaning, why, and what to do.
+"""Explain a miss: the nearest recorded interaction, the differences, the likely cause and the command to run next.
 
-Rule 1  Only on a miss, so it may take its time; but it is bounded, however long the tape and large the bodies are.
-Rule 2  A recording is nearest that is for the same address, then one of the same kind; then the fewest differences
-        count, then the order. A tool call is never compared with a request to a model.
-Rule 3  Two requests that mean the same are compared path by path: there is always a difference to tell.
-Rule 4  What may be a secret is masked in everything that is given.
+Rule 1  This code runs only after a miss, so it may be slow. Its work is limited for any size of cassette and bodies.
+Rule 2  The nearest interaction has the same address, or else the same kind; then it has the fewest differences; then it
+        comes first. A tool call is never compared with a model request.
+Rule 3  There is always a difference to show: if two requests mean the same, their bodies are compared path by path.
+Rule 4  Possible secrets are masked in everything that is returned.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from agentrun.canonical_json import NOT_JSON, read_json
 from agentrun.cassette.interactions import Interaction
-from agentrun.cassette.miss_context import MissContext, OverruledAnswer, Template, likely_cause
+from agentrun.cassette.miss_context import MissContext, OverruledAnswer, likely_cause
 from agentrun.cassette.parsed_request import ParsedRequest, parse_request
 from agentrun.cassette.prompt_diff import compare_prompts
 from agentrun.cassette.request_diff import (
@@ -36,47 +36,43 @@ from agentrun.secret import mask
 from agentrun.spec.problems import escape_invisible
 from agentrun.wire import HttpCall
 
-__all__ = ["MissContext", "MissExplanation", "RequestDifference", "Template", "describe_differences", "explain_miss"]
-
 MAX_CANDIDATES = 50
 _MAX_COUNTED = 100
 _MAX_WORDS = 400
 _MAX_NAME = 200
 MISS_MESSAGE = "the cassette has no reply to this request"
-PLAYED_TOO_OFTEN = "it was recorded, but not this many times"
-ALL_PLAYED = "every recorded interaction was played already"
-CASSETTE_EMPTY = "there is nothing on it"
+PLAYED_TOO_OFTEN = "the request was recorded, but fewer times than the run sends it"
+ALL_PLAYED = "every recorded interaction was already played"
+CASSETTE_EMPTY = "the cassette is empty"
 
-# Of what is not HTTP: what differs, how it is named before a path, and what is not there.
+# Interactions that are not HTTP: the kind of a difference, its label, and the name of the interaction.
 _FORMS: dict[str, tuple[DifferenceKind, str, str]] = {
     "tool": ("argument", "the call of {}: ", "call of {}"),
     "approval": ("question", "the question about {} changed: ", "question about {}"),
-    "hook": ("question", "the question to the hook {} changed: ", "question to the hook {}"),
+    "hook": ("question", "the request to the hook {} changed: ", "request to the hook {}"),
     "sink": ("delivery", "the delivery to {} changed: ", "delivery to {}"),
 }
 
 
 class MissExplanation(Struct, frozen=True):
-    """The story of a miss."""
+    """Why a request has no recorded reply."""
 
     nearest: int | None
     """The number, from 1, of the recorded interaction that is most like the request."""
     line: int
-    """Where it stands in its file. 0: there is none, or that is not known."""
+    """Its line in the cassette file. 0: unknown."""
     differences: tuple[RequestDifference, ...]
     """At least one."""
     cause: str | None
     record_command: str | None
-    """The command that records this anew."""
+    """The command that records the case again."""
     path: str = ""
-    """Which run asked, as in a recording."""
+    """The run that sent the request, as in `Interaction.path`."""
 
     def message(self) -> str:
-        """One sentence."""
         return f"{MISS_MESSAGE}: {self.differences[0].sentence()}"
 
     def fields(self) -> dict[str, Any]:
-        """Plain data."""
         return {
             "nearest": self.nearest,
             "line": self.line,
@@ -87,7 +83,7 @@ class MissExplanation(Struct, frozen=True):
         }
 
     def lines(self) -> list[str]:
-        """The whole story for a terminal."""
+        """The whole explanation for a terminal."""
         who = f" of the sub-agent of call {escape_invisible(self.path)}" if self.path else ""
         where = f", on line {self.line} of the cassette" if self.line else ""
         near = "" if self.nearest is None else f"; the nearest is interaction {self.nearest}{where}"
@@ -103,65 +99,57 @@ def explain_miss(
     call: HttpCall,
     candidates: Sequence[tuple[int, Interaction]],
     metadata: Mapping[str, Any],
-    here: MissContext | None,
+    context: MissContext | None,
     *,
     path: str = "",
     played: bool = False,
     empty: bool = False,
     overruled: OverruledAnswer | None = None,
 ) -> MissExplanation:
-    """Why a request is on no tape.
+    """Explain why the cassette has no reply to a request.
 
-    `candidates`: the interactions that were not played yet, of the run that asks, in order. `played`: the request is
-    on the tape, but was played already. `empty`: nothing is on the tape. `overruled`: a recorded answer that did not
-    count, which is the likely cause. The metadata tells of the run itself, so a sub-agent's lines have no reason.
+    `candidates`: the unplayed interactions of the run that sent the request, in order. `played`: the request is on the
+    cassette but was already played. `empty`: the cassette has no interactions. `overruled`: a recorded answer that was
+    not used, which is the likely cause. The metadata describes the top run, so a sub-agent's lines get no reason.
     """
     because = None if overruled is None else overruled.why
-    if overruled is not None and overruled.fix is not None and here is not None:
-        because, here = f"{overruled.why}: {overruled.fix}", replace(here, record_command=None)
+    if overruled is not None and overruled.fix is not None and context is not None:
+        because, context = f"{overruled.why}: {overruled.fix}", replace(context, record_command=None)
     if played or not candidates:
-        found = (
-            RequestDifference("absent", "", PLAYED_TOO_OFTEN if played else CASSETTE_EMPTY if empty else ALL_PLAYED),
-        )
-        return _make_explanation(None, 0, found, because, here, path)
+        words = PLAYED_TOO_OFTEN if played else CASSETTE_EMPTY if empty else ALL_PLAYED
+        return _make_explanation(None, 0, [RequestDifference("absent", "", words)], because, context, path)
     if path:
         metadata = {key: value for key, value in metadata.items() if key == "sections"}
     now = parse_request(call)
     best = _nearest(call, now, candidates)
     if best is None:
-        cause = because or likely_cause(metadata, here, ())
-        return _make_explanation(
-            None,
-            0,
-            (RequestDifference("absent", "", f"the tape holds no further {describe_call(call)}"),),
-            cause,
-            here,
-            path,
-        )
+        cause = because or likely_cause(metadata, context, ())
+        absent = RequestDifference("absent", "", f"the cassette has no further {describe_call(call)}")
+        return _make_explanation(None, 0, [absent], cause, context, path)
     number, interaction = best
     was = parse_request(interaction.call) if now is not None else None
-    told = tuple(_differences(interaction.call, was, call, now, metadata, here))
-    cause = because or likely_cause(metadata, here, {difference.kind for difference in told})
-    return _make_explanation(number, interaction.line, told, cause, here, path)
+    differences = _differences(interaction.call, was, call, now, metadata, context)
+    cause = because or likely_cause(metadata, context, {difference.kind for difference in differences})
+    return _make_explanation(number, interaction.line, differences, cause, context, path)
 
 
 def _make_explanation(
     number: int | None,
     line: int,
-    told: tuple[RequestDifference, ...],
+    differences: list[RequestDifference],
     cause: str | None,
-    here: MissContext | None,
+    context: MissContext | None,
     path: str,
 ) -> MissExplanation:
     accept = None
-    if here is not None and here.record_command is not None:
-        # new: no tool that fits runs again
-        accept = f"{here.record_command} --record {'all' if here.needs_full_recording else 'new'}"
-    return MissExplanation(number, line, tuple(map(_mask_and_cut, told)), cause, accept, path)
+    if context is not None and context.record_command is not None:
+        # `new` does not run the tools again whose calls match.
+        accept = f"{context.record_command} --record {'all' if context.needs_full_recording else 'new'}"
+    return MissExplanation(number, line, tuple(map(_mask_and_cut, differences)), cause, accept, path)
 
 
 def _mask_and_cut(difference: RequestDifference) -> RequestDifference:
-    """Names and keys are data too: one may be a secret, or a megabyte long."""
+    """Names and keys are data too: they may contain a secret or be very long."""
     place, words = mask(difference.place)[:_MAX_WORDS], mask(difference.words)
     brief = None if difference.brief is None else mask(difference.brief)[:_MAX_WORDS]
     words = words if len(words) <= _MAX_WORDS else words[:_MAX_WORDS] + "…"
@@ -175,12 +163,12 @@ def _nearest(
     best: tuple[tuple[int, int], int, Interaction] | None = None
     for number, interaction in _select_candidates(call, candidates):
         was = parse_request(interaction.call) if now is not None else None
-        far = _address_distance(call, now, interaction.call, was)
-        if far is None:
+        distance = _address_distance(call, now, interaction.call, was)
+        if distance is None:
             continue
         count = _count(interaction.call, was, call, now)
-        if best is None or (far, count) < best[0]:
-            best = (far, count), number, interaction
+        if best is None or (distance, count) < best[0]:
+            best = (distance, count), number, interaction
     return best and best[1:]
 
 
@@ -189,14 +177,14 @@ def _count(recorded: HttpCall, was: ParsedRequest | None, call: HttpCall, now: P
         if now is not None and was is not None:
             return request_distance(was, now)
         return sum(1 for _ in islice(describe_differences(recorded, call), _MAX_COUNTED))
-    except RecursionError:  # a body as deep as can be read is too deep to be walked
+    except RecursionError:  # the body can be parsed, but is nested too deeply to compare
         return _MAX_COUNTED
 
 
 def _select_candidates(
     call: HttpCall, candidates: Sequence[tuple[int, Interaction]]
 ) -> Iterable[tuple[int, Interaction]]:
-    """At most so many, those for the same address first."""
+    """Candidates for the same address, or else all, up to the limit."""
     same = [pair for pair in candidates if pair[1].call.url == call.url]
     return (same or list(candidates))[:MAX_CANDIDATES]
 
@@ -204,7 +192,7 @@ def _select_candidates(
 def _address_distance(
     call: HttpCall, now: ParsedRequest | None, recorded: HttpCall, was: ParsedRequest | None
 ) -> int | None:
-    """0: the same address. None: not to be compared."""
+    """0: the same address. None: not comparable."""
     if call.url == recorded.url:
         return 0
     if _is_call(call) or _is_call(recorded) or (now is None) != (parse_request(recorded) is None):
@@ -220,50 +208,50 @@ def _differences(
     call: HttpCall,
     now: ParsedRequest | None,
     metadata: Mapping[str, Any],
-    here: MissContext | None,
+    context: MissContext | None,
 ) -> list[RequestDifference]:
+    differences: list[RequestDifference] = []
     try:
-        found = list(_compare_model_requests(was, now, metadata, here)) if was is not None and now is not None else []
+        if was is not None and now is not None:
+            differences = list(_compare_model_requests(was, now, metadata, context))
         if _is_call(call):
-            found = list(_compare_calls(recorded, call))
-        if not found:
+            differences = list(_compare_calls(recorded, call))
+        if not differences:
             plain = (RequestDifference("request", "", words) for words in describe_differences(recorded, call))
-            found = list(cap_differences("request", plain, "differences"))
+            differences = list(cap_differences("request", plain, "differences"))
     except RecursionError:
-        found = [RequestDifference("request", "", "the body differs, and is nested too deeply to say where")]
-    return found or [RequestDifference("request", "", "it differs in nothing that can be told")]
+        differences = [RequestDifference("request", "", "the body differs, but is nested too deeply to say where")]
+    return differences or [RequestDifference("request", "", "the bytes of the request differ, but not its values")]
 
 
 def _compare_model_requests(
-    was: ParsedRequest, now: ParsedRequest, metadata: Mapping[str, Any], here: MissContext | None
+    was: ParsedRequest, now: ParsedRequest, metadata: Mapping[str, Any], context: MissContext | None
 ) -> Iterator[RequestDifference]:
-    templates = () if here is None else here.instructions
-    yield from compare_prompts("instructions", was.instructions, now.instructions, templates, metadata, here)
+    templates = () if context is None else context.instructions
+    yield from compare_prompts("instructions", was.instructions, now.instructions, templates, metadata, context)
     start = 0
     if was.messages and now.messages and was.messages[0].role == now.messages[0].role == "user":
         one, two = was.messages[0].text, now.messages[0].text
         if one is not None and two is not None:
             start = 1
-            templates = () if here is None or here.input is None else (here.input,)
-            yield from compare_prompts("input", one, two, templates, metadata, here)
-    yield from cap_differences("tool", compare_tools(was, now), "differences of tools")
+            templates = () if context is None or context.input is None else (context.input,)
+            yield from compare_prompts("input", one, two, templates, metadata, context)
+    yield from cap_differences("tool", compare_tools(was, now), "differences in tools")
     yield from cap_differences("setting", compare_settings(was, now), "settings")
     yield from compare_history(was, now, start)
 
 
 def _compare_calls(recorded: HttpCall, call: HttpCall) -> Iterator[RequestDifference]:
-    """What is not HTTP: the values by their paths."""
+    """Compare two interactions that are not HTTP."""
     scheme, _, name = call.url.partition("://")
     kind, label, _ = _FORMS[scheme]
+    label = label.format(name)
     try:
-        found = compare_values(read_json(recorded.body), read_json(call.body))
-        told = (
-            RequestDifference(
-                kind, change.path, label.format(name) + change.sentence("it"), brief=label.format(name) + change.brief()
-            )
-            for change in found
+        differences = (
+            RequestDifference(kind, change.path, label + change.sentence("it"), brief=label + change.brief())
+            for change in compare_values(read_json(recorded.body), read_json(call.body))
         )
-        yield from cap_differences(kind, told, "differences")
+        yield from cap_differences(kind, differences, "differences")
     except NOT_JSON:
         return
 
@@ -273,7 +261,7 @@ def _is_call(call: HttpCall) -> bool:
 
 
 def describe_call(call: HttpCall) -> str:
-    """What a request is: `question about refund`."""
+    """A name for a request: `question about refund`."""
     if _is_call(call):
         scheme, _, name = call.url.partition("://")
         return _FORMS[scheme][2].format(mask(name)[:_MAX_NAME])
@@ -283,7 +271,7 @@ def describe_call(call: HttpCall) -> str:
 
 
 def _difference_lines(difference: RequestDifference) -> Iterator[str]:
-    """One difference in a few lines: prompts with both texts, one below the other."""
+    """One difference in a few lines. For prompts, both texts below each other."""
     if difference.was is None and difference.now is None:
         yield f"  {difference.sentence()}"
         return
@@ -291,6 +279,6 @@ def _difference_lines(difference: RequestDifference) -> Iterator[str]:
     for label, text in (("recorded:", difference.was), ("now:", difference.now)):
         yield escape_invisible(f"    {label:<9} {'(nothing)' if text is None else text}").rstrip()
     if difference.was == difference.now:
-        yield "    they differ in what may be a secret"
+        yield "    they differ in a value that is masked because it may be a secret"
     if difference.because:
         yield escape_invisible(f"    because {difference.because}")

@@ -1,4 +1,8 @@
-"""What a model answered, read from a recorded reply by the codec that reads it in a run."""
+"""The interactions of a cassette with their requests and replies parsed.
+
+Replies are parsed by the codec that parses them in a run. `report/` describes and compares parsed interactions. The two
+packages do not import each other, so `report/` gets these values and never parses a request itself.
+"""
 
 from __future__ import annotations
 
@@ -30,76 +34,75 @@ PROVIDER_BY_FORMAT = {
     "Anthropic Messages": "anthropic",
     "Gemini": "gemini",
 }
-"""Wire format in words → provider."""
+"""Name of the wire format → provider."""
 
-# `-2025-04-14`, `-20241022`, `-0613`, `-001`: which build of the model that was asked for answered.
+# The build of a model at the end of its name: `-2025-04-14`, `-20241022`, `-0613`, `-001`.
 _BUILD = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8}|\d{3,4})")
 
 
 class ModelComparison(Struct, frozen=True):
-    """One question to a model, and who answered."""
+    """The requested model of one interaction, and the model that answered."""
 
     number: int
     """The interaction, from 1."""
     line: int
     requested: str
     answered: str | None
-    """Null: nobody did, or the reply does not say."""
+    """Null: there is no answer, or it does not name the model."""
 
     @property
     def differs(self) -> bool:
         return self.answered is not None and not is_same_model(self.requested, self.answered)
 
 
-def parse_reply(interaction: Interaction, question: ParsedRequest) -> Reply | Fault:
-    """What came of a question to a model."""
-    codec = codec_for(PROVIDER_BY_FORMAT[question.format])
-    request = _minimal_request(question)
-    if request.settings.stream and _is_stream(interaction.reply):
-        decoder = codec.stream(request)
+def parse_reply(interaction: Interaction, request: ParsedRequest) -> Reply | Fault:
+    """The reply or fault of a model request."""
+    codec = codec_for(PROVIDER_BY_FORMAT[request.format])
+    minimal = _minimal_request(request)
+    if minimal.settings.stream and _is_stream(interaction.reply):
+        decoder = codec.stream(minimal)
         decoder.feed(interaction.reply.body)
         return decoder.end()
-    return codec.decode(interaction.reply, request)
+    return codec.decode(interaction.reply, minimal)
 
 
-def compare_models(tape: Cassette) -> Iterator[ModelComparison]:
-    """Which models were asked, and which answered."""
-    for number, interaction in enumerate(tape.interactions, 1):
-        question = parse_request(interaction.call)
-        if question is not None:
-            reply = parse_reply(interaction, question)
+def compare_models(cassette: Cassette) -> Iterator[ModelComparison]:
+    """Compare requested models with the models that answered."""
+    for number, interaction in enumerate(cassette.interactions, 1):
+        request = parse_request(interaction.call)
+        if request is not None:
+            reply = parse_reply(interaction, request)
             model = reply.model if isinstance(reply, Reply) else None
-            yield ModelComparison(number, interaction.line, requested_model(question), model)
+            yield ModelComparison(number, interaction.line, requested_model(request), model)
 
 
-def model_names(tape: Cassette) -> list[str]:
-    """The models that were asked, each once, as `asked → answered` where another model answered.
+def model_names(cassette: Cassette) -> list[str]:
+    """The requested models, each once, as `requested → answered` where another model answered.
 
-    A request that failed names its model only if no other request to it was answered.
+    The model of a failed request is listed only if no other request to it was answered.
     """
-    found = list(compare_models(tape))
-    answered = {each.requested for each in found if each.answered is not None}
+    compared = list(compare_models(cassette))
+    answered = {each.requested for each in compared if each.answered is not None}
     names = (
         f"{short_text(each.requested, 60)} → {short_text(str(each.answered), 60)}"
         if each.differs
         else short_text(each.requested, 60)
-        for each in found
+        for each in compared
         if each.answered is not None or each.requested not in answered
     )
     return list(dict.fromkeys(names))
 
 
-def requested_model(question: ParsedRequest) -> str:
-    """The name of the model that is asked."""
-    name = question.settings.get("model")
+def requested_model(request: ParsedRequest) -> str:
+    name = request.settings.get("model")
     return name if isinstance(name, str) else "unnamed"
 
 
-def is_same_model(asked: str, answered: str) -> bool:
-    """Whether a model is the one that was asked for: a build of it, or what `-latest` stands for, is."""
-    asked = asked.removeprefix("models/").removesuffix("-latest")
+def is_same_model(requested: str, answered: str) -> bool:
+    """Whether the requested model answered. A build of it counts, and so does the model behind `-latest`."""
+    requested = requested.removeprefix("models/").removesuffix("-latest")
     rest = answered.removeprefix("models/")
-    return rest == asked or (rest.startswith(asked) and _BUILD.fullmatch(rest[len(asked) :]) is not None)
+    return rest == requested or (rest.startswith(requested) and _BUILD.fullmatch(rest[len(requested) :]) is not None)
 
 
 def _is_stream(reply: HttpReply) -> bool:
@@ -107,9 +110,9 @@ def _is_stream(reply: HttpReply) -> bool:
     return reply.status == 200 and not any("json" in kind or "html" in kind for kind in kinds)
 
 
-def _minimal_request(question: ParsedRequest) -> ModelRequest:
-    """As much of the request as reading a reply takes."""
-    route = Route(PROVIDER_BY_FORMAT[question.format], requested_model(question), None, None, {}, None, None, {})
+def _minimal_request(request: ParsedRequest) -> ModelRequest:
+    """The parts of the request that a codec needs to decode a reply."""
+    route = Route(PROVIDER_BY_FORMAT[request.format], requested_model(request), None, None, {}, None, None, {})
     settings = ModelSettings(
         routes=(),
         temperature=None,
@@ -119,22 +122,19 @@ def _minimal_request(question: ParsedRequest) -> ModelRequest:
         max_output_tokens=None,
         reasoning=None,
         tool_choice="auto",
-        stream=question.settings.get("stream") is True,
+        stream=request.settings.get("stream") is True,
     )
     return ModelRequest(route, settings, "", Transcript(), None)
-
-
-# --- the interactions of a cassette with their requests and replies parsed ------------------------------------
 
 
 InteractionKind: TypeAlias = Literal["model", "tool", "approval", "hook", "sink", "http"]
 
 _CALLS: tuple[InteractionKind, ...] = ("tool", "approval", "hook", "sink")
-"""What is recorded as `CALL <kind>://<name>`."""
+"""Recorded as `CALL <kind>://<name>`."""
 
 
 class ModelExchange(Struct, frozen=True):
-    """A request to a model, and its reply."""
+    """A model request and its reply."""
 
     request: ParsedRequest
     reply: Reply | Fault
@@ -157,7 +157,7 @@ class ModelExchange(Struct, frozen=True):
         return {name: value for name, value in self.request.settings.items() if name != ADDRESS_SETTING}
 
     def history_changes(self, after: ModelExchange) -> Iterator[str]:
-        """How the earlier messages differ in another request."""
+        """The differences of the earlier messages in another request."""
         for difference in compare_history(self.request, after.request):
             yield difference.brief or difference.sentence()
 
@@ -170,7 +170,7 @@ class ParsedInteraction(Struct, frozen=True):
     recorded: Interaction
     kind: InteractionKind
     exchange: ModelExchange | None = None
-    """Null: no model was asked, or the format of the request is not known."""
+    """Null: not a model request, or in an unknown format."""
 
 
 class ParsedCassette(Struct, frozen=True):
@@ -181,13 +181,13 @@ class ParsedCassette(Struct, frozen=True):
 
 
 def parse_cassette(cassette: Cassette) -> ParsedCassette:
-    """Parse all interactions. A body that is damaged, or in an unknown format, is left as it is."""
+    """Parse all interactions. Damaged bodies and unknown formats are left unparsed."""
     numbered = enumerate(cassette.interactions, 1)
     return ParsedCassette(cassette.metadata, tuple(_parse_interaction(number, each) for number, each in numbered))
 
 
 def load_redacted(path: Path, redactor: Redactor) -> ParsedCassette:
-    """Read and parse a cassette without the values that a redactor knows. Raises `CassetteError`."""
+    """Read, redact and parse a cassette. Raises `CassetteError`."""
 
     def redact(each: Interaction) -> Interaction:
         call = replace(each.call, url=redactor.redact_text(each.call.url), body=redactor.redact_bytes(each.call.body))
@@ -203,9 +203,8 @@ def load_redacted(path: Path, redactor: Redactor) -> ParsedCassette:
 def _parse_interaction(number: int, interaction: Interaction) -> ParsedInteraction:
     request = parse_request(interaction.call)
     if request is not None:
-        return ParsedInteraction(
-            number, interaction, "model", ModelExchange(request, parse_reply(interaction, request))
-        )
+        exchange = ModelExchange(request, parse_reply(interaction, request))
+        return ParsedInteraction(number, interaction, "model", exchange)
     scheme = interaction.call.url.partition("://")[0]
     is_call = interaction.call.method.upper() == "CALL"
     return ParsedInteraction(number, interaction, next((kind for kind in _CALLS if is_call and kind == scheme), "http"))

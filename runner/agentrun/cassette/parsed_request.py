@@ -1,9 +1,9 @@
-"""A request to a model in no provider's words, read back from the four wire formats.
+"""Parse a model request in any of the four wire formats into one provider-independent form.
 
-Rule 1  What is not understood is kept as a setting or a part of its own, never dropped silently; ids of calls are the
-        exception, for they are no meaning. Who compares two requests still compares the bodies when these are equal.
-Rule 2  A body comes from a file that anybody may have edited: what is not of its form gives None.
-Rule 3  Messages in a row from one side are one message. So the four formats give the same conversation.
+Rule 1  Unknown fields become settings or parts of kind `other`; only ids of calls are dropped, because they have no
+        meaning. Two requests with equal parsed forms may still differ, so callers compare the bodies then.
+Rule 2  Anyone may have edited the cassette: a body of the wrong form gives None.
+Rule 3  Consecutive messages of one role are joined, so that all four formats give the same conversation.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ SCHEMA_SETTING = "the schema of the answer"
 
 
 class RequestPart(Struct, frozen=True):
-    """A piece of a message."""
+    """A part of a message."""
 
     kind: Literal["text", "call", "result", "other"]
     value: Any
-    """The text; the arguments of a call; what a tool gave; anything else as it stands on the wire."""
+    """The text, the arguments of a call, the result of a tool, or anything else as it was sent."""
     name: str = ""
     """The tool of a call or a result."""
 
 
 class RequestMessage(Struct, frozen=True):
-    """What one side said at a time."""
+    """Consecutive parts of one role."""
 
     role: str
-    """user, assistant, tool, or what else the wire says."""
+    """user, assistant, tool, or another role as it was sent."""
     parts: tuple[RequestPart, ...]
 
     @property
     def text(self) -> str | None:
-        """The words, when there is nothing else."""
+        """The text, if all parts are text."""
         return "".join(part.value for part in self.parts) if all(part.kind == "text" for part in self.parts) else None
 
 
 class ParsedRequest(Struct, frozen=True):
-    """What a model is asked."""
+    """A request to a model."""
 
     format: str
-    """The wire format, in words."""
+    """The name of the wire format."""
     instructions: str
     messages: tuple[RequestMessage, ...]
     tools: dict[str, dict[str, Any]]
-    """By name: description, parameters, and what else is said of it."""
+    """By name: description, parameters and other fields."""
     settings: dict[str, Any]
     """Everything else."""
 
 
 class UnexpectedShape(Exception):
-    """A body that is not of its form."""
+    """The body does not have the form of its wire format."""
 
 
 RoleParts: TypeAlias = Iterator[tuple[str, RequestPart]]
@@ -66,7 +66,7 @@ RoleParts: TypeAlias = Iterator[tuple[str, RequestPart]]
 
 
 def parse_request(call: HttpCall) -> ParsedRequest | None:
-    """A request to a model. None: it is none, or none that we know."""
+    """Parse a model request. None: it is another request, or in an unknown format."""
     path = call.url.partition("?")[0]
     read = next((read for end, read in _FORMATS if path.endswith(end)), None)
     if read is None or call.method.upper() != "POST":
@@ -106,8 +106,8 @@ def _chat_parts(messages: list[dict[str, Any]]) -> RoleParts:
 
 
 def _responses(url: str, body: dict[str, Any]) -> ParsedRequest:
-    given = body.pop("input", None)
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else _expect_dicts(given)
+    value = body.pop("input", None)
+    items = [{"role": "user", "content": value}] if isinstance(value, str) else _expect_dicts(value)
     instructions = _expect_string(body.pop("instructions", None) or "")
     tools = dict(map(_function_tool, _expect_dicts(body.pop("tools", None) or [])))
     return _make_request("OpenAI Responses", url, instructions, _responses_parts(items), tools, body)
@@ -124,10 +124,8 @@ def _responses_parts(items: list[dict[str, Any]]) -> RoleParts:
                 names[str(item.get("call_id"))] = name = _expect_string(item.get("name"))
                 yield "assistant", RequestPart("call", _arguments(item.get("arguments")), name)
             case "function_call_output":
-                yield (
-                    "tool",
-                    RequestPart("result", _text_or_value(item.get("output")), names.get(str(item.get("call_id")), "")),
-                )
+                name = names.get(str(item.get("call_id")), "")
+                yield "tool", RequestPart("result", _text_or_value(item.get("output")), name)
             case _:
                 yield "assistant", RequestPart("other", item)
 
@@ -176,8 +174,8 @@ def _gemini(url: str, body: dict[str, Any]) -> ParsedRequest:
                 tools[key] = {"settings": value}
     start, _, action = url.rpartition(":")
     base, _, name = start.rpartition("/models/")
-    told = {"model": name} | ({} if action == "generateContent" else {"stream": True})
-    return _make_request("Gemini", base or start, instructions, _gemini_parts(contents), tools, body | told)
+    settings = body | {"model": name} | ({} if action == "generateContent" else {"stream": True})
+    return _make_request("Gemini", base or start, instructions, _gemini_parts(contents), tools, settings)
 
 
 def _gemini_parts(contents: list[dict[str, Any]]) -> RoleParts:
@@ -188,8 +186,8 @@ def _gemini_parts(contents: list[dict[str, Any]]) -> RoleParts:
                 case {"functionCall": dict(call)}:
                     yield role, RequestPart("call", call.get("args"), _expect_string(call.get("name")))
                 case {"functionResponse": dict(result)}:
-                    gave = _expect_dict(result.get("response"))
-                    value = gave["output"] if gave.keys() == {"output"} else gave
+                    response = _expect_dict(result.get("response"))
+                    value = response["output"] if response.keys() == {"output"} else response
                     yield "tool", RequestPart("result", value, _expect_string(result.get("name")))
                 case {"text": str(text)} if not part.get("thought"):
                     yield role, RequestPart("text", text)
@@ -211,19 +209,19 @@ def _make_request(
     format: str, address: str, instructions: str, parts: RoleParts, tools: dict[str, Any], rest: dict[str, Any]
 ) -> ParsedRequest:
     before, guided, schema = instructions.rpartition(SCHEMA_GUIDANCE)
-    if guided:  # the contract of the answer in words, for a model that has no other place for it
+    if guided:  # the output schema is in the prompt of a model that has no field for it
         instructions, rest = before.removesuffix("\n\n"), rest | {SCHEMA_SETTING: _arguments(schema)}
     return ParsedRequest(format, instructions, tuple(_group_by_role(parts)), tools, {ADDRESS_SETTING: address} | rest)
 
 
-def _group_by_role(spoken: Iterable[tuple[str, RequestPart]]) -> Iterator[RequestMessage]:
+def _group_by_role(every: Iterable[tuple[str, RequestPart]]) -> Iterator[RequestMessage]:
     role = ""
     parts: list[RequestPart] = []
-    for who, part in spoken:
-        if who != role and parts:
+    for part_role, part in every:
+        if part_role != role and parts:
             yield RequestMessage(role, tuple(parts))
             parts = []
-        role = who
+        role = part_role
         if part.value != "" or part.kind != "text":
             parts.append(part)
     if parts:
@@ -231,7 +229,7 @@ def _group_by_role(spoken: Iterable[tuple[str, RequestPart]]) -> Iterator[Reques
 
 
 def _content(content: Any) -> Iterator[RequestPart]:
-    """A text, or a list of parts of which some are texts."""
+    """The parts of a content field, which is a text or a list of parts."""
     if content is None or isinstance(content, str):
         yield RequestPart("text", content or "")
         return
@@ -244,7 +242,7 @@ def _content(content: Any) -> Iterator[RequestPart]:
 
 
 def _text(content: Any) -> str:
-    """A text, or a list of nothing else."""
+    """The text of a content field. Raises `UnexpectedShape` if it has other parts."""
     parts = list(_content(content))
     if any(part.kind != "text" for part in parts):
         raise UnexpectedShape
@@ -252,7 +250,7 @@ def _text(content: Any) -> str:
 
 
 def _text_or_value(content: Any) -> Any:
-    """A list of nothing but texts as one text, anything else as it is."""
+    """The text of a content field, or the field itself if it has other parts."""
     try:
         return _text(content)
     except UnexpectedShape:

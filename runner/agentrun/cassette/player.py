@@ -1,11 +1,14 @@
-"""Finds recorded interactions: all that a replay has of the world.
+"""Find the recorded interaction that answers a request.
 
-Rule 1  There is no network in here to fall back to. What is not on the tape is a miss.
-Rule 2  Each interaction is played once. Equal requests are answered in recorded order.
-Rule 3  A request is looked for as it is, then without what is redacted, then, if the caller lets it, without its
-        volatile fields. The weakest way that was needed is the tier of the replay.
-Rule 4  What was not played is reported at the end: a tape that is only half used no longer fits its agent.
-Rule 5  Looking up takes the same time however long the tape is. Only a miss looks around.
+Rule 1  There is no fallback to the network. A request that is not on the cassette is a miss.
+Rule 2  Each interaction is played once. Equal requests get their replies in recorded order.
+Rule 3  A request is looked up unchanged, then with redacted values, then, if the caller allows it, without its volatile
+        fields. The least exact lookup that was needed is the tier of the replay.
+Rule 4  Interactions that were not played are reported at the end, because the cassette no longer matches its agent.
+Rule 5  A lookup takes constant time. Only a miss searches the cassette.
+Rule 6  Fault injection makes a run differ from the recorded one. Then a model request that is not on the cassette gets
+        the next recorded reply of the same run and endpoint. The same is true for hooks and sinks. All other requests
+        that are not on the cassette are still a miss.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ from typing import TypeAlias
 
 from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.match import MATCH_TIERS, MatchKey, MatchTier, match_key, normalised_key, sent_key, spelled_key
-from agentrun.cassette.miss_context import OverruledAnswer
-from agentrun.cassette.miss_explanation import MissContext, describe_call, explain_miss
+from agentrun.cassette.miss_context import MissContext, OverruledAnswer
+from agentrun.cassette.miss_explanation import describe_call, explain_miss
 from agentrun.cassette.redaction import RunRedaction
 from agentrun.errors import CassetteError
 from agentrun.wire import HttpCall
@@ -35,26 +38,26 @@ class Player:
         volatile: Sequence[str] = (),
         redaction: RunRedaction | None = None,
         require: MatchTier = "normalised",
-        here: Callable[[], MissContext | None] = lambda: None,
+        context: Callable[[], MissContext | None] = lambda: None,
     ) -> None:
-        """`require`: the weakest match that counts. `here`: what can be said about a miss."""
+        """`require`: the least exact tier that is accepted. `context`: called to explain a miss."""
         self.cassette = cassette
         self.tier: MatchTier = "exact"
-        """The weakest match so far."""
+        """The least exact match so far."""
         self._interactions = cassette.interactions
         self._volatile = tuple(volatile) if require == "normalised" else ()
         self.redaction = redaction or RunRedaction()
-        self._here = here
+        self._context = context
         self._played: set[int] = set()
         self._spellings = _index(cassette.keys or self._keys(spelled_key))
         self._indexes: dict[str, KeyIndex] = {}
         self.overruled: OverruledAnswer | None = None
-        """The last recorded answer that did not count."""
+        """The last recorded answer that was not used."""
         self._put_back: KeyIndex = {}
-        """What was looked at and not played, by the request that it answers."""
+        """Interactions that `peek` returned, by the request that they answer."""
 
     def find(self, call: HttpCall, path: str = "") -> tuple[int, Interaction] | None:
-        """The interaction that answers a request, with its number from 1. It is not played again."""
+        """The interaction that answers a request, with its number from 1. Marks it as played."""
         index = self._take(self._put_back, sent_key(call, path)) if self._put_back else None
         if index is None:
             index = self._take(self._spellings, sent_key(call, path))
@@ -63,7 +66,7 @@ class Player:
         return None if index is None else (index + 1, self._interactions[index])
 
     def peek(self, call: HttpCall, path: str = "") -> Interaction | None:
-        """The interaction that answers a request. It can still be played."""
+        """The interaction that answers a request. Does not mark it as played."""
         found = self.find(call, path)
         if found is None:
             return None
@@ -72,14 +75,14 @@ class Player:
         return found[1]
 
     def play(self, call: HttpCall, path: str = "") -> Interaction:
-        """The same, or `cassette.miss`."""
+        """Like `find`, but raises `cassette.miss`."""
         found = self.find(call, path)
         if found is None:
             raise self.miss(call, path)
         return found[1]
 
     def play_next(self, url: str, path: str = "") -> tuple[int, Interaction] | None:
-        """The next interaction with this address, whatever else was asked there. It is not played again."""
+        """The next unplayed interaction with this address, for any request body. Marks it as played."""
         for index, each in enumerate(self._interactions):
             if index not in self._played and (each.path, each.call.url) == (path, url):
                 self._played.add(index)
@@ -95,33 +98,33 @@ class Player:
         return tuple(number for number in range(1, len(self._interactions) + 1) if number - 1 not in self._played)
 
     def miss(self, call: HttpCall, path: str = "") -> CassetteError:
-        """The error for a request that is not on the tape, with all that can be said about why."""
+        """The error for a request that is not on the cassette, with its explanation."""
         call = self.redaction.redact_request(call)
         left = [(number, self._interactions[number - 1]) for number in self.unused()]
         mine = [(number, each) for number, each in left if each.path == path]
         was_there = any(each.path == path and match_key(each.call) == match_key(call) for each in self._interactions)
-        said = explain_miss(
+        explanation = explain_miss(
             call,
             mine,
             self.cassette.metadata,
-            self._here(),
+            self._context(),
             path=path,
             played=was_there,
             empty=not self._interactions,
             overruled=self.overruled,
         )
-        fields = {"turn": None, **said.fields(), "story": said.lines(), **({"path": path} if path else {})}
-        hint = said.record_command if self.overruled is None else self.overruled.fix or said.record_command
-        return CassetteError("cassette.miss", said.message(), hint=hint, fields=fields)
+        story = {"story": explanation.lines(), **({"path": path} if path else {})}
+        hint = (self.overruled and self.overruled.fix) or explanation.record_command
+        fields = {"turn": None, **explanation.fields(), **story}
+        return CassetteError("cassette.miss", explanation.message(), hint=hint, fields=fields)
 
     def _find_inexact(self, call: HttpCall, path: str) -> int | None:
-        """The slower ways, for recordings that others made or that hold placeholders."""
-        index = self._take(self._lazy_index("numbers", match_key), match_key(call, path))
+        """The slower lookups, for cassettes of other programs or with placeholders."""
+        numbers = self._lazy_index("numbers", match_key)
+        index = self._take(numbers, match_key(call, path))
         if index is None:
             clean = self.redaction.redact_request(call)
-            index = (
-                None if clean is call else self._take(self._lazy_index("numbers", match_key), match_key(clean, path))
-            )
+            index = None if clean is call else self._take(numbers, match_key(clean, path))
             index = self._find_with_placeholders(clean, path) if index is None else index
             index = self._find_with_placeholders(call, path) if index is None and clean is not call else index
         if index is None and self._volatile:
@@ -134,13 +137,10 @@ class Player:
         return normalised_key(self.redaction.redact_request(call), path, self._volatile)
 
     def _find_with_placeholders(self, call: HttpCall, path: str) -> int | None:
-        """The first interaction that is the same but for values that its placeholders stand for."""
-        for index, interaction in enumerate(self._interactions):
-            if (
-                index not in self._played
-                and interaction.path == path
-                and self.redaction.learn_placeholders(interaction.call, call)
-            ):
+        """The first interaction that is equal except for the values behind its placeholders."""
+        for index, each in enumerate(self._interactions):
+            is_candidate = index not in self._played and each.path == path
+            if is_candidate and self.redaction.learn_placeholders(each.call, call):
                 self._played.add(index)
                 return index
         return None
@@ -171,7 +171,7 @@ def _index(keys: Iterable[MatchKey]) -> KeyIndex:
 
 
 def unused_error(numbers: Iterable[int], interactions: tuple[Interaction, ...]) -> CassetteError:
-    """The error for interactions that nobody asked for."""
+    """The error for interactions that the run did not request."""
     unused = list(numbers)
     first = interactions[unused[0] - 1]
     more = f", and {len(unused) - 1} more" if len(unused) > 1 else ""
@@ -179,32 +179,29 @@ def unused_error(numbers: Iterable[int], interactions: tuple[Interaction, ...]) 
         "cassette.unused",
         f"{len(unused)} of {len(interactions)} recorded interactions were not played: "
         f"the {describe_call(first.call)}{more}",
-        hint="record the cassette again if the run is meant to be shorter",
+        hint="if the run should be shorter now, record the cassette again",
         fields={"unused": unused, "nearest": unused[0], "line": first.line},
     )
 
 
-# --- plays a cassette for a run that goes another way than the recorded one -----------------------------------
-
-
 SIDE_SCHEMES = ("hook://", "sink://")
-"""Those who stand beside a run: they are asked in other words when it goes another way."""
+"""Requests to these contain data of the run, so they change when the run changes."""
 
 
 class LenientPlayer(Player):
-    """For trying what an agent does when something goes wrong. Never for judging whether a recording fits."""
+    """For a sweep, which injects faults. Never used to check whether a cassette matches."""
 
     def find(self, call: HttpCall, path: str = "") -> tuple[int, Interaction] | None:
         return super().find(call, path) or (self.play_next(call.url, path) if _may_diverge(call) else None)
 
 
 class FaultInjectionPlayer(Player):
-    """For a case with faults: strict until one has struck that a model may read about."""
+    """For a case with faults: strict until a fault was injected that a model can read about."""
 
     is_faulted: Callable[[], bool] = staticmethod(lambda: False)
-    """Whether one has."""
+    """Whether such a fault was injected."""
     has_diverged = False
-    """Whether a reply was played to a request that is not the recorded one."""
+    """Whether a reply was played to a request that differs from the recorded one."""
 
     def find(self, call: HttpCall, path: str = "") -> tuple[int, Interaction] | None:
         found = super().find(call, path)
@@ -215,5 +212,5 @@ class FaultInjectionPlayer(Player):
 
 
 def _may_diverge(call: HttpCall) -> bool:
-    """Whether it is a model's, a hook's or a sink's."""
+    """Whether it is a request to a model, a hook or a sink."""
     return call.reach is None and (call.method != "CALL" or call.url.startswith(SIDE_SCHEMES))

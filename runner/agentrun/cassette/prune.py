@@ -1,9 +1,9 @@
-"""Remove from cassettes what no case plays.
+"""Remove unused interactions and unused cassettes.
 
-Rule 1  Only what no replay plays is removed, and only if that is certain: the case replays to its end, every document
-        that could name the cassette could be read, and agentrun recorded it.
-Rule 2  A shortened cassette is replayed before it is written: the answer is the same, and all of it is played.
-Rule 3  A file is changed under the lock of its recorder, and only if it has not changed since it was looked at.
+Rule 1  Only interactions that no replay plays are removed, and only if that is certain: the case replays to its end,
+        every document that could name the cassette is readable, and agentrun recorded it.
+Rule 2  A shortened cassette is replayed before it is written: the answer must be the same, and all of it played.
+Rule 3  A file is changed under the lock of its recorder, and only if it did not change since the plan was made.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentrun.canonical_json import text_hash
-from agentrun.cassette.file import build_cassette as read_cassette
-from agentrun.cassette.file import dump_cassette, load_cassette, save_cassette
+from agentrun.cassette.file import build_cassette, dump_cassette, load_cassette, save_cassette
 from agentrun.cassette.interactions import Cassette, Interaction
 from agentrun.cassette.match import MatchKey, match_key
 from agentrun.cassette.selection import (
@@ -47,16 +46,16 @@ class PruneStep(Struct, frozen=True):
     action: Literal["remove", "rewrite", "keep"]
     reason: str
     cassette: Cassette | None = None
-    """The cassette as it was when the step was planned."""
+    """The cassette when the step was planned."""
     unused: tuple[int, ...] = ()
-    """The numbers of the interactions that a rewrite leaves out."""
+    """The numbers of the interactions to remove."""
 
 
 def plan_prune(paths: Sequence[Path], replays: CaseReplays) -> list[PruneStep]:
-    """Plan a step for every file, except those that need none."""
+    """Plan a step for every file that needs one."""
     steps = [_plan_step(load_selected(file), replays) for file in select_cassettes(paths)]
     leftovers = [
-        PruneStep(file, "remove", "a write that did not end left it")
+        PruneStep(file, "remove", "it was left by an interrupted write")
         for file in select_cassettes(paths, leftovers=True)
         if file.is_in_place
     ]
@@ -70,38 +69,36 @@ def _plan_step(loaded: LoadedCassette, replays: CaseReplays) -> PruneStep | None
     if not owners:
         doubt = _reason_to_keep(loaded)
         action: Literal["keep", "remove"] = "keep" if doubt else "remove"
-        return PruneStep(file, action, f"no case plays it{f', but {doubt}' if doubt else ''}", cassette)
+        return PruneStep(file, action, f"no case uses it{f', but {doubt}' if doubt else ''}", cassette)
     results = [replays.replay(owner, cassette) for owner in owners]
     unused = find_unused(results)
     failed = next((each for each in results if each.is_miss or (unused and each.code is not None)), None)
     if failed is not None:
-        end = f"its replay ends with {failed.code}, and what it does not play follows from that"
-        return PruneStep(file, "keep", f"{end}: {short_text(failed.message or '')}", cassette)
+        reason = f"its replay fails with {failed.code}: {short_text(failed.message or '')}"
+        return PruneStep(file, "keep", reason, cassette)
     if not unused:
         return None
     total = plural(len(cassette.interactions), "interaction")
     subject = "its case does" if len(owners) == 1 else "its cases do"
-    which = f"{len(unused)} of {total}, which {subject} not play: {join_numbers(unused)}"
+    which = f"{len(unused)} of {total} that {subject} not play: {join_numbers(unused)}"
     if file.path.is_symlink():
-        return PruneStep(file, "keep", f"{which}; but it is a link", cassette)
+        return PruneStep(file, "keep", f"{which}; but the file is a link", cassette)
     if len(file.specs) > 1:
-        reason = f"{which}; but {join_words(file.specs)} have one name, and each may play it"
+        reason = f"{which}; but {join_words(file.specs)} have the same name, and each of them may play the cassette"
         return PruneStep(file, "keep", reason, cassette)
     if not _replays_the_same(replays, owners, cassette, unused, [each.answer for each in results]):
-        return PruneStep(file, "keep", f"{which}; but the rest would not stay as it is", cassette)
-    return PruneStep(file, "rewrite", f"without {which}", cassette, unused)
+        return PruneStep(file, "keep", f"{which}; but the replay would not be the same without them", cassette)
+    return PruneStep(file, "rewrite", f"remove {which}", cassette, unused)
 
 
 def _reason_to_keep(loaded: LoadedCassette) -> str | None:
     """Why a cassette without a case is kept. None: it can be removed."""
     file = loaded.file
     if not file.is_in_place:
-        return f"it is not below {file.project.cassettes}/"
+        return f"it is not in {file.project.cassettes}/"
     if file.unreadable:
-        return f"{file.unreadable} cannot be read and may name one"
-    if loaded.is_foreign:
-        return "something else recorded it"
-    return None
+        return f"{file.unreadable} cannot be read and may have one"
+    return "another program recorded it" if loaded.is_foreign else None
 
 
 def _replays_the_same(
@@ -112,7 +109,7 @@ def _replays_the_same(
     answers: list[str | None],
 ) -> bool:
     text = _pruned_text(cassette, unused, "")
-    shorter = read_cassette(load_yaml(text), text_hash(text.encode()))
+    shorter = build_cassette(load_yaml(text), text_hash(text.encode()))
     remaining = _without(cassette, unused)
     if _comparable(shorter.interactions) != _comparable(remaining) or _metadata(shorter) != _metadata(cassette):
         return False
@@ -122,20 +119,20 @@ def _replays_the_same(
 
 
 def _pruned_text(cassette: Cassette, unused: tuple[int, ...], at: str) -> str:
-    """The text of a cassette without some of its interactions. Its history says so."""
+    """The text of a cassette without the unused interactions, with an entry in its history."""
     before = cassette.metadata.get("history")
     history = [*(before if isinstance(before, list) else []), {"at": at, "pruned": len(unused)}]
     return dump_cassette(_without(cassette, unused), _plain({**cassette.metadata, "history": history}))
 
 
 def apply_prune_step(step: PruneStep, at: str, lock: CassetteLock) -> None:
-    """Remove or rewrite the file of a step. `at` is the time for its history. Raises `storage.failed`."""
+    """Remove or rewrite the file of a step. `at`: the time for its history. Raises `storage.failed`."""
     file = step.file
     project, tree = file.project, _tree(file)
     name = TEMPORARY_NAME.fullmatch(file.path.name)
     with lock(project, file.path.with_name(name[1]) if name else file.path):
         if step.cassette is not None and load_cassette(file.path, project.cassette_limit).hash != step.cassette.hash:
-            message = f"{file.label} was changed meanwhile; it is kept"
+            message = f"{file.label} was not pruned because it changed meanwhile; run the command again"
             raise StorageError("storage.failed", message, fields={"path": "cassette", "errno": None})
         if step.action == "rewrite" and step.cassette is not None:
             save_cassette(tree, file.path, _pruned_text(step.cassette, step.unused, at), project.cassette_limit)
@@ -144,7 +141,7 @@ def apply_prune_step(step: PruneStep, at: str, lock: CassetteLock) -> None:
 
 
 def _tree(file: CassetteFile) -> ProjectTree:
-    """A path on the command line may name a cassette outside the folder of cassettes."""
+    """A path on the command line may be outside the folder of cassettes."""
     return file.project.cassette_tree if file.is_in_place else file.project.source_tree("cassette")
 
 
@@ -153,7 +150,7 @@ def _without(cassette: Cassette, unused: tuple[int, ...]) -> tuple[Interaction, 
 
 
 def _comparable(interactions: tuple[Interaction, ...]) -> list[tuple[MatchKey, Interaction]]:
-    """Interactions without their lines, and with requests by their keys, because JSON is formatted anew."""
+    """Interactions without their lines, and with the keys of their requests, because JSON is formatted again."""
     return [(match_key(each.call), replace(each, line=0, call=replace(each.call, body=b""))) for each in interactions]
 
 
@@ -162,7 +159,7 @@ def _metadata(cassette: Cassette) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Copy the reader's mappings, which know their lines, into plain ones."""
+    """Copy mappings with lines into plain ones."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value

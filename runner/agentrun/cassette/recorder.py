@@ -1,8 +1,8 @@
-"""Keeps what a run sees of the world, in the order in which it asked.
+"""Record the interactions of a run in the order of its requests.
 
-Rule 1  The place of an interaction is taken when its request is issued, not when it is answered.
-Rule 2  What fails or is given up is kept too, with what had come of it, up to `MAX_PARTIAL_BODY` bytes.
-Rule 3  Interactions that are kept from an earlier recording stay as they are; what is new comes after them in time.
+Rule 1  The order is that of the requests, not of the replies.
+Rule 2  Failed and cancelled interactions are recorded too, with at most `MAX_PARTIAL_BODY` bytes of the reply.
+Rule 3  Interactions reused from an earlier recording stay unchanged; new ones have later times.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from agentrun.wire import HttpCall, HttpReply
 ChunkCallback = Callable[[bytes], None]
 _STREAM = (("content-type", "text/event-stream"),)
 MAX_PARTIAL_BODY = 4 * 1024 * 1024
-"""Bytes that are kept of a reply that is not whole: a hostile one may have come up to the cap of a reply."""
+"""Bytes recorded of an incomplete reply: a hostile one may be as long as the limit of replies."""
 
 
 class Recorder:
-    """Records one run. `now` gives milliseconds of a clock that never goes back."""
+    """Records one run. `now` returns the milliseconds of a monotonic clock."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
@@ -30,19 +30,19 @@ class Recorder:
         self._pending: list[PendingInteraction] = []
         self._last = -1
         self.reused = 0
-        """How many were kept of an earlier recording."""
+        """How many interactions come from an earlier recording."""
 
     def begin(self, call: HttpCall, path: str) -> PendingInteraction:
-        """A request is about to be sent."""
-        take = PendingInteraction(call, path, self._ends, self._time())
-        self._pending.append(take)
-        return take
+        """Start to record a request that is about to be sent."""
+        pending = PendingInteraction(call, path, self._ends, self._time())
+        self._pending.append(pending)
+        return pending
 
     def reuse(self, interaction: Interaction) -> None:
-        """One of an earlier recording was played."""
-        take = PendingInteraction(interaction.call, interaction.path, self._time, 0)
-        take.interaction, take.is_reused = interaction, True
-        self._pending.append(take)
+        """Add an interaction of an earlier recording that was played."""
+        pending = PendingInteraction(interaction.call, interaction.path, self._time, 0)
+        pending.interaction, pending.is_reused = interaction, True
+        self._pending.append(pending)
         self.reused += 1
         self._shift = max(self._shift, (interaction.end or 0) - (self._now() - self._began))
 
@@ -51,23 +51,23 @@ class Recorder:
         return len(self._pending)
 
     def interactions(self) -> tuple[Interaction, ...]:
-        """All so far. What is still under way was given up."""
-        for take in self._pending:
-            if take.interaction is None:
-                take.stop()
-        return tuple(take.interaction for take in self._pending if take.interaction is not None)
+        """All interactions. Unfinished ones are marked as stopped."""
+        for each in self._pending:
+            if each.interaction is None:
+                each.stop()
+        return tuple(each.interaction for each in self._pending if each.interaction is not None)
 
     def new_interactions(self) -> tuple[Interaction, ...]:
-        """Those that are of no earlier recording."""
-        return tuple(take.interaction for take in self._pending if take.interaction is not None and not take.is_reused)
+        """The interactions that were not reused."""
+        return tuple(each.interaction for each in self._pending if each.interaction is not None and not each.is_reused)
 
     def servers(self) -> dict[str, str]:
-        """The addresses of models that were asked now, each with what its server calls itself."""
-        now = (take for take in self._pending if not take.is_reused and take.call.method != "CALL")
-        return {take.call.url: take.server for take in now if take.call.reach is None}
+        """The model addresses of new interactions, each with the `server` header of its reply."""
+        new = (each for each in self._pending if not each.is_reused and each.call.method != "CALL")
+        return {each.call.url: each.server for each in new if each.call.reach is None}
 
     def _ends(self) -> int:
-        """Now, but after whatever ended before: the times tell the order."""
+        """The time now, but later than every earlier end, because the times give the order."""
         self._last = max(self._time(), self._last + 1)
         return self._last
 
@@ -76,7 +76,7 @@ class Recorder:
 
 
 class PendingInteraction:
-    """One interaction while it happens."""
+    """One interaction in progress."""
 
     def __init__(self, call: HttpCall, path: str, time: Callable[[], int], start: int) -> None:
         self.call = call
@@ -84,44 +84,44 @@ class PendingInteraction:
         self._time = time
         self._start = start
         self._sizes: list[int] = []
-        """Of the pieces that came."""
+        """Sizes of the chunks so far."""
         self._beginning = bytearray()
         self.interaction: Interaction | None = None
         self.is_reused = False
         self.server = ""
-        """What answered calls itself."""
+        """The `server` header of the reply."""
 
-    def record_chunks(self, heard: ChunkCallback | None) -> ChunkCallback | None:
-        """Passes the pieces of a body on and remembers them."""
-        if heard is None:
+    def record_chunks(self, on_chunk: ChunkCallback | None) -> ChunkCallback | None:
+        """Wrap a callback so that the chunks are recorded too."""
+        if on_chunk is None:
             return None
 
         def both(data: bytes) -> None:
             self._sizes.append(len(data))
             self._beginning += data[: MAX_PARTIAL_BODY - len(self._beginning)]
-            heard(data)
+            on_chunk(data)
 
         return both
 
     def end(self, reply: HttpReply) -> None:
-        """The whole reply is there."""
+        """Record a complete reply."""
         self.server = next((value for name, value in reply.headers if name == "server"), "")
-        is_whole = sum(self._sizes) == len(reply.body)  # a reply that is no success is not heard
+        is_whole = sum(self._sizes) == len(reply.body)  # the callback does not get replies with an error status
         self._make(reply, chunks=tuple(self._sizes) if is_whole else ())
 
     def fail(self, code: str, message: str, fields: dict[str, Any]) -> None:
-        """There will be no whole reply."""
+        """Record a failure."""
         self._make(self._partial(), chunks=self._partial_chunks(), failure=Failure(code, message, fields))
 
     def stop(self) -> None:
-        """Nobody waits for it any more."""
+        """Record that the request was cancelled."""
         self._make(self._partial(), chunks=self._partial_chunks(), stopped=True)
 
     def _partial(self) -> HttpReply:
         return HttpReply(200, _STREAM, bytes(self._beginning)) if self._sizes else HttpReply(NO_REPLY, (), b"")
 
     def _partial_chunks(self) -> tuple[int, ...]:
-        """The sizes of the pieces that are kept; the last one may be cut."""
+        """The sizes of the recorded chunks; the last one may be cut."""
         chunks, left = [], len(self._beginning)
         for size in self._sizes:
             chunks.append(min(size, left))
@@ -132,6 +132,5 @@ class PendingInteraction:
 
     def _make(self, reply: HttpReply, **more: Any) -> None:
         if self.interaction is None:
-            self.interaction = Interaction(
-                self.call, reply, start=self._start, end=self._time(), path=self._path, **more
-            )
+            end = self._time()
+            self.interaction = Interaction(self.call, reply, self._start, end, path=self._path, **more)

@@ -1,6 +1,12 @@
-"""Changes of a body's bytes, which keep the borders of the pieces it came in.
+"""Redact a body: replace known values by placeholders and change nothing else.
 
-A border inside what is replaced moves to its end. A piece of which nothing is left is dropped.
+Rule 1  First the meaning: a text that has escapes, arrives in the chunks of a stream, or is JSON inside another text is
+        searched as its reader gets it.
+Rule 2  Then the raw bytes, whatever they mean.
+Rule 3  Nothing else changes, not even a space. JSON stays JSON: no escape is cut in two, and a number or value that is
+        replaced becomes a string. If a match covers several tokens, only the strings and numbers change. Only a match
+        of nothing but punctuation breaks the JSON.
+Rule 4  The chunk borders are kept. A border inside a replaced value moves to its end. An empty chunk is dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +33,7 @@ from agentrun.redactor import Redactor
 
 
 class ByteEdit(NamedTuple):
-    """Bytes from `start` to `end` become others."""
+    """Replace the bytes from `start` to `end`."""
 
     start: int
     end: int
@@ -35,14 +41,14 @@ class ByteEdit(NamedTuple):
 
 
 class ChunkedBody(NamedTuple):
-    """Bytes, and the sizes of the pieces in which they came. Empty: in one."""
+    """Bytes, and the sizes of the chunks in which they arrived. Empty: in one."""
 
     data: bytes
     chunks: tuple[int, ...] = ()
 
 
 def apply_edits(body: ChunkedBody, edits: Iterable[ByteEdit]) -> ChunkedBody:
-    """The body after changes that do not overlap."""
+    """Apply edits that do not overlap."""
     edits = sorted(edits)
     pieces: list[bytes] = []
     at = 0
@@ -70,16 +76,16 @@ def _move_borders(borders: list[int], edits: list[ByteEdit]) -> list[int]:
     return moved
 
 
-# --- changes of bytes in JSON that leave it JSON --------------------------------------------------------------
+# --- Edits that keep JSON valid --------------------------------------------------------------------------------
 
 
 _SIGNS = b"{}[],:"
 
 
-def fit_edits_to_json(found: BodyContents, changes: Iterable[tuple[int, int, bytes]]) -> Iterator[ByteEdit]:
-    """The changes as they can be made."""
-    data, done = found.data, 0
-    tokens = [token.span() for start, end in found.documents for token in JSON_TOKEN.finditer(data, start, end)]
+def fit_edits_to_json(contents: BodyContents, changes: Iterable[tuple[int, int, bytes]]) -> Iterator[ByteEdit]:
+    """Turn changes of the bytes into edits that keep the JSON valid."""
+    data, done = contents.data, 0
+    tokens = [token.span() for start, end in contents.documents for token in JSON_TOKEN.finditer(data, start, end)]
     ends = [end for _, end in tokens]
     for start, end, new in changes:
         index, touched = bisect_right(ends, start), []
@@ -116,7 +122,7 @@ def _is_inside(text: tuple[int, int], edit: ByteEdit) -> bool:
 
 
 def _whole_escapes(data: bytes, text: tuple[int, int], edit: ByteEdit) -> ByteEdit:
-    """The part of a change that is in a text."""
+    """The part of an edit that is inside a string, extended to whole escapes."""
     start, end = max(text[0], edit.start), min(text[1], edit.end)
     for escape in JSON_ESCAPE.finditer(data, *text):
         if escape.start() < start < escape.end():
@@ -138,15 +144,15 @@ def _quote(new: bytes) -> bytes:
     return b'"' + new.strip(b'"') + b'"'
 
 
-# --- a body without the values that a redactor knows ----------------------------------------------------------
+# --- Redaction -------------------------------------------------------------------------------------------------
 
 
 _ROUNDS = 5
-"""What is taken out may bring together what was apart: it is looked again until nothing is found."""
+"""Removing a value may join the parts of another one, so the search is repeated until nothing is found."""
 
 
 def redact_body(body: ChunkedBody, redactor: Redactor) -> ChunkedBody:
-    """The same object, if it has none."""
+    """Replace the values that a redactor knows. Returns the same object if there are none."""
     if not body.data or not redactor:
         return body
     for _ in range(_ROUNDS):
@@ -158,64 +164,55 @@ def redact_body(body: ChunkedBody, redactor: Redactor) -> ChunkedBody:
 
 
 def _redact_once(body: ChunkedBody, redactor: Redactor) -> ChunkedBody:
-    found = parse_body(body.data)
-    for grouping in _groupings(found, redactor) if found else ():
-        edits = (
-            [edit for texts in _grouped_texts(found, grouping) for edit in _redact_texts(texts, redactor)]
-            if found
-            else []
-        )
-        if edits:
+    contents = parse_body(body.data)
+    for grouping in _groupings(contents, redactor) if contents else ():
+        groups = _grouped_texts(contents, grouping) if contents else ()
+        if edits := [edit for texts in groups for edit in _redact_texts(texts, redactor)]:
             body = apply_edits(body, edits)
-            found = parse_body(body.data)
+            contents = parse_body(body.data)
     changes = redactor.changes(body.data)
     if not changes:
         return body
-    return apply_edits(body, fit_edits_to_json(found, changes) if found else [ByteEdit(*change) for change in changes])
+    edits = list(fit_edits_to_json(contents, changes)) if contents else [ByteEdit(*change) for change in changes]
+    return apply_edits(body, edits)
 
 
-def _groupings(found: BodyContents, redactor: Redactor) -> tuple[Grouping | None, ...]:
-    if found.is_stream:
+def _groupings(contents: BodyContents, redactor: Redactor) -> tuple[Grouping | None, ...]:
+    if contents.is_stream:
         return (*GROUPINGS, None)
-    data = parse_json_document(found.data.decode())
-    # Reading a document with its places takes long, and a text in parts is seldom.
-    return (
-        (group_by_list, None)
-        if any(redactor.find_first(text) is not None for text in joined_list_texts(data))
-        else (None,)
-    )
+    texts = joined_list_texts(parse_json_document(contents.data.decode()))
+    # Finding the positions in a document is slow, and a text in parts is rare.
+    return (group_by_list, None) if any(redactor.find_first(text) is not None for text in texts) else (None,)
 
 
-def _grouped_texts(found: BodyContents, grouping: Grouping | None) -> Iterator[Sequence[TextSpan]]:
-    """Texts to be looked at, those that belong together as one. Without grouping each for itself, if it has escapes."""
+def _grouped_texts(contents: BodyContents, grouping: Grouping | None) -> Iterator[Sequence[TextSpan]]:
+    """The texts to search, with the pieces of one text together. Without grouping: each string that has escapes."""
     if grouping is not None:
-        yield found.texts
-        for group in found.group_leaves(grouping):
+        yield contents.texts
+        for group in contents.group_leaves(grouping):
             yield [leaf.text for leaf in group]
         return
-    for start, end in found.documents:
-        if found.data.find(b"\\", start, end) >= 0:
-            strings = (token.span() for token in JSON_TOKEN.finditer(found.data, start, end) if b"\\" in token[0])
-            yield from ([TextSpan(found.data, first + 1, last - 1)] for first, last in strings)
+    for start, end in contents.documents:
+        if contents.data.find(b"\\", start, end) >= 0:
+            strings = (token.span() for token in JSON_TOKEN.finditer(contents.data, start, end) if b"\\" in token[0])
+            yield from ([TextSpan(contents.data, first + 1, last - 1)] for first, last in strings)
 
 
-def _find_changes(said: bytes, redactor: Redactor) -> list[tuple[int, int, bytes]]:
-    """What becomes what in a text. One that is JSON, as the arguments of a call are, may spell a value with escapes."""
-    changes = redactor.changes(said)
-    if changes or b"\\" not in said or not is_json_document(said):
+def _find_changes(value: bytes, redactor: Redactor) -> list[tuple[int, int, bytes]]:
+    """The replacements in a text. If the text is JSON, such as the arguments of a call, its values may have escapes."""
+    changes = redactor.changes(value)
+    if changes or b"\\" not in value or not is_json_document(value):
         return changes
-    for token in JSON_TOKEN.finditer(said):
+    for token in JSON_TOKEN.finditer(value):
         if token[0].startswith(b'"') and b"\\" in token[0]:
-            text = TextSpan(said, token.start() + 1, token.end() - 1)
-            inside = _find_changes(text.value, redactor)
-            changes += [
-                (text.position_of(start), text.position_of(end), text.encode(new)) for start, end, new in inside
-            ]
+            text = TextSpan(value, token.start() + 1, token.end() - 1)
+            for start, end, new in _find_changes(text.value, redactor):
+                changes.append((text.position_of(start), text.position_of(end), text.encode(new)))
     return changes
 
 
 def _redact_texts(texts: Sequence[TextSpan], redactor: Redactor) -> Iterator[ByteEdit]:
-    """The placeholder stands where a value begins; the rest is taken out of the texts that follow."""
+    """Put the placeholder where a value begins, and remove the rest of the value from the texts that follow."""
     changes = _find_changes(b"".join(text.value for text in texts), redactor)
     if not changes:
         return

@@ -1,11 +1,14 @@
-"""What must not be on a tape, in one run: known secrets, and what the spec's `replay.redact` points at.
+"""Keep secrets out of cassettes: known secrets, and the values that the spec's `replay.redact` selects.
 
-Rule 1  A value that is found anywhere is replaced everywhere by its placeholder.
-Rule 2  A request of a replay is compared without its values, for the tape has none. A value that only the recording
-        could find is learned when a request fits but for a placeholder, and is known from then on.
-Rule 3  What is still found after replacing is not written.
-Rule 4  A text that is shown is made of the same values in the same way as a tape: two journals of one run, recorded and
-        replayed, are the same.
+Rule 1  A value that is found anywhere is replaced everywhere by its placeholder: addresses, headers, bodies, failures.
+Rule 2  In a replay, a request is compared with its values redacted, because the cassette has placeholders. If a request
+        differs from a recorded one only in a placeholder, its value is learned and redacted from then on.
+Rule 3  After redaction the result is searched by a second method. If a value is still there, nothing is written, and
+        the error names its place, never the value.
+Rule 4  Shown texts are redacted like the cassette, so that the journals of the recorded and the replayed run are equal.
+Rule 5  A placeholder stands for at least one character, and its value is learned only if it is unambiguous. For
+        `[redacted:a] [redacted:b]` and «Jo Ann Lee» only the whole text is learned.
+Rule 6  Placeholders are matched without regular expressions, because texts may be megabytes long.
 """
 
 from __future__ import annotations
@@ -23,105 +26,99 @@ from agentrun.canonical_json import read_json
 from agentrun.cassette.body_texts import body_texts, data_texts
 from agentrun.cassette.interactions import Failure, Interaction
 from agentrun.cassette.redact_body import ChunkedBody, redact_body
-from agentrun.cassette.redaction_paths import find_redacted_values
+from agentrun.cassette.redaction_paths import MIN_VALUE_LENGTH, find_redacted_values
 from agentrun.core.package import RedactionRule as Rule
 from agentrun.errors import StorageError
 from agentrun.redactor import Redactor
 from agentrun.secret import Secret
 from agentrun.wire import HttpCall, HttpReply
 
-__all__ = ["find_redacted_values", "find_unredacted", "redact_interaction"]
-
-
 DataT = TypeVar("DataT")
 NamedSecrets = list[tuple[str, Secret]]
 
-MIN_LEARNED_LENGTH = 3
-"""Characters of a value that the spec points at. Known secrets have more (`redact.SHORTEST`)."""
 MAX_LEARNED_VALUES = 10_000
-"""Values that are learned from a tape: each costs forms and memory, and anybody can write a file with millions."""
-_NOTHING = HttpReply(0, (), b"")
-_NOBODY = HttpCall("", "", (), b"")
+"""Values learned from a cassette. Each costs memory, and anyone can write a file with millions of placeholders."""
+_NO_REPLY = HttpReply(0, (), b"")
+_NO_CALL = HttpCall("", "", (), b"")
 _JSON = ("{", "[", '"')
 
 
 class RunRedaction:
-    """Finds and replaces values in one run."""
+    """Finds and replaces the sensitive values of one run."""
 
     def __init__(self, rules: Sequence[Rule] = (), redactor: Redactor = Redactor(())) -> None:  # noqa: B008  # frozen
         """`redactor`: knows the secrets of the environment."""
         self._rules = tuple(rules)
         self._patterns = tuple(rule for rule in self._rules if rule.path is None)
         self._redactor = redactor
-        self._found: set[tuple[str, str]] = set()
+        self._learned: set[tuple[str, str]] = set()
         self._stretches: dict[str, str] = {}
-        """Texts that are known only as a whole."""
+        """Texts that were learned only as a whole, with their placeholders."""
 
     @property
     def is_active(self) -> bool:
-        """Whether a text could be shown otherwise than it is: a value is known by now, or looked for by a pattern."""
+        """Whether there is anything to redact: a known value or a pattern."""
         return bool(self._patterns or self._stretches or self._redactor)
 
     def redact_request(self, call: HttpCall) -> HttpCall:
-        """A request as it would stand on a tape."""
-        asked = Interaction(call, _NOTHING)
-        self._learn(find_redacted_values([asked], self._rules))
-        return redact_interaction(asked, self._redactor).call
+        """The request as it would be recorded."""
+        interaction = Interaction(call, _NO_REPLY)
+        self._learn(find_redacted_values([interaction], self._rules))
+        return redact_interaction(interaction, self._redactor).call
 
     def redact_interactions(self, interactions: Sequence[Interaction]) -> tuple[Interaction, ...]:
-        """Interactions as they may be written. Raises `storage.failed` when something is left in them."""
+        """The interactions as they are recorded. Raises `storage.failed` if a secret could not be redacted."""
         self._learn(find_redacted_values(interactions, self._rules))
         cleaned = tuple(redact_interaction(each, self._redactor) for each in interactions)
         if place := find_unredacted(cleaned, self._redactor):
-            message = f"nothing was recorded: a secret is left in {place}"
+            message = f"nothing was recorded because a secret could not be redacted in {place}"
             raise StorageError("storage.failed", message, fields={"path": "cassette", "place": place})
         return cleaned
 
     def text(self, text: str) -> str:
-        """A text as it may be shown."""
+        """Redact a text."""
         if not self.is_active:
             return text
         if self._patterns:
-            said = Interaction(_NOBODY, HttpReply(0, (), text.encode("utf-8", "surrogatepass")))
-            self._learn(find_redacted_values([said], self._patterns))
+            interaction = Interaction(_NO_CALL, HttpReply(0, (), text.encode("utf-8", "surrogatepass")))
+            self._learn(find_redacted_values([interaction], self._patterns))
         for raw, words in self._stretches.items():
             text = text.replace(raw, words)
         return redact_text(text, self._redactor)
 
     def data(self, value: DataT) -> DataT:
-        """Plain data as it may be shown."""
+        """Redact plain data."""
         match value:
             case str():
                 return self.text(value)  # type: ignore[return-value]  # a text for a text
             case Mapping():
-                return {self.text(key): self.data(item) for key, item in value.items()}  # type: ignore[return-value]  # as given
+                return {self.text(key): self.data(item) for key, item in value.items()}  # type: ignore[return-value]  # same type
             case list() | tuple():
-                return [self.data(item) for item in value]  # type: ignore[return-value]  # as given
+                return [self.data(item) for item in value]  # type: ignore[return-value]  # same type
             case int() | float() if not isinstance(value, bool):
                 clean = self.text(spelled := msgspec.json.encode(value).decode())
                 return value if clean == spelled else clean  # type: ignore[return-value]  # a number becomes a text
         return value
 
     def learn_placeholders(self, recorded: HttpCall, call: HttpCall) -> bool:
-        """Whether a request is the recorded one but for what its placeholders stand for. If so these are known now."""
-        found = match_placeholders(recorded, call)
-        if found is None:
+        """Whether a request equals the recorded one except for its placeholders. If so, their values are learned."""
+        new = match_placeholders(recorded, call)
+        if new is None:
             return False
-        if len(self._found) + len(self._stretches) + len(found.values) + len(found.stretches) > MAX_LEARNED_VALUES:
-            return True
-        self._learn(found.values)
-        self._stretches.update((raw.reveal(), words) for raw, words in found.stretches)
+        if len(self._learned) + len(self._stretches) + len(new.values) + len(new.stretches) <= MAX_LEARNED_VALUES:
+            self._learn(new.values)
+            self._stretches.update((raw.reveal(), words) for raw, words in new.stretches)
         return True
 
     def _learn(self, values: NamedSecrets) -> None:
-        new = [(name, value) for name, value in values if (name, value.reveal()) not in self._found]
+        new = [(name, value) for name, value in values if (name, value.reveal()) not in self._learned]
         if new:
-            self._found.update((name, value.reveal()) for name, value in new)
-            self._redactor = self._redactor.with_values(new, shortest=MIN_LEARNED_LENGTH)
+            self._learned.update((name, value.reveal()) for name, value in new)
+            self._redactor = self._redactor.with_values(new, shortest=MIN_VALUE_LENGTH)
 
 
 def redact_text(text: str, redactor: Redactor) -> str:
-    """A text without the values, also those that are spelled with escapes. Itself, if there are none in it."""
+    """Redact a text, also values that are written with escapes. Returns the same text if there are none."""
     if "\\" not in text and not text.lstrip().startswith(_JSON):
         return redactor.redact_text(text)
     data = text.encode("utf-8", "surrogatepass")
@@ -129,14 +126,11 @@ def redact_text(text: str, redactor: Redactor) -> str:
     return text if clean == data else clean.decode("utf-8", "surrogatepass")
 
 
-# --- a recording without sensitive values ---------------------------------------------------------------------
-
-
 _percent = re.compile(rb"%[0-9a-fA-F]{2}|.", re.DOTALL)
 
 
 def redact_interaction(interaction: Interaction, redactor: Redactor) -> Interaction:
-    """An interaction without the values. The same object, if there are none in it."""
+    """Redact an interaction. Returns the same object if there is nothing to redact."""
     if not redactor:
         return interaction
     call, reply = interaction.call, interaction.reply
@@ -165,7 +159,7 @@ def _redact_failure(failure: Failure, redactor: Redactor) -> Failure:
 
 
 def _redact_url(url: str, redactor: Redactor) -> str:
-    """An address may encode any of its characters, needed or not: it is looked at decoded too."""
+    """Redact an address, also in its percent-decoded form."""
     data = redactor.redact_text(url).encode("utf-8", "surrogatepass")
     for space in (b"+", b" "):
         if b"%" in data or space == b" ":
@@ -174,20 +168,20 @@ def _redact_url(url: str, redactor: Redactor) -> str:
 
 
 def _redact_decoded(data: bytes, plus: bytes, redactor: Redactor) -> bytes:
-    """`plus`: what a + stands for."""
+    """`plus`: the character that a `+` decodes to."""
     units = [unit.span() for unit in _percent.finditer(data)]
-    said = b"".join(
+    decoded = b"".join(
         plus if (one := data[a:b]) == b"+" else one if b - a == 1 else bytes([int(one[1:], 16)]) for a, b in units
     )
     pieces, at = [], 0
-    for start, end, new in redactor.changes(said):
+    for start, end, new in redactor.changes(decoded):
         pieces += [data[at : units[start][0]], new]
         at = units[end - 1][1]
     return b"".join([*pieces, data[at:]])
 
 
 def find_unredacted(interactions: Sequence[Interaction], redactor: Redactor) -> str | None:
-    """The first place where a value is still found, such as `interaction 3, reply body`."""
+    """The first place that still has a value, such as `interaction 3, reply body`."""
     if not redactor:
         return None
     for number, interaction in enumerate(interactions, 1):
@@ -212,7 +206,7 @@ def _texts_by_place(interaction: Interaction) -> Iterator[tuple[str, Iterable[st
         yield "failure", (failure.message, *data_texts(failure.fields))
 
 
-# --- what the placeholders of a recording stand for, learned from a request that is the same but for them -----
+# --- Placeholders ----------------------------------------------------------------------------------------------
 
 
 _MARK = "[redacted:"
@@ -220,44 +214,45 @@ _placeholder = re.compile(r"\[redacted:([A-Za-z0-9_.-]+)\]")
 
 
 class PlaceholderValues(Struct, frozen=True):
-    """What was learned."""
+    """The values behind the placeholders of a recorded request."""
 
     values: list[tuple[str, Secret]] = []
     """By the names of their placeholders."""
     stretches: list[tuple[Secret, str]] = []
-    """Texts that are known only as a whole, each with what stands for it."""
+    """Texts that are known only as a whole, with their placeholders."""
 
 
 def match_placeholders(recorded: HttpCall, call: HttpCall) -> PlaceholderValues | None:
-    """None: the request is another one."""
+    """Match a request with a recorded one that has placeholders. None: they differ in something else."""
     is_marked = _MARK.encode() in recorded.body or _MARK in recorded.url
     if not is_marked or recorded.method.upper() != call.method.upper():
         return None
-    found = PlaceholderValues([], [])
+    learned = PlaceholderValues([], [])
     try:
         was, now = read_json(recorded.body), read_json(call.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         was, now = recorded.body.decode("utf-8", "replace"), call.body.decode("utf-8", "replace")
-    return found if _match_documents(recorded.url, call.url, found) and _match_documents(was, now, found) else None
+    matches = _match_documents(recorded.url, call.url, learned) and _match_documents(was, now, learned)
+    return learned if matches else None
 
 
-def _match_documents(was: Any, now: Any, found: PlaceholderValues) -> bool:
-    """Whether two documents are the same but for placeholders in the first."""
+def _match_documents(was: Any, now: Any, learned: PlaceholderValues) -> bool:
+    """Whether two documents are equal except for placeholders in the first."""
     match was, now:
         case dict(), dict():
-            return was.keys() == now.keys() and all(_match_documents(was[key], now[key], found) for key in was)
+            return was.keys() == now.keys() and all(_match_documents(was[key], now[key], learned) for key in was)
         case list(), list():
-            return len(was) == len(now) and all(map(_match_documents, was, now, [found] * len(was)))
+            return len(was) == len(now) and all(map(_match_documents, was, now, [learned] * len(was)))
         case str(), str() if _MARK in was and was != now:
-            return _match_text(was, now, found)
+            return _match_text(was, now, learned)
         case str(), int() | float() if _MARK in was and not isinstance(now, bool):
-            return _match_text(was, msgspec.json.encode(now).decode(), found)
+            return _match_text(was, msgspec.json.encode(now).decode(), learned)
         case _:
             return bool(was == now) and isinstance(was, bool) == isinstance(now, bool)
 
 
-def _match_text(was: str, now: str, found: PlaceholderValues) -> bool:
-    """Whether a text is what is left of another, with something in the place of each placeholder."""
+def _match_text(was: str, now: str, learned: PlaceholderValues) -> bool:
+    """Whether two texts are equal except for placeholders in the first, each of which stands for some text."""
     names = [match[1] for match in _placeholder.finditer(was)]
     pieces = _placeholder.split(was)[::2]
     first = _earliest_positions(pieces, now)
@@ -267,20 +262,20 @@ def _match_text(was: str, now: str, found: PlaceholderValues) -> bool:
     begin = 0
     for index in range(len(names)):
         if index + 1 < len(names) and first[index + 1] != last[index + 1]:
-            continue  # the text after this placeholder may stand in several places
+            continue  # the text after this placeholder matches in several places
         start, end = first[begin] + len(pieces[begin]), last[index + 1]
         value = Secret(now[start:end])
         if begin == index:
-            found.values.append((names[index], value))
+            learned.values.append((names[index], value))
         else:
             words = (f"{_MARK}{names[n]}]{pieces[n + 1]}" for n in range(begin, index))
-            found.stretches.append((value, "".join(words) + f"{_MARK}{names[index]}]"))
+            learned.stretches.append((value, "".join(words) + f"{_MARK}{names[index]}]"))
         begin = index + 1
     return True
 
 
 def _earliest_positions(pieces: list[str], text: str) -> list[int] | None:
-    """Where the pieces between placeholders begin in a text, each as early as it can be."""
+    """The earliest positions in a text of the pieces between the placeholders. None: there is no match."""
     if not text.startswith(pieces[0]):
         return None
     places, at = [0], len(pieces[0])
@@ -295,7 +290,7 @@ def _earliest_positions(pieces: list[str], text: str) -> list[int] | None:
 
 
 def _latest_positions(pieces: list[str], text: str) -> list[int]:
-    """The same, each as late as it can be. There is a way: the early one."""
+    """The latest positions. Called only if there is a match."""
     at = len(text) - len(pieces[-1])
     places = [at]
     for piece in reversed(pieces[1:-1]):

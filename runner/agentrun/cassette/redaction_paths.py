@@ -1,11 +1,10 @@
-"""The values that `replay.redact` points at.
+"""Find the values that the rules of `replay.redact` select.
 
-Rule 1  A path leads into the documents of a recording: bodies, the events of streams, and texts that are JSON
-        themselves. It may begin in such a text, or lead through it. What it leads to may be a whole object: then all
-        in it is meant, but for keys.
-Rule 2  A pattern is looked for in every text. In one that is JSON it is looked for in the texts of the document, where
-        `[^ ]+@[^ ]+` is an address and not half of the JSON around it.
-Rule 3  A number is the text that spells it. A placeholder is no value.
+Rule 1  A path selects values in the JSON documents of a cassette: bodies, events of streams, and texts that are JSON.
+        It may begin in such a text or lead through it. If it leads to an object, all values in it are selected.
+Rule 2  A pattern is searched in every text. In a text that is JSON it is searched in the strings of the document, so
+        that `[^ ]+@[^ ]+` matches an address and not the JSON around it.
+Rule 3  A number counts as its text. A placeholder is not a value.
 """
 
 from __future__ import annotations
@@ -26,67 +25,66 @@ from agentrun.secret import Secret
 _placeholder = re.compile(r"\[redacted:[^\[\]]*\]")
 
 MIN_VALUE_LENGTH = 3
-"""Characters of a value: replacing a shorter one would make holes in every text."""
+"""Shorter values are not redacted, because they occur in every text."""
 
 
 class _Number(str):
-    """A number as it is spelled."""
+    """A number as it is written."""
 
     __slots__ = ()
 
 
 class _PathText(NamedTuple):
-    """A text, and where it is."""
+    """A text and its path."""
 
     steps: tuple[str | int, ...]
     text: str
     least: int = 1
-    """A path with fewer steps leads to something that is a text itself."""
+    """A path with fewer steps selects the text that contains this document."""
     is_whole: bool = False
-    """Whether it is JSON that is also told part by part."""
+    """Whether it is JSON whose parts are listed too."""
 
 
 def find_redacted_values(
     interactions: Sequence[Interaction], redactions: Sequence[RedactionRule]
 ) -> list[tuple[str, Secret]]:
-    """The values, by the names of their redactions."""
+    """The values with the names of their rules."""
     if not redactions:
         return []
-    found: dict[tuple[str, str], None] = {}
+    values: dict[tuple[str, str], None] = {}
     seen: set[_PathText] = set()
     for interaction in interactions:
-        for told in _interaction_texts(interaction):
-            if told not in seen:
-                seen.add(told)
-                found.update((value, None) for value in _matching_values(told, redactions))
-    return [(name, Secret(value)) for name, value in found]
+        for each in _interaction_texts(interaction):
+            if each not in seen:
+                seen.add(each)
+                values.update((value, None) for value in _matching_values(each, redactions))
+    return [(name, Secret(value)) for name, value in values]
 
 
-def _matching_values(told: _PathText, redactions: Sequence[RedactionRule]) -> Iterator[tuple[str, str]]:
+def _matching_values(each: _PathText, redactions: Sequence[RedactionRule]) -> Iterator[tuple[str, str]]:
     for redaction in redactions:
-        is_meant = not told.is_whole if redaction.path is None else _leads_to(redaction.path, told)
-        if not is_meant:
+        is_selected = not each.is_whole if redaction.path is None else _leads_to(redaction.path, each)
+        if not is_selected:
             continue
-        texts = [told.text] if redaction.path is not None else []
+        texts = [each.text] if redaction.path is not None else []
         if redaction.pattern is not None:
-            matches = compile_mask(redaction.pattern).finditer(_searchable(told.text))
-            texts = [told.text[slice(*match.span())] for match in matches]
+            matches = compile_mask(redaction.pattern).finditer(_searchable(each.text))
+            texts = [each.text[slice(*match.span())] for match in matches]
         yield from ((redaction.name, text) for text in texts if len(_placeholder.sub("", text)) >= MIN_VALUE_LENGTH)
 
 
 def _searchable(text: str) -> str:
-    """A lone surrogate is no UTF-8, which is all that RE2 takes. In a placeholder there is nothing to be found."""
+    """A text that RE2 accepts: no lone surrogates. Placeholders are blanked."""
     text = text.encode("utf-8", "replace").decode()
-    return _placeholder.sub(lambda found: "\0" * len(found[0]), text)
+    return _placeholder.sub(lambda match: "\0" * len(match[0]), text)
 
 
-def _leads_to(path: str, told: _PathText) -> bool:
+def _leads_to(path: str, text: _PathText) -> bool:
     steps = path.split(".")
-    ways = [steps, steps[1:]] if steps[0] == "body" else [steps]
     return any(
-        told.least <= len(way) <= len(told.steps)
-        and all(fnmatchcase(str(have), step) for have, step in zip(told.steps, way, strict=False))
-        for way in ways
+        text.least <= len(each) <= len(text.steps)
+        and all(fnmatchcase(str(have), step) for have, step in zip(text.steps, each, strict=False))
+        for each in ([steps, steps[1:]] if steps[0] == "body" else [steps])
     )
 
 
@@ -103,24 +101,24 @@ def _interaction_texts(interaction: Interaction) -> Iterator[_PathText]:
 
 
 def _texts_in_body(body: bytes) -> Iterator[_PathText]:
-    found = parse_body(body)
-    if found is None:
+    contents = parse_body(body)
+    if contents is None:
         yield _PathText((), body.decode("utf-8", "replace"))
         return
-    documents = [_parse_document(found.data[start:end]) for start, end in found.documents]
-    if not found.is_stream:
+    documents = [_parse_document(contents.data[start:end]) for start, end in contents.documents]
+    if not contents.is_stream:
         yield from _texts_in_data(documents[0])
         return
-    yield _PathText((), b"".join(text.value for text in found.texts).decode("utf-8", "replace"))
-    for group in found.group_leaves(GROUPINGS[0]):
+    yield _PathText((), b"".join(text.value for text in contents.texts).decode("utf-8", "replace"))
+    for group in contents.group_leaves(GROUPINGS[0]):
         text = b"".join(leaf.text.value for leaf in group).decode("utf-8", "replace")
         yield from _texts_in_data(text, group[0].steps)
     for document in documents:
-        yield from (told for told in _texts_in_data(document) if isinstance(told.text, _Number))
+        yield from (each for each in _texts_in_data(document) if isinstance(each.text, _Number))
 
 
 def _texts_in_data(data: Any, steps: tuple[str | int, ...] = ()) -> Iterator[_PathText]:
-    """All texts and numbers in a document, and in the documents that are texts in it."""
+    """All texts and numbers in a document, and in its texts that are JSON."""
     waiting: list[tuple[Any, tuple[str | int, ...], int]] = [(data, steps, 1)]
     while waiting:
         data, steps, least = waiting.pop()

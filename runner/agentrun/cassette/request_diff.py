@@ -1,6 +1,9 @@
-"""In what two requests differ in meaning: tools, settings, and what was said before.
+"""Differences of two requests in tools, settings, earlier messages and plain values, in words.
 
-Prompts have a file of their own, `prompt_diff.py`, because their lines come from templates.
+Prompts have their own module, `prompt_diff.py`, because their lines come from templates.
+
+Rule 1  Secrets are masked before anything is cut, so that no part of a key is shown.
+Rule 2  A long text is shown from just before the difference, and never as a whole.
 """
 
 from __future__ import annotations
@@ -24,33 +27,33 @@ DifferenceKind: TypeAlias = Literal[
     "instructions", "input", "tool", "setting", "history", "argument", "question", "delivery", "request", "absent"
 ]
 MAX_LISTED = 5
-"""Differences of one kind that are told."""
+"""Differences of one kind that are listed."""
 _MAX_COUNTED = 1000
 
 
 class RequestDifference(Struct, frozen=True):
-    """One thing that is not as it was recorded. What may be a secret is masked in all of it."""
+    """One difference from the cassette. Possible secrets are masked in all fields."""
 
     kind: DifferenceKind
     place: str
-    """What differs: `instructions line 4`, `tool refund`, `temperature`."""
+    """The part that differs: `instructions line 4`, `tool refund`, `temperature`."""
     words: str
     """A sentence."""
     was: str | None = None
-    """Of a prompt: the recorded line, cut around the first character that differs. Null: there was none."""
+    """In a prompt: the recorded line, cut around the first character that differs. Null: the line is new."""
     now: str | None = None
     line: int | None = None
-    """Of a prompt: its line, from 1; of one that is gone, in the recorded prompt."""
+    """In a prompt: the line number, from 1; for a removed line, in the recorded prompt."""
     template: str | None = None
     """The file that the line came from."""
     template_line: int | None = None
     because: str | None = None
-    """What changed that line, if that can be told."""
+    """What changed that line, if it is known."""
     brief: str | None = None
-    """Of what was said or done before: the change itself, as `the result of refund changed: refunded 20 → 25`."""
+    """In an earlier message: only the change, as `the result of refund changed: refunded 20 → 25`."""
 
     def sentence(self) -> str:
-        """All of it in one line, fit for a terminal."""
+        """The whole difference in one line, safe for a terminal."""
         because = f", because {self.because}" if self.because else ""
         return escape_invisible(f"{self.words}{self.origin()}{because}")
 
@@ -63,9 +66,9 @@ class RequestDifference(Struct, frozen=True):
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
-def cap_differences(kind: DifferenceKind, found: Iterable[RequestDifference], what: str) -> Iterator[RequestDifference]:
+def cap_differences(kind: DifferenceKind, every: Iterable[RequestDifference], what: str) -> Iterator[RequestDifference]:
     """The first differences, and how many more there are."""
-    counted = list(islice(found, _MAX_COUNTED))
+    counted = list(islice(every, _MAX_COUNTED))
     yield from counted[:MAX_LISTED]
     if len(counted) > MAX_LISTED:
         more = f"{'at least ' if len(counted) == _MAX_COUNTED else ''}{len(counted) - MAX_LISTED}"
@@ -80,21 +83,18 @@ def compare_tools(was: ParsedRequest, now: ParsedRequest) -> Iterator[RequestDif
         elif name not in was.tools:
             yield RequestDifference("tool", place, f"{place} was added")
         else:
-            found = compare_values(was.tools[name], now.tools[name], whole_lists=True)
-            yield from (
-                RequestDifference("tool", place, f"{place}: {_describe_tool_change(change)}") for change in found
-            )
+            for change in compare_values(was.tools[name], now.tools[name], whole_lists=True):
+                yield RequestDifference("tool", place, f"{place}: {_describe_tool_change(change)}")
     if was.tools.keys() == now.tools.keys() and list(was.tools) != list(now.tools):
         yield RequestDifference("tool", "tools", "the order of the tools changed")
 
 
 def compare_settings(was: ParsedRequest, now: ParsedRequest) -> Iterator[RequestDifference]:
-    """Settings of two formats have different names, so only what both have is compared then."""
+    """If the formats differ, their settings have different names, so only common settings are compared."""
     one, two = was.settings, now.settings
     if was.format != now.format:
-        yield RequestDifference(
-            "setting", "format", f"the request is for {now.format}, recorded was one for {was.format}"
-        )
+        words = f"the request is for {now.format}, but the cassette has one for {was.format}"
+        yield RequestDifference("setting", "format", words)
         both = [key for key in one if key in two]
         one, two = {key: one[key] for key in both}, {key: two[key] for key in both}
     for change in compare_values(one, two):
@@ -102,7 +102,7 @@ def compare_settings(was: ParsedRequest, now: ParsedRequest) -> Iterator[Request
 
 
 def compare_history(was: ParsedRequest, now: ParsedRequest, start: int = 0) -> Iterator[RequestDifference]:
-    """The first message that differs. What comes after it follows from it."""
+    """The first message that differs. Later differences follow from it."""
     pairs = list(zip(was.messages, now.messages, strict=False))
     number = next((n for n, (one, two) in enumerate(pairs[start:], start + 1) if not _is_equal_message(one, two)), None)
     if number is not None:
@@ -110,12 +110,12 @@ def compare_history(was: ParsedRequest, now: ParsedRequest, start: int = 0) -> I
         for words, brief in _compare_messages(number, one, two):
             yield RequestDifference("history", f"message {number}", words, brief=brief)
     elif len(was.messages) != len(now.messages):
-        words = f"the conversation has {len(now.messages)} messages, recorded were {len(was.messages)}"
+        words = f"the conversation has {len(now.messages)} messages, but the cassette has {len(was.messages)}"
         yield RequestDifference("history", "messages", words)
 
 
 def request_distance(was: ParsedRequest, now: ParsedRequest) -> int:
-    """About how many differences there are. Cheap, because it is asked for every candidate."""
+    """An estimate of the number of differences. Cheap, because it is computed for every candidate."""
     one, two = set(was.instructions.split("\n")), set(now.instructions.split("\n"))
     settings = was.settings.keys() | now.settings.keys()
     tools = was.tools.keys() | now.tools.keys()
@@ -138,15 +138,15 @@ def _describe_tool_change(change: ValueChange) -> str:
             lost = [json_text(item).strip('"') for item in was if item not in now]
             gained = [json_text(item).strip('"') for item in now if item not in was]
             words = [f"lost {join_words(lost)}" if lost else "", f"gained {join_words(gained)}" if gained else ""]
-            return f"{change.path} {join_words([word for word in words if word]) or 'has another order'}"
+            return f"{change.path} {join_words([word for word in words if word]) or 'has a different order'}"
     return change.sentence()
 
 
 def _compare_messages(number: int, was: RequestMessage, now: RequestMessage) -> Iterator[tuple[str, str | None]]:
-    """A sentence, and the change in brief."""
+    """A sentence, and its brief form."""
     place = f"message {number}"
     if was.role != now.role:
-        yield f"{place} is from the {now.role}, recorded was one from the {was.role}", None
+        yield f"{place} is from the {now.role}, but the cassette has one from the {was.role}", None
         return
     place = f"{place} ({now.role})"
     for one, two in zip(was.parts, now.parts, strict=False):
@@ -154,11 +154,11 @@ def _compare_messages(number: int, was: RequestMessage, now: RequestMessage) -> 
             one, two = _parse_results(one, two)
             yield f"{place}: {_describe_part_change(one, two)}", _brief(now.role, one, two)
             return
-    yield f"{place} has {len(now.parts)} parts, recorded were {len(was.parts)}", None
+    yield f"{place} has {len(now.parts)} parts, but the cassette has {len(was.parts)}", None
 
 
 def _parse_results(was: RequestPart, now: RequestPart) -> tuple[RequestPart, RequestPart]:
-    """Two results that are JSON in a text, as what the texts say."""
+    """If two results are texts with JSON in them, parse them."""
     if was.kind == now.kind == "result" and isinstance(was.value, str) and isinstance(now.value, str):
         one, two = json_or_text(was.value), json_or_text(now.value)
         if type(one) is type(two) and isinstance(one, dict | list) and not same_json(one, two):
@@ -168,7 +168,7 @@ def _parse_results(was: RequestPart, now: RequestPart) -> tuple[RequestPart, Req
 
 def _describe_part_change(was: RequestPart, now: RequestPart) -> str:
     if (was.kind, was.name) != (now.kind, now.name):
-        return f"it is {_describe_part(now)}, recorded was {_describe_part(was)}"
+        return f"it is {_describe_part(now)}, but the cassette has {_describe_part(was)}"
     match now.kind:
         case "text":
             return change_sentence("the text", was.value, now.value)
@@ -186,8 +186,7 @@ def _brief(role: str, was: RequestPart, now: RequestPart) -> str | None:
     if now.kind == "text":
         who = "the model's reply" if role == "assistant" else "the message"
         return f"{who} changed: {change_arrow('', was.value, now.value)}"
-    found = list(islice(compare_values(was.value, now.value), MAX_LISTED))
-    fields = ", ".join(change.brief() for change in found)
+    fields = ", ".join(change.brief() for change in islice(compare_values(was.value, now.value), MAX_LISTED))
     return f"the {now.kind} of {now.name or 'a tool'} changed: {fields}"
 
 
@@ -196,7 +195,7 @@ def _describe_part(part: RequestPart) -> str:
         case "text":
             return "a text"
         case "other":
-            return "something else"
+            return "another kind of content"
         case _:
             return f"a {part.kind} of {part.name}" if part.name else f"a {part.kind}"
 
@@ -209,7 +208,7 @@ def _is_equal_part(one: RequestPart, two: RequestPart) -> bool:
     return (one.kind, one.name) == (two.kind, two.name) and same_json(one.value, two.value)
 
 
-# --- find where two JSON values or lines differ, and say so in words ------------------------------------------
+# --- Values ----------------------------------------------------------------------------------------------------
 
 
 MAX_EXCERPT = 100
@@ -217,7 +216,7 @@ _BEFORE = 15
 
 
 class ValueChange(Struct, frozen=True):
-    """One place in which two values differ."""
+    """One difference between two JSON values."""
 
     path: str
     """Dotted, with `[n]` for an item; empty for the values themselves."""
@@ -226,15 +225,15 @@ class ValueChange(Struct, frozen=True):
     now: Any = None
 
     def sentence(self, place: str = "the body") -> str:
-        """A sentence. `place` is the name of the values themselves."""
+        """A sentence. `place` names the whole value."""
         path = self.path or place
         match self.change:
             case "added":
                 return f"{path} is new: {json_text(self.now, path)}"
             case "removed":
-                return f"{path} is missing, recorded was {json_text(self.was, path)}"
+                return f"{path} is missing, but the cassette has {json_text(self.was, path)}"
             case "length":
-                return f"{path} has {self.now} items, recorded were {self.was}"
+                return f"{path} has {self.now} items, but the cassette has {self.was}"
         return change_sentence(path, self.was, self.now)
 
     def brief(self) -> str:
@@ -246,7 +245,7 @@ class ValueChange(Struct, frozen=True):
 
 
 def compare_values(was: Any, now: Any, path: str = "", *, whole_lists: bool = False) -> Iterator[ValueChange]:
-    """Every difference of two values. With `whole_lists`, lists without containers are compared as one value."""
+    """All differences of two values. With `whole_lists`, a list of scalars is compared as one value."""
     if isinstance(was, dict) and isinstance(now, dict):
         for key in sorted(was.keys() | now.keys()):
             place = f"{path}.{key}" if path else key
@@ -266,16 +265,16 @@ def compare_values(was: Any, now: Any, path: str = "", *, whole_lists: bool = Fa
 
 
 def describe_differences(recorded: HttpCall, call: HttpCall) -> Iterator[str]:
-    """Everything in which a request differs from a recorded one, whatever it is."""
+    """All differences of two requests of any kind."""
     if recorded.method.upper() != call.method.upper():
-        yield f"the method is {call.method}, recorded was {recorded.method}"
+        yield f"the method is {call.method}, but the cassette has {recorded.method}"
     if recorded.url != call.url:
         yield change_sentence("the address", recorded.url, call.url)
     try:
         was, now = read_json(recorded.body), read_json(call.body)
     except NOT_JSON:
         if recorded.body != call.body:
-            yield "the body differs, and is not JSON"
+            yield "the body differs and is not JSON"
         return
     for change in compare_values(was, now):
         yield change.sentence()
@@ -286,9 +285,9 @@ def _flat(items: list[Any]) -> bool:
 
 
 def change_sentence(place: str, was: Any, now: Any) -> str:
-    """`amount is 25, recorded was 20`."""
+    """`amount is 25, but the cassette has 20`."""
     one, two = _texts(place, was, now)
-    return f"{place} is {two}, recorded was {one}"
+    return f"{place} is {two}, but the cassette has {one}"
 
 
 def change_arrow(place: str, was: Any, now: Any) -> str:
@@ -297,13 +296,13 @@ def change_arrow(place: str, was: Any, now: Any) -> str:
 
 
 def excerpts(was: str, now: str) -> tuple[str, str]:
-    """Cut two lines, which must be masked already, to where they differ."""
+    """Cut two lines to where they differ. They must be masked already."""
     start = max(0, common_prefix_length(was, now) - _BEFORE) if max(len(was), len(now)) > MAX_EXCERPT else 0
     return _excerpt(was, start), _excerpt(now, start)
 
 
 def common_prefix_length(one: str, two: str) -> int:
-    """The length of the common beginning of two texts."""
+    """The length of the common prefix of two texts."""
     low, high = 0, min(len(one), len(two))
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,9 +1,10 @@
-"""Find the cassettes that a command was asked about, and the cases that play each of them.
+"""Find the cassettes that a command works on, the cases that play each of them, and the results of replaying them.
 
-Rule 1  The place of a cassette alone decides which cases play it: <cassettes>/<name of the spec>/<case>.yaml, as in a
-        run, or the name that a case gives. An interaction that one of these cases plays is in use.
-Rule 2  A document that cannot be read may name any cassette in its folder. None of those is an orphan for certain.
-Rule 3  Links to folders are not followed, and only plain files are read.
+Rule 1  Only the path of a cassette decides which cases play it: <cassettes>/<name of the spec>/<case>.yaml, or the
+        cassette that a case names. An interaction that one of these cases plays is in use.
+Rule 2  A document that cannot be read may name any cassette in its folder, so none of those is certainly an orphan.
+Rule 3  Links to folders are not followed, and only regular files are read.
+Rule 4  The engine is above this package, so callers pass in the replays: `testing/suite/replay.py` implements them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Owner(Struct, frozen=True):
 
     spec: Path
     spec_label: str
-    """The spec as messages name it."""
+    """The spec as shown in messages."""
     case: Case
 
     @property
@@ -57,18 +58,18 @@ class Owner(Struct, frozen=True):
 
 
 class CassetteFile(Struct, frozen=True):
-    """One file that was selected. It may turn out not to be a cassette."""
+    """A selected file, which may turn out not to be a cassette."""
 
     path: Path
     project: Project
     owners: tuple[Owner, ...] = ()
-    """Usually one. Several cases may name one cassette, and two specs of one name share all of theirs."""
+    """Usually one. Several cases may name one cassette, and specs with the same name share theirs."""
     unreadable: str | None = None
     """A document that could not be read and may name this file."""
 
     @property
     def label(self) -> str:
-        """The file as messages name it."""
+        """The file as shown in messages."""
         return display_path(self.path, self.project.root)
 
     @property
@@ -78,7 +79,7 @@ class CassetteFile(Struct, frozen=True):
 
     @property
     def specs(self) -> list[str]:
-        """The specs whose cases play the file, as messages name them."""
+        """The specs whose cases play the file, as shown in messages."""
         return list(dict.fromkeys(one.spec_label for one in self.owners))
 
 
@@ -91,9 +92,9 @@ class LoadedCassette(Struct, frozen=True):
 
     @property
     def owners(self) -> tuple[Owner, ...]:
-        """The cases that play it, beginning with the one that records it.
+        """The cases that play it, the one that records it first.
 
-        Of several specs only those of one count: the spec that the metadata names, or else the first.
+        If several specs share the cassette, only the cases of the spec that the metadata names count, or of the first.
         """
         root = self.file.project.root
         spec = None if self.cassette is None else self.cassette.metadata.get("spec")
@@ -108,7 +109,7 @@ class LoadedCassette(Struct, frozen=True):
 
 
 def load_selected(file: CassetteFile) -> LoadedCassette:
-    """Read a selected file. Errors are returned, not raised, because there are other files to look at."""
+    """Read a selected file. Errors are returned, not raised, so that the other files are read too."""
     try:
         return LoadedCassette(file, load_cassette(file.path, file.project.cassette_limit))
     except (CassetteError, StorageError) as error:
@@ -152,23 +153,22 @@ class ProjectCassettes:
         label = display_path(spec, self.project.root)
         try:
             folder = self.folder_of(spec)
-            found = cases_for_spec(spec)
+            spec_cases = cases_for_spec(spec)
         except SpecError:
             document = label if folder == self.folder else display_path(cases, self.project.root)
             self._unreadable.append((folder, document))
             return
-        for case in found:
+        for case in spec_cases:
             self._owners.setdefault(folder / f"{case.cassette_name}.yaml", []).append(Owner(spec, label, case))
 
 
 def select_cassettes(paths: Sequence[Path], *, leftovers: bool = False) -> list[CassetteFile]:
-    """Find the cassettes that paths name; without a path, all of the project in the working directory.
+    """Find the cassettes for the given paths, or else all of the project in the working directory.
 
-    `leftovers`: find the files of interrupted writes instead. Raises `SpecError` for a project or a named spec that
-    cannot be read.
+    `leftovers`: find the files of interrupted writes instead. Raises `SpecError` if the project or a spec is invalid.
     """
     projects: dict[Path, ProjectCassettes] = {}
-    found: dict[Path, CassetteFile] = {}
+    selected: dict[Path, CassetteFile] = {}
     for path in paths or (Path.cwd(),):
         real = Path(os.path.realpath(path)) if path.is_dir() else Path(os.path.realpath(path.parent)) / path.name
         root = project_root(real / "x" if path.is_dir() else real)
@@ -178,8 +178,8 @@ def select_cassettes(paths: Sequence[Path], *, leftovers: bool = False) -> list[
         for each in _places(project, real) if paths else [project.folder]:
             for file in _files(each, leftovers=leftovers):
                 if file.is_relative_to(project.folder) or not _is_document(file):
-                    found.setdefault(file, project.file(file))
-    return list(found.values())
+                    selected.setdefault(file, project.file(file))
+    return list(selected.values())
 
 
 def _project(path: Path) -> Project:
@@ -190,7 +190,7 @@ def _project(path: Path) -> Project:
 
 
 def _places(project: ProjectCassettes, path: Path) -> Iterator[Path]:
-    """The files and folders of cassettes that a path stands for."""
+    """The files and folders of cassettes that belong to a path."""
     if path.is_relative_to(project.folder):
         yield path
     elif path.is_dir():
@@ -217,27 +217,27 @@ def _files(path: Path, *, leftovers: bool) -> Iterator[Path]:
     for folder, names in _walk(path):
         for name in names:
             file = folder / name
-            fits = _leftover_of(file) if leftovers else name.endswith(".yaml") and not name.startswith(".")
-            if fits and file.is_file():
+            is_wanted = _leftover_of(file) if leftovers else name.endswith(".yaml") and not name.startswith(".")
+            if is_wanted and file.is_file():
                 yield file
 
 
 def _leftover_of(path: Path) -> str | None:
-    """The cassette that a process was writing when it was killed. None: the file is something else."""
-    found = TEMPORARY_NAME.fullmatch(path.name)
-    return found[1] if found and found[1].endswith(".yaml") and path.is_file() else None
+    """The cassette that a process was writing when it was killed. None: it is another file."""
+    match = TEMPORARY_NAME.fullmatch(path.name)
+    return match[1] if match and match[1].endswith(".yaml") and path.is_file() else None
 
 
-def _walk(top: Path, but: Path | None = None) -> Iterator[tuple[Path, list[str]]]:
+def _walk(top: Path, skip: Path | None = None) -> Iterator[tuple[Path, list[str]]]:
     for folder, inner, names in os.walk(top):
         inner[:] = sorted(
-            each for each in inner if not each.startswith(".") and each not in _SKIPPED and Path(folder, each) != but
+            each for each in inner if not each.startswith(".") and each not in _SKIPPED and Path(folder, each) != skip
         )
         yield Path(folder), sorted(names)
 
 
 def _is_document(path: Path) -> bool:
-    """Whether a file is a spec or another agentrun document: these have a key `agentrun` at the top level."""
+    """Whether a file is a spec or another agentrun document, which has a top-level key `agentrun`."""
     if not path.is_file():  # reading a pipe would never end
         return False
     try:
@@ -247,16 +247,16 @@ def _is_document(path: Path) -> bool:
         return False
 
 
-# --- the result of replaying a case against its cassette ------------------------------------------------------
+# --- Replays ---------------------------------------------------------------------------------------------------
 
 
 class ReplayResult(Struct, frozen=True):
     """How a replay ended."""
 
     code: str | None = None
-    """Null: the run was completed."""
+    """Null: the run completed."""
     message: str | None = None
-    """Why the run was not completed, or not started."""
+    """Why the run did not complete or start."""
     fields: dict[str, Any] = {}
     unused: tuple[int, ...] = ()
     """The numbers of the interactions that were not played."""
@@ -264,8 +264,8 @@ class ReplayResult(Struct, frozen=True):
 
     @property
     def is_miss(self) -> bool:
-        """Whether the cassette does not have what the case needs."""
-        return self.code is not None and self.code in ("cassette.miss", "not_started")
+        """Whether the cassette does not match the case."""
+        return self.code in ("cassette.miss", "not_started")
 
 
 class CaseReplays(Protocol):
@@ -280,20 +280,20 @@ class CaseReplays(Protocol):
 
 def find_unused(results: Iterable[ReplayResult]) -> tuple[int, ...]:
     """The interactions that none of the replays played."""
-    left = [set(each.unused) for each in results]
-    return tuple(sorted(set.intersection(*left))) if left else ()
+    unused = [set(each.unused) for each in results]
+    return tuple(sorted(set.intersection(*unused))) if unused else ()
 
 
 def describe_change(replays: CaseReplays, owner: Owner, metadata: Mapping[str, Any]) -> str | None:
-    """Say which sections of the package changed since the cassette was recorded. None: no section did."""
+    """Describe which sections of the package changed since the recording. None: no section changed."""
     try:
         file = replays.package(owner)
     except AgentrunError as error:
-        return f"{owner.spec_label} does not compile now ({error.message})"
+        return f"{owner.spec_label} does not compile ({error.message})"
     if metadata.get("fingerprint") == file.fingerprint:
         return None
     before = metadata.get("sections")
     if not isinstance(before, dict):
-        return f"the package of {owner.spec_label} changed since it was recorded"
+        return f"the package of {owner.spec_label} changed since the recording"
     names = sorted(name for name, now in file.sections.items() if before.get(name) != now)
-    return f"{join_words(names) or 'the package'} of {owner.spec_label} changed since it was recorded"
+    return f"{join_words(names) or 'the package'} of {owner.spec_label} changed since the recording"

@@ -1,12 +1,11 @@
-"""YAML of strangers as plain data: bounded, nothing executed, every mapping with its line.
+"""Load untrusted YAML as plain data: with limits, without running code, and with the line of every mapping.
 
-Rule 1  libyaml only splits the text into events. They are put together here without recursion: its own loader
-        overruns the stack of the process on deep nesting.
-Rule 2  Limits are counted while reading, and reading stops there: depth, aliases, and nodes with all aliases
-        written out.
-Rule 3  Tags other than `!!binary` and `!!str` are refused, and so is a key that stands twice.
-Rule 4  Unquoted words mean what they mean to PyYAML (YAML 1.1), which wrote the file: by other rules a text that it
-        left without quotes could turn into a number. Dates stay texts.
+Rule 1  libyaml only splits the text into events. The data is built here without recursion, because the loader of
+        libyaml overflows the stack on deep nesting.
+Rule 2  Loading stops at the limits for depth, aliases, and nodes (aliases count with all their nodes).
+Rule 3  Tags other than `!!binary` and `!!str` are rejected, and so are duplicate keys.
+Rule 4  Unquoted scalars are resolved by the rules of PyYAML (YAML 1.1), which wrote the file. By other rules an
+        unquoted text could become a number. Dates stay texts.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ MAX_CASSETTE_ALIASES = 100
 MAX_CASSETTE_NODES = 1_000_000
 MAX_NUMBER_LENGTH = 1000
 MAX_CACHED_WORD = 64
-"""Characters of a word that is remembered."""
+"""Longest scalar that is cached."""
 
 _STR = "tag:yaml.org,2002:str"
 _BINARY = "tag:yaml.org,2002:binary"
@@ -35,7 +34,7 @@ _SIMPLE = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "in
 
 
 class CassetteFormatError(Exception):
-    """The text is not what is read here. Says why and at which line."""
+    """The text is not a cassette, with the reason and the line."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -51,7 +50,7 @@ class LinedMapping(dict[str, Any]):
 
 
 def load_yaml(text: str) -> Any:
-    """The data of the only document of a text. Raises `CassetteFormatError`."""
+    """Load a text with one document. Raises `CassetteFormatError`."""
     builder = _Builder()
     loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
     try:
@@ -60,19 +59,19 @@ def load_yaml(text: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise CassetteFormatError(f"not valid YAML: {error.problem}", mark.line + 1 if mark else 1) from error
-    except yaml.YAMLError as error:  # a character that YAML does not have
+    except yaml.YAMLError as error:  # a character that YAML does not allow
         raise CassetteFormatError(f"not valid YAML: {error}".partition("\n")[0], 1) from error
     return builder.root
 
 
 def _resolve_scalar(text: str) -> Any:
-    """What an unquoted word means."""
+    """The value of an unquoted scalar."""
     return _resolve_cached(text) if len(text) <= MAX_CACHED_WORD else _resolve(text)
 
 
 @lru_cache(maxsize=1024)
 def _resolve_cached(text: str) -> Any:
-    """The same for the few that stand in every file: numbers, methods, names of types."""
+    """Cached, because numbers, methods and content types repeat in every file."""
     return _resolve(text)
 
 
@@ -81,12 +80,12 @@ def _resolve(text: str) -> Any:
     if tag not in _SIMPLE:
         return text
     if len(text) > MAX_NUMBER_LENGTH:
-        raise ValueError("a number that is too long")  # 1:1:1… is one too, and takes the square of its length
+        raise ValueError("the number is too long")  # 1:1:1… is a number too, and takes quadratic time
     return yaml.SafeLoader.yaml_constructors[tag](_pyyaml, yaml.ScalarNode(tag, text))
 
 
 class _Open:
-    """A collection that is being read."""
+    """A mapping or sequence that is not closed yet."""
 
     __slots__ = ("anchor", "key", "size", "value")
 
@@ -116,7 +115,8 @@ class _Builder:
             case yaml.AliasEvent():
                 self._aliases += 1
                 if self._aliases > MAX_CASSETTE_ALIASES or event.anchor not in self._anchors:
-                    raise CassetteFormatError("too many aliases, or one of something unknown", line)
+                    reason = "too many aliases" if event.anchor in self._anchors else "an alias without an anchor"
+                    raise CassetteFormatError(reason, line)
                 self._put(*self._anchors[event.anchor], line)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 self._begin(event, line)
@@ -131,7 +131,8 @@ class _Builder:
 
     def _begin(self, event: Any, line: int) -> None:
         if event.tag is not None or len(self._open) == MAX_CASSETTE_DEPTH:
-            raise CassetteFormatError("a tag, or more than 64 levels", line)
+            reason = "YAML tags are not supported" if event.tag is not None else "it is nested more than 64 levels deep"
+            raise CassetteFormatError(reason, line)
         value: LinedMapping | list[Any] = []
         if isinstance(event, yaml.MappingStartEvent):
             value = LinedMapping()
@@ -147,8 +148,8 @@ class _Builder:
             if event.tag == _BINARY:
                 return b64decode("".join(event.value.split()), validate=True)
         except (binascii.Error, ValueError, OverflowError) as error:
-            raise CassetteFormatError(f"not a value: {error}", line) from error
-        raise CassetteFormatError("tags are not read", line)
+            raise CassetteFormatError(f"not a valid value: {error}", line) from error
+        raise CassetteFormatError("YAML tags are not supported", line)
 
     def _is_key(self) -> bool:
         return bool(self._open) and isinstance(self._open[-1].value, dict) and self._open[-1].key is None
@@ -171,6 +172,7 @@ class _Builder:
             into.value[into.key] = value
             into.key = None
         elif not isinstance(value, str) or value in into.value:
-            raise CassetteFormatError("a key that is no text, or stands twice", line)
+            reason = "a key is used twice" if isinstance(value, str) else "a key is not a string"
+            raise CassetteFormatError(reason, line)
         else:
             into.key = value

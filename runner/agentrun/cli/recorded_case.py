@@ -110,7 +110,7 @@ def make_player(plan: RunPlan, request: Request) -> Player:
         volatile=file.agent.replay.volatile,
         redaction=RunRedaction(file.agent.replay.redact),
         require=plan.required_tier,
-        here=lambda: make_miss_context(
+        context=lambda: make_miss_context(
             plan.spec,
             file,
             message=request.message,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentrun.cassette.miss_explanation import MissContext, Template
+from agentrun.cassette.miss_context import MissContext, Template
 from agentrun.compiler.package_file import PackageFile
 from agentrun.compiler.prompts import complete_params
 from agentrun.compiler.spec_reader import Spec

@@ -31,9 +31,9 @@ PLANTED: dict[str, tuple[tuple[str, str, str], str, str, list[str]]] = {
         "from specs/prompts/support.md.j2 line 5, because the template changed",
         [
             (
-                'instructions line 5 is "- An order is late when it was due more than four days ago.", recorded was'
-                ' "- An order is late when it was due more than three days ago.", from specs/prompts/support.md.j2 line'
-                " 5, because the template changed"
+                'instructions line 5 is "- An order is late when it was due more than four days ago.", but the cassette'
+                ' has "- An order is late when it was due more than three days ago.", from specs/prompts/support.md.j2'
+                " line 5, because the template changed"
             ),
             SECTION.format("instructions"),
         ],
@@ -87,19 +87,19 @@ PLANTED: dict[str, tuple[tuple[str, str, str], str, str, list[str]]] = {
     "earlier-reply": (
         (TAPE, '{"content":"I loo', '{"content":"I pee'),
         "missed",
-        'the text is "I peek at the order first.", recorded was "I look at the order first."',
+        'the text is "I peek at the order first.", but the cassette has "I look at the order first."',
         ["turn 1: the reply: “I look at the order first.” → “I peek at the order first.”"],
     ),
     "reply-with-a-call": (
         (TAPE, ":39.9,", ":29.9,"),
         "missed",
-        "the call of refund: amount is 29.9, recorded was 39.9",
+        "the call of refund: amount is 29.9, but the cassette has 39.9",
         ["turn 3: the call of refund: amount 39.9 → 29.9"],
     ),
     "tool-result": (
         (TAPE, '"state":"in transit","total":39.9}', '"state":"in transit","total":49.9}'),
         "missed",
-        "the result of lookup_order: total is 49.9, recorded was 39.9",
+        "the result of lookup_order: total is 49.9, but the cassette has 39.9",
         ["turn 1: the result of lookup_order changed: total 39.9 → 49.9"],
     ),
 }
@@ -265,7 +265,7 @@ IN_READER: dict[str, tuple[str, tuple[str, str, str], list[str]]] = {
     "setting": (
         "default",
         (READER, "max_output_tokens: 500", "max_output_tokens: 501"),
-        ["the sub-agent reader: max_tokens is 501, recorded was 500", SECTION.format("agents")],
+        ["the sub-agent reader: max_tokens is 501, but the cassette has 500", SECTION.format("agents")],
     ),
     "policy": (
         "default",

@@ -180,7 +180,7 @@ def make_case_player(
         volatile=rules.volatile,
         redaction=RunRedaction(rules.redact),
         require=require,
-        here=lambda: _case_miss_context(found, prepared, played, whole=whole),
+        context=lambda: _case_miss_context(found, prepared, played, whole=whole),
     )
 
 

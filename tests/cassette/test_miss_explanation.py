@@ -7,16 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.cassette.miss_explanation import (
-    MAX_CANDIDATES,
-    MissContext,
-    MissExplanation,
-    Template,
-    describe_differences,
-    explain_miss,
-)
+from agentrun.cassette.miss_context import MissContext, Template
+from agentrun.cassette.miss_explanation import MAX_CANDIDATES, MissExplanation, explain_miss
 from agentrun.cassette.prompt_diff import MAX_TEXT, MAX_WINDOW
-from agentrun.cassette.request_diff import MAX_LISTED
+from agentrun.cassette.request_diff import MAX_LISTED, describe_differences
 from agentrun.compiler.template import render_template
 from agentrun.wire import HttpCall
 
@@ -67,18 +61,18 @@ def test_no_more_than_some_are_looked_at() -> None:
 def test_a_tool_call_is_compared_with_calls_of_that_tool() -> None:
     found = told(call_of("tool://pay", {"a": 1}), call_of("tool://play", {"a": 1}), call_of("tool://pay", {"b": 1}))
     assert found.nearest == 2
-    assert sentences(found) == ["the call of pay: a is new: 1", "the call of pay: b is missing, recorded was 1"]
+    assert sentences(found) == ["the call of pay: a is new: 1", "the call of pay: b is missing, but the cassette has 1"]
 
 
 @pytest.mark.parametrize(
     ("now", "words"),
     [
-        (call_of("tool://pay", {}), "the tape holds no further call of pay"),
-        (call_of("approval://pay", {}), "the tape holds no further question about pay"),
-        (call_of("hook://check", {}), "the tape holds no further question to the hook check"),
-        (call_of("sink://report", {}), "the tape holds no further delivery to report"),
-        (chat("a"), "the tape holds no further request to a model"),
-        (post({}, "https://shop.example/a"), "the tape holds no further request like POST https://shop.example/a"),
+        (call_of("tool://pay", {}), "the cassette has no further call of pay"),
+        (call_of("approval://pay", {}), "the cassette has no further question about pay"),
+        (call_of("hook://check", {}), "the cassette has no further request to the hook check"),
+        (call_of("sink://report", {}), "the cassette has no further delivery to report"),
+        (chat("a"), "the cassette has no further request to a model"),
+        (post({}, "https://shop.example/a"), "the cassette has no further request like POST https://shop.example/a"),
     ],
 )
 def test_nothing_of_its_kind(now: HttpCall, words: str) -> None:
@@ -88,25 +82,25 @@ def test_nothing_of_its_kind(now: HttpCall, words: str) -> None:
 
 def test_deliveries_and_hooks() -> None:
     assert sentences(told(call_of("sink://out", {"text": "a"}), call_of("sink://out", {"text": "b"}))) == [
-        'the delivery to out changed: text is "a", recorded was "b"'
+        'the delivery to out changed: text is "a", but the cassette has "b"'
     ]
     assert sentences(told(call_of("hook://h", {"value": 1}), call_of("hook://h", {"value": 2}))) == [
-        "the question to the hook h changed: value is 1, recorded was 2"
+        "the request to the hook h changed: value is 1, but the cassette has 2"
     ]
 
 
 def test_what_is_unknown_is_compared_path_by_path() -> None:
     found = told(post({"a": [1, 2]}, "https://shop.example/"), post({"a": [1, 3]}, "https://shop.example/"))
-    assert sentences(found) == ["a[1] is 2, recorded was 3"]
-    assert sentences(told(post(b"x", URL), post(b"y", URL))) == ["the body differs, and is not JSON"]
+    assert sentences(found) == ["a[1] is 2, but the cassette has 3"]
+    assert sentences(told(post(b"x", URL), post(b"y", URL))) == ["the body differs and is not JSON"]
     assert sentences(told(call_of("tool://a", 1), HttpCall("CALL", "tool://a", (), b"\xff"))) == [
-        "the body differs, and is not JSON"
+        "the body differs and is not JSON"
     ]
 
 
 def test_differences_by_path() -> None:
     now, was = post({"a": 2}, "https://shop.example/"), post({"a": 1}, "https://shop.example/")
-    assert list(describe_differences(was, now)) == ["a is 2, recorded was 1"]
+    assert list(describe_differences(was, now)) == ["a is 2, but the cassette has 1"]
 
 
 # --- reasons
@@ -201,12 +195,12 @@ def test_a_sub_agent_is_not_explained_by_the_params_of_the_run() -> None:
 @pytest.mark.parametrize(
     ("metadata", "cause"),
     [
-        ({}, "the recording does not say what it was made of"),
+        ({}, "unknown: the cassette has no fingerprints of its package"),
         (
             {"sections": {"a": "1", "b": "1", "c": "1"}, "params": {}},
-            "the package and its params are the recorded ones",
+            "the package and its params did not change",
         ),
-        ({"sections": {"a": "1", "b": "1", "c": "1"}}, "the package is the recorded one: the difference comes from"),
+        ({"sections": {"a": "1", "b": "1", "c": "1"}}, "the package did not change, so the difference comes from"),
         ({"sections": {"a": "1", "b": "2", "c": "2"}}, "the spec's sections b and c changed since the recording"),
         ({"sections": {"a": "1", "b": "1", "d": "1"}}, "the spec's sections c and d changed since the recording"),
         ({"params": {"x": 2}}, "params.x changed from 2 to 1"),
@@ -273,7 +267,7 @@ def test_long_prompts() -> None:
     assert len(found.differences) == MAX_LISTED + 1
     assert sentences(found)[-1] == "and more lines of the instructions"
     one, two = "x" * (1 << 20) + "a", "x" * (1 << 20) + "b"
-    assert sentences(told(chat(one), chat(two))) == ["the instructions differ far below the beginning"]
+    assert sentences(told(chat(one), chat(two))) == ["the instructions differ after the first 1048576 characters"]
     assert len(everything(told(chat("", one[1:]), chat("", two[1:])))) < 3000
     assert MAX_TEXT == 1 << 20
 
@@ -329,8 +323,8 @@ def test_secrets_in_params() -> None:
 
 def test_two_secrets_that_differ() -> None:
     found = told(chat(f"Use {KEY}"), chat(f"Use {KEY}X"))
-    assert sentences(found) == ["instructions line 1 differs in what may be a secret"]
-    assert "they differ in what may be a secret" in "\n".join(found.lines())
+    assert sentences(found) == ["instructions line 1 differs in a value that is masked because it may be a secret"]
+    assert "they differ in a value that is masked because it may be a secret" in "\n".join(found.lines())
 
 
 def test_a_line_is_cut_around_what_differs() -> None:

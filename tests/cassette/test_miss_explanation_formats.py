@@ -90,8 +90,8 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"instructions": [SUPPORT, TONE.replace("brief", "kind")]},
         [
             (
-                'instructions line 8 is "Be kind.", recorded was "Be brief.", from specs/prompts/tone.md line 1, '
-                "because the template changed"
+                'instructions line 8 is "Be kind.", but the cassette has "Be brief.", from specs/prompts/tone.md line 1'
+                ", because the template changed"
             )
         ],
     ),
@@ -104,7 +104,7 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
         [
             (
                 'instructions line 1 is "You help customers of Lights.", '
-                'recorded was "You help customers of Lamps & Co.", '
+                'but the cassette has "You help customers of Lamps & Co.", '
                 'from specs/prompts/support.md.j2 line 1, because params.shop changed from "Lamps & Co" to "Lights"'
             )
         ],
@@ -113,8 +113,8 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"input": "Where is my order?\nI am in {{ region }}."},
         [
             (
-                'message line 2 is "I am in eu.", recorded was "I live in eu.", from specs/support.yaml line 8, '
-                "because the template changed"
+                'message line 2 is "I am in eu.", but the cassette has "I live in eu.", from specs/support.yaml line 8'
+                ", because the template changed"
             )
         ],
     ),
@@ -126,16 +126,16 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a tool's words": (
         {"tools": AGENT["tools"] | {"refund": tool(description="Pays it.", args=REFUND)}},
-        ['tool refund: description is "Pays it.", recorded was "Pays back."'],
+        ['tool refund: description is "Pays it.", but the cassette has "Pays back."'],
     ),
-    "temperature": ({"model": {"temperature": 0.5}}, ["temperature is 0.5, recorded was 0"]),
-    "model": ({"route": {"name": "o-next"}}, ['model is "o-next", recorded was ']),
+    "temperature": ({"model": {"temperature": 0.5}}, ["temperature is 0.5, but the cassette has 0"]),
+    "model": ({"route": {"name": "o-next"}}, ['model is "o-next", but the cassette has ']),
     "address": ({"route": {"base_url": "https://proxy.example"}}, ["the address is "]),
     "stream": ({"model": {"stream": True}}, ["stream is new: true"]),
     "output": ({"output": {"schema": TRIAGE}}, [""]),
 }
 SPELLED = {
-    "gemini temperature": ["generationConfig.temperature is 0.5, recorded was 0"],
+    "gemini temperature": ["generationConfig.temperature is 0.5, but the cassette has 0"],
     "openai stream": ["stream is new: true", "stream_options is new: "],
     "openai output": ["response_format is new: "],
     "openai-responses output": ["text is new: "],
@@ -158,7 +158,7 @@ def test_change(change: str, format: str) -> None:
     section = {"a tool": "tools", "fewer tools": "tools", "a tool's field": "tools", "a tool's words": "tools"}
     section |= {"temperature": "model", "address": "model", "stream": "model", "a new part": "instructions"}
     if change == "params":
-        assert found.cause == 'the package is the recorded one, but params.shop changed from "Lamps & Co" to "Lights"'
+        assert found.cause == 'the package did not change, but params.shop changed from "Lamps & Co" to "Lights"'
     else:
         assert found.cause == f"the spec's section {section.get(change, change)} changed since the recording"
 
@@ -176,19 +176,19 @@ def test_history(format: str) -> None:
     text, refund, now = asks.parts
     more = Assistant((text, ToolCall("c1.0", "refund", '{"order":"1042","amount":60}', None, None), now))
     assert told(more, paid, noon, answer, thanks) == [
-        "message 2 (assistant): the call of refund: amount is 60, recorded was 50"
+        "message 2 (assistant): the call of refund: amount is 60, but the cassette has 50"
     ]
     other = Assistant((text, refund, ToolCall("c1.1", "refund", "{}", None, None)))
     assert told(other, paid, noon, answer, thanks) == [
-        "message 2 (assistant): it is a call of refund, recorded was a call of now"
+        "message 2 (assistant): it is a call of refund, but the cassette has a call of now"
     ]
     assert told(asks, paid, ToolResult("c1.1", (Text("one"),)), answer, thanks) == [
-        'message 3 (tool): the result of now is "one", recorded was "noon"'
+        'message 3 (tool): the result of now is "one", but the cassette has "noon"'
     ]
     assert told(asks, paid, noon, answer, user_message("Thank you.")) == [
-        'message 5 (user): the text is "Thank you.", recorded was "Thanks."'
+        'message 5 (user): the text is "Thank you.", but the cassette has "Thanks."'
     ]
-    assert told(asks, paid, noon) == ["the conversation has 3 messages, recorded were 5"]
+    assert told(asks, paid, noon) == ["the conversation has 3 messages, but the cassette has 5"]
 
 
 def test_the_model_of_another_format_is_no_tool_call() -> None:
@@ -197,7 +197,7 @@ def test_the_model_of_another_format_is_no_tool_call() -> None:
     now = agent("gemini", route={"name": "gemini-2.5-pro"})
     found = explain_miss(now.call(), taped(lookup, agent("openai").call(), agent("gemini").call()), {}, None)
     assert (found.nearest, found.line) == (3, 30)
-    assert sentences(found) == ['model is "gemini-2.5-pro", recorded was "gemini-2.5-flash"']
+    assert sentences(found) == ['model is "gemini-2.5-pro", but the cassette has "gemini-2.5-flash"']
 
 
 # --- there is always a difference to tell
@@ -229,7 +229,7 @@ def test_ids_of_calls_are_told_when_nothing_else_is() -> None:
         return HttpCall("POST", "https://a.example/v1/chat/completions", (), json.dumps(body).encode())
 
     found = explain_miss(call("a"), taped(call("b")), {}, None)
-    assert sentences(found) == ['messages[0].tool_call_id is "a", recorded was "b"']
+    assert sentences(found) == ['messages[0].tool_call_id is "a", but the cassette has "b"']
 
 
 def test_planted() -> None:

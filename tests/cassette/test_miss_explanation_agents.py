@@ -55,7 +55,7 @@ the cassette has no reply to this request; the nearest is interaction 1, on line
     recorded: I live in eu.
     now:      I live in us.
     because params.region changed from "eu" to "us"
-likely cause: the package is the recorded one, but params.region changed from "eu" to "us"
+likely cause: the package did not change, but params.region changed from "eu" to "us"
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "the template": (
@@ -73,7 +73,7 @@ to accept it: agentrun specs/support.yaml --case default --record new""",
         lambda: missed(agent(), agent(given={"rules": ["Promise nothing.", "Smile."]})),
         """\
 the cassette has no reply to this request; the nearest is interaction 1, on line 10 of the cassette
-  instructions line 4 of the recording, from specs/prompts/support.md.j2 line 9:
+  instructions line 4 of the cassette, from specs/prompts/support.md.j2 line 9:
     recorded: - Look first.
     now:      (nothing)
     because params.rules changed from ["Look first.","Promise nothing."] to ["Promise nothing.","Smile."]
@@ -81,7 +81,7 @@ the cassette has no reply to this request; the nearest is interaction 1, on line
     recorded: (nothing)
     now:      - Smile.
     because params.rules changed from ["Look first.","Promise nothing."] to ["Promise nothing.","Smile."]
-likely cause: the package is the recorded one, but params.rules changed from ["Look first.","Promise nothing."] to \
+likely cause: the package did not change, but params.rules changed from ["Look first.","Promise nothing."] to \
 ["Promise nothing.","Smile."]
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
@@ -92,7 +92,7 @@ the cassette has no reply to this request; the nearest is interaction 1, on line
   instructions line 3, from specs/prompts/support.md.j2 line 6:
     recorded: Amounts are in euro.
     now:      All amounts are in dollars.
-    because params.region changed from "eu" to "us", and so did the template
+    because params.region changed from "eu" to "us", and the template changed too
   message line 2, from specs/support.yaml line 8:
     recorded: I live in eu.
     now:      I live in us.
@@ -106,7 +106,7 @@ to accept it: agentrun specs/support.yaml --case default --record new""",
 the cassette has no reply to this request; the nearest is interaction 1, on line 10 of the cassette
   tool later was added
   tool now was removed
-  tool refund: description is "Pays it back.", recorded was "Pays back."
+  tool refund: description is "Pays it back.", but the cassette has "Pays back."
   tool refund: parameters.properties.reason was added
   tool refund: parameters.required lost amount
 likely cause: the spec's section tools changed since the recording
@@ -117,7 +117,7 @@ to accept it: agentrun specs/support.yaml --case default --record new""",
         """\
 the cassette has no reply to this request; the nearest is interaction 1, on line 10 of the cassette
   max_completion_tokens is new: 100
-  temperature is 0.7, recorded was 0
+  temperature is 0.7, but the cassette has 0
 likely cause: the spec's section model changed since the recording
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
@@ -125,9 +125,9 @@ to accept it: agentrun specs/support.yaml --case default --record new""",
         history,
         """\
 the cassette has no reply to this request; the nearest is interaction 3, on line 30 of the cassette
-  message 3 (tool): the result of refund is "paid 50", recorded was "paid 60"
-likely cause: the package and its params are the recorded ones: the difference comes from the message, what tools \
-gave, or another version of agentrun
+  message 3 (tool): the result of refund is "paid 50", but the cassette has "paid 60"
+likely cause: the package and its params did not change, so the difference comes from the message, a tool \
+result or another version of agentrun
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "a tool's arguments": (
@@ -139,18 +139,18 @@ to accept it: agentrun specs/support.yaml --case default --record new""",
         ),
         """\
 the cassette has no reply to this request; the nearest is interaction 4, on line 40 of the cassette
-  the call of refund: amount is 60, recorded was 50
-likely cause: the package and its params are the recorded ones: the difference comes from the message, what tools \
-gave, or another version of agentrun
+  the call of refund: amount is 60, but the cassette has 50
+likely cause: the package and its params did not change, so the difference comes from the message, a tool \
+result or another version of agentrun
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "a tool that was not called": (
         lambda: one_call(call_of("tool://refund", {"amount": 60}), call_of("tool://now", {}), agent().call()),
         """\
 the cassette has no reply to this request
-  the tape holds no further call of refund
-likely cause: the package and its params are the recorded ones: the difference comes from the message, what tools \
-gave, or another version of agentrun
+  the cassette has no further call of refund
+likely cause: the package and its params did not change, so the difference comes from the message, a tool \
+result or another version of agentrun
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "a question": (
@@ -162,23 +162,23 @@ to accept it: agentrun specs/support.yaml --case default --record new""",
         """\
 the cassette has no reply to this request of the sub-agent of call c2.0; the nearest is interaction 2, on line 20 of \
 the cassette
-  the question about refund changed: reason is "much", recorded was "very much"
-  the question about refund changed: value.amount is 60, recorded was 50
-likely cause: the package is the recorded one: the difference comes from params or input
+  the question about refund changed: reason is "much", but the cassette has "very much"
+  the question about refund changed: value.amount is 60, but the cassette has 50
+likely cause: the package did not change, so the difference comes from params or input
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "once too often": (
         lambda: one_call(agent().call(), agent().call(ASKS, result("paid")), played=True),
         """\
 the cassette has no reply to this request
-  it was recorded, but not this many times
+  the request was recorded, but fewer times than the run sends it
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "an empty tape": (
         lambda: one_call(agent().call()),
         """\
 the cassette has no reply to this request
-  every recorded interaction was played already
+  every recorded interaction was already played
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "a recording by others": (
@@ -191,16 +191,16 @@ the cassette has no reply to this request; the nearest is interaction 1, on line
   message line 2, from specs/support.yaml line 8:
     recorded: I live in eu.
     now:      I live in us.
-likely cause: the recording does not say what it was made of
+likely cause: unknown: the cassette has no fingerprints of its package
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
     "another provider": (
         lambda: missed(agent(), agent("anthropic")),
         """\
 the cassette has no reply to this request; the nearest is interaction 1, on line 10 of the cassette
-  the request is for Anthropic Messages, recorded was one for OpenAI Chat
-  model is "claude-haiku-4-5", recorded was "gpt-4.1-mini"
-  the address is "https://api.anthropic.com/v1/messages", recorded was "https://api.openai.com/v1/chat/completions"
+  the request is for Anthropic Messages, but the cassette has one for OpenAI Chat
+  model is "claude-haiku-4-5", but the cassette has "gpt-4.1-mini"
+  the address is "https://api.anthropic.com/v1/messages", but the cassette has "https://api.openai.com/v1/chat/completions"
 likely cause: the spec's section model changed since the recording
 to accept it: agentrun specs/support.yaml --case default --record new""",
     ),
