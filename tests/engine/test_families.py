@@ -10,7 +10,7 @@ from agentrun.engine.memory import MemoryJournals
 from agentrun.testing import StepClock
 from agentrun.testing.laws import begin_run, make_runtime
 
-from ..testing.shapes import SHAPES
+from ..testing.law_agents import SHAPES
 
 
 def ended() -> tuple[Ending, MemoryJournals]:

@@ -43,7 +43,7 @@ from agentrun.testing.laws import (
 
 from ..core.script import tool, writing
 from ..packages import package
-from ..testing.shapes import ALLOW, SHAPES, TWO_TOOLS, Shape
+from ..testing.law_agents import ALLOW, SHAPES, TWO_TOOLS, Shape
 
 LONG = 1_000_000
 """Milliseconds in which everything under way ends."""

@@ -17,7 +17,7 @@ from agentrun.testing.laws import Setting
 from ..core import script
 from ..core.script import rule, tool, writing
 from ..packages import package
-from .shapes import Shape
+from .law_agents import Shape
 
 TOOLS = {
     "search": tool(),

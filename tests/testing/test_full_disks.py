@@ -9,7 +9,7 @@ from agentrun.errors import StorageError
 from agentrun.testing import FailingJournals, Script, Stub
 from agentrun.testing.laws import begin_run, finish_run, make_runtime
 
-from .shapes import SHAPES, Shape
+from .law_agents import SHAPES, Shape
 
 NEVER = 10_000
 

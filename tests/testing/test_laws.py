@@ -13,7 +13,7 @@ from agentrun.engine.memory import MemoryJournals
 from agentrun.testing import StepClock, laws, scripted
 
 from ..packages import package
-from .shapes import SHAPES, Shape
+from .law_agents import SHAPES, Shape
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)

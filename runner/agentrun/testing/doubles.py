@@ -1,8 +1,19 @@
-"""Models that say what a script says.
+"""Test doubles for models, tools, approvers, hooks, sinks and journals.
 
 scripted(calls("search", q="vcr"), text("Found 3 results."))
 scripted(fails("provider.rate_limited", retry_after=3), after(500, text("Hello."), clock=clock))
-replies(lambda request: text(f"You said {len(request.messages)} things."))
+replies(lambda request: text(f"You sent {len(request.messages)} messages."))
+
+stub("3 results")
+stub(lambda a, b: a + b, delay=200, clock=clock)
+stub(fails="tool.execution")
+
+approving("approved")                                  # every question
+approving({"refund": "denied", "search": "approved"})  # by tool
+approving(["denied", "approved"])                      # in this order; later questions get no answer
+approving(lambda question: "approved" if question.value["amount"] < 100 else "denied")
+
+hooks={"guard": hook(Deny("not today"))}, sinks={"report": sink()}
 """
 
 from __future__ import annotations
@@ -26,18 +37,18 @@ from agentrun.errors import StorageError
 from agentrun.journal.storage import MemoryJournal
 
 DEFAULT_USAGE = Usage(input=10, output=5, cached=0, reasoning=0)
-"""What a scripted reply says that it used."""
+"""The usage of a scripted reply."""
 
 
 class ScriptedReply(Struct, frozen=True):
-    """A reply, whole and in the pieces in which it arrives."""
+    """A reply, and the pieces in which it is streamed."""
 
     reply: Reply
     pieces: tuple[str, ...] = ()
 
 
 class DelayedItem(Struct, frozen=True):
-    """Something that is said after a while."""
+    """An entry with a delay before it."""
 
     milliseconds: int
     item: ScriptItem
@@ -49,17 +60,17 @@ ScriptItem: TypeAlias = "ScriptedReply | Fault | DelayedItem | Callable[[ModelRe
 
 
 def call(tool: str, written: str | None = None, /, **arguments: Any) -> ToolCall:
-    """A call. `written`: its arguments as the model writes them, when they are not to be JSON."""
+    """A call. `written`: its raw arguments, to test arguments that are not JSON."""
     return ToolCall("", tool, sorted_json(arguments).decode() if written is None else written)
 
 
 def calls(first: str | ToolCall, *others: ToolCall, **arguments: Any) -> ScriptedReply:
-    """A reply that asks for calls: of one tool with arguments, or of several made by `call`."""
+    """A reply with calls: of one tool with arguments, or several made by `call`."""
     return says("", call(first, **arguments) if isinstance(first, str) else first, *others)
 
 
 def text(text: str) -> ScriptedReply:
-    """A reply of words."""
+    """A reply with a text."""
     return says(text)
 
 
@@ -70,24 +81,24 @@ def says(
     usage: Usage | None = DEFAULT_USAGE,
     pieces: tuple[str, ...] = (),
 ) -> ScriptedReply:
-    """A reply with everything that can be said about it."""
+    """A reply with text, calls, finish reason, usage and pieces."""
     parts = (*((Text(text),) if text else ()), *calls)
     finish = finish or ("tool_calls" if calls else "stop")
     return ScriptedReply(Reply(Assistant(parts), finish, usage, "scripted", None), pieces)
 
 
 def fails(code: str, **fields: Any) -> Fault:
-    """A request that gives no reply."""
+    """A request that fails."""
     return Fault(code, "the script says so", fields)
 
 
 def after(milliseconds: int, item: ScriptItem, clock: Clock) -> DelayedItem:
-    """The same, after a while on the clock."""
+    """The same entry, after a delay on the clock."""
     return DelayedItem(milliseconds, item, clock)
 
 
 class Script:
-    """A model, and what it was asked."""
+    """A model that plays a script and keeps its requests."""
 
     def __init__(self, item: Callable[[int], ScriptItem | None]) -> None:
         self._item = item
@@ -101,7 +112,7 @@ class Script:
         while True:
             match item:
                 case None:
-                    message = f"the script is over: there is nothing for request {number + 1}"
+                    message = f"the script has no reply for request {number + 1}"
                     return Fault("provider.fatal", message, {"request": number + 1})
                 case ScriptedReply(reply, pieces):
                     for piece in pieces:
@@ -115,26 +126,26 @@ class Script:
                     item = function(effect.request)
 
     def go_to(self, number: int) -> None:
-        """Go on after so many requests: what a model said before its answer was lost, it says again."""
+        """Continue with this entry, to repeat replies that were lost in a crash."""
         self._next = number
 
 
 def scripted(*items: ScriptItem | str) -> Script:
-    """A model that gives these replies, one after the other. A text is a reply of words."""
+    """A model that gives these replies in order. A string is a reply with this text."""
     script = [text(item) if isinstance(item, str) else item for item in items]
     return Script(lambda number: script[number] if number < len(script) else None)
 
 
 def replies(function: Callable[[ModelRequest], ScriptItem]) -> Script:
-    """A model that answers every request by a function of it: for runs whose requests come in no fixed order."""
+    """A model that answers every request with a function, for runs whose requests have no fixed order."""
     return Script(lambda number: function)
 
 
-# --- tools that do nothing but count --------------------------------------------------------------------------
+# --- Tools -----------------------------------------------------------------------------------------------------
 
 
 class StubCall(Struct, frozen=True):
-    """One time that a stub ran."""
+    """One call of a stub."""
 
     call: str
     tool: str
@@ -143,7 +154,7 @@ class StubCall(Struct, frozen=True):
 
 
 class Stub:
-    """An executor, and what it was asked to do."""
+    """A tool that does nothing but keep its calls."""
 
     def __init__(self, result: Any, fault: Fault | Exception | str | None, delay: int, clock: Clock | None) -> None:
         self._result = result
@@ -172,7 +183,9 @@ class Stub:
             fault = self._fault if isinstance(self._fault, Fault) else _stub_fault(self._fault, call.name)
             return ToolReturn((Text(f"{fault.code}: {fault.message}"),), fault)
         result = self._result(**call.arguments) if callable(self._result) else self._result
-        return result if isinstance(result, ToolReturn) else ToolReturn((Text(_result_text(result)),))
+        if isinstance(result, ToolReturn):
+            return result
+        return ToolReturn((Text(result if isinstance(result, str) else sorted_json(result).decode()),))
 
 
 def stub(
@@ -182,12 +195,12 @@ def stub(
     delay: int = 0,
     clock: Clock | None = None,
 ) -> Stub:
-    """A tool that gives a result, or a function of its arguments; or that fails: with a code, a fault, an exception.
+    """A tool with a result, a function of its arguments, or a failure: a code, a fault or an exception.
 
-    `delay` milliseconds pass on the clock before it does.
+    It takes `delay` milliseconds on the clock.
     """
     if delay and clock is None:
-        raise ValueError("a stub with a delay needs the clock that it passes on")
+        raise ValueError("a stub with a delay needs a clock")
     return Stub(result, fails, delay, clock)
 
 
@@ -195,11 +208,7 @@ def _stub_fault(code: str, tool: str) -> Fault:
     return Fault(code, "the stub fails", {"tool": tool})
 
 
-def _result_text(result: Any) -> str:
-    return result if isinstance(result, str) else sorted_json(result).decode()
-
-
-# --- people who are asked, and answer as they were told to ----------------------------------------------------
+# --- Approvers -------------------------------------------------------------------------------------------------
 
 
 ScriptedAnswers: TypeAlias = (
@@ -208,7 +217,7 @@ ScriptedAnswers: TypeAlias = (
 
 
 class Person:
-    """An approver, and what they were asked."""
+    """An approver that gives scripted answers and keeps its questions."""
 
     def __init__(self, answers: ScriptedAnswers, by: str, delay: int, clock: Clock | None) -> None:
         self._answers = answers
@@ -237,17 +246,17 @@ class Person:
 def approving(
     answers: ScriptedAnswers = "approved", *, by: str = "a test", delay: int = 0, clock: Clock | None = None
 ) -> Person:
-    """Somebody who gives these answers, `delay` milliseconds after being asked."""
+    """An approver that gives these answers, each after `delay` milliseconds on the clock."""
     if delay and clock is None:
-        raise ValueError("a person who takes a while needs the clock on which it passes")
+        raise ValueError("an approver with a delay needs a clock")
     return Person(answers, by, delay, clock)
 
 
-# --- hooks that answer as they were told to, and sinks that keep what they get --------------------------------
+# --- Hooks and sinks -------------------------------------------------------------------------------------------
 
 
 class HookDouble:
-    """A hook, and what it was asked."""
+    """A hook that gives scripted answers and keeps its questions."""
 
     def __init__(self, answer: Any) -> None:
         self._answer = answer
@@ -261,12 +270,12 @@ class HookDouble:
 
 
 def hook(answer: HookAnswer | Exception | Callable[[HookQuestion], Any] = Continue()) -> HookDouble:  # noqa: B008  # frozen
-    """A hook that gives an answer, or a function of its question; or that raises."""
+    """A hook with an answer, a function of its question, or an exception."""
     return HookDouble(answer)
 
 
 class SinkDouble:
-    """A sink, and what was delivered to it."""
+    """A sink that keeps its deliveries."""
 
     def __init__(self, fault: Fault | Exception | None) -> None:
         self._fault = fault
@@ -274,7 +283,7 @@ class SinkDouble:
 
     @property
     def kept(self) -> dict[str, str]:
-        """The texts that a sink has which keeps one delivery for each key."""
+        """The last text of each key."""
         return {delivery.key: delivery.text for delivery in self.deliveries}
 
     async def deliver(self, delivery: Deliver) -> Fault | None:
@@ -285,19 +294,19 @@ class SinkDouble:
 
 
 def sink(*, fails: Fault | Exception | None = None) -> SinkDouble:
-    """A sink that keeps what it gets, or fails."""
+    """A sink that keeps its deliveries, or fails."""
     return SinkDouble(fails)
 
 
-# --- journals that fail, and hosts that die, at a record of one's choice --------------------------------------
+# --- Journals --------------------------------------------------------------------------------------------------
 
 
 class Crash(BaseException):
-    """The host died here. Nothing of ours catches it."""
+    """The host crashed. The engine never catches it."""
 
 
 class FailingJournal(MemoryJournal):
-    """One journal that cannot write its nth record, nor any after it."""
+    """A journal that fails to write its nth record and all later ones."""
 
     def __init__(self, at: int) -> None:
         super().__init__()
@@ -310,7 +319,7 @@ class FailingJournal(MemoryJournal):
 
 
 class FailingJournals(MemoryJournals):
-    """Journals that cannot write the nth record of all, nor any after it."""
+    """Journals that fail to write the nth record of all runs and all later ones."""
 
     def __init__(self, at: int) -> None:
         super().__init__()
@@ -325,7 +334,7 @@ class FailingJournals(MemoryJournals):
 
 
 class CrashingJournals(MemoryJournals):
-    """Journals whose host dies before or after it writes the nth record of all."""
+    """Journals whose host crashes before or after the nth record of all runs."""
 
     def __init__(self, at: int, when: Literal["before", "after"]) -> None:
         super().__init__()
@@ -344,7 +353,7 @@ class CrashingJournals(MemoryJournals):
             self.die()
 
     def die(self) -> None:
-        """From now on nothing is written."""
+        """Crash. From now on nothing is written."""
         self.is_dead = True
         raise Crash
 

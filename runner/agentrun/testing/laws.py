@@ -1,4 +1,4 @@
-"""Laws that every run keeps, to be tried on one's own agents.
+"""Laws that every run must satisfy, to check your own agents.
 
     from agentrun.testing import laws, calls, scripted, stub, text
 
@@ -12,7 +12,15 @@
     def test_refunds_survive_crashes():
         laws.crash_everywhere(agentrun.compile("specs/refunds.yaml"), setting)
 
-A law raises AssertionError with a story of what happened, and gives the number of runs that it tried.
+A law raises AssertionError with a description of what happened, and returns the number of runs that it tried.
+
+Law of order     Whichever of several concurrent effects finishes first, the run ends the same.
+Law of crashes   Wherever a host crashes, another one continues, and the run ends the same.
+
+Rule 1  A host crashes before a record is written, after it, or inside an effect that has already happened.
+Rule 2  Models, tools and people survive the crash. A model repeats a reply that was not written to the journal.
+Rule 3  A call that may run at most once runs again only after an explicit `retry`.
+Rule 4  The next host starts an hour later. The downtime does not count as time of the run.
 """
 
 from __future__ import annotations
@@ -67,29 +75,29 @@ __all__ = ["MakeSetting", "Setting", "any_order", "audit_ok", "crash_everywhere"
 
 
 def audit_ok(package: PackageSource, records: Iterable[Record]) -> None:
-    """Today's code would have made the decisions of this journal.
+    """Check that the current code makes the decisions of a journal.
 
     laws.audit_ok(package, journals.records("run-1"))
     """
-    found = find_divergence(load_package_source(package).agent, records)
-    if found is not None:
-        today = [msgspec.json.encode(fact).decode() for fact in found.instead] or ["nothing: the run would wait"]
+    divergence = find_divergence(load_package_source(package).agent, records)
+    if divergence is not None:
+        now = [msgspec.json.encode(fact).decode() for fact in divergence.instead] or ["nothing: the run would wait"]
         raise AssertionError(
-            f"record {found.seq} is {fact_kind(found.was)}, which would not be written today\n"
-            f"  was    {msgspec.json.encode(found.was).decode()}\n  is now {today[0]}"
+            f"record {divergence.seq} is {fact_kind(divergence.was)}, which the current code would not write\n"
+            f"  was    {msgspec.json.encode(divergence.was).decode()}\n  is now {now[0]}"
         )
 
 
-# --- the world of a run under test, and one run in it from its start to its end -------------------------------
+# --- Runs under test -------------------------------------------------------------------------------------------
 
 
 RUN_ID = "run-1"
 MAX_SUSPENSIONS = 20
-"""How often a run may wait for somebody before it is taken for one that never ends."""
+"""A run that is suspended more often is assumed never to end."""
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """What a run meets: its models, its tools, its people, and what it is asked."""
+    """The environment and the input of a run."""
 
     model: Provider | Mapping[str, Provider]
     """One for all providers, or one for each."""
@@ -97,13 +105,13 @@ class Setting(Struct, frozen=True, kw_only=True):
     hooks: Mapping[str, HookFunction] = {}
     sinks: Mapping[str, SinkPort] = {}
     approver: Approver | None = None
-    """None: nobody is there. The run is suspended, and goes on with the law's own answer."""
+    """None: the run is suspended, and the law answers the question."""
     message: str | None = None
     params: Mapping[str, Any] = {}
 
 
 MakeSetting: TypeAlias = Callable[[StepClock], Setting]
-"""Makes a fresh setting on a clock: the law runs the agent many times, and no run may know of another."""
+"""Makes a new setting with a clock. A law runs the agent many times, and the runs must not share state."""
 
 
 def make_runtime(
@@ -129,28 +137,23 @@ def make_runtime(
 
 
 def begin_run(runtime: Runtime, file: PackageFile, setting: Setting) -> RunHandle:
+    params = dict(setting.params)
     return runtime.start(
-        Request(
-            agent=file.agent.name,
-            package=file,
-            message=setting.message,
-            params=dict(setting.params),
-            run=RUN_ID,
-        )
+        Request(agent=file.agent.name, package=file, message=setting.message, params=params, run=RUN_ID)
     )
 
 
 def finish_run(
     runtime: Runtime, handle: RunHandle, clock: StepClock, how: CallSettlement, answer: ApprovalAnswer
 ) -> Outcome:
-    """The outcome of a run. What it waits for on the way is answered like this, also for its children."""
+    """Run to the end. Answer all approvals and settle all lost calls, also of sub-agents."""
     for _ in range(MAX_SUSPENSIONS):
         result = clock.run(handle.wait())
         if isinstance(result, Outcome):
             return result
         _answer_all(runtime, how, answer)
         handle = runtime.resume(result.run)
-    raise AssertionError(f"the run was suspended {MAX_SUSPENSIONS} times and is still not over")
+    raise AssertionError(f"the run was suspended {MAX_SUSPENSIONS} times and has not ended")
 
 
 def _answer_all(runtime: Runtime, how: CallSettlement, answer: ApprovalAnswer) -> None:
@@ -167,22 +170,21 @@ def _answer_all(runtime: Runtime, how: CallSettlement, answer: ApprovalAnswer) -
 
 
 def canonical_journals(journals: MemoryJournals) -> str:
-    """The canonical journal of the run with its children's."""
+    """The canonical journal of the run and its sub-agents."""
     journal_of = {run: [_without_child_spend(record) for record in journals.records(run)] for run in journals.runs}
     return canonical(journal_of.pop(RUN_ID), journal_of)
 
 
 def _without_child_spend(record: Record) -> Record:
-    """Without what a child spent: a request that was cut off counts as spent, so a crash makes it more."""
+    """Remove the spend of a sub-agent. A crash increases it, because an interrupted request counts as spent."""
     fact = record.fact
     return replace(record, fact=replace(fact, spent=None)) if isinstance(fact, ToolFinished) else record
 
 
-# --- the law of order: whichever of several effects is done first, the run ends the same ----------------------
+# --- Law of order ----------------------------------------------------------------------------------------------
 
 
 MAX_ORDERS = 10_000
-"""Orders that are tried when all are wanted."""
 
 
 def any_order(
@@ -193,34 +195,35 @@ def any_order(
     every: bool = False,
     width: int = 8,
 ) -> int:
-    """Any order in which effects are done gives one end state and one canonical journal.
+    """Check that any order in which effects finish gives the same end state and canonical journal.
 
-    `seeds` random orders are tried, or with `every` all that there are. A batch with a terminal tool, or with one that
-    aborts its siblings, is the exception: there it matters who is first.
+    Tries `seeds` random orders, or with `every` all possible ones. A batch with a terminal tool, or with a tool that
+    aborts its siblings, does not satisfy this law, because it depends on the order.
 
         laws.any_order(package, setting, every=True)
     """
     file = load_package_source(package)
-    first_story, first_state = _run_in_order(file, setting, _planned_order([]), width)
+    first_journal, first_state = _run_in_order(file, setting, _planned_order([]), width)
     tried = 0
     for choices in _all_orders() if every else map(_random_order, range(seeds)):
-        told, state = _run_in_order(file, setting, choices, width)
+        journal, state = _run_in_order(file, setting, choices, width)
         tried += 1
-        if told != first_story:
-            raise AssertionError(f"{choices}: another journal\n" + _journal_diff(first_story, told))
+        if journal != first_journal:
+            diff = _diff(first_journal, journal, "first order", "this order")
+            raise AssertionError(f"{choices}: the journal differs\n{diff}")
         if state != first_state:
-            raise AssertionError(f"{choices}: the same journal, another state\n{first_state}\n{state}")
+            raise AssertionError(f"{choices}: the journal is the same, but the state differs\n{first_state}\n{state}")
     return tried
 
 
 class _Choices:
-    """An order: which of those that could go on did, each time."""
+    """An order: which of the finished effects was taken, each time."""
 
     def __init__(self, choose: Callable[[int, int], int]) -> None:
         self._choose = choose
-        """Given how many choices were made before, and of how many this one is."""
+        """Gets the number of choices so far, and the number of options."""
         self.made: list[tuple[int, int]] = []
-        """Each choice, and of how many."""
+        """Each choice with the number of its options."""
         self._names: list[str] = []
 
     def __call__(self, ready: Sequence[str]) -> int:
@@ -234,27 +237,27 @@ class _Choices:
 
 
 def _planned_order(plan: Sequence[int]) -> _Choices:
-    """A plan, and after it always the first."""
+    """Follow a plan, and then always take the first."""
     return _Choices(lambda number, among: plan[number] if number < len(plan) else 0)
 
 
 def _random_order(seed: int) -> _Choices:
-    chance = Random(seed)  # noqa: S311  # to be repeated, not to be secret
+    chance = Random(seed)  # noqa: S311  # reproducible, not secret
     return _Choices(lambda number, among: chance.randrange(among))
 
 
 def _all_orders() -> Iterator[_Choices]:
-    """All orders, one after the other: the last choice that could have been another is made anew."""
+    """All orders. Each one changes the last choice that has another option left."""
     choices = _planned_order([])
     for _ in range(MAX_ORDERS):
-        yield choices  # the caller tries it, and with that learns what there was to choose from
+        yield choices  # while the caller runs it, the options are recorded
         while choices.made and choices.made[-1][0] + 1 == choices.made[-1][1]:
             choices.made.pop()
         if not choices.made:
             return
         *before, (last, _) = choices.made
         choices = _planned_order([*(choice for choice, _ in before), last + 1])
-    raise AssertionError(f"there are more than {MAX_ORDERS} orders: try random ones")
+    raise AssertionError(f"there are more than {MAX_ORDERS} orders; use `seeds` instead of `every`")
 
 
 def _run_in_order(file: PackageFile, setting: MakeSetting, order: _Choices, width: int) -> tuple[str, State]:
@@ -265,11 +268,11 @@ def _run_in_order(file: PackageFile, setting: MakeSetting, order: _Choices, widt
     return canonical_journals(journals), fold(journals.records(RUN_ID))
 
 
-def _journal_diff(one: str, other: str) -> str:
-    return "\n".join(unified_diff(one.splitlines(), other.splitlines(), "first order", "this order", lineterm=""))
+def _diff(one: str, other: str, one_name: str, other_name: str) -> str:
+    return "\n".join(unified_diff(one.splitlines(), other.splitlines(), one_name, other_name, lineterm=""))
 
 
-# --- the law of crashes: wherever a host dies, another goes on, and the run means the same --------------------
+# --- Law of crashes --------------------------------------------------------------------------------------------
 
 
 EffectResult = TypeVar("EffectResult")
@@ -277,18 +280,18 @@ CrashMoment: TypeAlias = Literal["before", "after", "inside"]
 
 
 class CrashPoint(Struct, frozen=True):
-    """Where a host dies: before or after its nth record, or inside its nth effect."""
+    """Where a host crashes: before or after its nth record, or inside its nth effect."""
 
     when: CrashMoment
     number: int
 
     def __str__(self) -> str:
-        return f"the host died {self.when} {'effect' if self.when == 'inside' else 'record'} {self.number}"
+        return f"the host crashed {self.when} {'effect' if self.when == 'inside' else 'record'} {self.number}"
 
 
 NO_CRASH = CrashPoint("before", 0)
 DOWNTIME_MS = 3_600_000
-"""Milliseconds until another host goes on."""
+"""Milliseconds until another host continues."""
 
 
 def crash_everywhere(
@@ -299,34 +302,34 @@ def crash_everywhere(
     answer: ApprovalAnswer = "approved",
     width: int = 8,
 ) -> int:
-    """Wherever the host dies, the run goes on to the same end.
+    """Check that a run ends the same wherever its host crashes.
 
-    The agent runs once undisturbed; then once for each point at which its host can die, and is resumed there. Its
-    canonical journal is the same (unless a call was settled other than by a retry), has one terminal record and a
-    valid chain, passes the audit, and no call that may run once at most ran twice without somebody saying so.
+    The agent runs once without a crash, then once for each point at which its host can crash, and is resumed there.
+    Each canonical journal must be the same (unless a call was settled other than by a retry), have one terminal record
+    and a valid chain, and pass the audit. A call that may run at most once must not run twice without a `retry`.
 
-    `settle` is what is said about calls whose outcome is not known, `answer` what people say if nobody is in the
-    setting. Children that run at the same time need models of their own, or one made by `replies`. A request that was
-    cut off counts as spent: an agent close to a limit of tokens or cost may well stop earlier after a crash.
+    `settle`: how calls with an unknown outcome are settled. `answer`: the answer to approvals if the setting has no
+    approver. Sub-agents that run concurrently need their own models, or one made by `replies`. An interrupted request
+    counts as spent, so an agent close to a limit of tokens or cost may stop earlier after a crash.
 
         laws.crash_everywhere(package, setting)
     """
     file = load_package_source(package)
-    whole = _CrashTrial(file, setting, NO_CRASH, settle, answer, width)
-    whole.run()
-    points = [*whole.crash_points()]
+    undisturbed = _CrashTrial(file, setting, NO_CRASH, settle, answer, width)
+    undisturbed.run()
+    points = [*undisturbed.crash_points()]
     for point in points:
-        life = _CrashTrial(file, setting, point, settle, answer, width)
+        trial = _CrashTrial(file, setting, point, settle, answer, width)
         try:
-            life.run()
-            _compare_trials(whole, life)
+            trial.run()
+            _compare_trials(undisturbed, trial)
         except (AssertionError, AgentrunError) as error:
-            raise AssertionError(f"{point}\n{error}\n{life.journal_summary()}") from error
+            raise AssertionError(f"{point}\n{error}\n{trial.journal_summary()}") from error
     return len(points)
 
 
 class _CrashTrial:
-    """One run that is cut off at a point, and what came of it."""
+    """One run that crashes at a point and is resumed."""
 
     def __init__(
         self,
@@ -348,7 +351,7 @@ class _CrashTrial:
         self.journals: MemoryJournals = self._dying
         self._effects = 0
         self.at_most_once_runs: Counter[str] = Counter()
-        """How often each call ran that may run once at most, by its key."""
+        """How often each call ran that may run at most once, by its key."""
 
     def run(self) -> None:
         try:
@@ -359,12 +362,10 @@ class _CrashTrial:
             self._rewind_models()
             self._run_to_end(resumed=RUN_ID in self.journals)
         else:
-            assert self._point == NO_CRASH, (
-                "this time the run was over before that point: is the setting always the same?"
-            )
+            assert self._point == NO_CRASH, "the run ended before that point; the setting must be the same each time"
 
     def crash_points(self) -> Iterator[CrashPoint]:
-        """Where a run like this one can be cut off."""
+        """The points at which this run can crash."""
         whens: tuple[CrashMoment, ...] = ("before", "after")
         yield from (CrashPoint(when, number) for number in range(1, self._dying.appends + 1) for when in whens)
         yield from (CrashPoint("inside", number) for number in range(1, self._effects + 1))
@@ -377,13 +378,13 @@ class _CrashTrial:
         finish_run(runtime, handle, self._clock, self._settle, self._answer)
 
     def _rewind_models(self) -> None:
-        heard: Counter[str] = Counter()
+        answers: Counter[str] = Counter()
         for run in self.journals.runs:
-            heard += _count_answers(self.journals.records(run))
+            answers += _count_answers(self.journals.records(run))
         models = providers_by_name(self.file.agent, self._setting.model)
         for script in models.values():
             if isinstance(script, Script):
-                script.go_to(sum(heard[name] for name, model in models.items() if model is script))
+                script.go_to(sum(answers[name] for name, model in models.items() if model is script))
 
     def _instrumented_setting(self) -> Setting:
         models = providers_by_name(self.file.agent, self._setting.model)
@@ -396,15 +397,15 @@ class _CrashTrial:
         )
 
     async def run_effect(self, work: Coroutine[Any, Any, EffectResult]) -> EffectResult:
-        """Some work of the world; perhaps nobody lives to hear what came of it."""
-        done = await work
+        """Run an effect, and crash afterwards if this is the point."""
+        result = await work
         self._effects += 1
         if self._point == CrashPoint("inside", self._effects) and not self._dying.is_dead:
             self._dying.die()
-        return done
+        return result
 
     def journal_summary(self) -> str:
-        """The journals, in short."""
+        """The kinds of the facts in all journals."""
         runs = ((run, self.journals.records(run)) for run in self.journals.runs)
         return "\n".join(f"{run}: " + ", ".join(fact_kind(record.fact) for record in records) for run, records in runs)
 
@@ -415,65 +416,65 @@ def _crashing_journals(point: CrashPoint) -> CrashingJournals:
 
 def _surviving_journals(dead: MemoryJournals, file: PackageFile) -> MemoryJournals:
     """The journals as another host finds them."""
-    found = MemoryJournals()
-    found.keep(RUN_ID, file)
+    journals = MemoryJournals()
+    journals.keep(RUN_ID, file)
     for run in dead.runs:
-        found.restore(run, read_records(dead.text(run).splitlines()))
-    return found
+        journals.restore(run, read_records(dead.text(run).splitlines()))
+    return journals
 
 
 def _count_answers(records: Iterable[Record]) -> Counter[str]:
     """How many requests were answered, by provider."""
-    asked: dict[str, str] = {}
-    heard: Counter[str] = Counter()
+    providers: dict[str, str] = {}
+    answers: Counter[str] = Counter()
     for record in records:
         match record.fact:
             case ModelAsked(effect=effect, route=route):
-                asked[effect] = route.partition("/")[0]
+                providers[effect] = route.partition("/")[0]
             case ModelReplied(effect=effect) | ModelFailed(effect=effect):
-                heard[asked[effect]] += 1
-    return heard
+                answers[providers[effect]] += 1
+    return answers
 
 
 class _InstrumentedModel:
-    def __init__(self, model: Provider, life: _CrashTrial) -> None:
+    def __init__(self, model: Provider, trial: _CrashTrial) -> None:
         self._model = model
-        self._life = life
+        self._trial = trial
 
     async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply | Fault:
-        return await self._life.run_effect(self._model.ask(effect, delta))
+        return await self._trial.run_effect(self._model.ask(effect, delta))
 
 
 class _InstrumentedTool:
-    def __init__(self, tool: Executor, life: _CrashTrial) -> None:
+    def __init__(self, tool: Executor, trial: _CrashTrial) -> None:
         self._tool = tool
-        self._life = life
+        self._trial = trial
 
     async def run(self, call: RunTool) -> ToolReturn:
         if tool_effect(call.tool, call.name) == "at_most_once":
-            self._life.at_most_once_runs[call.key] += 1
-        return await self._life.run_effect(self._tool.run(call))
+            self._trial.at_most_once_runs[call.key] += 1
+        return await self._trial.run_effect(self._tool.run(call))
 
 
 class _InstrumentedSink:
-    def __init__(self, sink: SinkPort, life: _CrashTrial) -> None:
+    def __init__(self, sink: SinkPort, trial: _CrashTrial) -> None:
         self._sink = sink
-        self._life = life
+        self._trial = trial
 
     async def deliver(self, delivery: Deliver) -> Fault | None:
-        return await self._life.run_effect(self._sink.deliver(delivery))
+        return await self._trial.run_effect(self._sink.deliver(delivery))
 
 
-def _instrument_hook(hook: HookFunction, life: _CrashTrial) -> HookFunction:
-    async def asked(question: Any) -> Any:
-        said = hook(question)
-        return await said if isinstance(said, Coroutine) else said
+def _instrument_hook(hook: HookFunction, trial: _CrashTrial) -> HookFunction:
+    async def ask(question: Any) -> Any:
+        answer = hook(question)
+        return await answer if isinstance(answer, Coroutine) else answer
 
-    return lambda question: life.run_effect(asked(question))
+    return lambda question: trial.run_effect(ask(question))
 
 
-def _compare_trials(whole: _CrashTrial, life: _CrashTrial) -> None:
-    journals, settled = life.journals, []
+def _compare_trials(undisturbed: _CrashTrial, trial: _CrashTrial) -> None:
+    journals, settled = trial.journals, []
     keys: dict[str, tuple[str, str]] = {}
     for run in journals.runs:
         records = tuple(journals.records(run))
@@ -482,11 +483,11 @@ def _compare_trials(whole: _CrashTrial, life: _CrashTrial) -> None:
         settled += [(run, record.fact) for record in records if isinstance(record.fact, CallSettled)]
         keys |= {record.fact.key: (run, record.fact.call) for record in records if isinstance(record.fact, ToolStarted)}
         tuple(read_records(journals.text(run).splitlines()))
-    for key, times in life.at_most_once_runs.items():
-        assert key in keys, "a call ran that the journal does not know"
+    for key, times in trial.at_most_once_runs.items():
+        assert key in keys, "a call ran that is not in the journal"
         retries = sum((run, fact.call) == keys[key] and fact.how == "retry" for run, fact in settled)
-        assert times <= 1 + retries, f"{keys[key][1]} may run once at most and ran {times} times"
-    assert find_divergence(life.file.agent, journals.records(RUN_ID)) is None, "today's code would decide differently"
+        assert times <= 1 + retries, f"{keys[key][1]} may run at most once, but ran {times} times"
+    assert find_divergence(trial.file.agent, journals.records(RUN_ID)) is None, "the current code decides differently"
     if all(fact.how == "retry" for _, fact in settled):
-        one, other = canonical_journals(whole.journals).splitlines(), canonical_journals(journals).splitlines()
-        assert one == other, "\n".join(unified_diff(one, other, "undisturbed", "resumed", lineterm=""))
+        one, other = canonical_journals(undisturbed.journals), canonical_journals(journals)
+        assert one == other, _diff(one, other, "undisturbed", "resumed")

@@ -1,4 +1,4 @@
-"""Anthropic Messages, spoken by the server's side."""
+"""Anthropic Messages, server side."""
 
 from __future__ import annotations
 
@@ -67,12 +67,10 @@ class _Request(Struct):
 
 
 class MessagesFormat:
-    """The format."""
-
     name = "anthropic"
     accepts_reasoning = True
 
-    def parse_request(self, path: str, body: bytes) -> WireRequest:  # noqa: ARG002  # all is in the body
+    def parse_request(self, path: str, body: bytes) -> WireRequest:  # noqa: ARG002  # the body has everything
         request = decode_request(body, _Request)
         return WireRequest(
             model=request.model,
@@ -82,23 +80,23 @@ class MessagesFormat:
             steps=join_model_steps(step for message in request.messages for step in _steps(message)),
         )
 
-    def reply_body(self, said: WireReply, asked: WireRequest) -> dict[str, Any]:  # noqa: ARG002  # one reply for all
-        return _message(said, list(_blocks(said)), _stop(said))
+    def reply_body(self, reply: WireReply, request: WireRequest) -> dict[str, Any]:  # noqa: ARG002  # the same for all requests
+        return _message(reply, list(_blocks(reply)), _stop(reply))
 
-    def reply_events(self, said: WireReply, asked: WireRequest) -> list[bytes]:  # noqa: ARG002  # one reply for all
-        started = _message(said, [], None)
-        if said.usage is not None:
-            started["usage"] = {**_usage(said), "output_tokens": 1, "output_tokens_details": None}
-        story: list[dict[str, Any]] = [{"type": "message_start", "message": started}, {"type": "ping"}]
-        for index, block in enumerate(_blocks(said)):
-            empty, deltas = _block_deltas(said, block)
-            story.append({"type": "content_block_start", "index": index, "content_block": empty})
-            story += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-            story.append({"type": "content_block_stop", "index": index})
-        end = {"type": "message_delta", "delta": {"stop_reason": _stop(said), "stop_sequence": None}}
-        story.append({**end, **({"usage": _usage(said)} if said.usage else {})})
-        story.append({"type": "message_stop"})
-        return [sse_event(told, told["type"]) for told in story]
+    def reply_events(self, reply: WireReply, request: WireRequest) -> list[bytes]:  # noqa: ARG002  # the same for all requests
+        started = _message(reply, [], None)
+        if reply.usage is not None:
+            started["usage"] = {**_usage(reply), "output_tokens": 1, "output_tokens_details": None}
+        events: list[dict[str, Any]] = [{"type": "message_start", "message": started}, {"type": "ping"}]
+        for index, block in enumerate(_blocks(reply)):
+            empty, deltas = _block_deltas(reply, block)
+            events.append({"type": "content_block_start", "index": index, "content_block": empty})
+            events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+            events.append({"type": "content_block_stop", "index": index})
+        end = {"type": "message_delta", "delta": {"stop_reason": _stop(reply), "stop_sequence": None}}
+        events.append({**end, **({"usage": _usage(reply)} if reply.usage else {})})
+        events.append({"type": "message_stop"})
+        return [sse_event(event, event["type"]) for event in events]
 
     def error_body(self, status: int, message: str) -> dict[str, Any]:
         kind = _ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
@@ -120,19 +118,19 @@ def _steps(message: _Message) -> Iterator[HistoryStep]:
             yield UserStep(block.text)
 
 
-def _message(said: WireReply, blocks: list[dict[str, Any]], stop: str | None) -> dict[str, Any]:
-    message = {"id": said.id("msg"), "type": "message", "role": "assistant", "model": said.model, "content": blocks}
-    usage = {"usage": _usage(said)} if said.usage else {}
+def _message(reply: WireReply, blocks: list[dict[str, Any]], stop: str | None) -> dict[str, Any]:
+    message = {"id": reply.id("msg"), "type": "message", "role": "assistant", "model": reply.model, "content": blocks}
+    usage = {"usage": _usage(reply)} if reply.usage else {}
     return {**message, "stop_reason": stop, "stop_sequence": None, **usage}
 
 
-def _stop(said: WireReply) -> str:
-    return "refusal" if said.refusal else _STOP[said.finish]
+def _stop(reply: WireReply) -> str:
+    return "refusal" if reply.refusal else _STOP[reply.finish]
 
 
-def _usage(said: WireReply) -> dict[str, Any]:
-    """Cached tokens are counted apart from the others here."""
-    usage = said.usage
+def _usage(reply: WireReply) -> dict[str, Any]:
+    """In this format the input tokens do not include cached tokens."""
+    usage = reply.usage
     assert usage is not None
     return {
         "input_tokens": usage.input - usage.cached,
@@ -143,28 +141,27 @@ def _usage(said: WireReply) -> dict[str, Any]:
     }
 
 
-def _blocks(said: WireReply) -> Iterator[dict[str, Any]]:
-    if said.reasoning:
-        yield {"type": "thinking", "thinking": said.reasoning, "signature": said.signature}
-    for text in (said.text, said.refusal):
+def _blocks(reply: WireReply) -> Iterator[dict[str, Any]]:
+    if reply.reasoning:
+        yield {"type": "thinking", "thinking": reply.reasoning, "signature": reply.signature}
+    for text in (reply.text, reply.refusal):
         if text:
             yield {"type": "text", "text": text}
-    for call in said.calls:
+    for call in reply.calls:
         yield {"type": "tool_use", "id": call.id, "name": call.tool, "input": call.arguments_object}
 
 
-def _block_deltas(said: WireReply, block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A block as a stream begins it, and the pieces that follow."""
+def _block_deltas(reply: WireReply, block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The start of a block in a stream, and the deltas that follow."""
     match block["type"]:
         case "thinking":
-            deltas = [{"type": "thinking_delta", "thinking": piece} for piece in said.pieces(block["thinking"])]
+            deltas = [{"type": "thinking_delta", "thinking": piece} for piece in reply.pieces(block["thinking"])]
             deltas.append({"type": "signature_delta", "signature": block["signature"]})
             return {**block, "thinking": "", "signature": ""}, deltas
         case "text":
-            return {**block, "text": ""}, [
-                {"type": "text_delta", "text": piece} for piece in said.pieces(block["text"])
-            ]
+            deltas = [{"type": "text_delta", "text": piece} for piece in reply.pieces(block["text"])]
+            return {**block, "text": ""}, deltas
         case _:
-            written = next(call.arguments for call in said.calls if call.id == block["id"])
-            pieces = ["", *said.pieces(written)]
+            written = next(call.arguments for call in reply.calls if call.id == block["id"])
+            pieces = ["", *reply.pieces(written)]
             return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]

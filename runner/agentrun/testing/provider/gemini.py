@@ -1,8 +1,7 @@
-"""Gemini generateContent and streamGenerateContent, spoken by the server's side.
+"""Gemini generateContent and streamGenerateContent, server side.
 
-Rule 1  What is thought is a part of its own. Its signature comes with the first call, or with the end of the text.
-Rule 2  Calls are never cut into pieces. A count of 0 is left out of the usage. There is no word for refusals and calls
-        among the reasons why a reply ends.
+Rule 1  Reasoning is a part of its own. Its signature comes with the first call, or with the end of the text.
+Rule 2  Calls are never split. Zero counts are left out of the usage. There is no finish reason for refusals and calls.
 """
 
 from __future__ import annotations
@@ -85,8 +84,6 @@ class _Request(Struct, rename="camel"):
 
 
 class GeminiFormat:
-    """The format."""
-
     name = "gemini"
     accepts_reasoning = True
 
@@ -95,7 +92,7 @@ class GeminiFormat:
         model, _, method = address.path.rpartition("/models/")[2].rpartition(":")
         stream = method == "streamGenerateContent"
         if stream and parse_qs(address.query).get("alt") != ["sse"]:
-            raise BadProviderRequest("streams are given as events only: ask with ?alt=sse")
+            raise BadProviderRequest("streaming needs ?alt=sse in the address")
         request = decode_request(body, _Request)
         return WireRequest(
             model=unquote(model),
@@ -105,13 +102,13 @@ class GeminiFormat:
             steps=join_model_steps(step for content in request.contents for step in _steps(content)),
         )
 
-    def reply_body(self, said: WireReply, asked: WireRequest) -> dict[str, Any]:  # noqa: ARG002  # one reply for all
-        return _response(said, _parts(said, streamed=False), last=True)
+    def reply_body(self, reply: WireReply, request: WireRequest) -> dict[str, Any]:  # noqa: ARG002  # the same for all requests
+        return _response(reply, _parts(reply, streamed=False), last=True)
 
-    def reply_events(self, said: WireReply, asked: WireRequest) -> list[bytes]:  # noqa: ARG002  # one reply for all
-        parts = _parts(said, streamed=True) or [{"text": ""}]
+    def reply_events(self, reply: WireReply, request: WireRequest) -> list[bytes]:  # noqa: ARG002  # the same for all requests
+        parts = _parts(reply, streamed=True) or [{"text": ""}]
         last = len(parts) - 1
-        return [sse_event(_response(said, [part], last=index == last)) for index, part in enumerate(parts)]
+        return [sse_event(_response(reply, [part], last=index == last)) for index, part in enumerate(parts)]
 
     def error_body(self, status: int, message: str) -> dict[str, Any]:
         return {"error": {"code": status, "message": message, "status": _ERRORS.get(status, "UNKNOWN")}}
@@ -119,9 +116,9 @@ class GeminiFormat:
 
 def _steps(content: _Content) -> Iterator[HistoryStep]:
     if content.role == "model":
-        asked = [part.function_call for part in content.parts if part.function_call]
+        calls = [part.function_call for part in content.parts if part.function_call]
         signatures = tuple(part.thought_signature for part in content.parts if part.thought_signature)
-        yield ModelStep(tuple(call.id or call.name for call in asked), signatures)
+        yield ModelStep(tuple(call.id or call.name for call in calls), signatures)
         return
     for part in content.parts:
         if part.function_response is not None:
@@ -131,32 +128,32 @@ def _steps(content: _Content) -> Iterator[HistoryStep]:
             yield UserStep(part.text)
 
 
-def _parts(said: WireReply, *, streamed: bool) -> list[dict[str, Any]]:
-    signed = {"thoughtSignature": said.signature} if said.reasoning else {}
-    cut = said.pieces if streamed else lambda text: [text] if text else []
-    parts: list[dict[str, Any]] = [{"text": piece, "thought": True} for piece in cut(said.reasoning)]
-    parts += [{"text": piece} for piece in cut(said.text + said.refusal)]
-    if signed and not said.calls:
-        if streamed or not (said.text or said.refusal):
+def _parts(reply: WireReply, *, streamed: bool) -> list[dict[str, Any]]:
+    signed = {"thoughtSignature": reply.signature} if reply.reasoning else {}
+    cut = reply.pieces if streamed else lambda text: [text] if text else []
+    parts: list[dict[str, Any]] = [{"text": piece, "thought": True} for piece in cut(reply.reasoning)]
+    parts += [{"text": piece} for piece in cut(reply.text + reply.refusal)]
+    if signed and not reply.calls:
+        if streamed or not (reply.text or reply.refusal):
             parts.append({"text": "", **signed})
         else:
             parts[-1] |= signed
-    for index, call in enumerate(said.calls):
+    for index, call in enumerate(reply.calls):
         called = {"functionCall": {"id": call.id, "name": call.tool, "args": call.arguments_object}}
         parts.append({**called, **(signed if index == 0 else {})})
     return parts
 
 
-def _response(said: WireReply, parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
+def _response(reply: WireReply, parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
     if last:
-        candidate["finishReason"] = "SAFETY" if said.refusal else _FINISH[said.finish]
-    usage = {"usageMetadata": _usage(said)} if last and said.usage else {}
-    return {"candidates": [candidate], **usage, "modelVersion": said.model, "responseId": said.id("resp")}
+        candidate["finishReason"] = "SAFETY" if reply.refusal else _FINISH[reply.finish]
+    usage = {"usageMetadata": _usage(reply)} if last and reply.usage else {}
+    return {"candidates": [candidate], **usage, "modelVersion": reply.model, "responseId": reply.id("resp")}
 
 
-def _usage(said: WireReply) -> dict[str, int]:
-    usage = said.usage
+def _usage(reply: WireReply) -> dict[str, int]:
+    usage = reply.usage
     assert usage is not None
     counts = {
         "promptTokenCount": usage.input,

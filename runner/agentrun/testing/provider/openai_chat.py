@@ -1,6 +1,6 @@
-"""OpenAI Chat Completions, spoken by the server's side.
+"""OpenAI Chat Completions, server side.
 
-What was thought is given as `reasoning_content`, as compatible servers do. OpenAI itself does not show it here.
+Reasoning is sent as `reasoning_content`, like compatible servers do. OpenAI itself does not send it in this format.
 """
 
 from __future__ import annotations
@@ -59,12 +59,10 @@ class _Request(Struct):
 
 
 class ChatFormat:
-    """The format."""
-
     name = "openai"
     accepts_reasoning = False
 
-    def parse_request(self, path: str, body: bytes) -> WireRequest:  # noqa: ARG002  # all is in the body
+    def parse_request(self, path: str, body: bytes) -> WireRequest:  # noqa: ARG002  # the body has everything
         request = decode_request(body, _Request)
         system = [message for message in request.messages if message.role in ("system", "developer")]
         options = request.stream_options
@@ -77,29 +75,29 @@ class ChatFormat:
             reports_usage=not request.stream or bool(options and options.include_usage),
         )
 
-    def reply_body(self, said: WireReply, asked: WireRequest) -> dict[str, Any]:  # noqa: ARG002  # one reply for all
-        message: dict[str, Any] = {"role": "assistant", "content": said.text or None, "refusal": said.refusal or None}
-        if said.reasoning:
-            message["reasoning_content"] = said.reasoning
-        if said.calls:
-            message["tool_calls"] = [_call(call, call.arguments) for call in said.calls]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(said)}
-        return {**_head(said, "chat.completion"), "choices": [choice], **_usage(said)}
+    def reply_body(self, reply: WireReply, request: WireRequest) -> dict[str, Any]:  # noqa: ARG002  # the same for all requests
+        message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": reply.refusal or None}
+        if reply.reasoning:
+            message["reasoning_content"] = reply.reasoning
+        if reply.calls:
+            message["tool_calls"] = [_call(call, call.arguments) for call in reply.calls]
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(reply)}
+        return {**_head(reply, "chat.completion"), "choices": [choice], **_usage(reply)}
 
-    def reply_events(self, said: WireReply, asked: WireRequest) -> list[bytes]:
-        head = _head(said, "chat.completion.chunk")
+    def reply_events(self, reply: WireReply, request: WireRequest) -> list[bytes]:
+        head = _head(reply, "chat.completion.chunk")
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-        deltas += [{"reasoning_content": piece} for piece in said.pieces(said.reasoning)]
-        deltas += [{"content": piece} for piece in said.pieces(said.text)]
-        deltas += [{"refusal": piece} for piece in said.pieces(said.refusal)]
-        for index, call in enumerate(said.calls):
+        deltas += [{"reasoning_content": piece} for piece in reply.pieces(reply.reasoning)]
+        deltas += [{"content": piece} for piece in reply.pieces(reply.text)]
+        deltas += [{"refusal": piece} for piece in reply.pieces(reply.refusal)]
+        for index, call in enumerate(reply.calls):
             deltas.append({"tool_calls": [{"index": index, **_call(call, "")}]})
-            for piece in said.pieces(call.arguments):
+            for piece in reply.pieces(call.arguments):
                 deltas.append({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
         chunks = [{**head, "choices": [_choice(delta, None)]} for delta in deltas]
-        chunks.append({**head, "choices": [_choice({}, _finish(said))]})
-        if asked.reports_usage and said.usage is not None:
-            chunks.append({**head, "choices": [], **_usage(said)})
+        chunks.append({**head, "choices": [_choice({}, _finish(reply))]})
+        if request.reports_usage and reply.usage is not None:
+            chunks.append({**head, "choices": [], **_usage(reply)})
         return [*map(sse_event, chunks), sse_event("[DONE]")]
 
     def error_body(self, status: int, message: str) -> dict[str, Any]:
@@ -118,8 +116,8 @@ def _step(message: _Message) -> HistoryStep:
             return UserStep(content_text(message.content))
 
 
-def _head(said: WireReply, kind: str) -> dict[str, Any]:
-    return {"id": said.id("chatcmpl"), "object": kind, "created": CREATED_AT, "model": said.model}
+def _head(reply: WireReply, kind: str) -> dict[str, Any]:
+    return {"id": reply.id("chatcmpl"), "object": kind, "created": CREATED_AT, "model": reply.model}
 
 
 def _call(call: WireToolCall, arguments: str) -> dict[str, Any]:
@@ -130,12 +128,12 @@ def _choice(delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
     return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
 
 
-def _finish(said: WireReply) -> str:
-    return _FINISH.get(said.finish, said.finish)
+def _finish(reply: WireReply) -> str:
+    return _FINISH.get(reply.finish, reply.finish)
 
 
-def _usage(said: WireReply) -> dict[str, Any]:
-    usage = said.usage
+def _usage(reply: WireReply) -> dict[str, Any]:
+    usage = reply.usage
     if usage is None:
         return {}
     return {

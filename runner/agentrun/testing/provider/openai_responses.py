@@ -1,7 +1,7 @@
-"""OpenAI Responses, spoken by the server's side.
+"""OpenAI Responses, server side.
 
-Rule 1  A reply is a list of items: what was thought, what was said, the calls. A stream brings them one after another.
-Rule 2  What was thought comes in its encrypted form only when the request asks for it (`include`).
+Rule 1  A reply is a list of items: reasoning, message, calls. A stream sends them one after another.
+Rule 2  Encrypted reasoning is sent only if the request includes it (`include`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EMPTY_ITEMS: dict[str, dict[str, Any]] = {
     "message": {"content": []},
     "function_call": {"arguments": ""},
 }
-"""What of an item is not yet there when it begins."""
+"""The fields that are still empty when an item begins."""
 
 
 class _Item(Struct):
@@ -61,12 +61,10 @@ class _Request(Struct):
 
 
 class ResponsesFormat:
-    """The format."""
-
     name = "openai-responses"
     accepts_reasoning = True
 
-    def parse_request(self, path: str, body: bytes) -> WireRequest:  # noqa: ARG002  # all is in the body
+    def parse_request(self, path: str, body: bytes) -> WireRequest:  # noqa: ARG002  # the body has everything
         request = decode_request(body, _Request)
         items = [_Item(role="user", content=request.input)] if isinstance(request.input, str) else request.input
         system = [item for item in items if item.role in ("system", "developer")]
@@ -79,20 +77,20 @@ class ResponsesFormat:
             shows_thoughts=ENCRYPTED_REASONING in (request.include or ()),
         )
 
-    def reply_body(self, said: WireReply, asked: WireRequest) -> dict[str, Any]:
-        return _response(said, _items(said, asked))
+    def reply_body(self, reply: WireReply, request: WireRequest) -> dict[str, Any]:
+        return _response(reply, _items(reply, request))
 
-    def reply_events(self, said: WireReply, asked: WireRequest) -> list[bytes]:
-        items = _items(said, asked)
-        begun = {**_response(said, []), "status": "in_progress", "incomplete_details": None, "usage": None}
-        ended = _response(said, items)
-        story: list[dict[str, Any]] = [
+    def reply_events(self, reply: WireReply, request: WireRequest) -> list[bytes]:
+        items = _items(reply, request)
+        begun = {**_response(reply, []), "status": "in_progress", "incomplete_details": None, "usage": None}
+        ended = _response(reply, items)
+        events: list[dict[str, Any]] = [
             {"type": "response.created", "response": begun},
             {"type": "response.in_progress", "response": begun},
-            *(told for index, item in enumerate(items) for told in _item_events(said, index, item)),
+            *(event for index, item in enumerate(items) for event in _item_events(reply, index, item)),
             {"type": f"response.{ended['status']}", "response": ended},
         ]
-        return [sse_event({**told, "sequence_number": number}, told["type"]) for number, told in enumerate(story)]
+        return [sse_event({**event, "sequence_number": number}, event["type"]) for number, event in enumerate(events)]
 
     def error_body(self, status: int, message: str) -> dict[str, Any]:
         kind = "rate_limit_error" if status == 429 else "server_error" if status >= 500 else "invalid_request_error"
@@ -113,10 +111,10 @@ def _step(item: _Item) -> HistoryStep:
             return UserStep(content_text(item.content))
 
 
-def _response(said: WireReply, items: list[dict[str, Any]]) -> dict[str, Any]:
-    reason = _REASONS.get(said.finish)
+def _response(reply: WireReply, items: list[dict[str, Any]]) -> dict[str, Any]:
+    reason = _REASONS.get(reply.finish)
     return {
-        "id": said.id("resp"),
+        "id": reply.id("resp"),
         "object": "response",
         "created_at": CREATED_AT,
         "status": "incomplete" if reason else "completed",
@@ -124,19 +122,19 @@ def _response(said: WireReply, items: list[dict[str, Any]]) -> dict[str, Any]:
         "incomplete_details": {"reason": reason} if reason else None,
         "instructions": None,
         "metadata": {},
-        "model": said.model,
+        "model": reply.model,
         "output": items,
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],
         "temperature": 1.0,
         "top_p": 1.0,
-        "usage": _usage(said),
+        "usage": _usage(reply),
     }
 
 
-def _usage(said: WireReply) -> dict[str, Any] | None:
-    usage = said.usage
+def _usage(reply: WireReply) -> dict[str, Any] | None:
+    usage = reply.usage
     if usage is None:
         return None
     return {
@@ -148,17 +146,17 @@ def _usage(said: WireReply) -> dict[str, Any] | None:
     }
 
 
-def _items(said: WireReply, asked: WireRequest) -> list[dict[str, Any]]:
+def _items(reply: WireReply, request: WireRequest) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
-    if said.reasoning:
-        summary = [{"type": "summary_text", "text": said.reasoning}]
-        thought = {"id": said.id("rs"), "type": "reasoning", "summary": summary}
-        items.append({**thought, "encrypted_content": said.signature} if asked.shows_thoughts else thought)
-    content = [_part(kind, text) for kind, text in (("text", said.text), ("refusal", said.refusal)) if text]
+    if reply.reasoning:
+        summary = [{"type": "summary_text", "text": reply.reasoning}]
+        thought = {"id": reply.id("rs"), "type": "reasoning", "summary": summary}
+        items.append({**thought, "encrypted_content": reply.signature} if request.shows_thoughts else thought)
+    content = [_part(kind, text) for kind, text in (("text", reply.text), ("refusal", reply.refusal)) if text]
     if content:
-        message = {"id": said.id("msg"), "type": "message", "role": "assistant", "status": "completed"}
+        message = {"id": reply.id("msg"), "type": "message", "role": "assistant", "status": "completed"}
         items.append({**message, "content": content})
-    return [*items, *(_call(call) for call in said.calls)]
+    return [*items, *(_call(call) for call in reply.calls)]
 
 
 def _part(kind: str, text: str) -> dict[str, Any]:
@@ -178,38 +176,38 @@ def _call(call: WireToolCall) -> dict[str, Any]:
     }
 
 
-def _item_events(said: WireReply, index: int, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _item_events(reply: WireReply, index: int, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
     at = {"output_index": index, "item_id": item["id"]}
     started = {**item, **_EMPTY_ITEMS[item["type"]], **({"status": "in_progress"} if "status" in item else {})}
     yield {"type": "response.output_item.added", "output_index": index, "item": started}
     match item["type"]:
         case "reasoning":
-            yield from _thought_events(said, at, item["summary"][0])
+            yield from _thought_events(reply, at, item["summary"][0])
         case "function_call":
-            for piece in said.pieces(item["arguments"]):
+            for piece in reply.pieces(item["arguments"]):
                 yield {"type": "response.function_call_arguments.delta", **at, "delta": piece}
             yield {"type": "response.function_call_arguments.done", **at, "arguments": item["arguments"]}
         case _:
             for number, part in enumerate(item["content"]):
-                yield from _part_events(said, {**at, "content_index": number}, part)
+                yield from _part_events(reply, {**at, "content_index": number}, part)
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
-def _thought_events(said: WireReply, at: dict[str, Any], part: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _thought_events(reply: WireReply, at: dict[str, Any], part: dict[str, Any]) -> Iterator[dict[str, Any]]:
     at = {**at, "summary_index": 0}
     yield {"type": "response.reasoning_summary_part.added", **at, "part": {**part, "text": ""}}
-    for piece in said.pieces(part["text"]):
+    for piece in reply.pieces(part["text"]):
         yield {"type": "response.reasoning_summary_text.delta", **at, "delta": piece}
     yield {"type": "response.reasoning_summary_text.done", **at, "text": part["text"]}
     yield {"type": "response.reasoning_summary_part.done", **at, "part": part}
 
 
-def _part_events(said: WireReply, at: dict[str, Any], part: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _part_events(reply: WireReply, at: dict[str, Any], part: dict[str, Any]) -> Iterator[dict[str, Any]]:
     key = "refusal" if part["type"] == "refusal" else "text"
     kind = "refusal" if key == "refusal" else "output_text"
     more: dict[str, Any] = {} if key == "refusal" else {"logprobs": []}
     yield {"type": "response.content_part.added", **at, "part": {**part, key: ""}}
-    for piece in said.pieces(part[key]):
+    for piece in reply.pieces(part[key]):
         yield {"type": f"response.{kind}.delta", **at, "delta": piece, **more}
     yield {"type": f"response.{kind}.done", **at, key: part[key], **more}
     yield {"type": "response.content_part.done", **at, "part": part}

@@ -1,10 +1,10 @@
-"""What the script has to say to a request: which turn, whether it was to be expected, and which fault comes first.
+"""Build the reply to a request from a script: find the turn, check its expectations and inject its faults.
 
-Rule 1  A turn answers a request that holds as many turns of the model as the script has before it. So retries and
-        several runs at once need nothing to be remembered. In the order of arrival it is the next turn instead.
-Rule 2  Faults of a turn come first, each as many times as it says, counted over all requests.
-Rule 3  A request that was not expected is answered with 400 and the reason, also one beyond the script: sending it
-        again would not help.
+Rule 1  A request with N turns of the model in its history gets turn N+1. So retries and concurrent runs need no state.
+        With `order: arrival`, each request gets the next turn instead.
+Rule 2  The faults of a turn come first, each `times` times, counted over all requests.
+Rule 3  A request that does not meet the expectations, or comes after the last turn, is answered with 400 and the
+        reason, because a retry would not help.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from msgspec import UNSET, Struct
 
 from agentrun.canonical_json import sorted_json
 from agentrun.providers.wire_names import wire_name
+from agentrun.spec.safe_text import plural
 from agentrun.spec.v1.field_types import milliseconds
 from agentrun.spec.v1.provider import Expectation, ProviderFile, ScriptedFault, ScriptedTurn
 from agentrun.testing.provider.wire_format import (
@@ -35,7 +36,7 @@ SSE_CONTENT_TYPE = "text/event-stream"
 
 
 class ServerReply(Struct, frozen=True, kw_only=True):
-    """What is sent, and how."""
+    """A reply, and how it is sent."""
 
     status: int
     content_type: str
@@ -47,23 +48,23 @@ class ServerReply(Struct, frozen=True, kw_only=True):
     gap: int = 0
     """Milliseconds before each further piece."""
     cut: int | None = None
-    """How many bytes of the body are sent before the connection ends."""
+    """Bytes of the body that are sent before the connection is closed."""
     filler: bytes = b""
-    """Sent for ever before the last piece."""
+    """Sent forever before the last piece."""
     turn: int | None = None
-    """The number of the turn, from 1, that this is or stands before."""
+    """The number of the turn, from 1, that it answers or precedes."""
     is_turn: bool = False
-    """Whether it is the turn itself and nothing is wrong with it."""
+    """Whether it is the complete reply of the turn, without a fault."""
 
 
 class ScriptPlayer:
-    """Gives the answers of one script."""
+    """Plays one script."""
 
     def __init__(self, script: ProviderFile) -> None:
         self._script = script
         self._turns = [turn for turn in script.turns for _ in range(turn.times)]
         self._hits = [0] * len(self._turns)
-        """How many requests for each turn met a fault."""
+        """How many requests for each turn got a fault."""
         self._arrived = 0
         self._lock = Lock()
 
@@ -73,26 +74,24 @@ class ScriptPlayer:
 
     def reply_to(self, format: WireFormat, path: str, body: bytes) -> ServerReply:
         try:
-            asked = format.parse_request(path, body)
-        except BadProviderRequest as refused:
-            return error_reply(format, 400, str(refused))
+            request = format.parse_request(path, body)
+        except BadProviderRequest as error:
+            return error_reply(format, 400, str(error))
         with self._lock:
-            number = self._arrived if self._script.order == "arrival" else asked.model_turns
+            number = self._arrived if self._script.order == "arrival" else request.model_turns
             if number >= len(self._turns):
-                turns = f"{len(self._turns)} turn{'' if len(self._turns) == 1 else 's'}"
-                return error_reply(
-                    format, 400, f"the script is over: it has {turns}, and this request asks for another"
-                )
+                turns = plural(len(self._turns), "turn")
+                return error_reply(format, 400, f"the script has {turns}, but this request needs turn {number + 1}")
             turn = self._turns[number]
-            if problem := next(self._find_mismatches(turn.expect, number, asked, format), None):
+            if problem := next(self._find_mismatches(turn.expect, number, request, format), None):
                 return error_reply(format, 400, f"turn {number + 1} of the script expects {problem}", number + 1)
             fault = self._next_fault(turn, number)
             if fault is None or not _loses_reply(fault):
                 self._arrived += 1
         try:
-            return _build_reply(turn, number, fault, asked, format)
-        except UnsupportedByFormat as unsaid:
-            return error_reply(format, 500, f"turn {number + 1}: {unsaid}", number + 1)
+            return _build_reply(turn, number, fault, request, format)
+        except UnsupportedByFormat as error:
+            return error_reply(format, 500, f"turn {number + 1}: {error}", number + 1)
 
     def _next_fault(self, turn: ScriptedTurn, number: int) -> ScriptedFault | None:
         before = 0
@@ -104,28 +103,28 @@ class ScriptPlayer:
         return None
 
     def _find_mismatches(
-        self, expect: Expectation, number: int, asked: WireRequest, format: WireFormat
+        self, expect: Expectation, number: int, request: WireRequest, format: WireFormat
     ) -> Iterator[str]:
-        """What is not as it should be, each as the end of a sentence."""
-        if expect.model is not UNSET and expect.model != asked.model:
-            yield f"the model {expect.model}, not {asked.model}"
-        if expect.instructions is not UNSET and expect.instructions not in asked.instructions:
+        """The expectations that are not met, each as the end of a sentence."""
+        if expect.model is not UNSET and expect.model != request.model:
+            yield f"the model {expect.model}, not {request.model}"
+        if expect.instructions is not UNSET and expect.instructions not in request.instructions:
             yield f"instructions with {expect.instructions!r}"
         for text in expect.contains:
-            if text not in asked.latest_text:
-                yield f"{text!r} in what was said last"
-        yield from _find_result_mismatches(expect.results, asked.latest_results)
-        if expect.tools is not UNSET and {wire_name(tool) for tool in expect.tools} != set(asked.tools):
-            yield f"the tools {', '.join(expect.tools) or 'none'}, not {', '.join(asked.tools) or 'none'}"
+            if text not in request.latest_text:
+                yield f"{text!r} in the messages since the last turn"
+        yield from _find_result_mismatches(expect.results, request.latest_results)
+        if expect.tools is not UNSET and {wire_name(tool) for tool in expect.tools} != set(request.tools):
+            yield f"the tools {', '.join(expect.tools) or 'none'}, not {', '.join(request.tools) or 'none'}"
         if expect.reasoning and format.accepts_reasoning:
             for before, turn in enumerate(self._turns[:number]):
-                if turn.reasoning and reasoning_signature(before) not in asked.thoughts:
-                    yield f"what was thought in turn {before + 1} to come back"
+                if turn.reasoning and reasoning_signature(before) not in request.thoughts:
+                    yield f"the reasoning of turn {before + 1} in the history"
 
 
 def _find_result_mismatches(expected: list[str], results: tuple[str, ...]) -> Iterator[str]:
     if expected and len(expected) != len(results):
-        yield f"{len(expected)} results of tools, not {len(results)}"
+        yield f"{plural(len(expected), 'tool result')}, not {len(results)}"
         return
     for index, (text, result) in enumerate(zip(expected, results, strict=False)):
         if text not in result:
@@ -133,45 +132,41 @@ def _find_result_mismatches(expected: list[str], results: tuple[str, ...]) -> It
 
 
 def _loses_reply(fault: ScriptedFault) -> bool:
-    """Whether the reply is lost by it, so that it will be asked for again."""
-    spoilt = (fault.status, fault.body, fault.content_type, fault.cut, fault.damage)
-    return fault.endless or any(value is not UNSET for value in spoilt)
+    """Whether the fault destroys the reply, so that the client will retry."""
+    damaged = (fault.status, fault.body, fault.content_type, fault.cut, fault.damage)
+    return fault.endless or any(value is not UNSET for value in damaged)
 
 
 def error_reply(format: WireFormat, status: int, message: str, turn: int | None = None) -> ServerReply:
-    """A reply that is none."""
-    return ServerReply(
-        status=status,
-        content_type=JSON_CONTENT_TYPE,
-        pieces=(sorted_json(format.error_body(status, message)),),
-        turn=turn,
-    )
+    """A reply with an error status."""
+    body = sorted_json(format.error_body(status, message))
+    return ServerReply(status=status, content_type=JSON_CONTENT_TYPE, pieces=(body,), turn=turn)
 
 
 def _build_reply(
-    turn: ScriptedTurn, number: int, fault: ScriptedFault | None, asked: WireRequest, format: WireFormat
+    turn: ScriptedTurn, number: int, scripted_fault: ScriptedFault | None, request: WireRequest, format: WireFormat
 ) -> ServerReply:
-    status, content_type, pieces = 200, SSE_CONTENT_TYPE if asked.stream else JSON_CONTENT_TYPE, list[bytes]()
-    given = fault or NO_FAULT
-    if given.status is not UNSET or given.body is not UNSET:
-        status = 200 if given.status is UNSET else given.status
-        content_type, pieces = JSON_CONTENT_TYPE, [_fault_body(given, status, number, format)]
-    elif asked.stream:
-        pieces = format.reply_events(make_wire_reply(turn, number, asked.model), asked)
+    status, content_type, pieces = 200, SSE_CONTENT_TYPE if request.stream else JSON_CONTENT_TYPE, list[bytes]()
+    fault = scripted_fault or NO_FAULT
+    if fault.status is not UNSET or fault.body is not UNSET:
+        status = 200 if fault.status is UNSET else fault.status
+        content_type, pieces = JSON_CONTENT_TYPE, [_fault_body(fault, status, number, format)]
+    elif request.stream:
+        pieces = format.reply_events(make_wire_reply(turn, number, request.model), request)
     else:
-        pieces = [sorted_json(format.reply_body(make_wire_reply(turn, number, asked.model), asked))]
+        pieces = [sorted_json(format.reply_body(make_wire_reply(turn, number, request.model), request))]
     return ServerReply(
         status=status,
-        content_type=content_type if given.content_type is UNSET else given.content_type,
-        pieces=tuple(_apply_fault(pieces, given)),
-        headers=given.headers,
-        framing=_framing(given, is_stream=content_type == SSE_CONTENT_TYPE),
-        delay=_time(given.delay),
-        gap=_time(given.gap) or (ENDLESS_GAP if given.endless else 0),
-        cut=None if given.cut is UNSET else given.cut,
-        filler=(b":\n\n" if content_type == SSE_CONTENT_TYPE else b" ") if given.endless else b"",
+        content_type=content_type if fault.content_type is UNSET else fault.content_type,
+        pieces=tuple(_apply_fault(pieces, fault)),
+        headers=fault.headers,
+        framing=_framing(fault, is_stream=content_type == SSE_CONTENT_TYPE),
+        delay=_time(fault.delay),
+        gap=_time(fault.gap) or (ENDLESS_GAP if fault.endless else 0),
+        cut=None if fault.cut is UNSET else fault.cut,
+        filler=(b":\n\n" if content_type == SSE_CONTENT_TYPE else b" ") if fault.endless else b"",
         turn=number + 1,
-        is_turn=fault is None or not _loses_reply(fault),
+        is_turn=not _loses_reply(fault),
     )
 
 
@@ -183,7 +178,7 @@ def _fault_body(fault: ScriptedFault, status: int, number: int, format: WireForm
 
 
 def _apply_fault(pieces: list[bytes], fault: ScriptedFault) -> Iterator[bytes]:
-    """The pieces with their fault in them; joined they are as long as before."""
+    """Damage or re-split the pieces. The total length stays the same."""
     whole = bytearray(b"".join(pieces))
     if fault.damage is not UNSET and fault.damage < len(whole):
         whole[fault.damage] = 0

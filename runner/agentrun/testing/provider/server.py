@@ -1,8 +1,8 @@
-"""The server: a real socket, behind which a script plays.
+"""The HTTP server of the scripted provider.
 
-Rule 1  It listens on this machine alone (127.0.0.1), whatever is asked.
-Rule 2  What it was asked is kept for whoever made it; nothing of it is printed here, for keys and data stand in it.
-Rule 3  When it is closed nothing is left: not a thread, not a connection, however long a fault would still last.
+Rule 1  It always listens on 127.0.0.1 only.
+Rule 2  Requests are kept for the caller and never printed, because they contain keys and data.
+Rule 3  `close` ends all threads and connections, however long a fault would still last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from socketserver import ThreadingTCPServer
 from threading import Event, Lock, Thread
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from msgspec import Struct
 
@@ -45,13 +45,13 @@ class ScriptedProvider:
         script: ProviderFile | Path | str,
         *,
         port: int = 0,
-        listen: Callable[[ReceivedRequest], None] = lambda seen: None,
-        after: Callable[[ReceivedRequest], None] = lambda seen: None,
+        listen: Callable[[ReceivedRequest], None] = lambda received: None,
+        after: Callable[[ReceivedRequest], None] = lambda received: None,
     ) -> None:
-        """`script`: a file, or the text of one. `port` 0 takes a free one. `listen` hears of each request before it is
-        answered, in the order in which they come; `after` hears of it afterwards.
+        """`script`: a file, or the text of one. `port` 0 takes a free one. `listen` is called for each request before
+        it is answered, in the order of arrival; `after` is called after the reply.
 
-        Raises DocumentError for a script that cannot be played, OSError for a port that cannot be had.
+        Raises `DocumentError` for an invalid script and OSError if the port is not available.
         """
         self.player = ScriptPlayer(_load_script(script))
         self.requests: list[ReceivedRequest] = []
@@ -93,13 +93,13 @@ class ScriptedProvider:
     ) -> None:
         self.close()
 
-    def note_request(self, seen: ReceivedRequest) -> None:
+    def note_request(self, received: ReceivedRequest) -> None:
         with self._lock:
-            self.requests.append(seen)
-            self._listen(seen)
+            self.requests.append(received)
+            self._listen(received)
 
-    def note_reply(self, seen: ReceivedRequest) -> None:
-        self._after(seen)
+    def note_reply(self, received: ReceivedRequest) -> None:
+        self._after(received)
 
     def add_connection(self, connection: socket.socket) -> None:
         with self._lock:
@@ -113,16 +113,16 @@ class ScriptedProvider:
 
 
 class _Server(ThreadingTCPServer):
-    """Not the library's server for HTTP: that one looks up the name of the host, which can take seconds."""
+    """Not `http.server.HTTPServer`, which looks up the host name and may take seconds."""
 
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, port: int, host: ConnectionHost) -> None:
+    def __init__(self, port: int, host: ScriptedProvider) -> None:
         super().__init__((LISTEN_ADDRESS, port), type("Connection", (ProviderConnection,), {"host": host}))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that left is no news."""
+        """Ignore clients that disconnect."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -142,7 +142,7 @@ def _load_script(script: ProviderFile | Path | str) -> ProviderFile:
             return parse_script(Source(Path("script.yaml"), "script.yaml", script))
 
 
-# --- the wire formats, and which one a request is in ----------------------------------------------------------
+# --- Wire formats ----------------------------------------------------------------------------------------------
 
 
 FORMATS: tuple[tuple[str, WireFormat], ...] = (
@@ -151,7 +151,7 @@ FORMATS: tuple[tuple[str, WireFormat], ...] = (
     (r"/messages$", MessagesFormat()),
     (r"/models/[^/]+:(generateContent|streamGenerateContent)$", GeminiFormat()),
 )
-"""By the end of the address, whatever stands before it."""
+"""By the end of the address."""
 
 
 def format_of(path: str) -> WireFormat | None:
@@ -159,7 +159,7 @@ def format_of(path: str) -> WireFormat | None:
     return next((format for pattern, format in FORMATS if re.search(pattern, plain)), None)
 
 
-# --- one connection: reads requests and sends answers, each to the very byte ----------------------------------
+# --- Connections -----------------------------------------------------------------------------------------------
 
 
 MAX_REQUEST_BYTES = 64 * 1024 * 1024
@@ -169,52 +169,32 @@ SERVED_PATHS = (
 
 
 class ReceivedRequest(Struct, frozen=True, kw_only=True):
-    """A request, and how it is answered."""
+    """A request, and how it was answered."""
 
     method: str
     path: str
     headers: dict[str, str]
-    """Their names in small letters."""
+    """Their names in lower case."""
     body: bytes
     provider: str | None
-    """Whose format it is in; None when it is in none."""
+    """The provider of its wire format. None: unknown."""
     turn: int | None
     """The turn of the script, from 1."""
     status: int
     is_turn: bool
-    """Whether it gets the turn's own reply, whole."""
-
-
-class ConnectionHost(Protocol):
-    """Whom connections belong to."""
-
-    @property
-    def player(self) -> ScriptPlayer: ...
-
-    @property
-    def is_closing(self) -> Event: ...
-
-    def note_request(self, seen: ReceivedRequest) -> None:
-        """A request is about to be answered."""
-
-    def note_reply(self, seen: ReceivedRequest) -> None:
-        """It was, as far as it went."""
-
-    def add_connection(self, connection: socket.socket) -> None: ...
-
-    def remove_connection(self, connection: socket.socket) -> None: ...
+    """Whether it got the complete reply of the turn."""
 
 
 class ConnectionGone(Exception):
-    """The other side has left, or the server is being closed."""
+    """The server is being closed."""
 
 
 class ProviderConnection(BaseHTTPRequestHandler):
-    """Reads and answers until the other side leaves."""
+    """Handles the requests of one connection."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    host: ConnectionHost
+    host: ScriptedProvider
 
     def setup(self) -> None:
         super().setup()
@@ -225,36 +205,34 @@ class ProviderConnection(BaseHTTPRequestHandler):
         with suppress(OSError):
             super().finish()
 
-    def do_POST(self) -> None:  # the name that the library looks for
+    def do_POST(self) -> None:  # the name that `http.server` calls
         body = self._read_body()
         if isinstance(body, ServerReply):
-            self.close_connection = True  # what is left of the body would be taken for the next request
+            self.close_connection = True  # the rest of the body would be parsed as the next request
             self._reply(body, b"", None)
             return
         format = format_of(self.path)
-        answer = (
-            self.host.player.reply_to(format, self.path, body)
-            if format
-            else _text_reply(404, f"here are only {SERVED_PATHS}")
-        )
-        self._reply(answer, body, format.name if format else None)
+        if format is None:
+            self._reply(_text_reply(404, f"not found; this server has {SERVED_PATHS}"), body, None)
+        else:
+            self._reply(self.host.player.reply_to(format, self.path, body), body, format.name)
 
-    def do_GET(self) -> None:  # the name that the library looks for
-        self._reply(_text_reply(404, f"here is only POST to {SERVED_PATHS}"), b"", None)
+    def do_GET(self) -> None:  # the name that `http.server` calls
+        self._reply(_text_reply(404, f"not found; send POST requests to {SERVED_PATHS}"), b"", None)
 
     def log_message(self, format: str, *args: object) -> None:
-        """What there is to say, `ReceivedRequest` says."""
+        """Print nothing."""
 
     def _read_body(self) -> bytes | ServerReply:
         length = self.headers.get("content-length", "")
         if not (length.isascii() and length.isdigit()):
-            return _text_reply(411, "a request needs a content-length here")
+            return _text_reply(411, "the request needs a content-length header")
         if int(length[:20]) > MAX_REQUEST_BYTES:
-            return _text_reply(413, f"a request has at most {MAX_REQUEST_BYTES} bytes here")
+            return _text_reply(413, f"the request is larger than {MAX_REQUEST_BYTES} bytes")
         return self.rfile.read(int(length))
 
     def _reply(self, answer: ServerReply, body: bytes, provider: str | None) -> None:
-        seen = ReceivedRequest(
+        received = ReceivedRequest(
             method=self.command,
             path=self.path,
             headers={name.lower(): value for name, value in self.headers.items()},
@@ -264,12 +242,12 @@ class ProviderConnection(BaseHTTPRequestHandler):
             status=answer.status,
             is_turn=answer.is_turn,
         )
-        self.host.note_request(seen)
+        self.host.note_request(received)
         try:
             self._send(answer)
         except (ConnectionGone, OSError):
             self.close_connection = True
-        self.host.note_reply(seen)
+        self.host.note_reply(received)
 
     def _send(self, answer: ServerReply) -> None:
         self._wait(answer.delay)
@@ -293,11 +271,11 @@ class ProviderConnection(BaseHTTPRequestHandler):
             "chunked": ("transfer-encoding", "chunked"),
             "close": ("connection", "close"),
         }
-        said = {"date": formatdate(usegmt=True), "server": SCRIPTED_PROVIDER_NAME, "content-type": answer.content_type}
-        own = {**said, **dict([ends[answer.framing]])}
+        own = {"date": formatdate(usegmt=True), "server": SCRIPTED_PROVIDER_NAME, "content-type": answer.content_type}
+        own.update([ends[answer.framing]])
         self.send_response_only(answer.status)
         for name, value in {**own, **{name.lower(): value for name, value in answer.headers.items()}}.items():
-            self.send_header(name, value)  # of `connection: close` it takes note itself
+            self.send_header(name, value)  # closes the connection afterwards if it is `connection: close`
         self.end_headers()
 
     def _send_piece(self, piece: bytes, answer: ServerReply) -> None:
@@ -310,7 +288,7 @@ class ProviderConnection(BaseHTTPRequestHandler):
 
 
 def _body_pieces(answer: ServerReply) -> Iterator[bytes]:
-    """The pieces of a body. An endless one never comes to its last piece."""
+    """The pieces of a body. An endless body never gets to its last piece."""
     yield from answer.pieces[:-1]
     while answer.filler:
         yield answer.filler

@@ -1,7 +1,9 @@
-"""A request in no provider's words, and whether its history holds together.
+"""Requests and replies of the scripted provider, independent of the wire format.
 
-Rule 1  What stands between two things that others said is one turn of the model, in however many pieces it comes.
-Rule 2  As with real providers, every call has its result before anything else is said, and every result its call.
+Rule 1  Consecutive pieces of the model are one turn, however many messages or items they come in.
+Rule 2  As with real providers, every call must have its result before the next message, and every result its call.
+Rule 3  Replies do not depend on time or randomness: the same script gives the same bytes.
+Rule 4  Ids and signatures contain the number of the turn, so that a test can check whether they come back.
 """
 
 from __future__ import annotations
@@ -24,26 +26,26 @@ RequestBody = TypeVar("RequestBody")
 
 
 class BadProviderRequest(Exception):
-    """A request that a real provider would refuse."""
+    """A request that a real provider would reject."""
 
 
 class UserStep(Struct, frozen=True):
-    """What a user says."""
+    """A message of the user."""
 
     text: str
 
 
 class ModelStep(Struct, frozen=True):
-    """What the model said, or a piece of it."""
+    """A turn of the model, or a piece of it."""
 
     calls: tuple[str, ...] = ()
-    """The ids of the calls it asked for."""
+    """The ids of its calls."""
     thoughts: tuple[str, ...] = ()
-    """The signatures of what it thought."""
+    """The signatures of its reasoning."""
 
 
 class ToolResultStep(Struct, frozen=True):
-    """What a call gave."""
+    """The result of a call."""
 
     call: str
     text: str
@@ -53,7 +55,7 @@ HistoryStep = UserStep | ModelStep | ToolResultStep
 
 
 class WireRequest(Struct, frozen=True, kw_only=True):
-    """One request."""
+    """A request."""
 
     model: str
     stream: bool
@@ -61,13 +63,12 @@ class WireRequest(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...]
     steps: tuple[HistoryStep, ...]
     reports_usage: bool = True
-    """Whether usage is to be reported: a stream of OpenAI chat does it only when asked."""
+    """Whether the reply reports usage. A stream of OpenAI Chat does so only on request."""
     shows_thoughts: bool = True
-    """Whether what was thought is to be given in a form that can be sent back."""
+    """Whether the reply contains its reasoning in a form that can be sent back."""
 
     @property
     def model_turns(self) -> int:
-        """How often the model spoke."""
         return sum(isinstance(step, ModelStep) for step in self.steps)
 
     @property
@@ -76,16 +77,16 @@ class WireRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def latest_text(self) -> str:
-        """All that was said since the model's last turn."""
+        """The messages and results since the last turn of the model."""
         return "\n".join(step.text for step in self._latest_steps() if not isinstance(step, ModelStep))
 
     @property
     def latest_results(self) -> tuple[str, ...]:
-        """The results of the last turn's calls, in the order of the calls."""
-        since = self._latest_steps()
-        texts = [step for step in since if isinstance(step, ToolResultStep)]
-        order = since[0].calls if since and isinstance(since[0], ModelStep) else ()
-        return tuple(_take_result(texts, call) for call in order)
+        """The results of the calls of the last turn, in the order of the calls."""
+        latest = self._latest_steps()
+        results = [step for step in latest if isinstance(step, ToolResultStep)]
+        calls = latest[0].calls if latest and isinstance(latest[0], ModelStep) else ()
+        return tuple(_take_result(results, call) for call in calls)
 
     def _latest_steps(self) -> tuple[HistoryStep, ...]:
         last = max((index for index, step in enumerate(self.steps) if isinstance(step, ModelStep)), default=0)
@@ -93,22 +94,22 @@ class WireRequest(Struct, frozen=True, kw_only=True):
 
 
 def _take_result(results: list[ToolResultStep], call: str) -> str:
-    found = next(result for result in results if result.call == call)
-    results.remove(found)
-    return found.text
+    own = next(result for result in results if result.call == call)
+    results.remove(own)
+    return own.text
 
 
 def join_model_steps(steps: Iterable[HistoryStep]) -> tuple[HistoryStep, ...]:
-    """The same with each turn of the model in one piece. Raises BadRequest when calls and results do not fit."""
-    whole: list[HistoryStep] = []
+    """Join the pieces of each turn. Raises `BadProviderRequest` if calls and results do not match."""
+    joined: list[HistoryStep] = []
     for step in steps:
-        last = whole[-1] if whole else None
+        last = joined[-1] if joined else None
         if isinstance(step, ModelStep) and isinstance(last, ModelStep):
-            whole[-1] = replace(last, calls=last.calls + step.calls, thoughts=last.thoughts + step.thoughts)
+            joined[-1] = replace(last, calls=last.calls + step.calls, thoughts=last.thoughts + step.thoughts)
         else:
-            whole.append(step)
-    _check_call_results(whole)
-    return tuple(whole)
+            joined.append(step)
+    _check_call_results(joined)
+    return tuple(joined)
 
 
 def _check_call_results(steps: list[HistoryStep]) -> None:
@@ -126,15 +127,15 @@ def _check_call_results(steps: list[HistoryStep]) -> None:
 
 
 def decode_request(body: bytes, kind: type[RequestBody]) -> RequestBody:
-    """A body as the fields of it that count here. Raises BadRequest with the place of what is wrong."""
+    """Decode the fields of a body that are used here. Raises `BadProviderRequest` with the place of the error."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadProviderRequest(f"the body is not a request: {error}") from None
+        raise BadProviderRequest(f"the body is not a valid request: {error}") from None
 
 
 def content_text(content: Any) -> str:
-    """All words in some content: a text, or parts of which some have texts."""
+    """The text of a content field: a string, or a list of parts."""
     match content:
         case str():
             return content
@@ -146,44 +147,38 @@ def content_text(content: Any) -> str:
             return ""
 
 
-# --- one reply of the script, ready to be put into a provider's words -----------------------------------------
+# --- Replies ---------------------------------------------------------------------------------------------------
 
 
 CREATED_AT = 1_700_000_000
-"""When every reply says that it was made, in seconds."""
+"""The creation time of every reply, in seconds."""
 
 
 class UnsupportedByFormat(Exception):
-    """The script asks for something that a format has no words for."""
+    """The script uses a feature that the wire format does not have."""
 
 
 class WireToolCall(Struct, frozen=True):
-    """A call."""
-
     id: str
     tool: str
     arguments: str
 
     @property
     def arguments_object(self) -> dict[str, Any]:
-        """The arguments for a format that has them as JSON and not as text."""
+        """The arguments for a format that has them as a JSON object and not as text."""
         try:
             value = json.loads(self.arguments)
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
-            raise UnsupportedByFormat(
-                f"this format can only say arguments that are a JSON object, unlike raw: of {self.tool}"
-            )
+            raise UnsupportedByFormat(f"the arguments of {self.tool} must be a JSON object in this format, not `raw`")
         return value
 
 
 class WireReply(Struct, frozen=True, kw_only=True):
-    """A reply."""
-
     model: str
     number: int
-    """The turn's number, from 0."""
+    """The number of the turn, from 0."""
     reasoning: str
     text: str
     refusal: str
@@ -196,7 +191,7 @@ class WireReply(Struct, frozen=True, kw_only=True):
         return f"{kind}_{self.number + 1}"
 
     def pieces(self, text: str) -> list[str]:
-        """A text in the pieces in which a stream brings it."""
+        """Split a text into the pieces that a stream sends."""
         return [text[start : start + self.chunk] for start in range(0, len(text), self.chunk)]
 
     @property
@@ -227,19 +222,18 @@ def make_wire_reply(turn: ScriptedTurn, number: int, model: str) -> WireReply:
 
 
 def reasoning_signature(number: int) -> str:
-    """The signature of what was thought in a turn. It is base64, which one of the formats demands."""
+    """The signature of the reasoning of a turn. It is base64, which one of the formats requires."""
     return base64.b64encode(f"thought in turn {number + 1}".encode()).decode()
 
 
 def sse_event(data: Any, name: str | None = None) -> bytes:
-    """A server-sent event."""
     head = f"event: {name}\n" if name else ""
     text = data if isinstance(data, str) else sorted_json(data).decode()
     return f"{head}data: {text}\n\n".encode()
 
 
 class WireFormat(Protocol):
-    """One provider's language, spoken by the server's side. It has no state."""
+    """The server side of a provider's wire format. It has no state."""
 
     @property
     def name(self) -> str:
@@ -247,16 +241,16 @@ class WireFormat(Protocol):
 
     @property
     def accepts_reasoning(self) -> bool:
-        """Whether what the model thought can be sent back."""
+        """Whether a client can send reasoning back."""
 
     def parse_request(self, path: str, body: bytes) -> WireRequest:
-        """A request. Raises BadRequest."""
+        """Raises `BadProviderRequest`."""
 
-    def reply_body(self, said: WireReply, asked: WireRequest) -> dict[str, Any]:
-        """A reply in one piece. Raises CannotSay."""
+    def reply_body(self, reply: WireReply, request: WireRequest) -> dict[str, Any]:
+        """The body of a reply that is not streamed. Raises `UnsupportedByFormat`."""
 
-    def reply_events(self, said: WireReply, asked: WireRequest) -> list[bytes]:
-        """A reply as the events of a stream; the last one says that it is over. Raises CannotSay."""
+    def reply_events(self, reply: WireReply, request: WireRequest) -> list[bytes]:
+        """The events of a streamed reply. Raises `UnsupportedByFormat`."""
 
     def error_body(self, status: int, message: str) -> dict[str, Any]:
-        """The body of a reply that is none."""
+        """The body of a reply with an error status."""

@@ -18,7 +18,7 @@ from agentrun.testing.laws import Setting, any_order
 from ..core.script import tool
 from ..packages import package
 from ..rounds import times
-from .shapes import ALLOW, SHAPES, Shape
+from .law_agents import ALLOW, SHAPES, Shape
 
 FIVE = package(tools={"search": tool()}, policy=ALLOW)
 
@@ -51,7 +51,7 @@ def test_finds_results_that_depend_on_the_order() -> None:
         search = stub(lambda q: ToolReturn((Text(f"the {next(numbers)}th"),)))
         return Setting(model=five_calls(clock).model, tools={"search": search}, message="Hi.")
 
-    with pytest.raises(AssertionError, match=r"in the order .*c1\.1, .*another journal"):
+    with pytest.raises(AssertionError, match=r"in the order .*c1\.1, .*the journal differs"):
         any_order(FIVE, counting)
 
 
@@ -64,7 +64,7 @@ def test_finds_facts_that_do_not_commute(monkeypatch: pytest.MonkeyPatch) -> Non
         return replace(after, cost=2 * after.cost + int(fact.call[-1])) if isinstance(fact, ToolFinished) else after
 
     monkeypatch.setattr(evolve_calls, "_evolve_meter", confused)
-    with pytest.raises(AssertionError, match="the same journal, another state"):
+    with pytest.raises(AssertionError, match="the journal is the same, but the state differs"):
         any_order(FIVE, five_calls)
 
 

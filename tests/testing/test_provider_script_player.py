@@ -69,7 +69,7 @@ def test_in_order_of_arrival() -> None:
     assert [answer(play).turn for _ in range(3)] == [1, 1, 2]
     over = answer(play)
     assert over.status == 400
-    assert "the script is over: it has 2 turns" in message(over)
+    assert "the script has 2 turns, but this request needs turn" in message(over)
 
 
 def test_a_turn_may_stand_for_several() -> None:
@@ -82,7 +82,7 @@ def test_a_turn_may_stand_for_several() -> None:
 def test_beyond_the_script(provider: str) -> None:
     over = answer(playing({"text": "a"}), provider, *LATER)
     assert (over.status, over.is_turn) == (400, False)
-    assert "the script is over: it has 1 turn," in message(over)
+    assert "the script has 1 turn, but this request needs turn" in message(over)
 
 
 def test_faults_come_first_and_in_order() -> None:

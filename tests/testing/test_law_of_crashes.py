@@ -22,7 +22,7 @@ from agentrun.testing.laws import Setting, begin_run, crash_everywhere, finish_r
 
 from ..core.script import rule
 from ..packages import ROUTE, package
-from .shapes import SHAPES, TWO_TOOLS, Shape, parallel_tools
+from .law_agents import SHAPES, TWO_TOOLS, Shape, parallel_tools
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
@@ -70,7 +70,7 @@ def test_model_of_ones_own() -> None:
 
 def test_run_that_waits_forever() -> None:
     agent = package(tools=TWO_TOOLS, policy={"default": "allow", "rules": [rule("defer", "pay")]})
-    with pytest.raises(AssertionError, match="suspended 20 times and is still not over"):
+    with pytest.raises(AssertionError, match="suspended 20 times and has not ended"):
         crash_everywhere(agent, parallel_tools)
 
 
@@ -80,7 +80,7 @@ def test_run_that_waits_forever() -> None:
 def test_finds_a_call_that_runs_again_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every tool is taken for one that may run twice."""
     monkeypatch.setattr(tool_calls, "tool_effect", lambda tool, name: "read")
-    with pytest.raises(AssertionError, match=r"c1\.1 may run once at most and ran 2 times"):
+    with pytest.raises(AssertionError, match=r"c1\.1 may run at most once, but ran 2 times"):
         crash_everywhere(*SHAPES["parallel tools"])
 
 
@@ -100,7 +100,7 @@ def test_finds_an_intent_that_is_written_too_late(monkeypatch: pytest.MonkeyPatc
         log.state = after
 
     monkeypatch.setattr(RunLog, "commit", commit)
-    with pytest.raises(AssertionError, match=r"c1\.1 may run once at most and ran 2 times"):
+    with pytest.raises(AssertionError, match=r"c1\.1 may run at most once, but ran 2 times"):
         crash_everywhere(*SHAPES["parallel tools"])
 
 
@@ -118,7 +118,7 @@ def test_finds_a_result_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(RunLog, "take_over", marked)
     monkeypatch.setattr("agentrun.engine.driver.is_acceptable", forgetful)
-    with pytest.raises(AssertionError, match=r"(?s)the host died after record 1\n.*-- tool_finished"):
+    with pytest.raises(AssertionError, match=r"(?s)the host crashed after record 1\n.*-- tool_finished"):
         crash_everywhere(*SHAPES["parallel tools"])
 
 
@@ -126,7 +126,7 @@ def test_finds_work_that_nobody_misses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new owner does not ask what the one before left undone."""
     monkeypatch.setattr("agentrun.engine.driver.lost_work", lambda state: ())
     for shape in SHAPES.values():
-        with pytest.raises(AssertionError, match="the host died after record"):
+        with pytest.raises(AssertionError, match="the host crashed after record"):
             crash_everywhere(*shape)
 
 
@@ -138,5 +138,5 @@ def test_finds_a_setting_that_changes() -> None:
         clocks.append(clock)
         return parallel_tools(clock) if len(clocks) < 20 else Setting(model=scripted("Bye."), message="Hi.")
 
-    with pytest.raises(AssertionError, match="is the setting always the same"):
+    with pytest.raises(AssertionError, match="the setting must be the same each time"):
         crash_everywhere(package(), setting)
