@@ -204,7 +204,7 @@ def test_a_spec_that_does_not_compile_is_a_miss(desk: Path) -> None:
 
 def test_an_answer_that_was_changed_by_hand(desk: Path) -> None:
     in_replies(desk / TAPE, '"answer": "approved"', '"answer": "perhaps"')
-    assert "damaged  the cassette was changed by hand" in cassette(desk, "audit").out
+    assert "damaged  the cassette is damaged, perhaps because it was edited" in cassette(desk, "audit").out
 
 
 def test_a_recording_of_a_failure_is_no_miss(desk: Path) -> None:

@@ -96,7 +96,7 @@ def test_nobody_to_ask_keeps_the_recording(suite: Suite) -> None:
     with suite.provider(TURNS):
         ran = suite.test("--record", "all", "--yes")
     assert ran.code == 3
-    assert "there was nobody to ask about refund" in ran.out
+    assert "refund needs approval, but there is no terminal and no --approve; the existing cassette was kept" in ran.out
     assert (suite.root / TAPE).read_bytes() == before
 
 
@@ -182,7 +182,8 @@ def test_no_file_approves_a_live_tool(suite: Suite, trace: Iterable[str], case: 
     ran = suite.test("--live-tools")
     assert list(trace) == ["lookup_order"]
     assert ran.code == 3
-    assert "likely cause: there was nobody to ask about refund, and the cassette has approved" in ran.out
+    no_answer = "refund needs approval, but there is no terminal and no --approve; the cassette has approved"
+    assert f"likely cause: {no_answer}" in ran.out
     assert "--record" not in ran.out, "recording it again is no answer to the question"
 
 
@@ -190,7 +191,10 @@ def test_a_miss_that_approve_causes_says_so(suite: Suite) -> None:
     suite.write("  - {name: default}\n")
     ran = suite.test("--live-tools", "--approve", "none")
     assert ran.code == 3
-    assert "likely cause: the answer about refund is denied by --approve none, but the cassette has approved" in ran.out
+    assert (
+        "likely cause: the approval of refund is now denied (by --approve none), but the cassette has approved"
+        in ran.out
+    )
 
 
 def test_live_tools_that_give_something_else(suite: Suite) -> None:

@@ -118,9 +118,9 @@ def test_cursor_of_another_scope() -> None:
     runs.start("a")
     (event,) = everything
     for scope in (run_scope("a"), agent_scope("triage"), filter_scope("x", lambda event: True)):
-        with pytest.raises(ValueError, match="a cursor of all"):
+        with pytest.raises(ValueError, match="a cursor of the scope all"):
             runs.subscribe(scope, event.cursor)
-    with pytest.raises(ValueError, match="a cursor of run:b"):
+    with pytest.raises(ValueError, match="a cursor of the scope run:b"):
         runs.subscribe(run_scope("a"), Cursor("run:b", 0))
 
 

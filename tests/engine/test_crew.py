@@ -108,7 +108,7 @@ def test_deadline_with_nothing_under_way() -> None:
 
 
 def test_nothing_to_wait_for() -> None:
-    with pytest.raises(InternalError, match="nothing is under way"):
+    with pytest.raises(InternalError, match="no effect is running"):
         Site({}).settled()
 
 

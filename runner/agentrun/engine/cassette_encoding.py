@@ -1,15 +1,15 @@
-"""What is not HTTP, in the form of HTTP, as it stands on a tape.
+"""Exchanges that are not HTTP, encoded as HTTP for a cassette.
 
     CALL tool://refund        {"amount": 20, "order_id": "1042"}                       → the result
     CALL approval://refund    {"reason": …, "rules": ["big-refunds"], "value": {…}}    → {"answer": "approved", "by": …}
     CALL hook://check         {"point": "before_tool", "target": …, "value": …}        → {"answer": "continue"}
     CALL sink://report        {"text": …}                                              → {}
 
-Rule 1  A request holds what the answer depends on and nothing else: no ids, no keys, so that a call that comes in
-        another turn is still the same call. An answer to a question holds for exactly that question.
-Rule 2  A result that is one text is written as that text. Everything else is JSON. Of a text that the model read only
-        a part of, that part is written, and the whole beside it.
-Rule 3  A reply comes from a file that anybody may have edited: what is not of its form is a damaged cassette.
+Rule 1  A request contains only what the answer depends on: no ids and no keys, so that the same call in another turn
+        is the same request. An approval is valid for exactly its question.
+Rule 2  A result that is a single text is written as text. Everything else is JSON. A truncated text is written with the
+        part that the model read, and the full text.
+Rule 3  A cassette may have been edited. A reply that cannot be decoded means that the cassette is damaged.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _TEXT = (("content-type", "text/plain"),)
 
 
 class _Result(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a tool gave, with the contents that its parts name."""
+    """A tool result, with the blobs that its parts name."""
 
     returned: ToolReturn
     blobs: dict[str, bytes] = {}
     whole: str | None = None
-    """All the text, when the parts are what is left of it."""
+    """The full text, if the parts are truncated."""
 
 
 class _Approval(Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,6 +68,12 @@ def encode_tool_call(effect: RunTool) -> HttpCall:
 def encode_question(question: Question) -> HttpCall:
     body = {"reason": question.reason, "rules": question.rules, "value": question.value}
     return _encode_call("approval", question.target, body)
+
+
+def approval_target(call: HttpCall) -> str | None:
+    """The tool, sink or stage of an approval question. None: the call is none."""
+    scheme, _, target = call.url.partition("://")
+    return target if scheme == "approval" else None
 
 
 def encode_hook_question(hook: str, question: HookQuestion) -> HttpCall:
@@ -105,7 +111,7 @@ def decode_tool_result(reply: HttpReply, blobs: Blobs) -> ToolReturn:
     result = _decode_reply(reply, _Result)
     for blob, data in result.blobs.items():
         if blobs.put(data) != blob:
-            raise _damaged_cassette_error("a content is not what its hash says")
+            raise _damaged_cassette_error("a blob does not match its hash")
     _refuse_foreign_fault(result.returned.fault, ("tool.", "host."))
     whole = None if result.whole is None else blobs.put(result.whole.encode("utf-8", "replace"))
     return replace(result.returned, whole=whole)
@@ -121,7 +127,7 @@ def decode_answer(reply: HttpReply) -> tuple[ApprovalAnswer, str]:
 
 
 def recorded_answer(interaction: Interaction) -> ApprovalAnswer | None:
-    """The answer to an approval that an interaction holds. None: it holds none."""
+    """The approval answer of an interaction, or None."""
     if interaction.failure is not None or interaction.stopped:
         return None
     try:
@@ -150,9 +156,9 @@ def decode_delivery_fault(reply: HttpReply) -> Fault | None:
 
 
 def _refuse_foreign_fault(fault: Fault | None, kinds: tuple[str, ...]) -> None:
-    """Refuse a fault that nobody who is asked can have: a stranger's file must not say that we failed."""
+    """Refuse a fault that this port cannot have: an edited cassette must not fake a failure of agentrun."""
     if fault is not None and (fault.code not in ERROR_CODES or not fault.code.startswith(kinds)):
-        raise _damaged_cassette_error("a fault has a code that is not one of its kind")
+        raise _damaged_cassette_error(f"a fault has the code {fault.code!r}, which is not possible here")
 
 
 def _json_reply(body: Any) -> HttpReply:
@@ -163,8 +169,11 @@ def _decode_reply(reply: HttpReply, kind: type[_T]) -> _T:
     try:
         return convert(msgspec.json.decode(reply.body), kind)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError):
-        raise _damaged_cassette_error("a reply is not of its form") from None
+        raise _damaged_cassette_error("a reply cannot be decoded") from None
 
 
 def _damaged_cassette_error(why: str) -> CassetteError:
-    return CassetteError("cassette.damaged", f"the cassette was changed by hand, and {why}", fields={"reason": why})
+    message = f"the cassette is damaged, perhaps because it was edited: {why}"
+    return CassetteError(
+        "cassette.damaged", message, hint="restore the file or record it again", fields={"reason": why}
+    )

@@ -1,10 +1,9 @@
-"""The world behind a tape: what a run asks for is played from it, or happens and is recorded on it.
+"""Ports with a cassette: exchanges are replayed from it, or happen and are recorded to it.
 
-Rule 1  What is played is not done: there is nothing behind a `ReplayExchanger` tape.
-Rule 2  Each run of a family has a path on the tape: empty for the run that a user started, then the calls that led to
-        a child.
-Rule 3  Under a clock that is moved by hand a recorded exchange takes as long as it took. In real time it takes none.
-Rule 4  A recording that does not fit is no fault of a tool, a person or a hook: it passes through all of them.
+Rule 1  A `ReplayExchanger` never calls the real port.
+Rule 2  Each run has a path on the cassette: empty for the top-level run, and the ids of the calls for a sub-agent.
+Rule 3  On a step clock a recorded exchange takes as long as it took. In real time it takes no time.
+Rule 4  A mismatch with the cassette is not a fault of a tool, approver or hook: the `CassetteError` is passed on.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from msgspec.structs import replace
 from agentrun.cassette.interactions import Interaction
 from agentrun.cassette.miss_context import OverruledAnswer
 from agentrun.cassette.player import Player
-from agentrun.cassette.recorder import Recorder
+from agentrun.cassette.recorder import ChunkCallback, Recorder
 from agentrun.core.effect_ids import CallId, parse_effect_id
 from agentrun.core.effects import Deliver, RunTool, ToolReturn
 from agentrun.core.facts import ApprovalAnswer, HookAnswer
 from agentrun.core.fault import Fault
 from agentrun.core.outcome import Question
 from agentrun.engine import approvals
-from agentrun.engine import cassette_encoding as form
+from agentrun.engine import cassette_encoding as encoding
 from agentrun.engine.clock import StepClock
 from agentrun.engine.fact_redaction import redact_struct
 from agentrun.engine.hooks import HookQuestion, call_hook
@@ -37,34 +36,41 @@ from agentrun.errors import AgentrunError, CassetteError, ProviderError
 from agentrun.tools.http import HttpTools
 from agentrun.wire import HttpCall, HttpReply, Sender
 
-OnChunk: TypeAlias = Callable[[bytes], None]
-LiveCall: TypeAlias = Callable[[OnChunk | None], Coroutine[Any, Any, HttpReply]]
-"""Does it for real."""
+LiveCall: TypeAlias = Callable[[ChunkCallback | None], Coroutine[Any, Any, HttpReply]]
+"""Performs the real exchange."""
 
 FOREVER_MS = 2**62
 
 
 class CassetteExchanger(Protocol):
-    async def exchange(self, call: HttpCall, path: str, live: LiveCall, heard: OnChunk | None = None) -> HttpReply:
-        """The reply to a request, from wherever it comes. Raises what the request raises, or `cassette.miss`."""
+    async def exchange(
+        self, call: HttpCall, path: str, live: LiveCall, heard: ChunkCallback | None = None
+    ) -> HttpReply:
+        """The reply to a request. Raises the error of the request, or `cassette.miss`."""
 
     def skip_next(self, url: str, path: str) -> None:
-        """Whatever it holds next of this address is not wanted."""
+        """Skip the next interaction with this address."""
 
     def note_overruled(self, call: HttpCall, path: str, new_answer: tuple[ApprovalAnswer, str]) -> None:
-        """A question is answered by somebody else: the answer that it holds does not count."""
+        """An approver answers instead of the cassette."""
 
 
 class ReplayExchanger:
-    """Everything comes from the tape. Without a clock of ours real time goes on beside it."""
+    """Replays everything from the cassette. Without a step clock, real time passes during the replay."""
 
     def __init__(self, player: Player, clock: StepClock | None, step: int | None = None) -> None:
-        """`step`: how long each exchange takes, in milliseconds. None: as long as it took."""
+        """`step`: the duration of each exchange in milliseconds. None: as recorded."""
         self._player = player
         self._clock = clock
         self._step = step
 
-    async def exchange(self, call: HttpCall, path: str, live: LiveCall, heard: OnChunk | None = None) -> HttpReply:  # noqa: ARG002  # nothing is done
+    async def exchange(
+        self,
+        call: HttpCall,
+        path: str,
+        live: LiveCall,  # noqa: ARG002  # rule 1
+        heard: ChunkCallback | None = None,
+    ) -> HttpReply:
         interaction = self._player.play(call, path)
         if self._clock is not None:
             await _wait_as_recorded(self._clock, interaction, self._step)
@@ -76,23 +82,26 @@ class ReplayExchanger:
         self._player.play_next(url, path)
 
     def note_overruled(self, call: HttpCall, path: str, new_answer: tuple[ApprovalAnswer, str]) -> None:
-        """Where the recorded answer is another, that explains a later miss."""
+        """A different recorded answer explains a later miss."""
         recorded = self._player.peek(call, path)
-        answer = None if recorded is None else form.recorded_answer(recorded)
+        answer = None if recorded is None else encoding.recorded_answer(recorded)
         if answer is not None and answer != new_answer[0]:
-            self._player.overruled = _describe_overruled(call.url.partition("://")[2], new_answer, answer)
+            self._player.overruled = _describe_overruled(encoding.approval_target(call) or "", new_answer, answer)
 
 
 class RecordingExchanger:
-    """Everything happens, and is recorded. What `kept` has, up to so many interactions, is played instead."""
+    """Performs and records exchanges. Interactions of an existing cassette can be reused instead."""
 
     def __init__(self, recorder: Recorder, old_player: Player | None = None, until: int | None = None) -> None:
-        """`until`: the first so many come from the tape, and must fit. None: whatever is there does."""
+        """`old_player`: the cassette to reuse. `until`: the first `until` interactions are reused and must match; None:
+        every interaction that matches is reused."""
         self._recorder = recorder
         self._old_player = old_player
         self._until = until
 
-    async def exchange(self, call: HttpCall, path: str, live: LiveCall, heard: OnChunk | None = None) -> HttpReply:
+    async def exchange(
+        self, call: HttpCall, path: str, live: LiveCall, heard: ChunkCallback | None = None
+    ) -> HttpReply:
         reused = self._find_reusable(call, path)
         if reused is not None:
             self._recorder.reuse(reused)
@@ -112,10 +121,10 @@ class RecordingExchanger:
         return reply
 
     def skip_next(self, url: str, path: str) -> None:
-        """Only what is asked for is kept anyway."""
+        """Nothing to do: only requested interactions are reused."""
 
     def note_overruled(self, call: HttpCall, path: str, new_answer: tuple[ApprovalAnswer, str]) -> None:
-        """What is overruled was left out before: see `overruled_answers`."""
+        """Nothing to do: see `skip_overruled_answers`."""
 
     def _find_reusable(self, call: HttpCall, path: str) -> Interaction | None:
         if self._old_player is None or (self._until is not None and self._recorder.count >= self._until):
@@ -130,15 +139,15 @@ def _describe_overruled(
     target: str, new_answer: tuple[ApprovalAnswer, str], recorded: ApprovalAnswer
 ) -> OverruledAnswer:
     if new_answer == approvals.NO_ANSWER:
-        why = f"there was nobody to ask about {target}, and the cassette has {recorded}"
+        why = f"{target} needs approval, but there is no terminal and no --approve; the cassette has {recorded}"
         return OverruledAnswer(why, approvals.HOW_TO_ANSWER)
     return OverruledAnswer(
-        f"the answer about {target} is {new_answer[0]} by {new_answer[1]}, but the cassette has {recorded}"
+        f"the approval of {target} is now {new_answer[0]} (by {new_answer[1]}), but the cassette has {recorded}"
     )
 
 
-def replay_reply(interaction: Interaction, heard: OnChunk | None) -> HttpReply:
-    """What a recorded exchange gives: its pieces, and its reply or its failure."""
+def replay_reply(interaction: Interaction, heard: ChunkCallback | None) -> HttpReply:
+    """Replay the chunks of an interaction, and return its reply or raise its failure."""
     reply = interaction.reply
     if heard is not None and reply.status == 200:
         start = 0
@@ -173,7 +182,7 @@ async def _wait_forever() -> None:
 
 
 def models_wrapper(exchanger: CassetteExchanger) -> Wrapper:
-    """Puts a cassette before the models of a world."""
+    """Wraps the models of a world with a cassette."""
 
     def wrapper(world: World) -> World:
         providers = {name: _wrap_model(each, exchanger, world.path) for name, each in world.providers.items()}
@@ -183,8 +192,7 @@ def models_wrapper(exchanger: CassetteExchanger) -> Wrapper:
 
 
 def other_ports_wrapper(exchanger: CassetteExchanger, approver: Approver | None = None) -> Wrapper:
-    """Puts a cassette before tools, hooks, sinks and people. `approver`: who answers instead of the cassette, if they
-    have anything to say."""
+    """Wraps tools, hooks, sinks and the approver with a cassette. `approver`: its answers replace the recorded ones."""
 
     def wrapper(world: World) -> World:
         path = world.path
@@ -200,12 +208,13 @@ def other_ports_wrapper(exchanger: CassetteExchanger, approver: Approver | None 
 
 
 def answer_comparison_wrapper(exchanger: ReplayExchanger) -> Wrapper:
-    """Compares what people say with what the cassette has, to explain a miss. The answers of the cassette count for
-    nothing."""
+    """Compares the answers of the approver with the recorded ones, to explain a later miss."""
 
     def wrapper(world: World) -> World:
-        asked = world.approver
-        return world if asked is None else replace(world, approver=_ComparingApprover(exchanger, world.path, asked))
+        approver = world.approver
+        if approver is None:
+            return world
+        return replace(world, approver=_ComparingApprover(exchanger, world.path, approver))
 
     return wrapper
 
@@ -222,16 +231,16 @@ class _CassetteSender:
         self._path = path
         self._sender = sender
 
-    async def send(self, call: HttpCall, *, gap: int, time: int, heard: OnChunk | None = None) -> HttpReply:
+    async def send(self, call: HttpCall, *, gap: int, time: int, heard: ChunkCallback | None = None) -> HttpReply:
         return await self._exchanger.exchange(
             call, self._path, lambda hear: self._sender.send(call, gap=gap, time=time, heard=hear), heard
         )
 
 
 def _with_call(error: CassetteError, call: str) -> CassetteError:
-    """The error with its place. Calls are named after their turn: c2.0; what is no call has none."""
-    place = parse_effect_id(call)
-    error.fields.update({"call": call, "turn": place.turn} if isinstance(place, CallId) else {})
+    """Add the call and its turn to the error. The id of a call contains its turn: c2.0."""
+    effect = parse_effect_id(call)
+    error.fields.update({"call": call, "turn": effect.turn} if isinstance(effect, CallId) else {})
     return error
 
 
@@ -242,7 +251,7 @@ def _wrap_tool(exchanger: CassetteExchanger, path: str, executor: Executor, worl
 
 
 class _CassetteHttpTools:
-    """What an HTTP tool asks and gets is HTTP already, and stands on the tape as it is; what is made of it does not."""
+    """The requests and replies of an HTTP tool are recorded as they are, before they become a tool result."""
 
     def __init__(self, tools: HttpTools) -> None:
         self._tools = tools
@@ -255,7 +264,7 @@ class _CassetteHttpTools:
 
 
 class _CassetteTool(TruncatingExecutor):
-    """On the tape is what the model reads: where a text is cut depends on what is hidden in it."""
+    """Records the result as the model reads it, because the place of truncation depends on the redacted secrets."""
 
     def __init__(self, exchanger: CassetteExchanger, path: str, executor: Executor, world: World) -> None:
         self._exchanger = exchanger
@@ -265,16 +274,16 @@ class _CassetteTool(TruncatingExecutor):
         self._redactor = world.redactor
 
     async def run(self, call: RunTool) -> ToolReturn:
-        async def live(_: OnChunk | None) -> HttpReply:
+        async def live(_: ChunkCallback | None) -> HttpReply:
             returned = await call_executor(self._executor, call)
             cut = truncate_result(redact_struct(self._redactor, returned), self._blobs, call)
-            return form.encode_tool_result(returned if cut.whole is None else cut, self._blobs)
+            return encoding.encode_tool_result(returned if cut.whole is None else cut, self._blobs)
 
         try:
-            reply = await self._exchanger.exchange(form.encode_tool_call(call), self._path, live)
+            reply = await self._exchanger.exchange(encoding.encode_tool_call(call), self._path, live)
         except CassetteError as error:
             raise _with_call(error, call.id) from None
-        return form.decode_tool_result(reply, self._blobs)
+        return encoding.decode_tool_result(reply, self._blobs)
 
 
 class _CassetteApprover:
@@ -289,25 +298,27 @@ class _CassetteApprover:
         new_answer = await (self._instead or approvals.NoApprover()).answer(question)
         if new_answer == approvals.NO_ANSWER:
             return await self._exchange_answer(question)
-        self._exchanger.note_overruled(form.encode_question(question), self._path, new_answer)
-        try:  # the recorded answer is used up, if there is one, but does not count
+        self._exchanger.note_overruled(encoding.encode_question(question), self._path, new_answer)
+        try:  # consume the recorded answer, if there is one, and ignore it
             await self._exchange_answer(question)
-        except CassetteError:  # it was asked in other words
-            self._exchanger.skip_next(form.encode_question(question).url, self._path)
+        except CassetteError:  # the recorded question has other words
+            self._exchanger.skip_next(encoding.encode_question(question).url, self._path)
         return new_answer
 
     async def _exchange_answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
-        async def live(_: OnChunk | None) -> HttpReply:
-            return form.encode_answer(await approvals.call_approver(self._approver, question))
+        async def live(_: ChunkCallback | None) -> HttpReply:
+            return encoding.encode_answer(await approvals.call_approver(self._approver, question))
 
         try:
-            return form.decode_answer(await self._exchanger.exchange(form.encode_question(question), self._path, live))
+            return encoding.decode_answer(
+                await self._exchanger.exchange(encoding.encode_question(question), self._path, live)
+            )
         except CassetteError as error:
             raise _with_call(error, question.subject) from None
 
 
 class _ComparingApprover:
-    """Asks for real while only the model is played, and compares: another answer explains a later miss."""
+    """Asks the real approver while the model is replayed, and compares its answer with the recorded one."""
 
     def __init__(self, exchanger: ReplayExchanger, path: str, approver: Approver) -> None:
         self._exchanger = exchanger
@@ -317,16 +328,18 @@ class _ComparingApprover:
 
     async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
         new_answer = await self._approver.answer(question)
-        self._exchanger.note_overruled(form.encode_question(question), self._path, new_answer)
+        self._exchanger.note_overruled(encoding.encode_question(question), self._path, new_answer)
         return new_answer
 
 
 def _wrap_hook(exchanger: CassetteExchanger, path: str, name: str, hook: HookFunction, clock: Clock) -> HookFunction:
     async def hook_through_cassette(question: HookQuestion) -> HookAnswer:
-        async def live(_: OnChunk | None) -> HttpReply:
-            return form.encode_hook_answer(await call_hook(clock, name, hook, question))
+        async def live(_: ChunkCallback | None) -> HttpReply:
+            return encoding.encode_hook_answer(await call_hook(clock, name, hook, question))
 
-        return form.decode_hook_answer(await exchanger.exchange(form.encode_hook_question(name, question), path, live))
+        return encoding.decode_hook_answer(
+            await exchanger.exchange(encoding.encode_hook_question(name, question), path, live)
+        )
 
     return hook_through_cassette
 
@@ -338,9 +351,9 @@ class _CassetteSink:
         self._sink = sink
 
     async def deliver(self, delivery: Deliver) -> Fault | None:
-        async def live(_: OnChunk | None) -> HttpReply:
-            return form.encode_delivery_fault(await call_sink(self._sink, delivery))
+        async def live(_: ChunkCallback | None) -> HttpReply:
+            return encoding.encode_delivery_fault(await call_sink(self._sink, delivery))
 
-        return form.decode_delivery_fault(
-            await self._exchanger.exchange(form.encode_delivery(delivery), self._path, live)
+        return encoding.decode_delivery_fault(
+            await self._exchanger.exchange(encoding.encode_delivery(delivery), self._path, live)
         )

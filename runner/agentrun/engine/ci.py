@@ -1,4 +1,4 @@
-"""Whether a pipeline runs us, where nobody looks: nothing goes live, is recorded or accepted there by accident."""
+"""Detect CI, where nothing runs live, is recorded or accepted by accident."""
 
 from __future__ import annotations
 

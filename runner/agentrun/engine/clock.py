@@ -1,9 +1,9 @@
-"""Time that is moved by hand: replays and tests take none of the real one, and need no event loop.
+"""A clock that is advanced step by step: replays and tests take no real time and need no event loop.
 
 Rule 1  The clock never goes back.
-Rule 2  A coroutine that waits yields a `Sleep` to whoever steps it: a crew, a time limit, or `run` at the root.
-Rule 3  Only at the root does time move for a sleep, and there at once.
-Rule 4  Nothing under this clock waits for the world outside: that would never come.
+Rule 2  A coroutine that waits yields a `Sleep` to its caller: a crew, a time limit, or `run` at the top.
+Rule 3  Only `run` advances the clock, directly to the end of the sleep.
+Rule 4  A coroutine on this clock must not wait for real events: they would never happen.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ _T = TypeVar("_T")
 
 
 class Sleep(Struct, frozen=True):
-    """What a coroutine yields that has nothing to do before a moment."""
+    """Yielded by a coroutine that waits."""
 
     until: int
     due: int | None = None
-    """The moment that time limits judge, if it is another."""
+    """The time that is compared with time limits, if it is not `until`."""
 
     def __await__(self) -> Generator[Sleep, None, None]:
         yield self
 
 
 class Done(Struct, Generic[_T], frozen=True):
-    """What a coroutine gave at its end."""
+    """The result of a coroutine."""
 
     value: _T
 
 
 def step(work: Coroutine[Any, Any, _T]) -> Sleep | Done[_T]:
-    """Let a coroutine work until it sleeps or ends."""
+    """Run a coroutine until it sleeps or ends."""
     try:
-        wish = work.send(None)
+        yielded = work.send(None)
     except StopIteration as end:
         return Done(end.value)
-    if isinstance(wish, Sleep):
-        return wish
+    if isinstance(yielded, Sleep):
+        return yielded
     work.close()
-    raise InternalError("internal", "something waited for the world outside, under a clock that is moved by hand")
+    raise InternalError("internal", "a coroutine waited for a real event while the run is on a step clock")
 
 
 class StepClock:
@@ -56,7 +56,7 @@ class StepClock:
         return self._now
 
     def move_to(self, at: int) -> None:
-        """To that moment, unless it is over."""
+        """Advance the clock to this moment. It never goes back."""
         self._now = max(self._now, at)
 
     async def sleep_until(self, at: int) -> None:
@@ -64,7 +64,7 @@ class StepClock:
             await Sleep(at)
 
     async def sleep_with_due(self, at: int, due: int) -> None:
-        """Sleep until a moment, as something that would have been done at another: time limits judge that one."""
+        """Sleep until `at`, but compare `due` with time limits."""
         while self._now < at:
             await Sleep(at, due)
 
@@ -84,7 +84,7 @@ class StepClock:
         return function()
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """The result of a coroutine, whatever it waits for on this clock."""
+        """Run a coroutine to its end and return the result."""
         while isinstance(now := step(work), Sleep):
             self.move_to(now.until)
         return now.value

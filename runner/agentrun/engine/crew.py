@@ -1,14 +1,14 @@
-"""Performs the effects of a run, and asks people: what all crews do, and the one under a clock moved by hand.
+"""A crew performs the effects of a run and asks the approver: the base class, and the crew for a step clock.
 
-Rule 1  Effects take up the width; questions to people do not.
-Rule 2  Each question is asked once. One that is no longer open is dropped, and asked again if it comes back.
+Rule 1  Effects count against the width; questions do not.
+Rule 2  Each question is asked once. A question that is no longer open is dropped, and asked again if it comes back.
 
-Under a clock that is moved by hand every piece of work is a coroutine that is stepped here:
+On a step clock every piece of work is a coroutine that `StepCrew` advances:
 
-Rule 3  One step at a time, and always of work whose moment has come. Among several the first started goes first,
-        unless `order` says otherwise: then any order of completion can be had.
-Rule 4  When all sleep, the crew sleeps until the first of them wakes up, so a child's crew sleeps in its parent's.
-Rule 5  Work that is stopped is closed on the spot, and what it says about that is not heard.
+Rule 3  One step at a time, and only of work that is ready. The work that was started first goes first, unless `order`
+        chooses another, so that tests can try any order of completion.
+Rule 4  If all work sleeps, the crew sleeps until the first wakes up. So the crew of a sub-agent sleeps in its parent's.
+Rule 5  Work that is stopped is closed immediately, and its exceptions are ignored.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from agentrun.errors import InternalError
 TaskT = TypeVar("TaskT")
 
 CompletionOrder: TypeAlias = Callable[[Sequence[str]], int]
-"""Given the ids of work that could go on, the index of the one that does."""
+"""Chooses one of several ready effects: gets their ids and returns an index."""
 
 
 MAX_PARALLEL_EFFECTS = 8
-"""How many effects of a run may be under way at once. A replay is as wide as a live run: who is still at work when a
-call ends the others is told by the recorded times, and not by the order of the calls."""
+"""The maximum of parallel effects of a run. It is the same in a replay: if a call stops the others, the recorded times
+decide which of them were still running."""
 
 
 class BaseCrew(ABC, Generic[TaskT]):
-    """`TaskT` is what work becomes when it is begun."""
+    """`TaskT` is the type of started work."""
 
     def __init__(self, perform: PerformEffect, width: int, consult: AskPerson | None) -> None:
         self._perform = perform
@@ -75,7 +75,7 @@ class BaseCrew(ABC, Generic[TaskT]):
                 self._questions[key] = self._begin(key, self._consult(question))
 
     def post(self, fact: Fact) -> None:
-        """Bring in a fact from outside."""
+        """Add a fact from outside."""
         self._posted.append(fact)
 
     @property
@@ -107,7 +107,7 @@ class BaseCrew(ABC, Generic[TaskT]):
 
 
 class _Task:
-    """Work that has begun, and when it goes on. It has a context of its own, as a task of an event loop has."""
+    """Started work, and when it wakes up. Like an asyncio task, it has its own context."""
 
     __slots__ = ("context", "wakes", "work")
 
@@ -160,7 +160,7 @@ class StepCrew(BaseCrew[_Task]):
             task.context.run(task.work.close)
 
     def _advance(self, key: str) -> Fact | None:
-        """Let one piece of work go on. Its fact, if that was its end."""
+        """Advance one piece of work. Returns its fact if it ended."""
         tasks = self._effects if key in self._effects else self._questions
         task = tasks[key]
         try:
@@ -178,5 +178,5 @@ class StepCrew(BaseCrew[_Task]):
 def _next_wakeup(wakes: list[int], deadline: int | None) -> int:
     moments = wakes if deadline is None else [*wakes, deadline]
     if not moments:
-        raise InternalError("internal", "a run waits and nothing is under way")
+        raise InternalError("internal", "the run waits, but no effect is running")
     return min(moments)

@@ -1,4 +1,4 @@
-"""Who works on a run and its children now, and how outsiders reach them."""
+"""The active crews of a run and its sub-agents, by run id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentrun.engine.ports import AskPerson, Clock, Crew, PerformEffect
 
 
 class CrewRegistry:
-    """The crews of a run and of its children. Outsiders reach them here, by the id of the run."""
+    """Creates crews, and passes facts from outside to them."""
 
     def __init__(
         self, clock: Clock, width: int = MAX_PARALLEL_EFFECTS, order: CompletionOrder = lambda ready: 0
@@ -21,20 +21,20 @@ class CrewRegistry:
         self._order = order
         self._crews: dict[str, Crew] = {}
         self._waiting: dict[str, list[Fact]] = defaultdict(list)
-        """What was posted to runs that have no crew yet."""
+        """Facts for runs that have no crew yet."""
         self._parks_at: int | None = None
 
     def __contains__(self, run: object) -> bool:
-        """Whether a run is worked on."""
+        """Whether a run is active."""
         return run in self._crews
 
     def make(self, run: str, work: PerformEffect, consult: AskPerson | None) -> Crew:
-        """The crew of a run."""
+        """Create the crew of a run."""
         crew: Crew
         if isinstance(self._clock, StepClock):
             crew = StepCrew(work, width=self._width, clock=self._clock, consult=consult, order=self._order)
         else:
-            from agentrun.engine.task_crew import TaskCrew  # late: a clock moved by hand needs no event loop
+            from agentrun.engine.task_crew import TaskCrew  # late: a step clock needs no event loop
 
             crew = TaskCrew(work, width=self._width, clock=self._clock, consult=consult)
         for fact in self._waiting.pop(run, ()):
@@ -45,23 +45,23 @@ class CrewRegistry:
         return crew
 
     def post(self, run: str, fact: Fact) -> None:
-        """Bring in a fact for a run. One that is not worked on yet gets it when it is."""
+        """Add a fact to a run. A run without a crew gets it when its crew is created."""
         if run in self._crews:
             self._crews[run].post(fact)
         else:
             self._waiting[run].append(fact)
 
     def is_busy(self, run: str) -> bool:
-        """Whether a fact may still come in a run without anybody outside doing something."""
+        """Whether a run has running effects, open questions or posted facts."""
         return run in self._crews and self._crews[run].busy
 
     def park(self, grace: int) -> None:
-        """Ask for the run and its children to be left as they are, within so many milliseconds."""
+        """Park the run and its sub-agents within `grace` milliseconds."""
         self._parks_at = self._clock.now() + grace
         for crew in tuple(self._crews.values()):
             crew.park(self._parks_at)
 
     def clear(self) -> None:
-        """Nobody works on the run any more."""
+        """Remove all crews: the run is no longer active."""
         self._crews.clear()
         self._parks_at = None

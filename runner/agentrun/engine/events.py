@@ -1,10 +1,10 @@
-"""Events in process: what was committed to journals, and what passes.
+"""Events in memory: committed records and transient events.
 
-Rule 1  An event is told after its record is in the journal. Subscribers look; they never answer.
-Rule 2  A cursor says how many records of all runs were seen. It belongs to its scope, and is refused in another.
-Rule 3  A subscriber has a bounded queue. When it is full, what passes is dropped first. Then a gap takes the place of
-        what follows, until it is read; its cursor says from where to subscribe to see the lost records.
-Rule 4  The terminal record of a run is never lost, whatever else is.
+Rule 1  An event is published after its record is in the journal. Subscribers cannot influence a run.
+Rule 2  A cursor contains the number of records of all runs so far. It is valid only for its own scope.
+Rule 3  A subscriber has a queue of limited size. If it is full, transient events are dropped first. Then a `Gap`
+        replaces the following records until it is read; subscribe from its cursor to get the lost records.
+Rule 4  The terminal record of a run is never dropped.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from agentrun.core.facts import Record, RunStarted, RunStopped
 from agentrun.engine.ports import TransientEvent
 
 MAX_QUEUED_EVENTS = 256
-"""Events that wait for one subscriber at most, terminal records and a gap aside."""
+"""The queue size of a subscriber. Terminal records and a gap are added to it."""
 
 
 class Cursor(Struct, frozen=True):
-    """A place in the events of a scope."""
+    """A position in the events of a scope."""
 
     scope: str
     seen: int
@@ -34,14 +34,14 @@ class Gap(Struct, frozen=True):
     """Records were lost here."""
 
     since: Cursor
-    """Subscribe from here to see them."""
+    """Subscribe from here to get them."""
 
 
 class Event(Struct, frozen=True):
     cursor: Cursor
-    """Subscribe from here to see what follows."""
+    """Subscribe from here to get the following events."""
     run: str | None
-    """Null: a gap is of no run."""
+    """Null for a gap."""
     agent: str | None
     what: Record | TransientEvent | Gap
 
@@ -51,12 +51,12 @@ class Event(Struct, frozen=True):
 
 
 class Scope(Struct, frozen=True):
-    """Which events a subscriber sees."""
+    """The events that a subscriber gets."""
 
     name: str
     sees: Callable[[Event], bool]
     ends: bool = False
-    """Whether nothing follows a terminal record."""
+    """Whether the subscription ends with a terminal record."""
 
 
 ALL_EVENTS = Scope("all", lambda event: True)
@@ -71,7 +71,7 @@ def agent_scope(agent: str) -> Scope:
 
 
 def filter_scope(name: str, sees: Callable[[Event], bool]) -> Scope:
-    """A scope of one's own. Two filters of one name count as one scope."""
+    """A scope with a filter function. Filters with the same name are the same scope."""
     return Scope(f"filter:{name}", sees)
 
 
@@ -82,19 +82,19 @@ class EventBus:
     def __init__(self, *, queue: int = MAX_QUEUED_EVENTS) -> None:
         self._queue = queue
         self._places: list[tuple[str, int]] = []
-        """The run and seq of every record, in the order in which they were told."""
+        """The run and seq of every record, in the order of publication."""
         self._agents: dict[str, str] = {}
         self._subscriptions: list[Subscription] = []
 
     def publish(self, run: str, news: Record | TransientEvent) -> None:
-        """Something was committed, or passes."""
+        """Publish a committed record or a transient event."""
         if isinstance(news, Record):
             self.add_history(run, [news])
         for subscription in tuple(self._subscriptions):
             subscription.offer(self._event(subscription.scope, len(self._places), run, news))
 
     def add_history(self, run: str, records: Iterable[Record]) -> None:
-        """Take in records that were told elsewhere, so that they can be looked up."""
+        """Add records without publishing them, so that subscribers can read them from a cursor."""
         for record in records:
             if isinstance(record.fact, RunStarted):
                 self._agents[run] = record.fact.agent
@@ -104,9 +104,9 @@ class EventBus:
         return run in self._agents
 
     def subscribe(self, scope: Scope, read: ReadRecords, cursor: Cursor | None = None) -> Subscription:
-        """Events from now on, or from a cursor. `read` gives the records of a run."""
+        """Events from now on, or from a cursor. `read` returns the records of a run."""
         if cursor is not None and cursor.scope != scope.name:
-            raise ValueError(f"a cursor of {cursor.scope} says nothing about {scope.name}")
+            raise ValueError(f"a cursor of the scope {cursor.scope} cannot be used for {scope.name}")
         now = len(self._places)
         before = self._history(scope, read, range(now if cursor is None else cursor.seen, now))
         subscription = Subscription(scope, self._queue, before, self._subscriptions.remove, Cursor(scope.name, now))
@@ -128,10 +128,10 @@ class EventBus:
 
 
 class Subscription:
-    """What one subscriber has not looked at yet.
+    """The events that one subscriber has not read yet.
 
-    `for event in subscription` gives what is there. `async for event in subscription` also waits for more, until the
-    subscription is closed, or the one run that it is about is over.
+    `for event in subscription` yields the available events. `async for event in subscription` also waits for more,
+    until the subscription is closed or, in the scope of one run, the run is finished.
     """
 
     def __init__(
@@ -143,13 +143,13 @@ class Subscription:
         self._waiting: deque[Event] = deque()
         self._leave = leave
         self._last = start
-        """The last record that was queued: a gap begins after it."""
+        """The cursor of the last queued record. A gap begins after it."""
         self._has_gap = False
         self._closed = False
         self._wake: Callable[[], object] = _wake_nobody
 
     def offer(self, event: Event) -> None:
-        """Queue an event of the scope, if there is room for it."""
+        """Queue an event of the scope if there is room."""
         if not self.scope.sees(event):
             return
         if event.is_terminal or (not self._has_gap and self._has_room(event)):
@@ -166,7 +166,7 @@ class Subscription:
         return len(self._waiting) < self._limit
 
     def close(self) -> None:
-        """No more events."""
+        """End the subscription."""
         if not self._closed:
             self._closed = True
             self._leave(self)
@@ -203,7 +203,7 @@ class Subscription:
 
 
 def _wake_nobody() -> None:
-    """Nobody waits."""
+    """No subscriber is waiting."""
 
 
 def _resolve_future(future: Any) -> None:

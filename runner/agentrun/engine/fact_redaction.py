@@ -1,10 +1,10 @@
-"""Facts without values that must not be shown.
+"""Redact secret values in facts.
 
-Whatever a model, a tool or a user said: a fact is cleaned before it is written and before it counts, so no journal, no
-listener and no later request has it.
+A fact is redacted before it is written and before it changes the state. So a secret in the words of a model, tool or
+user appears in no journal, no event and no later request.
 
-Rule 1  Each text is looked at for itself, as a recording does: a text that is JSON is read as its reader reads it.
-Rule 2  A number that is a value becomes a text, where a text may be.
+Rule 1  Each text is redacted on its own, as in cassettes. A text that is JSON is parsed first.
+Rule 2  A number that is a secret becomes a text if the field allows texts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _T = TypeVar("_T", bound=Struct)
 
 
 def redact_struct(redactor: Redactor, fact: _T) -> _T:
-    """The fact, or part of one, with placeholders for what the redactor knows."""
+    """Replace the secret values of a fact, or of a part of it, by placeholders."""
     if not redactor:
         return fact
     data = to_builtins(fact)
@@ -30,12 +30,12 @@ def redact_struct(redactor: Redactor, fact: _T) -> _T:
         return fact
     try:
         return convert(clean, type(fact))
-    except ValidationError:  # a count of ours that happens to be the digits of a password
+    except ValidationError:  # a field that must be a number, with the digits of a password by chance
         return convert(_redact_value(data, redactor, numbers=False), type(fact))
 
 
 def _redact_value(value: Any, redactor: Redactor, *, numbers: bool) -> Any:
-    """The same object, if there are no values in it."""
+    """Returns the same object if it contains no secret."""
     match value:
         case str():
             return redact_text(value, redactor)
@@ -48,6 +48,6 @@ def _redact_value(value: Any, redactor: Redactor, *, numbers: bool) -> Any:
             parts = [_redact_value(item, redactor, numbers=numbers) for item in value]
             return value if all(map(is_, parts, value)) else parts
         case int() | float() if numbers and not isinstance(value, bool):
-            clean = redactor.redact_text(spelled := str(value))
-            return value if clean is spelled else clean
+            clean = redactor.redact_text(text := str(value))
+            return value if clean is text else clean
     return value

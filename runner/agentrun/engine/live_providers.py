@@ -1,9 +1,9 @@
-"""The providers of a live run.
+"""The providers of a live run, and the secret values that it must not show.
 
-Rule 1  Before the run starts every route of the package and of its sub-agents is looked at, fallbacks too: its provider
-        is known and can do what is asked, and every variable that it names is set to something that can be sent.
+Rule 1  Before the run starts, every route of the package and its sub-agents is checked, also fallbacks: the provider
+        exists and supports the settings, and every variable has a value that can be sent.
 
-Importing this takes a second: only what goes live does.
+Importing this module takes a second, so only live runs do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentrun.core.package_lookup import credential_texts
 from agentrun.engine.models import HttpProvider
 from agentrun.engine.ports import Provider
 from agentrun.engine.settings import Settings
-from agentrun.engine.world import iterate_packages
+from agentrun.engine.world import iterate_packages, iterate_routes
 from agentrun.errors import HostError
 from agentrun.net.environment import (
     NamedCredentials,
@@ -36,20 +36,20 @@ from agentrun.wire import HttpCall, Sender
 
 
 def live_sender(settings: Settings) -> HttpxSender:
-    """Sends requests with the credentials of the environment. Close it at the end."""
+    """A sender with the credentials of the environment. The caller closes it."""
     return HttpxSender(settings.secret, trust_env=settings.trust_env, elsewhere=overridden_addresses(settings))
 
 
 def overridden_addresses(settings: Settings) -> dict[str, str]:
-    """The providers' own addresses for which the environment names others."""
+    """The default addresses of providers that a variable of the environment replaces, each with the variable."""
     homes = {home.address: home.variable for home in PROVIDER_HOMES.values()}
     return {address: variable for address, variable in homes.items() if settings.has(variable)}
 
 
 def live_providers(package: Package, settings: Settings, sender: Sender) -> dict[str, Provider]:
-    """The models that a package names, by provider. Raises `provider.not_found`, `package.invalid`, `host.missing`."""
+    """The models of a package, by provider. Raises `provider.not_found`, `package.invalid`, `host.missing`."""
     providers: dict[str, Provider] = {}
-    for agent, route in _all_routes(package):
+    for agent, route in iterate_routes(package):
         codec = codec_for(route.provider)
         refuse_unsupported(agent, route)
         _refuse_unsendable(route, _probe_call(agent, route), settings)
@@ -58,14 +58,9 @@ def live_providers(package: Package, settings: Settings, sender: Sender) -> dict
 
 
 def probe_calls(package: Package) -> Iterator[HttpCall]:
-    """A request of each route of a package and of its sub-agents, for what they name."""
-    for agent, route in _all_routes(package):
+    """An example request for each route of a package and its sub-agents, to see which variables they need."""
+    for agent, route in iterate_routes(package):
         yield _probe_call(agent, route)
-
-
-def _all_routes(package: Package) -> Iterator[tuple[Package, Route]]:
-    for agent in iterate_packages(package):
-        yield from ((agent, route) for route in agent.model.routes)
 
 
 def _probe_call(agent: Package, route: Route) -> HttpCall:
@@ -77,49 +72,38 @@ def _refuse_unsendable(route: Route, call: HttpCall, settings: Settings) -> None
     for name in request_variables(call):
         lookup(name)
     if not _is_address(request_address(call, lookup, others)):
-        message = f"the address of {route_name(route)} is not one that can be used"
+        message = f"the address of {route_name(route)} is not a valid URL"
         variable = next((name for home, name in others.items() if call.url.startswith(home + "/")), None)
-        hint = f"{variable or call.url} must give https://host/path"
+        hint = f"{variable or call.url} must be of the form https://host/path"
         raise HostError("host.missing", message, hint=hint, fields={"name": call.url, "what": "address"})
     if not all(is_header_value(value) for _, value in request_headers(call, lookup)):
-        message = f"a header of {route_name(route)} has characters that no header can hold"
         names = sorted({*request_variables(call)})
-        raise HostError("host.missing", message, fields={"name": route_name(route), "variables": names})
+        message = f"a header of {route_name(route)} has characters that are not allowed in HTTP headers"
+        hint = f"check the value of {', '.join(names)}"
+        raise HostError("host.missing", message, hint=hint, fields={"name": route_name(route), "variables": names})
 
 
 def _is_address(text: str) -> bool:
     try:
         parts = urlsplit(text)
-        parts.port  # noqa: B018  # raises for what is no number
+        parts.port  # noqa: B018  # raises ValueError if it is not a number
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname) and text.isascii() and text.isprintable()
 
 
-# --- the values that a live run knows and must not show: credentials of the environment -----------------------
+# --- secret values --------------------------------------------------------------------------------------------
 
 
 NOT_SECRET_VARIABLES = (
-    "HOME",
-    "HOSTNAME",
-    "LANG",
-    "LANGUAGE",
-    "LOGNAME",
-    "PATH",
-    "PWD",
-    "SHELL",
-    "TERM",
-    "TMPDIR",
-    "TZ",
-    "USER",
+    *("HOME", "HOSTNAME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "TZ", "USER"),
 )
-"""Variables that are no secrets, whoever names them."""
+"""Variables that are never secrets, even if a package names them."""
 _NOT_SECRET_PREFIXES = ("LC_", "XDG_")
-"""How others of these begin."""
 
 
 def known_secrets(package: Package, environment: Mapping[str, str]) -> NamedCredentials:
-    """The name of each value, and the value."""
+    """The secret values of the environment, each with its name."""
     named = {
         name
         for name in _named_variables(package)

@@ -1,7 +1,7 @@
-"""Where runs live as long as their process: journals with their packages, and contents by hash.
+"""Journals with their packages, and blobs by hash, in memory.
 
 Rule 1  The package is stored with the run, before its first record.
-Rule 2  A journal has one owner. Who takes it over gets the next epoch; from then on the owner before cannot write.
+Rule 2  A journal has one owner. A new owner gets the next epoch, and then the previous owner cannot write.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ class Journals(Protocol):
         """Whether a run has a record."""
 
     def keep(self, run: str, package: PackageFile) -> None:
-        """Store a package with a run that is about to begin, or to go on, with it."""
+        """Store the package of a run that is about to start or to continue."""
 
     def package(self, run: str, fingerprint: str) -> PackageFile:
         """A package that was stored with a run. Raises `recovery.failed`."""
 
     def open(self, run: str) -> Journal:
-        """The journal of a run for its next owner; a new one for a new run."""
+        """Open or create the journal of a run for its next owner."""
 
     def records(self, run: str) -> Iterable[Record]:
-        """What a run's journal holds, for readers. Raises `run.not_found`."""
+        """The records of a run. Raises `run.not_found`."""
 
 
 def stored_package(journals: Journals, run: str) -> PackageFile:
-    """The package that a run goes on with. Raises `run.not_found`, `recovery.failed`."""
+    """The package with which a run continues. Raises `run.not_found`, `recovery.failed`."""
     facts = (record.fact for record in journals.records(run))
     *_, pinned = (fact.package for fact in facts if isinstance(fact, RunStarted | RunResumed))
     package = journals.package(run, pinned)
     if package.fingerprint != pinned:
-        message, fields = f"the package stored with the run {run} is another one", {"pinned": pinned}
+        message, fields = f"the package stored with the run {run} has another fingerprint", {"pinned": pinned}
         raise PackageError("package.fingerprint_mismatch", message, fields={**fields, "found": package.fingerprint})
     return package
 
@@ -59,7 +59,7 @@ class MemoryJournals:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """All runs, children included, in the order in which they began."""
+        """All runs, sub-agents included, in the order of their start."""
         return tuple(run for run in self._journals if run in self)
 
     def keep(self, run: str, package: PackageFile) -> None:
@@ -82,15 +82,15 @@ class MemoryJournals:
         return self._journals[run].records()
 
     def lines_after(self, run: str, seq: int) -> Iterable[bytes]:
-        """The lines of a run's records after this one."""
+        """The journal lines of a run after a sequence number."""
         return self._journals[run].lines_after(seq)
 
     def text(self, run: str) -> bytes:
-        """The file that a run's journal would be."""
+        """The journal of a run as the content of a file."""
         return self._journals[run].text()
 
     def restore(self, run: str, records: Iterable[Record]) -> None:
-        """Take in the journal of a run that began elsewhere."""
+        """Add the journal of a run that was started elsewhere."""
         journal, epoch = MemoryJournal(), 0
         for record in records:
             journal.append(record)
@@ -98,10 +98,10 @@ class MemoryJournals:
         self._journals[run], self._epochs[run] = journal, epoch
 
     def append(self, run: str, record: Record) -> None:
-        """Write for an owner. Raises `journal.stale_owner` for one that is not the latest."""
+        """Write a record. Raises `journal.stale_owner` if its owner is not the latest."""
         if record.epoch != self._epochs[run]:
             fields = {"seq": record.seq, "epoch": record.epoch, "owner": self._epochs[run]}
-            raise StorageError("journal.stale_owner", f"another owner has gone on with the run {run}", fields=fields)
+            raise StorageError("journal.stale_owner", f"another process has taken over the run {run}", fields=fields)
         self._journals[run].append(record)
 
     def head(self, run: str) -> str:
@@ -109,7 +109,7 @@ class MemoryJournals:
 
 
 class _OwnedJournal:
-    """A journal in the hands of one owner."""
+    """The journal of one owner."""
 
     def __init__(self, journals: MemoryJournals, run: str, epoch: int) -> None:
         self._journals = journals

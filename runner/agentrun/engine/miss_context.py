@@ -1,4 +1,4 @@
-"""What is known of a run, for explaining why its tape does not fit."""
+"""Build the context of a run that explains why its cassette does not match."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from agentrun.spec.tree import Node, ScalarNode, SequenceNode, node_at
 def make_miss_context(
     spec: Spec, file: PackageFile, *, message: str | None, params: Mapping[str, Any], accept: str, whole: bool
 ) -> MissContext:
-    """`message`: None for the agent's own. `accept`: the command that runs this case. `whole`: whether only a whole new
-    recording helps."""
+    """`message`: None for the input of the spec. `accept`: the command that records this case. `whole`: the whole
+    cassette must be recorded again."""
     return MissContext(
         sections=file.sections,
         params=complete_params(file.agent, params),
@@ -45,6 +45,6 @@ def _input_template(spec: Spec, file: PackageFile, message: str | None) -> Templ
 
 
 def _file_and_line(node: Node) -> tuple[str, int]:
-    """The file, and the line of it where the text begins."""
+    """The file and line of a text."""
     place = node.place_at(0) if isinstance(node, ScalarNode) else node.place
     return place.source.display_name, place.line

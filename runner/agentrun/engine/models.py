@@ -1,9 +1,9 @@
-"""Asks models.
+"""Ask models, and send their requests over HTTP.
 
-Rule 1  Whatever goes wrong becomes a `ModelFailed` with a code.
-Rule 2  Pieces of a reply pass while it arrives. When no reply comes of them they are taken back.
-Rule 3  What a provider reports of its usage is looked at here, whatever the provider (`core/budget.py`, rule 3).
-Rule 4  Nothing is sent before every picture and file of the conversation is found. Each is looked for once.
+Rule 1  Every failure becomes a `ModelFailed` with a code.
+Rule 2  Parts of a reply are published while it arrives. If the reply fails, they are withdrawn.
+Rule 3  The usage that a provider reports is checked here, for all providers (`core/budget.py`, rule 3).
+Rule 4  A request is sent only if every image and file of the conversation exists. Each is checked once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from agentrun.core.budget import charged_cost, reported_usage
 from agentrun.core.effects import AskModel, route_name
 from agentrun.core.facts import ModelFailed, ModelReplied
-from agentrun.core.fault import Fault
+from agentrun.core.fault import Fault, fault_of
 from agentrun.core.messages import File, Image, Message, Reply, Transcript
 from agentrun.engine.guarded_call import RaisedException, TimedOut, call_with_timeout, is_valid_fault
 from agentrun.engine.ports import Blobs, Provider, ReplyDelta
@@ -60,7 +60,7 @@ class ModelCaller:
                 fields = {"status": None, "limit": effect.time}
                 return Fault("provider.timeout", f"the reply took longer than {effect.time} ms", fields)
             case RaisedException(AgentrunError() as error):
-                return Fault(error.code, error.message, error.fields, error.hint)
+                return fault_of(error)
             case RaisedException() as raised:
                 return Fault("internal", f"{raised.kind} while asking the model", {"error": raised.kind})
             case Reply():
@@ -68,21 +68,21 @@ class ModelCaller:
             case Fault() if is_valid_fault(answer):
                 return answer
             case _:
-                return Fault("internal", "the provider gave something that is neither a reply nor a known fault")
+                return Fault("internal", "the provider returned neither a reply nor a valid fault")
 
     def _provider(self, name: str) -> Provider:
-        found = self._http_providers.get(name) or find_provider(self._world, name)
-        if isinstance(found, HttpProvider) and name not in self._http_providers:
-            found = self._http_providers[name] = found.for_run(self._world.blobs)
-        return found
+        provider = self._http_providers.get(name) or find_provider(self._world, name)
+        if isinstance(provider, HttpProvider) and name not in self._http_providers:
+            provider = self._http_providers[name] = provider.for_run(self._world.blobs)
+        return provider
 
 
 class _DeltaStream:
-    """Passes on pieces of a reply while it arrives."""
+    """Publishes parts of a reply while it arrives, redacted."""
 
-    def __init__(self, tell: Callable[[str | None], None], redactor: Redactor) -> None:
-        self._publish = tell
-        self._passing = redactor.stream() if redactor else None
+    def __init__(self, publish: Callable[[str | None], None], redactor: Redactor) -> None:
+        self._publish = publish
+        self._stream = redactor.stream() if redactor else None
         self._has_text = False
         self._closed = False
         self.is_final = False
@@ -90,23 +90,23 @@ class _DeltaStream:
     def feed(self, text: str) -> None:
         if not self._closed:
             self._has_text = True
-            self._pass(text if self._passing is None else self._passing.feed(text))
+            self._send(text if self._stream is None else self._stream.feed(text))
 
     def close(self) -> None:
         self._closed = True
         if self._has_text and not self.is_final:
-            self._pass(None)
-        elif self._has_text and self._passing is not None:
-            self._pass(self._passing.end())
+            self._send(None)
+        elif self._has_text and self._stream is not None:
+            self._send(self._stream.end())
 
-    def _pass(self, text: str | None) -> None:
+    def _send(self, text: str | None) -> None:
         if text != "":
-            with suppress(Exception):  # who listens cannot make a request fail
+            with suppress(Exception):  # a listener cannot make a request fail
                 self._publish(text)
 
 
 class AttachmentChecker:
-    """The pictures and files of a conversation that grows."""
+    """Checks the images and files of a growing conversation."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -114,10 +114,10 @@ class AttachmentChecker:
         self._last: Message | None = None
 
     def find_fault(self, messages: Transcript) -> Fault | None:
-        """What is missing. Messages that were looked at are not looked at again: a long run stays linear."""
+        """The fault for a missing image or file. Only new messages are checked, so a long run stays linear."""
         start = self._seen
         if start and (start > len(messages) or messages.since(start - 1)[0] is not self._last):
-            start = 0  # the conversation was summed up
+            start = 0  # the conversation was compacted
         new = messages.since(start)
         for message in new:
             for part in message.parts:
@@ -139,7 +139,7 @@ class AttachmentChecker:
 
 
 class HttpProvider:
-    """A model behind HTTP. A run has one of its own: it remembers how the run's messages are written."""
+    """A model over HTTP. Each run has its own, which remembers the encoded messages of the run."""
 
     def __init__(
         self,
@@ -148,20 +148,20 @@ class HttpProvider:
         blobs: Blobs | None = None,
         read: Callable[[Reply | Fault], None] = lambda answer: None,
     ) -> None:
-        """`read`: told what the codec made of each reply."""
+        """`read`: called with each decoded reply."""
         self._codec = codec
         self._sender = sender
         self._read = read
         self._conversation = ConversationEncoder(codec, blobs.get if blobs is not None else _no_blob)
 
     def for_run(self, blobs: Blobs) -> HttpProvider:
-        """The same for a new run, with the pictures and files that its messages name."""
+        """A copy for a new run, with the images and files of its messages."""
         return HttpProvider(self._codec, self._sender, blobs, self._read)
 
     def with_sender(
         self, wrap: Callable[[Sender], Sender], read: Callable[[Reply | Fault], None] | None = None
     ) -> HttpProvider:
-        """The same through another sender, made of this one's."""
+        """A copy with a wrapped sender."""
         return HttpProvider(self._codec, wrap(self._sender), None, read or self._read)
 
     async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply | Fault:
@@ -172,11 +172,8 @@ class HttpProvider:
 
 
 def _no_blob(blob: str) -> bytes:
-    """Outside of a run there are none."""
+    """Outside of a run there are no blobs."""
     raise KeyError(blob)
-
-
-# --- one request to a model over HTTP, and what came of it ----------------------------------------------------
 
 
 _CUT_CONNECTION = ("provider.zero_output", "provider.timeout")
@@ -185,7 +182,7 @@ _CUT_CONNECTION = ("provider.zero_output", "provider.timeout")
 async def ask_over_http(
     codec: Codec, sender: Sender, effect: AskModel, call: HttpCall, delta: Callable[[str], None]
 ) -> Reply | Fault:
-    """Send a call, streamed if the request says so. Raises what the sender raises."""
+    """Send a call, streamed if the request says so. Raises the errors of the sender."""
     if not effect.request.settings.stream:
         return codec.decode(await sender.send(call, gap=effect.gap, time=effect.time), effect.request)
     decoder = codec.stream(effect.request)
@@ -204,6 +201,6 @@ async def ask_over_http(
 
 
 def is_streamed_reply(reply: HttpReply) -> bool:
-    """Whether its body is what was heard of it."""
+    """Whether the body was streamed, and not a JSON or HTML document."""
     kinds = [value for name, value in reply.headers if name.lower() == "content-type"]
     return reply.status == 200 and not any("json" in kind or "html" in kind for kind in kinds)

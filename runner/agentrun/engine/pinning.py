@@ -1,6 +1,6 @@
-"""Asks MCP servers for their tools, with the variables of the environment, for a lock.
+"""Ask MCP servers for their tools, to pin them in a lock file.
 
-Importing this takes a second: only a spec with servers needs it.
+Importing this module takes a second, so only specs with MCP servers do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentrun.tools.mcp import require_mcp_sdk
 
 
 def pin_mcp_servers(specs: Sequence[Spec]) -> tuple[dict[str, dict[str, PinnedTool]], list[Problem]]:
-    """The pins of a spec and of what its profiles make of it, and what stands in their way. Raises `host.missing`."""
+    """The pins of a spec with its profiles, and the problems. Raises `host.missing`."""
     require_mcp_sdk()
     from agentrun.tools.mcp_connection import McpEnvironment  # late: as above
     from agentrun.tools.mcp_pins import declared_servers, pin_tools  # late: the SDK is an extra

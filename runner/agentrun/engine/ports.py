@@ -1,7 +1,7 @@
-"""Where the engine meets the world: one small protocol per outside thing.
+"""The ports of the engine: one small protocol for each outside system.
 
-Rule 1  Nothing here raises for what the outside does wrong: that is a fault, and becomes a fact.
-Rule 2  Time comes from the clock alone, also for deadlines: a run under a clock that is moved by hand takes no time.
+Rule 1  A failure of an outside system is returned as a fault and becomes a fact. It is not raised.
+Rule 2  All times and deadlines come from the clock, so a run on a step clock takes no real time.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ class Clock(Protocol):
         """Milliseconds since 1970. Never goes back."""
 
     async def sleep_until(self, at: int) -> None:
-        """Return at that moment, or at once if it is over."""
+        """Wait until this moment. Returns at once if it is in the past."""
 
     async def within(self, milliseconds: int, work: Coroutine[Any, Any, _T]) -> _T:
-        """The result of some work. Raises TimeoutError, after stopping the work, when it takes longer."""
+        """Run work with a time limit. If it takes longer, stop it and raise TimeoutError."""
 
     async def aside(self, function: Callable[[], _T]) -> _T:
-        """The result of a function that may block."""
+        """Run a function that may block."""
 
 
 class Provider(Protocol):
     """A model behind a route."""
 
     async def ask(self, effect: AskModel, delta: Callable[[str], None]) -> Reply | Fault:
-        """The whole reply. `delta` hears pieces of its text as they arrive."""
+        """Ask the model and return the complete reply. `delta` is called with parts of the text as they arrive."""
 
 
 class Executor(Protocol):
-    """Runs the calls of a tool, or of all tools of a kind."""
+    """Runs the calls of one tool, or of all tools of a kind."""
 
     async def run(self, call: RunTool) -> ToolReturn: ...
 
 
 HookFunction: TypeAlias = Callable[[Any], Any]
-"""Called with a `HookQuestion`, gives a `HookAnswer`; plain or async."""
+"""Called with a `HookQuestion`, returns a `HookAnswer`. Plain or async."""
 
 
 class SinkPort(Protocol):
@@ -56,104 +56,103 @@ class SinkPort(Protocol):
 
 
 class Blobs(Protocol):
-    """Contents too large for a journal, by their hash."""
+    """Storage for contents that are too large for a journal, by hash."""
 
     def put(self, data: bytes) -> str:
-        """`sha256:` and the hash."""
+        """Store data and return `sha256:` and its hash."""
 
     def get(self, blob: str) -> bytes:
-        """Raises KeyError for what is not there."""
+        """Raises KeyError if there is no such blob."""
 
 
 class Approver(Protocol):
     async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
-        """The answer, and who gave it."""
+        """Return the answer and its author."""
 
 
 class Journal(Protocol):
     @property
     def epoch(self) -> int:
-        """Which owner of the run writes here."""
+        """The number of the owner that writes here."""
 
     @property
     def head(self) -> str:
-        """Hash of the last line: what the next record names as `prev`."""
+        """The hash of the last line, which is `prev` of the next record."""
 
     def append(self, record: Record) -> None:
-        """Write a record. When this returns, it happened. Raises a `StorageError` when it cannot be written."""
+        """Write a record. Raises a `StorageError` if it cannot be written."""
 
     def records(self) -> Iterable[Record]:
         """All records so far."""
 
     def lines_after(self, seq: int) -> Iterable[bytes]:
-        """The lines of the records after this one, as they stand in a journal file, without their line ends."""
+        """The lines after a sequence number, without line ends."""
 
 
 class Crew(Protocol):
-    """Performs effects, and brings in what comes from outside."""
+    """Performs effects, and collects facts from outside."""
 
     @property
     def free(self) -> int:
-        """How many effects may still be started."""
+        """How many more effects can be started."""
 
     @property
     def busy(self) -> bool:
-        """Whether a fact may still come without anybody outside doing something."""
+        """Whether there are running effects, open questions or posted facts."""
 
     def start(self, effect: Effect) -> None: ...
 
     def consult(self, questions: Sequence[Question]) -> None:
-        """Ask people, each question once. Without anybody to ask it does nothing."""
+        """Ask the approver, each question once. Without an approver this does nothing."""
 
     def post(self, fact: Fact) -> None:
-        """Bring in a fact from outside."""
+        """Add a fact from outside."""
 
     def park(self, until: int) -> None:
-        """Ask for the run to be left as it is. What is under way may end until then."""
+        """Park the run. Running effects may end until this moment."""
 
     @property
     def parks_at(self) -> int | None:
-        """When what is under way is given up, because the run is to be parked. None: it is not."""
+        """When running effects are stopped because the run is parked. None: the run is not parked."""
 
     def take_posted(self) -> Sequence[Fact]:
-        """What outsiders posted since the last look."""
+        """Remove and return the facts from outside."""
 
     def keep_only(self, effects: Iterable[str]) -> None:
-        """Stop everything under way but these effects."""
+        """Stop all running effects except these."""
 
     async def next_fact(self, deadline: int | None) -> Fact | None:
-        """The fact of the next effect that is done, or of an outsider. None: the deadline came first, or the wish to
-        park the run."""
+        """Wait for the next fact of an effect or from outside. None: the deadline passed or the run is parked."""
 
     async def close(self) -> None:
-        """Stop everything. When this returns nothing is running."""
+        """Stop all work. When this returns, nothing is running."""
 
 
 PerformEffect: TypeAlias = Callable[[Effect], Coroutine[Any, Any, Fact | None]]
-"""Performs an effect. None: nothing came of it, because its run is parked."""
+"""Performs an effect. None: there is no fact, because a sub-agent was parked."""
 AskPerson: TypeAlias = Callable[[Question], Coroutine[Any, Any, Fact]]
-"""Asks a person."""
+"""Asks the approver."""
 
 
 class ReplyDelta(Struct, frozen=True):
-    """A piece of a reply, in passing: it is no part of what happened."""
+    """A part of a reply that is still arriving. It is not written to the journal."""
 
     run: str
     effect: str
     text: str | None
-    """Null: what came of this effect so far is void."""
+    """Null: the earlier parts of this effect are withdrawn."""
 
 
 class ToolProgress(Struct, frozen=True):
-    """How far a call is, in passing: it is no part of what happened."""
+    """The progress of a call. It is not written to the journal."""
 
     run: str
     effect: str
-    """The call's id."""
+    """The id of the call."""
     tool: str
     text: str
-    """One line, without what must not be shown."""
+    """One line, redacted."""
 
 
 TransientEvent: TypeAlias = ReplyDelta | ToolProgress
-"""What passes: whoever does not look has missed it."""
+"""An event that is not written to the journal."""

@@ -1,11 +1,12 @@
-"""Records a run, or the runs of a conversation, on a cassette.
+"""Record a run, or the runs of a conversation, to a cassette.
 
-Rule 1  One process records a cassette at a time; another is refused before it spends anything.
-Rule 2  Whether it can be written is found out first. It is written when the last run is over, whole or not at all.
-Rule 3  A run that was cancelled, or that failed in us, is not recorded. One that failed at its provider does not take
-        the place of a recording that is there: a wrong key must not cost a good one. The same holds for one that
-        found nobody to ask, unless the case says that there is nobody.
-Rule 4  A conversation is recorded as a whole: its runs share one recorder, and it ends with the first that fails.
+Rule 1  Only one process records a cassette at a time. A second one fails before it sends a request.
+Rule 2  Before the first request, a check shows that the cassette can be written. It is written after the last run,
+        completely or not at all.
+Rule 3  A run that was cancelled or failed inside agentrun is not recorded. A run that failed at its provider does not
+        replace an existing cassette, so that a wrong key does not destroy it. The same applies to a run with an
+        unanswered approval, unless the case declares it as `unavailable`.
+Rule 4  The runs of a conversation share one recorder. A conversation ends with the first run that fails.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from agentrun.compiler.package_file import PackageFile
 from agentrun.core.facts import ToolFinished
 from agentrun.core.outcome import Outcome
 from agentrun.distribution import version
-from agentrun.engine import cassette_encoding as form
+from agentrun.engine import cassette_encoding as encoding
 from agentrun.engine.approvals import HOW_TO_ANSWER, NO_ANSWER, ApproverChain, PresetApprover
 from agentrun.engine.begin import admit, jitter_seed
 from agentrun.engine.live_providers import overridden_addresses
@@ -42,19 +43,19 @@ from agentrun.engine.spending import Spending, sum_spending
 from agentrun.engine.system_clock import SystemClock
 from agentrun.engine.world import World, Wrapper, wrap
 from agentrun.engine.worlds.record import recording_wrapper
-from agentrun.errors import PolicyError, StorageError
+from agentrun.errors import PolicyError, StorageError, storage_failed
 from agentrun.files import ProjectTree
 from agentrun.spec.project import Project
 from agentrun.store.cassettes import lock_cassette, staged_path
 from agentrun.wire import SCRIPTED_PROVIDER_NAME
 
 NOT_ANSWERED = (NO_ANSWER, ("unavailable", "approver"))
-"""Answers that nobody gave."""
+"""The answers of questions that no approver answered."""
 UNRECORDED_CODES = ("cancelled", "internal", "storage.", "journal.", "host.", "cassette.")
 
 
 class CassetteRecording:
-    """A cassette that is being recorded: the wrapper that records, and what is written when the last run is over."""
+    """A cassette that is being recorded."""
 
     def __init__(
         self,
@@ -68,11 +69,11 @@ class CassetteRecording:
         is_taken: Callable[[], bool] = lambda: False,
         is_staged: bool = False,
     ) -> None:
-        """`path`: the cassette. `about`: for the metadata, what was recorded. `old_player`: the existing cassette, if
-        some of it is kept; `until`: the first so many interactions, which must fit; None: all that fit. `is_new`:
-        whether there was no cassette when the recording was planned: then there may be none when it begins.
-        `is_taken`: whether another process has recorded the same since then. `is_staged`: the recording is judged
-        before it takes the place of the cassette."""
+        """`path`: the cassette. `about`: metadata about what is recorded. `old_player`: the existing cassette, to reuse
+        some of it; `until`: the first `until` interactions, which must match; None: all that match. `is_new`: there was
+        no cassette when the recording was planned, so there must be none when it starts. `is_taken`: whether another
+        process has recorded the same in the meantime. `is_staged`: the new cassette is checked before it replaces the
+        existing one."""
         self.project = project
         self.path = path
         self._about = about
@@ -86,22 +87,18 @@ class CassetteRecording:
 
     @property
     def destination(self) -> tuple[ProjectTree, Path]:
-        """Where the recording is written."""
+        """Where the new cassette is written."""
         if self._is_staged:
             return self.project.data_tree, staged_path(self.project, self.path)
         return self.project.cassette_tree, self.path
 
     @contextmanager
     def start(self, approver: Approver) -> Iterator[Wrapper]:
-        """Ours as long as it is made: whether it can be written is found out before anything is spent. Gives what
-        records the runs.
-
-        Raises `storage.failed`.
-        """
+        """Lock the cassette, check that it can be written, and yield the recording wrapper. Raises `storage.failed`."""
         with lock_cassette(self.project, self.path):
             if (self._is_new and self.path.exists()) or self._is_recorded_meanwhile():
-                message = f"another process has recorded {self.path.name} meanwhile: it is left as it is"
-                raise StorageError("storage.failed", message, fields={"path": "cassette", "errno": EEXIST})
+                message = f"another process has recorded {self.path.name} in the meantime; it was not replaced"
+                raise storage_failed("cassette", message, EEXIST)
             self.project.cassette_tree.check_writable(self.path)
             tree, path = self.destination
             tree.check_writable(path)
@@ -114,15 +111,14 @@ class CassetteRecording:
     def finish(
         self, package: PackageFile, runs: Sequence[FinishedRun], after_save: Callable[[], None]
     ) -> RecordingResult:
-        """Write what the runs saw of the world, whole or not at all. `after_save`: what has to be done before another
-        process may record it again."""
+        """Write the cassette, completely or not at all. `after_save` is called before another process can record it."""
         done = runs[-1]
-        interactions, unasked = self._recorder.interactions(), _unanswered_approvals(self._recorder)
-        refused = _refusal(done, interactions, is_there=self.path.exists())
-        if refused is None and unasked and self.path.exists():
-            error = _nobody_to_ask_error(unasked)
-            refused, done = error.message, replace(done, save_error=error)
-        if refused is None:
+        interactions, unanswered = self._recorder.interactions(), _unanswered_approvals(self._recorder)
+        refusal = _refusal(done, interactions, exists=self.path.exists())
+        if refusal is None and unanswered and self.path.exists():
+            error = _unanswered_error(unanswered)
+            refusal, done = error.message, replace(done, save_error=error)
+        if refusal is None:
             try:
                 self._save(package, done.redaction, interactions)
             except StorageError as error:
@@ -130,17 +126,17 @@ class CassetteRecording:
             else:
                 after_save()
         spent = sum_spending(package.agent, self._recorder.new_interactions())
-        return RecordingResult((*runs[:-1], done), len(interactions), self._recorder.reused, refused, unasked, spent)
+        return RecordingResult((*runs[:-1], done), len(interactions), self._recorder.reused, refusal, unanswered, spent)
 
     def _save(self, package: PackageFile, redaction: RunRedaction, interactions: Sequence[Interaction]) -> None:
-        """Write the recording, unless it is larger than a replay reads. Raises `storage.failed`."""
+        """Write the cassette. Raises `storage.failed`, also if it is larger than the limit."""
         written = redaction.redact_interactions(interactions)
         text = dump_cassette(written, redaction.data(self._metadata(package, len(written))))
         tree, path = self.destination
         save_cassette(tree, path, text, self.project.cassette_limit)
 
     def _metadata(self, package: PackageFile, total: int) -> dict[str, Any]:
-        """What the recording was made of. Of what is kept, the beginning stays the beginning."""
+        """The metadata of the cassette. If interactions are reused, the original recording time is kept."""
         reused = self._recorder.reused
         before = {} if self._old_player is None or not reused else self._old_player.cassette.metadata
         now = self._began.isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -159,22 +155,22 @@ class CassetteRecording:
 
 
 class RecordingResult(Struct, frozen=True):
-    """What came of it."""
+    """The result of a recording."""
 
     runs: tuple[FinishedRun, ...]
     interactions: int
     reused: int
-    """How many of them are from the recording before."""
+    """How many interactions are from the previous cassette."""
     refusal: str | None = None
-    """Why nothing was written."""
+    """Why the cassette was not written."""
     unanswered: tuple[str, ...] = ()
-    """What nobody could be asked about."""
+    """The tools, sinks and stages whose approval questions had no answer."""
     spent: Spending = Spending()
-    """What the requests used that were sent now."""
+    """The usage of the requests that were sent."""
 
     @property
     def run(self) -> FinishedRun:
-        """The last one."""
+        """The last run."""
         return self.runs[-1]
 
     @property
@@ -199,8 +195,8 @@ async def record_runs(
     wrappers: tuple[Wrapper, ...] = (),
     after_save: Callable[[], None] = lambda: None,
 ) -> RecordingResult:
-    """Run for real, and write what the runs saw of the world to a cassette. Several are a conversation, each after the
-    ones before. `open_world`: the live world of a run. `wrappers`: what is before the cassette."""
+    """Run live and write a cassette. Several requests are a conversation. `open_world`: opens the live world of a run.
+    `wrappers`: wrap the cassette."""
     with recording.start(approver) as recorder:
         runs: list[FinishedRun] = []
         for request in requests:
@@ -215,72 +211,68 @@ async def record_runs(
         return recording.finish(package, runs, after_save)
 
 
-def _refusal(done: FinishedRun, interactions: tuple[Interaction, ...], *, is_there: bool) -> str | None:
+def _refusal(done: FinishedRun, interactions: tuple[Interaction, ...], *, exists: bool) -> str | None:
+    """Why a run is not recorded (rule 3)."""
     if not isinstance(done.ending, Outcome):
-        return "the run is not over"
+        return "the run is not finished"
     if any(each.failure is not None and not is_recordable_failure(each.failure.code) for each in interactions):
-        return "a request failed in us"
+        return "a request failed inside agentrun"
     code = done.outcome.code or ""
     if code.startswith(UNRECORDED_CODES):
         return f"the run ended with {code}"
-    if code.startswith("provider.") and is_there:
-        return f"the run failed with {code}, and there is a recording; remove it if the failure is what you want"
+    if code.startswith("provider.") and exists:
+        return f"the run failed with {code}, and a cassette already exists; remove it if you want to record the failure"
     return None
 
 
 def _unanswered_approvals(recorder: Recorder) -> tuple[str, ...]:
-    """What nobody could be asked about in this run. What an earlier one found out is not asked again, and what the case
-    itself declares unavailable is meant."""
+    """The targets of new approval questions without an answer. Questions that the case declares as `unavailable` have
+    an answer."""
     whole = [each for each in recorder.new_interactions() if each.failure is None and not each.stopped]
-    asked = [each for each in whole if each.call.url.startswith("approval://")]
-    lost = [each.call.url for each in asked if form.decode_answer(each.reply) in NOT_ANSWERED]
-    return tuple(sorted({url.removeprefix("approval://") for url in lost}))
+    asked = [(target, each.reply) for each in whole if (target := encoding.approval_target(each.call))]
+    return tuple(sorted({target for target, reply in asked if encoding.decode_answer(reply) in NOT_ANSWERED}))
 
 
-def _nobody_to_ask_error(unasked: tuple[str, ...]) -> PolicyError:
+def _unanswered_error(targets: tuple[str, ...]) -> PolicyError:
+    verb = "needs approval" if len(targets) == 1 else "need approval"
     return PolicyError(
         "approval.unavailable",
-        f"there was nobody to ask about {', '.join(unasked)}: the recording that is there stays as it is",
-        hint=f"{HOW_TO_ANSWER}; if nobody shall answer, say so in the case: `approvals: {{{unasked[0]}: unavailable}}`",
-        fields={"targets": list(unasked)},
+        f"{', '.join(targets)} {verb}, but there is no terminal and no --approve; the existing cassette was kept",
+        hint=f"{HOW_TO_ANSWER}; to record it without an answer, write in the case: "
+        f"`approvals: {{{targets[0]}: unavailable}}`",
+        fields={"targets": list(targets)},
     )
 
 
 def _metadata_list(before: Mapping[str, Any], key: str) -> list[Any]:
-    """What a recording says of itself may be missing, or be anything: others make cassettes too."""
+    """A list in the metadata. It may be missing or of another type, because other programs write cassettes too."""
     value = before.get(key)
     return list(value) if isinstance(value, list) else []
 
 
 def _describe_servers(recorder: Recorder) -> list[str]:
-    """Who answered, without credentials or anything that differs between two machines."""
+    """The servers that answered, without credentials and without details of this machine."""
     settings = Settings()
     others = overridden_addresses(settings)
-    found: dict[str, str] = {}
+    descriptions: list[str] = []
     for url, server in recorder.servers().items():
-        words = url.partition("?")[0]
+        text = url.partition("?")[0]
         home = next((each for each in others if url.startswith(each + "/")), None)
         if home is not None:
             host = urlsplit(settings.secret(others[home]).reveal()).hostname
-            words = f"{home}, sent to {host} by {others[home]}"
+            text = f"{home}, sent to {host} by {others[home]}"
         if server == SCRIPTED_PROVIDER_NAME:
-            words += " (a scripted provider: no model was asked)"
-        found[words] = ""
-    return list(found)
-
-
-# --- recorded answers to approvals that no longer count -------------------------------------------------------
-
-
-APPROVAL_SCHEME = "approval://"
+            text += " (a scripted provider: no model was asked)"
+        descriptions.append(text)
+    return list(dict.fromkeys(descriptions))
 
 
 def skip_overruled_answers(old_player: Player, approver: Approver) -> None:
-    """Leave out the recorded answers that the approver answers differently in advance."""
+    """Skip the recorded approvals that the approver's preset answers contradict."""
     if not isinstance(approver, PresetApprover | ApproverChain):
         return
     for number, interaction in enumerate(old_player.cassette.interactions, 1):
-        if interaction.call.url.startswith(APPROVAL_SCHEME):
-            answer = approver.preset_answer(interaction.call.url.removeprefix(APPROVAL_SCHEME))
-            if answer is not None and answer != form.recorded_answer(interaction):
+        if target := encoding.approval_target(interaction.call):
+            answer = approver.preset_answer(target)
+            if answer is not None and answer != encoding.recorded_answer(interaction):
                 old_player.skip(number)

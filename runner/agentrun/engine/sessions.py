@@ -1,9 +1,9 @@
-"""Sessions in process: lists of runs, and what the next run knows of the ones before.
+"""Sessions in memory: lists of runs, and the history that the next run gets.
 
-Rule 1  One run at a time: a session whose latest run is not over is busy, and that is said at once.
-Rule 2  What a run carries over is read from the journals of the runs before it.
-Rule 3  Each run counts its calls from the start, so in later runs an id says which run it is of: r1.c1.0.
-Rule 4  A run that summed up its history stands for all runs before it.
+Rule 1  A session has one run at a time. If its latest run is not finished, a new one fails with `session.busy`.
+Rule 2  The history is read from the journals of the earlier runs.
+Rule 3  Every run numbers its calls from the start, so in later runs the id of a call contains its run: r1.c1.0.
+Rule 4  If a run compacted its history, the runs before it are not read.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from agentrun.core.evolve import fold
 from agentrun.core.facts import ContextCompacted, EarlierRuns, Record, RunStarted
 from agentrun.core.messages import Assistant, Message, Text, ToolCall, ToolResult, words
 from agentrun.core.outcome import answer_of
-from agentrun.core.package import SessionSettings as Carrying
+from agentrun.core.package import SessionSettings
 from agentrun.core.state import State
 from agentrun.errors import RequestError
 
 
 class Session:
-    """One session. A run without one has its own."""
+    """One session. A run without a session gets a new one."""
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name
@@ -38,7 +38,7 @@ class Session:
 
 
 def restore_session(name: str | None, journals: Mapping[str, Sequence[Record]]) -> Session:
-    """A session with runs that it had before, maybe in other processes."""
+    """A session with its earlier runs, also of other processes."""
     session = Session(name)
     for run, records in journals.items():
         session.runs.append(run)
@@ -53,9 +53,9 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
 
     def create(self, name: str) -> Session:
-        """A new session. ValueError: there is one of that name."""
+        """Create a session. Raises ValueError if the name is taken."""
         if name in self._sessions:
-            raise ValueError(f"there is a session {name!r} already")
+            raise ValueError(f"a session with the name {name!r} already exists")
         self._sessions[name] = Session(name)
         return self._sessions[name]
 
@@ -64,49 +64,54 @@ class Sessions:
         if name is None:
             return Session()
         if name not in self._sessions:
-            raise RequestError("session.not_found", f"there is no session {name!r}", fields={"session": name})
+            hint = "create it with runtime.sessions.create"
+            raise RequestError(
+                "session.not_found", f"there is no session {name!r}", hint=hint, fields={"session": name}
+            )
         session = self._sessions[name]
         if session.runs and not is_over(session.runs[-1]):
             fields = {"session": name, "run": session.runs[-1]}
-            raise RequestError("session.busy", f"a run of the session {name!r} is not over", fields=fields)
+            raise RequestError("session.busy", f"another run of the session {name!r} is not finished", fields=fields)
         return session
 
 
-def earlier_runs(runs: Sequence[str], carrying: Carrying, read: Callable[[str], Iterable[Record]]) -> EarlierRuns:
-    """What the next run of a session knows."""
+def earlier_runs(
+    runs: Sequence[str], settings: SessionSettings, read: Callable[[str], Iterable[Record]]
+) -> EarlierRuns:
+    """The history for the next run of a session."""
     if not runs:
         return EarlierRuns()
-    carried = runs[-carrying.max_runs :] if carrying.max_runs else runs
+    recent = runs[-settings.max_runs :] if settings.max_runs else runs
     last = fold(read(runs[-1]))
     return EarlierRuns(
         runs=last.started.earlier.runs + 1,
         turns=last.started.earlier.turns + last.turns,
-        messages=() if carrying.history == "none" else _carried_messages(carried, carrying, read),
+        messages=() if settings.history == "none" else _history(recent, settings, read),
         texts=last.detector.texts.totals(),
         batches=last.detector.batches.totals(),
         grants=last.grants,
     )
 
 
-def _carried_messages(
-    runs: Sequence[str], carrying: Carrying, read: Callable[[str], Iterable[Record]]
+def _history(
+    runs: Sequence[str], settings: SessionSettings, read: Callable[[str], Iterable[Record]]
 ) -> tuple[Message, ...]:
     messages: list[Message] = []
     for run in reversed(runs):
         records = tuple(read(run))
         state = fold(records)
-        if carrying.history == "answers":
+        if settings.history == "answers":
             messages[:0] = _question_and_answer(state)
             continue
-        summed_up = any(isinstance(record.fact, ContextCompacted) for record in records)
-        messages[:0] = _conversation(state, whole=summed_up)
-        if summed_up:
+        compacted = any(isinstance(record.fact, ContextCompacted) for record in records)
+        messages[:0] = _conversation(state, whole=compacted)
+        if compacted:
             break
     return tuple(messages)
 
 
 def _question_and_answer(state: State) -> list[Message]:
-    """What a completed run was asked and what it answered."""
+    """The input and the answer of a completed run."""
     if state.stopped is None or state.stopped.status != "completed":
         return []
     asked = [] if state.started.input is None else [state.started.input]
@@ -114,7 +119,7 @@ def _question_and_answer(state: State) -> list[Message]:
 
 
 def _conversation(state: State, *, whole: bool) -> list[Message]:
-    """What was said in a run: since its own input, or all that it knew."""
+    """The messages of a run since its own input, or with `whole` all messages that it knew."""
     messages = list(state.conversation.transcript.since(0 if whole else len(state.started.earlier.messages)))
     if state.stopped is not None and state.stopped.status == "completed" and state.ending.ended_by is None:
         messages.append(_final_message(state))
@@ -122,7 +127,7 @@ def _conversation(state: State, *, whole: bool) -> list[Message]:
 
 
 def _final_message(state: State) -> Message:
-    """The answer as it was given: rules and hooks may have changed it."""
+    """The delivered answer, which rules and hooks may have changed."""
     assert state.replies.latest is not None
     answer = answer_of(state)
     return state.replies.latest.message if state.replies.latest.message.text == answer else Assistant((Text(answer),))
@@ -142,5 +147,5 @@ def _with_run_number(run: int, message: Message) -> Message:
 
 
 def _call_id_in_run(run: int, call: str) -> str:
-    """The id of a call in later runs; one that was carried before has it already."""
+    """The id of a call in later runs. The id of a call from an earlier run already contains its run."""
     return call if call.startswith("r") else f"r{run}.{call}"

@@ -1,4 +1,4 @@
-"""What recorded requests to models used, and what that costs at the pinned prices."""
+"""The usage of recorded model requests, and its cost at the pinned prices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentrun.cassette.parsed_request import parse_request
 from agentrun.core.budget import charged_cost, charged_tokens
 from agentrun.core.messages import Reply
 from agentrun.core.package import Package, Price
-from agentrun.engine.world import iterate_packages
+from agentrun.engine.world import iterate_routes
 from agentrun.report.formatting import format_count, format_dollars
 from agentrun.spec.safe_text import plural
 
@@ -23,9 +23,9 @@ class Spending(Struct, frozen=True):
     requests: int = 0
     tokens: int = 0
     cost: int = 0
-    """Micro-dollars, of the requests whose model has a price."""
+    """Micro-dollars, for the requests whose model has a price."""
     unpriced: int = 0
-    """Requests whose model has no price in the package."""
+    """The number of requests whose model has no price in the package."""
 
     def __add__(self, other: Spending) -> Spending:
         return Spending(
@@ -45,13 +45,8 @@ class Spending(Struct, frozen=True):
 
 
 def sum_spending(package: Package, interactions: Iterable[Interaction]) -> Spending:
-    """What these interactions used. `package`: has the prices, also of its sub-agents."""
-    prices = {
-        route.name: route.price
-        for each in iterate_packages(package)
-        for route in each.model.routes
-        if route.price is not None
-    }
+    """The usage of interactions, with the prices of the package and its sub-agents."""
+    prices = {route.name: route.price for _, route in iterate_routes(package) if route.price is not None}
     return sum(_spending_per_reply(prices, interactions), Spending())
 
 

@@ -1,4 +1,4 @@
-"""The time of the machine."""
+"""Real time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 class SystemClock:
-    """The wall clock's time when it was made, and from there on the time that passed: nobody can set it back."""
+    """Reads the wall clock once and then adds the monotonic time, so that it never goes back."""
 
     def __init__(self) -> None:
         self._start = time.time_ns()
@@ -24,11 +24,11 @@ class SystemClock:
         return (self._start + time.monotonic_ns() - self._began) // 1_000_000
 
     def skip_forward(self, milliseconds: int) -> None:
-        """As if so much time had passed."""
+        """Advance the clock, for tests."""
         self._start += milliseconds * 1_000_000
 
     async def sleep_until(self, at: int) -> None:
-        while (left := at - self.now()) > 0:  # noqa: ASYNC110  # a timer may ring early
+        while (left := at - self.now()) > 0:  # noqa: ASYNC110  # a timer may fire early
             await asyncio.sleep(left / 1000)
 
     async def within(self, milliseconds: int, work: Coroutine[Any, Any, _T]) -> _T:
@@ -42,8 +42,8 @@ class SystemClock:
             raise RuntimeError("the work cancelled itself") from None
 
     async def aside(self, function: Callable[[], _T]) -> _T:
-        """In a thread. A function that is not waited for any more still runs to its end, as threads cannot be stopped;
-        but no exit of the process waits for it."""
+        """Run a function in a thread. A thread cannot be stopped: after a cancellation it still runs to its end, but
+        the exit of the process does not wait for it."""
         result = await run_in_thread(lambda: _call_guarded(function), "aside")
         if isinstance(result, RaisedException):
             raise result.error
@@ -53,5 +53,5 @@ class SystemClock:
 def _call_guarded(function: Callable[[], _T]) -> _T | RaisedException:
     try:
         return function()
-    except BaseException as error:  # noqa: BLE001  # whatever it is, it is raised where somebody waits for it
+    except BaseException as error:  # noqa: BLE001  # raised again by the caller
         return RaisedException(error)

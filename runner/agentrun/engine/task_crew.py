@@ -1,10 +1,10 @@
-"""Who performs effects in real time: every piece of work is a task of the event loop.
+"""The crew for real time: every piece of work is a task of the event loop.
 
-Rule 1  Facts are given in the order in which work ends.
-Rule 2  Outsiders may post from any thread, at any time, also before and after the run.
-Rule 3  When `close` returns nothing is running, also if the wait for it is itself cancelled: that is passed on after.
-Rule 4  What stopped work gives or raises is not heard. Work that raises although nobody stopped it is our bug, and
-        `settled` raises it.
+Rule 1  Facts are returned in the order in which work ends.
+Rule 2  `post` can be called from any thread at any time, also before and after the run.
+Rule 3  When `close` returns, no task is running. A cancellation of `close` is raised after that.
+Rule 4  Results and exceptions of stopped work are ignored. An exception of other work is a bug in agentrun, and
+        `next_fact` raises it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TaskCrew(BaseCrew[_Task]):
 
     def _wake(self) -> None:
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._news.set)
 
     async def next_fact(self, deadline: int | None) -> Fact | None:
@@ -63,7 +63,7 @@ class TaskCrew(BaseCrew[_Task]):
             try:
                 await self._clock.within(max(deadline - self._clock.now(), 0), self._news.wait())
             except TimeoutError:
-                if self._clock.now() >= deadline:  # a timer may ring early
+                if self._clock.now() >= deadline:  # a timer may fire early
                     return None
 
     async def close(self) -> None:
@@ -89,19 +89,19 @@ class TaskCrew(BaseCrew[_Task]):
     def _end(self, task: _Task) -> None:
         self._stopped.discard(task)
         if not task.cancelled():
-            task.exception()  # looked at, so that the loop does not report it
+            task.exception()  # retrieved, so that the loop does not report it
         self._ended.append(task)
         self._news.set()
 
     def _next_ended(self) -> Fact | None:
-        """The fact of work that has ended and was not stopped."""
+        """The fact of the next work that ended and was not stopped."""
         while self._ended:
             task = self._ended.popleft()
             for tasks in (self._effects, self._questions):
                 if tasks.get(task.get_name()) is task:
                     del tasks[task.get_name()]
                     if task.cancelled():
-                        raise InternalError("internal", "work was cancelled, and not by its crew")
+                        raise InternalError("internal", "an effect was cancelled, but not by its crew")
                     if (fact := task.result()) is not None:
                         return fact
         return None

@@ -1,7 +1,6 @@
-"""What stands behind a tape that is played: nothing.
+"""Ports for replays, which must never be called.
 
-Every port that a package names has to be there, so that a run can start; none of these does anything, and being reached
-is a mistake of ours.
+Every port that a package names has to exist, so that a run can start. A call of one of these is a bug in agentrun.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from agentrun.core.outcome import Question
 from agentrun.core.package import Package
 from agentrun.engine.models import HttpProvider
 from agentrun.engine.ports import Executor, HookFunction, Provider
-from agentrun.engine.world import iterate_packages
+from agentrun.engine.world import iterate_packages, iterate_routes
 from agentrun.errors import InternalError
 from agentrun.providers.registry import codec_for, refuse_unsupported
 from agentrun.tools.http import HttpTools
@@ -25,7 +24,7 @@ SINK_KINDS = ("file", "jsonl", "http", "stdout")
 
 
 class UnreachablePort:
-    """Any port, with nobody behind it."""
+    """Implements every port."""
 
     async def send(self, call: HttpCall, *, gap: int, time: int, heard: Callable[[bytes], None] | None = None) -> Never:
         del call, gap, time, heard
@@ -48,27 +47,26 @@ class UnreachablePort:
         self._refuse()
 
     def _refuse(self) -> Never:
-        raise InternalError("internal", "something was to be done for real in a replay")
+        raise InternalError("internal", "a replay called a real port")
 
 
 UNREACHABLE = UnreachablePort()
 
 
 def unreachable_providers(package: Package) -> dict[str, Provider]:
-    """The models that a package names. Raises `provider.not_found`, `package.invalid`."""
+    """The models of a package. Raises `provider.not_found`, `package.invalid`."""
     providers: dict[str, Provider] = {}
-    for agent in iterate_packages(package):
-        for route in agent.model.routes:
-            refuse_unsupported(agent, route)
-            providers[route.provider] = HttpProvider(codec_for(route.provider), UNREACHABLE)
+    for agent, route in iterate_routes(package):
+        refuse_unsupported(agent, route)
+        providers[route.provider] = HttpProvider(codec_for(route.provider), UNREACHABLE)
     return providers
 
 
 def unreachable_executors() -> dict[str, Executor]:
-    """Who runs tools, by kind. An HTTP tool works as ever: its requests are on the tape."""
+    """Executors by tool kind. HTTP tools are real, because the cassette contains their HTTP requests."""
     return dict.fromkeys(TOOL_KINDS, UNREACHABLE) | {"http": HttpTools(UNREACHABLE)}
 
 
 def unreachable_hooks(package: Package) -> dict[str, HookFunction]:
-    """The hooks that a package names."""
+    """The hooks of a package."""
     return {hook.id: UNREACHABLE for agent in iterate_packages(package) for hook in agent.hooks}

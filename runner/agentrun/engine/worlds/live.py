@@ -1,13 +1,12 @@
-"""The world of a run in real time: real models, tools, hooks and sinks, with the credentials of the environment.
+"""The world of a live run: real models, tools, hooks and sinks, with the credentials of the environment.
 
-Rule 1  What a package needs and this machine lacks is found before the run starts, all of it: commands that are not
-        installed, variables that are not set.
-Rule 2  Only what a package names is made, and imported.
-Rule 3  What was opened for the run is closed with it.
-Rule 4  A value of the environment that must not be shown is in no fact, no event and no file of the run. What says no
-        is cleaned as it comes in: its words are cut for a fault, and half of a secret is known to nobody.
+Rule 1  All commands that are not installed and all variables that are not set are reported before the run starts.
+Rule 2  Only the ports that a package names are created and imported.
+Rule 3  Everything that was opened for the run is closed at its end.
+Rule 4  A secret of the environment appears in no fact, event or file of the run. Error replies are redacted when they
+        arrive, because a fault contains only a part of the reply, and a part of a secret could not be recognised.
 
-Importing this takes a second: only what goes live does.
+Importing this module takes a second, so only live runs do.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ async def live_world(
     listen: Listener = lambda run, news: None,
     env_file: Path | None = None,
 ) -> AsyncIterator[World]:
-    """What a run in real time can reach. Raises `host.missing`, `provider.not_found`, `package.invalid`.
+    """The world of a live run. Raises `host.missing`, `provider.not_found`, `package.invalid`.
 
-    `models`: whether the real ones are wanted. `parts`: the package with those tools, hooks and sinks that are wanted;
-    None: all. `printed` is told what a Python tool printed; `write` writes a line to standard output, for a sink.
+    `models`: whether to create the models. `parts`: the package with the tools, hooks and sinks to create; None: all.
+    `printed` is called with the output of Python tools; `write` prints a line to standard output, for a sink.
     """
     settings = Settings(env_file)
     redactor = Redactor(known_secrets(package, settings.variables()))
@@ -74,7 +73,7 @@ async def live_world(
         for part in executors.values():
             if (close := getattr(part, "close", None)) is not None:
                 opened.push_async_callback(close)
-        on = [sink for each in packages for sink in each.sinks.values() if sink.delivery != "disabled"]
+        sinks = [sink for each in packages for sink in each.sinks.values() if sink.delivery != "disabled"]
         yield World(
             clock=clock,
             blobs=MemoryBlobs(),
@@ -82,7 +81,7 @@ async def live_world(
             crews=CrewRegistry(clock),
             crew=make_crew,
             hooks=_make_hooks(packages, import_roots, shown),
-            sinks={kind: _make_sink(kind, project.root, sender, write) for kind in sorted(map(kind_tag, on))},
+            sinks={kind: _make_sink(kind, project.root, sender, write) for kind in sorted(map(kind_tag, sinks))},
             providers=live_providers(package, settings, _RedactingSender(sender, redactor)) if models else {},
             executors=executors,
             approver=approver,
@@ -148,7 +147,7 @@ def _make_sink(kind: str, root: Path, sender: Sender, write: Callable[[str], Non
 
 
 class _RedactingSender:
-    """Sends requests. A reply that is no success comes without values that must not be shown."""
+    """Redacts the replies that are not a success."""
 
     def __init__(self, sender: Sender, redactor: Redactor) -> None:
         self._sender = sender
@@ -161,15 +160,15 @@ class _RedactingSender:
         return reply if reply.status == 200 else redact_interaction(Interaction(call, reply), self._redactor).reply
 
 
-# --- what tools and sinks need of this machine, and what of it is not there -----------------------------------
+# --- required commands and variables --------------------------------------------------------------------------
 
 
 Requirements: TypeAlias = dict[str, list[str]]
-"""What is needed, and who needs it."""
+"""Names of commands or variables, each with the tools and sinks that need it."""
 
 
 def check_requirements(packages: Iterable[Package], root: Path, lookup: Lookup) -> dict[str, str]:
-    """The file of each command. Raises `host.missing` with every command and every variable that is not there."""
+    """Find the file of each command. Raises `host.missing` with all missing commands and variables."""
     variables: Requirements = {}
     commands: Requirements = {}
     for package in packages:
@@ -180,20 +179,20 @@ def check_requirements(packages: Iterable[Package], root: Path, lookup: Lookup) 
             if sink.delivery != "disabled":
                 _add_requirement(variables, _environment_names(sink), f"sink {name}")
     programs: dict[str, str] = {}
-    lacks = [
+    missing = [
         *_find_missing(variables, lookup),
         *_find_missing(dict(sorted(commands.items())), lambda each: _find_program(each, root, programs)),
     ]
-    if lacks:
-        raise _all_missing_error(lacks)
+    if missing:
+        raise _all_missing_error(missing)
     return programs
 
 
-def _add_requirement(needs: Requirements, names: Iterable[str], who: str) -> None:
+def _add_requirement(requirements: Requirements, names: Iterable[str], user: str) -> None:
     for name in names:
-        users = needs.setdefault(name, [])
-        if who not in users:
-            users.append(who)
+        users = requirements.setdefault(name, [])
+        if user not in users:
+            users.append(user)
 
 
 def _find_program(command: str, root: Path, programs: dict[str, str]) -> None:
@@ -202,24 +201,24 @@ def _find_program(command: str, root: Path, programs: dict[str, str]) -> None:
     programs |= find_programs([command], root)
 
 
-def _find_missing(needs: Mapping[str, list[str]], find: Callable[[str], object]) -> Iterator[tuple[HostError, str]]:
-    for name, users in needs.items():
+def _find_missing(requirements: Requirements, find: Callable[[str], object]) -> Iterator[tuple[HostError, str]]:
+    for name, users in requirements.items():
         try:
             find(name)
         except HostError as error:
             yield error, ", ".join(users)
 
 
-def _all_missing_error(lacks: list[tuple[HostError, str]]) -> HostError:
-    first = lacks[0][0]
-    message = "; ".join(f"{error.message} ({users})" for error, users in lacks)
-    hints = dict.fromkeys(error.hint for error, _ in lacks if error.hint)
-    names = [error.fields["name"] for error, _ in lacks]
+def _all_missing_error(missing: list[tuple[HostError, str]]) -> HostError:
+    first = missing[0][0]
+    message = "; ".join(f"{error.message} (needed by {users})" for error, users in missing)
+    hints = dict.fromkeys(error.hint for error, _ in missing if error.hint)
+    names = [error.fields["name"] for error, _ in missing]
     return HostError("host.missing", message, hint="; ".join(hints) or None, fields={**first.fields, "names": names})
 
 
 def _environment_names(part: Tool | Sink) -> Iterator[str]:
-    """The variables of the environment that a tool or a sink names."""
+    """The environment variables that a tool or sink names."""
     address = part.url if isinstance(part, HttpTool | McpTool | HttpSink) else None
     for text in (address or "", *credential_texts(part)):
         yield from variables_in(text)

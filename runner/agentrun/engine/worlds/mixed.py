@@ -1,7 +1,7 @@
-"""The world of a run that is half a replay: the model or the tools from a cassette, the rest for real.
+"""The world of a partial replay: either the model or the tools come from a cassette, and the rest is live.
 
-Rule 1  What comes from the cassette needs nothing of the environment: no key, no command, no server.
-Rule 2  No time is played: it passes.
+Rule 1  The replayed part needs no key, command or server.
+Rule 2  The run takes real time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from agentrun.engine.worlds.live import live_world
 from agentrun.spec.project import Project
 
 LiveAxis: TypeAlias = Literal["tools", "model"]
-"""What is live while the rest is replayed."""
+"""The part that is live."""
 
 
 @asynccontextmanager
@@ -44,18 +44,18 @@ async def mixed_world(
     player: Player,
     live: LiveAxis,
     approver: Approver | None,
-    **given: Any,
+    **options: Any,
 ) -> AsyncIterator[World]:
-    """What such a run can reach. `approver`: who is asked; with a cassette for the tools, who answers instead of it, if
-    they have anything to say. `given`: as for a live world."""
-    playing = ReplayExchanger(player, None)
+    """The world of a partial replay. `approver`: answers approval questions; if the tools are replayed, its answers
+    replace the recorded ones. `options`: those of a live world."""
+    exchanger = ReplayExchanger(player, None)
     if live == "tools":
-        async with live_world(package, project, run, models=False, approver=approver, **given) as world:
+        async with live_world(package, project, run, models=False, approver=approver, **options) as world:
             world = replace(world, providers=unreachable_providers(package))
-            yield wrap(world, models_wrapper(playing), answer_comparison_wrapper(playing))
+            yield wrap(world, models_wrapper(exchanger), answer_comparison_wrapper(exchanger))
     else:
         async with live_world(
-            package, project, run, parts=_without_tools(package), approver=UNREACHABLE, **given
+            package, project, run, parts=_without_tools(package), approver=UNREACHABLE, **options
         ) as world:
             world = replace(
                 world,
@@ -63,7 +63,7 @@ async def mixed_world(
                 hooks=unreachable_hooks(package),
                 sinks=dict.fromkeys(SINK_KINDS, UNREACHABLE),
             )
-            yield wrap(world, other_ports_wrapper(playing, approver))
+            yield wrap(world, other_ports_wrapper(exchanger, approver))
 
 
 def _without_tools(package: Package) -> Package:

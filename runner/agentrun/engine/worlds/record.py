@@ -1,4 +1,4 @@
-"""Puts a cassette before all ports of a world: what the run asks for happens, and is recorded."""
+"""Record all exchanges of a world to a cassette."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from agentrun.engine.world import World, Wrapper
 
 
 def recording_wrapper(recorder: Recorder, old_player: Player | None = None, until: int | None = None) -> Wrapper:
-    """Records on a recorder. What `old_player` has is played instead; `until`: only the first so many interactions,
-    which must fit."""
+    """Records all ports. `old_player` and `until`: the interactions to reuse, as for `RecordingExchanger`."""
     exchanger = RecordingExchanger(recorder, old_player, until)
 
     def wrapper(world: World) -> World:

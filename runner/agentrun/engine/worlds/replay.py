@@ -1,7 +1,7 @@
-"""The world of a replay: a cassette, and nothing behind it.
+"""The world of a replay: everything comes from a cassette.
 
-Rule 1  No network, no real time, one thing at a time: the same run gives the same bytes.
-Rule 2  Every port that a package names is there, so that the run can start. None of them does anything.
+Rule 1  No network, no real time and no parallel work: the same run gives the same bytes.
+Rule 2  Every port that a package names exists, so that the run can start, but is never called.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def replay_world(
     wrappers: tuple[Wrapper, ...] = (),
     listen: Listener = lambda run, news: None,
 ) -> World:
-    """What a replay can reach. Raises `provider.not_found`, `package.invalid`.
+    """The world of a replay. Raises `provider.not_found`, `package.invalid`.
 
-    `step`: how long each exchange takes, in milliseconds; None: as long as it took. `approver`: answers that count
-    instead of the recorded ones. `wrappers`: what is before the cassette.
+    `step`: the duration of each exchange in milliseconds; None: as recorded. `approver`: its answers replace the
+    recorded ones. `wrappers`: wrap the cassette.
     """
     world = World(
         clock=clock,
@@ -55,5 +55,5 @@ def replay_world(
         replayed=True,
         run=run,
     )
-    playing = ReplayExchanger(player, clock, step)
-    return wrap(world, models_wrapper(playing), other_ports_wrapper(playing, approver), *wrappers)
+    exchanger = ReplayExchanger(player, clock, step)
+    return wrap(world, models_wrapper(exchanger), other_ports_wrapper(exchanger, approver), *wrappers)

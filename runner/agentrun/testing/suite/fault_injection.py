@@ -23,6 +23,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from agentrun.cassette.player import FaultInjectionPlayer, Player
+from agentrun.cassette.recorder import ChunkCallback
 from agentrun.core.effects import Deliver, RunTool, ToolReturn
 from agentrun.core.facts import ApprovalAnswer, HookAnswer, HookFailure
 from agentrun.core.fault import Fault
@@ -31,7 +32,7 @@ from agentrun.core.outcome import Question
 from agentrun.core.package_tools import HttpTool
 from agentrun.engine import cassette_encoding as form
 from agentrun.engine.approvals import keeps_time
-from agentrun.engine.cassette_ports import FOREVER_MS, OnChunk
+from agentrun.engine.cassette_ports import FOREVER_MS
 from agentrun.engine.clock import StepClock
 from agentrun.engine.hooks import HookQuestion, call_hook
 from agentrun.engine.models import HttpProvider, is_streamed_reply
@@ -198,7 +199,7 @@ class _InjectingSender:
         self._models = models
         self._sender = sender
 
-    async def send(self, call: HttpCall, *, gap: int, time: int, heard: OnChunk | None = None) -> HttpReply:
+    async def send(self, call: HttpCall, *, gap: int, time: int, heard: ChunkCallback | None = None) -> HttpReply:
         layer = self._models.injection
         fault = layer.faults.next_for_model(layer.run_path)
         if fault is None:
@@ -210,7 +211,13 @@ class _InjectingSender:
         return await simulate_failure(fault.inject, call, layer.clock, gap=gap, time=time, streamed=heard is not None)
 
     async def _send_cut(
-        self, fault: stubs_and_faults.CaseFault, after: int, call: HttpCall, gap: int, time: int, heard: OnChunk | None
+        self,
+        fault: stubs_and_faults.CaseFault,
+        after: int,
+        call: HttpCall,
+        gap: int,
+        time: int,
+        heard: ChunkCallback | None,
     ) -> HttpReply:
         layer = self._models.injection
         kept = None if layer.player is None else layer.player.peek(call, layer.run_path.path)
@@ -228,7 +235,7 @@ class _InjectingSender:
             return reply
         raise simulate_cut(reply.body, pieces, after, None)
 
-    async def _send_unchanged(self, call: HttpCall, gap: int, time: int, heard: OnChunk | None) -> HttpReply:
+    async def _send_unchanged(self, call: HttpCall, gap: int, time: int, heard: ChunkCallback | None) -> HttpReply:
         """As if nothing were laid over it."""
         self._models.note_sent(call)
         pieces = 0
@@ -308,7 +315,7 @@ class _FailingSender:
         self._inject = inject
         self._layer = layer
 
-    async def send(self, call: HttpCall, *, gap: int, time: int, heard: OnChunk | None = None) -> HttpReply:  # noqa: ARG002  # tools do not stream
+    async def send(self, call: HttpCall, *, gap: int, time: int, heard: ChunkCallback | None = None) -> HttpReply:  # noqa: ARG002  # tools do not stream
         return await simulate_failure(self._inject, call, self._layer.clock, gap=gap, time=time)
 
 
@@ -318,7 +325,7 @@ class _CassetteSender:
     def __init__(self, layer: RunInjection) -> None:
         self._layer = layer
 
-    async def send(self, call: HttpCall, *, gap: int, time: int, heard: OnChunk | None = None) -> HttpReply:  # noqa: ARG002  # tools do not stream
+    async def send(self, call: HttpCall, *, gap: int, time: int, heard: ChunkCallback | None = None) -> HttpReply:  # noqa: ARG002  # tools do not stream
         found = None if self._layer.player is None else self._layer.player.find(call, self._layer.run_path.path)
         if found is None or found[1].stopped:
             raise ProviderError("provider.fatal", "it is not on the tape", fields={"status": None})
