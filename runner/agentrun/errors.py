@@ -202,6 +202,12 @@ def storage_failed(
     return StorageError("storage.failed", message, hint=hint, fields={"path": kind, "errno": number})
 
 
+def poisoned_journal_error(seq: int) -> StorageError:
+    """The error for a record after one that could not be written."""
+    message = "the journal cannot continue, because an earlier record could not be written"
+    return StorageError("journal.poisoned", message, fields={"seq": seq})
+
+
 class AuditError(AgentrunError):
     codes = ("audit.",)
 

@@ -74,7 +74,7 @@ def test_empty_message(message: str) -> None:
 
 def test_no_message() -> None:
     error = rejected(agent(input=None), None, {"size": 3})
-    assert (error.fields, error.hint) == ({"reason": "empty"}, "give a message, or an `input` in the spec")
+    assert (error.fields, error.hint) == ({"reason": "empty"}, "pass a message, or set `input` in the spec")
 
 
 def test_goes_on() -> None:

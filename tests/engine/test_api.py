@@ -175,7 +175,7 @@ def test_audit_finds_what_would_not_be_written() -> None:
     journals = MemoryJournals()
     ran(package(), journals=journals, clock=StepClock())
     records = journals.records("run-1")
-    with pytest.raises(AuditError, match="today it would be nothing") as caught:
+    with pytest.raises(AuditError, match="this release would write nothing") as caught:
         agentrun.audit([*records[:2], replace(records[-1], seq=3)], package())
     assert caught.value.fields["is"] is None
 

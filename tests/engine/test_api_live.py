@@ -278,7 +278,7 @@ class Tree(BaseModel):
 
 @pytest.mark.parametrize("kind", [Tree, object()])
 def test_types_that_cannot_be_an_output(kind: Any) -> None:
-    with pytest.raises(PackageError, match="cannot be an output"):
+    with pytest.raises(PackageError, match="cannot be used as output"):
         typed(kind=kind)
 
 

@@ -12,7 +12,7 @@ from agentrun.core.messages import Assistant, File, Image, Text, user_message
 from agentrun.core.outcome import Outcome
 from agentrun.core.package import Package
 from agentrun.core.policy import PolicyDecision
-from agentrun.engine.begin import PackagePolicy
+from agentrun.engine.begin import PackagePolicy, find_package
 from agentrun.engine.events import EventBus
 from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
@@ -122,15 +122,15 @@ def test_contract_of_the_request(present: Any, given: Any, fits: bool) -> None:
     assert isinstance(outcome, Outcome)
     assert outcome.output == {"queue": "billing", "urgent": True}
     request = Request(agent="triage", package=seal_package(agent), output=given)
-    effective = home.runtime.effective_package(request)
+    effective = find_package(home.runtime.packages, request)
     assert effective.agent.output.schema == given
     assert effective == seal_package(effective.agent)
     assert home.journals.package("r1", effective.fingerprint) == effective, "stored with the run"
 
 
-def test_effective_package_as_it_is() -> None:
+def test_package_without_output_schema_is_used_unchanged() -> None:
     file = seal_package(package())
-    assert Home().runtime.effective_package(Request(agent="triage", package=file)) == file
+    assert find_package({}, Request(agent="triage", package=file)) == file
 
 
 # --- 3: what the package names --------------------------------------------------------------------------------

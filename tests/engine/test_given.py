@@ -44,7 +44,7 @@ def test_words(word: str, said: str) -> None:
         ("tools", "payy", 'did you mean "pay"?'),
         ("tools", "files.write", 'did you mean "files.read"?'),
         ("hooks", "carefull", 'did you mean "careful"?'),
-        ("sinks", "elsewhere", "give only what the spec names under `sinks`"),
+        ("sinks", "elsewhere", "use the names that the spec declares under `sinks`"),
     ],
 )
 def test_names(key: str, name: str, hint: str) -> None:

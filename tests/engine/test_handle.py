@@ -161,7 +161,7 @@ def test_cancel_inside_a_call() -> None:
         handle.cancel("ada")
         return "paid"
 
-    home.runtime.executors._things["pay"] = stub(stopped, delay=50, clock=home.clock)
+    home.runtime.executors._entries["pay"] = stub(stopped, delay=50, clock=home.clock)
     handle = home.start(TOOLS)
     outcome = home.wait(handle)
     assert isinstance(outcome, Outcome)
@@ -404,7 +404,7 @@ def test_cancelled_twice_at_once() -> None:
         home.runtime.cancel("r1", "bob")
         return "paid"
 
-    home.runtime.executors._things["pay"] = stub(twice)
+    home.runtime.executors._entries["pay"] = stub(twice)
     handle: RunHandle = home.start(TOOLS)
     home.wait(handle)
     assert [fact.by for fact in home.facts() if isinstance(fact, CancelRequested)] == ["ada"]

@@ -337,7 +337,7 @@ def test_cancel_cascades() -> None:
         home.runtime.cancel("r1", "ada")
         return "paid"
 
-    home.runtime.executors._things["pay"] = stub(paying)
+    home.runtime.executors._entries["pay"] = stub(paying)
     outcome = home.run(parent)
     assert isinstance(outcome, Outcome)
     assert outcome.code == "cancelled"
@@ -371,7 +371,7 @@ def test_width() -> None:
         home = Home(calls(*(call("search", q=str(number)) for number in range(5))), text("Done."), width=width)
         running: list[int] = []
         search = stub("found", delay=10, clock=home.clock)
-        home.runtime.executors._things["search"] = search
+        home.runtime.executors._entries["search"] = search
         handle = home.start(TOOLS)
         events = handle.events()
         home.wait(handle)

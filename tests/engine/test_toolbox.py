@@ -12,7 +12,7 @@ from agentrun.core.facts import ToolFinished
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Content, File, Image, Text, words
 from agentrun.core.tool_results import clip_text
-from agentrun.engine.tool_runner import run_tool, truncate_parts
+from agentrun.engine.tool_runner import run_tool, truncate_result
 from agentrun.errors import CassetteError, ToolError
 
 from .places import Place, run, tool
@@ -161,7 +161,8 @@ CONTENTS = st.lists(st.builds(Text, st.text(max_size=30)) | st.sampled_from([IMA
 def test_readable(parts: tuple[Content, ...], lines: int, size: int) -> None:
     """Pictures and files stay, in their order; the limits are for all texts together; nothing is lost."""
     blobs = Place().blobs
-    read, blob = truncate_parts(blobs, parts, lines, size)
+    result = truncate_result(ToolReturn(parts), blobs, run(max_lines=lines, max_bytes=size))
+    read, blob = result.parts, result.whole
     assert [part for part in read if not isinstance(part, Text)] == [p for p in parts if not isinstance(p, Text)]
     assert words(read) == clip_text(words(parts), lines, size)
     if blob is None:

@@ -10,6 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from agentrun.errors import AgentrunError
+
 
 class Fault(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """What went wrong, as data. The code decides retry class and exit code (`errors.CODES`)."""
@@ -20,3 +22,8 @@ class Fault(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """The evidence."""
     hint: str | None = None
     """What the reader can do."""
+
+
+def fault_of(error: AgentrunError) -> Fault:
+    """An error as data."""
+    return Fault(error.code, error.message, error.fields, error.hint)

@@ -1,4 +1,4 @@
-"""The runtime as three small functions, for Python users.
+"""Three functions to use agentrun from Python: `run`, `resume` and `audit`.
 
     outcome = agentrun.run("specs/triage.yaml", "The printer is on fire.")                  # the real model
     outcome = agentrun.run("specs/triage.yaml", "The printer is on fire.", model=model)
@@ -6,7 +6,7 @@
     outcome = agentrun.resume("run-1", journals=journals, model=model)
     agentrun.audit(journals.records("run-1"), package)
 
-In an event loop of one's own: `await Runtime.in_memory(...).start(Request(...)).wait()`.
+Inside an event loop use `await Runtime.in_memory(...).start(Request(...)).wait()`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 from agentrun.compiler.compile import compile, load
 from agentrun.compiler.package_file import PackageFile, seal_package
-from agentrun.core.audit import find_divergence as first_divergence
+from agentrun.core.audit import find_divergence
 from agentrun.core.facts import Record, fact_kind
 from agentrun.core.outcome import Ending, Outcome, Parked, Suspended
 from agentrun.core.package import Package
@@ -35,7 +35,7 @@ from agentrun.engine.request import Request
 from agentrun.engine.runtime import Runtime
 from agentrun.engine.typed_output import OutputType, TypedOutcome
 from agentrun.engine.unreachable_ports import SINK_KINDS, TOOL_KINDS
-from agentrun.engine.world import iterate_packages
+from agentrun.engine.world import iterate_packages, iterate_routes
 from agentrun.errors import AuditError, HostError
 from agentrun.journal.storage import read_journal_file
 from agentrun.spec.problems import did_you_mean, quote_text
@@ -43,30 +43,31 @@ from agentrun.spec.problems import did_you_mean, quote_text
 _T = TypeVar("_T")
 
 PackageSource: TypeAlias = PackageFile | Package | str | Path
-"""A package, or a file: of a package when its name ends with .json, else of a spec."""
+"""A package, or a path: of a package file if it ends with `.json`, otherwise of a spec."""
 
 
 class RunOptions(TypedDict, total=False):
-    """Who does what a run asks for."""
+    """The keyword arguments of `run` and `resume`."""
 
     model: Provider | Mapping[str, Provider]
-    """One for all providers, or one for each by name. Absent: the real ones, with keys from the environment."""
+    """One model for all providers, or one for each provider by name. Absent: the real models, with keys from the
+    environment."""
     env_file: Path
-    """A file with further variables of the environment, for the real models, tools and sinks."""
+    """A file with more environment variables for the real models, tools and sinks."""
     project: Path
-    """The project in which the functions, commands and files of a package are found. Absent: the one of the spec; of a
-    package, the one of the current folder."""
+    """The project with the functions, commands and files of the package. Absent: the project of the spec; for a
+    package, the project of the current folder."""
     tools: Mapping[str, Executor]
-    """By the name of the tool, or by its kind. For others the spec's own are run, in real time."""
+    """Executors by tool name or tool kind. Other tools run for real, as the spec declares them."""
     hooks: Mapping[str, HookFunction]
-    """By the hook's id. Others are those of the spec, as above."""
+    """Hooks by id. Other hooks run for real."""
     sinks: Mapping[str, SinkPort]
-    """By the name of the sink, or by its kind. Others are those of the spec, as above."""
+    """Sinks by name or kind. Other sinks run for real."""
     approver: Approver | ApprovalCallback
-    """Whom questions are put to: an object, or a function `question -> "approved"` (or `"denied"`, a bool, …). Without
-    one the run is suspended."""
+    """Answers approval questions: an object, or a function `question -> "approved"` (or `"denied"`, a bool, …). Without
+    it the run is suspended at a question."""
     clock: Clock
-    """A `StepClock` takes no real time, and makes ids that are the same every time."""
+    """With a `StepClock` a run takes no real time and run ids are the same every time."""
 
 
 @overload
@@ -102,10 +103,10 @@ def run(
     journals: Journals | None = None,
     **world: Unpack[RunOptions],
 ) -> Ending:
-    """Run an agent. Further keywords are those of `RunOptions`: `model=`, `tools=`, `approver=` and others.
+    """Run an agent. The other keywords are those of `RunOptions`: `model=`, `tools=`, `approver=` and more.
 
-    `output`: what the answer has to be, as a JSON Schema or as a type. A model of pydantic, or whatever else pydantic
-    can describe, gives an outcome whose `output` is a value of it. `journals`: where the run is written to.
+    `output`: the type of the answer, as a JSON Schema or a Python type. With a pydantic model, or any type that
+    pydantic supports, the `output` of the outcome is a value of that type. `journals`: where the journal is stored.
     """
     refuse_unknown_keywords(world, RunOptions.__annotations__)
     contract = None if output is None or isinstance(output, dict) else OutputType(output)
@@ -113,10 +114,10 @@ def run(
     file = load_package_source(package)
     request = Request(agent=file.agent.name, package=file, message=message, params=dict(params or {}), output=schema)
     agent = find_package({}, request).agent
-    ended = _run_to_end(
+    ending = _run_to_end(
         agent, journals or MemoryJournals(), world, _project_path(package, world), lambda r: r.start(request)
     )
-    return ended if contract is None or not isinstance(ended, Outcome) else contract.convert_outcome(ended)
+    return ending if contract is None or not isinstance(ending, Outcome) else contract.convert_outcome(ending)
 
 
 def resume(
@@ -127,9 +128,9 @@ def resume(
     finished_ok: bool = False,
     **world: Unpack[RunOptions],
 ) -> Ending:
-    """Go on with a run: with the package that is stored with it, or with another one.
+    """Continue a run with the package that is stored with it, or with another one.
 
-    A run that is over raises `run.invalid_state`; with `finished_ok` its outcome is returned.
+    Raises `run.invalid_state` if the run is finished; with `finished_ok` its outcome is returned instead.
     """
     refuse_unknown_keywords(world, RunOptions.__annotations__)
     file = stored_package(journals, run) if package is None else load_package_source(package)
@@ -140,17 +141,18 @@ def resume(
 
 
 def audit(journal: Iterable[Record] | str | Path, package: PackageSource) -> None:
-    """Raises `audit.diverged` at the first decision that would not be made today. `journal`: records, or a file."""
+    """Raise `audit.diverged` at the first recorded decision that this release would not make. `journal`: records or a
+    file."""
     records = read_journal_file(Path(journal)) if isinstance(journal, str | Path) else journal
-    found = first_divergence(load_package_source(package).agent, records)
-    if found is None:
+    divergence = find_divergence(load_package_source(package).agent, records)
+    if divergence is None:
         return
-    today = found.instead[0] if found.instead else None
-    name = "nothing" if today is None else fact_kind(today)
+    recorded, now = divergence.was, divergence.instead[0] if divergence.instead else None
+    name = "nothing" if now is None else fact_kind(now)
     raise AuditError(
         "audit.diverged",
-        f"record {found.seq} is {fact_kind(found.was)}; today it would be {name}",
-        fields={"seq": found.seq, "was": msgspec.to_builtins(found.was), "is": msgspec.to_builtins(today)},
+        f"record {divergence.seq} is {fact_kind(recorded)}, but this release would write {name}",
+        fields={"seq": divergence.seq, "was": msgspec.to_builtins(recorded), "is": msgspec.to_builtins(now)},
     )
 
 
@@ -165,15 +167,10 @@ def load_package_source(package: PackageSource) -> PackageFile:
 
 
 def providers_by_name(package: Package, model: Provider | Mapping[str, Provider] | None) -> dict[str, Provider]:
-    """The models by provider; one stands for all that a package and its sub-agents name."""
+    """The models by provider. A single model serves all providers of a package and its sub-agents."""
     if model is None or isinstance(model, Mapping):
         return dict(model or {})
-    return dict.fromkeys(sorted(_provider_names(package)), model)
-
-
-def _provider_names(package: Package) -> set[str]:
-    own = {route.provider for route in package.model.routes}
-    return own.union(*(_provider_names(agent) for agent in package.agents.values()))
+    return dict.fromkeys(sorted({route.provider for _, route in iterate_routes(package)}), model)
 
 
 def _project_path(package: PackageSource, world: RunOptions) -> Path:
@@ -187,7 +184,7 @@ def _project_path(package: PackageSource, world: RunOptions) -> Path:
 def _run_to_end(
     package: Package, journals: Journals, world: RunOptions, project: Path, begin: Callable[[Runtime], RunHandle]
 ) -> Ending:
-    """What comes of a run, in whatever time its clock has."""
+    """Run on a step clock or in a new event loop, and return the ending."""
     refuse_unknown_ports(package, world)
     clock = world.get("clock")
     if isinstance(clock, StepClock):
@@ -196,20 +193,23 @@ def _run_to_end(
             **_runtime_arguments(package, journals, world), clock=clock, ids=lambda: f"run-{next(numbers)}"
         )
         return clock.run(begin(runtime).wait())
-    import asyncio  # late: a clock moved by hand needs no event loop
+    import asyncio  # late: a step clock needs no event loop
 
     from agentrun.engine.live_api import run_in_event_loop  # late: as above
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        given = {**_runtime_arguments(package, journals, world), "clock": clock, "live": "model" not in world}
-        return asyncio.run(run_in_event_loop(package, given, project, world.get("env_file"), begin))
-    raise RuntimeError("in an event loop: await Runtime.in_memory(...).start(Request(...)).wait()")
+        arguments = {**_runtime_arguments(package, journals, world), "clock": clock, "live": "model" not in world}
+        return asyncio.run(run_in_event_loop(package, arguments, project, world.get("env_file"), begin))
+    raise RuntimeError(
+        "agentrun.run() cannot be called inside an event loop; "
+        "use await Runtime.in_memory(...).start(Request(...)).wait()"
+    )
 
 
 def _runtime_arguments(package: Package, journals: Journals, world: RunOptions) -> dict[str, Any]:
-    """What a runtime is made of that the caller gives."""
+    """The arguments of a runtime that the caller gave."""
     return {
         "journals": journals,
         "providers": providers_by_name(package, world.get("model")),
@@ -220,11 +220,11 @@ def _runtime_arguments(package: Package, journals: Journals, world: RunOptions) 
     }
 
 
-# --- what a caller from Python gives must be meant for something ----------------------------------------------
+# --- checks of the caller's arguments -------------------------------------------------------------------------
 
 
 def refuse_unknown_keywords(options: Collection[str], known: Collection[str]) -> None:
-    """Raises TypeError, as Python does, for a keyword that there is not."""
+    """Raise TypeError for an unknown keyword, as Python does."""
     for word in options:
         if word not in known:
             hint = did_you_mean(word, known)
@@ -232,7 +232,8 @@ def refuse_unknown_keywords(options: Collection[str], known: Collection[str]) ->
 
 
 def refuse_unknown_ports(package: Package, options: Mapping[str, Any]) -> None:
-    """Raises `host.missing` for a tool, hook or sink that neither the package nor a sub-agent has, or that is none."""
+    """Raise `host.missing` for a tool, hook or sink that the package and its sub-agents do not have, or that lacks the
+    method of a tool or sink."""
     packages = tuple(iterate_packages(package))
     known = {
         "tools": {*TOOL_KINDS, *(name for each in packages for name in _tool_names(each))},
@@ -241,19 +242,19 @@ def refuse_unknown_ports(package: Package, options: Mapping[str, Any]) -> None:
     }
     for key, names in known.items():
         if not isinstance(options.get(key, {}), Mapping):
-            message = f"`{key}` is given by name: a mapping, not a value of {type(options[key]).__name__}"
+            message = f"`{key}` must be a mapping from names to {key}, not a {type(options[key]).__name__}"
             raise HostError("host.missing", message, fields={"name": key, "what": key})
         for name in options.get(key, ()):
             if name not in names:
                 what = key.removesuffix("s")
-                hint = did_you_mean(name, names) or f"give only what the spec names under `{key}`"
+                hint = did_you_mean(name, names) or f"use the names that the spec declares under `{key}`"
                 message = f"the agent has no {what} {quote_text(name)}"
                 raise HostError("host.missing", message, hint=hint, fields={"name": name, "what": what})
     _refuse_without_method(options)
 
 
 def _refuse_without_method(options: Mapping[str, Any]) -> None:
-    """Raises `host.missing` for what cannot do what it is given for: a plain function as a tool, say."""
+    """Raise `host.missing` for an object without the required method, such as a plain function as a tool."""
     needed = {
         "model": ("ask", "effect, delta -> Reply | Fault"),
         "tools": ("run", "call -> Returned"),
@@ -264,8 +265,8 @@ def _refuse_without_method(options: Mapping[str, Any]) -> None:
         for name, part in (parts if isinstance(parts, Mapping) else {"": parts}).items():
             if not callable(getattr(part, method, None)):
                 what = key.removesuffix("s")
-                called = f"{what} {quote_text(name)}" if name else what
-                message = f"what is given as the {called} has no method `{method}`: {form}"
+                label = f"{what} {quote_text(name)}" if name else what
+                message = f"the object for the {label} has no method `{method}`: {form}"
                 raise HostError("host.missing", message, fields={"name": name, "what": what})
 
 

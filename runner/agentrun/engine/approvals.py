@@ -1,8 +1,8 @@
-"""Puts a question to a person.
+"""Ask for approvals.
 
-Rule 1  It never hangs: without an answer in time there is an answer that says so.
-Rule 2  What is asked about is not the approver's to change: it is given a copy.
-Rule 3  Only an answer that says so approves. What is none, and what raises, is the lack of one.
+Rule 1  A question never waits forever: without an answer in time the answer is `timed_out`.
+Rule 2  The approver gets a copy of the question, so it cannot change the call.
+Rule 3  Only an explicit answer approves. An exception or an invalid answer counts as `unavailable`.
 """
 
 from __future__ import annotations
@@ -26,63 +26,63 @@ from agentrun.errors import CassetteError
 
 APPROVAL_ANSWERS: tuple[str, ...] = get_args(ApprovalAnswer)
 HOW_TO_ANSWER = "answer at a terminal, or in advance: --approve all, none or FILE"
-"""What can be done where there is nobody to ask."""
+"""The hint if there is no terminal to ask at."""
 NO_ANSWER: tuple[ApprovalAnswer, str] = ("unavailable", "nobody")
-"""There is no answer. An answer in advance may also say `unavailable`, but then somebody gave it."""
+"""No approver gave an answer. A preset answer can also be `unavailable`, but has another author."""
 APPROVAL_STAGES = ("input", "output")
-"""Subjects of questions that are neither calls nor deliveries."""
+"""The subjects of questions that are neither calls nor deliveries."""
 
 CallbackAnswer: TypeAlias = ApprovalAnswer | bool
 ApprovalCallback: TypeAlias = Callable[[Question], CallbackAnswer | Awaitable[CallbackAnswer]]
-"""A function as an approver, plain or async: `approved`, `approved_for_session`, `denied`, or yes and no as a bool."""
+"""A function as approver, plain or async. It returns `approved`, `approved_for_session`, `denied` or a bool."""
 
 
 _BY_CAUTION: tuple[ApprovalAnswer, ...] = ("approved", "unavailable", "denied")
-"""The answers that can be given in advance, the most careful last."""
+"""The answers that can be preset, the most careful last."""
 
 
 class DetailedQuestion(Question, frozen=True, kw_only=True):
-    """A question with all that is known of what would go ahead: for an approver that shows it to somebody."""
+    """A question with the details that an approver shows to a person."""
 
     agent: str
     tool: Tool | None
-    """The tool that would run. Null: it is no call."""
+    """The tool that would run. Null: the question is not about a call."""
     sink: Sink | None
-    """The sink that would get it. Null: it is no delivery."""
+    """The sink of the delivery. Null: the question is not about a delivery."""
     program: str | None
-    """The file of the command that would run. Null: it is none."""
+    """The file of the command that would run. Null: no command would run."""
     limit: int
-    """How long an answer may take, in milliseconds."""
+    """The time limit of the answer, in milliseconds."""
 
 
 class NoApprover:
-    """There is nobody to ask, and there never will be."""
+    """Never answers."""
 
-    async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:  # noqa: ARG002  # whatever it is
+    async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:  # noqa: ARG002  # the same for all
         return NO_ANSWER
 
 
 class PresetApprover:
-    """Answers that were given in advance, by tool, sink or stage; `*` stands for any. About others it says nothing."""
+    """Preset answers by tool, sink or stage, with `*` as wildcard. It does not answer other questions."""
 
     def __init__(self, answers: Mapping[str, ApprovalAnswer], by: str) -> None:
         self._answers = answers
         self._by = by
 
     async def answer(self, question: Question) -> tuple[ApprovalAnswer, str]:
-        found = self.preset_answer(question.target)
-        return NO_ANSWER if found is None else (found, self._by)
+        answer = self.preset_answer(question.target)
+        return NO_ANSWER if answer is None else (answer, self._by)
 
     def preset_answer(self, target: str) -> ApprovalAnswer | None:
-        """An exact name wins over a pattern, and of several patterns the most careful answer."""
+        """An exact name takes precedence over patterns. Of several patterns the most careful answer wins."""
         if target in self._answers:
             return self._answers[target]
-        fitting = [answer for name, answer in self._answers.items() if matches_pattern(name, target)]
-        return max(fitting, key=_BY_CAUTION.index) if fitting else None
+        answers = [answer for name, answer in self._answers.items() if matches_pattern(name, target)]
+        return max(answers, key=_BY_CAUTION.index) if answers else None
 
 
 class ApproverChain:
-    """Asks one after the other until somebody has an answer."""
+    """Asks approvers one after the other until one has an answer."""
 
     def __init__(self, *approvers: Approver) -> None:
         self._approvers = approvers
@@ -96,15 +96,14 @@ class ApproverChain:
         return NO_ANSWER
 
     def preset_answer(self, target: str) -> ApprovalAnswer | None:
-        """The answer that is known before the question is asked. None: there is none."""
-        found = (
-            each.preset_answer(target) for each in self._approvers if isinstance(each, PresetApprover | ApproverChain)
-        )
-        return next((answer for answer in found if answer is not None), None)
+        """The answer that is known before the question is asked, or None."""
+        presets = (each for each in self._approvers if isinstance(each, PresetApprover | ApproverChain))
+        answers = (each.preset_answer(target) for each in presets)
+        return next((answer for answer in answers if answer is not None), None)
 
 
 class CallbackApprover:
-    """A function that answers."""
+    """Answers with a function."""
 
     def __init__(self, function: ApprovalCallback, clock: Clock) -> None:
         self._function = function
@@ -118,41 +117,41 @@ class CallbackApprover:
 
 
 def unanswered_targets(*journals: Iterable[Record]) -> tuple[str, ...]:
-    """The tools, sinks and stages about which there was nobody to ask."""
+    """The tools, sinks and stages whose questions had no answer."""
     facts = [record.fact for journal in journals for record in journal]
     targets = {fact.question: fact.target for fact in facts if isinstance(fact, ApprovalAsked)}
     open_ = [fact.question for fact in facts if isinstance(fact, ApprovalAnswered) and fact.answer == "unavailable"]
     return tuple(sorted({targets[question] for question in open_ if question in targets}))
 
 
-def to_approver(given: Approver | ApprovalCallback | None, clock: Clock) -> Approver | None:
-    """Somebody to ask: as given, or the function that answers for them."""
-    return CallbackApprover(given, clock) if callable(given) and not hasattr(given, "answer") else given
+def to_approver(approver: Approver | ApprovalCallback | None, clock: Clock) -> Approver | None:
+    """Turn a callback function into an approver."""
+    return CallbackApprover(approver, clock) if callable(approver) and not hasattr(approver, "answer") else approver
 
 
 def keeps_time(approver: Approver) -> bool:
-    """Whether an approver says itself that time is over: one that puts questions one after the other must, as the time
-    of one that waits for its turn has not begun."""
+    """Whether the approver itself applies the time limit. An approver that asks one question after the other must do
+    so, because the time of a question starts when it is shown."""
     return bool(getattr(approver, "keeps_time", False))
 
 
 async def ask_approver(
     clock: Clock, approver: Approver, package: Package, programs: Mapping[str, str], question: Question
 ) -> ApprovalAnswered:
-    """What somebody says to a question, or that nobody does. `programs`: the file of each command."""
-    asked = _add_details(package, programs, question)
+    """Ask the approver. `programs`: the file of each command."""
+    detailed = _add_details(package, programs, question)
     if keeps_time(approver):
-        answer, by = await call_approver(approver, asked)
+        answer, by = await call_approver(approver, detailed)
         return ApprovalAnswered(question.subject, question.question, answer, by)
-    reply = await call_with_timeout(clock, asked.limit, lambda: call_approver(approver, asked))
+    reply = await call_with_timeout(clock, detailed.limit, lambda: call_approver(approver, detailed))
     answer, by = "unavailable", "approver"
     match reply:
         case TimedOut():
             answer, by = "timed_out", "clock"
         case RaisedException(CassetteError() as error):
             raise error
-        case (given, who):
-            answer, by = given, who
+        case (answer, by):
+            pass
     return ApprovalAnswered(question.subject, question.question, answer, by)
 
 
@@ -171,10 +170,10 @@ def _add_details(package: Package, programs: Mapping[str, str], question: Questi
 
 
 async def call_approver(approver: Approver, question: Question) -> tuple[ApprovalAnswer, str]:
-    """What somebody says to a question. What is no answer, or no person, is nobody."""
+    """Call the approver. An exception or an invalid answer becomes `unavailable`."""
     match await call_guarded(lambda: approver.answer(question)):
-        case (str() as given, str() as who) if given in APPROVAL_ANSWERS:
-            return given, who
+        case (str() as answer, str() as by) if answer in APPROVAL_ANSWERS:
+            return answer, by
         case RaisedException(CassetteError() as error):
             raise error
     return "unavailable", "approver"

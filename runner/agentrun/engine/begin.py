@@ -1,12 +1,12 @@
-"""How a run begins: the only place where a request becomes a run, whoever asks for it.
+"""The start of a run. This is the only place where a request becomes a run.
 
-1  the package: found, merged with the request's output contract, valid, of the agent that was asked for, unchanged
-2  a provider for each route; every hook, executor and sink that the package names
-3  the request is admitted: its input is not empty, too long or a duplicate
-4  the policy on starting: only `allow` passes
-5  `run_started` is written. Accepted means journaled.
+1  Find the package, apply the output schema of the request, and check that it is valid, unchanged and of this agent.
+2  Check that there is a provider for each route, and every hook, executor and sink that the package names.
+3  Admit the request: its input is not empty, not too long and not a duplicate.
+4  Ask the policy for the stage `run_start`: only `allow` passes.
+5  Write `run_started`. From then on the run exists.
 
-A replay brings a world with all of 2, and a child has its package from its parent.
+The world of a replay always passes step 2. A sub-agent gets its package from its parent.
 """
 
 from __future__ import annotations
@@ -29,23 +29,22 @@ from agentrun.core.policy import PolicyDecision, condition_variables, evaluate_p
 from agentrun.core.state import State
 from agentrun.engine.driver import RunLog, open_run_log
 from agentrun.engine.request import Request, rejected_input_error, store_attachments
-from agentrun.engine.sessions import Session
-from agentrun.engine.sessions import earlier_runs as earlier_of
+from agentrun.engine.sessions import Session, earlier_runs
 from agentrun.engine.world import World, find_missing_port
 from agentrun.errors import AgentrunError, PackageError, PolicyError, RequestError
 
 
 class StartPolicy(Protocol):
-    """Says whether a run may start."""
+    """Decides whether a run may start."""
 
     def ruling(self, package: Package, started: RunStarted) -> PolicyDecision: ...
 
 
 class PackagePolicy:
-    """What the package's own rules for the stage `run_start` say."""
+    """Applies the rules of the package for the stage `run_start`."""
 
     def ruling(self, package: Package, started: RunStarted) -> PolicyDecision:
-        return start_ruling(package, started)
+        return evaluate_policy(package, "run_start", "run_start", condition_variables(State(start=started)))
 
 
 def begin(
@@ -59,9 +58,9 @@ def begin(
     register: Callable[[], None] = lambda: None,
     log: RunLog | None = None,
 ) -> RunLog:
-    """Begin the run of a world: rule on its start, and write its first record.
+    """Start the run of a world: ask the policy and write the first record.
 
-    `register` is called in between, and may raise to refuse the run. `log`: that of the run, if it is open already.
+    `register` is called in between and may raise to refuse the run. `log`: the log of the run if it is already open.
     Raises `policy.denied`, `policy.interrupted`.
     """
     started = make_run_started(world, package, request, admitted, earlier)
@@ -81,7 +80,7 @@ def make_run_started(
 ) -> RunStarted:
     """The first fact of a run."""
     commands = [command for tool in package.tools.values() if (command := tool_command(tool)) is not None]
-    found = {command: world.programs[command] for command in sorted(commands) if command in world.programs}
+    programs = {command: world.programs[command] for command in sorted(commands) if command in world.programs}
     message = admitted.message
     return RunStarted(
         run=world.run,
@@ -96,17 +95,12 @@ def make_run_started(
         earlier=earlier,
         parent=request.parent,
         seed=UNSET if request.seed is None else request.seed,
-        programs=found or UNSET,
+        programs=programs or UNSET,
     )
 
 
-def start_ruling(package: Package, started: RunStarted) -> PolicyDecision:
-    """What the package's own rules say about starting."""
-    return evaluate_policy(package, "run_start", "run_start", condition_variables(State(start=started)))
-
-
 def refuse_unless_allowed(verdict: PolicyDecision, started: RunStarted) -> None:
-    """Only `allow` starts a run. Raises `policy.denied` or `policy.interrupted`."""
+    """Raises `policy.denied` or `policy.interrupted` unless the ruling is `allow`."""
     if verdict.ruling == "allow":
         return
     code = "policy.interrupted" if verdict.ruling == "interrupt" else "policy.denied"
@@ -119,13 +113,14 @@ def refuse_unless_allowed(verdict: PolicyDecision, started: RunStarted) -> None:
 
 
 def find_package(packages: Mapping[str, PackageFile], request: Request) -> PackageFile:
-    """The package that a request would run with."""
+    """The package for a request, with the output schema of the request."""
     file = _find_by_fingerprint(packages, request.package)
     package = file.agent if request.output is None else _with_output_schema(file.agent, request.output)
     validate_package(package)
     if package.name != request.agent:
         fields = {"pointer": "/name", "expected": request.agent, "actual": package.name}
-        raise PackageError("package.invalid", f"the package is of the agent {package.name!r}", fields=fields)
+        message = f"the package is for the agent {package.name!r}, but the request is for {request.agent!r}"
+        raise PackageError("package.invalid", message, fields=fields)
     refuse_changed_package(file)
     return file if package is file.agent else seal_package(package)
 
@@ -134,64 +129,58 @@ def _find_by_fingerprint(packages: Mapping[str, PackageFile], wanted: PackageFil
     if isinstance(wanted, PackageFile):
         return wanted
     if wanted not in packages:
-        message = f"the runtime has no package {wanted}"
+        message = f"the runtime has no package with the fingerprint {wanted}"
         raise PackageError("package.invalid", message, fields={"place": wanted})
     return packages[wanted]
 
 
 def _with_output_schema(package: Package, schema: dict[str, Any]) -> Package:
-    """The package with another contract. One that it has already is replaced by a schema of the same id only."""
+    """The package with another output schema. An existing schema is replaced only by one with the same id."""
     present = package.output.schema
     if (
         present is not None
         and present != schema
         and (_schema_id(present) is None or _schema_id(present) != _schema_id(schema))
     ):
-        message = "the package has an output contract, and the request's is not a version of it"
+        message = "the package has an output schema with a different `title` than the schema of the request"
         fields = {"pointer": "/output/schema", "expected": _schema_id(present), "actual": _schema_id(schema)}
-        raise PackageError("package.invalid", message, hint="give both schemas one `title`", fields=fields)
+        raise PackageError("package.invalid", message, hint="give both schemas the same `title`", fields=fields)
     return replace(package, output=replace(package.output, schema=schema))
 
 
 def _schema_id(schema: dict[str, Any]) -> Any:
-    """A schema's id. Schemas are compiled without `$id`, so the title stands for it."""
+    """The id of a schema. Compiled schemas have no `$id`, so the title is used."""
     return schema.get("$id", schema.get("title"))
 
 
 def refuse_changed_package(file: PackageFile) -> None:
-    """Refuse a package that is not what its fingerprint says."""
+    """Refuse a package whose content does not match its fingerprint."""
     found = fingerprint(file.agent)
     if found != file.fingerprint:
-        raise PackageError(
-            "package.fingerprint_mismatch",
-            "the package is not what its fingerprint says",
-            fields={"pinned": file.fingerprint, "found": found},
-        )
-
-
-# --- what it needs ----------------------------------------------------------------------------------------------
+        message, fields = "the package was changed after it was compiled", {"pinned": file.fingerprint, "found": found}
+        raise PackageError("package.fingerprint_mismatch", message, hint="compile the spec again", fields=fields)
 
 
 def refuse_missing_ports(world: World, package: Package) -> None:
-    """Refuse a package that names what the world does not have. Raises `host.missing`, `provider.not_found`."""
-    if lack := find_missing_port(world, package):
-        lack.fields["run"] = world.run
-        raise lack
+    """Raise `host.missing` or `provider.not_found` if the world lacks a port that the package names."""
+    if error := find_missing_port(world, package):
+        error.fields["run"] = world.run
+        raise error
 
 
-# --- its input --------------------------------------------------------------------------------------------------
+# --- the request ------------------------------------------------------------------------------------------------
 
 
 def admit_request(
     package: Package, request: Request, run: str, session: Session, read: Callable[[str], Iterable[Record]]
 ) -> tuple[EarlierRuns, AdmittedRequest]:
-    """What a run knows of its session, and the request as it may run. `read`: the journals of the session's runs.
+    """The history of the session, and the admitted request. `read` returns the records of a run of the session.
 
     Raises `input.rejected`, `run.invalid_continuation`, `input.admission_failed`.
     """
     input_id = f"{run}.1"
     try:
-        before = earlier_of(session.runs, package.session, read)
+        before = earlier_runs(session.runs, package.session, read)
         before = replace(before, messages=(*before.messages, *request.history))
         admitted = admit(package, request.message, request.params, goes_on=request.goes_on)
         if admitted.message is None:
@@ -203,37 +192,34 @@ def admit_request(
         raise
     except Exception as error:
         fields = {"input_id": input_id, "reason": type(error).__name__, "run": run}
-        message = f"{type(error).__name__} while the input was looked at"
+        message = f"the input could not be checked: {type(error).__name__}"
         raise RequestError("input.admission_failed", message, fields=fields) from error
     return before, admitted
 
 
 def refuse_without_open_message(before: EarlierRuns) -> None:
-    """Refuse to go on with a conversation in which nothing waits for an answer."""
+    """Refuse to continue a conversation without an unanswered message."""
     last = before.messages[-1] if before.messages else None
     if last is None or isinstance(last, Assistant):
-        message = "there is no input, and nothing in the conversation waits for an answer"
+        message = "there is no input, and the conversation has no unanswered message"
         fields = {"expected": "user or tool", "actual": "empty" if last is None else "assistant"}
         raise RequestError("run.invalid_continuation", message, fields=fields)
 
 
 def refuse_duplicate_input(package: Package, session: Session, text: str, input_id: str) -> None:
     if package.admission.dedupe and session.has_seen(text):
-        raise rejected_input_error("duplicate", "the same message was sent in this session before", input_id)
-
-
-# --- whether a request may become a run, and what it says -----------------------------------------------------
+        raise rejected_input_error("duplicate", "the same message was already sent in this session", input_id)
 
 
 class AdmittedRequest(Struct, frozen=True):
-    """A request that may run."""
+    """A checked request with rendered texts."""
 
     params: dict[str, Any]
     instructions: str
     message: str | None
-    """None: the conversation before goes on as it is."""
+    """None: continue the existing conversation."""
     prompts: dict[str, str]
-    """What the runtime may tell the model."""
+    """The texts that the runtime may send to the model."""
 
 
 def admit(
@@ -241,8 +227,7 @@ def admit(
 ) -> AdmittedRequest:
     """Check a request against its package. Raises `input.rejected`.
 
-    With `goes_on` a request without a message goes on with the conversation before; otherwise it says the package's
-    own input.
+    Without a message the input of the package is used; with `goes_on` the existing conversation continues instead.
     """
     values = complete_params(package, params)
     if message is None and not goes_on:
@@ -256,23 +241,23 @@ def admit(
 
 
 def jitter_seed(package: Package, admitted: AdmittedRequest) -> str:
-    """What jitter is made of in a run that is recorded and in its replays: they wait equally long."""
+    """The seed of the retry jitter. A recorded run and its replays have the same seed, so they wait equally long."""
     return text_hash(sorted_json([package.name, admitted.params, admitted.message]))[7:23]
 
 
 def _render_prompts(package: Package, values: Mapping[str, Any]) -> dict[str, str]:
-    """Only those that this package can come to need."""
-    found = {}
+    """The prompts that this package can need."""
+    prompts = {}
     if package.guards.empty_outcome is not None:
-        found["nudge"] = render_prompt(package.guards.nudge, values, "guards.nudge")
+        prompts["nudge"] = render_prompt(package.guards.nudge, values, "guards.nudge")
     if package.context.overflow == "compact":
-        found["compact"] = render_prompt(package.context.prompt, values, "context.compaction.prompt")
-    return found
+        prompts["compact"] = render_prompt(package.context.prompt, values, "context.compaction.prompt")
+    return prompts
 
 
 def _check_message(package: Package, message: str | None) -> str:
     if message is None or not message.strip():
-        hint = None if message is not None else "give a message, or an `input` in the spec"
+        hint = None if message is not None else "pass a message, or set `input` in the spec"
         raise _rejected_message_error("empty", "there is no message to send", hint)
     limit = package.admission.max_chars
     if limit is not None and len(message) > limit:

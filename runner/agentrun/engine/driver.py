@@ -1,14 +1,14 @@
-"""The loop: decide → do → journal → evolve. It contains no policy and sees only the core, the ports and the world.
+"""The loop: decide → perform → journal → evolve. It contains no policy and uses only the core, the ports and the world.
 
-Rule 1  One writer, one order. State changes by `evolve` alone, and only after the record is in the journal.
-Rule 2  A fact that cannot follow is refused before it is written.
-Rule 3  The intent of an effect is written before the effect is started.
-Rule 4  Whatever happens here, nothing is left running, and the journal ends with one terminal record, unless it is
-        the journal itself that fails: then nothing more is written or started, and the run can be resumed.
-Rule 5  Who listens hears of a record after it counts, and cannot stop the run.
-Rule 6  A run that is parked decides nothing more: it records what ends within the grace time, gives up the rest, and
+Rule 1  A run has one writer. Only `evolve` changes the state, and only after the record is in the journal.
+Rule 2  An illegal fact is refused before it is written.
+Rule 3  The intent of an effect is written before the effect starts.
+Rule 4  When the loop ends, no effect is running and the journal ends with one terminal record. If the journal itself
+        fails, nothing more is written or started, and the run can be resumed.
+Rule 5  Listeners get a record after it is committed and cannot stop the run.
+Rule 6  A parked run makes no more decisions: it records effects that end within the grace time, stops the others and
         writes no terminal record.
-Rule 7  No child outlives its parent: one that still waits, or was lost, is cancelled when its parent is over.
+Rule 7  A sub-agent does not outlive its parent: if it is suspended or lost, it is cancelled when the parent ends.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from functools import partial
 from typing import assert_never
 
 from agentrun.canonical_json import fingerprint
-from agentrun.core.decide import Commit, Finished, Perform, Wait, decide
-from agentrun.core.effects import intent
+from agentrun.core.decide import decide
+from agentrun.core.effects import Commit, Finished, Perform, Wait, intent
 from agentrun.core.evolve import evolve, fold
 from agentrun.core.facts import (
     RULES_VERSION,
@@ -32,7 +32,7 @@ from agentrun.core.facts import (
     RunStopped,
     TimePassed,
 )
-from agentrun.core.fault import Fault
+from agentrun.core.fault import Fault, fault_of
 from agentrun.core.outcome import Ending, Outcome, Parked, outcome_of, suspended_outcome
 from agentrun.core.package import Package
 from agentrun.core.state import pending_effects
@@ -40,11 +40,11 @@ from agentrun.core.transitions import is_acceptable, lost_work
 from agentrun.engine.fact_redaction import redact_struct
 from agentrun.engine.ports import Clock, Crew, Journal
 from agentrun.engine.world import World, world_of_child
-from agentrun.errors import AgentrunError, InternalError, StorageError
+from agentrun.errors import AgentrunError, InternalError, StorageError, poisoned_journal_error
 
 
 class RunLog:
-    """A run's journal and the state it stands for, which change together."""
+    """The journal of a run and the state that follows from it."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class RunLog:
     def commit(self, fact: Fact, at: int | None = None) -> None:
         seq = self.state.seq + 1
         if self._poisoned:
-            raise StorageError("journal.poisoned", "an earlier record could not be written", fields={"seq": seq})
+            raise poisoned_journal_error(seq)
         at = self._clock.now() if at is None else at
         fact = fact if self._clean is None else self._clean(fact)
         record = Record(seq, at, self._journal.epoch, self._journal.head, fact)
@@ -78,31 +78,31 @@ class RunLog:
             self._listen(record)
 
     def facts(self) -> Iterable[Fact]:
-        """All that happened so far."""
+        """All facts so far."""
         return (record.fact for record in self._journal.records())
 
     def commit_if_acceptable(self, fact: Fact) -> None:
-        """Commit what came from outside, if it still matters."""
+        """Commit a fact from outside if the state still accepts it."""
         if is_acceptable(self.state, fact):
             self.commit(fact)
 
     def take_over(self, fingerprint: str) -> None:
-        """Go on with the run of an owner that is gone."""
+        """Continue the run of a process that is gone."""
         self.commit(RunResumed(fingerprint, RULES_VERSION))
         for fact in lost_work(self.state):
             self.commit(fact)
 
     def stop(self, fault: Fault) -> Outcome:
-        """End the run over something that the core knows nothing of, if it is not over. Perhaps it is the clock."""
+        """End the run with a fault from outside the core, if it is not finished."""
         at = self.state.now
-        with suppress(Exception):
+        with suppress(Exception):  # the clock itself may have failed
             at = self._clock.now()
         if self.state.stopped is None:
             self.commit(RunStopped("failed", fault=fault), at)
         return outcome_of(self.state)
 
     def abandon(self) -> None:
-        """The host goes away: end the run, as far as that can still be written."""
+        """The host is shutting down: end the run if its journal can still be written."""
         try:
             with suppress(Exception):
                 self.commit_if_acceptable(CancelRequested("host"))
@@ -112,16 +112,16 @@ class RunLog:
 
 
 def open_run_log(world: World) -> RunLog:
-    """The journal and the state of the world's run. Whoever listens hears of each record that is written."""
+    """Open the journal of the world's run. The world's listener gets each record that is written."""
     clean = partial(redact_struct, world.redactor) if world.redactor else None
     return RunLog(world.journals.open(world.run), world.clock, partial(world.listen, world.run), clean)
 
 
 async def drive_with_children(world: World, package: Package, log: RunLog) -> Ending:
-    """Drive a run, and when it is over end the children that nobody works on: lost ones, and those that wait."""
+    """Drive a run. When it is finished, cancel its sub-agents that are suspended or lost."""
     ending = await drive(package, log, world.crew(world, package))
     if isinstance(ending, Outcome) and package.agents:
-        with suppress(Exception):  # the run is over, whatever becomes of this
+        with suppress(Exception):  # the outcome of the run does not depend on this
             children = {fact.run: fact for fact in log.facts() if isinstance(fact, ChildStarted)}
             for run, fact in children.items():
                 await _end_child(world_of_child(world, run, fact.call, fact.tool), package.agents[fact.tool])
@@ -137,15 +137,14 @@ async def _end_child(world: World, package: Package) -> None:
 
 
 async def drive(package: Package, log: RunLog, crew: Crew) -> Ending:
-    """Take a run from where its journal ends to its end, to where somebody outside must answer, or to where it is
-    parked."""
+    """Continue a run from the end of its journal until it is finished, suspended or parked."""
     try:
         return await _loop(package, log, crew)
     except AgentrunError as error:
-        if error.code.startswith(("journal.", "storage.")):  # there is nowhere to write to
+        if error.code.startswith(("journal.", "storage.")):  # the fault cannot be written
             raise
-        return log.stop(Fault(error.code, error.message, error.fields, error.hint))
-    except Exception as error:  # noqa: BLE001  # our own bug: the run still ends with its terminal record
+        return log.stop(fault_of(error))
+    except Exception as error:  # noqa: BLE001  # a bug in agentrun: the run still ends with a terminal record
         kind = type(error).__name__
         return log.stop(Fault("internal", f"{kind} in the runtime", {"error": kind}))
     except BaseException:
@@ -174,19 +173,19 @@ async def _loop(package: Package, log: RunLog, crew: Crew) -> Ending:
             case Perform() | Wait() as pause:
                 crew.consult(pause.questions)
                 if not crew.busy and (lost := pending_effects(log.state)):
-                    raise InternalError("internal", f"{lost[0]} is under way, and nobody works on it")
+                    raise InternalError("internal", f"the effect {lost[0]} is pending, but it is not running")
                 if not crew.busy and pause.deadline is None:
                     return suspended_outcome(log.state, pause.questions, pause.waits_for)
-                settled = await crew.next_fact(pause.deadline)
-                if settled is not None or crew.parks_at is None:
-                    log.commit_if_acceptable(settled or TimePassed())
+                news = await crew.next_fact(pause.deadline)
+                if news is not None or crew.parks_at is None:
+                    log.commit_if_acceptable(news or TimePassed())
             case other:
                 assert_never(other)
     return await _park(log, crew, crew.parks_at)
 
 
 async def _park(log: RunLog, crew: Crew, until: int) -> Ending:
-    """Record what ends within the grace time, and leave the run there. One that is over is over."""
+    """Record the effects that end within the grace time and leave the run, unless that finished it."""
     crew.consult(())
     while crew.busy and (fact := await crew.next_fact(until)) is not None:
         log.commit_if_acceptable(fact)

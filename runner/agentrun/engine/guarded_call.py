@@ -1,7 +1,7 @@
-"""Foreign code, run so that nothing it does gets out: it gives a value, raises, or takes too long.
+"""Run user code and turn its exceptions and timeouts into values.
 
-Rule 1  A time limit of ours is never confused with a `TimeoutError` that the code raised itself.
-Rule 2  `sys.exit` in a tool ends the tool and not the host. An interrupt by the user, and a cancellation, pass.
+Rule 1  The time limit is never confused with a `TimeoutError` that the code itself raises.
+Rule 2  `sys.exit` in a tool ends the tool and not the host. Ctrl-C and cancellation are passed on.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ MAX_EXCEPTION_TEXT = 300
 
 
 class TimedOut(Struct, frozen=True):
-    """It took too long and was stopped."""
+    """The code took too long and was stopped."""
 
 
 class RaisedException(Struct, frozen=True):
-    """It raised."""
+    """The code raised an exception."""
 
     error: Any
-    """The exception."""
 
     @property
     def kind(self) -> str:
@@ -38,13 +37,13 @@ class RaisedException(Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """What it says, without secrets, and not all of it if it is long."""
+        """The type and text of the exception, without secrets and shortened."""
         text = mask(f"{self.kind}: {self.error}").encode("utf-8", "replace").decode()
         return text[:MAX_EXCEPTION_TEXT]
 
 
 def is_journalable(value: Any) -> bool:
-    """Whether a journal could hold it."""
+    """Whether a value can be written to a journal."""
     try:
         sorted_json(value)
     except (TypeError, ValueError, RecursionError):
@@ -53,25 +52,25 @@ def is_journalable(value: Any) -> bool:
 
 
 def is_valid_fault(fault: Fault) -> bool:
-    """Whether a fault that foreign code made can be recorded: its code is known, and its evidence is plain data."""
+    """Whether a fault of user code can be recorded: its code is known, and its fields are plain data."""
     return fault.code in ERROR_CODES and is_journalable(fault)
 
 
 async def call_with_timeout(
     clock: Clock, milliseconds: int, work: Callable[[], Coroutine[Any, Any, _T]]
 ) -> _T | TimedOut | RaisedException:
-    """Do some work, as long as it takes no longer than that."""
+    """Run the work with a time limit."""
     try:
         return await clock.within(milliseconds, call_guarded(work))
     except TimeoutError:
         return TimedOut()
-    except Exception as error:  # noqa: BLE001  # it ended in a way that only the clock could see
+    except Exception as error:  # noqa: BLE001  # raised by the clock, for example if the work cancelled itself
         return RaisedException(error)
 
 
 async def call_guarded(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T | RaisedException:
-    """Do some work, however long it takes."""
+    """Run the work without a time limit."""
     try:
         return await work()
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # foreign code may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # user code may raise anything
         return RaisedException(error)

@@ -1,8 +1,8 @@
-"""A run in somebody's hands.
+"""The handle of a run.
 
-Rule 1  In an event loop a run goes on by itself. Without one, whoever waits for it does its work.
-Rule 2  What comes from outside while the run is worked on is posted to it; otherwise it is written at once.
-Rule 3  The outcome is read from the journal. A handle whose run has another owner cannot write.
+Rule 1  In an event loop a run continues on its own. Without one, the run does its work inside `wait`.
+Rule 2  If the run is active, facts from outside are posted to it; otherwise they are written to the journal directly.
+Rule 3  The outcome is read from the journal. If the run has another owner, the handle cannot write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agentrun.core.facts import (
     MessageQueued,
     RunStopped,
 )
-from agentrun.core.fault import Fault
+from agentrun.core.fault import fault_of
 from agentrun.core.messages import Content, user_message
 from agentrun.core.outcome import Ending, Outcome, Parked, Question, outcome_of
 from agentrun.core.state import State
@@ -35,15 +35,15 @@ from agentrun.engine.world import World
 from agentrun.errors import PackageError, RequestError
 
 CallSettlement: TypeAlias = Literal["retry", "result", "stop"]
-"""What is made of a call whose outcome is not known: it runs again, this is its result, or the run stops."""
+"""The decision about a call with an unknown outcome: run it again, use this result, or stop the run."""
 
 
 PARK_GRACE_MS = 10_000
-"""Milliseconds that what is under way may still take when a run is parked."""
+"""Milliseconds that running effects may still take when a run is parked."""
 
 
 class RunHandle:
-    """One run: wait for it, look at it, tell it something."""
+    """One run: wait for it, read its state, send it messages and answers."""
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class RunHandle:
         self._task: Any = None
         self._ended: Ending | None = None
         self._error: Exception | None = None
-        """What ended the work on the run, but not the run: it can be resumed."""
+        """The error that interrupted the run. The run is not finished and can be resumed."""
         self._cancelled = self.state.cancelled is not None
         self._inputs = self.state.seq
-        """No input has had this number: every one before was a record."""
+        """The number of the last input. Earlier inputs are records, so no earlier number is higher than `seq`."""
 
     @property
     def state(self) -> State:
@@ -86,11 +86,11 @@ class RunHandle:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended. None: it did not, yet."""
+        """The outcome, or None if the run is not finished."""
         return outcome_of(self.state) if self.state.stopped is not None else None
 
     async def wait(self) -> Ending:
-        """The outcome, what the run waits for, or where it was parked. Who stops waiting does not stop the run."""
+        """Wait until the run is finished, suspended or parked. Cancelling the wait does not stop the run."""
         if self.outcome is not None:
             return self.outcome
         if self._error is not None:
@@ -110,7 +110,7 @@ class RunHandle:
         return self._ended
 
     def begin(self) -> None:
-        """Go on with the run, if there is an event loop to do it. One that is parked goes on when it is resumed."""
+        """Continue the run if there is an event loop. A parked run continues only after `resume`."""
         if not isinstance(self._ended, Parked) and (self._task is None or self._task.done()):
             self._task = self._spawn()
 
@@ -119,7 +119,7 @@ class RunHandle:
             raise wrong_state_error(self.run, "suspended", "processing")
         try:
             self._ended = await self._drive()
-        except Exception as error:  # noqa: BLE001  # who waits hears of it
+        except Exception as error:  # noqa: BLE001  # `wait` raises it
             self._error = error
         finally:
             self._world.crews.clear()
@@ -129,35 +129,35 @@ class RunHandle:
         try:
             refuse_changed_package(self._package)
         except PackageError as error:
-            self._log.commit(RunStopped("failed", Fault(error.code, error.message, error.fields)))
+            self._log.commit(RunStopped("failed", fault_of(error)))
         return await drive_with_children(self._world, agent, self._log)
 
     def _spawn(self) -> Any:
-        """The work as a task of the running event loop. None: there is no loop, and it was not begun."""
+        """Start the work as a task of the running event loop. None: there is no loop."""
         if isinstance(self._world.clock, StepClock):
             return None
-        import asyncio  # late: a clock moved by hand needs no event loop
+        import asyncio  # late: a step clock needs no event loop
 
         try:
             return asyncio.get_running_loop().create_task(self._work())
         except RuntimeError:
             return None
 
-    # --- what comes from outside ---------------------------------------------------------------------------------
+    # --- input from outside --------------------------------------------------------------------------------------
 
     def cancel(self, by: str = "caller") -> None:
-        """End the run: what it waits for is given up, and its children are cancelled too. Again: nothing more."""
+        """Cancel the run, its running effects and its sub-agents. A second call does nothing."""
         if not self._cancelled:
             self._cancelled = self.post(CancelRequested(by))
 
     def park(self, grace: int = PARK_GRACE_MS) -> None:
-        """Leave the run as it is: nothing more is started, and what is under way may end within so many milliseconds.
-        Whoever waits gets a `Parked`, and the run can be resumed. Nothing happens to a run that is not worked on."""
+        """Park the run: no new effects are started, and running effects may end within `grace` milliseconds. `wait`
+        returns a `Parked`, and the run can be resumed. If the run is not active, this does nothing."""
         if self.is_worked_on:
             self._world.crews.park(grace)
 
     def send(self, text: str) -> None:
-        """Tell the model something when it stops. Raises `input.rejected`, `run.invalid_state`."""
+        """Queue a user message for the model's next stop. Raises `input.rejected`, `run.invalid_state`."""
         started, agent = self.state.started, self._package.agent
         self._inputs += 1
         input_id = f"{self.run}.{self._inputs}"
@@ -172,15 +172,15 @@ class RunHandle:
         self.session.remember(text)
 
     def answer(self, question: Question, answer: ApprovalAnswer, by: str) -> bool:
-        """Answer what a person is asked. The first answer wins; False: this one came too late."""
+        """Answer an approval question. The first answer wins; False: the question is already answered."""
         return self.post(ApprovalAnswered(question.subject, question.question, answer, by))
 
     def settle(self, call: str, how: CallSettlement, by: str, parts: tuple[Content, ...] = ()) -> bool:
-        """Say what is to be made of a call whose outcome is not known. False: it is known."""
+        """Decide about a call with an unknown outcome. False: the outcome is known."""
         return self.post(CallSettled(call, how, by, parts))
 
     def post(self, fact: Fact) -> bool:
-        """Bring in a fact. False: it does not matter any more."""
+        """Add a fact from outside. False: it is too late for this fact."""
         if not is_acceptable(self.state, fact):
             return False
         if self.is_worked_on:
@@ -191,7 +191,7 @@ class RunHandle:
         return True
 
     def post_to_child(self, run: str, fact: Fact) -> bool:
-        """Bring in a fact for a child that is worked on now. False: it is not."""
+        """Add a fact to an active sub-agent. False: the sub-agent is not active."""
         if not self._world.crews.is_busy(run):
             return False
         self._world.crews.post(run, fact)

@@ -1,8 +1,8 @@
-"""Asks hooks.
+"""Call hooks.
 
-Rule 1  A hook sees a copy: what it does to it changes nothing. Its answer alone counts, after it was journaled.
-Rule 2  A hook that raises, takes too long or gives what cannot be written down has failed. Whether that is a no is
-        up to `core/hooks.py`.
+Rule 1  A hook gets a copy of the value, so it cannot change it. Only its answer counts, after it is in the journal.
+Rule 2  A hook fails if it raises, takes too long or returns an invalid answer. `core/hooks.py` decides whether a failed
+        hook denies.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from agentrun.errors import CassetteError
 
 
 class HookQuestion(Struct, frozen=True):
-    """What a hook is asked."""
+    """The argument of a hook function."""
 
     run: str
     point: HookPoint
     subject: str
-    """`input`, `request`, `reply`, `output`, `stop`, or a call's id."""
+    """`input`, `request`, `reply`, `output`, `stop`, or the id of a call."""
     target: str
-    """The tool, or the subject itself."""
+    """The tool of a call, otherwise the subject."""
     value: Any
-    """What it is about: arguments, or a text."""
+    """The arguments of a call, or a text."""
 
 
 async def ask_hook(world: World, run: str, effect: AskHook) -> HookAnswered:
@@ -53,7 +53,7 @@ async def ask_hook(world: World, run: str, effect: AskHook) -> HookAnswered:
 
 
 async def call_hook(clock: Clock, name: str, function: HookFunction, question: HookQuestion) -> HookAnswer:
-    """What a hook says. What it raises, or gives that is no answer, is a failure of the hook."""
+    """Call a hook. An exception or an invalid answer becomes a `HookFailure`."""
 
     async def call() -> Any:
         answer = await clock.aside(lambda: function(question))

@@ -1,8 +1,8 @@
-"""Runs in real time for callers from Python: what they do not give, the spec's own do for real.
+"""Runs in real time for `agentrun.run`: tools, hooks and sinks that the caller does not replace run for real.
 
-Rule 1  A tool, hook or sink that is given by name or kind is the caller's: nothing is looked for on its behalf.
-Rule 2  Nothing is imported or looked at that the rest does not need: a run whose model and tools are all given finds
-        no environment.
+Rule 1  For a tool, hook or sink of the caller, nothing is imported and no variable or command is required.
+Rule 2  Only what the other ports need is imported. If the caller replaces the model and everything else, no
+        environment variable is read.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ async def run_in_event_loop(
     env_file: Path | None,
     begin: Callable[[Runtime], RunHandle],
 ) -> Ending:
-    """What comes of a run. `arguments`: what a runtime is made of; `project`: a path in the project."""
-    rest, live = _without_given_ports(package, arguments), arguments.pop("live")
+    """Run to the end. `arguments`: those of the runtime; `project`: a path in the project."""
+    rest, live = _without_replaced_ports(package, arguments), arguments.pop("live")
     if not live and not _needs_real_ports(rest):
         return await wait_or_cancel(begin(Runtime.in_memory(**arguments)))
     from agentrun.engine.worlds.live import live_world  # late: Rule 2
@@ -46,18 +46,18 @@ async def run_in_event_loop(
 
 
 async def wait_or_cancel(handle: RunHandle) -> Ending:
-    """What comes of a run. Who does not wait to its end ends it."""
+    """Wait for the end of a run. If the wait is cancelled, the run is cancelled too."""
     try:
         return await handle.wait()
-    except asyncio.CancelledError:  # nobody waits any more: the run ends too, while it can still be written
+    except asyncio.CancelledError:  # end the run while its journal can still be written
         handle.cancel("host")
         with suppress(Exception):
             await asyncio.shield(handle.wait())
         raise
 
 
-def _without_given_ports(package: Package, arguments: Mapping[str, Mapping[str, Any]]) -> Package:
-    """The package with those tools, hooks and sinks that nobody gives."""
+def _without_replaced_ports(package: Package, arguments: Mapping[str, Mapping[str, Any]]) -> Package:
+    """The package without the tools, hooks and sinks that the caller replaces."""
     executors, hooks, sinks = arguments["executors"], arguments["hooks"], arguments["sinks"]
     servers = {name.partition(".")[0] for name in executors}
     return replace(
@@ -65,7 +65,7 @@ def _without_given_ports(package: Package, arguments: Mapping[str, Mapping[str, 
         tools={
             name: tool
             for name, tool in package.tools.items()
-            if isinstance(tool, AgentTool) or not _is_given(executors, servers, name, kind_tag(tool))
+            if isinstance(tool, AgentTool) or not _is_replaced(executors, servers, name, kind_tag(tool))
         },
         hooks=tuple(hook for hook in package.hooks if hook.id not in hooks),
         sinks={
@@ -73,11 +73,11 @@ def _without_given_ports(package: Package, arguments: Mapping[str, Mapping[str, 
             for name, sink in package.sinks.items()
             if sink.delivery != "disabled" and name not in sinks and kind_tag(sink) not in sinks
         },
-        agents={name: _without_given_ports(agent, arguments) for name, agent in package.agents.items()},
+        agents={name: _without_replaced_ports(agent, arguments) for name, agent in package.agents.items()},
     )
 
 
-def _is_given(executors: Iterable[str], servers: Iterable[str], name: str, kind: str) -> bool:
+def _is_replaced(executors: Iterable[str], servers: Iterable[str], name: str, kind: str) -> bool:
     return name in executors or kind in executors or (kind == "mcp" and name in servers)
 
 

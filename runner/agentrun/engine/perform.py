@@ -1,7 +1,9 @@
-"""Performs effects: the boundary to the world. It gives a fact, whatever happens.
+"""Perform effects: the boundary to the world. The result is a fact, also after a failure.
 
-Rule 1  Nothing is raised here but what ends the host itself, and the failure of a child's journal.
-Rule 2  An error of ours keeps its code; any other is `internal`, with the name of its type and not a word more.
+Rule 1  Only these errors are raised: those that end the host, a failed journal of a sub-agent, and a cassette that does
+        not match.
+Rule 2  An `AgentrunError` keeps its code. Any other exception becomes `internal` with the name of its type and no text.
+Rule 3  A sub-agent is a run of its own, with its own journal, in the world of its parent.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from msgspec.structs import replace
 from agentrun.canonical_json import fingerprint
 from agentrun.core.effects import AskHook, AskModel, Deliver, Effect, RunChild, RunTool
 from agentrun.core.facts import ChildSuspended, DeliveryFinished, Fact, HookFailure, ModelFailed, ToolFinished
-from agentrun.core.fault import Fault
-from agentrun.core.hooks import make_hook_answered as hook_answered
+from agentrun.core.fault import Fault, fault_of
+from agentrun.core.hooks import make_hook_answered
 from agentrun.core.outcome import Outcome, Parked, Suspended
 from agentrun.core.package import Package
 from agentrun.core.tool_results import child_failed, child_finished, child_refused, child_suspended, fault_parts
@@ -43,14 +45,14 @@ class Performer:
         self._models = ModelCaller(world, world.run)
 
     async def perform(self, effect: Effect) -> Fact | None:
-        """What came of it. None: it is a child that was parked."""
+        """Return the resulting fact. None: the effect is a sub-agent that was parked."""
         try:
             return await self._perform(effect)
         except AgentrunError as error:
             if _is_passed_on(effect, error):
                 raise
-            return make_failure_fact(effect, Fault(error.code, error.message, error.fields, error.hint))
-        except Exception as error:  # noqa: BLE001  # our own bug: the run still ends with its terminal record
+            return make_failure_fact(effect, fault_of(error))
+        except Exception as error:  # noqa: BLE001  # a bug in agentrun: the run still ends with a terminal record
             kind = type(error).__name__
             return make_failure_fact(effect, Fault("internal", f"{kind} while performing {effect.id}", {"error": kind}))
 
@@ -70,30 +72,30 @@ class Performer:
                 assert_never(effect)
 
     async def _run_tool(self, effect: RunTool) -> Fact:
-        heard = CallProgress(self._world, self._world.run, effect)
+        progress = CallProgress(self._world, self._world.run, effect)
         try:
-            with listen_to_progress(heard):
+            with listen_to_progress(progress):
                 return await run_tool(self._world, effect)
         finally:
-            heard.close()
+            progress.close()
 
 
 def _is_passed_on(effect: Effect, error: AgentrunError) -> bool:
-    """Whether an error is none of the effect's own: a child's journal, or a recording that does not fit."""
+    """Whether an error is raised instead of becoming a fact (rule 1)."""
     if isinstance(effect, AskHook | Deliver):
         return isinstance(error, CassetteError)
     return isinstance(effect, RunChild) and error.code.startswith(("journal.", "storage."))
 
 
 def make_failure_fact(effect: Effect, fault: Fault) -> Fact:
-    """The fact of an effect that failed before or beside its own work."""
+    """The fact for an effect that failed outside of the tool, model, hook or sink."""
     match effect:
         case AskModel():
             return ModelFailed(effect.id, effect.turn, effect.attempt, fault)
         case RunTool() | RunChild():
             return ToolFinished(effect.id, fault_parts(fault), fault)
         case AskHook():
-            return hook_answered(effect.id, effect.hook, effect.subject, HookFailure(fault))
+            return make_hook_answered(effect.id, effect.hook, effect.subject, HookFailure(fault))
         case Deliver():
             return DeliveryFinished(effect.name, fault)
         case _:
@@ -101,14 +103,14 @@ def make_failure_fact(effect: Effect, fault: Fault) -> Fact:
 
 
 def make_crew(world: World, package: Package) -> Crew:
-    """The crew of a run: it performs the run's effects, and asks whom there is to ask."""
+    """Create the crew that performs the effects of a run and asks the approver."""
     consult = None
     if world.approver is not None:
         consult = partial(ask_approver, world.clock, world.approver, package, world.programs)
     return world.crews.make(world.run, Performer(world).perform, consult)
 
 
-# --- gives answers to sinks -----------------------------------------------------------------------------------
+# --- sinks ----------------------------------------------------------------------------------------------------
 
 
 async def deliver_to_sink(world: World, effect: Deliver) -> DeliveryFinished:
@@ -119,15 +121,15 @@ async def deliver_to_sink(world: World, effect: Deliver) -> DeliveryFinished:
             return DeliveryFinished(effect.name, fault)
         case RaisedException(error):
             raise error
-        case said:
-            return DeliveryFinished(effect.name, said)
+        case fault:
+            return DeliveryFinished(effect.name, fault)
 
 
 async def call_sink(sink: SinkPort, effect: Deliver) -> Fault | None:
-    """Why a sink does not have the answer. None: it has it."""
+    """Deliver to a sink. Returns the fault, or None on success."""
     copied = effect if effect.output is UNSET else replace(effect, output=deepcopy(effect.output))
-    said: object = await call_guarded(lambda: sink.deliver(copied))
-    match said:
+    result: object = await call_guarded(lambda: sink.deliver(copied))
+    match result:
         case None:
             return None
         case RaisedException(CassetteError() as error):
@@ -139,14 +141,14 @@ async def call_sink(sink: SinkPort, effect: Deliver) -> Fault | None:
         case Fault() as fault:
             return _delivery_fault(effect, f"refused: {fault.message}", reason=fault.code)
         case _:
-            return _delivery_fault(effect, "gave something that is no answer", reason="answer")
+            return _delivery_fault(effect, "returned neither None nor a Fault", reason="answer")
 
 
 def _delivery_fault(effect: Deliver, what: str, **fields: str) -> Fault:
     return Fault("delivery.failed", f"the sink {effect.name} {what}", {"sink": effect.name, **fields})
 
 
-# --- runs sub-agents: a child is a run of its own, with its own journal, in its parent's world ----------------
+# --- sub-agents -----------------------------------------------------------------------------------------------
 
 
 async def run_child(parent: World, effect: RunChild) -> ToolFinished | ChildSuspended | None:
@@ -157,19 +159,19 @@ async def run_child(parent: World, effect: RunChild) -> ToolFinished | ChildSusp
     except (RequestError, PolicyError) as error:
         return child_refused(effect, error.code, error.message)
     except BaseException:
-        log.abandon()  # it may have begun: its parent will never come back to it
+        log.abandon()  # it may have started, and its parent will not resume it
         raise
     match await drive_with_children(world, effect.package, log):
         case Outcome() as outcome:
             return _child_result(world, effect, outcome)
-        case Suspended() as waits:
-            return child_suspended(effect, waits)
+        case Suspended() as suspended:
+            return child_suspended(effect, suspended)
         case Parked():
             return None
 
 
 def _begin_child(world: World, effect: RunChild, log: RunLog) -> None:
-    """Begin the child, or go on with it where its journal ends."""
+    """Start the sub-agent, or continue it from the end of its journal."""
     package = effect.package
     if log.state.phase == "fresh":
         begin(world, package, child_request(effect), admit(package, effect.message, effect.params), log=log)
@@ -178,9 +180,9 @@ def _begin_child(world: World, effect: RunChild, log: RunLog) -> None:
 
 
 def _child_result(world: World, effect: RunChild, outcome: Outcome) -> ToolFinished:
-    """The result of the call, with the whole answer kept as a blob if the model reads only a part of it."""
+    """The result of the call. If the model gets only a part of the answer, the full answer is stored as a blob."""
     fact, whole = child_finished(effect, outcome)
     try:
         return fact if whole is None else replace(fact, blob=world.blobs.put(whole))
-    except AgentrunError as error:  # it is its answer that cannot be kept: no journal failed
-        return child_failed(effect, outcome, Fault(error.code, error.message, error.fields, error.hint))
+    except AgentrunError as error:  # the answer cannot be stored, but no journal failed
+        return child_failed(effect, outcome, fault_of(error))

@@ -1,7 +1,7 @@
-"""What a caller asks for, and how far an input has come.
+"""Requests for runs, and the status of a run.
 
-An input is submitted by `start` or `send`. It is rejected with an error that names it, or it is admitted: from then on
-its run's status tells how far it is. A rejected input leaves no run and no message.
+An input is submitted by `start` or `send`. It is rejected with an error that names it, or it is admitted, and then the
+status of the run shows its progress. A rejected input creates no run and no message.
 """
 
 from __future__ import annotations
@@ -21,41 +21,42 @@ from agentrun.engine.ports import Blobs
 from agentrun.errors import RequestError
 
 RunStatus: TypeAlias = Literal["admitted", "processing", "suspended", "completed", "failed"]
-"""admitted: the run is in its journal and nobody works on it yet. processing: somebody does. suspended: it waits for
-somebody outside, or its owner is gone. completed, failed: it is over."""
+"""admitted: the run is in its journal but not started. processing: it is active. suspended: it waits for an answer from
+outside, or its process is gone. completed, failed: it is finished."""
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One run, asked for."""
+    """A request for one run."""
 
     agent: str
-    """The agent's name. The package must be of that name."""
+    """The name of the agent. The package must have the same name."""
     package: PackageFile | str
-    """The package, or the fingerprint of one that the runtime has."""
+    """The package, or the fingerprint of a package of the runtime."""
     message: str | None = None
-    """What the user says. Null: the package's own input."""
+    """The user message. Null: the input of the package."""
     goes_on: bool = False
-    """Without a message: go on with the conversation before as it is."""
+    """Without a message: continue the existing conversation."""
     params: dict[str, Any] = {}
-    """The values of the templates' variables."""
+    """The values of the template variables."""
     attachments: tuple[Image | File | Attachment, ...] = ()
-    """Pictures and files that go with the message, with their bytes. Without: the content port has them."""
+    """Images and files of the message. An `Attachment` contains its bytes; the bytes of others are in the content
+    port."""
     run: str | None = None
-    """The run's id. Null: the runtime makes one."""
+    """The run id. Null: the runtime creates one."""
     seed: str | None = None
-    """What jitter is made of. Null: the run's id."""
+    """The seed of the retry jitter. Null: the run id."""
     parent: Parent | None = None
-    """The call of another run that asks for it. Null: a user does."""
+    """The tool call of the parent run. Null: the run has no parent."""
     session: str | None = None
-    """The session it belongs to; it must exist."""
+    """The name of an existing session."""
     history: tuple[Message, ...] = ()
-    """A conversation that came before, when it was not in a session."""
+    """An earlier conversation that is not in the session."""
     output: dict[str, Any] | None = None
-    """JSON Schema of the answer. It is added to a package without one, and replaces one of the same id."""
+    """JSON Schema of the answer. It replaces a schema of the package only if both have the same id."""
 
 
 def child_request(effect: RunChild) -> Request:
-    """The run that a call of a sub-agent asks for."""
+    """The request for a sub-agent's run."""
     return Request(
         agent=effect.package.name,
         package=fingerprint(effect.package),
@@ -68,14 +69,14 @@ def child_request(effect: RunChild) -> Request:
 
 
 class Attachment(Struct, frozen=True):
-    """A picture or a file that goes with a message."""
+    """An image or a file of a message, with its bytes."""
 
     part: Image | File
     data: bytes
 
 
 def store_attachments(blobs: Blobs, attachments: tuple[Image | File | Attachment, ...]) -> tuple[Image | File, ...]:
-    """What a message names, after the bytes are where it can be found."""
+    """Store the bytes of attachments, and return the message parts that name them."""
     for attachment in attachments:
         if isinstance(attachment, Attachment):
             blobs.put(attachment.data)
@@ -83,31 +84,31 @@ def store_attachments(blobs: Blobs, attachments: tuple[Image | File | Attachment
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """A run as its journal has it at a moment."""
+    """The state of a run at a moment."""
 
     run: str
     agent: str
     status: RunStatus
     seq: int
-    """Records so far."""
+    """The number of records."""
     turns: int
     tokens: int
     cost: int
     """Micro-dollars."""
     tool_calls: int
     outcome: Outcome | None
-    """Null: it is not over."""
+    """Null if the run is not finished."""
 
 
 def rejected_input_error(
     reason: str, message: str, input_id: str, hint: str | None = None, **fields: Any
 ) -> RequestError:
-    """The error of an input that is refused."""
+    """The error for a rejected input."""
     return RequestError("input.rejected", message, hint=hint, fields={"input_id": input_id, "reason": reason, **fields})
 
 
 def new_run_id() -> str:
-    """The id of a run in real time."""
+    """A random run id, for runs in real time."""
     return f"run-{token_hex(8)}"
 
 
@@ -116,5 +117,5 @@ def run_not_found_error(run: str) -> RequestError:
 
 
 def wrong_state_error(run: str, expected: str, actual: str) -> RequestError:
-    message = f"the run {run} is {actual}; it would have to be {expected}"
+    message = f"the run {run} is {actual}, but it must be {expected} for this"
     return RequestError("run.invalid_state", message, fields={"run": run, "expected": expected, "actual": actual})

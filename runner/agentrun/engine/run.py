@@ -1,7 +1,7 @@
-"""One run, from a request in a world to what it leaves: request → world → begin → drive.
+"""Run one request to its end: request → world → begin → drive.
 
-run_in        in any world: live, recorded, or with the model or the tools from a cassette
-replay_run    everything from a cassette: no network, no real time, the same bytes every time
+run_in_world    in any world: live, recorded, or with the model or the tools from a cassette
+replay_run      everything from a cassette: no network, no real time, the same bytes every time
 """
 
 from __future__ import annotations
@@ -33,31 +33,30 @@ from agentrun.journal.canonical import canonical
 
 
 class FinishedRun(Struct, frozen=True):
-    """A run that nobody works on any more, and what it left."""
+    """A run that is no longer active, with its journals."""
 
     ending: Ending
     journal: tuple[Record, ...]
     children: dict[str, tuple[Record, ...]]
-    """The journals of sub-agents, by run."""
+    """The journals of sub-agents, by run id."""
     redaction: RunRedaction
-    """Knows what must not be shown."""
+    """Redacts secret values."""
     tier: MatchTier | None = None
-    """How well the requests fit the tape at worst. Null: nothing was played."""
+    """The least exact match of a request with the cassette. Null: nothing was replayed."""
     unused_error: CassetteError | None = None
-    """Interactions of the cassette that nobody asked for. After a failed run they are its consequence."""
-
+    """Interactions of the cassette were not requested. If the run failed, that is a consequence of the failure."""
     save_error: AgentrunError | None = None
-    """Why what was to be recorded is not."""
+    """Why the cassette could not be saved."""
 
     @property
     def error(self) -> AgentrunError | None:
-        """What is wrong although the run itself is well."""
+        """The error of a run that itself succeeded."""
         return None if self.ending.exit_code else self.save_error or self.unused_error
 
     @property
     def outcome(self) -> Outcome:
-        """How it ended. Only of a run that is over."""
-        assert isinstance(self.ending, Outcome), "the run is not over"
+        """The outcome of a finished run."""
+        assert isinstance(self.ending, Outcome), "the run is not finished"
         return self.ending
 
     @property
@@ -65,15 +64,15 @@ class FinishedRun(Struct, frozen=True):
         return self.ending.exit_code or (self.error.exit_code if self.error else 0)
 
     def canonical(self) -> str:
-        """The journal as people compare it: without values that must not be shown."""
+        """The canonical form of the journal, redacted."""
         return canonical(self.journal, self.children, self.redaction.text if self.redaction.is_active else None)
 
 
 async def run_in_world(world: World, request: Request, before: Sequence[Sequence[Record]] = ()) -> FinishedRun:
-    """Run a request in its world. `before`: the journals of the runs of the same session or conversation.
+    """Run a request in its world. `before`: the journals of earlier runs of the same session or conversation.
 
-    Raises before the run exists: `host.missing`, `provider.not_found`, `input.rejected`, `policy.*`. What goes wrong in
-    the run is in its outcome.
+    Raises `host.missing`, `provider.not_found`, `input.rejected` and `policy.*` before the run exists. Later failures
+    are in the outcome.
     """
     package = _package_file(request)
     refuse_missing_ports(world, package.agent)
@@ -82,9 +81,8 @@ async def run_in_world(world: World, request: Request, before: Sequence[Sequence
         package.agent, request, world.run, restore_session(request.session, journals), journals.__getitem__
     )
     log = begin(world, package.agent, request, admitted, earlier=earlier)
-    ended = await drive_with_children(world, package.agent, log)
     return FinishedRun(
-        ending=ended,
+        ending=await drive_with_children(world, package.agent, log),
         journal=tuple(world.journals.records(world.run)),
         children=dict(_child_journals(world.journals, world.run)),
         redaction=RunRedaction(package.agent.replay.redact, world.redactor),
@@ -102,14 +100,14 @@ def replay_run(
     step: int | None = None,
     wrappers: tuple[Wrapper, ...] = (),
 ) -> FinishedRun:
-    """Run a request against a cassette.
+    """Replay a request from a cassette.
 
-    `approver`: answers that count instead of the recorded ones. `after`: the runs of the same conversation before it;
-    they share its player. `start`: when the clock begins, in milliseconds since 1970; None: when the cassette was
-    recorded. `step`: how long each exchange takes, in milliseconds; None: as long as it took. `wrappers`: what is
-    before the cassette.
+    `approver`: gives answers that replace the recorded ones. `after`: earlier runs of the same conversation, with the
+    same player. `start`: the start of the clock in milliseconds since 1970; None: when the cassette was recorded.
+    `step`: the duration of each exchange in milliseconds; None: as recorded. `wrappers`: wrap the cassette, for example
+    to inject faults.
 
-    Raises before the run exists what `run_in_world` raises, and `package.invalid`.
+    Raises the errors of `run_in_world`, and `package.invalid`, before the run exists.
     """
     package = _package_file(request).agent
     validate_package(package)
@@ -133,7 +131,7 @@ def replay_run(
 
 
 def _replay_run_id(request: Request, admitted: AdmittedRequest, player: Player, after: Sequence[FinishedRun]) -> str:
-    """The same for the same package, input, cassette and runs before."""
+    """The run id: the same for the same package, input, cassette and earlier runs."""
     blobs = [(each.part if isinstance(each, Attachment) else each).blob for each in request.attachments]
     names = [*blobs, *(journal_run_id(each.journal) for each in after)]
     package, cassette = _package_file(request).fingerprint, player.cassette.hash
@@ -141,12 +139,12 @@ def _replay_run_id(request: Request, admitted: AdmittedRequest, player: Player, 
 
 
 def _package_file(request: Request) -> PackageFile:
-    assert isinstance(request.package, PackageFile), "only a runtime knows packages by their fingerprint"
+    assert isinstance(request.package, PackageFile), "only a Runtime accepts a fingerprint as package"
     return request.package
 
 
 def _child_journals(journals: Journals, run: str) -> Iterator[tuple[str, tuple[Record, ...]]]:
-    """The journals of the sub-agents below a run, in the order in which they began."""
+    """The journals of all sub-agents of a run, in the order of their start."""
     started = (record.fact.run for record in journals.records(run) if isinstance(record.fact, ChildStarted))
     for child in dict.fromkeys(started):
         if child in journals:
@@ -155,7 +153,7 @@ def _child_journals(journals: Journals, run: str) -> Iterator[tuple[str, tuple[R
 
 
 def journal_run_id(journal: Sequence[Record]) -> str:
-    """The run that a journal is of."""
+    """The run id of a journal."""
     started = journal[0].fact
-    assert isinstance(started, RunStarted), "a journal begins with it"
+    assert isinstance(started, RunStarted), "a journal begins with run_started"
     return started.run

@@ -1,11 +1,11 @@
-"""The public object: what a host has, and the runs that it started with it.
+"""The runtime: the ports of a host, and the runs that it started.
 
     runtime = Runtime.in_memory(providers={"openai": model}, executors={"search": search})
     handle = runtime.start(Request(agent="triage", package=package, message="The printer is on fire."))
     outcome = await handle.wait()
 
-Rule 1  Building a runtime with nothing succeeds; what is missing is said when a run needs it.
-Rule 2  A name in a registry is given once.
+Rule 1  A runtime can be created without any port. A missing port is an error when a run needs it.
+Rule 2  A name is registered only once.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from agentrun.redactor import Redactor
 
 
 class Runtime:
-    """Ports, registries and packages; runs are started with them.
+    """Starts and resumes runs with its ports, registries and packages.
 
-    `width`: how many effects of a run may be under way at once. `order`: which of several goes on first, under a clock
-    that is moved by hand. `ids`: makes the ids of runs that are not given one. `wrappers`: what is before the ports.
-    `programs`: the file of each command that tools may start. `redactor`: knows the values that no fact may hold.
+    `width`: the maximum of parallel effects of a run. `order`: on a step clock, which of several ready effects goes
+    first. `ids`: creates run ids. `wrappers`: wrap the ports, for example with a cassette. `programs`: the file of each
+    command that tools may start. `redactor`: knows the secret values that must not appear in facts.
     """
 
     def __init__(
@@ -97,15 +97,15 @@ class Runtime:
         self._policy = policy
 
     @classmethod
-    def in_memory(cls, **given: Any) -> Self:
-        """A runtime with all ports, in memory where they are not given."""
+    def in_memory(cls, **arguments: Any) -> Self:
+        """A runtime with in-memory defaults for journals, events, content and policy."""
         ports = {"journals": MemoryJournals, "events": EventBus, "content": MemoryBlobs, "policy": PackagePolicy}
-        return cls(**{name: make() for name, make in ports.items() if given.get(name) is None}, **given)
+        return cls(**{name: make() for name, make in ports.items() if arguments.get(name) is None}, **arguments)
 
     # --- starting ------------------------------------------------------------------------------------------------
 
     def start(self, request: Request) -> RunHandle:
-        """Start a run. Raises, and leaves nothing, when it cannot be accepted."""
+        """Start a run. If it cannot start, this raises and nothing is stored."""
         run = request.run or self._ids()
         journals, policy = self._ports(run)
         package = find_package(self.packages, request)
@@ -117,7 +117,7 @@ class Runtime:
 
         def register() -> None:
             if run in journals:
-                message = f"there is a run {run} already; it was not touched"
+                message = f"a run with the id {run} already exists"
                 raise RequestError("run.duplicate", message, fields={"run": run})
             journals.keep(run, package)
 
@@ -138,34 +138,30 @@ class Runtime:
         return run not in self._runs or self._runs[run].outcome is not None
 
     def _ports(self, run: str) -> tuple[Journals, StartPolicy]:
-        """The ports that every run needs, looked for in this order. Raises `host.missing`."""
+        """The ports that every run needs. Raises `host.missing` for the first that is missing."""
         ports = {"journal": self.journals, "events": self._events, "content": self.content, "policy": self._policy}
         for name, port in ports.items():
             if port is None:
-                message = f"the runtime has no port for {name}"
+                message = f"the runtime has no {name} port"
                 raise HostError("host.missing", message, fields={"name": name, "run": run})
         assert self.journals is not None
         assert self._policy is not None
         return self.journals, self._policy
 
-    def effective_package(self, request: Request) -> PackageFile:
-        """The package that a request would run with."""
-        return find_package(self.packages, request)
-
     def resume(self, run: str, *, with_package: PackageFile | None = None, finished_ok: bool = False) -> RunHandle:
-        """Go on with a run whose owner is gone, or that waits: with the package it has, or with another one.
+        """Continue a run that is suspended or whose process ended, with its own package or with another one.
 
-        A run that is over raises `run.invalid_state`; with `finished_ok` its handle has the outcome.
+        Raises `run.invalid_state` if the run is finished; with `finished_ok` its handle has the outcome.
         """
         journals, _ = self._ports(run)
         records = tuple(self.records(run))
         state = fold(records)
-        known = self._runs.get(run)
+        handle = self._runs.get(run)
         if state.stopped is not None:
             if not finished_ok:
                 raise wrong_state_error(run, "unfinished", state.stopped.status)
-            return known or self._finished_handle(journals, run)
-        if known is not None and known.is_worked_on:
+            return handle or self._finished_handle(journals, run)
+        if handle is not None and handle.is_worked_on:
             raise wrong_state_error(run, "suspended", "processing")
         package = with_package or stored_package(journals, run)
         refuse_changed_package(package)
@@ -178,10 +174,10 @@ class Runtime:
         journals.keep(run, package)
         log = open_run_log(world)
         log.take_over(package.fingerprint)
-        return self._register(package, log, world, known.session if known else Session())
+        return self._register(package, log, world, handle.session if handle else Session())
 
     def _finished_handle(self, journals: Journals, run: str) -> RunHandle:
-        """The handle of a run that is over. Nobody works on it."""
+        """A handle of a finished run."""
         world = world_of_run(self._world(), run)
         return RunHandle(stored_package(journals, run), open_run_log(world), world, Session(), self._events_of(run))
 
@@ -194,11 +190,11 @@ class Runtime:
         handle.begin()
         return handle
 
-    # --- looking -------------------------------------------------------------------------------------------------
+    # --- reading -------------------------------------------------------------------------------------------------
 
     @property
     def run_count(self) -> int:
-        """Runs that were started or resumed here."""
+        """The number of runs that were started or resumed here."""
         return len(self._runs)
 
     def records(self, run: str) -> Iterable[Record]:
@@ -208,7 +204,7 @@ class Runtime:
         return self.journals.records(run)
 
     def snapshot(self, run: str) -> Snapshot:
-        """A run as its journal has it now. Raises `run.not_found`."""
+        """The current state of a run, from its journal. Raises `run.not_found`."""
         state = fold(self.records(run))
         handle = self._runs.get(run)
         status: RunStatus = state.stopped.status if state.stopped else handle.status if handle else "suspended"
@@ -227,30 +223,30 @@ class Runtime:
     def subscribe(self, scope: Scope = ALL_EVENTS, cursor: Cursor | None = None) -> Subscription:
         """Events from now on, or from a cursor of the same scope."""
         if self._events is None:
-            raise HostError("host.missing", "the runtime has no port for events", fields={"name": "events"})
+            raise HostError("host.missing", "the runtime has no events port", fields={"name": "events"})
         return self._events.subscribe(scope, self.records, cursor)
 
-    # --- telling -------------------------------------------------------------------------------------------------
+    # --- input from outside --------------------------------------------------------------------------------------
 
     def cancel(self, run: str, by: str = "caller") -> None:
-        """End a run. One that is over stays as it is."""
+        """Cancel a run. A finished run does not change."""
         if run in self._runs:
             self._runs[run].cancel(by)
         else:
             self._post(run, CancelRequested(by))
 
     def park(self, grace: int = PARK_GRACE_MS) -> None:
-        """Leave all runs that are worked on as they are: nothing more is started, and what is under way may end within
-        so many milliseconds. They can be resumed."""
+        """Park all active runs: no new effects are started, and running effects may end within `grace` milliseconds.
+        The runs can be resumed."""
         for handle in self._runs.values():
             handle.park(grace)
 
     def answer(self, run: str, question: Question, answer: ApprovalAnswer, by: str) -> bool:
-        """Answer what a person is asked, in a run or in a child of one."""
+        """Answer an approval question of a run or of its sub-agents. False: it is already answered."""
         return self._post(run, ApprovalAnswered(question.subject, question.question, answer, by))
 
     def settle(self, run: str, call: str, how: CallSettlement, by: str, parts: tuple[Content, ...] = ()) -> bool:
-        """Say what is to be made of a call whose outcome is not known, in a run or in a child of one."""
+        """Decide about a call with an unknown outcome, in a run or in its sub-agents. False: the outcome is known."""
         return self._post(run, CallSettled(call, how, by, parts))
 
     def _post(self, run: str, fact: Fact) -> bool:
@@ -263,62 +259,54 @@ class Runtime:
             open_run_log(world_of_run(self._world(), run)).commit(fact)
         return True
 
-    # --- making --------------------------------------------------------------------------------------------------
-
     def _world(self) -> World:
-        """What runs can reach. All ports are there."""
-        assert self.content is not None
-        assert self.journals is not None
         assert self._events is not None
         return hosted_world(
+            self._wrappers,
             clock=self.clock,
             journals=self.journals,
-            events=self._events,
-            content=self.content,
+            listen=self._events.publish,
+            blobs=self.content,
             crews=CrewRegistry(self.clock, self._width, self._order),
             providers=self.providers,
             executors=self.executors,
             hooks=self.hooks,
             sinks=self.sinks,
             approver=self._approver,
-            wrappers=self._wrappers,
             programs=self._programs,
             redactor=self._redactor,
         )
 
 
 def _system_clock() -> Clock:
-    from agentrun.engine.system_clock import SystemClock  # late: a clock moved by hand needs no event loop
+    from agentrun.engine.system_clock import SystemClock  # late: a step clock needs no event loop
 
     return SystemClock()
-
-
-# --- registries: things by name, and a name is given once -----------------------------------------------------
 
 
 _T = TypeVar("_T")
 
 
 class Registry(Mapping[str, _T], Generic[_T]):
-    """Things by name."""
+    """Ports of one kind by name."""
 
-    def __init__(self, what: str, things: Mapping[str, _T] | Iterable[tuple[str, _T]] = ()) -> None:
-        self._what = what
-        self._things: dict[str, _T] = {}
-        for name, thing in things.items() if isinstance(things, Mapping) else things:
-            self.add(name, thing)
+    def __init__(self, kind: str, entries: Mapping[str, _T] | Iterable[tuple[str, _T]] = ()) -> None:
+        self._kind = kind
+        self._entries: dict[str, _T] = {}
+        for name, entry in entries.items() if isinstance(entries, Mapping) else entries:
+            self.add(name, entry)
 
-    def add(self, name: str, thing: _T) -> None:
-        """ValueError: there is one of that name."""
-        if name in self._things:
-            raise ValueError(f"there is a {self._what} {name!r} already")
-        self._things[name] = thing
+    def add(self, name: str, entry: _T) -> None:
+        """Raises ValueError if the name is taken."""
+        if name in self._entries:
+            raise ValueError(f"a {self._kind} with the name {name!r} already exists")
+        self._entries[name] = entry
 
     def __getitem__(self, name: str) -> _T:
-        return self._things[name]
+        return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._things)
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len(self._things)
+        return len(self._entries)

@@ -1,18 +1,18 @@
-"""What the environment says: credentials, addresses, and how live runs behave.
+"""Settings from the environment: credentials, addresses and options of live runs.
 
-Rule 1  A variable is read when it is asked for, by its exact name. One that is empty is not set.
-Rule 2  A file of variables is read only when it is named; the environment wins over it.
-Rule 3  A value is a `Secret` from the moment it is read. An error says the name of a variable and not a word of its
-        value, and no frame that has seen a value is in its traceback.
+Rule 1  A variable is read when it is needed, by its exact name. An empty variable counts as not set.
+Rule 2  A file with variables is read only if the user names it. The environment takes precedence.
+Rule 3  A value is a `Secret` from the moment it is read. An error contains the name of a variable but never its
+        value, and its traceback has no frame that had access to the value.
 
-Importing this takes half a second: only what goes live does.
+Importing this module takes half a second, so only live runs do.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from dotenv import dotenv_values
 from pydantic import BeforeValidator, Field, ValidationError, create_model
@@ -21,7 +21,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from agentrun.errors import HostError
 from agentrun.secret import Secret
 
-_T = TypeVar("_T")
 TRUST_ENV_VARIABLE = "AGENTRUN_TRUST_ENV"
 _Value = Annotated[Secret, BeforeValidator(lambda text: Secret(text.strip()))]
 
@@ -37,10 +36,10 @@ class _Variables(BaseSettings):
 
 
 class Settings:
-    """The variables of this process, and of a file if one is named."""
+    """The environment variables of this process, and of a file."""
 
     def __init__(self, env_file: Path | None = None) -> None:
-        """Raises `host.missing` when the file is not there, or a setting of ours is none."""
+        """Raises `host.missing` if the file does not exist or a variable of agentrun has an invalid value."""
         if env_file is not None and not env_file.is_file():
             raise HostError("host.missing", f"there is no file {env_file}", fields={"name": str(env_file)})
         self._file = env_file
@@ -49,36 +48,37 @@ class Settings:
         if isinstance(trusted, HostError):
             raise trusted
         self.trust_env = bool(trusted)
-        """Whether the proxies and certificates are used that the environment names."""
+        """Whether to use the proxies and certificates that the environment names."""
 
     def secret(self, name: str) -> Secret:
         """The value of a variable. Raises `host.missing`."""
         if name not in self._secrets:
-            found = self._read(name, _Value)
-            if found is None or (isinstance(found, Secret) and not found.reveal()):
-                found = _variable_error(name, "is not set", f"set it in the environment: export {name}=…")
-            if isinstance(found, HostError):
-                raise found
-            self._secrets[name] = found
+            value = self._read(name, _Value)
+            if value is None or (isinstance(value, Secret) and not value.reveal()):
+                value = _variable_error(name, "is not set", f"set it in the environment: export {name}=…")
+            if isinstance(value, HostError):
+                raise value
+            self._secrets[name] = value
         return self._secrets[name]
 
     def has(self, name: str) -> bool:
-        """Whether a variable is set to something."""
-        found = self._read(name, _Value)
-        return isinstance(found, Secret) and bool(found.reveal())
+        """Whether a variable is set and not empty."""
+        value = self._read(name, _Value)
+        return isinstance(value, Secret) and bool(value.reveal())
 
     def variables(self) -> dict[str, str]:
-        """All of them, as they are: for whoever has to know what must not be shown."""
+        """All variables with their values, for redaction."""
         values = {} if self._file is None else dotenv_values(self._file, interpolate=False)
         return {name: value for name, value in values.items() if value} | dict(os.environ)
 
     def _read(self, name: str, kind: Any) -> Any:
-        """The variable as that kind, None, or an error that has seen nothing."""
+        """The variable as this type, None, or an error without the value."""
         model = create_model("Variable", __base__=_Variables, value=(kind | None, Field(None, validation_alias=name)))
         try:
             return model(_env_file=self._file).value  # type: ignore[call-arg,attr-defined]  # made just now
         except ValidationError:
-            return _variable_error(name, "has a value that cannot be used", "true or false" if kind is bool else None)
+            hint = f"set {name} to true or false" if kind is bool else None
+            return _variable_error(name, "has a value that cannot be used", hint)
         except (OSError, UnicodeError):
             return HostError("host.missing", f"{self._file} cannot be read", fields={"name": str(self._file)})
 

@@ -1,11 +1,11 @@
-"""Runs calls.
+"""Run tool calls and report their progress.
 
-Rule 1  What a tool does wrong is a result that the model reads: its code and one line, no traceback, no secret.
-Rule 2  A tool that says that the run must end is taken at its word: such faults pass unchanged.
-Rule 3  A tool gets a copy of its arguments: what it does to them changes nothing.
-Rule 4  A call that must not be repeated and whose outcome its tool does not know is lost: somebody has to decide.
-Rule 5  The model reads as much as is allowed; when that is not all, the whole text is kept as a blob. What must not be
-        shown is taken out before anything is cut: half of a secret is known to nobody.
+Rule 1  A failed call is a result for the model: the code and one line, without traceback and without secrets.
+Rule 2  If a tool returns a fault that ends the run, the fault is passed on unchanged.
+Rule 3  A tool gets a copy of its arguments, so it cannot change them.
+Rule 4  If the outcome of a call is unknown and the call must not be repeated, it is lost and a person has to decide.
+Rule 5  A long result is truncated for the model, and the full text is stored as a blob. Secrets are redacted before
+        truncation, because a part of a secret could not be recognised.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from msgspec.structs import replace
 from agentrun.cassette.redaction import redact_text
 from agentrun.core.effects import RunTool, ToolReturn
 from agentrun.core.facts import ToolFinished, WorkLost
-from agentrun.core.fault import Fault
-from agentrun.core.messages import Content
+from agentrun.core.fault import Fault, fault_of
 from agentrun.core.package_lookup import tool_effect
 from agentrun.core.package_tools import PythonTool
 from agentrun.core.tool_results import clip_parts, fault_parts
@@ -55,33 +54,33 @@ async def run_tool(world: World, effect: RunTool) -> ToolFinished | WorkLost:
 
 
 def tool_timeout_fault(effect: RunTool) -> Fault:
-    """That a call took too long."""
+    """The fault for a call that took too long."""
     limit = effect.tool.timeout
     message = f"the call took longer than {limit} ms and was stopped"
     return Fault("tool.timeout", message, {"tool": effect.name, "limit": limit, **_abandoned_field(effect)})
 
 
 def _abandoned_field(effect: RunTool) -> dict[str, bool]:
-    """A thread cannot be stopped: what it still does is not known, and what it still gives is dropped."""
+    """A thread cannot be stopped: it may still be running, and its result is ignored."""
     in_thread = isinstance(effect.tool, PythonTool) and effect.tool.isolation == "thread"
     return {"abandoned": True} if in_thread else {}
 
 
 class TruncatingExecutor:
-    """An executor whose results are what the model reads. Any other is foreign, and not taken at its word."""
+    """An executor whose results are already truncated. `whole` in the results of other executors is ignored."""
 
 
 def truncate_result(returned: ToolReturn, blobs: Blobs, effect: RunTool) -> ToolReturn:
-    """What the model reads of a result."""
+    """The part of a result that the model reads."""
     if returned.whole is not None:
         return returned
     parts = returned.parts or (fault_parts(returned.fault) if returned.fault else ())
-    read, blob = truncate_parts(blobs, parts, effect.max_lines, effect.max_bytes)
-    return ToolReturn(read, returned.fault, blob)
+    read, whole = clip_parts(parts, effect.max_lines, effect.max_bytes)
+    return ToolReturn(read, returned.fault, None if whole is None else blobs.put(whole))
 
 
 async def call_executor(executor: Executor, effect: RunTool) -> ToolReturn:
-    """What a tool gave, whatever it did."""
+    """Call a tool. Exceptions and invalid results become faults."""
     copied = replace(effect, arguments=deepcopy(effect.arguments))
     answer = await call_guarded(lambda: executor.run(copied))
     if isinstance(answer, RaisedException):
@@ -94,8 +93,7 @@ async def call_executor(executor: Executor, effect: RunTool) -> ToolReturn:
 
 def _result_of_exception(effect: RunTool, raised: RaisedException) -> ToolReturn:
     if isinstance(raised.error, AgentrunError):
-        error = raised.error
-        return ToolReturn(fault=Fault(error.code, error.message, error.fields, error.hint))
+        return ToolReturn(fault=fault_of(raised.error))
     return ToolReturn(fault=tool_execution_fault(effect, raised.message, error=raised.kind))
 
 
@@ -103,16 +101,8 @@ def tool_execution_fault(effect: RunTool, message: str, **fields: str) -> Fault:
     return Fault("tool.execution", message, {"tool": effect.name, **fields})
 
 
-def truncate_parts(
-    blobs: Blobs, parts: tuple[Content, ...], max_lines: int, max_bytes: int
-) -> tuple[tuple[Content, ...], str | None]:
-    """What the model reads of a result, and the blob with all its text when that is not all."""
-    read, whole = clip_parts(parts, max_lines, max_bytes)
-    return read, None if whole is None else blobs.put(whole)
-
-
 def _validate_result(answer: object) -> ToolReturn | None:
-    """What a tool gave, if it is what the types say: tools are foreign code."""
+    """The result of a tool if it is valid. Tools are user code, so nothing is assumed about their results."""
     if not isinstance(answer, ToolReturn):
         return None
     try:
@@ -122,26 +112,26 @@ def _validate_result(answer: object) -> ToolReturn | None:
     return returned if returned.fault is None or is_valid_fault(returned.fault) else None
 
 
-# --- what calls say about how far they are, on its way to whoever listens -------------------------------------
+# --- progress of calls ----------------------------------------------------------------------------------------
 
 
 MAX_PROGRESS_TEXT = 300
-"""Characters of what is told."""
+"""Characters of a progress line."""
 PROGRESS_GAP_MS = 100
-"""Milliseconds between two."""
+"""Minimum of milliseconds between two progress lines."""
 MAX_PROGRESS_LINES = 1000
-"""Of one call."""
+"""Progress lines of one call."""
 
 
 class CallProgress:
-    """What one call says."""
+    """Publishes the progress lines of one call."""
 
     def __init__(self, world: World, run: str, call: RunTool) -> None:
         self._world = world
         self._run = run
         self._call = call
         self._next = 0
-        """Nothing is told before this moment."""
+        """Lines before this moment are dropped."""
         self._left = MAX_PROGRESS_LINES
         self._closed = False
         self._schedule = _call_now if isinstance(world.clock, StepClock) else _loop_scheduler()
@@ -160,16 +150,16 @@ class CallProgress:
     def _publish(self, text: str) -> None:
         clean = mask(redact_text(text, self._world.redactor)).encode("utf-8", "replace").decode()
         line = escape_invisible(clean)[:MAX_PROGRESS_TEXT]
-        with suppress(Exception):  # who listens cannot make a call fail
+        with suppress(Exception):  # a listener cannot make a call fail
             self._world.listen(self._run, ToolProgress(self._run, self._call.id, self._call.name, line))
 
 
-def _call_now(tell: Callable[[], None]) -> None:
-    tell()
+def _call_now(publish: Callable[[], None]) -> None:
+    publish()
 
 
 def _loop_scheduler() -> Callable[[Callable[[], None]], object]:
-    """In the context of now: in that of the tool, what a listener prints would count as printed by the tool."""
-    from asyncio import get_running_loop  # late: a clock moved by hand needs no event loop
+    """Listeners run in the current context. In the context of the tool, their output would be captured as its own."""
+    from asyncio import get_running_loop  # late: a step clock needs no event loop
 
     return partial(get_running_loop().call_soon_threadsafe, context=copy_context())

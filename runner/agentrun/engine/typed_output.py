@@ -1,9 +1,9 @@
-"""Answers as values of a type: a model of pydantic, or anything that pydantic can describe and read.
+"""Answers as values of a Python type: a pydantic model, or any type that pydantic supports.
 
-Rule 1  The schema of the type is the run's output contract: providers that can keep one are given it, what comes is
-        judged by it, and repaired.
-Rule 2  What a type asks for beyond its schema (validators of its own) is asked at the end: `output.invalid` is raised.
-Rule 3  A failed run has no output, of whatever type.
+Rule 1  The JSON Schema of the type is the output schema of the run: providers with structured output get it, and the
+        answer is checked against it and repaired.
+Rule 2  Validators that are not part of the schema run at the end and raise `output.invalid`.
+Rule 3  A failed run has no output.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ MAX_OUTPUT_TYPE_ERRORS = 10
 
 
 class TypedOutcome(Outcome, Generic[_T], frozen=True, kw_only=True):
-    """The result of a finished run whose answer is a value of a type."""
+    """The outcome of a finished run whose answer has a Python type."""
 
     output: _T | UnsetType = UNSET
-    """The answer. Unset: the run failed."""
+    """The answer. Unset if the run failed."""
 
 
 class OutputType(Generic[_T]):
-    """A type as an output contract."""
+    """A Python type as the output schema of a run."""
 
     def __init__(self, kind: type[_T]) -> None:
-        """Raises `package.invalid` for a type whose schema cannot be used."""
+        """Raises `package.invalid` if the schema of the type cannot be used."""
         from pydantic import TypeAdapter  # late: it takes half a second
         from pydantic.errors import PydanticUserError  # late: as above
 
@@ -50,7 +50,7 @@ class OutputType(Generic[_T]):
         self.schema = _plain_schema(kind, schema)
 
     def convert_outcome(self, outcome: Outcome) -> TypedOutcome[_T]:
-        """The outcome with its output as a value of the type. Raises `output.invalid`."""
+        """Convert the output to the type. Raises `output.invalid`."""
         from pydantic import ValidationError  # late: it takes half a second
 
         fields = asdict(outcome)
@@ -61,12 +61,12 @@ class OutputType(Generic[_T]):
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False, include_context=False)[:MAX_OUTPUT_TYPE_ERRORS]
             errors = [f"/{'/'.join(map(str, each['loc']))}: {each['msg']}" for each in found]
-            message = f"the answer keeps the schema of {_type_name(self._kind)}, but is none: {errors[0]}"
+            message = f"the answer matches the schema of {_type_name(self._kind)}, but not its validators: {errors[0]}"
             raise OutputError("output.invalid", message, fields={"errors": errors, "run": outcome.run}) from None
 
 
 def _plain_schema(kind: Any, schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema without references and without what only pydantic reads."""
+    """The schema without references and without keywords that only pydantic uses."""
     try:
         node = parse_yaml_document(Source(Path("/schema"), "schema", pretty_json(_without_discriminators(schema))))
     except DocumentError as error:
@@ -87,7 +87,9 @@ def _without_discriminators(schema: Any) -> Any:
 
 def _unusable_type_error(kind: Any, why: str, hint: str | None = None) -> PackageError:
     fields = {"pointer": "/output/schema", "type": _type_name(kind)}
-    return PackageError("package.invalid", f"{_type_name(kind)} cannot be an output: {why}", hint=hint, fields=fields)
+    return PackageError(
+        "package.invalid", f"{_type_name(kind)} cannot be used as output: {why}", hint=hint, fields=fields
+    )
 
 
 def _type_name(kind: Any) -> str:

@@ -1,7 +1,8 @@
-"""All that a run needs of the world outside, and who in it serves what a package names.
+"""The world of a run: all its ports, and the lookup of the port for a name in a package.
 
-Rule 1  A name wins over a kind: an executor of `lookup` runs the tool of that name, one of `http` all other HTTP tools.
-Rule 2  What a package or one of its sub-agents names must be there before the run starts. Looked for in this order:
+Rule 1  A name takes precedence over a kind: the executor `lookup` runs the tool of that name, and the executor `http`
+        runs all other HTTP tools.
+Rule 2  Everything that a package or its sub-agents name must exist before the run starts. It is checked in this order:
         providers, hooks, executors, sinks.
 """
 
@@ -14,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentrun.core.facts import Record
-from agentrun.core.package import Package, Sink
+from agentrun.core.package import Package, Route, Sink
 from agentrun.core.package_tools import AgentTool, McpTool, Tool
 from agentrun.engine.ports import (
     Approver,
@@ -35,55 +36,54 @@ if TYPE_CHECKING:
     from agentrun.engine.memory import Journals
 
 Listener: TypeAlias = Callable[[str, Record | TransientEvent], None]
-"""Told the run, and what was committed to its journal or what passes."""
-
+"""Called with the run id and a committed record or a transient event."""
 
 Wrapper: TypeAlias = Callable[["World"], "World"]
-"""Puts something before the ports of a world: a cassette that records or replays, stubs, faults."""
+"""Wraps the ports of a world: with a cassette that records or replays, with stubs, or with faults."""
 
 
 class World(Struct, frozen=True, kw_only=True):
-    """What one run can reach. A child's world is its parent's, with another run and path (`world_of_child`)."""
+    """The ports of one run. The world of a sub-agent has another run and path (`world_of_child`)."""
 
     clock: Clock
     blobs: Blobs
     journals: Journals
-    """Those of all runs."""
+    """The journals of all runs."""
     crews: CrewRegistry
-    """Who works on the run and its children now."""
+    """The active crews of the run and its sub-agents."""
     crew: Callable[[World, Package], Crew]
-    """Makes the crew of a world's run."""
+    """Creates the crew of the run."""
     providers: Mapping[str, Provider] = {}
-    """By the name of the provider."""
+    """By provider name."""
     executors: Mapping[str, Executor] = {}
-    """By the name of the tool, or by its kind."""
+    """By tool name or tool kind."""
     hooks: Mapping[str, HookFunction] = {}
-    """By the hook's id."""
+    """By hook id."""
     sinks: Mapping[str, SinkPort] = {}
-    """By the name of the sink, or by its kind."""
+    """By sink name or sink kind."""
     approver: Approver | None = None
-    """Whom questions are put to. None: nobody; the run waits for an answer from outside."""
+    """Answers approval questions. None: the run is suspended until an answer comes from outside."""
     listen: Listener = lambda run, news: None
     replayed: bool = False
-    """Whether it is a cassette."""
+    """Whether everything comes from a cassette."""
     run: str = ""
-    """The run that it is the world of."""
+    """The id of the run."""
     path: str = ""
-    """The calls that lead from the run that a user started to this one, such as `c1.0.c2.1`."""
+    """The ids of the calls that lead from the top-level run to this one, such as `c1.0.c2.1`."""
     parent_tools: tuple[str, ...] = ()
     """The tools of those calls."""
     wrappers: tuple[Wrapper, ...] = ()
-    """What is before the ports, in the order in which it was put there."""
+    """The wrappers of the ports, in the order of their application."""
     unwrapped: World | None = None
-    """The world without its wrappers. None: it has none."""
+    """The world without its wrappers. None: it has no wrappers."""
     programs: Mapping[str, str] = {}
-    """The file of each command that tools may start, as it was found before the run."""
+    """The file of each command that tools may start, found before the run."""
     redactor: Redactor = Redactor(())
-    """Knows the values that must not be shown: they are replaced in every fact before it counts, and in what passes."""
+    """Knows the secret values. They are replaced in every fact before it is committed, and in transient events."""
 
 
 def wrap(world: World, *wrappers: Wrapper) -> World:
-    """The world with something before its ports, and before those of its children."""
+    """Wrap the ports of a world and of the worlds of its sub-agents."""
     wrapped = world
     for wrapper in wrappers:
         wrapped = wrapper(wrapped)
@@ -92,18 +92,18 @@ def wrap(world: World, *wrappers: Wrapper) -> World:
 
 
 def _rewrap(world: World, **changes: Any) -> World:
-    """The world with other values, which its wrappers see."""
+    """Change fields of the world below its wrappers."""
     inner = world if world.unwrapped is None else world.unwrapped
     return wrap(replace(inner, **changes), *world.wrappers)
 
 
 def world_of_run(world: World, run: str) -> World:
-    """The world as it is for a run that a user started."""
+    """The world of a top-level run."""
     return _rewrap(world, run=run)
 
 
 def world_of_child(world: World, run: str, call: str, tool: str) -> World:
-    """The world as it is for the child of a run that a call of a tool starts."""
+    """The world of a sub-agent that a tool call starts."""
     path = f"{world.path}.{call}" if world.path else call
     return _rewrap(world, run=run, path=path, parent_tools=(*world.parent_tools, tool))
 
@@ -121,7 +121,7 @@ def find_hook(world: World, name: str) -> HookFunction:
 
 
 def find_executor(world: World, name: str, tool: Tool) -> Executor:
-    """Who runs a call. The tools of an MCP server are called server.tool."""
+    """The executor of a tool. The tools of an MCP server are called server.tool."""
     for key in (name, name.partition(".")[0], kind_tag(tool)):
         if key in world.executors:
             return world.executors[key]
@@ -136,11 +136,11 @@ def find_sink(world: World, name: str, sink: Sink) -> SinkPort:
 
 
 def find_missing_port(world: World, package: Package) -> HostError | None:
-    """The first thing that the package names and the world lacks."""
+    """The error for the first port that the package names and the world lacks."""
     packages = tuple(iterate_packages(package))
-    for provider in (route.provider for each in packages for route in each.model.routes):
-        if provider not in world.providers:
-            return _provider_not_found(provider)
+    for _, route in iterate_routes(package):
+        if route.provider not in world.providers:
+            return _provider_not_found(route.provider)
     for hook in (hook.id for each in packages for hook in each.hooks):
         if hook not in world.hooks:
             return _missing_port_error(hook, "hook")
@@ -154,10 +154,15 @@ def find_missing_port(world: World, package: Package) -> HostError | None:
 
 
 def iterate_packages(package: Package) -> Iterator[Package]:
-    """A package and its sub-agents' packages."""
+    """A package and the packages of its sub-agents."""
     yield package
     for agent in package.agents.values():
         yield from iterate_packages(agent)
+
+
+def iterate_routes(package: Package) -> Iterator[tuple[Package, Route]]:
+    """The routes of a package and its sub-agents, each with its package."""
+    return ((agent, route) for agent in iterate_packages(package) for route in agent.model.routes)
 
 
 def _has_executor(world: World, name: str, tool: Tool) -> bool:
@@ -167,12 +172,12 @@ def _has_executor(world: World, name: str, tool: Tool) -> bool:
 
 
 def kind_tag(part: Tool | Sink) -> str:
-    """`python`, `http` and so on."""
+    """The kind of a tool or sink: `python`, `http` and so on."""
     return str(type(part).__struct_config__.tag)
 
 
 def _provider_not_found(name: str) -> HostError:
-    return HostError("provider.not_found", f"no provider is named {name!r}", fields={"provider": name})
+    return HostError("provider.not_found", f"there is no provider {name!r}", fields={"provider": name})
 
 
 def _missing_port_error(name: str, what: str) -> HostError:

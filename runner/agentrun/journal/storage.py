@@ -22,7 +22,7 @@ from typing import Self
 from agentrun.canonical_json import data_hash
 from agentrun.core.effect_ids import CALL_PATTERN
 from agentrun.core.facts import Record
-from agentrun.errors import StorageError, storage_failed
+from agentrun.errors import StorageError, poisoned_journal_error, storage_failed
 from agentrun.files import ProjectTree, open_user_file
 from agentrun.journal.records import HashChain, damaged_record_error, follow_chain, read_records
 
@@ -53,9 +53,7 @@ class FileJournal:
 
     def append(self, record: Record) -> None:
         if self._poisoned:
-            fields = {"seq": record.seq}
-            message = "the journal cannot continue, because an earlier record could not be written"
-            raise StorageError("journal.poisoned", message, fields=fields)
+            raise poisoned_journal_error(record.seq)
         line = self._chain.add(record) + b"\n"
         self._poisoned = True
         try:

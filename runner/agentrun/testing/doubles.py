@@ -33,7 +33,7 @@ from agentrun.core.outcome import Question
 from agentrun.engine.hooks import HookQuestion
 from agentrun.engine.memory import MemoryJournals
 from agentrun.engine.ports import Clock
-from agentrun.errors import StorageError
+from agentrun.errors import StorageError, poisoned_journal_error
 from agentrun.journal.storage import MemoryJournal
 
 DEFAULT_USAGE = Usage(input=10, output=5, cached=0, reasoning=0)
@@ -361,4 +361,4 @@ class CrashingJournals(MemoryJournals):
 def _storage_error(record: Record, *, first: bool) -> StorageError:
     if first:
         return StorageError("storage.failed", "no space left on the device", fields={"path": "journal", "errno": 28})
-    return StorageError("journal.poisoned", "an earlier record could not be written", fields={"seq": record.seq})
+    return poisoned_journal_error(record.seq)

@@ -157,10 +157,10 @@ def test_snapshots_without_syrupy(project: Project) -> None:
         ("agentrun(3)", "TypeError: spec is a text, not a value of int"),
         ('agentrun("specs/desk.yaml", case=3)', "TypeError: case is a text, not a value of int"),
         ('agentrun("specs/desk.yaml", params=[1])', "TypeError: params is a mapping, not a value of list"),
-        ('agentrun("specs/desk.yaml", model=3)', "*what is given as the model has no method `ask`: *"),
+        ('agentrun("specs/desk.yaml", model=3)', "*the object for the model has no method `ask`: *"),
         (
             'agentrun("specs/desk.yaml", model=3, tools=[1])',
-            "*`tools` is given by name: a mapping, not a value of list",
+            "*`tools` must be a mapping from names to tools, not a list",
         ),
         ("assert 3 == journal_snapshot", "TypeError: journal_snapshot is for a run, *, not for a value of int"),
     ],

@@ -44,7 +44,7 @@ from agentrun.core.facts import (
 from agentrun.core.messages import words
 from agentrun.core.package import Package
 from agentrun.core.state import State
-from agentrun.engine.begin import start_ruling
+from agentrun.engine.begin import PackagePolicy
 from agentrun.errors import SpecError
 from agentrun.spec.source_files import display_path
 from agentrun.testing.suite.coverage.report import Coverage, PartCoverage, SpecCoverage
@@ -82,7 +82,7 @@ def exercised_marks(
 def _fact_marks(package: Package, fact: Fact) -> Iterator[CoverageMark]:
     match fact:
         case RunStarted():
-            yield from (("rule", rule) for rule in start_ruling(package, fact).rules)
+            yield from (("rule", rule) for rule in PackagePolicy().ruling(package, fact).rules)
         case ModelReplied():
             yield from (("asked", call.tool) for call in fact.reply.message.calls)
         case ToolStarted() | ChildStarted():
