@@ -47,7 +47,7 @@ def test_the_advice_of_the_summary(suite: Suite, ledger: Path, change: str) -> N
     suite.edit(*CHANGES[change])
     missed = suite.test()
     assert missed.code == 3
-    (advice,) = [line for line in missed.out.splitlines() if "record them: " in line]
+    (advice,) = [line for line in missed.out.splitlines() if "record again: " in line]
     words = shlex.split(advice.partition(": ")[2])
     assert words[-2:] == ["--record", "new"]
     with suite.provider(TALK):
@@ -76,14 +76,14 @@ def test_a_case_without_a_cassette(suite: Suite, ledger: Path) -> None:
     (suite.root / "cassettes/desk/default.yaml").unlink()
     out = suite.test().out
     assert "record it: agentrun specs/desk.yaml --case default --record new" in out
-    assert "record them: agentrun test specs/desk.cases.yaml::default --record new" in out
+    assert "record again: agentrun test specs/desk.cases.yaml::default --record new" in out
 
 
 def test_a_cassette_that_cannot_be_read_needs_all(suite: Suite, ledger: Path) -> None:
     """`new` would have to read it."""
     (suite.root / "cassettes/desk/default.yaml").write_text("interactions: 5\n", encoding="utf-8")
     missed = suite.test()
-    assert "record them: agentrun test specs/desk.cases.yaml::default --record all" in missed.out
+    assert "record again: agentrun test specs/desk.cases.yaml::default --record all" in missed.out
     with suite.provider(TALK):
         assert suite.test("specs/desk.cases.yaml::default", "--record", "all", "--yes").code == 0
     assert suite.test().code == 0

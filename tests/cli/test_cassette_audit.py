@@ -125,7 +125,7 @@ def test_fail_on(desk: Path, fail_on: str, code: int) -> None:
     done = cassette(desk, "audit", "--fail-on", fail_on)
     assert done.code == code
     if code != 2:
-        fails = ", 1 of them of a kind that fails" if code else ""
+        fails = ", 1 of a kind in --fail-on" if code else ""
         assert done.err == f"1 cassette, 1 finding{fails}\n"
 
 

@@ -12,7 +12,7 @@ from agentrun.store.lock import hold_lock
 from .agent import Done, agentrun
 from .desk import NOW, TAPE, add_unused, bare, cassette, copied, edit, make_foreign, rewrite, stranger
 
-UNCHANGED = "nothing was changed; --yes does it\n"
+UNCHANGED = "nothing was changed; add --yes to remove them\n"
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -80,9 +80,15 @@ def test_only_two_of_a_kind(accepted: Path, tmp_path: Path) -> None:  # noqa: F8
             if name != other:
                 told = diff(path, another)
                 assert told.code == 2
-                assert f"{path} is {name} and {another} is {other}: only two of a kind can be compared" in told.err
+                assert (
+                    f"{path} is {name} and {another} is {other}; only files of the same kind can be compared"
+                    in told.err
+                )
     told = diff(tmp_path / "notes.txt", tmp_path / "a.jsonl")
-    assert (told.code, told.err) == (2, f"{tmp_path / 'notes.txt'} is no journal, snapshot, cassette, spec or package")
+    assert (told.code, told.err) == (
+        2,
+        f"{tmp_path / 'notes.txt'} is not a journal, snapshot, cassette, spec or package",
+    )
     assert diff(sides["a journal"], sides["a journal"], "--profile", "ci").code == 2
     assert diff(sides["a journal"], sides["a journal"], "--json", "--markdown").code == 2
 
@@ -163,7 +169,7 @@ def test_what_cannot_be_read_is_not_told_as_gone(accepted: Path, name: str) -> N
 def test_cases_are_no_agents() -> None:
     cases = ROOT / "specs" / "support.cases.yaml"
     told = diff(cases, cases)
-    assert (told.code, told.err) == (2, f"{cases} is no journal, snapshot, cassette, spec or package")
+    assert (told.code, told.err) == (2, f"{cases} is not a journal, snapshot, cassette, spec or package")
 
 
 @pytest.mark.parametrize("form", [(), ("--json",), ("--markdown",)])
@@ -182,4 +188,4 @@ def test_a_credential_that_stands_in_a_spec(tmp_path: Path, form: tuple[str, ...
 def test_folders_with_nothing_in_them(tmp_path: Path) -> None:
     told = diff(tmp_path, tmp_path)
     assert told.code == 2
-    assert "hold no snapshots, journals or recordings" in told.err
+    assert "contain no snapshots, journals or cassettes" in told.err

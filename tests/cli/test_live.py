@@ -48,7 +48,7 @@ def test_in_ci_it_never_goes_live_by_itself(shop: Project) -> None:
     with shop.provider() as (server, environment):
         done = shop.run(CI="true", **environment)
         assert (done.code, server.requests) == (3, [])
-        assert "with CI set nothing goes live" in done.err
+        assert "in CI a run is live only with --mode live" in done.err
         assert shop.run("--mode", "live", "--approve", "all", CI="true", **environment).code == 0
 
 
@@ -92,7 +92,7 @@ def test_a_missing_server_says_so(shop: Project) -> None:
     done = shop.run("Something else", OPENAI_API_KEY=KEY, OPENAI_BASE_URL=address)
     assert (done.code, done.out) == (6, "")
     assert "provider.transient: no reply came from api.openai.com, in whose place is OPENAI_BASE_URL: " in done.err
-    assert "is the server running" in done.err
+    assert "check that the server is running" in done.err
     assert "--case default" in done.err
 
 
@@ -122,9 +122,9 @@ def test_answers_to_questions_that_are_none(shop: Project) -> None:
     (shop.root / "answers.yaml").write_text("refnd: denied\nlook: approved\ninput: denied\n'*': denied\n'x*': denied\n")
     done = shop.run("--approve", "answers.yaml")
     assert (done.code, done.err.count("spec.unknown_tool")) == (2, 2)
-    assert 'answers.yaml:1:1  spec.unknown_tool  nothing is called "refnd" here' in done.err
+    assert 'answers.yaml:1:1  spec.unknown_tool  there is no tool, sink or stage "refnd"' in done.err
     assert 'did you mean "refund"?' in done.err
-    assert "there are input, look, output, refund" in done.err
+    assert "use one of input, look, output, refund" in done.err
 
 
 def test_json_lines(shop: Project) -> None:

@@ -73,7 +73,7 @@ def test_a_changed_journal_is_shown_and_is_no_failure(suite: Suite) -> None:
         ran = suite.test(*RECORD)
     assert (ran.code, ran.out.splitlines()[-2:]) == (
         0,
-        ["1 passed", f"  → accept the journals as they are now: agentrun test {ID} --update"],
+        ["1 passed", f"  → accept the new journals: agentrun test {ID} --update"],
     )
     assert f"CHANGED  {ID}" in ran.out
     assert '  -    text: "I look it up."' in ran.out or "Let me see." in ran.out

@@ -46,7 +46,7 @@ def test_a_new_case_has_a_name_that_a_file_can_have(shop: Project, name: str) ->
     before = sorted(shop.root.rglob("*.yaml"))
     with shop.provider() as (server, environment):
         done = shop.run("--mode", "record", "--yes", "--case", name, **environment)
-        assert (done.code, "is not a name" in done.err, server.requests) == (2, True, [])
+        assert (done.code, "is not a valid name" in done.err, server.requests) == (2, True, [])
     assert sorted(shop.root.rglob("*.yaml")) == before
 
 

@@ -64,9 +64,9 @@ def test_until_it_is_stopped(script: Path, number: signal.Signals) -> None:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
     assert err.splitlines() == [
-        "503  openai  /v1/chat/completions  turn 1, not as it should be",
+        "503  openai  /v1/chat/completions  turn 1, not as expected",
         "200  openai  /v1/chat/completions  turn 1",
-        "2 requests, 1 of 2 turns; never asked for: turn 2",
+        "2 requests, 1 of 2 turns; not requested: turn 2",
     ]
 
 
@@ -82,7 +82,7 @@ def test_a_port_of_one_s_own(script: Path) -> None:
     with served(script) as (_, port):
         done = agentrun("provider", script, "--port", str(port))
         assert done.code == 2
-        assert f"port {port} cannot be had" in done.err
+        assert f"cannot listen on port {port}" in done.err
     with served(script, "--port", str(port)) as (_, again):
         assert again == port
 

@@ -194,7 +194,7 @@ def test_a_failing_provider_does_not_replace_a_recording(shop: Project) -> None:
         meant = shop.run("--record", "all", "--yes", **environment)
     assert (meant.code, "the run failed" in meant.err) == (6, True)
     replayed = shop.run()
-    assert (replayed.code, "this failure is on the tape" in replayed.err) == (6, True)
+    assert (replayed.code, "this failure was recorded" in replayed.err) == (6, True)
 
 
 def test_only_one_process_records_a_cassette(shop: Project) -> None:

@@ -105,8 +105,8 @@ def test_another_message_is_never_answered_by_a_recording(another: tuple[str, ..
     done = agentrun("specs/triage.yaml", *another, "--mode", mode, OPENAI_API_KEY="not-a-key", CI=ci)
     assert (done.code, done.out) == (3, "")
     assert "cassette.miss: nothing to replay" in done.err
-    assert ("with CI set nothing goes live" in done.err) is bool(ci)
-    assert "recorded cases: default, approval, denial, retry" in done.err
+    assert ("in CI a run is live only with --mode live" in done.err) is bool(ci)
+    assert "--case NAME: default, approval, denial, retry" in done.err
 
 
 @pytest.mark.parametrize("another", ANOTHER, ids=["message", "param"])

@@ -19,5 +19,5 @@ def test_a_call_of_which_nobody_knows(tmp_path: Path, quiet: tuple[str, ...]) ->
     assert (done.code, done.out) == (8, ""), done.err
     assert done.err.endswith(
         "suspended: the run waits for pay (c1.0)\n"
-        "  → nobody knows whether the call took place: find out before you run it again\n"
+        "  → it is not known whether the call ran; find out before you run it again\n"
     )

@@ -183,7 +183,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
     ),
     "history": (
         put("run_started", earlier={"runs": 1}),
-        [("history", "changed", 'what is known of the conversation before: it null → {"runs":1}')],
+        [("history", "changed", 'the earlier conversation: it null → {"runs":1}')],
     ),
     "route": (
         put("model_asked", 1, route="anthropic/claude-haiku-4-5"),
@@ -197,7 +197,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
     ),
     "hidden-tools": (
         put("model_asked", 1, hidden=["refund"]),
-        [("tools", "changed", 'turn 2: tools that the model is not offered: [] → ["refund"]')],
+        [("tools", "changed", 'turn 2: tools hidden from the model: [] → ["refund"]')],
     ),
     "reply": (
         lambda told: find(told, "model_replied")["reply"]["message"]["parts"][0].update(text="I see."),
@@ -209,7 +209,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
     ),
     "finish": (
         lambda told: find(told, "model_replied", 2)["reply"].update(finish="length"),
-        [("finish", "changed", "turn 3: the reply ends with: “stop” → “length”")],
+        [("finish", "changed", "turn 3: the finish reason: “stop” → “length”")],
     ),
     "model": (
         lambda told: find(told, "model_replied", 2)["reply"].update(model="gpt-5"),
@@ -228,7 +228,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
     ),
     "result-failed": (
         put("tool_finished", 1, parts=[], fault={"code": "tool.timeout", "message": "too slow"}),
-        [("result", "changed", "turn 1: weigh ends otherwise: a result (heavy) → tool.timeout: too slow")],
+        [("result", "changed", "turn 1: the end of weigh: a result (heavy) → tool.timeout: too slow")],
     ),
     "ruling": (
         put("ruled", 1, ruling="deny", rules=["no-scales"], reason="broken"),
@@ -236,7 +236,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
             (
                 "ruling",
                 "changed",
-                "turn 1: the ruling on weigh flipped: allow → deny (by no-scales: broken; was by reads)",
+                "turn 1: the ruling on weigh changed: allow → deny (by no-scales: broken; was by reads)",
             )
         ],
     ),
@@ -278,7 +278,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
     ),
     "told": (
         after("results_given", {"model_told": {"why": "wrap_up", "messages": [user("Come to an end.")]}}, number=1),
-        [("told", "new", "turn 3: what the model is told (wrap_up) (Come to an end.) is new")],
+        [("told", "new", "turn 3: the message to the model (wrap_up) (Come to an end.) is new")],
     ),
     "compaction": (
         after("results_given", {"context_compacted": {"replaced": 4, "summary": user("S"), "before": 9, "after": 2}}),
@@ -344,7 +344,7 @@ TABLE: dict[str, tuple[Callable[[Facts], None], list[tuple[str, str, str]]]] = {
     ),
     "terminal-tool": (
         put("results_given", 1, ended_by="c2.0"),
-        [("result", "changed", "turn 2: what comes of the results: the model reads them → call 1 ends the run")],
+        [("result", "changed", "turn 2: after the results: the model reads them → call 1 ends the run")],
     ),
     "unknown-fact": (
         after("results_given", {"moon_rose": {"phase": 1}}),
@@ -460,7 +460,7 @@ def test_sub_agents_have_their_own_changes_inside_the_call() -> None:
 
 def test_what_a_sub_agent_may_spend() -> None:
     (change,) = compare_journal_facts(child("High."), child("High.", 90))
-    assert (change.kind, change.text) == ("share", "turn 1: what the sub-agent reader may spend: tokens 100 → 90")
+    assert (change.kind, change.text) == ("share", "turn 1: the budget of the sub-agent reader: tokens 100 → 90")
 
 
 def test_runs_of_a_conversation_are_aligned_one_by_one() -> None:
@@ -498,13 +498,13 @@ def test_texts() -> None:
     assert compare_journals(one, one) == ()
     assert [each.text for each in compare_journals(one, two)] == ["the outcome: completed → failed"]
     assert [each.text for each in compare_journals(one, one + "\n")] == [
-        "the journals say the same, but are not written the same"
+        "the journals have the same content in another format"
     ]
     assert [each.text for each in compare_journals("<<<<<<<\n", one)] == [
-        "the journal before cannot be read: line 1 is not in the format of a canonical journal"
+        "the old journal cannot be read: line 1 is not in the format of a canonical journal"
     ]
     assert [each.text for each in compare_journals(one, "a: 1\n")] == [
-        "the journal now cannot be read: line 1 is not in the format of a canonical journal"
+        "the new journal cannot be read: line 1 is not in the format of a canonical journal"
     ]
     assert compare_journals("", one)
 

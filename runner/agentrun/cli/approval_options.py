@@ -1,15 +1,20 @@
-"""`--approve`: who answers approvals, in advance or when they are asked."""
+"""`--approve` decides who answers approvals. `--yes` records without a question.
+
+Rule 1  Where approvals are real, only the command line and a person at the terminal approve. A file approves only if
+        `--approve` names it.
+Rule 2  A recording that may do harm needs a yes: `--yes`, or an answer at the terminal.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from agentrun.cli.console import ProgressOutput, document_problems
 from agentrun.errors import Cancelled
 
 if TYPE_CHECKING:
@@ -20,37 +25,29 @@ if TYPE_CHECKING:
     from agentrun.testing.suite.recording_preview import ApprovalSources, RecordingPreview
 
 
-# --- `--yes`: a recording is announced, and the person at the terminal is asked once if it may do harm --------
-
-
 RECORD_PROMPT = "Record? [y/N] "
+FILE_ANSWERS = ("approved", "denied")
+MAX_SUGGESTED_NAMES = 20
+NO_TERMINAL_MESSAGE = (
+    "--approve ask needs a terminal for standard input and standard error; answer in advance instead with "
+    "--approve all, none or FILE"
+)
+ASKING_MODES = ("live", "record", "live-tools")
+"""Modes in which approvals do not come from a cassette."""
 
-
-class PromptOutput(Protocol):
-    """Whoever has the terminal while nobody is asked."""
-
-    has_reader: bool
-    color: bool
-
-    def aside(self) -> AbstractContextManager[None]: ...
-
-
-class ConsentOutput(PromptOutput, Protocol):
-    def say(self, text: str, tone: Any = "plain") -> None: ...
-
-    def close(self) -> None: ...
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def yes_option(command: _Command) -> _Command:
     return click.option(
         "--yes",
         is_flag=True,
-        help="Record without being asked, also where a tool that is not `effect: read` may run for real.",
+        help="Record without a question, even if tools that are not `effect: read` may run for real.",
     )(command)
 
 
-def approval_sources(approve: str | None, output: PromptOutput, *, option_first: bool) -> ApprovalSources:
-    """Who answers approvals by the command line. Raises click.UsageError where `--approve ask` finds nobody."""
+def approval_sources(approve: str | None, output: ProgressOutput, *, option_first: bool) -> ApprovalSources:
+    """Who answers approvals. Raises click.UsageError if `--approve ask` is used without a terminal."""
     from agentrun.testing.suite.recording_preview import ApprovalSources
 
     is_given = approve not in (None, "ask")
@@ -62,8 +59,8 @@ def approval_sources(approve: str | None, output: PromptOutput, *, option_first:
     )
 
 
-def confirm_recording(announcement: RecordingPreview, output: ConsentOutput, *, yes: bool) -> None:
-    """Announce a recording and ask about it. Raises click.UsageError or Cancelled if it must not start."""
+def confirm_recording(announcement: RecordingPreview, output: ProgressOutput, *, yes: bool) -> None:
+    """Announce a recording, and ask if it may do harm. Raises click.UsageError or Cancelled if it must not start."""
     try:
         for line in announcement.lines():
             output.say(line)
@@ -74,9 +71,9 @@ def confirm_recording(announcement: RecordingPreview, output: ConsentOutput, *, 
         raise
 
 
-def _require_consent(announcement: RecordingPreview, output: ConsentOutput) -> None:
+def _require_consent(announcement: RecordingPreview, output: ProgressOutput) -> None:
     if not can_ask_person(output):
-        raise click.UsageError(f"{announcement.reason()}; answer the question at a terminal, or add --yes")
+        raise click.UsageError(f"{announcement.reason()}; confirm it at a terminal, or add --yes")
     with output.aside():
         is_agreed = _ask_consent()
     if not is_agreed:
@@ -89,7 +86,7 @@ def _ask_consent() -> bool:
     from agentrun.cli.keyboard import Keyboard
 
     keyboard = Keyboard()
-    keyboard.begin()  # what was typed before the question does not answer it
+    keyboard.begin()  # discards everything typed before the question
     try:
         click.echo(RECORD_PROMPT, nl=False, err=True)
         typed = asyncio.run(keyboard.read_line())
@@ -100,57 +97,41 @@ def _ask_consent() -> bool:
     return typed is not None and typed.strip().lower() in ("y", "yes")
 
 
-# --- `--approve`: who answers approvals, in advance or when they are asked ------------------------------------
-
-
-FILE_ANSWERS = ("approved", "denied")
-MAX_SUGGESTED_NAMES = 20
-"""Names that are listed."""
-NO_TERMINAL_MESSAGE = (
-    "--approve ask needs a terminal for standard input and standard error; give answers in advance instead: "
-    "--approve all, none or FILE"
-)
-ASKING_MODES = ("live", "record", "live-tools")
-"""Modes in which approvals are no part of a tape that is played."""
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
 def approve_option(order: str) -> Callable[[_Command], _Command]:
-    """The option. `order`: where the answers of a case come; those of a suite are what is tested, so they are first."""
+    """`order`: the sentence that says whether the answers of a case come before or after this option."""
     return click.option(
         "--approve",
         metavar="all|none|ask|FILE",
-        help="Who answers approvals: all or none of them in advance, a YAML file with `tool: approved|denied`, or ask: "
-        f"the person at the terminal. {order}",
+        help="Answer approvals: approve `all` or `none`, `ask` at the terminal, or read a YAML FILE with "
+        f"`tool: approved|denied`. {order}",
     )
 
 
 def make_approver(
     text: str | None, case: Case | None, package: Package, person: Approver | None = None
 ) -> Approver | None:
-    """Who answers approvals: the command line, then the case, then the person. None: nobody says anything."""
+    """The approvers in order: the command line, the case, the person. None: there are none."""
     from agentrun.engine.approvals import ApproverChain, PresetApprover
 
-    found: list[Approver] = []
+    approvers: list[Approver] = []
     if text in ("all", "none"):
-        found.append(PresetApprover({"*": "approved" if text == "all" else "denied"}, f"--approve {text}"))
+        approvers.append(PresetApprover({"*": "approved" if text == "all" else "denied"}, f"--approve {text}"))
     elif text not in (None, "ask"):
         assert text is not None
-        found.append(PresetApprover(_read_answers(Path(text), package), f"--approve {Path(text).name}"))
+        approvers.append(PresetApprover(_read_answers(Path(text), package), f"--approve {Path(text).name}"))
     if case is not None and case.approvals:
-        found.append(PresetApprover(case.approvals, f"case {case.name}"))
+        approvers.append(PresetApprover(case.approvals, f"case {case.name}"))
     if person is not None:
-        found.append(person)
-    return ApproverChain(*found) if found else None
+        approvers.append(person)
+    return ApproverChain(*approvers) if approvers else None
 
 
 def terminal_approver(
-    text: str | None, mode: RunMode, package: Package, session: str | None, output: PromptOutput
+    text: str | None, mode: RunMode, package: Package, session: str | None, output: ProgressOutput
 ) -> Approver | None:
-    """The person at the terminal, if one is asked: in a run that is real, and not by a program that reads its output.
+    """The person at the terminal. None: approvals come from a cassette, or a program reads the output.
 
-    What a tape holds is not asked again. `--approve ask` insists: it is a mistake where nobody can be asked.
+    Raises click.UsageError if `--approve ask` is used without a terminal.
     """
     if mode not in ASKING_MODES or not is_person_asked(text, output):
         return None
@@ -160,8 +141,8 @@ def terminal_approver(
     return TerminalApprover(package.name, lasting, sys.stderr, output.aside, color=output.color)
 
 
-def is_person_asked(text: str | None, output: PromptOutput) -> bool:
-    """Whether a person at the terminal is asked. Raises click.UsageError where `--approve ask` finds nobody."""
+def is_person_asked(text: str | None, output: ProgressOutput) -> bool:
+    """Whether a person at the terminal is asked. Raises click.UsageError if `--approve ask` has no terminal."""
     if text in ("all", "none"):
         return False
     if text == "ask" and not is_at_terminal():
@@ -169,19 +150,24 @@ def is_person_asked(text: str | None, output: PromptOutput) -> bool:
     return text == "ask" or can_ask_person(output)
 
 
-def can_ask_person(output: PromptOutput) -> bool:
-    """Whether there is a person who reads what is said and can answer."""
+def can_ask_person(output: ProgressOutput) -> bool:
+    """Whether there is a person who reads the progress and can answer."""
     from agentrun.engine.ci import in_ci
 
     return output.has_reader and not in_ci() and is_at_terminal()
 
 
 def check_approve_option(text: str | None) -> None:
-    """Raises click.UsageError where `--approve` names who cannot be asked, whatever the package."""
+    """Raise click.UsageError if `--approve` cannot work, whatever the package is."""
     if text == "ask" and not is_at_terminal():
         raise click.UsageError(NO_TERMINAL_MESSAGE)
-    if text not in (None, "all", "none", "ask") and not Path(str(text)).exists():
-        raise click.UsageError(f"--approve takes all, none, ask or a file, and there is no file {text}")
+    if text not in (None, "all", "none", "ask"):
+        _require_file(Path(str(text)))
+
+
+def _require_file(path: Path) -> None:
+    if not path.exists():
+        raise click.UsageError(f"--approve takes all, none, ask or a file; there is no file {path}")
 
 
 def is_at_terminal() -> bool:
@@ -193,38 +179,39 @@ def is_at_terminal() -> bool:
 def _read_answers(path: Path, package: Package) -> dict[str, Any]:
     """The answers in a file, by tool, sink or stage."""
     from agentrun.errors import SpecError
-    from agentrun.spec.problems import DocumentError, Problem, quote_text
+    from agentrun.spec.problems import Problem, quote_text
     from agentrun.spec.source_files import read_source
     from agentrun.spec.tree import MappingNode, plain_data
     from agentrun.spec.yaml_parser import parse_yaml_document
 
-    if not path.exists():
-        raise click.UsageError(f"--approve takes all, none, ask or a file, and there is no file {path}")
-    try:
+    _require_file(path)
+    with document_problems():
         root = parse_yaml_document(read_source(path))
-    except DocumentError as error:
-        raise SpecError(error.problems) from None
+    fix = "write `tool: approved`"
     if not isinstance(root, MappingNode):
-        raise SpecError([Problem(root.place, "spec.wrong_type", "answers are a mapping", "write `tool: approved`")])
-    wrong = [
-        Problem(
-            entry.node.place, "spec.wrong_value", f"an answer is {' or '.join(FILE_ANSWERS)}", "write `tool: approved`"
-        )
+        raise SpecError([Problem(root.place, "spec.wrong_type", "the answers must be a mapping", fix)])
+    problems = [
+        Problem(entry.node.place, "spec.wrong_value", f"an answer must be {' or '.join(FILE_ANSWERS)}", fix)
         for entry in root.entries.values()
         if plain_data(entry.node) not in FILE_ANSWERS
     ]
-    wrong += [
-        Problem(root.entries[name].key_place, "spec.unknown_tool", f"nothing is called {quote_text(name)} here", hint)
+    problems += [
+        Problem(
+            root.entries[name].key_place,
+            "spec.unknown_tool",
+            f"there is no tool, sink or stage {quote_text(name)}",
+            hint,
+        )
         for name, hint in _unknown_names(root.entries, package)
     ]
-    if wrong:
-        raise SpecError(wrong)
+    if problems:
+        raise SpecError(problems)
     answers: dict[str, Any] = plain_data(root)
     return answers
 
 
 def _unknown_names(names: Iterable[str], package: Package) -> Iterator[tuple[str, str]]:
-    """Names that no question can be about, and what may be meant: an answer to nothing is a question without one."""
+    """Names that no approval can be about, each with a suggestion. A wrong name would leave a question unanswered."""
     from agentrun.core.package_lookup import argument_schemas, matches_pattern
     from agentrun.engine.approvals import APPROVAL_STAGES
     from agentrun.engine.world import iterate_packages
@@ -235,4 +222,5 @@ def _unknown_names(names: Iterable[str], package: Package) -> Iterator[tuple[str
         known += [*argument_schemas(each.tools), *each.sinks]
     for name in names:
         if not any(matches_pattern(name, each) for each in known):
-            yield name, did_you_mean(name, known) or f"there are {', '.join(sorted(set(known))[:MAX_SUGGESTED_NAMES])}"
+            names = ", ".join(sorted(set(known))[:MAX_SUGGESTED_NAMES])
+            yield name, did_you_mean(name, known) or f"use one of {names}"

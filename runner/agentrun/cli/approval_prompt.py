@@ -1,8 +1,9 @@
-"""Asks the person at the terminal.
+"""Ask the person at the terminal for approvals.
 
-Rule 1  The answer is no, unless a person says yes to a question that they could see.
-Rule 2  One question at a time; the time for an answer begins when the question is shown.
-Rule 3  The terminal is as before when the question is over, however it ends.
+Rule 1  The answer is no, unless a person says yes to a question that was on the screen.
+Rule 2  One question at a time. The time limit of an answer begins when the question is shown.
+Rule 3  The terminal settings are restored when the question is over, however it ends.
+Rule 4  The question shows exactly what will happen, which agent asks, and why.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ RETRY_PROMPT = "Please type y, s, d or n: "
 MORE_PROMPT = "Enter shows more, q goes back: "
 YES_WORDS, SESSION_WORDS, DETAILS_WORDS, NO_WORDS = ("y", "yes"), ("s", "session"), ("d", "details"), ("", "n", "no")
 YIELDS_BEFORE_QUESTION = 4
-"""How often others get their turn before a question is shown, so that the story has come to it."""
+"""How often other tasks run before a question is shown, so that the progress lines before it are printed first."""
 
 
 class TerminalApprover:
-    """An approver who is asked on standard error and answers on standard input."""
+    """Asks on standard error and reads the answer from standard input."""
 
     keeps_time = True
 
@@ -63,7 +64,7 @@ class TerminalApprover:
         *,
         color: bool,
     ) -> None:
-        """`lasting`: for how long a yes for the session holds. `aside`: holds back everything else that is shown."""
+        """`lasting`: how long a yes for the session is valid. `aside`: holds back all other output."""
         self._agent = agent
         self._lasting = lasting
         self._outlet = SafeStream(stream)
@@ -88,7 +89,7 @@ class TerminalApprover:
             async with asyncio.timeout_at(end):
                 return await self._ask(build_approval_question(question, self._agent), end), ANSWERED_BY
         except TimeoutError:
-            self._write(f"\nno answer within {_seconds(question.limit)} s: no\n")
+            self._write(f"\nno answer within {_seconds(question.limit)} s: denied\n")
             return "timed_out", "clock"
         except asyncio.CancelledError:
             self._write("\n")
@@ -133,7 +134,7 @@ class TerminalApprover:
                 return
 
     async def _read_line(self, prompt: str) -> str | None:
-        self._keyboard.begin()  # the question is on the screen: from here on its answer is typed
+        self._keyboard.begin()  # the question is on the screen; discard everything typed before it
         self._write(prompt)
         return await self._keyboard.read_line()
 
@@ -151,18 +152,15 @@ def _seconds(milliseconds: float) -> int:
     return max(round(milliseconds / 1000), 0)
 
 
-# --- what a question is about, as a person is shown it: what will happen, exactly, and who asks why -----------
-
-
 STAGE_TITLES = {
-    "input": "approval needed: the input goes to the model",
-    "output": "approval needed: the answer is given",
+    "input": "approval needed: send the input to the model",
+    "output": "approval needed: return the answer",
 }
 
 
 def build_approval_question(question: DetailedQuestion, root: str) -> ApprovalQuestion:
-    """What is asked. `root`: the agent that the user started; of any other one the question says which it is."""
-    # The params of a sub-agent are written by its parent's model, and templates fill them in.
+    """The question as it is shown. `root`: the agent that the user started; other agents are named."""
+    # The model of the parent writes the params of a sub-agent, and templates insert them.
     params = question.params if isinstance(question.tool, HttpTool | ShellTool) else None
     return make_question(_title(question), _notes(question, root), _items(question), question.value, params)
 
@@ -170,10 +168,10 @@ def build_approval_question(question: DetailedQuestion, root: str) -> ApprovalQu
 def _title(question: DetailedQuestion) -> str:
     name = escape_name(question.target)
     if question.sink is not None:
-        return f"approval needed: the answer goes to the sink {name}"
+        return f"approval needed: send the answer to the sink {name}"
     if question.tool is None and question.target in STAGE_TITLES and question.subject == question.target:
         return STAGE_TITLES[question.target]
-    return f"approval needed: the tool {name} runs"
+    return f"approval needed: run the tool {name}"
 
 
 def _notes(question: DetailedQuestion, root: str) -> Iterator[QuestionItem]:
@@ -216,7 +214,7 @@ def _tool_items(question: DetailedQuestion, tool: Tool) -> Iterator[QuestionItem
 
 
 def _shell_items(question: DetailedQuestion, tool: ShellTool) -> Iterator[QuestionItem]:
-    """The command as it will be started. What cannot be filled in will not run either."""
+    """The command as it will be started, or the reason why it will not run."""
     values = {**question.params, "args": question.value}
     try:
         argv, given = build_argv(tool, values), build_stdin(tool, values)
@@ -230,7 +228,7 @@ def _shell_items(question: DetailedQuestion, tool: ShellTool) -> Iterator[Questi
 
 
 def _http_items(question: DetailedQuestion, tool: HttpTool) -> Iterator[QuestionItem]:
-    """The request as it will be sent. Variables of the environment stand there by name."""
+    """The request as it will be sent. Environment variables are shown by name."""
     call = RunTool(question.subject, question.target, tool, question.value, "", 0, 0, question.params)
     try:
         request = build_request(call)
@@ -240,7 +238,7 @@ def _http_items(question: DetailedQuestion, tool: HttpTool) -> Iterator[Question
     yield text_item("request", f"{request.method} {escape_text(request.url)}")
     yield text_item("host", escape_text(urlsplit(request.url).netloc))
     for name, value in request.headers:
-        if (name, value) != (IDEMPOTENCY_KEY, ""):  # it is made when the call runs, of what is shown here
+        if (name, value) != (IDEMPOTENCY_KEY, ""):  # computed when the call runs, from the values shown here
             yield text_item("header", f"{escape_name(name)}: {escape_text(value)}")
     if request.body:
         yield value_item("body", request.body.decode())

@@ -1,37 +1,26 @@
-"""`agentrun cassette`: what is on the tapes. Each command below it is a module of its own."""
+"""`agentrun cassette`: the group of commands about cassettes."""
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import click
 
+from agentrun.cli.group import LazyGroup
+
 CASSETTE_COMMANDS: dict[str, tuple[str, str]] = {
-    "ls": ("List recordings: how old, of which model, fresh or stale.", "cassette_ls"),
-    "show": ("Tell a recording in words, interaction by interaction.", "cassette_show"),
-    "audit": ("Find recordings that leak, miss, are stale or belong to nobody.", "cassette_audit"),
-    "accept": ("Put a new recording in place that its case failed on.", "cassette_accept"),
-    "prune": ("Remove what no case plays.", "cassette_prune"),
+    "ls": ("List cassettes with their age, model and state.", "cassette_ls"),
+    "show": ("Show the interactions of a cassette as text.", "cassette_show"),
+    "audit": ("Find secrets, damage, misses and unused or outdated cassettes.", "cassette_audit"),
+    "accept": ("Use a new cassette although its case fails.", "cassette_accept"),
+    "prune": ("Remove cassettes and interactions that no case uses.", "cassette_prune"),
 }
-"""Name → what it does, and the module it is in. The texts stand here so that help imports no command."""
 
 
-class CassetteGroup(click.Group):
-    """Imports a command when it is called. Without one it lists."""
+class CassetteGroup(LazyGroup):
+    """Runs `ls` if no command is given."""
 
-    def list_commands(self, _: click.Context) -> list[str]:
-        return list(CASSETTE_COMMANDS)
-
-    def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in CASSETTE_COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(f"agentrun.cli.{CASSETTE_COMMANDS[cmd_name][1]}").command
-        return command
-
-    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (text, _) in CASSETTE_COMMANDS.items()])
+    commands_by_name = CASSETTE_COMMANDS
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_known = bool(args) and args[0] in (*CASSETTE_COMMANDS, *ctx.help_option_names)
@@ -42,12 +31,12 @@ class CassetteGroup(click.Group):
 
 @click.group("cassette", cls=CassetteGroup)
 def command() -> None:
-    """What is on the tapes: list them, tell one in words, find what is wrong, remove what nothing plays.
+    """List, show, audit and prune cassettes.
 
     \b
     Examples:
-      agentrun cassette                                        list them
-      agentrun cassette show cassettes/triage/default.yaml     one in words
-      agentrun cassette audit --fail-on any --max-age 90d      for CI
-      agentrun cassette prune                                  say what could go; --yes removes it
+      agentrun cassette                                        list all cassettes
+      agentrun cassette show cassettes/triage/default.yaml     show one as text
+      agentrun cassette audit --fail-on any --max-age 90d      check them in CI
+      agentrun cassette prune                                  show what can be removed; --yes removes it
     """

@@ -10,10 +10,10 @@ from agentrun.cli.console import print_stderr
 @click.command("accept")
 @click.argument("case", metavar="CASE")
 def command(case: str) -> None:
-    """Put the new recording of CASE in place of its cassette.
+    """Replace the cassette of CASE with the new one that was recorded for it.
 
-    When a case fails on its new recording, `agentrun test --record` leaves the cassette as it was and keeps the new
-    recording below .agentrun/recorded. CASE is named as in the report: FILE::NAME.
+    When a case fails with its new cassette, `agentrun test --record` keeps the old cassette and writes the new one
+    below .agentrun/recorded. CASE is written as in the report: FILE::NAME.
 
     \b
     Examples:
@@ -26,5 +26,6 @@ def command(case: str) -> None:
         raise click.UsageError("name one case: FILE::NAME, such as specs/support.cases.yaml::default")
     (found,) = select_cases([case], CaseFilter()).cases or (None,)
     if found is None:
-        raise click.UsageError(f"{case.partition('::')[0]} cannot be read: see agentrun validate")
-    print_stderr(f"{accept_new_cassette(found)} replaced; see what changed: agentrun test {found.id}")
+        file = case.partition("::")[0]
+        raise click.UsageError(f"{file} cannot be read; run `agentrun validate {file}` to see why")
+    print_stderr(f"replaced {accept_new_cassette(found)}; to see what changed: agentrun test {found.id}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import click
 
 from agentrun.cassette.audit import FAILING_KINDS, FINDING_KINDS, AuditContext, AuditFinding, audit_cassette
-from agentrun.cli.console import escape_json, json_option, print_stderr
+from agentrun.cli.console import json_line, json_option, print_stderr
 from agentrun.cli.options import now_option, parse_max_age
 from agentrun.spec.problems import escape_invisible
 
@@ -21,7 +20,7 @@ def _parse_kinds(_ctx: click.Context, _param: click.Parameter, value: str) -> fr
     unknown = [word for word in named if word not in FINDING_KINDS]
     if unknown:
         raise click.BadParameter(
-            f"{unknown[0]!r} is no kind of finding; kinds: {', '.join(FINDING_KINDS)}, or none, or any"
+            f"{unknown[0]!r} is not a kind of finding; use {', '.join(FINDING_KINDS)}, any or none"
         )
     return frozenset(named)
 
@@ -34,26 +33,27 @@ def _parse_kinds(_ctx: click.Context, _param: click.Parameter, value: str) -> fr
     default=",".join(FAILING_KINDS),
     show_default=True,
     callback=_parse_kinds,
-    help="Exit with 1 when there is a finding of these kinds.",
+    help="Exit with 1 if there is a finding of one of these kinds.",
 )
-@click.option("--max-age", metavar="90d", callback=parse_max_age, help="What is older is a finding: 36h, 90d, 12w.")
+@click.option("--max-age", metavar="90d", callback=parse_max_age, help="Report older cassettes: 36h, 90d, 12w.")
 @now_option
 @json_option
 def command(paths: tuple[Path, ...], fail_on: frozenset[str], max_age: int | None, now: int, as_json: bool) -> int:
-    """Look for everything that can be wrong with recordings. Nothing is sent, written or run for real.
+    """Check cassettes for everything that can be wrong with them.
 
-    PATH is a cassette, a spec, or a folder of either; absent: all cassettes of the project.
+    Nothing is sent or written, and no tool runs. PATH is a cassette, a spec, or a folder of them. Without PATH all
+    cassettes of the project are checked.
 
     \b
-    damaged   it is no cassette
-    secret    a credential stands on it
-    miss      its case no longer replays
-    unused    interactions that its case does not play
-    stale     recorded with another package than its spec gives now
-    orphan    no case plays it
+    damaged   the file is not a cassette
+    secret    it contains a credential
+    miss      its case does not replay any more
+    unused    its case does not use some interactions
+    stale     it was recorded with another version of the spec
+    orphan    no case uses it
     model     another model answered than the one that was asked
-    old       older than --max-age
-    foreign   something else recorded it
+    old       it is older than --max-age
+    foreign   it was not recorded by agentrun
 
     \b
     Examples:
@@ -73,14 +73,14 @@ def command(paths: tuple[Path, ...], fail_on: frozenset[str], max_age: int | Non
     for finding in found:
         click.echo(_format_finding(finding, finding in failing, as_json=as_json))
     if not as_json:
-        fails = "" if not failing else f", {len(failing)} of them of a kind that fails"
+        fails = "" if not failing else f", {len(failing)} of a kind in --fail-on"
         print_stderr(f"{plural(len(files), 'cassette')}, {plural(len(found), 'finding')}{fails}")
     return 1 if failing else 0
 
 
 def _format_finding(finding: AuditFinding, fails: bool, *, as_json: bool) -> str:
     if as_json:
-        return escape_json(json.dumps(finding.as_json(fails=fails), ensure_ascii=False))
+        return json_line(finding.as_json(fails=fails))
     place = f"{finding.file}:{finding.line}"
     message, fix = escape_invisible(finding.message), escape_invisible(finding.fix)
     return f"{escape_invisible(place)}  {finding.kind}  {message}\n  → {fix}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentrun.cli.console import escape_json, json_option, print_stderr
+from agentrun.cli.console import json_line, json_option, print_stderr
 from agentrun.cli.options import now_option
 
 if TYPE_CHECKING:
@@ -22,16 +21,16 @@ if TYPE_CHECKING:
 @now_option
 @json_option
 def command(paths: tuple[Path, ...], now: int, as_json: bool) -> int:
-    """List recordings: what is on them, how old they are, which model answered, and whether they still belong.
+    """List cassettes: their interactions, age, model and state.
 
-    PATH is a cassette, a spec, or a folder of either; absent: all cassettes of the project.
+    PATH is a cassette, a spec, or a folder of them. Without PATH all cassettes of the project are listed.
 
     \b
-    fresh     recorded with the package that its spec gives now
-    stale     recorded with another one
-    orphan    no case plays it
-    foreign   something else recorded it
-    damaged   it is no cassette
+    fresh     recorded with the current version of the spec
+    stale     recorded with another version of the spec
+    orphan    no case uses it
+    foreign   not recorded by agentrun
+    damaged   the file is not a cassette
 
     \b
     Examples:
@@ -46,7 +45,7 @@ def command(paths: tuple[Path, ...], now: int, as_json: bool) -> int:
     rows = [_row(load_selected(file), replays, now) for file in select_cassettes(paths)]
     if as_json:
         for row in rows:
-            click.echo(escape_json(json.dumps(row, ensure_ascii=False)))
+            click.echo(json_line(row))
         return 0
     for line in _table([_cells(row) for row in rows]):
         click.echo(line)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from agentrun.cli.console import json_option, print_stderr, show_error
+from agentrun.cli.console import json_line, json_option, print_stderr, show_error
 from agentrun.cli.options import now_option
 from agentrun.errors import AgentrunError
 from agentrun.spec.problems import escape_invisible
@@ -20,15 +19,15 @@ if TYPE_CHECKING:
 
 @click.command("prune")
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
-@click.option("--yes", is_flag=True, help="Do it. Without this nothing is changed.")
+@click.option("--yes", is_flag=True, help="Remove them. Without --yes nothing is changed.")
 @now_option
 @json_option
 def command(paths: tuple[Path, ...], yes: bool, now: int, as_json: bool) -> int:
-    """Remove what no case plays: recordings without a case, interactions that a replay does not use, broken writes.
+    """Remove cassettes without a case, interactions that no replay uses, and files that were written only in part.
 
-    PATH is a cassette, a spec, or a folder of either; absent: all cassettes of the project. What would be done is told
-    first, and done with --yes only. A recording that is damaged, that something else made, or whose case does not
-    replay to its end is kept as it is.
+    PATH is a cassette, a spec, or a folder of them. Without PATH all cassettes of the project are pruned. The command
+    shows what it would remove, and removes it with --yes only. It keeps a cassette that is damaged, that was not
+    recorded by agentrun, or whose case does not replay to its end.
 
     \b
     Examples:
@@ -60,11 +59,11 @@ def command(paths: tuple[Path, ...], yes: bool, now: int, as_json: bool) -> int:
 
 
 def _prune_advice(could: int) -> str:
-    return "nothing was changed; --yes does it" if could else "there is nothing to prune"
+    return "nothing was changed; add --yes to remove them" if could else "there is nothing to prune"
 
 
 def _format_step(step: PruneStep, *, done: bool, as_json: bool) -> str:
     if as_json:
         line = {"file": step.file.label, "action": step.action, "why": step.reason, "done": done}
-        return json.dumps(line | ({"interactions": list(step.unused)} if step.unused else {}), ensure_ascii=False)
+        return json_line(line | ({"interactions": list(step.unused)} if step.unused else {}))
     return f"{step.action:<7}  {escape_invisible(step.file.label)}  {escape_invisible(step.reason)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentrun.cli.console import escape_json, json_option
+from agentrun.cli.console import json_line, json_option
 from agentrun.cli.options import now_option
 
 if TYPE_CHECKING:
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
 
 @click.command("show")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--n", "number", metavar="N", type=click.IntRange(min=1), help="Show interaction N whole.")
+@click.option("--n", "number", metavar="N", type=click.IntRange(min=1), help="Show all of interaction N.")
 @now_option
 @json_option
 def command(file: Path, number: int | None, now: int, as_json: bool) -> int:
-    """Tell the recording in FILE in words: what it was made of, then each interaction with its line in the file.
+    """Show the cassette in FILE as text: its metadata, then each interaction with its line in the file.
 
-    Times are those of the recording: when a request was sent, and how long it took.
+    Times are those of the recorded run: when a request was sent, and how long it took.
 
     \b
     Examples:
@@ -36,17 +35,18 @@ def command(file: Path, number: int | None, now: int, as_json: bool) -> int:
     from agentrun.cassette.parsed_interaction import parse_cassette
     from agentrun.report.cassette_text import content_lines, head_lines, interaction_lines
     from agentrun.spec.project import cassette_limit_for
+    from agentrun.spec.safe_text import plural
     from agentrun.spec.source_files import display_path
 
     if not file.is_file():
-        raise click.UsageError(f"{file} is not a plain file")
+        raise click.UsageError(f"{file} is not a regular file")
     cassette = load_cassette(file, cassette_limit_for(file))
     if number is not None and number > len(cassette.interactions):
-        raise click.UsageError(f"{file} has {len(cassette.interactions)} interactions")
+        raise click.UsageError(f"{file} has only {plural(len(cassette.interactions), 'interaction')}")
     parsed = parse_cassette(cassette)
     if as_json:
         for line in _json_objects(parsed, number):
-            click.echo(escape_json(json.dumps(line, ensure_ascii=False)))
+            click.echo(json_line(line))
         return 0
     if number is None:
         width = len(str(len(cassette.interactions)))
@@ -84,7 +84,7 @@ def _json_objects(cassette: ParsedCassette, number: int | None) -> Iterator[dict
 
 
 def _mask_metadata(value: Any, key: str = "") -> Any:
-    """Metadata without what may be a secret. It is not nested deeply, or it would not have been read."""
+    """Metadata with everything masked that may be a secret. The loader limits how deep it is nested."""
     from agentrun.secret import MASK, find_secrets, mask
 
     match value:

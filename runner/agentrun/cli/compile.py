@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from agentrun.cli.console import json_option, print_stderr
+from agentrun.cli.console import json_line, json_option, print_stderr
 from agentrun.cli.options import spec_options
 
 
@@ -17,14 +16,14 @@ from agentrun.cli.options import spec_options
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the package to a file; `-`: standard output.",
+    help="Write the package to a file; `-` is standard output.",
 )
 @json_option
 def command(spec: Path, profile: str | None, settings: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     """Compile SPEC into a self-contained package and print its fingerprint.
 
-    The same spec and lock give the same fingerprint on every machine. With --json the fingerprints of the
-    sections are printed too.
+    The same spec and lock give the same fingerprint on every machine. --json also prints the fingerprint of each
+    section.
 
     \b
     Examples:
@@ -43,6 +42,6 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], output: 
     if str(output) == "-":
         return
     if as_json:
-        click.echo(json.dumps({"fingerprint": file.fingerprint, "sections": file.sections}))
+        click.echo(json_line({"fingerprint": file.fingerprint, "sections": file.sections}))
     else:
         click.echo(file.fingerprint)

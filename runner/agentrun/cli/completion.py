@@ -19,6 +19,6 @@ def command(shell: str) -> None:
     """
     from agentrun.cli.group import root_command
 
-    made = get_completion_class(shell)
-    assert made is not None
-    click.echo(made(root_command, {}, "agentrun", "_AGENTRUN_COMPLETE").source())
+    completion = get_completion_class(shell)
+    assert completion is not None
+    click.echo(completion(root_command, {}, "agentrun", "_AGENTRUN_COMPLETE").source())

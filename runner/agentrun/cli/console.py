@@ -1,33 +1,51 @@
-"""What no command shows, wherever it comes from: the credentials of its environment."""
+"""Printing for all commands: problems, errors, JSON lines and progress.
+
+Rule 1  Credentials of the environment are never printed, wherever they come from.
+Rule 2  Nothing printed controls the terminal: control characters and invisible ones are escaped.
+Rule 3  The fields of an error are for programs. They appear with `--json` only.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
-from typing import Any, TextIO, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
 import click
+import msgspec
 
-from agentrun.errors import AgentrunError
+from agentrun.errors import AgentrunError, SpecError
 from agentrun.net.environment import find_credentials
 from agentrun.redactor import Redactor
 from agentrun.secret import mask
-from agentrun.spec.problems import Problem, escape_invisible, render_problem
+from agentrun.spec.problems import DocumentError, Problem, escape_invisible, render_problem
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class ProgressOutput(Protocol):
+    """Where a command reports its progress to a person."""
+
+    has_reader: bool
+    """Whether a person reads the progress."""
+    color: bool
+
+    def say(self, text: str, tone: Any = "plain") -> None:
+        """Print a line."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Hold back all lines while something else uses the terminal."""
+
+    def close(self) -> None: ...
 
 
 @cache
 def environment_redactor() -> Redactor:
-    """Knows them by value."""
+    """Redacts the credentials of the environment, found by their values."""
     return Redactor(find_credentials(os.environ))
-
-
-# --- how problems and errors reach a person or a program ------------------------------------------------------
-
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def json_option(command: _Command) -> _Command:
@@ -37,12 +55,21 @@ def json_option(command: _Command) -> _Command:
         ctx.find_root().obj["json"] = value  # also when the command ends in an error
         return value
 
-    text = "One JSON object per line instead of text."
+    text = "Print one JSON object per line instead of text."
     return click.option("--json", "as_json", is_flag=True, is_eager=True, callback=remember, help=text)(command)
 
 
+@contextmanager
+def document_problems() -> Iterator[None]:
+    """Turn the problems of a document into the error that ends the command."""
+    try:
+        yield
+    except DocumentError as error:
+        raise SpecError(error.problems) from None
+
+
 def wants_color(stream: Any) -> bool:
-    """Whether a stream is a terminal that wants colours."""
+    """Whether a stream is a terminal that shows colours."""
     return (
         stream is not None
         and bool(stream.isatty())
@@ -52,12 +79,10 @@ def wants_color(stream: Any) -> bool:
 
 
 def show_problems(problems: list[Problem], *, as_json: bool) -> None:
-    """All problems: JSON lines on stdout, or stories on stderr."""
+    """Print problems: JSON lines on standard output, or text on standard error."""
     if as_json:
         for problem in problems:
-            click.echo(
-                escape_json(json.dumps(environment_redactor().redact_data(problem.as_json()), ensure_ascii=False))
-            )
+            click.echo(json_line(problem.as_json()))
         return
     color = wants_color(sys.stderr)
     for problem in problems:
@@ -65,29 +90,27 @@ def show_problems(problems: list[Problem], *, as_json: bool) -> None:
 
 
 def show_error(error: AgentrunError, *, as_json: bool) -> None:
-    """An error that ends the command."""
+    """Print the error that ends the command."""
     if as_json:
-        click.echo(
-            escape_json(
-                mask(json.dumps({"error": environment_redactor().redact_data(error.as_json())}, ensure_ascii=False))
-            )
-        )
+        click.echo(mask(json_line({"error": error.as_json()})))
         return
     click.echo(f"{error.code}: {safe_text(error.message)}", err=True)
-    for name, value in error.fields.items():
-        if value not in (None, [], {}):
-            click.echo(f"  {name}: {safe_text(value if isinstance(value, str) else json.dumps(value))}", err=True)
     if error.hint:
         click.echo(f"  → {safe_text(error.hint)}", err=True)
 
 
 def safe_text(text: str) -> str:
-    """A text as it may be shown: without secrets that are known or look like one, and nothing that acts."""
+    """Text that may be printed: secrets are masked, control characters escaped."""
     return escape_invisible(mask(environment_redactor().redact_text(text)))
 
 
+def json_line(data: Any) -> str:
+    """Data as one line of JSON that may be printed."""
+    return escape_json(msgspec.json.encode(environment_redactor().redact_data(data)).decode())
+
+
 def escape_json(line: str) -> str:
-    """A line of JSON that does nothing to a terminal: what acts, or is not seen, is escaped, and means the same."""
+    """Escape control characters and invisible ones in a line of JSON. Its meaning stays the same."""
     if line.isascii() and line.isprintable():
         return line
     return "".join(char if escape_invisible(char) == char else _escape_char(char) for char in line)
@@ -99,15 +122,12 @@ def _escape_char(char: str) -> str:
 
 
 def print_stderr(text: str) -> None:
-    """A line of the story."""
+    """Print a line on standard error."""
     click.echo(text, err=True)
 
 
-# --- what `agentrun test` prints ------------------------------------------------------------------------------
-
-
 def write_line(text: str, *, err: bool = False) -> None:
-    """A line, or several, on standard output."""
+    """Print one or several lines. A pipe that its reader closed is ignored, so that the command runs to its end."""
     try:
         click.echo(text, err=err)
     except BrokenPipeError:
@@ -115,7 +135,7 @@ def write_line(text: str, *, err: bool = False) -> None:
 
 
 def write_mark(text: str) -> None:
-    """A part of a line, on standard error. It is seen at once."""
+    """Print a part of a line on standard error, and flush it."""
     if sys.stderr is None:
         return
     try:
@@ -126,7 +146,7 @@ def write_mark(text: str) -> None:
 
 
 def _discard_stream(stream: TextIO) -> None:
-    """What follows goes nowhere, and so does what is still in a buffer."""
+    """Send everything that follows, and what is still in the buffer, to /dev/null."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

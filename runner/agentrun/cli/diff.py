@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 
 from agentrun.cli.console import (
     environment_redactor,
-    escape_json,
+    json_line,
     json_option,
     print_stderr,
     safe_text,
@@ -22,12 +21,12 @@ from agentrun.cli.console import (
 from agentrun.cli.options import profile_option
 from agentrun.errors import AgentrunError, SpecError
 from agentrun.redactor import mask_except_placeholders
-from agentrun.report.change import RunChange
-from agentrun.report.file_diff import Comparison
+from agentrun.report.change import ChangeStatus, RunChange
+from agentrun.report.file_diff import Comparison, FileDiff, NotComparable, file_kind
 from agentrun.report.markdown import changes_markdown, diff_lines, folder_markdown, inline_code
 from agentrun.report.value_diff import ABSENT
 from agentrun.secret import MASK, mask, names_credential
-from agentrun.spec.safe_text import plural
+from agentrun.spec.safe_text import plural, short_text
 
 if TYPE_CHECKING:
     from agentrun.compiler.package_diff import PackageDifference
@@ -51,24 +50,24 @@ _KIND_NAMES: dict[FileKind, str] = {
 @click.argument("b", type=EXISTING_PATH)
 @profile_option
 @json_option
-@click.option("--markdown", "as_markdown", is_flag=True, help="Markdown, for a comment on a pull request.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for a comment on a pull request.")
 def command(a: Path, b: Path, profile: str | None, as_json: bool, as_markdown: bool) -> int:
-    """Say in words how two agents, or two runs of them, differ.
+    """Explain how two specs, two runs or two cassettes differ.
 
-    A and B are two specs or packages (.json), in any mix; two journals or snapshots, in any mix; two recordings; or
-    two folders of these, whose files are compared by their names. What a file is, is seen from what stands in it.
+    A and B are two specs or packages, two journals or snapshots, two cassettes, or two folders whose files are
+    compared by name. The content of a file decides what it is, not its name.
 
-    Specs are compared by what they mean: comments, key order and file layout never count. Journals and recordings are
-    compared by turn and call, not by line: an argument of a call that changed, a ruling that flipped, a step that is
-    new, what was spent. When something happened, or how long it took, never counts.
+    Specs are compared by meaning: comments, key order and file layout make no difference. Journals and cassettes are
+    compared by turn and call, not by line: a changed argument, another policy decision, a new step, the cost. Times
+    make no difference.
 
     \b
-    With --json journals and recordings give one object, specs one for each field that differs:
+    --json prints one object for journals and cassettes, and one object per changed field for specs:
       {"kind", "a", "b", "same", "changes": [{"kind", "how", "text", "run", "turn", "call", "path", "before", "after"}]}
-    "how" is new, gone, changed or moved; "path" are the calls that lead to a sub-agent. What does not apply is left
-    out. Of folders it is {"kind": "folder", "a", "b", "same", "files": [{"file", …}]}.
+    "how" is new, gone, changed or moved; "path" is the list of calls that leads to a sub-agent. Fields that do not
+    apply are left out. For folders it prints {"kind": "folder", "a", "b", "same", "files": [{"file", …}]}.
 
-    Exit code 0: no differences. 1: there are some. 2: they cannot be read or compared.
+    Exit codes: 0 no differences, 1 differences, 2 the files cannot be read or compared.
 
     \b
     Examples:
@@ -78,14 +77,13 @@ def command(a: Path, b: Path, profile: str | None, as_json: bool, as_markdown: b
       agentrun diff old/__snapshots__ specs/__snapshots__ --markdown
     """
     if as_json and as_markdown:
-        raise click.UsageError("--json and --markdown exclude each other")
+        raise click.UsageError("--json cannot be combined with --markdown")
     kind, other = _comparable_kinds(a, b)
     if kind == "agent":
         return _diff_agents(a, b, profile, as_json=as_json, as_markdown=as_markdown)
     if profile is not None:
-        raise click.UsageError("--profile is for specs")
+        raise click.UsageError("--profile can only be used with specs")
     from agentrun.cassette.parsed_interaction import load_redacted
-    from agentrun.report.file_diff import Comparison, FileDiff, NotComparable
 
     compare = FileDiff(environment_redactor(), lambda path: load_redacted(path, environment_redactor()))
     try:
@@ -104,23 +102,21 @@ def command(a: Path, b: Path, profile: str | None, as_json: bool, as_markdown: b
 
 
 def _comparable_kinds(a: Path, b: Path) -> tuple[FileKind, FileKind]:
-    """What the two files are. Raises a usage error if they cannot be compared."""
+    """The kinds of the two files. Raises click.UsageError if they cannot be compared."""
     one, two = _kind_of_file(a), _kind_of_file(b)
     if one == two or {one, two} == {"journal", "snapshot"}:
         return one, two
     kinds = f"{a} is {_KIND_NAMES[one]} and {b} is {_KIND_NAMES[two]}"
-    raise click.UsageError(f"{kinds}: only two of a kind can be compared, or a journal and a snapshot")
+    raise click.UsageError(f"{kinds}; only files of the same kind can be compared, or a journal and a snapshot")
 
 
 def _kind_of_file(path: Path) -> FileKind:
-    from agentrun.report.file_diff import file_kind
-
     try:
         kind = file_kind(path)
     except OSError as error:
         raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
     if kind is None:
-        raise click.UsageError(f"{path} is no journal, snapshot, cassette, spec or package")
+        raise click.UsageError(f"{path} is not a journal, snapshot, cassette, spec or package")
     return kind
 
 
@@ -129,39 +125,27 @@ def _diff_agents(a: Path, b: Path, profile: str | None, *, as_json: bool, as_mar
 
     found = list(map(_redact_difference, diff_packages(_read_agent(a, profile), _read_agent(b, profile))))
     if as_markdown:
-        from agentrun.report.file_diff import Comparison
-
-        changes = tuple(map(_to_change, found))
-        return print_comparisons(
-            [Comparison("agent", a, b, changes)], a, b, as_json=False, as_markdown=True, folders=False
-        )
+        comparison = Comparison("agent", a, b, tuple(map(_to_change, found)))
+        return print_comparisons([comparison], a, b, as_json=False, as_markdown=True, folders=False)
     for difference in found:
         if as_json:
             fields = ("section", "path", "change", "before", "after")
-            click.echo(
-                escape_json(json.dumps({name: getattr(difference, name) for name in fields}, ensure_ascii=False))
-            )
-            continue
-        _print_difference(difference)
+            click.echo(json_line({name: getattr(difference, name) for name in fields}))
+        else:
+            _print_difference(difference)
     if not as_json:
-        count = len(found)
-        print_stderr(
-            f"{count} difference{'' if count == 1 else 's'}" if found else "no differences: the fingerprints are equal"
-        )
+        print_stderr(plural(len(found), "difference") if found else "no differences: the fingerprints are equal")
     return 1 if found else 0
 
 
 def _redact_difference(difference: PackageDifference) -> PackageDifference:
-    """The difference without the credentials of the environment: who writes one into a spec shows it to nobody here."""
-    from msgspec.structs import replace
-
-    hide = environment_redactor()
-    before, after = hide.redact_data(difference.before), hide.redact_data(difference.after)
-    return replace(difference, path=hide.redact_text(difference.path), before=before, after=after)
+    """The difference without credentials of the environment, in case a spec contains one."""
+    redactor = environment_redactor()
+    before, after = redactor.redact_data(difference.before), redactor.redact_data(difference.after)
+    return replace(difference, path=redactor.redact_text(difference.path), before=before, after=after)
 
 
 def _print_difference(difference: PackageDifference) -> None:
-
     first, *more = [safe_text(line) for line in difference.describe().split("\n")]
     print_styled(first, bold=True)
     for line in more:
@@ -169,10 +153,6 @@ def _print_difference(difference: PackageDifference) -> None:
 
 
 def _to_change(difference: PackageDifference) -> RunChange:
-    from agentrun.report.change import ChangeStatus, RunChange
-    from agentrun.report.value_diff import ABSENT
-    from agentrun.spec.safe_text import short_text
-
     hows: dict[str, ChangeStatus] = {"added": "new", "removed": "gone", "changed": "changed"}
     return RunChange(
         text=short_text(difference.describe().partition("\n")[0], 400),
@@ -190,9 +170,6 @@ def _read_agent(path: Path, profile: str | None) -> PackageFile:
     return read_package(path) if path.suffix == ".json" else compile_or_raise(path, profile)[1]
 
 
-# --- print differences as text, as JSON or as Markdown --------------------------------------------------------
-
-
 _COLORS = {"new": "green", "gone": "red", "changed": "yellow", "moved": "cyan"}
 _SIGNS = {"new": "+", "gone": "-", "changed": "~", "moved": "~"}
 
@@ -202,9 +179,7 @@ def print_comparisons(
 ) -> int:
     """Print all differences and return the exit code."""
     if as_json:
-        click.echo(
-            escape_json(json.dumps(_folder_data(found, a, b) if folders else _file_data(found[0]), ensure_ascii=False))
-        )
+        click.echo(json_line(_folder_data(found, a, b) if folders else _file_data(found[0])))
     elif as_markdown:
         click.echo(_markdown(found, a, b, folders=folders), nl=False)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -15,7 +14,7 @@ from typing import NamedTuple
 
 import click
 
-from agentrun.cli.console import json_option, wants_color
+from agentrun.cli.console import json_line, json_option, wants_color
 
 API_KEYS = {"OPENAI_API_KEY": "openai", "ANTHROPIC_API_KEY": "anthropic", "GEMINI_API_KEY": "gemini"}
 REQUIRED_PACKAGES = (
@@ -26,11 +25,11 @@ EXTRA_PACKAGES = {"pytest": "test", "syrupy": "test", "mcp": "mcp"}
 
 
 class DoctorFinding(NamedTuple):
-    """One thing looked at."""
+    """The result of one check."""
 
     what: str
     state: str
-    """ok, note (works without it) or wrong."""
+    """ok, note (agentrun works without it) or wrong."""
     text: str
     fix: str | None = None
 
@@ -38,9 +37,9 @@ class DoctorFinding(NamedTuple):
 @click.command("doctor")
 @json_option
 def command(as_json: bool) -> int:
-    """Say what is installed and set, and what would not work and how to fix it.
+    """Check the installation and the environment, and show how to fix problems.
 
-    Keys are looked for, never shown. Exit code 2 if something is wrong.
+    API keys are checked but never printed. Exit code 2 if something is wrong.
 
     \b
     Examples:
@@ -50,7 +49,7 @@ def command(as_json: bool) -> int:
     findings = [*_check_installation(), *_check_keys(), *_check_project()]
     for finding in findings:
         if as_json:
-            click.echo(json.dumps(finding._asdict()))
+            click.echo(json_line(finding._asdict()))
             continue
         mark, tint = {"ok": ("ok   ", "green"), "note": ("note ", "yellow")}.get(finding.state, ("WRONG", "red"))
         click.secho(mark, fg=tint, nl=False, color=wants_color(sys.stdout))
@@ -92,8 +91,8 @@ def _check_libyaml() -> Iterator[DoctorFinding]:
     import yaml
 
     if not yaml.__with_libyaml__:
-        fix = "build the installed PyYAML again with libyaml's headers present"
-        yield DoctorFinding("libyaml", "note", "missing: reading YAML is about ten times slower", fix)
+        fix = "install the headers of libyaml and build PyYAML again"
+        yield DoctorFinding("libyaml", "note", "missing, so reading YAML is about ten times slower", fix)
 
 
 def _check_keys() -> Iterator[DoctorFinding]:
@@ -101,7 +100,7 @@ def _check_keys() -> Iterator[DoctorFinding]:
         if os.environ.get(name, "").strip():
             yield DoctorFinding(name, "ok", "set")
         else:
-            yield DoctorFinding(name, "note", f"not set: {provider} is replayed from recordings only")
+            yield DoctorFinding(name, "note", f"not set, so {provider} can only be replayed from cassettes")
 
 
 def _check_project() -> Iterator[DoctorFinding]:
@@ -117,10 +116,11 @@ def _check_project() -> Iterator[DoctorFinding]:
     yield DoctorFinding("project", "ok", f"root {project.root}")
     for folder in project.import_roots:
         if not (project.root / folder).is_dir():
-            fix = "correct import_roots of [tool.agentrun] in pyproject.toml"
+            fix = "correct `import_roots` of [tool.agentrun] in pyproject.toml"
             yield DoctorFinding("import root", "wrong", f"{folder} does not exist", fix)
     free = shutil.disk_usage(project.root).free // 1024 // 1024
     if free < 100:
-        yield DoctorFinding("disk", "wrong", f"only {free} MiB are free", "make room: journals and cassettes need some")
+        yield DoctorFinding("disk", "wrong", f"only {free} MiB are free", "free some space for journals and cassettes")
     if not os.access(project.root, os.W_OK):
-        yield DoctorFinding("disk", "wrong", "the project cannot be written to", "check the owner and mode of its root")
+        fix = "check the owner and the permissions of its root"
+        yield DoctorFinding("disk", "wrong", "the project is not writable", fix)

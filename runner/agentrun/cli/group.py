@@ -1,12 +1,11 @@
-"""The command `root_command`: finds the command that is meant and turns errors into exit codes."""
+"""The root command: finds the command to run and turns errors into exit codes."""
 
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
@@ -14,50 +13,58 @@ from click.shell_completion import CompletionItem, shell_complete
 from agentrun.errors import AgentrunError, SpecError, code_of
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("Run an agent. `agentrun SPEC` is short for it.", "run"),
-    "init": ("Make a small project that validates, compiles and replays.", "init"),
-    "validate": ("Point out mistakes in specs, shared parts, cases and packages.", "validate"),
-    "render": ("Print the exact prompts a spec gives.", "render"),
-    "compile": ("Compile a spec into a fingerprinted package.", "compile"),
-    "lock": ("Pin prices, context windows and the tools of MCP servers beside a spec.", "lock"),
-    "diff": ("Say in words how two agents, runs or recordings differ.", "diff"),
-    "schema": ("Print or write the JSON Schemas, for editors.", "schema"),
-    "doctor": ("Say what is installed and set, and what would not work.", "doctor"),
-    "provider": ("Play a script as a model's provider, to test against.", "provider"),
-    "test": ("Run the cases of agents, and say what they now do differently.", "test"),
-    "cassette": ("List, tell, check and prune recordings.", "cassette"),
+    "run": ("Run an agent. `agentrun SPEC` is short for `agentrun run SPEC`.", "run"),
+    "test": ("Run test cases against their cassettes and report what changed.", "test"),
+    "init": ("Create a small project with a spec, a case and a cassette.", "init"),
+    "validate": ("Check specs, shared files, cases and packages for mistakes.", "validate"),
+    "render": ("Print the prompts that the model gets.", "render"),
+    "compile": ("Compile a spec into a package and print its fingerprint.", "compile"),
+    "lock": ("Pin prices, context windows and MCP tools in a lock file next to the spec.", "lock"),
+    "diff": ("Explain how two specs, runs or cassettes differ.", "diff"),
+    "cassette": ("List, show, audit and prune cassettes.", "cassette"),
+    "provider": ("Serve a script as a model provider on this machine.", "provider"),
+    "schema": ("Print or write the JSON Schemas for editors.", "schema"),
+    "doctor": ("Check the installation and the environment.", "doctor"),
     "completion": ("Print the completion script for a shell.", "completion"),
 }
-"""Name → what it does, and the module it is in. The texts stand here so that help imports no command."""
+"""Name → its help text and its module. The texts are here so that `--help` imports no command."""
 
 EPILOG = """\b
 Examples:
-  agentrun specs/triage.yaml                   replay the agent offline
+  agentrun specs/triage.yaml                   replay an agent offline
+  agentrun test specs/                         run the test cases offline
   agentrun validate specs/                     find mistakes, with line and fix
-  agentrun compile specs/triage.yaml           print the fingerprint
-  agentrun test specs/                         run the cases, offline
-  agentrun init my-agent                       start a project
+  agentrun diff old.yaml new.yaml              explain what changed
+  agentrun init my-agent                       create a project
 
-Exit codes: 0 done, 1 differs, 2 spec or usage, 3 cassette, 4 policy, 5 limit, 6 provider or tool, 7 storage,
-8 suspended, 9 busy, 70 our bug, 130 cancelled."""
+Exit codes: 0 success, 1 an assertion or a comparison failed, 2 spec or usage, 3 cassette, 4 policy, 5 limit,
+6 provider or tool, 7 storage, 8 suspended, 9 busy, 70 a bug in agentrun, 130 cancelled."""
 
 
-class AgentrunGroup(click.Group):
-    """Knows its commands by name, imports one when it is called, and takes a spec in place of a command."""
+class LazyGroup(click.Group):
+    """A group that imports the module of a command when the command is used."""
+
+    commands_by_name: ClassVar[dict[str, tuple[str, str]]]
+    """Name → its help text and its module."""
 
     def list_commands(self, _: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self.commands_by_name)
 
     def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.commands_by_name:
             return None
-        module = importlib.import_module(f"agentrun.cli.{COMMANDS[cmd_name][1]}")
-        command: click.Command = module.command
+        command: click.Command = importlib.import_module(f"agentrun.cli.{self.commands_by_name[cmd_name][1]}").command
         return command
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (text, _) in COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (text, _) in self.commands_by_name.items()])
+
+
+class AgentrunGroup(LazyGroup):
+    """Accepts the path of a spec in place of a command."""
+
+    commands_by_name = COMMANDS
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = ("-h", "--help", "--version")
@@ -74,20 +81,20 @@ class AgentrunGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands, and files: a spec stands where a command does."""
+        """Commands and files, because a spec may take the place of a command."""
         return [*super().shell_complete(ctx, incomplete), CompletionItem(incomplete, type="file")]
 
 
 def run_command(args: list[str]) -> int:
-    """Runs a command and gives its exit code; what it says about errors holds no secret."""
-    from agentrun.cli.console import safe_text, show_error, show_problems
+    """Run a command and return its exit code. Errors are printed without secrets."""
+    from agentrun.cli.console import json_line, safe_text, show_error, show_problems
 
     instruction = os.environ.get("_AGENTRUN_COMPLETE")
     if instruction:
         return shell_complete(root_command, {}, "agentrun", "_AGENTRUN_COMPLETE", instruction)
     meta: dict[str, Any] = {}
     try:
-        # Not `root_command.main()`: a reader that has left (`| head`) would be exit code 1, which means «differs» here.
+        # Not `root_command.main()`: for a closed pipe (`| head`) it exits with 1, which means "differs" here.
         with root_command.make_context("agentrun", args, obj=meta) as context:
             result = root_command.invoke(context)
     except click.exceptions.Exit as done:
@@ -99,8 +106,8 @@ def run_command(args: list[str]) -> int:
         return 0
     except click.ClickException as error:
         if meta.get("json"):
-            said = {"code": "usage", "message": safe_text(error.format_message()), "exit": error.exit_code}
-            click.echo(json.dumps({"error": said}, ensure_ascii=False))
+            data = {"code": "usage", "message": safe_text(error.format_message()), "exit": error.exit_code}
+            click.echo(json_line({"error": data}))
             return error.exit_code
         if isinstance(error, click.UsageError) and error.ctx is not None:
             click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
@@ -137,9 +144,9 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     help="Show the version and exit.",
 )
 def root_command() -> None:
-    """Test LLM agents like code: declared in YAML, compiled, recorded once, replayed offline.
+    """Test LLM agents like code: declare them in YAML, record a run once, replay it offline.
 
     \b
     agentrun SPEC [MESSAGE]      run an agent
-    agentrun COMMAND --help      what a command does, with examples
+    agentrun COMMAND --help      show the help of a command, with examples
     """

@@ -19,15 +19,15 @@ from agentrun.distribution import DISTRIBUTION_NAME, git_pin, install_origin
 STARTER = Path(__file__).parent / "starter"
 STARTER_CASSETTE = "cassettes/hello/default.yaml"
 RENAMED_FILES = {"gitignore": ".gitignore", "workflow.yml": ".github/workflows/agents.yml"}
-"""Files that are called otherwise here: their names would mean something to this project too."""
+"""Files with another name here, because tools would read them as files of this project."""
 
 
 @click.command("init")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 def command(directory: Path) -> None:
-    """Make a small project in DIRECTORY that validates, compiles, replays and is tested.
+    """Create a small project in DIRECTORY: a spec, a test case, its cassette and a workflow for CI.
 
-    Existing files are never touched: if one is in the way, nothing is written.
+    Existing files are never changed: if one of them is in the way, nothing is written.
 
     \b
     Examples:
@@ -42,28 +42,28 @@ def command(directory: Path) -> None:
     files = {**dict(_project_files()), REQUIREMENTS_FILE: text.encode()}
     taken = [name for name in files if os.path.lexists(directory / name)] or _blocking_files(directory, files)
     if taken:
-        hint = ", or add `[tool.agentrun]` to your pyproject.toml by hand" if "pyproject.toml" in taken else ""
+        hint = ", or add `[tool.agentrun]` to your pyproject.toml" if "pyproject.toml" in taken else ""
         raise click.UsageError(
-            f"{directory} already has {', '.join(taken)}; nothing was written: choose another name{hint}"
+            f"{directory} already has {', '.join(taken)}, so nothing was written; choose another directory{hint}"
         )
     tree = user_directory_tree(directory)
     for name, content in files.items():
         tree.write(tree.root / name, content)
         print_stderr(f"  {name}")
-    print_stderr(f"\nA project is in {directory}\nNext:\n  cd {shlex.quote(str(directory))}")
+    print_stderr(f"\nCreated a project in {directory}\nNext:\n  cd {shlex.quote(str(directory))}")
     print_stderr("  agentrun specs/hello.yaml\n  agentrun test")
     if to_fill_in:
         print_stderr(f"\n{to_fill_in}")
 
 
 def _blocking_files(directory: Path, files: Iterable[str]) -> list[str]:
-    """Files that stand where the project needs folders."""
+    """Files where the project needs folders."""
     folders = {directory, *(directory / parent for name in files for parent in Path(name).parents)}
     return sorted(str(folder) for folder in folders if os.path.lexists(folder) and not folder.is_dir())
 
 
 def _project_files() -> Iterator[tuple[str, bytes]]:
-    """What a project begins with: the starter's files, and the schemas for editors."""
+    """The files of a new project: the starter's files, and the schemas for editors."""
     from agentrun.compiler.schema_files import SCHEMA_NAMES, schema_text
 
     for path in sorted(STARTER.rglob("*")):
@@ -76,7 +76,7 @@ def _project_files() -> Iterator[tuple[str, bytes]]:
 
 
 def _update_cassette(cassette: bytes) -> bytes:
-    """The recording, which was written by hand and says so, as one of the spec beside it, made now."""
+    """The cassette of the starter with the current time and the fingerprint of its spec. It was written by hand."""
     from agentrun.compiler.compile import compile_spec
     from agentrun.compiler.package_file import seal_package
 
@@ -89,31 +89,26 @@ def _update_cassette(cassette: bytes) -> bytes:
     return text.encode()
 
 
-# --- `requirements-agents.txt` of a new project: what its workflow installs -----------------------------------
-
-
 REQUIREMENTS_FILE = "requirements-agents.txt"
-_HEAD = "# The workflow .github/workflows/agents.yml installs this.\n"
-_PUSH = "# This is the commit of the checkout that wrote the file. Push it before the workflow runs.\n"
+_HEAD = "# Installed by the workflow .github/workflows/agents.yml.\n"
+_PUSH = "# The commit of the checkout that wrote this file. Push it before the workflow runs.\n"
 _UNKNOWN = "This agentrun was not installed from an address that other machines can reach."
-_FILL_IN = (
-    f"Fill in a repository and a commit in {REQUIREMENTS_FILE} and remove the `#`, or the workflow cannot install it:"
-)
+_FILL_IN = f"Before the workflow can install it, set a repository and a commit in {REQUIREMENTS_FILE}, without the `#`:"
 _EXAMPLE = f"{DISTRIBUTION_NAME} @ git+https://HOST/OWNER/REPOSITORY@COMMIT"
 
 
 def make_requirements() -> tuple[str, str | None]:
-    """The text of the file, and what the user has to fill in before the workflow can run."""
-    came = install_origin()
-    if came.pin:
-        return f"{_HEAD}{DISTRIBUTION_NAME}{came.pin}\n", None
-    if came.checkout and (pin := _checkout_pin(came.checkout)):
+    """The text of `requirements-agents.txt`, and a message if the user has to edit it first."""
+    origin = install_origin()
+    if origin.pin:
+        return f"{_HEAD}{DISTRIBUTION_NAME}{origin.pin}\n", None
+    if origin.checkout and (pin := _checkout_pin(origin.checkout)):
         return f"{_HEAD}{_PUSH}{DISTRIBUTION_NAME}{pin}\n", None
     return f"{_HEAD}# {_UNKNOWN}\n# {_FILL_IN}\n# {_EXAMPLE}\n", f"{_UNKNOWN}\n{_FILL_IN}\n  {_EXAMPLE}"
 
 
 def _checkout_pin(checkout: Path) -> str:
-    """The commit of a checkout at one of its remotes, `origin` first; nothing without git, a commit or a remote."""
+    """The commit of a checkout with the URL of a remote, `origin` first. Empty without git, a commit or a remote."""
     top, _, commit = _git(checkout, "rev-parse", "--show-toplevel", "HEAD").strip().partition("\n")
     if not top or not os.path.samefile(top, checkout):  # inside the repository of another project
         return ""
@@ -124,12 +119,12 @@ def _checkout_pin(checkout: Path) -> str:
 
 
 def _git(checkout: Path, *words: str) -> str:
-    """What git says, or nothing. These commands use neither index nor work tree, so no hook or filter is run."""
+    """The output of git, or nothing. These commands use neither index nor work tree, so no hook or filter runs."""
     git = shutil.which("git")
     if git is None or not os.path.isabs(git):
         return ""
     command = [git, "-C", str(checkout), "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", *words]
-    # Under a hook of another repository, GIT_DIR and the like would lead there.
+    # Inside a hook of another repository, GIT_DIR and similar variables point to that repository.
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)

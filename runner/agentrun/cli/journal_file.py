@@ -1,4 +1,4 @@
-"""`--journal FILE`: the journal of a run in a file, and its children's beside it."""
+"""`--journal FILE`: the journal of a run in a file, with the journals of its sub-agents next to it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from agentrun.journal.storage import FileJournal, child_journal_path, child_jour
 
 
 def streams_journal(plan: RunPlan, request: Request) -> bool:
-    """A pipe gets the whole at the end. Of a session's run the journal is in the session, and is copied."""
+    """Whether the journal is written during the run. A pipe gets it at the end, and a session run copies its own."""
     path = plan.journal
     is_file = path is not None and str(path) != "-" and (path.is_file() or not path.exists())
     return is_file and plan.mode != "replay" and request.session is None
 
 
 def remove_old_journals(path: Path) -> None:
-    """Make room for new journals. Only other journals are removed."""
+    """Remove the journals that the new ones replace. Raises click.UsageError for any other kind of file."""
     files = [path, *child_journal_paths(path)]
     for file in files:
         refuse_other_content(file, JOURNAL_PREFIX)
@@ -35,7 +35,7 @@ def remove_old_journals(path: Path) -> None:
 
 
 def write_journal(path: Path, done: FinishedRun) -> None:
-    """Write the journals of a run that is over. A pipe gets the one of the run that was started."""
+    """Write the journals of a finished run. A pipe gets only the journal of the run itself."""
     if path.is_file():
         remove_old_journals(path)
     write_output(path, _journal_bytes(done.journal), replaces=JOURNAL_PREFIX)
@@ -56,14 +56,11 @@ def _journal_bytes(records: Iterable[Record]) -> bytes:
     return journal.text()
 
 
-# --- journals in memory and in files, as they go: that of the run that a user started -------------------------
-
-
 class FileJournals(MemoryJournals):
-    """A record counts when it is in its file. What cannot be written there has not happened."""
+    """Journals in memory and in files. A record that cannot be written to its file is not committed."""
 
     def __init__(self, run: str, path: Path, tree: ProjectTree | None) -> None:
-        """`tree`: the project tree that `path` is in. None: the operator named it."""
+        """`tree`: the project tree that contains `path`. None: the command line names the path."""
         super().__init__()
         self._run = run
         self._path = path

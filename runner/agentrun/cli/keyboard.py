@@ -1,9 +1,9 @@
-"""Lines that a person types at the terminal.
+"""Read lines that a person types at the terminal.
 
-Rule 1  What was typed before a question was there does not answer it: it is thrown away when the question is shown.
-Rule 2  Nothing here blocks, and nothing is left that reads: whoever stops waiting for a line gets the terminal back.
-Rule 3  A process that does not have the terminal to itself is not stopped by trying to read from it or to set it, also
-        when it had it as the question was shown.
+Rule 1  Everything typed before a question is shown is discarded. It does not answer the question.
+Rule 2  Reading never blocks the event loop, and a cancelled read leaves no reader behind.
+Rule 3  A process in the background does not touch the terminal, because the system would stop it. That includes a
+        process that goes to the background while a question is shown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 termios: ModuleType | None
 try:
     import termios
-except ImportError:  # not on this system
+except ImportError:  # this system has no termios
     termios = None
 
 MAX_TYPED_LINE = 4096
@@ -31,10 +31,10 @@ class Keyboard:
     def __init__(self) -> None:
         self._file = 0
         self._before: list[Any] | None = None
-        """How the terminal was set, if it had to be changed."""
+        """The settings to restore, if they were changed."""
 
     def is_available(self) -> bool:
-        """Whether somebody can be read from: there is a terminal, and it is ours to use now."""
+        """Whether standard input is a terminal and this process is in its foreground."""
         try:
             return (
                 termios is not None
@@ -46,7 +46,7 @@ class Keyboard:
             return False
 
     def begin(self) -> None:
-        """Let lines be typed, whatever else was set before, and throw away what was typed so far."""
+        """Set the terminal so that lines can be typed, and discard everything typed so far."""
         if termios is None or not self.is_available():
             return
         with suppress(termios.error):
@@ -61,8 +61,8 @@ class Keyboard:
             termios.tcflush(self._file, termios.TCIFLUSH)
 
     def end(self) -> None:
-        """Give the terminal back. What is half typed is for nobody."""
-        if termios is None or not self.is_available():  # in the background it is the shell's again, as it set it
+        """Restore the terminal, and discard a line that is half typed."""
+        if termios is None or not self.is_available():  # in the background the shell has already set it
             return
         with suppress(termios.error):
             termios.tcflush(self._file, termios.TCIFLUSH)
@@ -71,7 +71,7 @@ class Keyboard:
                 self._before = None
 
     async def read_line(self) -> str | None:
-        """The next line. None: there is none and will be none."""
+        """The next line. None: the input has ended."""
         loop = asyncio.get_running_loop()
         typed: asyncio.Future[bytes] = loop.create_future()
 
@@ -89,5 +89,5 @@ class Keyboard:
             data = await typed
         finally:
             loop.remove_reader(self._file)
-        # A line without its end was cut off by the end of the input: whoever did that did not mean to agree.
+        # A line without a line feed was cut off by the end of the input, so it is not an answer.
         return data.decode("utf-8", "replace") if data.endswith(b"\n") else None

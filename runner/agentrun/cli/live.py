@@ -1,15 +1,14 @@
-"""Runs in real time: live, or with the model or the tools from a cassette. A recording opens its world here too."""
+"""Runs in real time: live, or with the model or the tools from a cassette. Recorded runs open their world here too."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
-from agentrun.cli.console import safe_text
 from agentrun.cli.interrupt import InterruptHandler
 from agentrun.cli.journal_file import FileJournals, remove_old_journals, streams_journal
 from agentrun.cli.plan import RunPlan
@@ -25,10 +24,13 @@ from agentrun.engine.run import FinishedRun, run_in_world
 from agentrun.engine.world import World, wrap
 from agentrun.engine.worlds.live import live_world
 from agentrun.engine.worlds.mixed import mixed_world
+from agentrun.spec.safe_text import join_words
 from agentrun.store.sessions import StoredSession, open_session
 
 if TYPE_CHECKING:
     from agentrun.cassette.player import Player
+
+NO_APPROVER = "there is no terminal and no --approve"
 
 
 def run_live(plan: RunPlan, request: Request, approver: Approver | None, output: RunOutput) -> FinishedRun:
@@ -44,7 +46,7 @@ def run_live(plan: RunPlan, request: Request, approver: Approver | None, output:
             before = () if session is None else session.runs
             return await run_in_world(wrap(world, *wrappers), replace(request, run=name), before)
 
-    with guard_run_stdout(output), _open_session(plan, request) as session:
+    with guard_stdout(output.show_printed), _open_session(plan, request) as session:
         done = interrupts.run(run(session))
     warn_unused_faults(faults, output)
     if plan.mode != "live-model":
@@ -63,7 +65,7 @@ async def open_real_world(
     player: Player | None = None,
     session: StoredSession | None = None,
 ) -> AsyncIterator[World]:
-    """The world of a run in real time. `player`: plays the model or the tools, as the plan says."""
+    """Open the world of a run in real time. `player`: plays the model or the tools, as the plan says."""
     package, project = cast(PackageFile, request.package).agent, plan.spec.project
     given: dict[str, Any] = {"printed": output.show_printed, "write": output.write, "listen": output.listen}
     with _open_journals(plan, request, run, session) as journals:
@@ -81,7 +83,7 @@ async def open_real_world(
 def _open_journals(
     plan: RunPlan, request: Request, run: str, session: StoredSession | None
 ) -> Iterator[MemoryJournals]:
-    """Where the journals of a run are written to, as it goes."""
+    """Open the journals that the run appends to."""
     path: Path | None = None
     if session is not None:
         path = session.next
@@ -107,17 +109,12 @@ def _open_session(plan: RunPlan, request: Request) -> Iterator[StoredSession | N
         yield session
 
 
-@contextmanager
-def guard_run_stdout(output: RunOutput) -> Iterator[None]:
-    """Standard output for the answer alone, whatever tools write to it."""
-    end = guard_stdout(lambda program, text: output.show_printed(program, safe_text(text)))
-    try:
-        yield
-    finally:
-        end()
-
-
 def _warn_unanswered(done: FinishedRun, output: RunOutput) -> None:
-    """A run that went on without an answer does not say how to give one; one that ended over it does."""
+    """Warn about approvals without an answer. A run that failed because of one already says so."""
     if not done.ending.exit_code and (names := unanswered_targets(done.journal, *done.children.values())):
-        output.say(f"there was nobody to ask about {', '.join(names)}: {HOW_TO_ANSWER}", "warn")
+        output.say(f"{missing_approver(names)}; {HOW_TO_ANSWER}", "warn")
+
+
+def missing_approver(names: Sequence[str]) -> str:
+    """`refund needs approval, but there is no terminal and no --approve`."""
+    return f"{join_words(names)} {'needs' if len(names) == 1 else 'need'} approval, but {NO_APPROVER}"

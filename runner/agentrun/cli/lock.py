@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentrun.cli.console import print_stderr
+from agentrun.cli.console import document_problems, print_stderr
 from agentrun.cli.options import spec_argument
+from agentrun.spec.safe_text import plural
 
 if TYPE_CHECKING:
     from agentrun.compiler.lock import Lock
@@ -21,38 +22,35 @@ if TYPE_CHECKING:
 
 @click.command("lock")
 @spec_argument
-@click.option("--check", is_flag=True, help="Change nothing; exit 2 if the lock is missing or out of date.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with 2 if the lock is missing or out of date.")
 def command(spec: Path, check: bool) -> int:
-    """Pin prices, context windows and the tools of MCP servers, in SPEC's .lock file beside it.
+    """Pin prices, context windows and MCP tools in the .lock file next to SPEC.
 
-    The price and the context window of each route, those of profiles included, come from the data of genai-prices;
-    nothing is fetched. Each MCP server is started, or connected to, and asked for its tools: the names, descriptions
-    and schemas of those that the agent may see. What it says is what the model will read: read it first. A server
-    that says something else later ends the run. Commit the lock: the same spec and lock give the same package
-    everywhere.
+    The price and the context window of each model, also in profiles, come from the installed genai-prices; nothing is
+    fetched. Each MCP server is started or connected to, and the names, descriptions and schemas of the tools that the
+    agent uses are pinned. Read them before you commit the lock, because the model will read them. If a server later
+    offers something else, the run fails. The same spec and lock give the same package on every machine.
 
     \b
     Examples:
       agentrun lock specs/support.yaml
-      agentrun lock specs/researcher.yaml            starts its server and pins its tools
-      agentrun lock specs/researcher.yaml --check    changes nothing, says what has changed
+      agentrun lock specs/researcher.yaml            start its MCP server and pin its tools
+      agentrun lock specs/researcher.yaml --check    write nothing, show what has changed
     """
     from agentrun.compiler.lock import lock_path, lock_text, make_lock
 
     specs = _read_specs(spec)
     wanted, path = make_lock(*(one.agent for one in specs), servers=_pin_servers(spec, specs)), lock_path(spec)
     for route in (route for route, row in wanted.routes.items() if row.price is None):
-        print_stderr(f"no price is known for {route}: give it a `price:` in the spec if it has one")
+        print_stderr(f"the price of {route} is not known; add `price:` in the spec if it costs money")
     held = _read_held_lock(spec, damaged_is_wrong=check)
     if not check:
         text = lock_text(wanted)
         _check_readable(path, text)
         _print_pins(held, wanted)
         _write_lock(specs[0].project, specs[0].path, text)
-        count = len(wanted.routes)
-        tools = sum(map(len, wanted.servers.values()))
-        more = f" and {tools} tool{'' if tools == 1 else 's'}" if wanted.servers else ""
-        print_stderr(f"{count} route{'' if count == 1 else 's'}{more} pinned in {path}")
+        more = f" and {plural(sum(map(len, wanted.servers.values())), 'tool')}" if wanted.servers else ""
+        print_stderr(f"{plural(len(wanted.routes), 'route')}{more} pinned in {path}")
         return 0
     if held is None or (held.routes, held.servers) != (wanted.routes, wanted.servers):
         state = "missing" if held is None else "out of date"
@@ -65,7 +63,7 @@ def command(spec: Path, check: bool) -> int:
 
 
 def _write_lock(project: Project, spec: Path, text: str) -> None:
-    """Write the lock beside its spec, unless there is a file of that name that is none."""
+    """Write the lock next to its spec, unless another kind of file has its name."""
     from agentrun.cli.output_file import refuse_other_content
     from agentrun.compiler.lock import lock_path
     from agentrun.store.lock import lock_project_files
@@ -76,7 +74,7 @@ def _write_lock(project: Project, spec: Path, text: str) -> None:
 
 
 def _read_specs(path: Path) -> list[Spec]:
-    """The spec, and what its profiles make of it."""
+    """The spec, without a profile and with each of its profiles."""
     from agentrun.compiler.spec_reader import read_spec
     from agentrun.errors import SpecError
     from agentrun.spec.problems import sort_problems
@@ -90,7 +88,7 @@ def _read_specs(path: Path) -> list[Spec]:
 
 
 def _pin_servers(path: Path, specs: Sequence[Spec]) -> dict[str, dict[str, PinnedTool]]:
-    """What is pinned of the tools of servers; nothing is started when there are none."""
+    """The tools to pin, by server. No server is started if the spec has problems."""
     from agentrun.spec.v1.tools import McpToolSpec
 
     if not any(isinstance(tool, McpToolSpec) for spec in specs for tool in spec.agent.tools.values()):
@@ -98,15 +96,15 @@ def _pin_servers(path: Path, specs: Sequence[Spec]) -> dict[str, dict[str, Pinne
     from agentrun.engine.pinning import pin_mcp_servers
     from agentrun.errors import SpecError
 
-    wrong = _other_problems(path)
-    pins, problems = ({}, wrong) if wrong else pin_mcp_servers(specs)
+    other = _other_problems(path)
+    pins, problems = ({}, other) if other else pin_mcp_servers(specs)
     if problems:
         raise SpecError(problems)
     return pins
 
 
 def _other_problems(path: Path) -> list[Problem]:
-    """What is wrong with a spec besides what a lock is for. Nothing of such a spec is started."""
+    """The problems of a spec that a new lock does not fix."""
     from agentrun.compiler.compile import compile_spec
     from agentrun.compiler.spec_reader import read_spec
     from agentrun.spec.problems import sort_problems
@@ -120,34 +118,31 @@ def _other_problems(path: Path) -> list[Problem]:
 def _read_held_lock(spec: Path, *, damaged_is_wrong: bool) -> Lock | None:
     from agentrun.compiler.lock import read_lock
     from agentrun.errors import SpecError
-    from agentrun.spec.problems import DocumentError
 
     try:
-        return read_lock(spec)
-    except DocumentError as error:
+        with document_problems():
+            return read_lock(spec)
+    except SpecError:
         if damaged_is_wrong:
-            raise SpecError(error.problems) from None
+            raise
         return None
 
 
 def _check_readable(path: Path, text: str) -> None:
-    """A lock that could not be read is not written."""
+    """Raise the problems of a lock that could not be read again, before it is written."""
     from agentrun.compiler.lock import parse_lock
-    from agentrun.errors import SpecError
-    from agentrun.spec.problems import DocumentError, Source
+    from agentrun.spec.problems import Source
 
-    try:
+    with document_problems():
         parse_lock(Source(path.absolute(), str(path), text))
-    except DocumentError as error:
-        raise SpecError(error.problems) from None
 
 
 def _print_pins(held: Lock | None, wanted: Lock) -> None:
-    """What is pinned, for a person to read."""
+    """Print the pinned tools, for a person to read."""
     for server, tools in sorted(wanted.servers.items()):
         for name, pin in sorted(tools.items()):
-            said = next(filter(None, map(str.strip, pin.description.splitlines())), "says nothing of itself")
-            print_stderr(f"  {server}.{name}: {said[:160]}")
+            first = next(filter(None, map(str.strip, pin.description.splitlines())), "(no description)")
+            print_stderr(f"  {server}.{name}: {first[:160]}")
     if held is not None:
         _print_drift(held, wanted)
 

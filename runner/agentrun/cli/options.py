@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 
 import click
 
-# --- options that several commands of `agentrun cassette` have ------------------------------------------------
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
+MAX_CASE_NAME = 64
+NAME_RULE = "use lowercase letters, digits, - and _, starting with a letter"
 
 _AGE = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _HOUR = 3_600_000
@@ -28,7 +30,7 @@ def now_option(command: _Command) -> _Command:
         try:
             time = datetime.fromisoformat(value)
         except ValueError:
-            raise click.BadParameter(f"{value!r} is no date with a time") from None
+            raise click.BadParameter(f"{value!r} is not a date and time in ISO 8601") from None
         return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
     return click.option("--now", hidden=True, envvar="AGENTRUN_NOW", callback=read)(command)
@@ -40,22 +42,14 @@ def parse_max_age(_ctx: click.Context, _param: click.Parameter, value: str | Non
         return None
     found = _AGE.fullmatch(value)
     if found is None:
-        raise click.BadParameter("an age is a number of hours, days or weeks: 36h, 90d, 12w")
+        raise click.BadParameter("give a number of hours, days or weeks, such as 36h, 90d or 12w")
     return int(found[1]) * _UNITS[found[2]]
 
-
-# --- options that several commands share ----------------------------------------------------------------------
-
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-MAX_CASE_NAME = 64
-NAME_RULE = "small letters, digits, - and _"
 
 SpecFile = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 spec_argument = click.argument("spec", type=SpecFile)
-profile_option = click.option("--profile", metavar="NAME", help="Lay a profile of the spec over it.")
+profile_option = click.option("--profile", metavar="NAME", help="Apply this profile of the spec.")
 set_option = click.option(
     "--set",
     "settings",
@@ -64,26 +58,62 @@ set_option = click.option(
     help="Set one key of the spec, e.g. budgets.turns=3.",
 )
 param_option = click.option(
-    "--param", "params", metavar="NAME=VALUE", multiple=True, help="Give a param a value, e.g. order_id=7."
+    "--param", "params", metavar="NAME=VALUE", multiple=True, help="Set a param, e.g. order_id=7."
+)
+
+
+def parse_record_option(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """`--record new|all|from:N`"""
+    if value is None or value in ("new", "all"):
+        return value
+    word, _colon, number = value.partition(":")
+    if word != "from" or not (number.isascii() and number.isdigit()) or int(number[:9]) < 1:
+        raise click.BadParameter("use new, all or from:N, where N is the number of an interaction, from 1")
+    return value
+
+
+def live_options(command: _Command) -> _Command:
+    """--record, --live-tools, --live-model and --require-tier, which `run` and `test` share."""
+    for option in reversed(_LIVE_OPTIONS):
+        command = option(command)
+    return command
+
+
+_LIVE_OPTIONS = (
+    click.option(
+        "--record",
+        metavar="new|all|from:N",
+        callback=parse_record_option,
+        help="Record only the interactions that the cassette lacks (new), all of them, or those from number N on.",
+    ),
+    click.option("--live-tools", is_flag=True, help="Replay the model and run the tools for real."),
+    click.option("--live-model", is_flag=True, help="Replay the tools and send requests to the model for real."),
+    click.option(
+        "--require-tier",
+        type=click.Choice(["exact", "normalised"]),
+        default="normalised",
+        show_default=True,
+        help="Fail if a request matches its recorded one less exactly than this.",
+    ),
 )
 
 
 def check_file_name(_: click.Context, __: click.Parameter, value: Path | None) -> Path | None:
-    """A name that a file can have: an empty one would be the folder itself."""
+    """Refuse a folder; an empty name is the current folder."""
     if value is not None and (value == Path() or value.is_dir()):
-        raise click.BadParameter("it must be the name of a file")
+        raise click.BadParameter("it must be a file, not a folder")
     return value
 
 
 def check_session_name(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    """A name that can be that of a folder."""
+    """Refuse a name that cannot be the name of a folder."""
     if value is not None and not is_valid_name(value):
-        raise click.BadParameter(f"{value!r} is not a name: {NAME_RULE}")
+        raise click.BadParameter(f"{value!r} is not a valid name: {NAME_RULE}")
     return value
 
 
 def is_utf8(text: str) -> bool:
-    """Whether an argument was UTF-8. What was not has lone surrogates in it, which nothing can write."""
+    """Whether an argument was UTF-8. Python decodes other bytes as lone surrogates, which cannot be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -92,7 +122,7 @@ def is_utf8(text: str) -> bool:
 
 
 def is_valid_name(text: str) -> bool:
-    """Whether a text is a name as in a spec. Such a name can be that of a file or a folder."""
+    """Whether a text is a name as in a spec, which can also be the name of a file or a folder."""
     plain = text[:1].isalpha() and text.replace("-", "").replace("_", "").isalnum()
     return plain and text.isascii() and text.islower() and len(text) <= MAX_CASE_NAME
 
@@ -103,7 +133,7 @@ def spec_options(command: _Command) -> _Command:
 
 
 def parse_params(texts: tuple[str, ...], schemas: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Values of `--param name=value`. A param of type string takes the text as it is; others are read as JSON."""
+    """Values of `--param name=value`. A param of type string gets the text as it is; others are parsed as JSON."""
     values: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -123,7 +153,7 @@ def _parse_value(text: str, schema: dict[str, Any]) -> Any:
 
 
 def _parse_number(text: str) -> int | float:
-    """As in a file, so that a case with this value is the same case: a whole number is an int however it is written."""
+    """Turn `7.0` into 7, as the YAML parser does, so that a value matches the same value in a case."""
     value = float(text)
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 

@@ -1,4 +1,4 @@
-"""Writing files that the operator named on the command line: never over something else."""
+"""Write files that the command line names, without replacing other files by mistake."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from agentrun.files import write_user_file
 
 
 def write_output(path: Path, data: bytes, *, replaces: bytes = b"") -> None:
-    """Write a file as a whole; `-` is standard output.
+    """Write a file atomically; `-` is standard output.
 
-    An existing file is replaced only if it begins with `replaces`: a slip of the hand must not cost a spec.
+    An existing file is replaced only if it begins with `replaces`, so that a typing mistake does not cost a spec.
     """
     if str(path) == "-":
         sys.stdout.buffer.write(data)
@@ -23,10 +23,10 @@ def write_output(path: Path, data: bytes, *, replaces: bytes = b"") -> None:
 
 
 def refuse_other_content(path: Path, replaces: bytes) -> None:
-    """Refuse to replace a file that begins otherwise."""
+    """Raise click.UsageError if there is a file that does not begin with `replaces`."""
     if not path.is_file() or not replaces:
         return
     with path.open("rb") as file:
         begins = file.read(len(replaces))
     if begins and begins != replaces:
-        raise click.UsageError(f"{path} is there and is something else; nothing was written")
+        raise click.UsageError(f"{path} exists and is another kind of file; nothing was written")

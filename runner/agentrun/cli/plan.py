@@ -1,8 +1,8 @@
-"""What a run is to be: replayed, live, recorded, or with one axis live. Decided before anything happens.
+"""Decide, before anything happens, whether a run is replayed, live, recorded, or live for the model or the tools only.
 
-auto      the recording of the case with this message, params and profile, if there is one; else live. A path that is
-          there and is not a file is an error: it is no reason to go live
-CI set    as auto, but never live
+Rule 1  Mode `auto` replays the recorded case with this message, params and profile. If there is none, it runs live.
+Rule 2  A cassette path that exists but is not a file is an error, and not a reason to run live.
+Rule 3  In CI mode `auto` never runs live.
 """
 
 from __future__ import annotations
@@ -35,32 +35,30 @@ DEFAULT_CASE_NAME = "default"
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
-    """What will happen."""
-
     mode: RunMode
     why: str
-    """The first line of the story, after the mode."""
+    """The first progress line, after the mode."""
     spec: Spec
     case: Case | None
     is_new: bool = False
-    """Whether the case has to be written to the cases when it is recorded."""
+    """Whether the case must be added to the cases file when it is recorded."""
     cassette: Path | None = None
     has_cassette: bool = False
-    """Whether it was there when the plan was made."""
+    """Whether the cassette existed when the plan was made."""
     recorded_cases: tuple[str, ...] = ()
-    """The cases that could be replayed."""
+    """The cases that can be replayed."""
     record: str | None = None
-    """What is recorded: new, all or from:N."""
+    """What to record: new, all or from:N."""
     required_tier: MatchTier = "normalised"
-    """The weakest match of a request with the tape that counts."""
+    """The least exact match of a request that is accepted."""
     journal: Path | None = None
-    """Where the journal is written to."""
+    """The file for the journal."""
     command: str = ""
-    """The command that this is, for hints."""
+    """The command line, for hints."""
 
     @property
     def has_real_tools(self) -> bool:
-        """Whether tools run for real without a recording: neither a cases file nor a cassette approves anything."""
+        """Whether tools run for real and nothing is recorded. Then the approvals of the case do not count."""
         return self.mode in ("live", "live-tools")
 
     @property
@@ -80,13 +78,12 @@ def make_plan(
     profile: str | None,
     options: Mapping[str, Any],
 ) -> tuple[RunPlan, str | None, dict[str, Any]]:
-    """The plan, and the message and the params of the run. `case`: the one that was named and exists. `options`: those
-    of the command line.
+    """The plan, and the message and the params of the run. `case`: the existing case that `--case` names.
 
     Raises `cassette.miss`, `input.rejected`, `storage.failed`.
     """
     mode = _choose_mode(options)
-    # What is asked to be live reads no cassette, whatever is at its path.
+    # A live run reads no cassette, so anything may be at its path.
     is_recorded = Path.is_file if mode == "live" else cassette_exists
     if case is None and options["case_name"] is None and options["session"] is None:
         found = matching_cases(cases, package, profile, message, params)
@@ -142,17 +139,24 @@ def _choose_mode(options: Mapping[str, Any]) -> str:
     live_tools, live_model = options["live_tools"], options["live_model"]
     if options["session"] is not None:
         if mode not in ("auto", "live") or record or options["case_name"] or live_tools or live_model:
-            raise click.UsageError("a run of a session is live: what it says depends on the runs before it")
+            used = ["--case"] if options["case_name"] else []
+            used += [f"--mode {mode}"] if mode not in ("auto", "live") else []
+            flags = {"--record": record, "--live-tools": live_tools, "--live-model": live_model}
+            used += [name for name, value in flags.items() if value]
+            text = f"--session cannot be combined with {' or '.join(used)}: session runs are always live"
+            raise click.UsageError(text)
         if in_ci() and mode == "auto":
-            raise click.UsageError("a run of a session is live; with CI set that needs --mode live")
+            raise click.UsageError("session runs are always live; in CI add --mode live to allow that")
         return "live"
     if record is not None and mode not in ("auto", "record"):
-        raise click.UsageError(f"--record goes with --mode record, not with --mode {mode}")
+        raise click.UsageError(f"--record cannot be combined with --mode {mode}")
     if live_tools and live_model:
-        raise click.UsageError("--live-tools and --live-model together are --mode live")
+        raise click.UsageError("--live-tools cannot be combined with --live-model; use --mode live to run both live")
     if live_tools or live_model:
         if mode not in ("auto", "replay") or record is not None:
-            raise click.UsageError("--live-tools and --live-model are for replays")
+            other = "--record" if record is not None else f"--mode {mode}"
+            flag = "--live-tools" if live_tools else "--live-model"
+            raise click.UsageError(f"{flag} cannot be combined with {other}: it replays the rest of the run")
         return "live-tools" if live_tools else "live-model"
     return "record" if record is not None else str(mode)
 
@@ -171,13 +175,13 @@ def _new_case(
     if name is None or (given_name is None and any(each.name == name for each in cases)):
         raise RequestError(
             "input.rejected",
-            "no case has this message, params and profile, so the recording needs a name",
-            hint="name the new case: --case NAME",
+            "no case has this message, params and profile, so the new case needs a name",
+            hint="add --case NAME",
             fields={"reason": "case"},
         )
     if not is_valid_name(name):
-        text = f"{quote_text(name)} is not a name: {NAME_RULE}"
-        raise RequestError("input.rejected", text, fields={"reason": "case"})
+        text = f"{quote_text(name)} is not a valid name for a case"
+        raise RequestError("input.rejected", text, hint=NAME_RULE, fields={"reason": "case"})
     return Case(
         name=name,
         input=UNSET if message is None else message,
@@ -204,6 +208,6 @@ def _explain_mode(
     if options["session"] is not None:
         return f"session {options['session']} (requests go to {to}, tools run for real)"
     if options["mode"] == "live":
-        return f"as asked (requests go to {to}, tools run for real)"
+        return f"--mode live (requests go to {to}, tools run for real)"
     reason = f"{name} has no cassette" if case else "no recorded case has this message, params and profile"
     return f"{reason} (requests go to {to}, tools run for real)"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentrun.cli.console import print_stderr
+from agentrun.cli.console import document_problems, print_stderr
 from agentrun.cli.options import SpecFile
+from agentrun.spec.safe_text import plural
 
 if TYPE_CHECKING:
     from agentrun.testing.provider.server import ReceivedRequest
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
 
 @click.command("provider")
 @click.argument("script", type=SpecFile)
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Where to listen; 0, the default, picks one.")
-@click.option("--once", is_flag=True, help="End when the last turn of the script was answered.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on; 0, the default, picks a free one."
+)
+@click.option("--once", is_flag=True, help="Exit after the last turn of the script was answered.")
 def command(script: Path, port: int, once: bool) -> int:
-    """Play SCRIPT as a model's provider, on this machine, in the formats of all four providers.
+    """Serve SCRIPT as a model provider on this machine, in the wire formats of all four providers.
 
-    The address is printed on standard output, a line for each request on standard error. In a spec it is the
-    `base_url` of any provider: openai, openai-responses, anthropic or gemini. No key is needed, and any is taken.
-    It ends with Ctrl-C, or with --once by itself.
+    The address is printed on standard output, and one line for each request on standard error. Use the address as
+    `base_url` of any provider: openai, openai-responses, anthropic or gemini. Any API key is accepted. Stop it with
+    Ctrl-C; with --once it stops by itself.
 
     \b
     Examples:
@@ -35,8 +38,6 @@ def command(script: Path, port: int, once: bool) -> int:
     """
     from threading import Event
 
-    from agentrun.errors import SpecError
-    from agentrun.spec.problems import DocumentError
     from agentrun.testing.provider import ScriptedProvider
 
     done = Event()
@@ -45,17 +46,16 @@ def command(script: Path, port: int, once: bool) -> int:
         if once and seen.is_turn and seen.turn == server.player.length:
             done.set()
 
-    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  # what a signal brings
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  # the signature of a signal handler
         done.set()
 
     try:
-        server = ScriptedProvider(
-            script, port=port, listen=lambda seen: print_stderr(_request_line(seen)), after=answered
-        )
-    except DocumentError as error:
-        raise SpecError(error.problems) from None
+        with document_problems():
+            server = ScriptedProvider(
+                script, port=port, listen=lambda seen: print_stderr(_request_line(seen)), after=answered
+            )
     except OSError as error:
-        raise click.UsageError(f"port {port} cannot be had: {error.strerror}") from None
+        raise click.UsageError(f"cannot listen on port {port}: {error.strerror}") from None
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with server:
@@ -71,13 +71,12 @@ def command(script: Path, port: int, once: bool) -> int:
 def _request_line(seen: ReceivedRequest) -> str:
     from agentrun.spec.problems import escape_invisible
 
-    what = "" if seen.turn is None else f"  turn {seen.turn}" + ("" if seen.is_turn else ", not as it should be")
+    what = "" if seen.turn is None else f"  turn {seen.turn}" + ("" if seen.is_turn else ", not as expected")
     return f"{seen.status}  {seen.provider or '-'}  {escape_invisible(seen.path.partition('?')[0])}{what}"
 
 
 def _summary(requests: list[ReceivedRequest], length: int) -> str:
     answered = {seen.turn for seen in requests if seen.is_turn}
     never = [str(turn) for turn in range(1, length + 1) if turn not in answered]
-    rest = f"; never asked for: turn {', '.join(never[:10])}{' …' if len(never) > 10 else ''}" if never else ""
-    turns = f"{length - len(never)} of {length} turn{'' if length == 1 else 's'}"
-    return f"{len(requests)} request{'' if len(requests) == 1 else 's'}, {turns}{rest}"
+    rest = f"; not requested: turn {', '.join(never[:10])}{' …' if len(never) > 10 else ''}" if never else ""
+    return f"{plural(len(requests), 'request')}, {length - len(never)} of {plural(length, 'turn')}{rest}"

@@ -1,4 +1,7 @@
-"""`--mode record`: runs for real, and writes what the run saw of the world to the cassette of its case."""
+"""`--mode record`: run for real and write every interaction to the cassette of the case.
+
+A case that is recorded for the first time is added to the cases file of its spec.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,9 @@ from msgspec import UNSET
 
 from agentrun.cli.approval_options import approval_sources, confirm_recording
 from agentrun.cli.interrupt import InterruptHandler
-from agentrun.cli.live import guard_run_stdout, open_real_world
+from agentrun.cli.live import missing_approver, open_real_world
 from agentrun.cli.recorded_case import make_fault_injection, make_player, warn_unused_faults
+from agentrun.cli.stdout_guard import guard_stdout
 from agentrun.compiler.cases import (
     cases_for_spec,
     cases_path,
@@ -53,7 +57,7 @@ if TYPE_CHECKING:
 
 
 def confirm_run(plan: RunPlan, package: Package, approve: str | None, output: RunOutput, *, yes: bool) -> None:
-    """Announce the recording, and ask about it where that is needed. `approve`: what `--approve` says."""
+    """Announce the recording, and ask if it may do harm. `approve`: the value of `--approve`."""
     assert plan.case is not None
     assert plan.cassette is not None
     answers = approval_sources(approve, output, option_first=True)
@@ -64,12 +68,9 @@ def confirm_run(plan: RunPlan, package: Package, approve: str | None, output: Ru
 def record_run(
     plan: RunPlan, request: Request, approver: Approver | None, output: RunOutput, recording: CassetteRecording
 ) -> FinishedRun:
-    """Run for real, and write what the run saw of the world to the cassette."""
-    package, faults, interrupts = (
-        cast(PackageFile, request.package),
-        make_fault_injection(plan),
-        InterruptHandler(output),
-    )
+    """Run for real and record the run."""
+    package = cast(PackageFile, request.package)
+    faults, interrupts = make_fault_injection(plan), InterruptHandler(output)
     added: list[tuple[str, Tone]] = []
 
     @asynccontextmanager
@@ -83,7 +84,7 @@ def record_run(
             added.extend(_write_new_case(plan, package.agent, plan.case))
 
     wrappers = () if faults is None else faults.wrappers
-    with guard_run_stdout(output):
+    with guard_stdout(output.show_printed):
         recorded = interrupts.run(
             record_runs(
                 recording,
@@ -109,7 +110,7 @@ def _show_recording_result(plan: RunPlan, recorded: RecordingResult, output: Run
         _show_spending(recorded, output)
         return
     assert plan.cassette is not None
-    kept = f", {recorded.reused} of them kept" if recorded.reused else ""
+    kept = f", {recorded.reused} kept from the old cassette" if recorded.reused else ""
     doubts = _recording_doubts(recorded)
     shown = display_path(plan.cassette, plan.spec.project.root)
     output.say(
@@ -120,31 +121,30 @@ def _show_recording_result(plan: RunPlan, recorded: RecordingResult, output: Run
 
 
 def _show_spending(recorded: RecordingResult, output: RunOutput) -> None:
-    """What was spent now, also on a run that is not recorded, and which calls failed."""
+    """Report what the run spent, also if it was not saved, and which tool calls failed."""
     output.say(f"spent: {recorded.spent}")
     if failed := recorded.failed_calls:
         output.say(f"{plural(len(failed), 'tool call')} failed: {', '.join(map(short_text, failed))}", "warn")
 
 
 def _recording_doubts(recorded: RecordingResult) -> str:
-    """What the user may not have meant to record."""
-    run = recorded.run
-    nobody = f"; there was nobody to ask about {', '.join(recorded.unanswered)}" if recorded.unanswered else ""
-    if run.ending.exit_code:
-        return f"{nobody}; the run failed, and will in every replay"
-    return f"{nobody}: {HOW_TO_ANSWER}, and record again" if nobody else ""
+    """What the user may not have wanted to record."""
+    unanswered = f"; {missing_approver(recorded.unanswered)}" if recorded.unanswered else ""
+    if recorded.run.ending.exit_code:
+        return f"{unanswered}; the run failed, so every replay will fail"
+    return f"{unanswered}; {HOW_TO_ANSWER}, and record again" if unanswered else ""
 
 
 def _write_new_case(plan: RunPlan, package: Package, case: Case) -> Iterator[tuple[str, Tone]]:
-    """Add a new case to the cases of its spec, and give what there is to say about it. A secret is written to the case
-    as to the cassette: as a placeholder, with which it can be replayed."""
+    """Add a new case to the cases of its spec, and return what to report. A secret in the case is replaced by the same
+    placeholder as on the cassette, so that the case can be replayed."""
     clean = redact_struct(Redactor(known_secrets(package, os.environ)), case)
     if clean != case:
-        yield "a secret in its message or params is not written to the case: a placeholder is", "warn"
+        yield "a secret in the message or params is written to the case as a placeholder", "warn"
         try:
             complete_params(package, clean.params)
         except RequestError:
-            yield "the case was not added: one of its params is a secret that no placeholder can stand for", "warn"
+            yield "the case was not added: a param is a secret, and a placeholder is not a valid value for it", "warn"
             return
     advice = add_case(plan.spec, clean)
     added = f"case {clean.name} added to {display_path(cases_path(plan.spec.path), plan.spec.project.root)}"
@@ -152,18 +152,21 @@ def _write_new_case(plan: RunPlan, package: Package, case: Case) -> Iterator[tup
 
 
 def make_recording(plan: RunPlan, request: Request) -> CassetteRecording:
-    """The cassette to be recorded. Raises what keeps the case from being recorded."""
+    """The cassette to record. Raises click.UsageError if the case cannot be recorded."""
     project, how, case = plan.spec.project, plan.record, plan.case
     assert plan.cassette is not None
     assert case is not None
     if (maker := cassette_owner(case, cases_path(plan.spec.path))) != case.name:
-        raise click.UsageError(f"case {case.name} plays the recording of {maker}: record that one, --case {maker}")
+        raise click.UsageError(
+            f"case {case.name!r} reuses the cassette of {maker!r}; record that one with --case {maker}"
+        )
     until = int(how.removeprefix("from:")) - 1 if how and how.startswith("from:") else None
     if until and not plan.has_cassette:
-        raise click.UsageError(f"--record {how}: there is no recording to keep the beginning of")
+        raise click.UsageError(f"--record {how} keeps the first interactions, but there is no cassette yet")
     kept = make_player(plan, request) if plan.has_cassette and (how == "new" or until) else None
     if until is not None and kept is not None and until > len(kept.cassette.interactions):
-        raise click.UsageError(f"--record {how}: the recording has {len(kept.cassette.interactions)} interactions")
+        count = plural(len(kept.cassette.interactions), "interaction")
+        raise click.UsageError(f"--record {how} is too high: the cassette has only {count}")
     profile = {} if case.profile is UNSET else {"profile": case.profile}
     return CassetteRecording(
         project,
@@ -181,14 +184,11 @@ def make_recording(plan: RunPlan, request: Request) -> CassetteRecording:
     )
 
 
-# --- a case that was recorded for the first time is written to the cases beside its spec ----------------------
-
-
 _EMPTY_CASES_FILE = 'agentrun: "1"\ncases:\n'
 
 
 def format_case(case: Case) -> str:
-    """The case as it is written in a file."""
+    """The case as YAML text."""
     given = {key: value for key, value in msgspec.to_builtins(case).items() if value not in ({}, [])}
     given = {"name": given.pop("name"), **({"input": given.pop("input")} if "input" in given else {}), **given}
     text: str = yaml.safe_dump([given], sort_keys=False, allow_unicode=True, default_flow_style=False, width=100)
@@ -196,7 +196,7 @@ def format_case(case: Case) -> str:
 
 
 def add_case(spec: Spec, case: Case) -> str | None:
-    """Add a case to the cases of a spec. None: done; otherwise what the user has to add."""
+    """Add a case to the cases of a spec. Return None, or a message with the YAML that the user has to add."""
     path = cases_path(spec.path)
     with lock_project_files(spec.project):
         before = read_source(path).text if path.exists() else _EMPTY_CASES_FILE
@@ -204,15 +204,14 @@ def add_case(spec: Spec, case: Case) -> str | None:
         if case in old:
             return None
         if any(each.name == case.name for each in old):
-            return f"not added: {display_path(path)} has another case {case.name} by now:\n{format_case(case)}"
+            return f"case not added: {display_path(path)} now has another case {case.name}:\n{format_case(case)}"
         after = before + ("" if before.endswith("\n") else "\n") + format_case(case)
         now = _parse_or_none(path, after)
         if now is None or now.cases != [*old, case]:
             return f"add this to {display_path(path)}:\n{format_case(case)}"
         if changed := _changed_keys(complete_cases(now)[-1], case):
-            return (
-                f"not added: the defaults of {display_path(path)} change its {', '.join(changed)}:\n{format_case(case)}"
-            )
+            keys = ", ".join(changed)
+            return f"case not added: the defaults in {display_path(path)} change its {keys}:\n{format_case(case)}"
         spec.project.source_tree("cases").write(path, after.encode())
     return None
 
@@ -225,6 +224,6 @@ def _parse_or_none(path: Path, text: str) -> CasesFile | None:
 
 
 def _changed_keys(merged: Case, case: Case) -> list[str]:
-    """What a case does not mean any more among the others of its file: it was recorded without that."""
+    """The keys that the defaults of the file change. The case was recorded without these defaults."""
     keys = ("params", "profile", "stubs", "clock", "faults")
     return [key for key in keys if getattr(merged, key) != getattr(case, key)]

@@ -1,4 +1,4 @@
-"""Which recording answers a request: the case with this input, these params and this profile."""
+"""Find the recorded case of a run by its input, params and profile, and play its cassette."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
 
 
 def find_case(cases: list[Case], name: str, *, may_be_new: bool) -> Case | None:
-    """The case of that name. None: there is none, and there may be none."""
+    """The case with this name. None: there is none, and it may be new."""
     for case in cases:
         if case.name == name:
             return case
     if may_be_new:
         return None
     names = [case.name for case in cases]
-    hint = did_you_mean(name, names) or f"cases: {', '.join(names) or 'none'}"
+    hint = did_you_mean(name, names) or (f"the cases are {', '.join(names)}" if names else "the spec has no cases")
     raise RequestError("input.rejected", f"there is no case {quote_text(name)}", hint=hint, fields={"reason": "case"})
 
 
 def refuse_conversation(spec: Path, case: Case) -> None:
-    """A conversation is several runs, and this is about one."""
+    """Raise an error for a conversation, because it consists of several runs."""
     if case.turns is not UNSET:
         named = quote(f"{display_path(cases_path(spec))}::{case.name}")
-        message = f"case {quote_text(case.name)} is a conversation of {len(case.turns)} messages, and this runs one"
+        message = f"case {quote_text(case.name)} is a conversation of {len(case.turns)} messages; use `test`"
         raise RequestError("input.rejected", message, hint=f"agentrun test {named}", fields={"reason": "case"})
 
 
 def matching_cases(
     cases: list[Case], package: Package, profile: str | None, message: str | None, params: Mapping[str, Any]
 ) -> list[Case]:
-    """The cases whose message, params and profile are the ones asked for. Cases have no secrets in them."""
+    """The cases with this message, params and profile. Cases have placeholders where the run has secrets."""
     values = complete_params(package, params)
     wanted = (message if message is not None else render_input(package, values), values)
     hidden = cast(tuple[Any, ...], environment_redactor().redact_data(wanted))
@@ -61,7 +61,7 @@ def matching_cases(
 
 
 def _case_input(case: Case, package: Package) -> tuple[Any, ...] | None:
-    """The message and the params of a case. None: the agent does not take them, which is the trouble of that case."""
+    """The message and the params of a case. None: they are not valid for the agent."""
     try:
         values = complete_params(package, case.params)
         return (render_input(package, values) if case.input is UNSET else case.input), values
@@ -70,33 +70,33 @@ def _case_input(case: Case, package: Package) -> tuple[Any, ...] | None:
 
 
 def case_cassette_path(spec: Spec, package: Package, case: Case) -> Path:
-    """Where the recording of a case is, or would be."""
+    """The path of the cassette of a case, whether it exists or not."""
     return spec.project.cassette_directory / package.name / f"{case.cassette_name}.yaml"
 
 
 def nothing_recorded_error(
     spec: Spec, cases: list[Case], folder: Path, case: Case | None, *, in_ci: bool = False
 ) -> CassetteError:
-    """The error for a run that cannot be replayed. It says which ones can."""
+    """The error for a run that cannot be replayed. It names the cases that can be."""
     recorded = [one.name for one in cases if (folder / f"{one.cassette_name}.yaml").is_file()]
     shown = display_path(folder, spec.project.root)
     listed = display_path(cases_path(spec.path), spec.project.root)
     if case is not None:
-        what = f"case {quote_text(case.name)} has no cassette {shown}/{case.cassette_name}.yaml"
+        what = f"the cassette of case {quote_text(case.name)}, {shown}/{case.cassette_name}.yaml, does not exist"
     elif cases:
         what = f"no case in {listed} has this message, params and profile"
     else:
         what = f"there are no cases: {listed} does not exist"
-    hint = "nothing is recorded yet; --mode record does it"
+    hint = "record a run first with --mode record"
     if recorded:
-        hint = f"recorded cases: {', '.join(recorded)}; replay one with --case NAME"
+        hint = f"replay a recorded case with --case NAME: {', '.join(recorded)}"
     if in_ci:
-        what += "; with CI set nothing goes live unless --mode says so"
+        what += "; in CI a run is live only with --mode live"
     return CassetteError("cassette.miss", f"nothing to replay: {what}", hint=hint, fields={"recorded": recorded})
 
 
 def make_player(plan: RunPlan, request: Request) -> Player:
-    """Plays the recording of the case."""
+    """The player of the case's cassette."""
     from agentrun.cassette.file import load_cassette
     from agentrun.cassette.player import FaultInjectionPlayer, Player
     from agentrun.cassette.redaction import RunRedaction
@@ -122,7 +122,7 @@ def make_player(plan: RunPlan, request: Request) -> Player:
 
 
 def make_fault_injection(plan: RunPlan, player: Player | None = None) -> FaultInjection | None:
-    """What the case puts before the ports of its runs. `player`: plays all of the recording. None: nothing."""
+    """The faults, stubs and clock of the case. `player`: set if all of the run is replayed. None: the case has none."""
     case = plan.case
     if case is not None and plan.has_real_tools:
         case = case.without_approvals
@@ -135,4 +135,4 @@ def make_fault_injection(plan: RunPlan, player: Player | None = None) -> FaultIn
 
 def warn_unused_faults(faults: FaultInjection | None, output: RunOutput) -> None:
     for place in () if faults is None else faults.untriggered_faults():
-        output.say(f"the fault at {place} never happened", "warn")
+        output.say(f"the fault at {place} was not injected: the run made no such call", "warn")

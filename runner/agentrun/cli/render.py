@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from agentrun.cli.console import json_option
+from agentrun.cli.console import json_line, json_option
 from agentrun.cli.options import param_option, parse_params, spec_options
 
 
@@ -16,7 +15,7 @@ from agentrun.cli.options import param_option, parse_params, spec_options
 @param_option
 @json_option
 def command(spec: Path, profile: str | None, settings: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> None:
-    """Print the exact prompts SPEC gives: the instructions and the default message.
+    """Print the prompts of SPEC as the model gets them: the instructions and the default message.
 
     \b
     Examples:
@@ -33,7 +32,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], params: 
     instructions = render_instructions(package, values)
     message = render_input(package, values)
     if as_json:
-        click.echo(json.dumps({"instructions": instructions, "input": message}, ensure_ascii=False))
+        click.echo(json_line({"instructions": instructions, "input": message}))
         return
     for title, text in (("instructions", instructions), ("input", message)):
         click.secho(f"--- {title}", fg="cyan", err=True)

@@ -12,7 +12,15 @@ import click
 from agentrun.canonical_json import data_hash
 from agentrun.cli.approval_options import approve_option, make_approver, terminal_approver, yes_option
 from agentrun.cli.console import json_option, show_problems
-from agentrun.cli.options import check_file_name, check_session_name, is_utf8, param_option, parse_params, spec_options
+from agentrun.cli.options import (
+    check_file_name,
+    check_session_name,
+    is_utf8,
+    live_options,
+    param_option,
+    parse_params,
+    spec_options,
+)
 
 if TYPE_CHECKING:
     from agentrun.cli.plan import RunPlan
@@ -25,18 +33,8 @@ if TYPE_CHECKING:
     from agentrun.spec.v1.cases import Case
 
 
-# --- `--attach FILE`: a picture or a file that goes with the message ------------------------------------------
-
-
 MAX_ATTACHMENT = 20 * 1024 * 1024
-
-attach_option = click.option(
-    "--attach",
-    "attached",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    multiple=True,
-    help="Send a picture or a file with the message; may be given several times.",
-)
+MAX_STDIN_MESSAGE = 1024 * 1024
 
 
 def read_attachments(paths: tuple[Path, ...]) -> tuple[Attachment, ...]:
@@ -53,86 +51,74 @@ def _read_attachment(path: Path) -> Attachment:
     except OSError as error:
         raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
     if len(data) > MAX_ATTACHMENT:
-        raise click.UsageError(f"{path} has more than {MAX_ATTACHMENT // 1024 // 1024} MiB")
+        raise click.UsageError(f"{path} is larger than {MAX_ATTACHMENT // 1024 // 1024} MiB")
     kind = guess_type(path.name)[0] or "application/octet-stream"
-    name = path.name.encode(errors="replace").decode()  # what is no UTF-8 cannot be sent
+    name = path.name.encode(errors="replace").decode()  # only UTF-8 can be sent
     part: Image | File = File(name, kind, data_hash(data), len(data))
     if kind.startswith("image/"):
         part = Image(kind, data_hash(data), len(data))
     return Attachment(part, data)
 
 
-# --- `agentrun SPEC [MESSAGE]` --------------------------------------------------------------------------------
-
-
-MAX_STDIN_MESSAGE = 1024 * 1024
-
-
 @click.command("run")
 @spec_options
 @click.argument("message", required=False)
 @param_option
-@attach_option
-@click.option("--case", "case_name", metavar="NAME", help="Take this case: its input, params and profile.")
+@click.option(
+    "--attach",
+    "attached",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Send an image or a file with the message; can be repeated.",
+)
+@click.option("--case", "case_name", metavar="NAME", help="Use the input, params and profile of this case.")
 @click.option(
     "--mode",
     type=click.Choice(["auto", "live", "record", "replay"]),
     default="auto",
     show_default=True,
     envvar="AGENTRUN_MODE",
-    help="auto: replay the case that has this input, params and profile, else go live (never with CI set).",
+    help="auto replays the recorded case with this input, params and profile, or runs live if there is none; in CI "
+    "it never runs live.",
 )
-@click.option(
-    "--record",
-    metavar="new|all|from:N",
-    help="Record: what the tape lacks, everything, or from its interaction N on (what comes before is kept).",
-)
-@click.option("--live-tools", is_flag=True, help="Replay the model, run the tools for real.")
-@click.option("--live-model", is_flag=True, help="Replay the tools, ask the model for real.")
-@click.option(
-    "--require-tier",
-    type=click.Choice(["exact", "normalised"]),
-    default="normalised",
-    show_default=True,
-    help="The weakest match of a request with the tape that counts.",
-)
+@live_options
 @click.option(
     "--session",
     metavar="NAME",
     callback=check_session_name,
-    help="Go on with the conversation of this session, or begin one; always live.",
+    help="Continue the conversation of this session, or start it. Always live.",
 )
 @approve_option(
-    "A case's own answers come after these, but only in a replay and while it is recorded; then the person, if there "
-    "is one."
+    "Approvals that this leaves open are answered by the case (in replays and recordings only), then by the person at "
+    "the terminal."
 )
 @yes_option
 @click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),
     callback=check_file_name,
-    help="Write the run's journal to a file; `-`: standard output.",
+    help="Write the journal of the run to a file; `-` is standard output.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Only the answer, no story.")
-@click.option("--no-color", is_flag=True, help="No colours, also in a terminal.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the answer, no progress.")
+@click.option("--no-color", is_flag=True, help="Print no colours, even in a terminal.")
 @json_option
 def command(spec: Path, profile: str | None, settings: tuple[str, ...], message: str | None, **options: Any) -> int:
-    """Run the agent in SPEC with MESSAGE (`-` reads it from standard input; absent: the spec's own input).
+    """Run the agent in SPEC with MESSAGE. `-` reads the message from standard input; the default is the spec's input.
 
-    The answer goes to standard output, the story of the run to standard error; its first line says whether the run is
-    live or replayed, and why.
+    The answer goes to standard output and the progress to standard error. The first line says whether the run is
+    replayed or live, and why.
 
     \b
     Examples:
       agentrun specs/triage.yaml                              replay the recorded case, offline
-      agentrun specs/support.yaml "Where is order 2077?"      go live, when no recorded case asks this
-      agentrun specs/support.yaml --mode record               record the spec's own input as a case, after a question
-      agentrun specs/support.yaml --record new --yes          record what the cassette lacks, without a question
-      agentrun specs/support.yaml --record from:3             keep what was recorded before interaction 3
-      agentrun specs/support.yaml --case approval --json      one JSON object per line
-      agentrun specs/support.yaml --approve all --mode live   answer every approval with yes
-      agentrun specs/support.yaml --approve answers.yaml      answer some in advance, be asked about the rest
-      agentrun specs/support.yaml --approve ask --mode live   be asked, or do not start
+      agentrun specs/support.yaml "Where is order 2077?"      run live, if no recorded case has this message
+      agentrun specs/support.yaml --mode record               record a case with the spec's input
+      agentrun specs/support.yaml --record new --yes          record what is missing, without a question
+      agentrun specs/support.yaml --record from:3             record again from interaction 3 on
+      agentrun specs/support.yaml --case approval --json      print one JSON object per line
+      agentrun specs/support.yaml --approve all --mode live   approve everything
+      agentrun specs/support.yaml --approve answers.yaml      answer some in advance, ask for the rest
+      agentrun specs/support.yaml --approve ask --mode live   ask at the terminal
     """
     from agentrun.cli.plan import make_plan
     from agentrun.compiler.cases import cases_for_spec
@@ -144,12 +130,12 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
     compiled, file = _compile(spec, profile, settings)
     assert compiled.spec is not None
     params = parse_params(options["params"], file.agent.params)
-    options |= {"record": _parse_record(options["record"]), "settings": settings}
+    options["settings"] = settings
     plan, message, params = make_plan(
         compiled.spec, file.agent, cases, case, message=message, params=params, profile=profile, options=options
     )
     if options["yes"] and plan.mode != "record":
-        raise click.UsageError("--yes goes with a recording: --mode record or --record")
+        raise click.UsageError("--yes needs --mode record or --record")
     output = _make_output(file.agent, plan, options)
     person = terminal_approver(options["approve"], plan.mode, file.agent, options["session"], output)
     approver = make_approver(options["approve"], None if plan.has_real_tools else plan.case, file.agent, person)
@@ -161,7 +147,7 @@ def command(spec: Path, profile: str | None, settings: tuple[str, ...], message:
         attachments=read_attachments(options["attached"]),
         session=options["session"],
     )
-    recording = _make_recording(plan, request)  # what cannot be recorded is refused before the first line
+    recording = _make_recording(plan, request)  # raises before the first line is printed
     if not options["quiet"] and not options["as_json"]:
         show_problems(list(compiled.problems), as_json=False)
     output.begin(plan)
@@ -183,7 +169,7 @@ def _make_recording(plan: RunPlan, request: Request) -> CassetteRecording | None
 def _run_plan(
     plan: RunPlan, request: Request, approver: Approver | None, output: RunOutput, recording: CassetteRecording | None
 ) -> int:
-    """Do it. The exit code."""
+    """Run the plan and return the exit code."""
     from agentrun.cli.journal_file import streams_journal, write_journal
     from agentrun.cli.run_output import add_failure_hint, add_start_hint
     from agentrun.errors import HostError
@@ -235,7 +221,9 @@ def _replay(plan: RunPlan, request: Request, approver: Approver | None, output: 
     warn_unused_faults(faults, output)
     if not (isinstance(player, FaultInjectionPlayer) and player.has_diverged):
         return done
-    output.say("after a fault the recorded replies were played to other requests than the recorded ones", "warn")
+    output.say(
+        "after an injected fault, recorded replies were used for requests that differ from the recorded ones", "warn"
+    )
     return replace(done, unused_error=None)
 
 
@@ -258,7 +246,7 @@ def _read_message(text: str | None) -> str | None:
 def _named_case(
     spec: Path, cases: list[Case], message: str | None, profile: str | None, options: dict[str, Any]
 ) -> tuple[Case | None, str | None]:
-    """The case that is named, and the profile to compile with."""
+    """The case that `--case` names, and the profile to compile with."""
     from msgspec import UNSET
 
     from agentrun.cli.recorded_case import find_case, refuse_conversation
@@ -272,8 +260,8 @@ def _named_case(
         return None, profile
     refuse_conversation(spec, case)
     if message is not None or options["params"] or profile is not None:
-        reason = {"reason": "case"}
-        raise RequestError("input.rejected", "a case has its own message, params and profile", fields=reason)
+        text = "--case cannot be combined with a message, --param or --profile: the case has its own"
+        raise RequestError("input.rejected", text, fields={"reason": "case"})
     return case, None if case.profile is UNSET else case.profile
 
 
@@ -288,23 +276,14 @@ def _compile(spec: Path, profile: str | None, settings: tuple[str, ...]) -> Any:
     return compiled, seal_package(compiled.package)
 
 
-def _parse_record(text: str | None) -> str | None:
-    if text is None or text in ("new", "all"):
-        return text
-    word, _, number = text.partition(":")
-    if word != "from" or not (number.isascii() and number.isdigit()) or int(number[:9]) < 1:
-        raise click.UsageError("--record takes new, all or from:N, where N is the number of an interaction from 1")
-    return text
-
-
 def _read_stdin() -> str:
     if sys.stdin is None:
         raise click.UsageError("standard input is closed")
     data = sys.stdin.buffer.read(MAX_STDIN_MESSAGE + 1)
     if len(data) > MAX_STDIN_MESSAGE:
-        raise click.UsageError(f"standard input has more than {MAX_STDIN_MESSAGE // 1024} KiB")
+        raise click.UsageError(f"standard input is larger than {MAX_STDIN_MESSAGE // 1024} KiB")
     try:
-        # `echo` ends its line, and that is no part of the message.
+        # The line feed that `echo` adds is not part of the message.
         return data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         raise click.UsageError("standard input is not UTF-8 text") from None

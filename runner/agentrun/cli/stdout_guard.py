@@ -1,14 +1,14 @@
-"""Standard output for the answer alone, while tools run in this process.
+"""Keep standard output for the answer, while tools run in this process.
 
-A tool may write to descriptor 1 itself, or start a program that does: neither knows of `sys.stdout`. So descriptor 1 is
-a pipe while a run is live, and what comes out of it is told like everything that tools print; the answer goes to what
-descriptor 1 was before.
+A tool may write to descriptor 1 directly, or start a program that does; `sys.stdout` does not see that. So descriptor 1
+is a pipe while a run is live. Lines from the pipe are reported as output of tools. The answer goes to the original
+descriptor.
 
-Rule 1  Descriptor 1 never becomes standard output again: a tool that nobody waits for any more may still write.
-Rule 2  Only where standard output is descriptor 1. Where it is something else, a tool that writes there does no harm.
-Rule 3  What comes is read whatever happens, so that nobody waits for it; as much as is worth reading is told.
-Rule 4  What a thread prints that is none of ours is told as well, whichever stream it takes: a tool may start one, and
-        that does not know which call it was started in.
+Rule 1  Descriptor 1 is not restored: a tool that runs too long may still write to it later.
+Rule 2  If `sys.stdout` is not descriptor 1, nothing is changed: a tool that writes to descriptor 1 does no harm then.
+Rule 3  The pipe is always read, so that no writer blocks. Only the first lines are reported.
+Rule 4  Output of threads that are not ours is reported too, whichever stream they use: a tool may start a thread, and
+        the thread does not know its tool call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Thread, current_thread
 from typing import Any
 
@@ -26,22 +27,22 @@ STDOUT_DESCRIPTOR = 1
 MAX_PRINTED_LINE = 16 * 1024
 MAX_PRINTED_LINES = 1000
 OWN_THREADS = "agentrun-"
-"""How the names of our threads begin."""
+"""Prefix of the names of our threads."""
 DRAIN_SECONDS = 0.2
-"""Seconds to wait for the end of what was written: a program that was left behind may hold it open."""
+"""Seconds to wait for the end of the pipe. A program that still runs may keep it open."""
 
 
-def guard_stdout(on_line: Callable[[str, str], None]) -> Callable[[], None]:
-    """From here on descriptor 1 is not standard output. `on_line` hears what is written to it, line by line.
-
-    Call what this gives when the run is over: what was written until then is told, and no more.
-    """
+@contextmanager
+def guard_stdout(on_line: Callable[[str, str], None]) -> Iterator[None]:
+    """Redirect descriptor 1. `on_line` is called with each line written to it, until the context ends."""
     stream = sys.stdout
     try:
-        if stream.fileno() != STDOUT_DESCRIPTOR:
-            return _do_nothing
-    except (AttributeError, OSError, ValueError):  # there is none, or it is not a file
-        return _do_nothing
+        is_guarded = stream.fileno() == STDOUT_DESCRIPTOR
+    except (AttributeError, OSError, ValueError):  # there is no standard output, or it is not a file
+        is_guarded = False
+    if not is_guarded:
+        yield
+        return
     stream.flush()
     ours = os.dup(STDOUT_DESCRIPTOR)
     read, write = os.pipe()
@@ -53,24 +54,23 @@ def guard_stdout(on_line: Callable[[str, str], None]) -> Callable[[], None]:
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(file), encoding=encoding, errors=errors, line_buffering=line_buffering
     )
-    others = open(STDOUT_DESCRIPTOR, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115  # theirs until the end
+    others = open(STDOUT_DESCRIPTOR, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115  # open until the process ends
     sys.stdout, sys.stderr = _OwnStream(sys.stdout, others), _OwnStream(sys.stderr, others)
     streams = switchable_stream(sys.stdout), switchable_stream(sys.stderr)
     listener = Thread(target=_forward_lines, args=(read, on_line), name="agentrun-output", daemon=True)
     listener.start()
-
-    def end() -> None:
+    try:
+        yield
+    finally:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, STDOUT_DESCRIPTOR)
         os.close(nowhere)
         listener.join(DRAIN_SECONDS)
-        sys.stdout, sys.stderr = streams  # a tool may have put others there
-
-    return end
+        sys.stdout, sys.stderr = streams  # a tool may have replaced them
 
 
 class _OwnStream:
-    """A stream for this thread and the others of agentrun's."""
+    """The original stream for our threads, and the pipe for all others."""
 
     def __init__(self, ours: Any, others: Any) -> None:
         self._ours = ours
@@ -81,10 +81,6 @@ class _OwnStream:
         thread = current_thread()
         is_ours = thread is self._owner or thread.name.startswith(OWN_THREADS)
         return getattr(self._ours if is_ours else self._others, name)
-
-
-def _do_nothing() -> None:
-    """There is nothing to end."""
 
 
 def _forward_lines(read: int, on_line: Callable[[str, str], None]) -> None:

@@ -1,7 +1,7 @@
-"""A suite on GitHub Actions: an annotation for each case that is not well, and a table for the summary of the step.
+"""Report a suite on GitHub Actions: an annotation for each failed case, and a Markdown summary of the step.
 
-Rule 1  Only what is written here is a command to the runner: in everything else commands are off.
-Rule 2  Model and tool text is data: it is escaped for where it stands, and mentions nobody.
+Rule 1  Only this file writes workflow commands. They are disabled in all other output.
+Rule 2  Text of models and tools is data: it is escaped for its place, and cannot mention a user.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from secrets import token_hex
 
 from agentrun.cli.console import safe_text
-from agentrun.cli.suite_result import SuiteResult
+from agentrun.cli.suite_result import CHANGES_TITLE, LIVE_TITLE, UNUSED_SNAPSHOT, UNUSED_SNAPSHOTS, SuiteResult
 from agentrun.testing.suite.verdict import CaseVerdict
 
 MAX_SUMMARY_ROWS = 200
 MAX_CELL_LENGTH = 300
-"""Characters of what is said of one case in the table."""
+"""Characters about one case in the table."""
 _MARKUP = re.compile(r"([\\`*_{}\[\]#+!|<>~$&@:])")
 
 
@@ -27,7 +27,7 @@ def is_github(environment: Mapping[str, str]) -> bool:
 
 
 def disable_commands(lines: Iterator[str]) -> Iterator[str]:
-    """Lines in which nothing is a command: a model may have written one."""
+    """The lines with workflow commands disabled, because a model may have written one."""
     token = token_hex(16)
     yield f"::stop-commands::{token}"
     yield from lines
@@ -35,7 +35,7 @@ def disable_commands(lines: Iterator[str]) -> Iterator[str]:
 
 
 def error_annotations(suite_result: SuiteResult, environment: Mapping[str, str]) -> Iterator[str]:
-    """One for each case that is not well, and for each snapshot that no case claims."""
+    """One for each case that failed, and one for each snapshot without a case."""
     for verdict in suite_result.verdicts:
         if verdict.is_bad:
             wrong = verdict.complaints[0]
@@ -44,17 +44,17 @@ def error_annotations(suite_result: SuiteResult, environment: Mapping[str, str])
             title = f"{verdict.status}: {verdict.id.partition('::')[2] or verdict.id}"
             yield _error_command(verdict.file, verdict.line, title, text + hint, environment)
     for path in suite_result.unclaimed:
-        yield _error_command(path, 1, "unused snapshot", "no case claims this snapshot", environment)
+        yield _error_command(path, 1, "unused snapshot", UNUSED_SNAPSHOT, environment)
 
 
 def _error_command(file: str, line: int, title: str, text: str, environment: Mapping[str, str]) -> str:
-    given = {"file": _repository_path(file, environment), "line": str(line), "title": safe_text(title)}
-    properties = ",".join(f"{name}={_escape_property(value)}" for name, value in given.items())
+    place = {"file": _repository_path(file, environment), "line": str(line), "title": safe_text(title)}
+    properties = ",".join(f"{name}={_escape_property(value)}" for name, value in place.items())
     return f"::error {properties}::{_escape_data(text)}"
 
 
 def _repository_path(file: str, environment: Mapping[str, str]) -> str:
-    """The file as the repository has it: the step may run in a folder of it."""
+    """The path from the root of the repository; the step may run in a subfolder."""
     root = environment.get("GITHUB_WORKSPACE")
     full = Path(os.path.abspath(file))
     return full.relative_to(root).as_posix() if root and full.is_relative_to(root) else file
@@ -69,35 +69,18 @@ def _escape_property(text: str) -> str:
 
 
 def summary_markdown(suite_result: SuiteResult) -> str:
-    """Markdown: the counts, what changed, and the cases that are not well."""
-    counts = ", ".join(f"{count} {status}" for status, count in suite_result.counts.items()) or "no cases"
-    lines = ["### agentrun test", "", _escape_markdown(counts), ""]
-    if suite_result.changes:
-        lines += ["What is different now:", ""]
-        lines += [
-            f"- {_escape_markdown(text)} ({len(ids)})"
-            for text, ids in list(suite_result.changes.items())[:MAX_SUMMARY_ROWS]
-        ]
-        lines.append("")
-    if suite_result.live:
-        lines += ["Live assertions (network: true), not replayed:", ""]
-        lines += [
-            f"- {_escape_markdown(function)} ({len(ids)})"
-            for function, ids in list(suite_result.live.items())[:MAX_SUMMARY_ROWS]
-        ]
-        lines.append("")
+    """Markdown: the counts, what changed, and the cases that failed."""
+    lines = ["### agentrun test", "", _escape_markdown(suite_result.counts_text), ""]
+    for title, cases in ((CHANGES_TITLE, suite_result.changes), (LIVE_TITLE, suite_result.live)):
+        rows = [f"- {_escape_markdown(text)} ({len(ids)})" for text, ids in list(cases.items())[:MAX_SUMMARY_ROWS]]
+        lines += [title, "", *rows, ""] if rows else []
     bad = [verdict for verdict in suite_result.verdicts if verdict.is_bad]
     if bad:
         lines += ["| case | verdict | why |", "| --- | --- | --- |", *map(_table_row, bad[:MAX_SUMMARY_ROWS])]
         lines += [f"| {len(bad) - MAX_SUMMARY_ROWS} more | | |"] if len(bad) > MAX_SUMMARY_ROWS else []
         lines.append("")
     if suite_result.unclaimed:
-        lines += [
-            "Snapshots that no case claims:",
-            "",
-            *(f"- {_escape_markdown(path)}" for path in suite_result.unclaimed),
-            "",
-        ]
+        lines += [UNUSED_SNAPSHOTS, "", *(f"- {_escape_markdown(path)}" for path in suite_result.unclaimed), ""]
     if suite_result.coverage is not None:
         lines += [f"Coverage: {suite_result.coverage.percent:g} %", ""]
     return "\n".join(lines) + "\n"
@@ -109,7 +92,7 @@ def _table_row(verdict: CaseVerdict) -> str:
 
 
 def _escape_markdown(text: str) -> str:
-    """Text that is nothing but text in Markdown, on one line."""
+    """Text on one line, with all Markdown and HTML markup escaped."""
     shown = safe_text(" ".join(text.split()))
     shown = shown if len(shown) <= MAX_CELL_LENGTH else shown[: MAX_CELL_LENGTH - 1] + "…"
     return _MARKUP.sub(lambda sign: f"&#{ord(sign[1])};", shown)

@@ -1,8 +1,8 @@
-"""`--junit FILE`: verdicts as CI systems read them.
+"""`--junit FILE`: the results as JUnit XML for CI systems.
 
-Rule 1  The form is the one that Jenkins checks (junit-10) and that GitHub, GitLab and others read.
-Rule 2  An assertion that does not hold is a failure; a case that could not be judged is an error.
-Rule 3  What XML cannot hold is left out.
+Rule 1  The format is junit-10, which Jenkins validates and GitHub, GitLab and others read.
+Rule 2  An assertion that failed is a failure; a case that could not be run is an error.
+Rule 3  Characters that XML does not allow are left out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from itertools import groupby
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from agentrun.cli.suite_result import SuiteResult
+from agentrun.cli.suite_result import UNUSED_SNAPSHOT, SuiteResult
 from agentrun.testing.suite.failure_text import render_failure
 from agentrun.testing.suite.verdict import CaseVerdict
 
@@ -29,7 +29,7 @@ def junit_xml(suite_result: SuiteResult, version: str) -> bytes:
         suite.attrib |= {"tests": str(len(suite_result.unclaimed)), "failures": str(len(suite_result.unclaimed))}
         for path in suite_result.unclaimed:
             case = SubElement(suite, "testcase", classname="snapshots", name=_valid_xml(path), time="0.000")
-            SubElement(case, "failure", type="snapshot", message="no case claims this snapshot")
+            SubElement(case, "failure", type="snapshot", message=UNUSED_SNAPSHOT)
     total = [suite.attrib for suite in suites]
     for key in ("tests", "failures", "errors"):
         suites.set(key, str(sum(int(each[key]) for each in total)))

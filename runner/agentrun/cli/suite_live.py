@@ -1,9 +1,9 @@
-"""`agentrun test --record`, `--live-tools`, `--live-model`: cases that are run for real."""
+"""`agentrun test --record`, `--live-tools` and `--live-model`: cases that run for real."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from agentrun.cli.approval_options import approval_sources, confirm_recording, make_approver, terminal_approver
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _RealTimeRunner:
-    """Runs in real time, one after the other. Ctrl-C ends the one at hand, and then the suite."""
+    """Runs cases in real time, one after the other. Ctrl-C cancels the current case, then the suite."""
 
     def __init__(self, progress: SuiteProgress) -> None:
         self._progress = progress
@@ -33,17 +33,17 @@ class _RealTimeRunner:
 
     def run(self, work: Any) -> Any:
         self._interrupts = InterruptHandler(self._progress)
-        came = self._interrupts.run(work)
+        result = self._interrupts.run(work)
         if self._interrupts.is_interrupted:
             raise KeyboardInterrupt
-        return came
+        return result
 
     def set_world(self, world: World) -> None:
         self._interrupts.set_world(world)
 
 
 def confirm_suite(cases: Sequence[LocatedCase], options: dict[str, Any], progress: SuiteProgress) -> None:
-    """Announce what recording these cases does, and ask about it once where that is needed."""
+    """Announce what recording these cases does, and ask once if it may do harm."""
     plans = plan_cassettes(cases)
     if plans:
         answers = approval_sources(options["approve"], progress, option_first=False)
@@ -53,7 +53,7 @@ def confirm_suite(cases: Sequence[LocatedCase], options: dict[str, Any], progres
 def live_case_runner(
     options: dict[str, Any], progress: SuiteProgress, spent: Callable[[LocatedCase, RecordingResult], None]
 ) -> CaseRunner:
-    """How cases are carried out. `spent`: told of each recording."""
+    """The function that runs a case. `spent`: called after each case that was recorded."""
     mode: RunMode = "record" if options["record"] else "live-tools" if options["live_tools"] else "live-model"
     runs = _RealTimeRunner(progress)
     live = LiveCallbacks(
@@ -71,12 +71,8 @@ def live_case_runner(
 
 
 def _make_approver(text: str | None, mode: RunMode, progress: SuiteProgress) -> Callable[[Package], Approver | None]:
-    """Whoever the command line names, then the person at the terminal; what a case says comes before them."""
-
-    def of(package: Package) -> Approver | None:
-        return make_approver(text, None, package, terminal_approver(text, mode, package, None, progress))
-
-    return of
+    """The approvers after the answers of a case: the command line, then the person at the terminal."""
+    return lambda package: make_approver(text, None, package, terminal_approver(text, mode, package, None, progress))
 
 
 def _show_recording(progress: SuiteProgress, found: LocatedCase, text: str) -> None:
@@ -89,11 +85,6 @@ def _show_printed(progress: SuiteProgress, tool: str, text: str) -> None:
         progress.say(f"  {tool} printed: {safe_text(line)}", "dim")
 
 
-@contextmanager
-def guard_suite_stdout(progress: SuiteProgress) -> Iterator[None]:
-    """Standard output for the report alone, whatever tools write to it."""
-    end = guard_stdout(lambda program, text: _show_printed(progress, program, safe_text(text)))
-    try:
-        yield
-    finally:
-        end()
+def guard_suite_stdout(progress: SuiteProgress) -> AbstractContextManager[None]:
+    """Keep standard output for the report, whatever tools write to it."""
+    return guard_stdout(lambda program, text: _show_printed(progress, program, text))

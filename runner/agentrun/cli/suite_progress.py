@@ -1,5 +1,5 @@
-"""How far a suite has come, on standard error: one line that is drawn again in a terminal, a mark for each case in a
-pipe, and nothing where nobody reads it."""
+"""The progress of a suite on standard error: a status line in a terminal, one mark per case in a pipe, or nothing with
+`--quiet` or `--json`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import Any, Protocol
 
-from agentrun.cli.console import safe_text, wants_color, write_mark
+from agentrun.cli.console import ProgressOutput, safe_text, wants_color, write_mark
 from agentrun.report.formatting import OutputLine
 from agentrun.report.screen import LiveScreen, screen_for
 from agentrun.testing.suite.verdict import CaseStatus, CaseVerdict
@@ -22,27 +22,15 @@ STATUS_MARKS: dict[CaseStatus, str] = {
     "xfailed": "x",
 }
 MARK_COLUMNS = 100
-"""Columns after which a line of marks ends."""
+"""Columns after which a line of marks is wrapped."""
 STATUS_INTERVAL = 0.1
-"""Seconds between two drawings."""
+"""Seconds between two updates of the status line."""
 
 
-class SuiteProgress(Protocol):
-    has_reader: bool
-    """Whether a person reads it."""
-    color: bool
-
+class SuiteProgress(ProgressOutput, Protocol):
     def begin(self, total: int) -> None: ...
 
     def end_case(self, verdict: CaseVerdict) -> None: ...
-
-    def say(self, text: str, tone: Any = "plain") -> None:
-        """A line in between."""
-
-    def aside(self) -> AbstractContextManager[None]:
-        """The terminal is somebody else's for a while."""
-
-    def close(self) -> None: ...
 
 
 class SilentProgress:
@@ -62,7 +50,7 @@ class SilentProgress:
 
 
 class MarkProgress(SilentProgress):
-    """For pipes and files: the cases of each file, a mark for each."""
+    """For pipes and files: one line per file of cases, one mark per case."""
 
     def __init__(self) -> None:
         self._total = 0
@@ -84,7 +72,7 @@ class MarkProgress(SilentProgress):
         write_mark(STATUS_MARKS[verdict.status])
         self._column += 1
 
-    def say(self, text: str, tone: Any = "plain") -> None:  # noqa: ARG002  # no colours here
+    def say(self, text: str, tone: Any = "plain") -> None:  # noqa: ARG002  # there are no colours in a pipe
         self._end_line()
         write_mark(f"{safe_text(text)}\n")
 
@@ -98,7 +86,7 @@ class MarkProgress(SilentProgress):
 
 
 class StatusLineProgress(SilentProgress):
-    """For a terminal: where it is, and what is wrong so far."""
+    """For a terminal: how many cases have run and how many failed."""
 
     has_reader = True
 
@@ -120,7 +108,7 @@ class StatusLineProgress(SilentProgress):
         now = monotonic()
         if now - self._drawn >= STATUS_INTERVAL:
             self._drawn = now
-            bad = f", {self._bad} not well" if self._bad else ""
+            bad = f", {self._bad} not passed" if self._bad else ""
             self._screen.status(f"{self._done} of {self._total} cases{bad}  {safe_text(verdict.id)}")
 
     def say(self, text: str, tone: Any = "plain") -> None:
@@ -134,7 +122,7 @@ class StatusLineProgress(SilentProgress):
 
 
 def make_progress(*, shown: bool, color: bool | None) -> SuiteProgress:
-    """What fits standard error. `color`: null asks the terminal."""
+    """The progress for standard error. `color`: None means as the terminal wants."""
     if not shown:
         return SilentProgress()
     screen = screen_for(sys.stderr, live=True, color=color)

@@ -1,4 +1,7 @@
-"""Where what came of a suite goes: standard output, a file for CI systems, and GitHub."""
+"""Report the result of a suite: on standard output, as JUnit XML and to GitHub Actions.
+
+The text has the failures, what changed, the counts, and the commands to run next.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from agentrun.cli.console import environment_redactor, escape_json, safe_text, wants_color, write_line
-from agentrun.cli.suite_result import SuiteResult
+from agentrun.cli.console import json_line, safe_text, wants_color, write_line
+from agentrun.cli.suite_result import CHANGES_TITLE, LIVE_TITLE, UNUSED_SNAPSHOTS, SuiteResult
 from agentrun.engine.approvals import HOW_TO_ANSWER
 from agentrun.spec.safe_text import plural
 from agentrun.testing.suite.failure_text import render_failure
@@ -23,20 +26,15 @@ from agentrun.testing.suite.verdict import OWN_CASSETTE_HINT, CaseVerdict, Compl
 
 
 def print_case(result: CaseResult) -> None:
-    """A case as a line of JSON."""
+    """Print a case as a line of JSON."""
     more = {name: getattr(result, name) for name in ("written", "swept") if getattr(result, name) is not None}
-    print_json({"case": msgspec.to_builtins(result.verdict) | msgspec.to_builtins(more)})
-
-
-def print_json(data: dict[str, Any]) -> None:
-    write_line(escape_json(msgspec.json.encode(environment_redactor().redact_data(data)).decode()))
+    write_line(json_line({"case": msgspec.to_builtins(result.verdict) | msgspec.to_builtins(more)}))
 
 
 def report_suite(
     suite_result: SuiteResult, *, as_json: bool, quiet: bool, color: bool | None, junit: Path | None
 ) -> None:
-    """Tell everybody. The report in a file is written first: a pipe may break. If it cannot be written, what came of
-    the suite is still told before that is."""
+    """Write the JUnit file, then print the report. The report is printed even if the file cannot be written."""
     try:
         if junit is not None:
             _write_junit(suite_result, junit)
@@ -49,7 +47,7 @@ def _print_report(suite_result: SuiteResult, *, as_json: bool, quiet: bool, colo
 
     on_github = is_github(os.environ)
     if as_json:
-        print_json({"summary": suite_result.as_json()})
+        write_line(json_line({"summary": suite_result.as_json()}))
     else:
         lines = report_lines(suite_result, quiet=quiet, color=wants_color(sys.stdout) if color is None else color)
         write_line("\n".join(disable_commands(lines) if on_github else lines))
@@ -78,24 +76,20 @@ def _write_summary(suite_result: SuiteResult) -> None:
         append_user_file(Path(path), summary_markdown(suite_result).encode())
 
 
-# --- a suite that is over, for human eyes: what is wrong, what changed, how many of each, and what to do ------
-
-
 MAX_NAMED_CASES = 3
-"""Cases that are named; of more only the number is said."""
+"""If there are more cases, only their number is printed."""
 
 
 def report_lines(suite_result: SuiteResult, *, quiet: bool, color: bool) -> Iterator[str]:
-    """Line by line."""
     yield from _failures(suite_result, color=color)
     yield from _notes(suite_result, color=color)
     if not quiet:
         yield from _skipped(suite_result)
-    yield from _changes(suite_result)
+    yield from _case_list(CHANGES_TITLE, suite_result.changes)
     yield from _snapshots(suite_result, color=color)
     yield from _recordings(suite_result)
     yield from _sweep_and_coverage(suite_result, color=color)
-    yield from _live_assertions(suite_result)
+    yield from _case_list(LIVE_TITLE, suite_result.live)
     yield _paint(_counts_line(suite_result), color, fg=_result_color(suite_result), bold=True)
     yield from _advice(suite_result)
 
@@ -127,7 +121,7 @@ def _failures(suite_result: SuiteResult, *, color: bool) -> Iterator[str]:
 
 
 def _notes(suite_result: SuiteResult, *, color: bool) -> Iterator[str]:
-    """Journals of cases that were recorded, where they are not the accepted ones."""
+    """Recorded cases whose journal differs from the accepted snapshot."""
     for verdict in suite_result.verdicts:
         if verdict.notes:
             yield _heading(verdict, color=color, title="CHANGED", tint="yellow")
@@ -142,14 +136,14 @@ def _heading(verdict: CaseVerdict, *, color: bool, title: str | None = None, tin
 
 
 def _paint_diff_line(line: str, *, color: bool) -> str:
-    """A line of a difference in its colour."""
+    """A line of a diff in its colour."""
     if line.startswith("  +"):
         return _paint(line, color, fg="green")
     return _paint(line, color, fg="red") if line.startswith("  -") else line
 
 
 def _skipped(suite_result: SuiteResult) -> Iterator[str]:
-    """Cases that say themselves why they are not run, or do not pass."""
+    """Cases with `skip` or `xfail`, and their reasons."""
     found = False
     for verdict in suite_result.verdicts:
         if verdict.status in ("skipped", "xfailed"):
@@ -159,24 +153,15 @@ def _skipped(suite_result: SuiteResult) -> Iterator[str]:
         yield ""
 
 
-def _changes(suite_result: SuiteResult) -> Iterator[str]:
-    if not suite_result.changes:
-        return
-    yield "What is different now:"
-    yield from (f"  {safe_text(text)}  ({_join_case_ids(ids)})" for text, ids in suite_result.changes.items())
-    yield ""
+def _case_list(title: str, cases: dict[str, list[str]]) -> Iterator[str]:
+    if cases:
+        yield title
+        yield from (f"  {safe_text(text)}  ({_join_case_ids(ids)})" for text, ids in cases.items())
+        yield ""
 
 
 def _join_case_ids(ids: list[str]) -> str:
     return ", ".join(map(safe_text, ids)) if len(ids) <= MAX_NAMED_CASES else plural(len(ids), "case")
-
-
-def _live_assertions(suite_result: SuiteResult) -> Iterator[str]:
-    if not suite_result.live:
-        return
-    yield "Live assertions (network: true), not replayed:"
-    yield from (f"  {safe_text(function)}  ({_join_case_ids(ids)})" for function, ids in suite_result.live.items())
-    yield ""
 
 
 def _snapshots(suite_result: SuiteResult, *, color: bool) -> Iterator[str]:
@@ -188,13 +173,13 @@ def _snapshots(suite_result: SuiteResult, *, color: bool) -> Iterator[str]:
         yield from lines
         yield ""
     if suite_result.unclaimed:
-        yield _paint("Snapshots that no case claims:", color, fg="red")
+        yield _paint(UNUSED_SNAPSHOTS, color, fg="red")
         yield from (f"  {safe_text(path)}" for path in suite_result.unclaimed)
         yield ""
 
 
 def _recordings(suite_result: SuiteResult) -> Iterator[str]:
-    """What recording cost, and which calls failed while it did."""
+    """What the recorded runs spent, and which of their tool calls failed."""
     if not suite_result.recorded:
         return
     yield f"Recording {plural(len(suite_result.recorded), 'case')} spent {suite_result.spent}."
@@ -208,25 +193,24 @@ def _sweep_and_coverage(suite_result: SuiteResult, *, color: bool) -> Iterator[s
     tried, endings = suite_result.sweep_counts
     if tried:
         ways = ", ".join(f"{count} {safe_text(how)}" for how, count in endings.items())
-        yield f"Swept: {plural(tried, 'fault')}; the runs ended: {ways}"
+        yield f"Sweep: {plural(tried, 'fault')} injected; the runs ended: {ways}"
         yield ""
     if suite_result.coverage is not None:
         yield from (safe_text(line) for line in suite_result.coverage.text().split("\n"))
         if suite_result.is_below_min_coverage:
             percent, wanted = suite_result.coverage.percent, suite_result.min_coverage
-            message = f"{percent:g} % of the specs is covered, less than {wanted:g} %"
+            message = f"the coverage is {percent:g} %, less than --coverage-min {wanted:g}"
             yield _paint(message, color, fg="red")
         yield ""
 
 
 def _counts_line(suite_result: SuiteResult) -> str:
-    counts = ", ".join(f"{count} {status}" for status, count in suite_result.counts.items()) or "no cases"
     left = suite_result.cases - sum(verdict.id.count("::") for verdict in suite_result.verdicts)
-    return f"{counts}, {left} not run" if left > 0 else counts
+    return f"{suite_result.counts_text}, {left} not run" if left > 0 else suite_result.counts_text
 
 
 def _advice(suite_result: SuiteResult) -> Iterator[str]:
-    """The commands that accept what is new."""
+    """The commands that accept the changes."""
     bad = [verdict for verdict in suite_result.verdicts if verdict.status in ("failed", "missed")]
     journals = [
         v for v in suite_result.verdicts if any(each.claim == "journal-snapshot" for each in (*v.complaints, *v.notes))
@@ -235,16 +219,15 @@ def _advice(suite_result: SuiteResult) -> Iterator[str]:
         v for v in bad if any(wrong.claim.startswith("cassette.") and _can_record(wrong) for wrong in v.complaints)
     ]
     if journals or suite_result.unclaimed:
-        what = "accept the journals as they are now" if journals else "remove them"
+        what = "accept the new journals" if journals else "remove the unused snapshots"
         yield f"  → {what}: {_test_command(suite_result, [] if suite_result.unclaimed else journals)} --update"
     for how in ("new", "all"):
         if chosen := [verdict for verdict in missed if _record_option(verdict) == how]:
-            yield f"  → record them: {_test_command(suite_result, chosen)} --record {how}"
+            yield f"  → record again: {_test_command(suite_result, chosen)} --record {how}"
 
 
 def _record_option(verdict: CaseVerdict) -> str:
-    """`new` keeps recorded tool results. It does not help where the cassette cannot be read, or was played while the
-    rest was live."""
+    """`new` keeps recorded tool results. It does not help if the cassette is damaged or a part of the run was live."""
     found = [
         wrong.claim == "cassette.damaged" or (wrong.hint or "").endswith("--record all") for wrong in verdict.complaints
     ]
@@ -252,12 +235,12 @@ def _record_option(verdict: CaseVerdict) -> str:
 
 
 def _can_record(miss: Complaint) -> bool:
-    """Whether recording the case helps: not while it plays another's recording, which fits that one, nor where nobody
-    answered an approval."""
+    """Whether recording the case helps. It does not if the case reuses another cassette, or if an approval had no
+    answer."""
     return not (miss.hint or "").startswith((OWN_CASSETTE_HINT, HOW_TO_ANSWER))
 
 
 def _test_command(suite_result: SuiteResult, verdicts: list[CaseVerdict]) -> str:
-    """The command for these cases; for many, for all."""
+    """The command for these cases; if there are many, the command for all."""
     paths = [verdict.id for verdict in verdicts] if 0 < len(verdicts) <= MAX_NAMED_CASES else suite_result.paths
     return " ".join(["agentrun test", *(quote(safe_text(path)) for path in paths)])

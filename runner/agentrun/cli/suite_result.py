@@ -1,4 +1,4 @@
-"""What came of a suite."""
+"""The result of a suite."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ if TYPE_CHECKING:
     from agentrun.testing.suite.discovery import LocatedCase
 
 CASE_STATUSES: tuple[CaseStatus, ...] = get_args(CaseStatus)
+CHANGES_TITLE = "What changed:"
+LIVE_TITLE = "Live assertions (network: true), not replayed:"
+UNUSED_SNAPSHOT = "no case uses this snapshot"
+UNUSED_SNAPSHOTS = "Snapshots that no case uses:"
 
 
 class RecordedCase(Struct, frozen=True, kw_only=True):
-    """A case that was run for real to be recorded."""
+    """A case that was recorded, or should have been."""
 
     id: str
     spent: Spending
@@ -34,22 +38,22 @@ class RecordedCase(Struct, frozen=True, kw_only=True):
 
 
 class SuiteResult(Struct, kw_only=True):
-    """A suite that is over, or was ended."""
+    """A suite that is finished or was interrupted."""
 
     paths: tuple[str, ...]
-    """As they were given."""
+    """As on the command line."""
     results: list[CaseResult]
-    """In order; files that could not be read first."""
+    """In order. Files that could not be read come first."""
     cases: int
-    """How many were to be run."""
+    """The number of selected cases."""
     unclaimed: list[str] = []
-    """Snapshots that no case claims."""
+    """Snapshots that no case uses."""
     removed: list[str] = []
-    """Those that were removed."""
+    """Unused snapshots that `--update` removed."""
     recorded: list[RecordedCase] = []
     coverage: Coverage | None = None
     min_coverage: float | None = None
-    """How many percent must be covered."""
+    """The percentage that must be covered."""
     seconds: float = 0
     was_interrupted: bool = False
 
@@ -66,36 +70,33 @@ class SuiteResult(Struct, kw_only=True):
 
     @property
     def counts(self) -> dict[str, int]:
-        """By status, those that there are."""
+        """The number of cases by status, without zeros."""
         found = Counter(verdict.status for verdict in self.verdicts)
         return {status: found[status] for status in CASE_STATUSES if found[status]}
 
     @property
+    def counts_text(self) -> str:
+        """`3 passed, 1 failed`."""
+        return ", ".join(f"{count} {status}" for status, count in self.counts.items()) or "no cases"
+
+    @property
     def changes(self) -> dict[str, list[str]]:
-        """What is done differently, in words, and the cases in which it is."""
-        found: dict[str, list[str]] = {}
-        for verdict in self.verdicts:
-            for change in dict.fromkeys(verdict.changes):
-                found.setdefault(change, []).append(verdict.id)
-        return found
+        """What the agents do differently, in words, and the cases that show it."""
+        return _group_cases((verdict.id, tuple(dict.fromkeys(verdict.changes))) for verdict in self.verdicts)
 
     @property
     def live(self) -> dict[str, list[str]]:
-        """The functions that had the network, and the cases that they judged."""
-        found: dict[str, list[str]] = {}
-        for verdict in self.verdicts:
-            for function in verdict.live:
-                found.setdefault(function, []).append(verdict.id)
-        return found
+        """The assertion functions that use the network, and their cases."""
+        return _group_cases((verdict.id, verdict.live) for verdict in self.verdicts)
 
     @property
     def spent(self) -> Spending:
-        """What recording cost, also of cases that were not saved."""
+        """What all recorded runs spent, also those that were not saved."""
         return sum((each.spent for each in self.recorded), Spending())
 
     @property
     def sweep_counts(self) -> tuple[int, dict[str, int]]:
-        """How many faults were tried, and how the runs ended under them."""
+        """The number of injected faults, and how the runs with them ended."""
         endings: Counter[str] = Counter()
         for result in self.results:
             endings.update({} if result.swept is None else result.swept.endings)
@@ -104,7 +105,6 @@ class SuiteResult(Struct, kw_only=True):
 
     @property
     def is_below_min_coverage(self) -> bool:
-        """Whether too little is covered."""
         return (
             self.coverage is not None and self.min_coverage is not None and not self.coverage.reaches(self.min_coverage)
         )
@@ -143,8 +143,17 @@ class SuiteResult(Struct, kw_only=True):
         return data
 
 
+def _group_cases(found: Iterable[tuple[str, tuple[str, ...]]]) -> dict[str, list[str]]:
+    """Text → the ids of the cases that have it."""
+    grouped: dict[str, list[str]] = {}
+    for case, texts in found:
+        for text in texts:
+            grouped.setdefault(text, []).append(case)
+    return grouped
+
+
 def redact_result(result: CaseResult) -> CaseResult:
-    """The result without what nobody may see. What passed and changed nothing has nothing foreign in it."""
+    """The result without secrets. A case that passed without changes contains no text to redact."""
     verdict = result.verdict
     if not verdict.complaints and not verdict.notes and not verdict.changes and verdict.reason is None:
         return result

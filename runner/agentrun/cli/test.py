@@ -15,7 +15,7 @@ import click
 
 from agentrun.cli.approval_options import approve_option, check_approve_option, yes_option
 from agentrun.cli.console import json_option
-from agentrun.cli.options import check_file_name
+from agentrun.cli.options import check_file_name, live_options
 from agentrun.engine.ci import in_ci
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from agentrun.testing.suite.coverage import CoverageCollector
     from agentrun.testing.suite.runner import CaseResult, SuiteOptions
     from agentrun.testing.suite.selection import CaseFilter, SelectedCases
-
-
-# --- options of `agentrun test`: what they may be, and which do not go together -------------------------------
 
 
 MAX_WORKERS = 256
@@ -69,16 +66,6 @@ def parse_percent(_: click.Context, __: click.Parameter, value: str | None) -> f
     return float(text)
 
 
-def parse_record_option(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    """`--record new|all|from:N`"""
-    if value is None or value in ("new", "all"):
-        return value
-    word, _colon, number = value.partition(":")
-    if word != "from" or not (number.isascii() and number.isdigit()) or int(number[:9]) < 1:
-        raise click.BadParameter("it is new, all or from:N, where N is the number of an interaction from 1")
-    return value
-
-
 def _parse_whole_number(text: str, most: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= most):
         raise click.BadParameter(f"{text!r} is not a whole number from 1 to {most}")
@@ -86,41 +73,36 @@ def _parse_whole_number(text: str, most: int) -> int:
 
 
 def refuse_conflicting_options(options: dict[str, Any]) -> None:
-    """Raises click.UsageError for what does not go together, and for what must not happen in CI by accident."""
+    """Raise click.UsageError for options that cannot be combined, or that must not be used in CI by accident."""
     for name in ("update", "record"):
         if options[name] and in_ci():
-            raise click.UsageError(
-                f"--{name} does nothing with CI set: what a suite is judged by is changed by people, who look at it"
-            )
+            raise click.UsageError(f"--{name} is not allowed in CI: run it on your machine and review the changes")
     live = [f"--{name.replace('_', '-')}" for name in ("record", "live_tools", "live_model") if options[name]]
     if len(live) > 1:
-        raise click.UsageError(f"{' and '.join(live)} do not go together")
+        raise click.UsageError(f"{live[0]} cannot be combined with {live[1]}")
     if options["yes"] and not options["record"]:
-        raise click.UsageError("--yes goes with --record")
+        raise click.UsageError("--yes needs --record")
     if not live:
         if options["approve"] is not None:
             raise click.UsageError(
-                "--approve goes with --record, --live-tools or --live-model: a replay has its answers"
+                "--approve needs --record, --live-tools or --live-model: a replay uses the recorded answers"
             )
         return
     check_approve_option(options["approve"])
-    if options["count"] > 1:
-        raise click.UsageError(f"{live[0]} runs for real, one case after the other: not with -n")
-    if options["sweep"]:
-        raise click.UsageError(f"--sweep is for replays, not for {live[0]}")
-    if live[0] != "--record" and options["update"]:
-        raise click.UsageError(f"--update is for replays, not for {live[0]}")
-    if live[0] == "--record" and options["repeat"] > 1:
-        raise click.UsageError("--record records once: not with --repeat")
-
-
-# --- `agentrun test [PATH...]` --------------------------------------------------------------------------------
+    conflicts = {
+        "-n": options["count"] > 1,
+        "--sweep": options["sweep"],
+        "--update": options["update"] and live[0] != "--record",
+        "--repeat": options["repeat"] > 1 and live[0] == "--record",
+    }
+    if other := next((name for name, is_used in conflicts.items() if is_used), None):
+        raise click.UsageError(f"{live[0]} cannot be combined with {other}: it runs each case once, for real")
 
 
 @click.command("test")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option("-k", "keyword", metavar="EXPR", help="Only cases whose id or tags fit: words with and, or, not, ( ).")
-@click.option("--tag", "tags", metavar="NAME", multiple=True, help="Only cases with this tag; again: or that one.")
+@click.option("-k", "keyword", metavar="EXPR", help="Select cases by id or tag: words with and, or, not and ( ).")
+@click.option("--tag", "tags", metavar="NAME", multiple=True, help="Select cases with this tag; can be repeated.")
 @click.option(
     "-n",
     "count",
@@ -128,70 +110,57 @@ def refuse_conflicting_options(options: dict[str, Any]) -> None:
     default="1",
     show_default=True,
     callback=parse_workers,
-    help="Run in so many processes. The output is the same.",
+    help="Run the cases in N processes. The output is the same.",
 )
 @click.option(
-    "--shard", metavar="I/N", callback=parse_shard, help="Only the I-th of N parts, made by a hash of each case's id."
+    "--shard", metavar="I/N", callback=parse_shard, help="Run part I of N; a hash of the id selects the cases."
 )
 @click.option(
-    "--repeat", metavar="R", default="1", callback=parse_repeat, help="Run each case R times: all must be equal."
+    "--repeat", metavar="R", default="1", callback=parse_repeat, help="Run each case R times and compare the journals."
 )
-@click.option("--update", is_flag=True, help="Accept the journals as they are now. Never with CI set.")
-@click.option(
-    "--record",
-    metavar="new|all|from:N",
-    callback=parse_record_option,
-    help="Record the cases: what the tapes lack, everything, or from interaction N on. Never with CI set.",
-)
-@click.option("--live-tools", is_flag=True, help="Replay the model, run the tools for real.")
-@click.option("--live-model", is_flag=True, help="Replay the tools, ask the model for real.")
-@approve_option("A case's own answers come before these, but never with --live-tools.")
+@click.option("--update", is_flag=True, help="Accept the new journals as snapshots. Not allowed in CI.")
+@live_options
+@approve_option("The answers of a case come first, except with --live-tools.")
 @yes_option
-@click.option(
-    "--require-tier",
-    type=click.Choice(["exact", "normalised"]),
-    default="normalised",
-    show_default=True,
-    help="The weakest match of a request with the tape that counts.",
-)
-@click.option("--sweep", is_flag=True, help="Put every fault at every place of each case: what must hold always?")
-@click.option("--coverage", is_flag=True, help="Say which parts of the specs no case exercises.")
-@click.option("--coverage-min", metavar="PERCENT", callback=parse_percent, help="Fail if less than this is covered.")
+@click.option("--sweep", is_flag=True, help="Inject every fault at every call and check the invariants.")
+@click.option("--coverage", is_flag=True, help="Report which parts of the specs no case covers.")
+@click.option("--coverage-min", metavar="PERCENT", callback=parse_percent, help="Fail if the coverage is lower.")
 @click.option(
     "--junit",
     type=click.Path(dir_okay=False, path_type=Path),
     callback=check_file_name,
-    help="Write the verdicts as JUnit XML, for CI systems.",
+    help="Write the results as JUnit XML, for CI systems.",
 )
-@click.option("--fail-fast", is_flag=True, help="Stop at the first case that is not well.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress: only what is wrong, what changed, and the counts.")
-@click.option("--no-color", is_flag=True, help="No colours, also in a terminal.")
+@click.option("--fail-fast", is_flag=True, help="Stop at the first case that does not pass.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only failures, changes and counts.")
+@click.option("--no-color", is_flag=True, help="Print no colours, even in a terminal.")
 @json_option
 def command(paths: tuple[str, ...], **options: Any) -> int:
-    """Run cases against their recordings, offline, and say what their agents now do differently.
+    """Run test cases against their cassettes, offline, and report what the agents now do differently.
 
-    PATH is a folder, a file of cases, the spec beside one, or one case, FILE::NAME; absent: all that is in the working
-    directory. Progress goes to standard error; what is wrong, what changed and the counts to standard output.
+    PATH is a folder, a file of cases, a spec, or one case written FILE::NAME. Without PATH all cases below the working
+    directory run. The progress goes to standard error; failures, changes and counts go to standard output.
 
     \b
-    passed      all that it claims holds
-    failed      something it claims does not
-    missed      its recording does not fit any more, or there is none
-    unreadable  its spec or its file is wrong
-    skipped, xfailed   as the case itself says
+    passed      every assertion is true
+    failed      an assertion is false
+    missed      the cassette is missing or out of date
+    unreadable  the spec or the file of cases has mistakes
+    skipped, xfailed   the case has `skip` or `xfail`
 
     \b
     Examples:
-      agentrun test                                       all cases here
+      agentrun test                                       run all cases
       agentrun test specs/support.yaml -k "refund and not retry"
-      agentrun test specs/support.cases.yaml::default     one case
-      agentrun test --update                              accept journals that changed, look at the diff
-      agentrun test --record new -k refund                record what changed, keep recorded tool results, judge
-      agentrun test --record all --yes -k refund          record all of it again, without a question
-      agentrun test -n auto --junit report.xml            for CI; --shard 1/4 for one job of four
-      agentrun test --sweep --coverage --coverage-min 80  what must always hold, and what no case shows
+      agentrun test specs/support.cases.yaml::default     run one case
+      agentrun test --update                              accept changed journals; then review the diff
+      agentrun test --record new -k refund                record what changed and keep recorded tool results
+      agentrun test --record all --yes -k refund          record everything again, without a question
+      agentrun test -n auto --junit report.xml            run in CI; add --shard 1/4 for one job of four
+      agentrun test --sweep --coverage --coverage-min 80  inject faults, and require 80 % coverage
 
-    Exit codes: 0 all well, 1 an assertion failed, else 3 a recording does not fit, else 2 something cannot be read.
+    Exit codes: 0 all passed, 1 an assertion failed, 3 a cassette is missing or out of date, 2 a file is unreadable. If
+    several apply, the first of 1, 3 and 2 counts.
     """
     from agentrun.testing.suite.selection import select_cases
 
@@ -228,18 +197,18 @@ def _selection_filter(options: dict[str, Any]) -> CaseFilter:
 
 
 def _refuse_empty_selection(found: SelectedCases, options: dict[str, Any]) -> None:
-    """A selection that selects nothing is a slip of the hand; an empty shard is not."""
+    """Raise click.UsageError if no case was selected. A shard may be empty."""
     if found.cases or found.unreadable or not found.seen or options["shard"]:
         return
-    given = {"-k": options["keyword"], "--tag": " or ".join(options["tags"])}
-    words = " and ".join(f"{name} {value}" for name, value in given.items() if value)
-    raise click.UsageError(f"none of {found.seen} cases fits {words}")
+    filters = {"-k": options["keyword"], "--tag": " or ".join(options["tags"])}
+    words = " and ".join(f"{name} {value}" for name, value in filters.items() if value)
+    raise click.UsageError(f"none of the {found.seen} cases matches {words}")
 
 
 def _run_cases(
     found: SelectedCases, suite_result: SuiteResult, options: dict[str, Any], progress: SuiteProgress
 ) -> None:
-    """Run the cases; each is told as its turn comes. An interrupt ends it with what is known so far."""
+    """Run the cases and report each one when it is done. After an interrupt the results so far are kept."""
     from agentrun.cli.suite_report import print_case
     from agentrun.cli.suite_result import redact_result
     from agentrun.testing.suite.coverage import CoverageCollector
@@ -310,7 +279,7 @@ def _suite_options(options: dict[str, Any]) -> SuiteOptions:
 
 
 def _mostly_waits(options: dict[str, Any]) -> bool:
-    """Whether this process mostly waits: for others, or for what is real."""
+    """Whether this process mostly waits for workers or for live runs."""
     return options["count"] > 1 or _is_live(options)
 
 
@@ -320,7 +289,7 @@ def _is_live(options: dict[str, Any]) -> bool:
 
 @contextmanager
 def _guard_stdout(options: dict[str, Any], progress: SuiteProgress) -> Iterator[None]:
-    """Standard output for the report alone, also while tools run in this process."""
+    """Keep standard output for the report while tools run in this process."""
     if not _is_live(options):
         yield
         return
@@ -331,7 +300,7 @@ def _guard_stdout(options: dict[str, Any], progress: SuiteProgress) -> Iterator[
 
 
 def _handle_unclaimed(found: SelectedCases, suite_result: SuiteResult, *, update: bool) -> None:
-    """Snapshots that no case claims: removed when journals are accepted, else told."""
+    """Remove snapshots that no case uses with `--update`, or report them."""
     from agentrun.spec.source_files import display_path
     from agentrun.testing.suite.snapshots import find_unused_snapshots, remove_snapshot
 
@@ -343,13 +312,12 @@ def _handle_unclaimed(found: SelectedCases, suite_result: SuiteResult, *, update
             suite_result.unclaimed.append(display_path(path))
 
 
-# --- ctrl-C while a suite runs: what is known by then is told -------------------------------------------------
-
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignal:
+    """Ctrl-C while a suite runs. The first one stops after the current case, so that the results are reported."""
+
     def __init__(self, *, at_once: bool) -> None:
         self._at_once = at_once
         self.is_requested = False
@@ -362,7 +330,7 @@ class StopSignal:
 
 @contextmanager
 def stop_on_signal(*, at_once: bool) -> Iterator[StopSignal]:
-    """Listens to signals. Not in a thread, where there are none to hear."""
+    """Handle signals inside the context. Outside the main thread nothing is handled, because Python forbids it."""
     stop = StopSignal(at_once=at_once)
     try:
         before = [(number, signal.signal(number, stop.handle)) for number in _SIGNALS]

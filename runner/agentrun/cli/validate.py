@@ -8,18 +8,19 @@ import click
 
 from agentrun.cli.console import json_option, print_stderr, show_problems
 from agentrun.spec.problems import sort_problems
+from agentrun.spec.safe_text import plural
 
 
 @click.command("validate")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--strict", is_flag=True, help="Warnings count as errors.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @json_option
 def command(paths: tuple[Path, ...], strict: bool, as_json: bool) -> int:
-    """Point out mistakes in specs, shared parts, cases and packages.
+    """Check specs, shared files, cases and packages for mistakes.
 
-    PATH is a file, or a directory in which every agentrun document is checked. The problems of all files are shown
-    together, each with its line, column and a fix; what a document means is checked once its form is right. Nothing
-    is imported, started or fetched.
+    PATH is a file, or a directory in which every agentrun document is checked. The problems of all files are printed
+    together, each with its line, its column and a fix. Schema errors come first: semantic checks run after they are
+    fixed. Nothing is imported, started or fetched.
 
     \b
     Examples:
@@ -39,13 +40,7 @@ def command(paths: tuple[Path, ...], strict: bool, as_json: bool) -> int:
 
 
 def _summary(files: int, errors: int, warnings: int) -> str:
-    checked = f"{files} file{'' if files == 1 else 's'} checked"
     if not files:
         return "no agentrun documents found (a document has the key `agentrun:`)"
-    if not errors and not warnings:
-        return f"{checked}: no problems"
-    return f"{checked}: {_plural(errors, 'error')}, {_plural(warnings, 'warning')}"
-
-
-def _plural(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    counts = f"{plural(errors, 'error')}, {plural(warnings, 'warning')}" if errors or warnings else "no problems"
+    return f"{plural(files, 'file')} checked: {counts}"

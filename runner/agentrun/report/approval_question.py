@@ -1,9 +1,9 @@
-"""A question to a person, as rows of a terminal.
+"""An approval question as rows of a terminal.
 
-Rule 1  What will happen is shown exactly (`escape.py`), and as it will happen: nothing is left out without a word.
-Rule 2  The question fits the terminal, whatever it is about: of what is long the beginning and the end are shown, with
-        its length and its hash. Nothing scrolls the question away.
-Rule 3  Only our own words stand at the margin. What is foreign is indented, and cannot be taken for ours.
+Rule 1  The question shows exactly what will happen (`escape.py`). It says so if something is left out.
+Rule 2  The question fits the terminal. Of a long text it shows the beginning, the end, the length and the hash, so that
+        nothing scrolls the question away.
+Rule 3  Only our own words start at the left margin. Untrusted text is indented, so that it cannot imitate them.
 """
 
 from __future__ import annotations
@@ -20,51 +20,47 @@ from agentrun.report.formatting import OutputLine, Tone
 from agentrun.report.screen import wrap_line
 
 LABEL_WIDTH = 12
-"""Where the text of an item begins."""
+"""The column in which the text of an item begins."""
 NARROW_WIDTH = 40
-"""Columns below which labels have rows of their own."""
+"""In fewer columns each label gets its own row."""
 MIN_ITEM_ROWS = 3
-"""Rows that every item gets: its beginning, what is left out, its end."""
+"""Rows that every item gets: its beginning, the number of rows left out, its end."""
 HASH_LENGTH = 39
-"""`sha256:` and so many digits that nobody makes a second text with them."""
+"""`sha256:` and enough digits that no second text can be made with them."""
 
 
 class QuestionItem(Struct, frozen=True):
-    """Something about what will happen."""
-
     label: str
     lines: tuple[str, ...]
     """Safe to show."""
 
 
 class ApprovalQuestion(Struct, frozen=True):
-    """What is asked."""
-
     title: str
     items: tuple[QuestionItem, ...]
     warnings: tuple[str, ...]
     size: str
-    """How much it is about, and its hash."""
+    """The length of the whole value, and its hash."""
 
 
 def make_question(
     title: str, notes: Iterable[QuestionItem], items: Iterable[QuestionItem], value: Any, also: Any = None
 ) -> ApprovalQuestion:
-    """`notes`: who asks, and why. `items`: what will happen, with all of the `value` in it. `also`: what else may be in
-    them that somebody foreign wrote."""
+    """`notes`: who asks, and why. `items`: what will happen, including all of `value`. `also`: other untrusted text in
+    the items."""
     text = value if isinstance(value, str) else sorted_json(value).decode()
-    given = (*notes, *items)
-    warnings = dict.fromkeys(doubt for part in (*_texts(value), *_texts(also)) for doubt in text_warnings(part))
-    return ApprovalQuestion(title, given, tuple(warnings), f"{len(text):,} characters, {text_hash(text)[:HASH_LENGTH]}")
+    size = f"{len(text):,} characters, {text_hash(text)[:HASH_LENGTH]}"
+    warnings = dict.fromkeys(warning for part in (*_texts(value), *_texts(also)) for warning in text_warnings(part))
+    return ApprovalQuestion(title, (*notes, *items), tuple(warnings), size)
 
 
 def text_item(label: str, text: str) -> QuestionItem:
-    """Our own words."""
+    """An item with our own words."""
     return QuestionItem(label, (text,))
 
 
 def value_item(label: str, value: Any, name: str | None = None) -> QuestionItem:
-    """A foreign value, and the name that it has. The lines of a text are numbered, if there are several."""
+    """An item with an untrusted value and its name. Several lines of text are numbered."""
     head = "" if name is None else f"{escape_name(name)} = "
     if not isinstance(value, str) or "\n" not in value:
         return QuestionItem(label, (head + escape_value(value),))
@@ -75,10 +71,10 @@ def value_item(label: str, value: Any, name: str | None = None) -> QuestionItem:
 
 
 def short_question_lines(asked: ApprovalQuestion, width: int, height: int, below: int) -> list[OutputLine]:
-    """The question in a terminal of this size, with so many rows `below` it."""
+    """The question for a terminal of this size, with `below` rows below it."""
     title = _rows(asked.title, width, "warn")
     warnings = [line for text in asked.warnings[:4] for line in _rows(f"! {text}", width, "bad")[:4]]
-    size = _rows(f"! not all of it is shown ({asked.size}): d shows it", width, "bad")
+    size = _rows(f"! not all is shown ({asked.size}); d shows the rest", width, "bad")
     most = max(height - 1 - below - len(title) - len(warnings) - len(size), 2 * MIN_ITEM_ROWS + 1)
     shown, is_all = _fit_rows([list(_item_rows(each, width)) for each in asked.items], most)
     size = [] if is_all else size
@@ -86,18 +82,18 @@ def short_question_lines(asked: ApprovalQuestion, width: int, height: int, below
 
 
 def full_question_lines(asked: ApprovalQuestion, width: int) -> list[OutputLine]:
-    """All of it, however long that is."""
+    """The whole question, however long it is."""
     rows = [OutputLine(row) for each in asked.items for row in _item_rows(each, width)]
     return [*_rows(asked.title, width, "warn"), *rows, *_rows(asked.size, width, "dim")]
 
 
 def choice_lines(lasting: str, seconds: int, width: int) -> list[OutputLine]:
-    """What can be answered."""
+    """The possible answers."""
     texts = (
-        "y  yes, this once",
-        f"s  yes, and whenever exactly this is asked again in this {lasting}",
-        "d  show all of it",
-        f"n  no; so is Enter, and no answer within {seconds} s",
+        "y  yes, once",
+        f"s  yes, also if exactly the same is asked again in this {lasting}",
+        "d  show everything",
+        f"n  no (also Enter, or no answer within {seconds} s)",
     )
     return [line for text in texts for line in _rows(text, width, "plain")]
 
@@ -119,7 +115,7 @@ def _item_rows(each: QuestionItem, width: int) -> Iterator[str]:
 
 
 def _fit_rows(items: list[list[str]], most: int) -> tuple[list[str], bool]:
-    """As many rows of the items as there is room for, and whether that is all of them."""
+    """The rows that fit, and whether these are all rows."""
     if sum(map(len, items)) <= most:
         return [row for rows in items for row in rows], True
     least = [min(len(rows), MIN_ITEM_ROWS) for rows in items]
@@ -132,7 +128,7 @@ def _fit_rows(items: list[list[str]], most: int) -> tuple[list[str], bool]:
 
 
 def _share(needs: list[int], most: int) -> int:
-    """The most rows of one item, so that all have as many and none are wasted."""
+    """The number of rows per item that uses the room best."""
     share = MIN_ITEM_ROWS
     while sum(min(need, share + 1) for need in needs) <= most and share < max(needs):
         share += 1
@@ -148,7 +144,7 @@ def _cut_rows(rows: list[str], most: int) -> list[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in a value, keys too."""
+    """All texts in a value, including keys."""
     stack = [value]
     while stack:
         part = stack.pop()

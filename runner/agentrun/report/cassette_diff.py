@@ -26,7 +26,7 @@ from agentrun.report.journal_tree import CallNode, parse_calls
 from agentrun.report.value_diff import align_lists, compare_fields
 from agentrun.spec.safe_text import short_text
 
-if TYPE_CHECKING:  # `cassette` is a neighbour: only its types are known here
+if TYPE_CHECKING:  # `report` and `cassette` are in one layer, so only types are imported
     from agentrun.cassette.parsed_interaction import ModelExchange, ParsedCassette, ParsedInteraction
 
 _COMPARED_METADATA = ("spec", "case", "profile", "params", "agentrun", "note")
@@ -92,7 +92,7 @@ def _exact_key(parsed: ParsedInteraction) -> Hashable:
 
 
 def _outcome_key(parsed: ParsedInteraction) -> tuple[Hashable, ...]:
-    """A request that failed and was sent again is there twice. The outcome tells the two apart."""
+    """A request that failed and was sent again is recorded twice. The outcome distinguishes the two."""
     interaction = parsed.recorded
     return *_request_key(parsed), interaction.failure is None and interaction.reply.status < HTTPStatus.BAD_REQUEST
 
@@ -179,7 +179,7 @@ def _answers(
     yield from compare_reply(place, "reply", "the reply", one.message.text, two.message.text)
     yield from compare_calls(place, _calls(one, tools), _calls(two, tools), compare_child_runs)
     rest: tuple[tuple[ChangeKind, str, Any, Any], ...] = (
-        ("finish", "the reply ends with", one.finish, two.finish),
+        ("finish", "the finish reason", one.finish, two.finish),
         ("model", "the model that answered", one.model, two.model),
     )
     for kind, name, old, new in rest:
@@ -190,7 +190,7 @@ def _answers(
 def _outcomes(place: ChangePlace, was: ParsedInteraction, now: ParsedInteraction) -> Iterator[RunChange]:
     before, after = describe_interaction(was).outcome, describe_interaction(now).outcome
     if before != after:
-        yield place.make_change("fault", f"what came of it: {before} → {after}", before=before, after=after)
+        yield place.make_change("fault", f"the outcome: {before} → {after}", before=before, after=after)
 
 
 def _calls(reply: Reply, tools: dict[str, str]) -> list[CallNode]:

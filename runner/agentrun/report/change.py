@@ -1,4 +1,4 @@
-"""One thing that a run does differently, and where."""
+"""One thing that a run does differently, with its place."""
 
 from __future__ import annotations
 
@@ -49,26 +49,26 @@ ChangeStatus: TypeAlias = Literal["changed", "new", "gone", "moved"]
 
 class RunChange(Struct, frozen=True, kw_only=True):
     text: str
-    """All of it in a line, fit for a terminal: `turn 2: the call of refund: amount 20 → 25`."""
+    """The change in one line, safe for a terminal: `turn 2: the call of refund: amount 20 → 25`."""
     kind: ChangeKind = "other"
     how: ChangeStatus = "changed"
     run: int | None = None
-    """Of a conversation: which of its runs, from 1."""
+    """In a conversation: the number of the run, from 1."""
     turn: int | None = None
-    """As it is counted now; of what is gone, as it was."""
+    """The number of the turn now; if it is gone, its old number."""
     call: str | None = None
     path: str = ""
-    """The calls that lead to the sub-agent that it is about."""
+    """The calls that lead to the sub-agent of this change."""
     before: Any = ABSENT
-    """Plain data, not cleaned. ABSENT: there was nothing."""
+    """Plain data, not redacted. ABSENT: there was no value."""
     after: Any = ABSENT
 
 
 class ChangePlace(Struct, frozen=True):
-    """Where two journals are compared."""
+    """The place that is compared."""
 
     label: str = ""
-    """In words: `run 2, turn 3`."""
+    """As text: `run 2, turn 3`."""
     run: int | None = None
     turn: int | None = None
     call: str | None = None
@@ -104,7 +104,7 @@ class ChangePlace(Struct, frozen=True):
         )
 
     def field_change(self, kind: ChangeKind, field: FieldDifference, before: str = "", name: str = "") -> RunChange:
-        """One field of plain data. `before`: what stands before its path; `name`: what it is called without one."""
+        """A changed field. `before`: the text before its path; `name`: the text instead of an empty path."""
         how: ChangeStatus = "new" if field.before is ABSENT else "gone" if field.after is ABSENT else "changed"
         return self.make_change(kind, f"{before}{field.text(name)}", how, before=field.before, after=field.after)
 

@@ -1,10 +1,10 @@
-"""Foreign text shown exactly, for somebody who has to judge it.
+"""Show untrusted text exactly, for a person who has to approve it.
 
-Rule 1  What is shown stands for one text and no other: as a Python literal it reads back as that text.
-Rule 2  Nothing in it acts on a terminal, and nothing in it is invisible: controls, directions, blanks of any kind but
-        the space, and marks that pile up are escapes. Nothing is masked either: it is about to be used as it is.
-Rule 3  What may still deceive the eye is named: letters of another script that look like those of this one, texts that
-        a terminal may turn round, and gaps that push the rest out of sight.
+Rule 1  The shown text is unambiguous: read as a Python literal, it gives the original text.
+Rule 2  Nothing in it controls the terminal or is invisible. Control characters, direction marks, all blanks but the
+        space, and stacked combining marks are escaped. Nothing is masked, because the text is used as it is.
+Rule 3  Anything that can still mislead the eye causes a warning: look-alike letters of another script, right-to-left
+        text, and gaps that push the rest out of sight.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 from agentrun.spec.problems import escape_invisible
 
 MAX_NAMED_CHARACTERS = 3
-"""Characters that one warning names."""
+"""Characters that one warning lists."""
 LONG_GAP, MANY_LINES = 20, 5
-"""Blanks, and line feeds, in a row that are worth a warning."""
+"""Blanks and line feeds in a row that cause a warning."""
 
 _ODD = re.compile(r"[^ -~]")
 _ODD_OR_QUOTE = re.compile(r'[^ -~]|["\\]')
@@ -28,23 +28,23 @@ _GAP = re.compile(rf"[ \t]{{{LONG_GAP},}}|(?:[ \t]*\r?\n){{{MANY_LINES},}}")
 _WORD = re.compile(r"[^\W\d_]+")
 
 LOOKALIKE_LETTERS = "аеорсухіјѕԁһӏԛԝАВЕКМНОРСТУХІЈЅονιυρκαΑΒΕΖΗΙΚΜΝΟΡΤΥΧօսոհցıɑɡ"
-"""Cyrillic, Greek, Armenian and other letters that look like ASCII ones."""
+"""Cyrillic, Greek, Armenian and other letters that look like ASCII letters."""
 LOOKALIKE_SIGNS = "\u2044\u2215\u29f8\u2024\u2010\u2011\u2012\u2212\u2236\u02d0\ua789\u01c3\u01c0\u201a\u037e\u0589"
-"""Signs that look like ASCII ones and mean something in paths, addresses and commands."""
+"""Signs that look like ASCII signs with a meaning in paths, URLs and commands."""
 
 
 def escape_text(text: str) -> str:
-    """A text in quotes."""
+    """The text in quotes."""
     return f'"{_ODD_OR_QUOTE.sub(_escape, text)}"'
 
 
 def escape_value(value: Any) -> str:
-    """Any other value, as JSON."""
+    """A value as JSON."""
     return escape_text(value) if isinstance(value, str) else _ODD.sub(_escape, json.dumps(value, ensure_ascii=False))
 
 
 def escape_name(name: str) -> str:
-    """A name; in quotes when it is not one that we would give."""
+    """A name; in quotes if it has unusual characters."""
     return name if re.fullmatch(r"[A-Za-z0-9_./:-]{1,80}", name) else escape_text(name)
 
 
@@ -62,23 +62,23 @@ def _is_mark(char: str) -> bool:
 
 
 def _is_carried(found: re.Match[str]) -> bool:
-    """Whether a mark is the first or second of a letter that is not ASCII: more is no writing."""
+    """Whether a mark is the first or second on a letter that is not ASCII. No script uses more."""
     before = found.string[max(found.start() - 2, 0) : found.start()]
     carrier = before.rstrip("".join(filter(_is_mark, before)))[-1:]
     return carrier != "" and not carrier.isascii()
 
 
-# --- what deceives -----------------------------------------------------------------------------------------------
+# --- warnings ----------------------------------------------------------------------------------------------------
 
 
 def text_warnings(text: str) -> Iterator[str]:
-    """What a reader should know of a text before trusting what it looks like."""
+    """What a reader should know before trusting the look of a text."""
     if hidden := _name_characters(char for char in _hidden(text)):
         yield f"hidden characters: {hidden}"
     if alike := _name_characters(_lookalikes(text)):
         yield f"look-alike characters: {alike}"
     if _ODD.search(text) and any(unicodedata.bidirectional(char) in ("R", "AL") for char in set(text)):
-        yield "right-to-left text: it may be shown in another order"
+        yield "right-to-left text: the terminal may show it in another order"
     if longest := max((len(gap[0]) for gap in _GAP.finditer(text)), default=0):
         yield f"a gap of {longest:,} blanks or empty lines"
 
@@ -90,7 +90,7 @@ def _hidden(text: str) -> Iterator[str]:
 
 
 def _name_characters(chars: Iterator[str]) -> str:
-    """The characters by number, the commonest words about them, and how many more there are."""
+    """The characters by code point and name, and how many more there are."""
     kinds = list(dict.fromkeys(chars))
     named = [f"U+{ord(char):04X}{_name(char)}" for char in kinds[:MAX_NAMED_CHARACTERS]]
     more = len(kinds) - MAX_NAMED_CHARACTERS
@@ -119,7 +119,7 @@ def _is_letter(char: str) -> bool:
 
 
 def _looks_ascii(char: str) -> bool:
-    """Whether something that is not ASCII looks as if it were: letters of other scripts, wide and styled ones."""
+    """Whether a character that is not ASCII looks like ASCII: letters of other scripts, wide and styled letters."""
     if char.isascii():
         return False
     if char in LOOKALIKE_LETTERS:

@@ -1,9 +1,9 @@
-"""What two lists of facts about one thing say differently.
+"""Compare two lists of facts about one thing.
 
-Rule 1  Facts are paired by what they are about, those that are about the same in their order.
-Rule 2  What follows from something else that is told is not told again: a retry from the failure before it, a question
-        from its answer, that the model reads results from the calls.
-Rule 3  A fact that has no words of its own is compared field by field.
+Rule 1  Facts are paired by their subject. Several facts with the same subject are paired in order.
+Rule 2  A consequence of another change is not reported: a retry after a failure, a question before its answer, or that
+        the model reads the results of its calls.
+Rule 3  A fact of a kind without a special text is compared field by field.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agentrun.report.value_diff import (
 from agentrun.spec.safe_text import plural, short_text
 
 MAX_REPORTED_LINES = 5
-"""Lines of a text that are told one by one."""
+"""Changed lines of a text that are reported one by one."""
 
 _PLACES = frozenset({"turn", "call", "subject"})
 _FOLLOWS: Mapping[str, frozenset[str]] = {
@@ -46,7 +46,7 @@ _FOLLOWS: Mapping[str, frozenset[str]] = {
 def compare_facts(
     place: ChangePlace, before: Iterable[FactNode], after: Iterable[FactNode], name: Callable[[FactNode], str]
 ) -> Iterator[RunChange]:
-    """The differences of two lists of facts. `name` says what a fact is about."""
+    """The differences of two lists of facts. `name` returns the name of a fact's subject."""
     one, two = _by_key(before), _by_key(after)
     gone = [fact for key, fact in one.items() if key not in two]
     new = [fact for key, fact in two.items() if key not in one]
@@ -83,7 +83,7 @@ def compare_text(place: ChangePlace, kind: ChangeKind, name: str, before: str, a
 
 
 def compare_data(place: ChangePlace, kind: ChangeKind, name: str, before: Any, after: Any) -> Iterator[RunChange]:
-    """Plain data, one change for all its fields."""
+    """Plain data, as one change for all its fields."""
     before, after = parse_json_text(before), parse_json_text(after)
     if not same_json(before, after):
         yield place.make_change(kind, f"{name}: {format_differences(before, after)}", before=before, after=after)
@@ -99,14 +99,14 @@ def _by_key(facts: Iterable[FactNode]) -> dict[tuple[str, ...], FactNode]:
     return found
 
 
-def _follows(fact: FactNode, told: set[str]) -> bool:
-    return fact.kind == "results_given" or bool(_FOLLOWS.get(fact.kind, frozenset()) & told)
+def _follows(fact: FactNode, reported: set[str]) -> bool:
+    return fact.kind == "results_given" or bool(_FOLLOWS.get(fact.kind, frozenset()) & reported)
 
 
 def _comparable_data(fact: FactNode) -> dict[str, Any]:
-    """What a fact says, without its place: that moves when something before it is new.
+    """The data of a fact without its place, which moves when something before it is new.
 
-    A reply without its calls and its usage, which are compared elsewhere.
+    The calls and the usage of a reply are left out, because they are compared elsewhere.
     """
     if fact.kind == "results_given":
         return {"ended_by": _ended_by(fact)}
@@ -123,7 +123,7 @@ def _comparable_data(fact: FactNode) -> dict[str, Any]:
 
 
 def _ended_by(fact: FactNode) -> int | None:
-    """Which call of its turn ends the run, from 1. The number of the turn moves when one before it is new."""
+    """The number of the call in its turn that ends the run, from 1."""
     call = parse_effect_id(str(fact.get("ended_by")))
     return call.index + 1 if isinstance(call, CallId) else None
 
@@ -133,7 +133,7 @@ def _compare_results_given(place: ChangePlace, before: FactNode, after: FactNode
         "the model reads them" if number is None else f"call {number} ends the run"
         for number in map(_ended_by, (before, after))
     )
-    yield place.make_change("result", f"what comes of the results: {one} → {two}", before=one, after=two)
+    yield place.make_change("result", f"after the results: {one} → {two}", before=one, after=two)
 
 
 def _compare_pair(place: ChangePlace, before: FactNode, after: FactNode, name: str) -> Iterator[RunChange]:
@@ -153,14 +153,14 @@ def _compare_asked(place: ChangePlace, before: FactNode, after: FactNode, _: str
         yield place.value_change("route", "the model that is asked", before.get("route"), after.get("route"))
     if before.get("hidden") != after.get("hidden"):
         one, two = before.get("hidden") or [], after.get("hidden") or []
-        yield place.value_change("tools", "tools that the model is not offered", one, two)
+        yield place.value_change("tools", "tools hidden from the model", one, two)
 
 
 def _compare_ruled(place: ChangePlace, before: FactNode, after: FactNode, name: str) -> Iterator[RunChange]:
     was, now = (format_rules(fact.get("rules"), fact.get("reason")) for fact in (before, after))
     one, two = (short_text(str(fact.get("ruling")), MAX_FACT_NAME) for fact in (before, after))
     if one != two:
-        words = f"the ruling on {name} flipped: {one} → {two} ({now}; was {was})"
+        words = f"the ruling on {name} changed: {one} → {two} ({now}; was {was})"
         yield place.make_change("ruling", words, before=before.data, after=after.data)
     elif was != now:
         words = f"the ruling on {name} is still {two}, now {now}; was {was}"
@@ -168,7 +168,7 @@ def _compare_ruled(place: ChangePlace, before: FactNode, after: FactNode, name: 
     for key in ("arguments", "text", "messages", "granted"):
         if not same_json(before.get(key), after.get(key)):
             yield from compare_data(
-                place, "ruling", f"what the policy makes of {name}", before.get(key), after.get(key)
+                place, "ruling", f"the change that the policy makes to {name}", before.get(key), after.get(key)
             )
 
 
@@ -189,7 +189,7 @@ def _compare_failed(place: ChangePlace, before: FactNode, after: FactNode, _: st
     one, two = (format_fault(fact.get("fault")) for fact in (before, after))
     if one != two:
         yield place.make_change(
-            "fault", f"the request fails otherwise: {one} → {two}", before=before.data, after=after.data
+            "fault", f"the failure of the request: {one} → {two}", before=before.data, after=after.data
         )
 
 
@@ -211,25 +211,28 @@ def _compare_model_told(place: ChangePlace, before: FactNode, after: FactNode, n
 
 
 def _compare_replied(place: ChangePlace, before: FactNode, after: FactNode, _: str) -> Iterator[RunChange]:
-    """All of a reply but its calls and what it cost."""
+    """A reply without its calls and its cost."""
     one, two = (message_text(fact.get("reply", "message")) for fact in (before, after))
     yield from compare_reply(place, "reply", "the reply", one, two)
-    told: tuple[tuple[ChangeKind, str], ...] = (("finish", "the reply ends with"), ("model", "the model that answered"))
-    for key, name in told:
+    names: tuple[tuple[ChangeKind, str], ...] = (
+        ("finish", "the finish reason"),
+        ("model", "the model that answered"),
+    )
+    for key, name in names:
         if before.get("reply", key) != after.get("reply", key):
             yield place.value_change(key, name, before.get("reply", key), after.get("reply", key))
 
 
 def compare_reply(place: ChangePlace, kind: ChangeKind, name: str, before: str, after: str) -> Iterator[RunChange]:
-    """A text that may be JSON, or have several lines: the first that differs is told."""
+    """A text that may be JSON or have several lines. Only the first line that differs is reported."""
     one, two = parse_json_text(before), parse_json_text(after)
     if not isinstance(one, str) and not isinstance(two, str):
         yield from compare_data(place, kind, name, one, two)
     elif before != after:
         found = compare_lines(before, after) if before and after and "\n" in before + after else []
-        told = [f"line {found[0].number}: {_side_by_side(found[0])}"] if found else [_format_texts(before, after)]
-        told += [f"and {plural(len(found) - 1, 'more line')}"] if len(found) > 1 else []
-        yield place.make_change(kind, f"{name}: {', '.join(told)}", before=before, after=after)
+        first = f"line {found[0].number}: {_side_by_side(found[0])}" if found else _format_texts(before, after)
+        more = f", and {plural(len(found) - 1, 'more line')}" if len(found) > 1 else ""
+        yield place.make_change(kind, f"{name}: {first}{more}", before=before, after=after)
 
 
 def _side_by_side(line: LineDifference) -> str:
@@ -256,7 +259,7 @@ _PAIRS: Mapping[str, Callable[[ChangePlace, FactNode, FactNode, str], Iterator[R
 }
 
 
-# --- facts as things that can be new or gone: `the ruling on refund (ask, by big-refunds)` --------------------
+# --- labels of facts: `the ruling on refund (ask, by big-refunds)` --------------------------------------
 
 
 MAX_FACT_NAME = 60
@@ -265,25 +268,25 @@ MAX_FACT_NAME = 60
 class FactLabel(NamedTuple):
     kind: ChangeKind
     text: str
-    """What it is, as every fact of its kind is called."""
+    """The kind of fact and its subject."""
     detail: str = ""
-    """What this one says."""
+    """The content of this fact."""
 
     def full_text(self) -> str:
         return f"{self.text} ({self.detail})" if self.detail else self.text
 
 
 def fact_label(fact: FactNode, name: str) -> FactLabel:
-    """`name`: what the fact is about, as people call it."""
+    """`name`: the name of the fact's subject."""
     make = _LABELS.get(fact.kind)
     return FactLabel("other", f"the fact {short_text(fact.kind, MAX_FACT_NAME)}") if make is None else make(fact, name)
 
 
 def fact_key(fact: FactNode) -> tuple[str, ...]:
-    """Which facts of two journals are the same one: those that are about the same thing."""
+    """Facts of two journals with the same key are compared with each other."""
     about = _KEY_FIELDS.get(fact.kind, ())
     subject = str(fact.get("subject"))
-    # The number of a call moves when one before it is new.
+    # The number of a call changes if there is a new call before it.
     who = "" if isinstance(parse_effect_id(subject), CallId) else subject
     return (fact.kind, who, *(str(fact.get(name)) for name in about))
 
@@ -305,15 +308,15 @@ def format_fault(fault: Any) -> str:
 
 
 def format_hook_answer(answer: Any) -> str:
-    """What a hook said: `deny: too large`."""
+    """`deny: too large`."""
     more = (
         get_path(answer, "reason")
         or get_path(answer, "text")
         or get_path(answer, "fault", "message")
         or get_path(answer, "value")
     )
-    said_ = short_text(str(get_path(answer, "answer")), MAX_FACT_NAME)
-    return said_ if more is None else f"{said_}: {preview_text(more if isinstance(more, str) else str(more))}"
+    kind = short_text(str(get_path(answer, "answer")), MAX_FACT_NAME)
+    return kind if more is None else f"{kind}: {preview_text(more if isinstance(more, str) else str(more))}"
 
 
 def _preview_messages(messages: Any) -> str:
@@ -336,10 +339,12 @@ _KEY_FIELDS: dict[str, tuple[str, ...]] = {
 }
 _LABELS: Mapping[str, Callable[[FactNode, str], FactLabel]] = {
     "message_queued": lambda f, _: FactLabel(
-        "input", "the message that was sent meanwhile", preview_text(message_text(f.get("message")))
+        "input", "the message sent during the run", preview_text(message_text(f.get("message")))
     ),
-    "cancel_requested": lambda f, _: FactLabel("outcome", "the wish to cancel the run", f"by {_short_field(f, 'by')}"),
-    "work_lost": lambda f, _: FactLabel("fault", "the work that was lost", _short_field(f, "effect")),
+    "cancel_requested": lambda f, _: FactLabel(
+        "outcome", "the request to cancel the run", f"by {_short_field(f, 'by')}"
+    ),
+    "work_lost": lambda f, _: FactLabel("fault", "the lost effect", _short_field(f, "effect")),
     "model_asked": lambda f, _: FactLabel("fault", "the request to the model", _short_field(f, "route")),
     "model_replied": lambda f, _: FactLabel(
         "reply", "the reply", preview_text(message_text(f.get("reply", "message")))
@@ -352,10 +357,10 @@ _LABELS: Mapping[str, Callable[[FactNode, str], FactLabel]] = {
         format_fault(f.get("fault")),
     ),
     "reply_discarded": lambda f, _: FactLabel(
-        "fault", "the reply that was cut off and asked for again", f"cap {_short_field(f, 'cap')}"
+        "fault", "the reply that was cut off and requested again", f"cap {_short_field(f, 'cap')}"
     ),
     "model_told": lambda f, _: FactLabel(
-        "told", f"what the model is told ({_short_field(f, 'why')})", _preview_messages(f.get("messages"))
+        "told", f"the message to the model ({_short_field(f, 'why')})", _preview_messages(f.get("messages"))
     ),
     "context_compacted": lambda f, _: FactLabel(
         "compaction", "the compaction", f"{_short_field(f, 'replaced')} messages"
@@ -372,7 +377,7 @@ _LABELS: Mapping[str, Callable[[FactNode, str], FactLabel]] = {
     "delivery_skipped": lambda f, _: FactLabel(
         "delivery", f"the skipped delivery to {_short_field(f, 'sink')}", format_fault(f.get("fault"))
     ),
-    "run_ending": lambda _, __: FactLabel("outcome", "the way to the end"),
+    "run_ending": lambda _, __: FactLabel("outcome", "the start of the end"),
     "run_stopped": lambda f, _: FactLabel("outcome", "the end", format_outcome(f)),
     "hook_asked": lambda f, name: FactLabel("hook", f"the question to the hook {_short_field(f, 'hook')} about {name}"),
     "hook_answered": lambda f, name: FactLabel(
@@ -398,11 +403,11 @@ _LABELS: Mapping[str, Callable[[FactNode, str], FactLabel]] = {
     "tool_finished": lambda f, name: FactLabel(
         "result", f"the result of {name}", preview_text(parts_text(f.get("parts")))
     ),
-    "child_suspended": lambda _, name: FactLabel("result", f"that the sub-agent {name} waits for somebody"),
+    "child_suspended": lambda _, name: FactLabel("result", f"the suspension of the sub-agent {name}"),
     "call_settled": lambda f, name: FactLabel(
         "result", f"the decision about {name}", f"{_short_field(f, 'how')} by {_short_field(f, 'by')}"
     ),
-    "results_given": lambda _, __: FactLabel("result", "that the model reads the results"),
+    "results_given": lambda _, __: FactLabel("result", "the step in which the model reads the results"),
 }
 
 
@@ -413,7 +418,7 @@ def _first_error(errors: Any) -> str:
 def format_outcome(stopped: FactNode | None) -> str:
     """`completed`, `completed (truncated)`, or the code."""
     if stopped is None:
-        return "not over"
+        return "not finished"
     if fault := stopped.get("fault"):
         return short_text(str(get_path(fault, "code")), MAX_FACT_NAME)
     label = stopped.get("label")

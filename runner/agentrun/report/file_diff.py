@@ -23,11 +23,11 @@ from agentrun.journal.storage import child_journal_paths, is_child_journal, is_c
 from agentrun.journal.yaml_text import YamlTextError
 from agentrun.redactor import Redactor
 from agentrun.report.cassette_diff import compare_cassettes
-from agentrun.report.change import RunChange
+from agentrun.report.change import ChangeStatus, RunChange
 from agentrun.report.journal_diff import compare_journal_facts, parse_canonical_facts
 from agentrun.spec.safe_text import short_text
 
-if TYPE_CHECKING:  # `cassette` is a neighbour: only its types are known here
+if TYPE_CHECKING:  # `report` and `cassette` are in one layer, so only types are imported
     from agentrun.cassette.parsed_interaction import ParsedCassette
 
 FileKind: TypeAlias = Literal["journal", "snapshot", "cassette", "agent", "folder"]
@@ -38,7 +38,7 @@ _DOCUMENT = re.compile(r"^[\"']?agentrun[\"']?[ ]*:", re.MULTILINE)
 _CASSETTE = re.compile(r"^[\"']?interactions[\"']?[ ]*:", re.MULTILINE)
 _CASES = (".cases.yaml", ".cases.yml")
 _SNAPSHOT = b"- run_started:"
-_NOUNS: dict[FileKind, str] = {"snapshot": "snapshot", "journal": "journal", "cassette": "recording"}
+_COMPARED_KINDS: tuple[FileKind, ...] = ("snapshot", "journal", "cassette")
 """The kinds of files that are compared in folders."""
 
 
@@ -93,16 +93,15 @@ class FileDiff:
         """Compare the files of two folders by their names. Raises `NotComparable`."""
         one, two = _find_files(a), _find_files(b)
         if not one and not two:
-            raise NotComparable(f"{a} and {b} hold no snapshots, journals or recordings")
+            raise NotComparable(f"{a} and {b} contain no snapshots, journals or cassettes")
         found = []
         for name in sorted(one.keys() | two.keys()):
             if name not in one:
-                found.append(Comparison(two[name], a / name, b / name, (_new(two[name]),), name))
+                found.append(Comparison(two[name], a / name, b / name, (_new_or_gone(two[name], "new"),), name))
             elif name not in two:
-                found.append(Comparison(one[name], a / name, b / name, (_gone(one[name]),), name))
+                found.append(Comparison(one[name], a / name, b / name, (_new_or_gone(one[name], "gone"),), name))
             elif one[name] != two[name] and "cassette" in (one[name], two[name]):
-                message = f"{short_text(name)} is a {_NOUNS[one[name]]} in {a} and a {_NOUNS[two[name]]} in {b}"
-                raise NotComparable(message)
+                raise NotComparable(f"{short_text(name)} is a {one[name]} in {a} and a {two[name]} in {b}")
             else:
                 changes = self.compare_files(a / name, b / name, one[name], two[name])
                 found.append(Comparison(two[name], a / name, b / name, changes, name))
@@ -117,12 +116,8 @@ class FileDiff:
         return list(plain_facts(records, _children(path, records), self._redactor.redact_text))
 
 
-def _new(kind: FileKind) -> RunChange:
-    return RunChange(text=f"the {_NOUNS[kind]} is new", kind="run", how="new")
-
-
-def _gone(kind: FileKind) -> RunChange:
-    return RunChange(text=f"the {_NOUNS[kind]} is gone", kind="run", how="gone")
+def _new_or_gone(kind: FileKind, how: ChangeStatus) -> RunChange:
+    return RunChange(text=f"the {kind} is {how}", kind="run", how=how)
 
 
 def _find_files(folder: Path) -> dict[str, FileKind]:
@@ -135,7 +130,7 @@ def _find_files(folder: Path) -> dict[str, FileKind]:
                 kind = file_kind(path)
             except OSError as error:
                 raise _unreadable(path, error) from None
-            if kind in _NOUNS and not (kind == "journal" and _has_parent(path)):
+            if kind in _COMPARED_KINDS and not (kind == "journal" and _has_parent(path)):
                 found[path.relative_to(folder).as_posix()] = kind
     return found
 
@@ -165,7 +160,7 @@ def _records(path: Path) -> list[Record]:
 
 
 def _snapshot(path: Path) -> list[Any]:
-    hint = "accept it anew: agentrun test --update"
+    hint = "write it again: agentrun test --update"
     try:
         return parse_canonical_facts(path.read_text(encoding="utf-8"))
     except YamlTextError as error:

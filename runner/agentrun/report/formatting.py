@@ -1,4 +1,8 @@
-"""Amounts as people read them. All arithmetic is done in whole numbers, and nothing is rounded up."""
+"""Format amounts and lines of text for people.
+
+Rule 1  Amounts are computed in whole numbers and never rounded up.
+Rule 2  Untrusted text is masked, escaped and cut before it becomes part of a line.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ def format_count(count: int) -> str:
 
 
 def format_dollars(micro: int) -> str:
-    """Micro-dollars, exactly, with two places at least: $0.25, $0.000723."""
+    """Micro-dollars, exactly, with at least two decimals: $0.25, $0.000723."""
     places = f"{micro % _MILLION:06d}".rstrip("0").ljust(2, "0")
     return f"${micro // _MILLION}.{places}"
 
@@ -42,32 +46,26 @@ def _tenths(tenths: int) -> str:
     return f"{whole}.{rest}" if rest else str(whole)
 
 
-# --- one line for human eyes, and how foreign text becomes part of one ----------------------------------------
-
-
 Tone: TypeAlias = Literal["plain", "dim", "good", "warn", "bad"]
 
 MAX_LINE_LENGTH = 400
-"""Characters of a line at most."""
 MAX_PARAGRAPH_LINES = 40
-"""Lines of a text that are shown."""
 
 
 class OutputLine(Struct, frozen=True):
     text: str
-    """Masked and visible, without line feeds."""
+    """Masked and escaped, without line feeds."""
     tone: Tone = "plain"
     indent: int = 0
-    """How deep it stands."""
 
 
 def make_line(text: str, tone: Tone = "plain", indent: int = 0) -> OutputLine:
-    """A line. What is foreign in it has gone through `short_text`; what was forgotten is made visible here."""
+    """A line. Untrusted text in it has already passed `short_text`; control characters are escaped here again."""
     return OutputLine(truncate_text(text, MAX_LINE_LENGTH), tone, indent)
 
 
 def make_paragraph(text: str, tone: Tone = "plain", indent: int = 0) -> tuple[OutputLine, ...]:
-    """A text of any length, line by line; what is too much of it is only counted."""
+    """A text as lines. Lines beyond the limit are only counted."""
     text = text.strip("\n")
     if not text.strip():
         return ()
@@ -78,7 +76,7 @@ def make_paragraph(text: str, tone: Tone = "plain", indent: int = 0) -> tuple[Ou
 
 
 def preview_text(text: str) -> str:
-    """The first line that says something, and the size of the whole when that is not all."""
+    """The first line that is not empty, with the size of the text if there is more."""
     size = f"{format_count(len(text.encode('utf-8', 'replace')))}B"
     text = text.strip()
     if not text:

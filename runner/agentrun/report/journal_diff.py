@@ -1,9 +1,9 @@
-"""What two canonical journals say differently, in words: aligned by run, turn and call, and never by line.
+"""Explain how two canonical journals differ, aligned by run, turn and call, never by line.
 
-Rule 1  Never silent: two texts that differ have at least one change.
-Rule 2  What follows from another change is not told again: spend is told once, in sums; another model in the first turn
-        that asks it.
-Rule 3  The texts of changes are fit for a terminal: masked, visible and cut. Their values are not.
+Rule 1  Two journals that differ have at least one change.
+Rule 2  A consequence of another change is not reported again. The cost is reported once, as a sum; another model is
+        reported in the first turn that uses it.
+Rule 3  The texts of changes are masked, escaped and cut, so they are safe in a terminal. Their values are not.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ def compare_journals(before: str, after: str, *, cut: bool = False) -> tuple[Run
     try:
         one = parse_canonical_facts(before)
     except YamlTextError as error:
-        return (RunChange(text=f"the journal before cannot be read: {error}"),)
+        return (RunChange(text=f"the old journal cannot be read: {error}"),)
     try:
         two = parse_canonical_facts(after)
     except YamlTextError as error:
-        return (RunChange(text=f"the journal now cannot be read: {error}"),)
+        return (RunChange(text=f"the new journal cannot be read: {error}"),)
     found = compare_journal_facts(one, two, cut=cut)
-    return found or (() if cut else (RunChange(text="the journals say the same, but are not written the same"),))
+    return found or (() if cut else (RunChange(text="the journals have the same content in another format"),))
 
 
 def parse_canonical_facts(text: str) -> list[Any]:
-    """The facts of a canonical journal. Raises NotLaidOut."""
+    """The facts of a canonical journal. Raises YamlTextError."""
     facts = parse_plain_yaml(text) if text.strip("\n") else []
     if not isinstance(facts, list):
         raise YamlTextError(1)
@@ -71,7 +71,7 @@ def parse_canonical_facts(text: str) -> list[Any]:
 
 
 def compare_journal_facts(before: Sequence[Any], after: Sequence[Any], *, cut: bool = False) -> tuple[RunChange, ...]:
-    """The same of facts as plain data. `cut`: the run did not come to its end, and what it lacks says nothing."""
+    """The same for facts as plain data. `cut`: the new run did not finish, so missing facts are not reported."""
     if same_json(list(before), list(after)):
         return ()
     one, two = parse_runs(before), parse_runs(after)
@@ -80,12 +80,12 @@ def compare_journal_facts(before: Sequence[Any], after: Sequence[Any], *, cut: b
         return tuple(each for each in found if each.how != "gone" and each.kind not in _NOT_OVER)
     sums = sum_spend(before), sum_spend(after)
     found += compare_spend(*sums)
-    told = [each for each in found if each.kind != "share"] if sums[0] != sums[1] else found
-    return tuple(told or found) or tuple(_first_raw_difference(before, after))
+    reported = [each for each in found if each.kind != "share"] if sums[0] != sums[1] else found
+    return tuple(reported or found) or tuple(_first_raw_difference(before, after))
 
 
 def _drop_repeated(found: Iterable[RunChange]) -> Iterator[RunChange]:
-    """Another model is another one in each turn: of a run, or of all its sub-agents, that is told where it begins."""
+    """Report another model only in the first turn of a run, or of its sub-agents, that uses it."""
     seen = set()
     for each in found:
         what = each.kind, each.run, bool(each.path), str(each.before), str(each.after)
@@ -95,20 +95,20 @@ def _drop_repeated(found: Iterable[RunChange]) -> Iterator[RunChange]:
 
 
 def _first_raw_difference(before: Sequence[Any], after: Sequence[Any]) -> Iterator[RunChange]:
-    """What nothing above has words for."""
+    """The first difference in the data, if no other text describes it."""
     for field in compare_fields(list(before), list(after)):
         yield RunChange(text=f"the journal differs in {field.text()}", before=field.before, after=field.after)
         return
 
 
-# --- what two runs did differently: how they began, turn by turn, how they ended, and what they spent ---------
+# --- runs --------------------------------------------------------------------------------------------------------
 
 
 _START = frozenset({"agent", "rules", "params", "instructions", "input", "prompts", "earlier", "parent"})
 
 
 def compare_runs(place: ChangePlace, before: list[RunNode], after: list[RunNode]) -> Iterator[RunChange]:
-    """The runs of two journals, first with first."""
+    """Compare the runs of two journals in order."""
     several = max(len(before), len(after)) > 1
     for number in range(1, max(len(before), len(after)) + 1):
         here = place.in_run(number) if several else place
@@ -128,7 +128,7 @@ def compare_run(place: ChangePlace, before: RunNode, after: RunNode) -> Iterator
 
 
 def compare_child_runs(place: ChangePlace, before: Any, after: Any) -> Iterator[RunChange]:
-    """The journals of a sub-agent."""
+    """Compare two journals of a sub-agent."""
     one, two = (parse_runs(facts if isinstance(facts, list) else ()) for facts in (before, after))
     yield from compare_runs(place, one, two)
 
@@ -152,7 +152,7 @@ def _compare_start(place: ChangePlace, before: FactNode, after: FactNode) -> Ite
         yield place.field_change("prompt", field, "the prompt ")
     if not same_json(before.get("earlier"), after.get("earlier")):
         differences = format_differences(before.get("earlier"), after.get("earlier"))
-        words = f"what is known of the conversation before: {differences}"
+        words = f"the earlier conversation: {differences}"
         yield place.make_change("history", words, before=before.get("earlier"), after=after.get("earlier"))
     yield from compare_data(place, "other", "the rules of the runtime", before.get("rules"), after.get("rules"))
     one, two = ({key: value for key, value in fact.data.items() if key not in _START} for fact in (before, after))
@@ -195,7 +195,7 @@ def _exact_key(turn: TurnNode) -> tuple[Any, ...]:
 
 
 def _tools_key(turn: TurnNode) -> tuple[tuple[str, ...], bool]:
-    """The tools; of a turn without calls whether it says anything: one that got no reply is no answer."""
+    """The tools. For a turn without calls: whether it has a text, because a turn without a reply is not an answer."""
     return tuple(call.tool for call in turn.calls), bool(turn.calls or turn.text)
 
 
@@ -217,7 +217,7 @@ def _compare_turn(place: ChangePlace, was: TurnNode, now: TurnNode, *, last: boo
 
 
 def _as_answer(change: RunChange, place: ChangePlace, *, parsed: bool) -> Iterator[RunChange]:
-    """The last reply is the answer. One that is parsed is told as the output."""
+    """The last reply is the answer. If it was parsed, the change is reported as the output."""
     if change.kind != "reply" or change.how != "changed":
         yield change
     elif isinstance(change.before, str):
@@ -265,13 +265,13 @@ def _fault(stopped: FactNode) -> Any:
     return get_path(stopped.data, "fault")
 
 
-# --- what came differently of the calls of a turn -------------------------------------------------------------
+# --- tool calls --------------------------------------------------------------------------------------------------
 
 
 _ENDS = frozenset(
     {"tool_started", "child_started", "tool_finished", "call_refused", "call_cancelled", "child_suspended"}
 )
-_WITHOUT_RESULT = frozenset({"cancelled", "no result yet", "it does not run"})
+_WITHOUT_RESULT = frozenset({"cancelled", "no result yet", "did not run"})
 MAX_ARGUMENTS = 160
 
 
@@ -282,7 +282,7 @@ class CallEnd(NamedTuple):
     """`a result`, or why there is none."""
     text: str = ""
     others: Any = ()
-    """What is no text."""
+    """Parts that are not text."""
 
 
 def call_key(call: CallNode) -> Hashable:
@@ -302,7 +302,7 @@ def format_call(call: CallNode) -> str:
 
 
 def call_name(call: CallNode, calls: Sequence[CallNode]) -> str:
-    """The tool, and the id as well where another call has the same tool."""
+    """The name of the tool, with the id of the call if another call has the same tool."""
     name = short_text(call.tool, MAX_FACT_NAME)
     return name if sum(each.tool == call.tool for each in calls) < 2 else f"{name} {short_text(call.id, MAX_FACT_NAME)}"
 
@@ -313,7 +313,7 @@ def compare_calls(
     after: list[CallNode],
     nested: Callable[[ChangePlace, Any, Any], Iterator[RunChange]],
 ) -> Iterator[RunChange]:
-    """What differs in the calls of a turn. `nested` compares the journals of sub-agents."""
+    """Compare the calls of a turn. `nested` compares the journals of sub-agents."""
     pairs = _pair_calls(before, after)
     kept = [(one, two) for one, two in pairs if one is not None and two is not None]
     order = [next(n for n, call in enumerate(before) if call is one) for one, _ in kept]
@@ -338,7 +338,7 @@ def _call_data(call: CallNode) -> dict[str, Any]:
 
 
 def _pair_calls(before: list[CallNode], after: list[CallNode]) -> list[tuple[CallNode | None, CallNode | None]]:
-    """In the order of now; what is gone comes last."""
+    """Pairs in the new order. Calls that are gone come last."""
     partner: dict[int, CallNode] = {}
     left = list(before)
     for key in (call_key, lambda call: call.tool):
@@ -388,7 +388,7 @@ def _sub_agent(
 ) -> Iterator[RunChange]:
     yield from nested(place.in_agent(name, str(place.call)), before.get("journal"), after.get("journal"))
     if not same_json(before.get("share"), after.get("share")):
-        words = f"what the sub-agent {name} may spend: {format_differences(before.get('share'), after.get('share'))}"
+        words = f"the budget of the sub-agent {name}: {format_differences(before.get('share'), after.get('share'))}"
         yield place.make_change("share", words, before=before.get("share"), after=after.get("share"))
 
 
@@ -406,9 +406,9 @@ def _call_end(call: CallNode) -> CallEnd:
             case "call_cancelled":
                 return CallEnd("cancelled", str(fact.get("told")))
             case "child_suspended":
-                return CallEnd("the sub-agent waits for somebody", "", fact.get("waits_for"))
+                return CallEnd("the sub-agent is suspended", "", fact.get("waits_for"))
     started = any(fact.kind in _ENDS for fact in call.facts)
-    return CallEnd("no result yet" if started else "it does not run")
+    return CallEnd("no result yet" if started else "did not run")
 
 
 def _non_text_parts(parts: Any) -> list[Any]:
@@ -424,12 +424,12 @@ def _compare_ends(place: ChangePlace, name: str, was: CallEnd, now: CallEnd) -> 
             "gone" if now.status in _WITHOUT_RESULT else "new" if was.status in _WITHOUT_RESULT else "changed"
         )
         yield place.make_change(
-            "result", f"{name} ends otherwise: {one} → {two}", how, before=_end_data(was), after=_end_data(now)
+            "result", f"the end of {name}: {one} → {two}", how, before=_end_data(was), after=_end_data(now)
         )
         return
     if was.text != now.text:
         yield from compare_reply(place, "result", f"the result of {name} changed", was.text, now.text)
-        if was.status != "a result":  # what was refused, and why, says the text
+        if was.status != "a result":  # the text of a refusal has all of it
             return
     if any(compare_fields(was.others, now.others)):
         words = f"the result of {name} changed: {format_differences(was.others, now.others)}"
@@ -440,14 +440,14 @@ def _end_data(end: CallEnd) -> dict[str, Any]:
     return {"status": end.status, "text": end.text}
 
 
-# --- what two journals spent: tokens, money and turns, sub-agents included ------------------------------------
+# --- tokens, money and turns, including sub-agents ---------------------------------------------------------------
 
 
 _USAGE = ("input", "output", "cached", "reasoning")
 
 
 def sum_spend(facts: Sequence[Any]) -> dict[str, int]:
-    """The sums over all replies. What was not reported counts as nothing."""
+    """The sums over all replies. Usage that a provider did not report counts as 0."""
     total = dict.fromkeys(("tokens", "cost", "turns", *_USAGE), 0)
     for reply in _replies(facts):
         for name in _USAGE:
@@ -476,20 +476,20 @@ def compare_spend(before: dict[str, int], after: dict[str, int]) -> Iterator[Run
     if before == after:
         return
     measure = "cost" if before["cost"] != after["cost"] and before["cost"] and after["cost"] else "tokens"
-    told = [f"{before['tokens']} → {after['tokens']} tokens"] if before["tokens"] != after["tokens"] else []
+    texts = [f"{before['tokens']} → {after['tokens']} tokens"] if before["tokens"] != after["tokens"] else []
     if before["cost"] != after["cost"]:
-        told.append(f"{format_dollars(before['cost'])} → {format_dollars(after['cost'])}")
+        texts.append(f"{format_dollars(before['cost'])} → {format_dollars(after['cost'])}")
     if before["turns"] != after["turns"]:
-        told.append(f"{before['turns']} → {after['turns']} turns")
-    told = told or [f"{before[name]} → {after[name]} {name} tokens" for name in _USAGE if before[name] != after[name]]
+        texts.append(f"{before['turns']} → {after['turns']} turns")
+    texts = texts or [f"{before[name]} → {after[name]} {name} tokens" for name in _USAGE if before[name] != after[name]]
     head = _percent(before[measure], after[measure])
     yield ChangePlace().make_change(
-        "spend", f"spend {head}: {', '.join(told)}", before=_spend_data(before), after=_spend_data(after)
+        "spend", f"spend {head}: {', '.join(texts)}", before=_spend_data(before), after=_spend_data(after)
     )
 
 
 def _percent(before: int, after: int) -> str:
-    """`up 12 %`, rounded to the nearest whole number; below one percent with two places."""
+    """`up 12 %`, rounded to a whole number; below one percent with two decimals."""
     if before == after:
         return "differs"
     way = "up" if after > before else "down"

@@ -1,9 +1,8 @@
-"""A canonical journal as runs, turns and calls: what two of them are aligned by.
+"""A canonical journal as a tree of runs, turns and calls, so that two journals can be aligned.
 
-Rule 1  A journal comes from a file that anybody may have edited. What is not of its form is kept as it is, and never
-        raises.
-Rule 2  Every fact is in exactly one place: with its call, its turn, or the run's beginning or end.
-Rule 3  What comes after the results of a turn, and before the model is asked again, belongs to the next turn.
+Rule 1  A journal may come from an edited file. Facts of an unknown form are kept as they are and never raise.
+Rule 2  Every fact is in exactly one place: in its call, in its turn, or at the beginning or the end of the run.
+Rule 3  Facts between the results of a turn and the next request to the model belong to the next turn.
 """
 
 from __future__ import annotations
@@ -40,22 +39,22 @@ class FactNode(NamedTuple):
 
 
 class CallNode(Struct):
-    """A call that the model asked for, and what came of it."""
+    """A call that the model requested, and its facts."""
 
     id: str
     tool: str
     arguments: Any
-    """As data, if they are JSON."""
+    """Parsed, if they are JSON."""
     facts: list[FactNode] = field(default_factory=list)
 
 
 class TurnNode(Struct):
     number: int
     facts: list[FactNode] = field(default_factory=list)
-    """What concerns no single call."""
+    """Facts that do not belong to a single call."""
     calls: list[CallNode] = field(default_factory=list)
     text: str = ""
-    """What the model said."""
+    """The text of the model's reply."""
 
 
 class RunNode(Struct):
@@ -75,7 +74,7 @@ class RunNode(Struct):
 
 
 def get_path(data: Any, *path: str) -> Any:
-    """A value inside mappings. None: there is none."""
+    """A value inside nested mappings, or None."""
     for key in path:
         if not isinstance(data, dict):
             return None
@@ -84,7 +83,7 @@ def get_path(data: Any, *path: str) -> Any:
 
 
 def message_text(message: Any) -> str:
-    """The texts of a message."""
+    """The text parts of a message."""
     return parts_text(get_path(message, "parts"))
 
 
@@ -94,7 +93,7 @@ def parts_text(parts: Any) -> str:
 
 
 def parse_runs(facts: Iterable[Any]) -> list[RunNode]:
-    """The runs of a journal: of a conversation there are several."""
+    """The runs of a journal. A conversation has several."""
     readers: list[_RunBuilder] = []
     for entry in facts:
         fact = _parse_fact(entry)
@@ -110,9 +109,9 @@ class _RunBuilder:
         self._run = RunNode(first if first.kind == "run_started" else FactNode("run_started", {}))
         self._calls: dict[str, CallNode] = {}
         self._waiting: list[FactNode] = []
-        """Facts of the turn that is about to begin."""
+        """Facts of the next turn."""
         self._open = False
-        """Whether what follows belongs to the last turn."""
+        """Whether the facts that follow belong to the last turn."""
         if first.kind != "run_started":
             self.take(first)
 

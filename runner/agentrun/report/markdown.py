@@ -1,9 +1,9 @@
 """Changes as Markdown, for a comment on a pull request.
 
-Rule 1  What models and tools said is data. In a line every character that could mean something to Markdown, to HTML or
-        to a forge is written as a character reference inside `<code>`: there it is no markup, mention or link.
-Rule 2  In a block it stands behind a fence that is longer than any run of backticks in it.
-Rule 3  A forge refuses a comment that is too long: what does not fit is counted.
+Rule 1  Text of models and tools is data. In a line, every character with a meaning in Markdown, in HTML or on a code
+        host is written as a character reference inside `<code>`, so that it is no markup, mention or link.
+Rule 2  In a block, the fence is longer than any run of backticks in the text.
+Rule 3  Code hosts refuse long comments. Changes that do not fit are counted.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MAX_COMMENT_LENGTH = 60_000
 """Characters. The limit of GitHub is 65,536."""
 MAX_MARKDOWN_DIFF_LINES = 60
 """Lines of one difference of texts."""
-# What means nothing to anybody inside a line: letters and digits, some marks, and some between letters or digits.
+# Characters without a meaning inside a line: letters and digits, some marks, and some more between letters or digits.
 _PLAIN = re.compile(r"[A-Za-z0-9 ,;()/=%?+]|[.:](?= |$)|(?<=[^\W_])[-_](?=[^\W_])|(?<=\d)[.](?=\d)|[^\x00-\x7f]")
 _TICKS = re.compile(r"`+")
 
 
 def inline_code(text: str) -> str:
-    """A text of one line that nothing acts on, in any place of a Markdown document."""
+    """A line of text that is safe at any place of a Markdown document."""
     return f"<code>{''.join(_reference(text, at) for at in range(len(text)))}</code>"
 
 
@@ -37,7 +37,7 @@ def _reference(text: str, at: int) -> str:
 
 
 def code_block(lines: Iterable[str], language: str = "") -> str:
-    """Lines as a block."""
+    """Lines as a fenced block."""
     shown = [escape_invisible(line) for line in lines]
     longest = max((len(run) for line in shown for run in _TICKS.findall(line)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -91,7 +91,7 @@ def _details(changes: Sequence[RunChange], room: int) -> str:
 
 
 def diff_lines(change: RunChange) -> list[str]:
-    """The lines in which two texts differ. Nothing, where a line says it all."""
+    """The lines in which two texts differ. Empty if the text of the change has all of it."""
     before, after = change.before, change.after
     if not isinstance(before, str) or not isinstance(after, str) or "\n" not in before + after:
         return []

@@ -1,4 +1,7 @@
-"""What a reader hears of single calls."""
+"""Progress lines for single facts: tool calls, hooks, policy decisions, approvals, model requests and the run.
+
+Each function gets the state before the fact.
+"""
 
 from __future__ import annotations
 
@@ -80,9 +83,8 @@ from agentrun.report.formatting import (
 from agentrun.spec.safe_text import plural, short_text
 
 MAX_SHOWN_ARGUMENTS = 160
-"""Characters of arguments that are shown."""
 MAX_SHOWN_NAME = 60
-"""Characters of a name: a model may call a tool by a name of any length."""
+"""Characters of a name, because a model may use a name of any length for a tool."""
 
 
 def render_call(package: Package, state: State, fact: CallFact) -> tuple[OutputLine, ...]:
@@ -93,7 +95,7 @@ def render_call(package: Package, state: State, fact: CallFact) -> tuple[OutputL
         case CallRefused():
             return _render_refused_call(name, fact)
         case CallCancelled():
-            why = f"{call_label(state, fact.by)} made it unnecessary" if fact.by else "not waited for, the run ends"
+            why = f"not needed after {call_label(state, fact.by)}" if fact.by else "cancelled because the run ends"
             return (make_line(f"✗ {name}: {why}", "warn", 1),)
         case ToolStarted():
             return (make_line(f"→ {name} runs again", "warn", 1),) if _has_run(state, fact.call) else ()
@@ -103,7 +105,7 @@ def render_call(package: Package, state: State, fact: CallFact) -> tuple[OutputL
             return (_render_finished(state, fact),)
         case ChildSuspended():
             waits_for = ", ".join(short_text(each, MAX_SHOWN_NAME) for each in fact.waits_for)
-            return (make_line(f"{name}: the agent waits for somebody ({waits_for})", "warn", 1),)
+            return (make_line(f"{name}: the sub-agent is suspended and waits for {waits_for}", "warn", 1),)
         case CallSettled():
             return (_render_settled(name, fact),)
         case _:
@@ -111,33 +113,32 @@ def render_call(package: Package, state: State, fact: CallFact) -> tuple[OutputL
 
 
 def render_requested_call(calls: Sequence[ToolCall], call: ToolCall) -> OutputLine:
-    """A call that the model asks for."""
+    """A call that the model requests."""
     return make_line(f"→ {_label(calls, call)} {format_arguments(call.arguments)}", indent=1)
 
 
 def format_arguments(text: str) -> str:
-    """Arguments as the model wrote them, if it wrote them in one line."""
+    """The arguments as the model wrote them; if they have several lines, as compact JSON."""
     if "\n" in text and (found := parse_arguments(text)) is not None:
         text = sorted_json(found).decode()
     return short_text(text.strip(), MAX_SHOWN_ARGUMENTS)
 
 
 def render_result(state: State, call: str, parts: Iterable[Content], spent: ChildSpend | None = None) -> OutputLine:
-    """A result."""
     cost = "" if spent is None else f" [{_format_spent(spent)}]"
     return make_line(f"← {call_label(state, call)}: {_format_contents(parts)}{cost}", "dim", 1)
 
 
 def warn_empty_result(package: Package, state: State, call: str, parts: Iterable[Content]) -> tuple[OutputLine, ...]:
-    """That `result` of an HTTP tool picked nothing out of its reply: a null is a result, but seldom what is meant."""
+    """Warn if `result` of an HTTP tool selected null. That is a valid result, but rarely intended."""
     tool = find_tool(package, tool_of_call(state, call))
     if not isinstance(tool, HttpTool) or tool.result is None or tuple(parts) != (Text("null"),):
         return ()
-    return (make_line(f"`result` of {call_label(state, call)} found nothing in the reply", "warn", 1),)
+    return (make_line(f"`result` of {call_label(state, call)} selected nothing from the reply", "warn", 1),)
 
 
 def call_label(state: State, call: str) -> str:
-    """What a call is called: by its tool, and by its id as well where another call has the same tool."""
+    """The name of a call: its tool, and its id if another call has the same tool."""
     found = find_call(state, call)
     return (
         short_text(call, MAX_SHOWN_NAME) if found is None else _label([each.call for each in state.calls], found.call)
@@ -184,14 +185,14 @@ def _render_finished(state: State, fact: ToolFinished) -> OutputLine:
 
 
 def fault_place(fault: Fault) -> str:
-    """Where in the project's code something was raised."""
+    """The place in the project's code that raised the exception."""
     at = fault.fields.get("at")
     return f" ({short_text(at, MAX_SHOWN_NAME)})" if isinstance(at, str) else ""
 
 
 def _render_refused_call(name: str, fact: CallRefused) -> tuple[OutputLine, ...]:
     if fact.code == "tool.denied":
-        return ()  # who denied it, and why, was told already
+        return ()  # the line of the policy decision already says who denied it, and why
     text = preview_text(fact.told)
     return (
         make_line(f"✗ {name}: {text if text.startswith(fact.code) else f'{short_text(fact.code)}: {text}'}", "warn", 1),
@@ -202,11 +203,11 @@ def _render_settled(name: str, fact: CallSettled) -> OutputLine:
     by = short_text(fact.by, MAX_SHOWN_NAME)
     match fact.how:
         case "retry":
-            return make_line(f"{name}: {by} wants it to run again", "warn", 1)
+            return make_line(f"{name}: runs again, as {by} decided", "warn", 1)
         case "result":
-            return make_line(f"← {name}, given by {by}: {_format_contents(fact.parts)}", "warn", 1)
+            return make_line(f"← {name}, result set by {by}: {_format_contents(fact.parts)}", "warn", 1)
         case "stop":
-            return make_line(f"{name}: {by} wants the run to stop over it", "warn", 1)
+            return make_line(f"{name}: the run stops here, as {by} decided", "warn", 1)
         case _:
             assert_never(fact.how)
 
@@ -214,16 +215,13 @@ def _render_settled(name: str, fact: CallSettled) -> OutputLine:
 def _render_child(package: Package, state: State, fact: ChildStarted) -> OutputLine:
     agent = package.agents.get(fact.tool)
     name = call_label(state, fact.call)
-    who = f"the agent {short_text(agent.name, MAX_SHOWN_NAME)}" if agent else "an agent"
-    return make_line(
-        f"{name}: {who} {'goes on' if _has_run(state, fact.call) else 'begins'}{_format_share(fact.share, agent)}",
-        "plain",
-        1,
-    )
+    who = f"the sub-agent {short_text(agent.name, MAX_SHOWN_NAME)}" if agent else "a sub-agent"
+    verb = "continues" if _has_run(state, fact.call) else "starts"
+    return make_line(f"{name}: {who} {verb}{_format_share(fact.share, agent)}", "plain", 1)
 
 
 def _format_share(share: BudgetShare, agent: Package | None) -> str:
-    """What a child may spend: its part of its parent's budget, or its own if that is less."""
+    """The budget of a child: its share of the parent's budget, or its own if that is less."""
     found = []
     own = agent.budgets if agent else share
     share = BudgetShare(
@@ -253,7 +251,7 @@ def _format_spent(spent: ChildSpend) -> str:
     return ", ".join(found)
 
 
-# --- what a reader hears of hooks, rulings and people ---------------------------------------------------------
+# --- hooks, policy decisions and approvals -----------------------------------------------------------------------
 
 
 SUBJECT_LABELS = {
@@ -267,7 +265,7 @@ RULING_TEXTS: dict[Ruling, tuple[str, Tone]] = {
     "allow": ("allowed", "plain"),
     "modify": ("changed", "warn"),
     "ask": ("approved earlier in the session", "good"),
-    "defer": ("put off", "warn"),
+    "defer": ("deferred", "warn"),
     "deny": ("denied", "bad"),
     "interrupt": ("stopped", "bad"),
 }
@@ -275,9 +273,9 @@ ANSWER_TEXTS: dict[ApprovalAnswer, tuple[str, Tone]] = {
     "approved": ("approved by {}", "good"),
     "approved_for_session": ("approved for the session by {}", "good"),
     "denied": ("denied by {}", "bad"),
-    "timed_out": ("nobody answered in time", "bad"),
-    "cancelled": ("the question was withdrawn by {}", "bad"),
-    "unavailable": ("there is nobody to ask", "bad"),
+    "timed_out": ("no answer in time", "bad"),
+    "cancelled": ("the question was cancelled by {}", "bad"),
+    "unavailable": ("no one can answer the approval", "bad"),
 }
 
 
@@ -304,7 +302,7 @@ def render_gate(_: Package, state: State, fact: GateFact) -> tuple[OutputLine, .
 
 
 def subject_label(state: State, name: str, *, after: bool = False) -> str:
-    """What wants to pass. `after`: of a call, its result."""
+    """The subject of a decision. `after`: the result of a call."""
     if name in SUBJECT_LABELS:
         return SUBJECT_LABELS[name]
     if isinstance(delivery := parse_effect_id(name), DeliveryId):
@@ -315,7 +313,7 @@ def subject_label(state: State, name: str, *, after: bool = False) -> str:
 
 def _render_ruling(state: State, fact: Ruled) -> tuple[OutputLine, ...]:
     if fact.ruling == "allow" or (fact.ruling == "ask" and not fact.granted):
-        return ()  # what is asked of whom has a fact of its own
+        return ()  # the question has its own fact
     word, tone = RULING_TEXTS[fact.ruling]
     what = subject_label(state, fact.subject, after=fact.stage == "tool_result")
     become = (
@@ -348,32 +346,31 @@ def _render_hook_answer(state: State, fact: HookAnswered) -> tuple[OutputLine, .
         case Modify():
             return (make_line(f"{what}: changed by {hook}", "warn", 1),)
         case Inject(text):
-            return (make_line(f"{hook} tells the model: {preview_text(text)}", "warn", 1),)
+            return (make_line(f"{hook} adds a message for the model: {preview_text(text)}", "warn", 1),)
         case HookFailure(fault):
-            meaning = "which is a no" if fact.closes else "and the run goes on"
+            meaning = "which counts as denied" if fact.closes else "and the run continues"
             why = f"{short_text(fault.code)}: {preview_text(fault.message)}"
             return (make_line(f"{what}: {hook} failed, {meaning}: {why}", "bad" if fact.closes else "warn", 1),)
         case _:
             assert_never(fact.answer)
 
 
-# --- what a reader hears of requests to the model, and of the run as a whole ----------------------------------
+# --- requests to the model, and the run --------------------------------------------------------------------------
 
 
 MAX_SHOWN_ERRORS = 3
-"""Breaches of the contract that are named."""
 LABEL_TEXTS: dict[AnswerLabel, str] = {
-    "budget.turns": "the turns are spent: the answer is what there is so far",
-    "filtered": "the provider's filter cut the answer off",
-    "refused": "the model declines to answer",
+    "budget.turns": "the turn limit is reached: the last reply is the answer",
+    "filtered": "the provider's content filter cut off the answer",
+    "refused": "the model refuses to answer",
     "truncated": "the answer is cut off",
-    "unknown_finish": "the provider does not say why the answer ended",
+    "unknown_finish": "the provider gave no reason why the answer ended",
 }
 REASON_TEXTS: dict[MessageReason, str] = {
-    "wrap_up": "is told to wrap up",
-    "continue": "was cut off and is told",
-    "nudge": "stopped and is told",
-    "follow_up": "reads",
+    "wrap_up": "is asked to finish",
+    "continue": "was cut off and is asked to continue",
+    "nudge": "stopped and is asked to continue",
+    "follow_up": "gets a message",
 }
 
 
@@ -381,29 +378,27 @@ def render_model(package: Package, state: State, fact: ModelFact) -> tuple[Outpu
     match fact:
         case ModelAsked(purpose="compact"):
             why = f"{_fault_line(state.requests.fault)}; " if state.phase == "failed" and state.requests.fault else ""
-            return (make_line(f"{why}the conversation is to be summed up", "warn", 1),)
+            return (make_line(f"{why}the model summarises the conversation", "warn", 1),)
         case ModelAsked():
             return _render_turn(package, state, fact)
         case ModelReplied() | ModelFailed():
-            return ()  # a reply is told by its story, a failure with what is made of it
+            return ()  # RunRenderer shows replies; a failure is shown with the retry or the end of the run
         case RetryPlanned():
             why = f"{_fault_line(state.requests.fault)}; " if state.requests.fault else ""
-            again = (
-                f"waits {format_duration(fact.wait)}, attempt {state.requests.tries + 1} of {package.retry.attempts}"
-            )
-            return (make_line(f"{why}{again}", "warn", 1),)
+            attempt = f"attempt {state.requests.tries + 1} of {package.retry.attempts}"
+            return (make_line(f"{why}{attempt} in {format_duration(fact.wait)}", "warn", 1),)
         case RouteSwitched():
-            return (make_line(f"{_fault_line(fact.fault)}; goes on with {short_text(fact.target)}", "warn", 1),)
+            return (make_line(f"{_fault_line(fact.fault)}; continues with {short_text(fact.target)}", "warn", 1),)
         case ReplyDiscarded():
             cap = format_count(fact.cap)
-            return (make_line(f"the reply was cut off; asks again for one of up to {cap} tokens", "warn", 1),)
+            return (make_line(f"the reply was cut off; requested again with up to {cap} tokens", "warn", 1),)
         case _:
             assert_never(fact)
 
 
 def _render_turn(package: Package, state: State, fact: ModelAsked) -> tuple[OutputLine, ...]:
     if state.in_turn:
-        return ()  # the same turn, asked again
+        return ()  # a retry in the same turn
     named = "" if fact.route == route_name(package.model.routes[0]) else f" · {short_text(fact.route)}"
     return (make_line(f"turn {fact.turn}{named}"),)
 
@@ -411,19 +406,17 @@ def _render_turn(package: Package, state: State, fact: ModelAsked) -> tuple[Outp
 def render_run(package: Package, state: State, fact: RunFact) -> tuple[OutputLine, ...]:
     match fact:
         case RunStarted():
-            asked = "goes on" if fact.input is None else _preview_message(fact.input)
-            return (make_line(f"{short_text(fact.agent, MAX_SHOWN_NAME)}: {asked}", "dim"),)
+            message = "continues" if fact.input is None else _preview_message(fact.input)
+            return (make_line(f"{short_text(fact.agent, MAX_SHOWN_NAME)}: {message}", "dim"),)
         case MessageQueued():
-            return (make_line(f"a message waits: {_preview_message(fact.message)}", "warn", 1),)
+            return (make_line(f"a message is queued: {_preview_message(fact.message)}", "warn", 1),)
         case CancelRequested():
             return (make_line(f"cancelled by {short_text(fact.by, MAX_SHOWN_NAME)}", "warn", 1),)
         case RunResumed():
             other = "" if fact.package == state.package else ", with another package"
-            return (make_line(f"the run is taken up again{other}", "warn"),)
+            return (make_line(f"the run is resumed{other}", "warn"),)
         case WorkLost():
-            return (
-                make_line(f"{_lost_work(state, fact.effect)} was lost: whether it took place is not known", "warn", 1),
-            )
+            return (make_line(f"{_lost_work(state, fact.effect)} was lost: it may or may not have run", "warn", 1),)
         case ModelTold():
             return tuple(
                 make_line(f"the model {REASON_TEXTS[fact.why]}: {_preview_message(each)}", "warn", 1)
@@ -431,7 +424,7 @@ def render_run(package: Package, state: State, fact: RunFact) -> tuple[OutputLin
             )
         case ContextCompacted():
             sizes = f"{format_count(fact.before)} tokens became {format_count(fact.after)}"
-            return (make_line(f"{plural(fact.replaced, 'message')} summed up, {sizes}", "warn", 1),)
+            return (make_line(f"{plural(fact.replaced, 'message')} summarised: {sizes}", "warn", 1),)
         case CompactionFailed():
             count = f"failure {fact.failures} of {package.context.failures}"
             return (make_line(f"the summary cannot be used: {fact.reason.replace('_', ' ')}, {count}", "bad", 1),)
@@ -442,7 +435,7 @@ def render_run(package: Package, state: State, fact: RunFact) -> tuple[OutputLin
         case DeliveryFinished():
             return (_render_delivery(state, fact),)
         case DeliveryStarted() | DeliverySkipped() | TimePassed():
-            return ()  # who kept the answer from a sink, and why, was told already
+            return ()  # the reason for a skipped delivery already has its own line
         case RunEnding():
             return render_end(fact.stop)
         case RunStopped():
@@ -452,7 +445,7 @@ def render_run(package: Package, state: State, fact: RunFact) -> tuple[OutputLin
 
 
 def render_end(stop: RunStopped, *, is_child: bool = False) -> tuple[OutputLine, ...]:
-    """The end. A run that succeeded ends with its answer and `summary`; a child has neither on the screen."""
+    """The end of a run. A run that completed ends with its answer, which is not shown here; a child needs a line."""
     if stop.fault is None:
         return (make_line(stop.status, "good"),) if is_child else ()
     hint = (make_line(f"→ {preview_text(stop.fault.hint)}", "dim", 1),) if stop.fault.hint else ()
@@ -463,7 +456,7 @@ def _render_refused_output(package: Package, state: State, fact: OutputRefused) 
     repair = f"repair {state.ending.repairs + 1} of {package.output.repairs}"
     more = len(fact.errors) - MAX_SHOWN_ERRORS
     return (
-        make_line(f"the answer breaks its contract, {repair}", "warn", 1),
+        make_line(f"the answer does not match the output schema, {repair}", "warn", 1),
         *(make_line(preview_text(error), "warn", 2) for error in fact.errors[:MAX_SHOWN_ERRORS]),
         *((make_line(f"… and {more} more", "warn", 2),) if more > 0 else ()),
     )
@@ -473,13 +466,13 @@ def _render_delivery(state: State, fact: DeliveryFinished) -> OutputLine:
     sink = short_text(fact.sink, MAX_SHOWN_NAME)
     if fact.fault is None:
         if state.phase != "fresh" and state.started.replayed:
-            return make_line(f"delivered to {sink} when it was recorded; nothing is delivered now", "dim", 1)
+            return make_line(f"delivered to {sink} when it was recorded; a replay delivers nothing", "dim", 1)
         return make_line(f"delivered to {sink}", "good", 1)
     return make_line(f"not delivered to {sink}: {_fault_line(fact.fault)}", "bad", 1)
 
 
 def _lost_work(state: State, effect: str) -> str:
-    """What was under way. A call has its id: whoever settles it needs that."""
+    """The effect that was lost. A call is shown with its id, which is needed to settle it."""
     if state.requests.asking is not None and state.requests.asking.effect == effect:
         return "the request"
     tool = tool_of_call(state, effect)

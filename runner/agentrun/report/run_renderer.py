@@ -1,10 +1,11 @@
-"""A run as a story: what each record of a journal says to a reader, in a line or a few, or not at all.
+"""Render a run as progress lines: for each record of its journal no line, one line or a few.
 
-Rule 1  The story is told from committed records alone: the same journal gives the same story, live and years later.
-Rule 2  The answer is never told: it goes to standard output. A reply that may be the answer is kept back until it is
-        known not to be one, and for good when hooks or rules look at answers. A result is told as they let it pass.
-Rule 3  What only prepares something else has no line: the reader hears of what happened, not of the machinery.
-Rule 4  A record that does not fit is still told. Whether a journal is whole is for others to say.
+Rule 1  Lines come from committed records only. The same journal always gives the same lines.
+Rule 2  The answer is never rendered, because it goes to standard output. A reply that may be the answer is held back
+        until it is known not to be; if hooks or rules check answers, it is not rendered at all. If they check tool
+        results, a result is rendered as they changed it.
+Rule 3  A record that only prepares something has no line.
+Rule 4  A record that does not fit the state is rendered anyway. Checking a journal is not done here.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ __all__ = ["OutputLine", "RunRenderer", "Tone", "outcome_summary"]
 
 
 CHILD_INDENT = 2
-"""How much deeper the story of a child stands."""
+"""Additional indent of the lines of a child."""
 
 FactRenderer: TypeAlias = Callable[[Package, State, Any], tuple[OutputLine, ...]]
 FACT_RENDERERS: Mapping[type[Fact], FactRenderer] = {
@@ -68,34 +69,34 @@ FACT_RENDERERS: Mapping[type[Fact], FactRenderer] = {
     **dict.fromkeys(get_args(GateFact), render_gate),
     **dict.fromkeys(get_args(CallFact), render_call),
 }
-"""Who tells a fact. Each looks at the state before it."""
+"""The function that renders a fact. It gets the state before the fact."""
 
 
 class RunRenderer:
-    """Told record by record, from the first on. A child has a story of its own, which stands deeper."""
+    """Renders the records of one run, from the first one on. Each child has its own renderer."""
 
-    def __init__(self, package: Package, *, tells_failure: bool = True) -> None:
-        """`tells_failure`: whether it says why the run failed. Not where that is said after the story."""
+    def __init__(self, package: Package, *, shows_failure: bool = True) -> None:
+        """`shows_failure`: whether to render why the run failed. False if the caller prints that."""
         self._package = package
-        self._tells_failure = tells_failure
+        self._shows_failure = shows_failure
         self._state = State()
         self._depth = 0
         self._held: tuple[OutputLine, ...] = ()
-        """What may turn out to be the answer."""
-        self._looked_at: tuple[str, ...] = ()
-        """Calls whose results are still looked at by hooks and rules."""
+        """Lines that may turn out to be the answer."""
+        self._checked_calls: tuple[str, ...] = ()
+        """Calls whose results hooks and rules are still checking."""
         self._ended = False
 
     def render(self, record: Record) -> tuple[OutputLine, ...]:
-        """What the reader hears of a record."""
+        """The lines of a record."""
         lines = self._render_fact(record.fact)
-        with suppress(StorageError, AssertionError):  # Rule 4: no journal that a run has written, but it is told
+        with suppress(StorageError, AssertionError):  # Rule 4: no run writes such a journal
             self._state = evolve(self._state, record)
         return tuple(replace(line, indent=line.indent + self._depth) for line in lines)
 
     @property
     def usage(self) -> str:
-        """What was used of what is allowed."""
+        """The used part of the budgets."""
         return format_usage(self._package, self._state)
 
     def _render_fact(self, fact: Fact) -> tuple[OutputLine, ...]:
@@ -130,25 +131,24 @@ class RunRenderer:
         return calls
 
     def _render_tool_result(self, fact: ToolFinished) -> tuple[OutputLine, ...]:
-        """The result of a call. That of a terminal tool is the answer, if nothing stands against it."""
-        doubts = warn_empty_result(self._package, self._state, fact.call, fact.parts)
+        """The result of a call. The result of a terminal tool may be the answer."""
+        warnings = warn_empty_result(self._package, self._state, fact.call, fact.parts)
         if has_gate(self._package, "after_tool", "tool_result"):
-            self._looked_at += (fact.call,)
-            return doubts
+            self._checked_calls += (fact.call,)
+            return warnings
         line = render_result(self._state, fact.call, fact.parts, fact.spent)
-        tool = find_tool(self._package, tool_of_call(self._state, fact.call))
-        if tool is None or not tool.terminal:
-            return (line, *doubts)
+        if not self._is_terminal(tool_of_call(self._state, fact.call)):
+            return (line, *warnings)
         self._hold((line,))
-        return doubts
+        return warnings
 
     def _render_passed_results(self) -> tuple[OutputLine, ...]:
-        """The results as the model reads them, where hooks and rules have looked at them."""
-        looked_at, self._looked_at = self._looked_at, ()
+        """The results as the model gets them, after hooks and rules have checked them."""
+        checked, self._checked_calls = self._checked_calls, ()
         return tuple(
             render_result(self._state, call.call.id, call.parts)
             for call in self._state.calls
-            if call.call.id in looked_at and call.status == "finished" and not self._is_terminal(call.call.tool)
+            if call.call.id in checked and call.status == "finished" and not self._is_terminal(call.call.tool)
         )
 
     def _is_terminal(self, name: str) -> bool:
@@ -160,82 +160,76 @@ class RunRenderer:
             self._held += lines
 
     def _release_held(self) -> tuple[OutputLine, ...]:
-        """It was not the answer."""
-        kept, self._held = self._held, ()
-        return kept
+        """Return the lines that were held back: they are not the answer."""
+        lines, self._held = self._held, ()
+        return lines
 
     def _end(self, stop: RunStopped) -> tuple[OutputLine, ...]:
         if self._ended:
             return ()
         self._ended = True
-        kept = self._release_held()
+        lines = self._release_held()
         if stop.status == "completed":
             return render_end(stop, is_child=self._depth > 0)
-        return kept + (render_end(stop) if self._tells_failure else ())
+        return lines + (render_end(stop) if self._shows_failure else ())
 
 
 def outcome_summary(outcome: Outcome) -> str:
-    """The last line: how it ended and what it took."""
+    """The last line: the status, the tokens and the cost."""
     usage = outcome.usage
     label = f", {outcome.label}" if outcome.label else ""
     read = "an unknown number of" if usage.input is None else usage.input
     written = "an unknown number" if usage.output is None else usage.output
-    said = [f"{outcome.status}{label} in {plural(outcome.turns, 'turn')}", f"{read} tokens in", f"{written} out"]
+    texts = [f"{outcome.status}{label} in {plural(outcome.turns, 'turn')}", f"{read} tokens in", f"{written} out"]
     below = outcome.tokens - (usage.input or 0) - (usage.output or 0)
     if outcome.runs and None not in (usage.input, usage.output):
-        said.append(f"{below} more in {plural(outcome.runs, 'sub-agent')}")
+        texts.append(f"{below} more in {plural(outcome.runs, 'sub-agent')}")
     if outcome.tool_calls:
-        said.append(plural(outcome.tool_calls, "tool call"))
+        texts.append(plural(outcome.tool_calls, "tool call"))
     if outcome.cost:
-        said.append(format_dollars(outcome.cost))
-    return ", ".join(said) + (" (replayed)" if outcome.replayed else "")
-
-
-# --- what a run has used of what it may use, in one line ------------------------------------------------------
+        texts.append(format_dollars(outcome.cost))
+    return ", ".join(texts) + (" (replayed)" if outcome.replayed else "")
 
 
 def format_usage(package: Package, state: State) -> str:
-    """`turn 2 of 12 · 1.2k of 50k tokens · $0.0031 of $0.25`. What is neither limited nor used is not named."""
+    """`turn 2 of 12 · 1.2k of 50k tokens · $0.0031 of $0.25`, without amounts that are neither limited nor used."""
     limit, meter = allowance(package, state), state.meter
     seconds = max(state.elapsed, 0) // 1000 * 1000
-    said = [
+    texts = [
         f"turn {state.turns} of {package.budgets.turns}",
         f"{_format_amount(meter.tokens, limit.tokens, format_count)} tokens",
     ]
     if meter.cost or limit.cost is not None:
-        said.append(_format_amount(meter.cost, limit.cost, format_dollars))
+        texts.append(_format_amount(meter.cost, limit.cost, format_dollars))
     if meter.tool_calls or limit.tool_calls is not None:
         one = (limit.tool_calls or meter.tool_calls) == 1
-        said.append(f"{_format_amount(meter.tool_calls, limit.tool_calls, str)} {'call' if one else 'calls'}")
+        texts.append(f"{_format_amount(meter.tool_calls, limit.tool_calls, str)} {'call' if one else 'calls'}")
     if seconds or limit.time is not None:
-        said.append(_format_amount(seconds, limit.time, format_duration))
-    return " · ".join(said)
+        texts.append(_format_amount(seconds, limit.time, format_duration))
+    return " · ".join(texts)
 
 
 def _format_amount(amount: int, limit: int | None, write: Callable[[int], str]) -> str:
     return write(amount) if limit is None else f"{write(amount)} of {write(limit)}"
 
 
-# --- the stories of a run and of its children, as they happen at the same time --------------------------------
-
-
 class RunTreeRenderer:
-    """Which story a record belongs to. Who a child is, its parent's journal says before the child begins."""
+    """The renderers of a run and of its children, which run at the same time."""
 
-    def __init__(self, package: Package, *, tells_failure: bool = False) -> None:
-        """`tells_failure`: whether the story of the run that was started says why it failed."""
-        self.root = RunRenderer(package, tells_failure=tells_failure)
+    def __init__(self, package: Package, *, shows_failure: bool = False) -> None:
+        """`shows_failure`: whether the renderer of the root run renders why it failed."""
+        self.root = RunRenderer(package, shows_failure=shows_failure)
         self._packages: dict[str, Package] = {}
-        self._stories: dict[str, RunRenderer] = {}
+        self._renderers: dict[str, RunRenderer] = {}
         self._package = package
 
     def renderer_for(self, run: str, record: Record) -> RunRenderer:
-        """The story that a record goes on with. The first run that is heard of is the one that was started."""
-        if not self._stories:
-            self._packages[run], self._stories[run] = self._package, self.root
+        """The renderer of a record. The first run is the root; a journal announces a child before the child starts."""
+        if not self._renderers:
+            self._packages[run], self._renderers[run] = self._package, self.root
         fact = record.fact
         if isinstance(fact, ChildStarted):
             child = self._packages[run].agents[fact.tool]
             self._packages[fact.run] = child
-            self._stories.setdefault(fact.run, RunRenderer(child))
-        return self._stories[run]
+            self._renderers.setdefault(fact.run, RunRenderer(child))
+        return self._renderers[run]

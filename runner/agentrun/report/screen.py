@@ -1,11 +1,11 @@
-"""Where a story is shown: line by line, or in a terminal with a region below the lines that is drawn again and again.
+"""Show progress lines: as plain lines, or in a terminal with a live region below them that is redrawn.
 
-Rule 1  A screen never stops a run: a stream that breaks goes quiet.
-Rule 2  Only what is written here controls the terminal. Lines come clean; text in passing is made so when it is shown,
-        as a whole, so that nothing gets through in two pieces.
+Rule 1  A screen never stops a run. If its stream breaks, it prints nothing more.
+Rule 2  Only this file controls the terminal. Lines are already escaped; streamed text is masked and escaped as a whole
+        when it is drawn, so that a control sequence cannot pass in two pieces.
 Rule 3  The cursor waits at the beginning of the region, and the region is erased from there to the end of the screen.
-        However a terminal that changes its size folds what it shows, nothing is left over, and no line is eaten.
-Rule 4  After `close` the region is gone, the cursor visible, and nothing runs any more.
+        So a terminal that is resized keeps no rest of the region and loses no line.
+Rule 4  After `close` the region is erased, the cursor is visible, and the thread that draws has ended.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ STYLES: dict[Tone, dict[str, Any]] = {
     "bad": {"fg": "red"},
 }
 MAX_STREAMED_TEXT = 4096
-"""Characters of passing text that are held."""
+"""Characters of streamed text that are kept."""
 LIVE_ROWS = 4
-"""Rows of passing text that are shown."""
+"""Rows of streamed text that are shown."""
 REDRAW_SECONDS = 0.1
-"""Seconds between two drawings."""
 SPINNER, PLAIN_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 
 _ERASE = "\r\x1b[J"
@@ -47,30 +46,30 @@ _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 
 class Screen(Protocol):
     def line(self, line: OutputLine) -> None:
-        """The story goes on."""
+        """Print a line."""
 
     def delta(self, effect: str, text: str | None) -> None:
-        """A piece of text in passing. Null: what came of this effect so far is void, or told by now."""
+        """Show a piece of streamed text. None: remove the text of this effect."""
 
     def status(self, text: str) -> None:
-        """How things stand. Empty: nothing is shown below the lines."""
+        """Set the status line. Empty: show nothing below the lines."""
 
     def aside(self) -> AbstractContextManager[None]:
-        """The terminal is somebody else's for a while, to ask a question: lines wait."""
+        """Hold back all lines while something else uses the terminal."""
 
     def close(self) -> None:
-        """Nothing follows. Closing twice does no harm."""
+        """End the screen. Closing twice is allowed."""
 
 
 class PlainScreen:
-    """Lines only: for pipes, files and dumb terminals, and for runs that are long over."""
+    """Lines only: for pipes, files, dumb terminals and replays."""
 
     def __init__(self, stream: OutputStream | None, *, color: bool = False) -> None:
         self._outlet = SafeStream(stream)
         self._color = color
         self._lock = RLock()
         self._waiting: list[OutputLine] | None = None
-        """Lines that came while the terminal was somebody else's."""
+        """Lines that were held back."""
 
     def line(self, line: OutputLine) -> None:
         with self._lock:
@@ -80,10 +79,10 @@ class PlainScreen:
                 self._waiting.append(line)
 
     def delta(self, effect: str, text: str | None) -> None:
-        """Nothing passes here."""
+        """A plain screen shows no streamed text."""
 
     def status(self, text: str) -> None:
-        """Nothing stands here."""
+        """A plain screen has no status line."""
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -114,12 +113,12 @@ class PlainScreen:
 
 
 class LiveScreen(PlainScreen):
-    """Lines scroll; below them stand the end of the text that streams now, and how things stand."""
+    """Lines that scroll, with a region below them: the end of the streamed text, and the status line."""
 
     def __init__(self, stream: OutputStream, *, color: bool = True) -> None:
         super().__init__(stream, color=color)
         self._texts: dict[str, str] = {}
-        """The end of what streams, by effect; the latest last."""
+        """The end of the streamed text by effect, the latest last."""
         self._status = ""
         self._drawn = False
         self._spinner = SPINNER if self._outlet.can_encode(SPINNER) else PLAIN_SPINNER
@@ -158,7 +157,7 @@ class LiveScreen(PlainScreen):
                     self._put("")
 
     def _put(self, text: str) -> None:
-        """Erase the region, write, and draw it again below: all at once, or it would flicker."""
+        """Erase the region, write, and draw it again below, in one write so that it does not flicker."""
         rows = self._region()
         region = f"{_HIDE}{_NO_WRAP}" + "\n".join(rows) + f"{_WRAP}\r" if rows else ""
         back = f"\x1b[{len(rows) - 1}A" if len(rows) > 1 else ""
@@ -179,7 +178,7 @@ class LiveScreen(PlainScreen):
 
 
 def screen_for(stream: OutputStream | None, *, live: bool, color: bool | None = None) -> Screen:
-    """A screen that fits the stream. `live`: whether the run happens now; `color`: null asks the terminal."""
+    """The screen for a stream. `live`: whether the run is not a replay; `color`: None means as the terminal wants."""
     terminal = _is_terminal(stream)
     if color is None:
         color = terminal and "NO_COLOR" not in os.environ
@@ -189,19 +188,16 @@ def screen_for(stream: OutputStream | None, *, live: bool, color: bool | None = 
 
 
 def _is_terminal(stream: OutputStream | None) -> bool:
-    """Whether a stream is a terminal that understands more than lines."""
+    """Whether a stream is a terminal with cursor control."""
     try:
-        is_one = bool(stream.isatty())  # type: ignore[union-attr]  # without the method it is none
+        is_tty = bool(stream.isatty())  # type: ignore[union-attr]  # None and some objects have no isatty
     except (AttributeError, OSError, ValueError):
         return False
-    return is_one and os.environ.get("TERM", "") not in ("", "dumb")
-
-
-# --- a stream that may break: whatever is wrong with it, the run goes on --------------------------------------
+    return is_tty and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 class OutputStream(Protocol):
-    """What is asked of a stream. Some have no file behind them."""
+    """A text stream, with or without a file descriptor."""
 
     def write(self, text: str, /) -> object: ...
 
@@ -209,21 +205,23 @@ class OutputStream(Protocol):
 
 
 class SafeStream:
+    """A stream that goes silent after an error, so that the run continues."""
+
     def __init__(self, stream: OutputStream | None) -> None:
         self._stream = stream
         self._encoding = str(getattr(stream, "encoding", None) or "utf-8")
         try:
-            self._file: int | None = stream.fileno()  # type: ignore[union-attr]  # without one it is no file
+            self._file: int | None = stream.fileno()  # type: ignore[union-attr]  # some streams have none
         except (AttributeError, OSError, ValueError):
             self._file = None
 
     def write(self, text: str) -> None:
-        """Write all of it, now."""
+        """Write the whole text at once."""
         if self._stream is None or not text:
             return
         data = text.encode(self._encoding, "backslashreplace")
         try:
-            self._stream.flush()  # what others wrote to it comes first
+            self._stream.flush()  # keep the order with text that others wrote to it
             if self._file is None:
                 self._stream.write(data.decode(self._encoding))
                 self._stream.flush()
@@ -238,7 +236,7 @@ class SafeStream:
         return text.encode(self._encoding, "replace").decode(self._encoding) == text
 
     def size(self) -> tuple[int, int]:
-        """Columns and rows, as they are now."""
+        """The current columns and rows."""
         try:
             columns, rows = os.get_terminal_size(-1 if self._file is None else self._file)
         except OSError:
@@ -246,11 +244,8 @@ class SafeStream:
         return columns or 80, rows or 24
 
 
-# --- text fitted into rows of a terminal: the last few rows of what streams by --------------------------------
-
-
 def last_rows(text: str, width: int, most: int) -> list[str]:
-    """The end of a text, made safe to show and folded at the width."""
+    """The end of a text, masked, escaped and wrapped."""
     found: list[str] = []
     for line in reversed(mask(text).rstrip("\n").split("\n")):
         found[:0] = wrap_line(escape_invisible(line.removesuffix("\r")), width)
@@ -265,11 +260,11 @@ def fit_row(text: str, width: int) -> str:
     if len(rows) == 1:
         return rows[0]
     begun = next(wrap_line(rows[0], max(width - 1, 1)))
-    return f"{begun}…" if sum(map(_cells, begun)) < width else "…"  # one character may be wider than what is left
+    return f"{begun}…" if sum(map(_cells, begun)) < width else "…"  # one character may be wider than the rest
 
 
 def wrap_line(line: str, width: int) -> Iterator[str]:
-    """A line in rows of at most so many cells. It is safe to show already."""
+    """A line, already escaped, in rows of at most `width` cells."""
     start, used = 0, 0
     for place, char in enumerate(line):
         cells = _cells(char)
@@ -288,24 +283,21 @@ def _cells(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
-# --- a record on its way from a journal to the screen ---------------------------------------------------------
-
-
 def show_record(
-    record: Record, story: RunRenderer, screen: Screen, run: str = "", root: RunRenderer | None = None
+    record: Record, renderer: RunRenderer, screen: Screen, run: str = "", root: RunRenderer | None = None
 ) -> None:
-    """Put what a record says on the screen. What streamed before it is told by now, or void.
+    """Show a record. A reply or a failure replaces the streamed text.
 
-    `root`: the story of the run that was started, where this is a child's: what is spent is told of the family.
+    `root`: the renderer of the root run, if the record belongs to a child; its usage includes all children.
     """
-    lines = story.render(record)
+    lines = renderer.render(record)
     if isinstance(record.fact, ModelReplied | ModelFailed):
         screen.delta(delta_key(run, record.fact.effect), None)
     for line in lines:
         screen.line(line)
-    screen.status((root or story).usage)
+    screen.status((root or renderer).usage)
 
 
 def delta_key(run: str, effect: str) -> str:
-    """What a piece of text in passing belongs to. A child has effects of the same names as its parent."""
+    """The key of streamed text. It includes the run, because a child has effects with the same names as its parent."""
     return f"{run}/{effect}"

@@ -1,7 +1,7 @@
-"""Which items of two lists are the same one.
+"""Align two lists, and compare plain values field by field.
 
-Items with one key are, in the order of both lists; what stands between them is aligned by the next, coarser key, and in
-the end by its place. So an item that was put in is new, and not every item after it changed.
+Items with the same key are aligned, in the order of both lists. Items between them are aligned by the next, coarser
+key, and at last by their place. So an inserted item is new, and the items after it have not changed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ ItemT = TypeVar("ItemT")
 AlignedPair: TypeAlias = tuple[ItemT | None, ItemT | None]
 
 MAX_EQUAL_PAIRS = 400_000
-"""Pairs of equal items among which the longest runs are looked for: the work grows with them."""
+"""Limit of pairs of equal items. The time to align lists grows with them."""
 MAX_PAIRS = 30_000_000
-"""Pairs of any items: at worst all are gone through, but quickly."""
+"""Limit of pairs of any items. At worst all are visited, which is fast."""
 
 
 def align_lists(
     one: Sequence[ItemT], two: Sequence[ItemT], *keys: Callable[[ItemT], Hashable]
 ) -> list[AlignedPair[ItemT]]:
-    """The items of both lists side by side; None where there is no other."""
+    """The items of both lists side by side; None if an item has no partner."""
     if not keys or not one or not two:
         return list(zip_longest(one, two))
     key, coarser = keys[0], keys[1:]
@@ -70,27 +70,27 @@ def _equal_pairs(left: list[Hashable], right: list[Hashable]) -> int:
 
 
 def _common_ends(left: list[Hashable], right: list[Hashable]) -> tuple[int, int]:
-    """How many items are the same at the beginning, and at the end."""
+    """The number of equal items at the beginning and at the end."""
     shortest = min(len(left), len(right))
     start = next((n for n in range(shortest) if left[n] != right[n]), shortest)
     end = next((n for n in range(shortest - start) if left[-1 - n] != right[-1 - n]), shortest - start)
     return start, end
 
 
-# --- in what two plain values differ, field by field, and how a person sees it --------------------------------
+# --- values ------------------------------------------------------------------------------------------------------
 
 
 MAX_SHOWN = 80
 """Characters of a value that are shown."""
 MAX_FIELDS = 8
-"""Fields of one thing that are told one by one."""
+"""Fields of one value that are listed."""
 MAX_COMPARED_LINES = 200
-"""Lines, from the first that differs on, in which equal ones are looked for."""
+"""Lines after the first difference that are aligned."""
 _BEFORE = 15
 
 
 class _Absent:
-    """Nothing, which is not null."""
+    """A missing value, which is not null."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -100,7 +100,7 @@ ABSENT: Any = _Absent()
 
 
 class FieldDifference(NamedTuple):
-    """One place in which two values differ."""
+    """One field in which two values differ."""
 
     path: str
     """Dotted, with `[n]` for an item; empty for the values themselves."""
@@ -132,10 +132,10 @@ def compare_fields(before: Any, after: Any, path: str = "") -> Iterator[FieldDif
 
 
 def format_differences(before: Any, after: Any, place: str = "it") -> str:
-    """All differences in a line, as far as there is room."""
+    """The first differences in one line."""
     found = list(islice(compare_fields(before, after), MAX_FIELDS + 1))
-    told = [field.text(place) for field in found[:MAX_FIELDS]]
-    return ", ".join([*told, "and more"] if len(found) > MAX_FIELDS else told)
+    texts = [field.text(place) for field in found[:MAX_FIELDS]]
+    return ", ".join([*texts, "and more"] if len(found) > MAX_FIELDS else texts)
 
 
 def format_change(before: Any, after: Any, key: str = "") -> str:
@@ -149,11 +149,11 @@ def format_change(before: Any, after: Any, key: str = "") -> str:
         one, two = (format_value(lead + each[start:], key) for each in (before, after))
     else:
         one, two = format_value(before, key), format_value(after, key)
-    return f"{one} → {two}" if one != two else f"{one}, which differs in what may be a secret or is not shown"
+    return f"{one} → {two}" if one != two else f"{one}, which differs in a part that is masked or not shown"
 
 
 def format_value(value: Any, key: str = "") -> str:
-    """A value as JSON, cut."""
+    """A value as JSON, masked and cut."""
     if isinstance(value, str):
         return MASK if names_credential(key.rpartition(".")[2]) else f"“{short_text(value, MAX_SHOWN)}”"
     if isinstance(value, dict | list) and value:
@@ -161,11 +161,11 @@ def format_value(value: Any, key: str = "") -> str:
     try:
         return short_text(sorted_json(value).decode(), MAX_SHOWN)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        return "something that is no JSON"
+        return "a value that is not JSON"
 
 
 def parse_json_text(text: Any) -> Any:
-    """What a text says, when it is a JSON object or a list; else the text."""
+    """The parsed value if a text is a JSON object or list; otherwise the text."""
     if not isinstance(text, str) or text[:1] not in ("{", "["):
         return text
     try:
@@ -178,7 +178,7 @@ class LineDifference(NamedTuple):
     """Lines that differ."""
 
     number: int
-    """From 1; of one that is gone, in the text before."""
+    """From 1; for a removed line, its number in the old text."""
     before: str | None
     after: str | None
 
@@ -214,7 +214,7 @@ def _mask_values(value: Any, key: str = "") -> Any:
 
 
 def _common_prefix_length(one: str, two: str) -> int:
-    """How many characters two texts begin with together."""
+    """The length of the common beginning of two texts."""
     low, high = 0, min(len(one), len(two))
     while low < high:
         middle = (low + high + 1) // 2

@@ -19,7 +19,7 @@ PROMPT, TOOL, SPEC, TAPE = (
     "cassettes/support/default.yaml",
 )
 MISS = "the cassette has no reply to this request: "
-FLIPPED = "turn 3: the ruling on refund flipped: allow → "
+FLIPPED = "turn 3: the ruling on refund changed: allow → "
 ASKED = "by big-refunds: a person signs off refunds above 50"
 SECTION = "the spec's section {} changed since the recording"
 

@@ -26,7 +26,7 @@ def run_story(prepared: CompiledAgent, played: CaseRuns) -> str:
     """
     lines: list[str] = []
     for run in played.runs:
-        family = RunTreeRenderer(prepared.file.agent, tells_failure=not _is_miss(run))
+        family = RunTreeRenderer(prepared.file.agent, shows_failure=not _is_miss(run))
         told = [*_story_lines(family, run, journal_run_id(run.journal), run.journal), *_answer_lines(run)]
         lines += [f"{'  ' * line.indent}{line.text}" for line in told]
     return "\n".join(lines)

@@ -56,7 +56,7 @@ def test_junit_replaces_a_report_and_nothing_else(suite: Suite) -> None:
     assert suite.test("--junit", "junit.xml").code == 0
     ran = suite.test("--junit", "specs/desk.yaml")
     assert ran.code == 2
-    assert "is there and is something else" in ran.err
+    assert "exists and is another kind of file" in ran.err
     assert (suite.root / "specs/desk.yaml").read_text(encoding="utf-8").startswith("agentrun:")
 
 

@@ -27,7 +27,7 @@ def test_a_miss_says_what_changed_and_how_to_record_it(suite: Suite) -> None:
     suite.edit("specs/desk.yaml", "Look an order up", "Look every order up")
     ran = suite.test()
     assert ran.code == 3
-    head, _, tail = ran.out.partition("What is different now:")
+    head, _, tail = ran.out.partition("What changed:")
     assert "MISSED" in head
     line = tail.splitlines()[1]
     assert 'instructions line 1 is "Look every order up' in line
@@ -39,7 +39,7 @@ def test_a_miss_says_what_changed_and_how_to_record_it(suite: Suite) -> None:
 def test_of_many_cases_with_one_change_the_number_is_told(suite: Suite) -> None:
     suite.write(PLAIN, *(ANOTHER.replace("another", f"another-{number}") for number in range(3)))
     suite.edit("specs/desk.yaml", "Look an order up", "Look every order up")
-    tail = suite.test().out.partition("What is different now:")[2]
+    tail = suite.test().out.partition("What changed:")[2]
     assert "(4 cases)" in tail
     assert "agentrun test . --record new" in tail
 
@@ -156,7 +156,7 @@ def test_sweep(suite: Suite) -> None:
     suite.write(PLAIN)
     ran = suite.test("--sweep")
     assert ran.code == 0
-    assert "Swept: " in ran.out
+    assert "Sweep: " in ran.out
     assert "provider.rate_limited" in ran.out
     swept = suite.test("--sweep", "--json")
     assert swept.lines()[0]["case"]["swept"]["tried"] == swept.summary()["sweep"]["tried"] > 10
@@ -172,7 +172,7 @@ def test_coverage_and_its_threshold(suite: Suite) -> None:
     assert suite.test("--coverage-min", str(percent)).code == 0
     ran = suite.test("--coverage-min", str(percent + 1))
     assert ran.code == 1
-    assert f"{percent:g} % of the specs is covered, less than {percent + 1:g} %" in ran.out
+    assert f"the coverage is {percent:g} %, less than --coverage-min {percent + 1:g}" in ran.out
 
 
 def test_help(suite: Suite) -> None:

@@ -203,7 +203,7 @@ def test_live_tools_that_give_something_else(suite: Suite) -> None:
     assert suite.test().code == 0
     missed = suite.test("--live-tools", "--approve", "all")
     assert missed.code == 3
-    assert "record them: agentrun test specs/desk.cases.yaml::default --record all" in missed.out, "new keeps results"
+    assert "record again: agentrun test specs/desk.cases.yaml::default --record all" in missed.out, "new keeps results"
 
 
 def test_live_model(suite: Suite, trace: Iterable[str]) -> None:

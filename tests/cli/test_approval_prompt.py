@@ -32,16 +32,16 @@ ONCE = STORY.replace('    faults: [{status: 429, headers: {retry-after: "0"}}]\n
 ASKED = """\
   → refund {"amount":20,"order":"1042"}
   ? refund: needs approval (by money: money)
-approval needed: the tool refund runs
+approval needed: run the tool refund
   rule      money
   reason    money
   function  desk:refund
   argument  amount = 20
   argument  order = "1042"
-y  yes, this once
-s  yes, and whenever exactly this is asked again in this run
-d  show all of it
-n  no; so is Enter, and no answer within 120 s
+y  yes, once
+s  yes, also if exactly the same is asked again in this run
+d  show everything
+n  no (also Enter, or no answer within 120 s)
 Go ahead? [y/s/d/N]"""
 TWO = """\
 agentrun: "1"
@@ -139,7 +139,7 @@ def test_nobody_answers_in_time(shop: Project) -> None:
         person.type("y")
         code, shown = person.end()
     assert code == 0
-    assert "no answer within 1 s: no\n  refund: nobody answered in time" in shown
+    assert "no answer within 1 s: denied\n  refund: no answer in time" in shown
     assert answers(shop) == [("timed_out", "clock")]
     assert "refund 1042 20" not in shop.traces()
 
@@ -228,7 +228,7 @@ def test_for_the_session_is_for_exactly_that(shop: Project) -> None:
 
 def test_a_session_is_named(shop: Project) -> None:
     with shop.provider(ONCE) as (_, environment), at_terminal(shop, environment, "--session", "mine") as person:
-        person.until("s  yes, and whenever exactly this is asked again in this session")
+        person.until("s  yes, also if exactly the same is asked again in this session")
 
 
 # --- what is shown -----------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_nothing_scrolls_the_question_away(shop: Project, filling: str) -> None:
         screen = "\n".join(person.seen.screen.display)
         person.type("n\n")
         person.end()
-    for text in ("approval needed: the tool refund runs", "harmless", "rm -rf ~", " characters, sha256:", "Go ahead?"):
+    for text in ("approval needed: run the tool refund", "harmless", "rm -rf ~", " characters, sha256:", "Go ahead?"):
         assert text in screen, screen
 
 
@@ -401,9 +401,9 @@ def test_other_stages(shop: Project) -> None:
     with shop.provider(script) as (_, environment), at_terminal(shop, environment, rows=60) as person:
         for number, title in enumerate(
             (
-                'approval needed: the input goes to the model\n  rule      in\n  text      "Where is order 1042?"\n',
-                'approval needed: the answer is given\n  rule      out\n  text      "It is \\x1b[2J late."\n',
-                'approval needed: the answer goes to the sink report\n  rule      send\n  file      "report.txt"\n',
+                'approval needed: send the input to the model\n  rule      in\n  text      "Where is order 1042?"\n',
+                'approval needed: return the answer\n  rule      out\n  text      "It is \\x1b[2J late."\n',
+                'approval needed: send the answer to the sink report\n  rule      send\n  file      "report.txt"\n',
             ),
             1,
         ):
@@ -520,7 +520,7 @@ def test_a_question_that_goes_to_the_background_is_over_in_time(shop: Project) -
         person.until("Go ahead?")
         (shop.root / "taken").touch()
         assert person.run.wait(60) == 0
-        assert "no answer within 2 s: no" in person.shown
+        assert "no answer within 2 s: denied" in person.shown
     assert answers(shop) == [("timed_out", "clock")]
 
 
@@ -546,7 +546,7 @@ def test_a_recorded_timeout_is_replayed(shop: Project) -> None:
         assert person.end()[0] == 0
     done = shop.run()
     assert done.code == 0, done.err
-    assert "refund: nobody answered in time" in done.err
+    assert "refund: no answer in time" in done.err
 
 
 def test_with_live_tools_a_person_is_asked_anew(shop: Project) -> None:

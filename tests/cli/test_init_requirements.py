@@ -54,8 +54,8 @@ def is_filled_in() -> bool:
         return not line().startswith("#")
     assert line() == "# agentrun-harness @ git+https://HOST/OWNER/REPOSITORY@COMMIT"
     assert all(each.startswith("#") for each in text.splitlines())
-    assert "Fill in a repository and a commit in requirements-agents.txt" in text
-    assert "Fill in a repository and a commit in requirements-agents.txt" in said
+    assert "set a repository and a commit in requirements-agents.txt" in text
+    assert "set a repository and a commit in requirements-agents.txt" in said
     return False
 
 
@@ -76,14 +76,14 @@ def test_init_from_a_checkout_with_a_remote(tmp_path: Path) -> None:
     checkout = Checkout(tmp_path / "checkout").remote(f"https://ada:{SECRET}@git.example/a/agentrun.git")
     last, done = init(tmp_path, from_checkout(tmp_path / "site", checkout.folder, editable=True))
     assert last == f"agentrun-harness @ git+{ADDRESS}@{checkout.commit}"
-    assert "Fill in" not in done.err
+    assert "set a repository" not in done.err
 
 
 def test_init_from_a_checkout_without_a_remote(tmp_path: Path) -> None:
     checkout = Checkout(tmp_path / "checkout").remote(str(tmp_path / "elsewhere"))
     last, done = init(tmp_path, from_checkout(tmp_path / "site", checkout.folder))
     assert last == "# agentrun-harness @ git+https://HOST/OWNER/REPOSITORY@COMMIT"
-    assert "Fill in a repository and a commit in requirements-agents.txt" in done.err
+    assert "set a repository and a commit in requirements-agents.txt" in done.err
 
 
 def test_installed_from_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,9 +22,7 @@ LOOKS = STORY.replace(
     "",
 )
 PRICED = "name: gpt-4.1-mini, price: {input: 2, output: 8}"
-SENTENCE = (
-    "this recording may run tools that are not `effect: read` (refund); answer the question at a terminal, or add --yes"
-)
+SENTENCE = "this recording may run tools that are not `effect: read` (refund); confirm it at a terminal, or add --yes"
 
 
 @pytest.fixture
@@ -150,12 +148,12 @@ def test_the_person_who_is_asked_answers_approvals_too(shop: Project) -> None:
 
 def test_yes_is_for_recordings(shop: Project) -> None:
     done = shop.run("--yes", "--mode", "live")
-    assert (done.code, "--yes goes with a recording" in done.err) == (2, True)
+    assert (done.code, "--yes needs --mode record or --record" in done.err) == (2, True)
     done = agentrun("test", "--yes", cwd=shop.root)
-    assert (done.code, "--yes goes with --record" in done.err) == (2, True)
+    assert (done.code, "--yes needs --record" in done.err) == (2, True)
 
 
 def test_what_cannot_be_recorded_is_refused_before_the_question(shop: Project) -> None:
     done = shop.run("--record", "from:3")
     assert (done.code, "tools that run" in done.err) == (2, False)
-    assert "there is no recording to keep the beginning of" in done.err
+    assert "there is no cassette yet" in done.err

@@ -71,7 +71,7 @@ def test_a_recording_is_recorded_by_the_case_of_its_name(suite: Suite) -> None:
     suite.write(PLAIN, ANOTHER)
     code, _, err = run(suite, "specs/desk.yaml", "--case", "another", "--record", "all", "--yes")
     assert code == 2
-    assert "case another plays the recording of default" in err
+    assert "case 'another' reuses the cassette of 'default'" in err
     assert "record: " not in err, "it is refused before a recording is announced"
 
 
@@ -123,5 +123,5 @@ def test_a_case_is_added_to_a_file_with_defaults(suite: Suite, defaults: str, ad
         assert advice is None
         assert after == before + "  - name: fresh\n    input: Hello\n"
     else:
-        assert "the defaults of" in (advice or "")
+        assert "the defaults in" in (advice or "")
         assert after == before

@@ -44,7 +44,7 @@ turn 1
   ← search c1.0: late (2 lines, 16B)
   ← search c1.1 failed: tool.timeout: slow
 turn 2
-  provider.rate_limited: the provider answered 429: slow down; waits 2s, attempt 2 of 2
+  provider.rate_limited: the provider answered 429: slow down; attempt 2 of 2 in 2s
   → refund {"q": "900"}
   → mail {"q": "ada@example.com"}
   ? refund: needs approval (by big-refunds: a person signs off refunds above 50)
@@ -52,10 +52,10 @@ turn 2
   refund: approved by somebody
   ← refund: done
 turn 3
-  provider.rate_limited: the provider answered 429: slow down; waits 2s, attempt 2 of 2
-  provider.rate_limited: the provider answered 429: slow down; goes on with anthropic/claude-haiku-4-5
+  provider.rate_limited: the provider answered 429: slow down; attempt 2 of 2 in 2s
+  provider.rate_limited: the provider answered 429: slow down; continues with anthropic/claude-haiku-4-5
   → billing {"message": "Pay 50."}
-  billing: the agent billing begins, with at most 49.9k tokens, $0.249952, 16 calls
+  billing: the sub-agent billing starts, with at most 49.9k tokens, $0.249952, 16 calls
     billing: Pay 50.
     turn 1
       → pay {"q": "50"}
@@ -65,7 +65,7 @@ turn 3
   ← billing: Paid 50. [50 tokens, 1 call]
 turn 4 · anthropic/claude-haiku-4-5
   {"queue": "kitchen"}
-  the answer breaks its contract, repair 1 of 2
+  the answer does not match the output schema, repair 1 of 2
     /queue: the value is not one of "billing", "hardware" or "other"
     answer: "urgent" is a required property
 turn 5 · anthropic/claude-haiku-4-5
@@ -124,9 +124,9 @@ def test_hostile_texts(text: str) -> None:
         run = finished(make())
         story = RunRenderer(run.first)
         for record in run.records:
-            before = story._state, story._held, story._looked_at, story._ended
+            before = story._state, story._held, story._checked_calls, story._ended
             assert_clean(list(story.render(replace(record, fact=poisoned(record.fact, text)))))
-            story._state, story._held, story._looked_at, story._ended = before
+            story._state, story._held, story._checked_calls, story._ended = before
             story.render(record)
 
 
@@ -237,7 +237,7 @@ def test_a_result_that_found_nothing(result: str | None, given: str, told: int) 
     agent = package(tools={"a": TOOLS["http"] | {"result": result}}, policy={"default": "allow"})
     run = finished(Run(agent, called("a"), said("Done."), tools={"a": given}))
     lines = [each.text for each in lines_of(agent, run.records)]
-    assert lines.count("`result` of a found nothing in the reply") == told
+    assert lines.count("`result` of a selected nothing from the reply") == told
     assert f"← a: {given}" in lines
 
 
@@ -245,7 +245,7 @@ def test_what_a_replay_does_not_deliver() -> None:
     agent = package(sinks={"out": SINK})
     for replayed, line in (
         (False, "delivered to out"),
-        (True, "delivered to out when it was recorded; nothing is delivered now"),
+        (True, "delivered to out when it was recorded; a replay delivers nothing"),
     ):
         run = finished(Run(agent, said("Yes."), started=replace(STARTED, replayed=replayed)))
         assert line in [each.text for each in lines_of(agent, run.records)]

@@ -26,7 +26,7 @@ from .terminals import FOREIGN, picture
 
 def asked(value: Any, *items: QuestionItem) -> ApprovalQuestion:
     named = (value_item("argument", each, name) for name, each in value.items()) if isinstance(value, dict) else ()
-    return make_question("approval needed: the tool t runs", [text_item("rule", "money")], items or tuple(named), value)
+    return make_question("approval needed: run the tool t", [text_item("rule", "money")], items or tuple(named), value)
 
 
 def texts(lines: Any) -> list[str]:
@@ -38,17 +38,17 @@ def test_short() -> None:
     assert (
         "\n".join(texts([*short_question_lines(given, 60, 24, 4), *choice_lines("run", 120, 60)]))
         == """\
-approval needed: the tool t runs
+approval needed: run the tool t
   rule      money
   argument  amount = 20
   argument  note = 2 lines
             1 "late"
             2 "again"
   argument  order = "1042"
-y  yes, this once
-s  yes, and whenever exactly this is asked again in this run
-d  show all of it
-n  no; so is Enter, and no answer within 120 s"""
+y  yes, once
+s  yes, also if exactly the same is asked again in this run
+d  show everything
+n  no (also Enter, or no answer within 120 s)"""
     )
 
 
@@ -60,7 +60,7 @@ def test_long() -> None:
     assert (
         "\n".join(texts(short_question_lines(given, 100, 20, 4)))
         == f"""\
-approval needed: the tool t runs
+approval needed: run the tool t
   rule      money
   argument  command = 502 lines
               1 "ls"
@@ -74,14 +74,14 @@ approval needed: the tool t runs
             502 "rm -rf ~"
   argument  order = "1042"
 ! a gap of 501 blanks or empty lines
-! not all of it is shown ({size}): d shows it"""
+! not all is shown ({size}); d shows the rest"""
     )
 
 
 def test_a_long_one_does_not_hide_the_others() -> None:
     given = asked({"a": "x" * 200_000, "b": "the end", "c": ["y" * 100_000], "d": 4})
     shown = "\n".join(texts(short_question_lines(given, 80, 24, 6)))
-    for text in ('a = "xxx', 'b = "the end"', 'c = ["yyy', "d = 4", "not all of it is shown (300,"):
+    for text in ('a = "xxx', 'b = "the end"', 'c = ["yyy', "d = 4", "not all is shown (300,"):
         assert text in shown
 
 
@@ -91,7 +91,7 @@ def test_many_arguments() -> None:
     assert "  argument  n0 = 0" in shown
     assert "  argument  n499 = 499" in shown
     assert any("more …" in row for row in shown)
-    assert any("not all of it is shown" in row for row in shown)
+    assert any("not all is shown" in row for row in shown)
 
 
 def test_very_many_arguments() -> None:

@@ -96,7 +96,9 @@ def shown(subject: str, value: Any = None, agent: str = "triage") -> list[str]:
 @pytest.mark.parametrize("subject", SHOWN)
 def test_shown(subject: str) -> None:
     title, rule, *rest, size = shown(subject)
-    assert title.startswith("approval needed: the answer goes to" if ":" in subject else "approval needed: the tool")
+    assert title.startswith(
+        "approval needed: send the answer to" if ":" in subject else "approval needed: run the tool"
+    )
     assert rule == "rule      r1"
     assert rest == SHOWN[subject]
     assert "sha256:" in size

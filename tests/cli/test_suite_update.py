@@ -44,7 +44,7 @@ def test_what_changed_is_told_before_it_is_accepted(suite: Suite) -> None:
     changed(suite)
     ran = suite.test()
     assert ran.code == 1
-    assert "What is different now:" in ran.out
+    assert "What changed:" in ran.out
     assert "lookups" in ran.out
     assert suite.accepted() == before
     ran = suite.test("--update")
@@ -104,8 +104,8 @@ def test_a_snapshot_whose_case_is_gone(suite: Suite) -> None:
     suite.write(KEPT)
     ran = suite.test()
     assert ran.code == 1
-    assert "Snapshots that no case claims:\n  specs/__snapshots__/desk/another.journal" in ran.out
-    assert "remove them: agentrun test . --update" in ran.out
+    assert "Snapshots that no case uses:\n  specs/__snapshots__/desk/another.journal" in ran.out
+    assert "remove the unused snapshots: agentrun test . --update" in ran.out
     assert suite.test("--json").summary()["unclaimed"] == ["specs/__snapshots__/desk/another.journal"]
     ran = suite.test("--update")
     assert ran.code == 0

@@ -1,0 +1,202 @@
+"""Words that a reader has to look up, or that mean something else in agentrun, are not in any text that users read.
+
+Checked are the help of every command, the descriptions in JSON Schemas, the pages, the files that `agentrun init`
+writes, and the messages: string literals in `runner/agentrun` that are not docstrings.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from agentrun.cli.group import root_command
+from agentrun.compiler.schema_files import SCHEMA_NAMES, schema_text
+
+from .terminal import ROOT
+
+PACKAGE = ROOT / "runner" / "agentrun"
+
+WORDS: dict[str, str] = {
+    r"tells?|telling|told": "show, print, report, explain",
+    r"stands|stand (?:in|at|beside|there|here)": "is, are",
+    r"whoever": "anyone who, the caller",
+    r"nobody": "no one, there is no …",
+    r"mended": "fixed",
+    r"lain|laid (?:over|on|upon)|lay (?:over|it over)": "injected, applied",
+    r"(?:is|are|all|not) well": "passes, is correct",
+    r"must hold": "must be true, is required",
+    r"tapes?": "cassette",
+}
+"""Forbidden word (a regular expression) → what to write. Add to it when you find another one."""
+
+TO_REWRITE: frozenset[str] = frozenset(
+    {
+        "schemas",
+        *(f"messages of {name}" for name in ("cassette", "compiler", "core", "engine", "spec", "testing", "tools")),
+        *("docs/reference.md", "docs/errors.md", "docs/states.md", "docs/architecture.md"),
+        *("CHANGELOG.md", "CONTRIBUTING.md", "README.md", "docs/cassette-commands.md", "docs/cassettes.md"),
+        *("docs/guide.md", "docs/http.md", "docs/provider.md", "docs/python.md", "docs/security.md", "docs/testing.md"),
+        *(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "decisions").glob("*.md")),
+    }
+)
+"""Areas that may still have these words. Empty it when all texts are rewritten."""
+
+ALLOWED: dict[tuple[str, str], str] = {
+    ("report/change.py", "told"): "a value of the JSON field `kind`",
+    ("report/fact_diff.py", "told"): "a value of the JSON field `kind`",
+    ("report/journal_diff.py", "told"): "the name of a field in journals",
+    ("cli/approval_prompt.py", "nobody"): "the field `by` of an approval, which is part of recorded cassettes",
+}
+"""(file, the whole literal) → why it may stay."""
+
+FORBIDDEN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
+
+
+def find_words(text: str) -> list[str]:
+    """Each forbidden word with the words around it and what to write."""
+    found = []
+    for match in FORBIDDEN.finditer(text):
+        around = " ".join(text[max(match.start() - 40, 0) : match.end() + 40].split())
+        instead = next(good for bad, good in WORDS.items() if re.fullmatch(bad, match[0], re.IGNORECASE))
+        found.append(f"“{match[0]}” in “{around}”: write {instead}")
+    return found
+
+
+# --- the texts ---------------------------------------------------------------------------------------------------
+
+
+def commands(command: click.Command, name: str = "agentrun") -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=name)
+        for child in command.list_commands(context):
+            found = command.get_command(context, child)
+            assert found is not None
+            yield from commands(found, f"{name} {child}")
+
+
+COMMANDS = dict(commands(root_command))
+
+
+def descriptions(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        yield from (schema[key] for key in ("title", "description") if isinstance(schema.get(key), str))
+        for value in schema.values():
+            yield from descriptions(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from descriptions(value)
+
+
+def docstrings(tree: ast.AST) -> set[int]:
+    """The ids of nodes that are docstrings: of modules, classes, functions and fields."""
+    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+
+
+def literals(source: str) -> Iterator[tuple[int, str]]:
+    """The line and the text of each string literal that is not a docstring. `{}` is a value in an f-string."""
+    tree = ast.parse(source)
+    skipped = docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = [part.value if isinstance(part, ast.Constant) else "{}" for part in node.values]
+            skipped |= {id(part) for part in node.values}
+            yield node.lineno, "".join(map(str, parts))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            yield node.lineno, node.value
+
+
+def files(area: str) -> list[Path]:
+    """The modules of a package. The area `agentrun` has the modules that are in no package."""
+    return sorted(PACKAGE.glob("*.py") if area == "agentrun" else (PACKAGE / area).rglob("*.py"))
+
+
+PACKAGES = ["agentrun", *sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))]
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(PACKAGE / "cli" / "starter").rglob("*.*")]
+    if path.is_file()
+)
+
+
+def todo(area: str) -> Any:
+    marks = [pytest.mark.xfail(reason="not rewritten yet", strict=False)] if area in TO_REWRITE else []
+    return pytest.param(area, marks=marks, id=area)
+
+
+# --- the checks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help(name: str) -> None:
+    command = COMMANDS[name]
+    assert find_words(command.get_help(click.Context(command, info_name=name))) == []
+
+
+@pytest.mark.parametrize("area", [todo("schemas")])
+def test_schema_descriptions(area: str) -> None:  # the area is for TO_REWRITE
+    texts = {text for name in SCHEMA_NAMES for text in descriptions(json.loads(schema_text(name)))}
+    assert [line for text in sorted(texts) for line in find_words(text)] == []
+
+
+@pytest.mark.parametrize("page", [todo(page) for page in PAGES])
+def test_page(page: str) -> None:
+    assert find_words((ROOT / page).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("area", [todo(f"messages of {name}") for name in PACKAGES])
+def test_messages(area: str) -> None:
+    found = []
+    for path in files(area.removeprefix("messages of ")):
+        file = path.relative_to(PACKAGE).as_posix()
+        for line, text in literals(path.read_text(encoding="utf-8")):
+            if (file, text) not in ALLOWED:
+                found += [f"{file}:{line}: {each}" for each in find_words(text)]
+    assert found == []
+
+
+# --- the checker itself ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Tell them",
+        "what it told",
+        "the rule stands",
+        "Whoever",
+        "nobody",
+        "mended",
+        "has lain",
+        "laid over",
+        "is well",
+        "all well",
+        "must hold",
+        "Tapes",
+    ],
+)
+def test_finds(text: str) -> None:
+    assert len(find_words(f"so {text}, then")) == 1
+
+
+@pytest.mark.parametrize("text", ["standard output", "understands", "as well", "explain", "tapestry", "must be true"])
+def test_does_not_find(text: str) -> None:
+    assert find_words(text) == []
+
+
+def test_literals() -> None:
+    source = '"""doc tape"""\nx = f"a tape {y!r} b" "c"\n"""field tape"""\n\ndef f():\n    """tape"""\n    return "d"\n'
+    assert sorted(literals(source)) == [(2, "a tape {} bc"), (7, "d")]
+
+
+def test_every_exception_is_used() -> None:
+    for file, text in ALLOWED:
+        assert text in [each for _, each in literals((PACKAGE / file).read_text(encoding="utf-8"))], file
