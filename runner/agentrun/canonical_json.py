@@ -50,6 +50,15 @@ read_json: Callable[[bytes], Any] = msgspec.json.Decoder(float_hook=_number).dec
 """Parse JSON. Whole numbers become ints, also `1.0` and `1e3`. Raises one of NOT_JSON."""
 
 
+def is_json(data: bytes) -> bool:
+    """Whether data can be parsed as JSON."""
+    try:
+        msgspec.json.decode(data)
+    except NOT_JSON:
+        return False
+    return True
+
+
 def json_or_text(text: str) -> Any:
     """Parse a JSON text, or return the text itself if it is not JSON."""
     try:

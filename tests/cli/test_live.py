@@ -75,8 +75,8 @@ def test_all_that_tools_lack_is_said_at_once(shop: Project, mode: str) -> None:
     yes = ["--yes"] if mode == "record" else []
     done = shop.run("--mode", mode, *yes, OPENAI_API_KEY=KEY)
     said = (
-        "STOCK_URL is not set (tool stock); STOCK_TOKEN is not set (tool stock); "
-        'the command "no-such-datex" is not on PATH (tool days, tool hours)'
+        "STOCK_URL is not set (needed by tool stock); STOCK_TOKEN is not set (needed by tool stock); "
+        'the command "no-such-datex" is not on PATH (needed by tool days, tool hours)'
     )
     assert (done.code, f"host.missing: {said}\n" in done.err) == (2, True), done.err
     assert "script play the model" not in done.err
@@ -88,10 +88,10 @@ def test_all_that_tools_lack_is_said_at_once(shop: Project, mode: str) -> None:
 def test_a_missing_server_says_so(shop: Project) -> None:
     shop.record()
     shop.edit("shop.yaml", "first_delay: 1ms", "attempts: 1")
-    address = f"http://127.0.0.1:{closed_port()}/v1"
-    done = shop.run("Something else", OPENAI_API_KEY=KEY, OPENAI_BASE_URL=address)
+    port = closed_port()
+    done = shop.run("Something else", OPENAI_API_KEY=KEY, OPENAI_BASE_URL=f"http://127.0.0.1:{port}/v1")
     assert (done.code, done.out) == (6, "")
-    assert "provider.transient: no reply came from api.openai.com, in whose place is OPENAI_BASE_URL: " in done.err
+    assert f"provider.transient: no reply came from 127.0.0.1:{port} (OPENAI_BASE_URL): " in done.err
     assert "check that the server is running" in done.err
     assert "--case default" in done.err
 

@@ -152,7 +152,7 @@ def test_a_reply_that_is_given_up_while_it_is_closed_leaves_no_connection(is_tol
         stream._response = Stopped()
         with suppress(asyncio.CancelledError):
             await response.aclose()
-        assert stream._way.is_closed()
+        assert stream._connection.is_closed()
 
     with Server(GOOD) as server:
         asyncio.run(give_up())

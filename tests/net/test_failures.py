@@ -76,14 +76,16 @@ def test_nobody_there() -> None:
     assert (error.code, error.fields) == ("provider.transient", {"status": None, "reason": "dns"})
 
 
-def test_who_did_not_answer_is_said_as_it_was_declared() -> None:
+def test_error_shows_the_attempted_host_and_port_but_no_credential() -> None:
     port = closed_port()
     for url, host in (
         (f"http://127.0.0.1:{port}/a?key=hunter2", f"127.0.0.1:{port}"),
         (f"http://ada:hunter2@127.0.0.1:{port}/a", f"127.0.0.1:{port}"),
-        ("${KEY}/a?key=hunter2", "${KEY}"),
+        ("${BASE_URL}/a?key=hunter2", f"127.0.0.1:{port} (BASE_URL)"),
+        ("${API_TOKEN}/a", "API_TOKEN"),
     ):
-        error = failing(url, KEY=f"http://127.0.0.1:{port}/hunter2")
+        value = f"http://ada:hunter2@127.0.0.1:{port}/hunter2"
+        error = failing(url, BASE_URL=value, API_TOKEN=value)
         assert error.message == f"no reply came from {host}: the connection was refused"
 
 

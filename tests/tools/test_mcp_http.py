@@ -139,8 +139,8 @@ def test_headers_and_their_values(tmp_path: Path) -> None:
     [
         ("http://127.0.0.1:9/mcp", "it would reach a private address, and `private_network` is not true"),
         ("http://localhost:9/mcp", "it would reach a private address, and `private_network` is not true"),
-        ("http://169.254.169.254/mcp", "its host gives machines their credentials"),
-        ("http://2130706433/mcp", "its host is a number that is no usual IP address"),
+        ("http://169.254.169.254/mcp", "its host is a cloud service that hands out credentials"),
+        ("http://2130706433/mcp", "its host is not an IP address in the usual form"),
     ],
 )
 def test_addresses_that_are_not_reached(tmp_path: Path, url: str, message: str) -> None:
@@ -179,7 +179,7 @@ def test_no_request_goes_to_another_origin(tmp_path: Path) -> None:
     with Odd() as server, Odd() as other:
         status, trouble = asyncio.run(answered(other.url, server.url))
         assert (status, other.asked) == (502, [])
-        assert trouble == "the request is not sent: its host is not one that the tool may reach"
+        assert trouble == "the request is not sent: the tool is not allowed to reach its host"
 
 
 @pytest.mark.parametrize("effect", ["at_most_once", "read"])

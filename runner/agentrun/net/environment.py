@@ -1,9 +1,10 @@
-"""Variables of the environment in a request: `${NAME}` in its address and headers, and its credential.
+"""Environment variables in a request: `${NAME}` in its address and headers, its credential, and the search for
+credentials in an environment.
 
-Rule 1  A value is put in just before sending. What a codec builds, a journal or a recording has only names.
-Rule 2  What comes of it is shown to nobody: no error says more than a name, and a server that repeats a value in its
-        refusal is not quoted.
-Rule 3  What a request of a tool brings is for the origin that was declared. Anywhere else it brings nothing.
+Rule 1  A value is filled in just before sending. Requests of codecs, journals and cassettes contain only names.
+Rule 2  No error shows the value of a header or a credential. If a server repeats a value in an error reply, it is
+        masked. Of an address only host and port are shown.
+Rule 3  A tool sends its headers, body and credential only to the origin that was declared.
 """
 
 from __future__ import annotations
@@ -19,23 +20,24 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from msgspec.structs import replace
 
+from agentrun.errors import AgentrunError
 from agentrun.secret import MASK, Secret, find_secrets, names_credential
 from agentrun.wire import HttpCall, HttpReply
 
 Lookup: TypeAlias = Callable[[str], Secret]
-"""The value of a variable. Raises `host.missing`."""
+"""Returns the value of a variable. Raises `host.missing`."""
 
 AddressOverrides: TypeAlias = Mapping[str, str]
-"""Addresses that a variable of the environment replaces: the declared beginning of an address → the variable."""
+"""Addresses that an environment variable replaces: the declared beginning of an address → the variable."""
 
 MIN_SECRET_LENGTH = 8
-"""A value that is shorter is no secret, and hiding it would make holes in every text."""
+"""Shorter values are not treated as secrets, because hiding them would damage every text."""
 
 _FOR_ANYBODY = ("accept", "accept-language", "user-agent")
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,127})\}")
 HOST_VARIABLE = re.compile(rf"(?:https?://)?{_VARIABLE.pattern}")
-"""The beginning of an address whose host a variable names."""
+"""The beginning of an address with a variable as host."""
 
 
 def variables_in(text: str) -> list[str]:
@@ -44,13 +46,13 @@ def variables_in(text: str) -> list[str]:
 
 
 def request_variables(call: HttpCall) -> Iterator[str]:
-    """The variables that a request needs, in the order in which they stand in it."""
+    """The variables of a request, in order."""
     yield from variables_in(call.url)
     yield from credential_variables(call)
 
 
 def credential_variables(call: HttpCall) -> Iterator[str]:
-    """The same without those of its address, which is no secret."""
+    """The variables of the headers and the credential. An address is not a secret."""
     for _, value in call.headers:
         yield from variables_in(value)
     if call.auth is not None:
@@ -58,47 +60,51 @@ def credential_variables(call: HttpCall) -> Iterator[str]:
 
 
 def request_address(call: HttpCall, lookup: Lookup, elsewhere: AddressOverrides = MappingProxyType({})) -> str:
-    """Where the request goes. The address that was declared stays what a journal and a recording have."""
+    """The real address of a request. Journals and cassettes contain the declared address."""
     for home, variable in elsewhere.items():
         if call.url.startswith(home + "/"):
             return lookup(variable).reveal().rstrip("/") + call.url[len(home) :]
     return fill_variables(call.url, lookup)
 
 
-def declared_host(call: HttpCall, elsewhere: AddressOverrides = MappingProxyType({})) -> str:
-    """The host of a request in the words of a spec: a variable by its name, and nothing of the path or a credential."""
-    place = HOST_VARIABLE.match(call.url)
-    if place is not None:
-        return place[0]
-    try:
-        host = urlsplit(call.url).netloc.rpartition("@")[2]
-    except ValueError:
-        host = ""
+def attempted_host(call: HttpCall, lookup: Lookup, elsewhere: AddressOverrides = MappingProxyType({})) -> str:
+    """The host and port of a request, for errors: `localhost:8080 (OPENAI_BASE_URL)`. A tool's variable is shown by its
+    name only, because the model reads the errors of tools."""
     variable = next((name for home, name in elsewhere.items() if call.url.startswith(home + "/")), None)
-    return f"{host or 'its host'}, in whose place is {variable}" if variable else host or "its host"
+    if match := HOST_VARIABLE.match(call.url):
+        variable = match[1]
+        if call.reach is not None:
+            return match[0]
+    try:
+        host = urlsplit(request_address(call, lookup, elsewhere)).netloc.rpartition("@")[2]
+    except (ValueError, AgentrunError):
+        host = ""
+    if variable is None:
+        return host or "its host"
+    return variable if not host or names_credential(variable) or find_secrets(host) else f"{host} ({variable})"
 
 
 def fill_variables(text: str, lookup: Lookup) -> str:
-    """A text with the values that it names."""
-    return _VARIABLE.sub(lambda found: lookup(found[1]).reveal(), text) if "${" in text else text
+    """Replace `${NAME}` in a text by its value."""
+    return _VARIABLE.sub(lambda match: lookup(match[1]).reveal(), text) if "${" in text else text
 
 
 def fill_address(url: str, lookup: Lookup) -> str:
-    """An address with the values that it names. The slash after the first is one slash, also if the value has it."""
-    place = HOST_VARIABLE.match(url)
-    if place is None or url[place.end() : place.end() + 1] != "/":
+    """Replace `${NAME}` in an address. If the host variable ends with a slash, the slash is not doubled."""
+    match = HOST_VARIABLE.match(url)
+    if match is None or url[match.end() : match.end() + 1] != "/":
         return fill_variables(url, lookup)
-    return fill_variables(place[0], lookup).rstrip("/") + fill_variables(url[place.end() :], lookup)
+    return fill_variables(match[0], lookup).rstrip("/") + fill_variables(url[match.end() :], lookup)
 
 
 def without_credentials(call: HttpCall) -> HttpCall:
-    """A request for another origin than the declared one."""
+    """The request for an origin that was not declared."""
     fields = tuple(field for field in call.headers if field[0].lower() in _FOR_ANYBODY and not variables_in(field[1]))
     return replace(call, headers=fields, body=b"", auth=None)
 
 
 def request_headers(call: HttpCall, lookup: Lookup) -> list[tuple[str, str]]:
-    """Its headers, with the credential."""
+    """The headers of a request, with the credential."""
     fields = [(name, fill_variables(value, lookup)) for name, value in call.headers]
     if call.auth is not None:
         fields.append((call.auth.header, call.auth.prefix + lookup(call.auth.name).reveal()))
@@ -106,25 +112,26 @@ def request_headers(call: HttpCall, lookup: Lookup) -> list[tuple[str, str]]:
 
 
 def is_header_value(text: str) -> bool:
-    """Whether a header can hold it. Libraries quote the value that they refuse, so it is not left to them."""
+    """Whether a text is a valid header value. HTTP libraries quote invalid values in their errors, so it is checked
+    here."""
     return text.isascii() and text.isprintable()
 
 
 def redirect_with_variable(reply: HttpReply, call: HttpCall, lookup: Lookup) -> HttpReply:
-    """A redirection to the place that a variable names, in words of that variable: no tape has where it leads today."""
-    place = HOST_VARIABLE.match(call.url)
-    if place is None or call.reach is None or not 300 <= reply.status < 400:
+    """Write a redirect to the host of a variable with the variable, so that no cassette contains its current value."""
+    match = HOST_VARIABLE.match(call.url)
+    if match is None or call.reach is None or not 300 <= reply.status < 400:
         return reply
-    base, home = fill_address(call.url, lookup), fill_variables(place[0], lookup)
+    base, home = fill_address(call.url, lookup), fill_variables(match[0], lookup)
     fields = (
-        (name, _location_with_variable(place[0], home, base, text) if name == "location" else text)
+        (name, _location_with_variable(match[0], home, base, text) if name == "location" else text)
         for name, text in reply.headers
     )
     return HttpReply(reply.status, tuple(fields), reply.body)
 
 
-def _location_with_variable(place: str, home: str, base: str, location: str) -> str:
-    """A `location`, which may be relative to the `base`. `home`: what the `place` is today."""
+def _location_with_variable(variable: str, home: str, base: str, location: str) -> str:
+    """A `location`, which may be relative to `base`, with the variable. `home`: the current value of the variable."""
     try:
         where, parts = urljoin(base, location), urlsplit(home)
     except ValueError:
@@ -133,15 +140,15 @@ def _location_with_variable(place: str, home: str, base: str, location: str) -> 
     if where.startswith(inside) and where[len(inside) : len(inside) + 1] in (
         ("/",) if home != inside else ("", "/", "?")
     ):
-        return place + where[len(inside) :]
+        return variable + where[len(inside) :]
     root = f"{parts.scheme}://{parts.netloc}"
     if where.startswith(f"{root}/") and not parts.query:
-        return place + "/.." * parts.path.rstrip("/").count("/") + where[len(root) :]
+        return variable + "/.." * parts.path.rstrip("/").count("/") + where[len(root) :]
     return where if where.startswith(("http://", "https://")) else location
 
 
 def mask_reply(reply: HttpReply, call: HttpCall, lookup: Lookup) -> HttpReply:
-    """A reply that is no success, without the values that the request brought."""
+    """An error reply with the values of the request's variables masked."""
     values = {lookup(name).reveal() for name in request_variables(call)}
     values = {value for value in values if len(value) >= MIN_SECRET_LENGTH}
     fields, body = reply.headers, reply.body
@@ -151,22 +158,20 @@ def mask_reply(reply: HttpReply, call: HttpCall, lookup: Lookup) -> HttpReply:
     return HttpReply(reply.status, fields, body)
 
 
-# --- the credentials in an environment: values that no command may show ---------------------------------------
+# --- credentials in an environment ----------------------------------------------------------------------------
 
 
 NamedCredentials = list[tuple[str, Secret]]
 
 _LINE = 24
-"""A line that is shorter may stand in any text, unless it is one of a private key."""
+"""A shorter line can occur in any text, unless it is part of a private key."""
 _SCHEMES = ("basic", "bearer", "token", "apikey")
-
-
 _FOLDERS = {"PWD"}
-"""Where a shell stands. It is called as a password would be, and half of all paths begin with it."""
+"""The working directory. Its name looks like a password, and many paths begin with its value."""
 
 
 def find_credentials(environment: Mapping[str, str], named: Container[str] = ()) -> NamedCredentials:
-    """The name of each value, and the value. `named`: variables that are credentials, whatever they are called."""
+    """The credentials of an environment, each with its name. `named`: variables that are credentials in any case."""
     found: dict[str, str] = {}
     for name in sorted(environment.keys() - _FOLDERS):
         text = environment[name].strip()
@@ -180,7 +185,7 @@ def find_credentials(environment: Mapping[str, str], named: Container[str] = ())
 
 
 def _credential_parts(value: str) -> Iterator[str]:
-    """What of a credential is one by itself."""
+    """The parts of a credential that are credentials on their own."""
     scheme, space, rest = value.partition(" ")
     if space and scheme.lower() in _SCHEMES:
         value = _decode_base64(rest) if scheme.lower() == "basic" else rest
@@ -196,7 +201,7 @@ def _credential_parts(value: str) -> Iterator[str]:
 
 
 def _credentials_in_json(data: Any, key: str = "") -> Iterator[str]:
-    """The credentials in a document."""
+    """The credentials in a JSON document."""
     match data:
         case dict():
             for name, item in data.items():

@@ -1,9 +1,8 @@
-"""What a failure of the network means.
+"""Errors for failures of the network.
 
-Rule 1  No connection, or none that lasted until the reply began: `provider.transient`.
-        The reply began and was cut off: `provider.zero_output`. It is not HTTP: `provider.decode`.
-Rule 2  Nothing that a library says is passed on: its words may hold an address or a header with a credential in it.
-        The kind of failure is told in our own words.
+Rule 1  The connection failed before the reply began: `provider.transient`. The reply was cut off:
+        `provider.zero_output`. The reply is not HTTP: `provider.decode`.
+Rule 2  Texts of the HTTP library are never shown, because they may contain an address or a header with a credential.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterator
+from typing import Any
 
 import httpcore
 import httpx
@@ -24,11 +24,11 @@ NETWORK_ERRORS = (
     *(httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, httpcore.ProxyError),
     OSError,
 )
-"""What can go wrong on the way. httpx and the library under it have names of their own for the same."""
+"""All network errors. httpx and httpcore have different classes for the same errors."""
 _OURS = (httpx.InvalidURL, httpx.LocalProtocolError, httpcore.LocalProtocolError)
 _THEIRS = (httpx.RemoteProtocolError, httpcore.RemoteProtocolError)
 _CLOSED = ("Server disconnected", "peer closed connection")
-"""How they begin when the connection was closed too early. Any other words are about bytes that are not HTTP."""
+"""The beginning of their messages if the connection was closed too early. Other messages mean that it is not HTTP."""
 
 _KINDS: tuple[tuple[type[BaseException], str], ...] = (
     (ssl.SSLError, "tls"),
@@ -38,28 +38,28 @@ _KINDS: tuple[tuple[type[BaseException], str], ...] = (
 )
 _NO_REPLY = "no reply came"
 _WORDS = {
-    "tls": "no secure connection could be made",
-    "dns": "its name is not known",
+    "tls": "the TLS connection failed",
+    "dns": "the host name cannot be resolved",
     "refused": "the connection was refused",
     "reset": "the connection was reset",
     "closed": "the connection was closed before a reply came",
-    "unreachable": "it cannot be reached",
+    "unreachable": "the host cannot be reached",
 }
 
 
 def network_failure(error: Exception, received: int | None) -> ProviderError:
-    """The error for what the HTTP library raised. `received`: bytes of the body; None: the reply had not begun."""
+    """The error for an exception of the HTTP library. `received`: bytes of the body; None: the reply had not begun."""
     if isinstance(error, _OURS):
         return unsendable_error()
     if isinstance(error, _THEIRS) and not str(error).startswith(_CLOSED):
         return ProviderError("provider.decode", "the reply is not HTTP", fields={"offset": received or 0})
     if received is not None:
         return cut_off_error(received)
-    return _transient_error("closed" if isinstance(error, _THEIRS) else _kind(error))
+    return no_reply_error("closed" if isinstance(error, _THEIRS) else _kind(error))
 
 
 def unsendable_error() -> ProviderError:
-    message = "the request cannot be sent: its address or a header is not one that HTTP can carry"
+    message = "the request cannot be sent: its address or a header is not valid in HTTP"
     return ProviderError("provider.fatal", message, fields={"status": None})
 
 
@@ -68,13 +68,14 @@ def timeout_error(limit: int, what: str) -> ProviderError:
     return ProviderError("provider.timeout", message, fields={"status": None, "limit": limit})
 
 
-def _transient_error(kind: str) -> ProviderError:
-    fields = {"status": None, "reason": kind}
+def no_reply_error(kind: str, **fields: Any) -> ProviderError:
+    """The error for a request without a reply. `kind`: a key of `_WORDS`."""
+    fields = {"status": None, "reason": kind, **fields}
     return ProviderError("provider.transient", f"{_NO_REPLY}: {_WORDS[kind]}", fields=fields)
 
 
 def with_host(error: BaseException, host: str) -> BaseException:
-    """The error with the host that did not answer, as it was declared."""
+    """Add the host that did not answer to the message."""
     if not isinstance(error, ProviderError) or not error.message.startswith(f"{_NO_REPLY}: "):
         return error
     message = error.message.replace(_NO_REPLY, f"{_NO_REPLY} from {host}", 1)

@@ -1,15 +1,16 @@
-"""Which hosts and addresses the requests of tools may reach.
+"""The hosts and addresses that requests of tools may reach.
 
-Rule 1  An address is a plain one or none: letters, digits, dots and dashes, or an IP address in its usual form. What
-        readers of addresses disagree about (a user, a fragment, `127.1`, `0x7f000001`, a dot at the end, `%41`, letters
-        that look like others) is refused, not understood.
-Rule 2  The list of hosts comes first. Without a list only the origin of the declared address may be reached. From https
-        no way leads to http.
-Rule 3  A name is looked up once. All its addresses must be allowed, and only those are connected to: what was checked
-        is what is reached, whatever the name means a moment later.
-Rule 4  Public addresses only, unless `private_network` is true. A v4 address inside a v6 address counts as itself.
-Rule 5  The services that give a machine its credentials need more: their host, literally, in the list.
-Rule 6  No error repeats a host: it may come from the environment.
+Rule 1  A host consists of letters, digits, dots and dashes, or is an IP address in its usual form. Everything that URL
+        parsers interpret differently (a user, a fragment, `127.1`, `0x7f000001`, a trailing dot, `%41`, similar-looking
+        letters) is refused.
+Rule 2  The list of hosts is checked first. Without a list, only the origin of the declared address is allowed. A
+        request never goes from https to http.
+Rule 3  A host name is resolved once. All its addresses must be allowed, and the connection goes to one of them, so a
+        later change of the DNS answer has no effect.
+Rule 4  Only public addresses are allowed, unless `private_network` is true. A v4 address inside a v6 address is checked
+        as v4.
+Rule 5  Metadata services, which hand out credentials, must also be listed literally.
+Rule 6  No error contains the host, because it may come from the environment.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from agentrun.errors import ProviderError
+from agentrun.net.failures import no_reply_error
 from agentrun.wire import METADATA_HOSTS, NetworkAccess
 
 IpAddress: TypeAlias = IPv4Address | IPv6Address
 Resolver: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
-"""The addresses of a name. Raises OSError when it has none."""
+"""Returns the addresses of a host name. Raises OSError if there are none."""
 
 _ADDRESS = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::([0-9]{1,5}))?(?:[/?][!-~]*)?")
 _NAME = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?)*")
@@ -44,16 +46,16 @@ _NOT_PUBLIC: tuple[IPv4Network | IPv6Network, ...] = (
     *map(IPv4Network, ("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32")),
     *map(IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")),
 )
-"""What `is_global` of some version of Python takes for public."""
+"""Networks that `is_global` of some Python versions treats as public."""
 _LINK_LOCAL = (IPv4Network("169.254.0.0/16"), IPv6Network("fe80::/10"))
 
 
 class RequestBlocked(ProviderError):
-    """A request that is not sent, for where it would go."""
+    """A request that is not sent because of its destination."""
 
 
 class UrlOrigin(Struct, frozen=True):
-    """Scheme, host in its usual form, and port."""
+    """Scheme, normalised host and port."""
 
     scheme: str
     host: str
@@ -66,73 +68,72 @@ def request_blocked(why: str, reason: str) -> RequestBlocked:
 
 
 def url_origin(address: str) -> UrlOrigin:
-    """Where an address leads. Raises `RequestBlocked` for one that is not plain."""
-    found = _ADDRESS.fullmatch(address)
-    if found is None or "\\" in address or "#" in address:
+    """The origin of an address. Raises `RequestBlocked` for an unusual address."""
+    match = _ADDRESS.fullmatch(address)
+    if match is None or "\\" in address or "#" in address:
         raise request_blocked("its address is not a plain http or https address", "address")
-    scheme, host, port = found[1], normalise_host(found[2]), int(found[3] or _PORTS[found[1]])
+    scheme, host, port = match[1], normalise_host(match[2]), int(match[3] or _PORTS[match[1]])
     if not 0 < port < 65536:
-        raise request_blocked("its address has a port that there is not", "address")
+        raise request_blocked("its address has an invalid port", "address")
     return UrlOrigin(scheme, host, port)
 
 
 def normalise_host(host: str) -> str:
-    """A host in the one form that is compared. Raises `RequestBlocked` for an odd form."""
+    """The form of a host that is compared. Raises `RequestBlocked` for an unusual host."""
     host = host.lower()
     bare = host[1:-1] if host[:1] == "[" else host
-    if ":" in bare or _NUMBER.fullmatch(bare.rpartition(".")[2]):  # as browsers tell an address from a name
+    if ":" in bare or _NUMBER.fullmatch(bare.rpartition(".")[2]):  # browsers distinguish IP addresses in the same way
         try:
             return str(ip_address(bare))
         except ValueError:
-            raise request_blocked("its host is a number that is no usual IP address", "host") from None
+            raise request_blocked("its host is not an IP address in the usual form", "host") from None
     if not _NAME.fullmatch(host):
-        raise request_blocked("its host is not a plain name", "host")
+        raise request_blocked("its host is not a valid host name", "host")
     return host
 
 
 def refuse_other_origins(origin: UrlOrigin, reach: NetworkAccess, home: UrlOrigin) -> None:
-    """Raises `RequestBlocked` for an origin that may not be reached, whatever its addresses are."""
+    """Raise `RequestBlocked` for an origin that is not allowed."""
     if home.scheme == "https" and origin.scheme != "https":
-        raise request_blocked("it would leave https", "scheme")
+        raise request_blocked("it would go from https to http", "scheme")
     listed = any(_entry_matches(entry, origin) for entry in reach.hosts) if reach.hosts else origin == home
     if not listed:
-        raise request_blocked("its host is not one that the tool may reach", "hosts")
+        raise request_blocked("the tool is not allowed to reach its host", "hosts")
 
 
 async def resolve_host(host: str, port: int) -> list[str]:
-    """The addresses of a name, as this machine knows them."""
+    """Resolve a host name on this machine."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(entry[4][0]) for entry in found]
 
 
 async def check_addresses(host: str, port: int, reach: NetworkAccess, resolve: Resolver = resolve_host) -> list[str]:
-    """The addresses of a host, all of them allowed. Connect to these and to nothing else.
+    """The addresses of a host, if all are allowed. Connect only to these.
 
-    Raises `RequestBlocked` (`provider.fatal`), or `provider.transient` when the name is not known.
+    Raises `RequestBlocked` (`provider.fatal`), or `provider.transient` if the name cannot be resolved.
     """
     host = normalise_host(host)
     listed = {_entry_host(entry) for entry in reach.hosts}
     if host in METADATA_HOSTS and not (host in listed and reach.private_network):
-        raise request_blocked("its host gives machines their credentials", "metadata")
+        raise request_blocked("its host is a cloud service that hands out credentials", "metadata")
     try:
         answers = [host] if _is_ip(host) else list(dict.fromkeys(await resolve(host, port)))
     except (OSError, UnicodeError):
         answers = []
     if not answers:
-        fields = {"status": None, "reason": "dns", "sent": False}
-        raise ProviderError("provider.transient", "no reply came: its name is not known", fields=fields)
+        raise no_reply_error("dns", sent=False)
     for answer in answers:
         _refuse_address(answer, reach, METADATA_HOSTS if host in METADATA_HOSTS else listed)
     return answers
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is one of the internet's. An address with an interface (`fe80::1%eth0`) is not."""
+    """Whether an address is public. An address with an interface (`fe80::1%eth0`) is not."""
     return "%" not in address and all(map(_is_public, embedded_addresses(ip_address(address))))
 
 
 def embedded_addresses(address: IpAddress) -> Iterator[IpAddress]:
-    """The v4 addresses that a v6 address stands for, or the address itself."""
+    """The v4 addresses inside a v6 address, or the address itself."""
     if isinstance(address, IPv4Address):
         yield address
         return
@@ -158,12 +159,12 @@ def _is_public(address: IpAddress) -> bool:
 
 
 def _refuse_address(answer: str, reach: NetworkAccess, listed: Collection[str | None]) -> None:
-    """`listed`: what may be reached although it gives machines their credentials."""
+    """`listed`: the allowed metadata hosts."""
     if not reach.private_network and not is_public(answer):
         raise request_blocked("it would reach a private address, and `private_network` is not true", "private_network")
     for inside in embedded_addresses(ip_address(answer.partition("%")[0])):
         if (str(inside) in METADATA_HOSTS or _is_link_local(inside)) and str(inside) not in listed:
-            raise request_blocked("it would reach an address that gives machines their credentials", "metadata")
+            raise request_blocked("it would reach a cloud service that hands out credentials", "metadata")
 
 
 def _is_link_local(address: IpAddress) -> bool:
@@ -180,7 +181,7 @@ def _entry_matches(entry: str, origin: UrlOrigin) -> bool:
 
 
 def _entry_host(entry: str) -> str | None:
-    """The host of an entry of the list. None: it is none, or stands for many."""
+    """The host of a list entry. None: the entry is invalid or a wildcard."""
     found = _ENTRY.fullmatch(entry.lower())
     try:
         return None if found is None or found[1].startswith("*") else normalise_host(found[1])

@@ -1,15 +1,15 @@
-"""Sends requests over HTTP.
+"""Send requests over HTTP.
 
-Rule 1  Two deadlines hold: for the whole exchange, and for every silence. The silence before a reply that is not
-        streamed begins is the model thinking; only the whole deadline holds there.
-Rule 2  No redirects, no cookies, nothing from the environment unless asked: a request goes where it says, with what it
-        says, and leaves nothing behind for the next one.
-Rule 3  A request that is stopped leaves nothing: its connection is closed, and no task goes on.
-Rule 4  Values of the environment live in the frames of one exchange. An error that comes out of there brings neither
-        its traceback nor its causes along, for a traceback can show every local variable.
-Rule 5  One sender serves one event loop. Connections are kept and used again.
-Rule 6  A request with a `reach` goes where `net/guard.py` lets it and nowhere else: not through a proxy, whatever the
-        environment says, for nobody can check where that leads. Its errors tell whether it may have been `sent`.
+Rule 1  There are two time limits: for the whole exchange, and for the silence between two pieces of a reply. Before the
+        first piece of a reply that is not streamed, only the first applies, because the model is thinking.
+Rule 2  No redirects, no cookies, and nothing from the environment unless the user asks for it. A request does not
+        influence the next one.
+Rule 3  If a request is cancelled, its connection is closed and no task continues.
+Rule 4  Values of the environment exist only in the frames of one exchange. Errors are raised without their traceback
+        and causes, because a traceback can show every local variable.
+Rule 5  One sender serves one event loop. Connections are reused.
+Rule 6  A request with a `reach` goes only where `net/guard.py` allows it, and never through a proxy, because its
+        destination could not be checked. Its errors say whether the request may have been `sent`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from agentrun.errors import AgentrunError, InternalError
 from agentrun.net.environment import (
     AddressOverrides,
     Lookup,
-    declared_host,
+    attempted_host,
     fill_address,
     is_header_value,
     mask_reply,
@@ -56,7 +56,7 @@ class HttpxSender:
     """A `Sender` over real connections.
 
     `trust_env`: use the proxies and certificates that the environment names. `elsewhere`: addresses that a variable
-    replaces. `resolve`: looks up the names of hosts for requests with a `reach`.
+    replaces. `resolve`: resolves host names for requests with a `reach`.
     """
 
     def __init__(
@@ -77,7 +77,8 @@ class HttpxSender:
     async def send(
         self, call: HttpCall, *, gap: int, time: int, heard: Callable[[bytes], None] | None = None
     ) -> HttpReply:
-        """The whole reply. `heard` gets the bytes of a good one as they arrive. Limits are in milliseconds.
+        """Send a request and return the complete reply. `heard` gets the bytes of a reply with status 200 as they
+        arrive. Limits are in milliseconds.
 
         Raises `provider.transient`, `.timeout`, `.zero_output`, `.decode`, `.fatal`, `host.missing`.
         """
@@ -86,7 +87,7 @@ class HttpxSender:
         result = await self._result(call, exchange)
         if isinstance(result, HttpReply):
             return result
-        result = with_host(result, declared_host(call, self._elsewhere))
+        result = with_host(result, attempted_host(call, self._lookup, self._elsewhere))
         if isinstance(result, AgentrunError) and call.reach is not None:
             result.fields.update(exchange.progress())
         raise result
@@ -98,29 +99,27 @@ class HttpxSender:
             await transport.aclose()
 
     async def _result(self, call: HttpCall, exchange: _Exchange) -> HttpReply | BaseException:
-        """The reply, or an error that has seen nothing."""
+        """The reply, or an error without traceback (rule 4)."""
         try:
             request, proxy = await self._prepare(call, exchange)
             reply = await exchange.run(self._transport(request.url.scheme == "https", proxy), request)
-            return (
-                reply
-                if reply.status == 200
-                else mask_reply(redirect_with_variable(reply, call, self._lookup), call, self._lookup)
-            )
+            if reply.status == 200:
+                return reply
+            return mask_reply(redirect_with_variable(reply, call, self._lookup), call, self._lookup)
         except TimeoutError:
             return exchange.timeout()
         except NETWORK_ERRORS as error:
             return exchange.failure(error)
         except AgentrunError as error:
             return type(error)(error.code, error.message, hint=error.hint, fields=error.fields)
-        except Exception as error:  # noqa: BLE001  # our own bug: its type is told and nothing else
+        except Exception as error:  # noqa: BLE001  # a bug in agentrun: only its type is shown
             kind = type(error).__name__
             return InternalError("internal", f"{kind} while sending a request", fields={"error": kind})
         except BaseException as error:  # noqa: BLE001  # raised by `send`, without the frames of this exchange
             return type(error)(*error.args)
 
     async def _prepare(self, call: HttpCall, exchange: _Exchange) -> tuple[httpx.Request, str | None]:
-        """The request, and the proxy that it goes through."""
+        """The request and its proxy."""
         if call.reach is None:
             url = self._address(request_address(call, self._lookup, self._elsewhere))
             return self._request(call, url, exchange), self._proxy(url)
@@ -131,25 +130,25 @@ class HttpxSender:
         return request, None
 
     async def _check_destination(self, text: str, reach: NetworkAccess) -> tuple[httpx.URL, bool, Sequence[str]]:
-        """The address, whether it leads to the declared origin, and what it may connect to."""
+        """The address, whether it has the declared origin, and the IP addresses to connect to."""
         origin, home = url_origin(text), url_origin(fill_address(reach.home, self._lookup))
         refuse_other_origins(origin, reach, home)
         url = self._address(text)
         if normalise_host(url.raw_host.decode("ascii")) != origin.host or (url.port or origin.port) != origin.port:
-            raise unsendable_error()  # the library reads it in another way than the guard
+            raise unsendable_error()  # httpx parses it differently than the guard
         return url, origin == home, await check_addresses(origin.host, origin.port, reach, self._resolve)
 
     def _request(self, call: HttpCall, url: httpx.URL, exchange: _Exchange) -> httpx.Request:
         fields = request_headers(call, self._lookup)
         if not all(is_header_value(value) for _, value in fields):
             raise unsendable_error()
-        given = {name.lower() for name, _ in fields}
-        fields += [field for field in _DEFAULTS if field[0] not in given]
+        names = {name.lower() for name, _ in fields}
+        fields += [field for field in _DEFAULTS if field[0] not in names]
         extensions = {"timeout": {"connect": min(exchange.gap, exchange.time) / 1000}}
         return httpx.Request(call.method, url, headers=fields, content=call.body, extensions=extensions)
 
     def _address(self, text: str) -> httpx.URL:
-        """Taken apart once for all requests that go there."""
+        """Parse an address, once for all requests."""
         if text not in self._addresses:
             if len(self._addresses) == _MOST_ADDRESSES:
                 self._addresses.clear()
@@ -162,7 +161,7 @@ class HttpxSender:
     def _transport(self, is_https: bool, proxy: str | None) -> httpx.AsyncBaseTransport:
         key = is_https, proxy
         if key not in self._transports:
-            # Reading the certificates takes 27 ms; a context without any trusts nobody.
+            # Loading the certificates takes 27 ms. A context without certificates trusts no server.
             secure = is_https or proxy is not None
             context = httpx.create_ssl_context(trust_env=self._trust_env) if secure else _untrusting_context()
             self._transports[key] = (
@@ -190,10 +189,10 @@ class _Exchange:
         self._loop = asyncio.get_running_loop()
         self.end = self._loop.time() + time / 1000
         self._sent = False
-        """Whether anything of the request may have left. Only known of one that is traced."""
+        """Whether a part of the request may have been sent. Only known if the request is traced."""
         self._status: int | None = None
         self._received: int | None = None
-        """Bytes of the body; None: the reply has not begun."""
+        """Bytes of the body. None: the reply has not begun."""
 
     async def run(self, transport: httpx.AsyncBaseTransport, request: httpx.Request) -> HttpReply:
         async with asyncio.timeout_at(self.end if self._heard is None else self._next()) as deadline:
@@ -219,17 +218,17 @@ class _Exchange:
         return HttpReply(status, fields, body.end(status))
 
     async def trace(self, event: str, _: Any) -> None:
-        """Told by the library what it does."""
+        """Called by httpcore for every step."""
         self._sent = self._sent or event.endswith(".send_request_headers.started")
 
     def progress(self) -> dict[str, Any]:
-        """How far it came, for an error."""
+        """The progress of the exchange, for the fields of an error."""
         return {"sent": self._sent, "status": self._status}
 
     def timeout(self) -> AgentrunError:
         if self._loop.time() >= self.end:
             return timeout_error(self.time, "the reply")
-        return timeout_error(self.gap, "a silence in the reply")
+        return timeout_error(self.gap, "a pause in the reply")
 
     def failure(self, error: Exception) -> AgentrunError:
         if isinstance(error, TIMEOUT_ERRORS):
@@ -237,7 +236,7 @@ class _Exchange:
         return network_failure(error, self._received)
 
     def _next(self) -> float:
-        """When the next bytes must have come."""
+        """The deadline for the next bytes."""
         return min(self.end, self._loop.time() + self.gap / 1000)
 
 

@@ -1,13 +1,13 @@
-"""How httpx reaches the network here: HTTP/1.1 as httpx speaks it, over connections that are kept for the next request.
+"""The transport of httpx: HTTP/1.1 over connections that are reused.
 
-httpx's own pool takes most of the time of a request on the same machine; one event loop and no limits need none of it.
+The pool of httpx takes most of the time of a local request. With one event loop and no limits it is not needed.
 
-Rule 1  A connection is kept only after a whole reply, and used again only if nothing came on it since.
-Rule 2  A connection serves one request at a time. There is always one more.
-Rule 3  A request that may go to certain addresses only (`ADDRESSES_EXTENSION`) uses a connection to one of them.
-        Connections that were made without looking are for requests without this rule, and the other way round.
-Rule 4  One of those that changes something at its server gets a new connection: an old one may be about to be closed,
-        and then nobody knows whether the request was still read.
+Rule 1  A connection is kept only after a complete reply, and reused only if no bytes arrived on it since.
+Rule 2  A connection serves one request at a time. The number of connections is not limited.
+Rule 3  A request with checked addresses (`ADDRESSES_EXTENSION`) uses only a connection to one of them, and other
+        requests do not use such connections.
+Rule 4  A request with checked addresses that is not GET or HEAD gets a new connection. The server may be closing an old
+        one, and then it would be unknown whether the request was processed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import httpcore
 import httpx
 
 KEEP_ALIVE_SECONDS = 60
-"""Seconds that a connection is kept for the next request."""
+"""Seconds that an idle connection is kept."""
 ADDRESSES_EXTENSION = "agentrun.addresses"
-"""The extension of a request that says which addresses it may go to."""
+"""The extension of a request with the IP addresses that it may connect to."""
 _HARMLESS = ("GET", "HEAD")
 _INSIDE = 2
-"""Generators of the library inside the one that gives a body."""
+"""The number of nested generators in httpcore's body stream."""
 
 
 class PooledTransport(httpx.AsyncBaseTransport):
@@ -43,43 +43,43 @@ class PooledTransport(httpx.AsyncBaseTransport):
             port=request.url.port,
             target=request.url.raw_path,
         )
-        asked = httpcore.Request(
+        core_request = httpcore.Request(
             request.method, url, headers=request.headers.raw, content=request.stream, extensions=request.extensions
         )
         addresses: Sequence[str] = request.extensions.get(ADDRESSES_EXTENSION, ())
         once = bool(addresses) and request.method not in _HARMLESS
-        way = None if once else await self._take_idle(str(url.origin), addresses)
-        way = way or _Connection(url.origin, self._context, addresses)
+        connection = None if once else await self._take_idle(str(url.origin), addresses)
+        connection = connection or _Connection(url.origin, self._context, addresses)
         try:
-            response = await way.handle_async_request(asked)
+            response = await connection.handle_async_request(core_request)
         except BaseException:
-            await way.aclose()
+            await connection.aclose()
             raise
-        stream = _ReplyStream(None if once else self, way, response)
+        stream = _ReplyStream(None if once else self, connection, response)
         return httpx.Response(response.status, headers=response.headers, stream=stream)
 
     async def aclose(self) -> None:
         idle, self._idle = self._idle, {}
-        for ways in idle.values():
-            for way in ways:
-                await way.aclose()
+        for connections in idle.values():
+            for connection in connections:
+                await connection.aclose()
 
-    def release(self, way: _Connection) -> None:
-        self._idle.setdefault(way.pool_key, []).append(way)
+    def release(self, connection: _Connection) -> None:
+        self._idle.setdefault(connection.pool_key, []).append(connection)
 
     async def _take_idle(self, origin: str, addresses: Sequence[str]) -> _Connection | None:
         for address in addresses or (None,):
             idle = self._idle.get((origin, address), [])
             while idle:
-                way = idle.pop()
-                if not way.has_expired():
-                    return way
-                await way.aclose()
+                connection = idle.pop()
+                if not connection.has_expired():
+                    return connection
+                await connection.aclose()
         return None
 
 
 class _Connection(httpcore.AsyncHTTPConnection):
-    """A connection that knows where it leads."""
+    """A connection that knows its origin and address."""
 
     def __init__(self, origin: httpcore.Origin, context: ssl.SSLContext, addresses: Sequence[str]) -> None:
         self._name = str(origin)
@@ -94,11 +94,11 @@ class _Connection(httpcore.AsyncHTTPConnection):
 
 
 class _ReplyStream(httpx.AsyncByteStream):
-    """The body of a reply, and what becomes of its connection."""
+    """The body of a reply. At its end the connection is released or closed."""
 
-    def __init__(self, transport: PooledTransport | None, way: _Connection, response: httpcore.Response) -> None:
+    def __init__(self, transport: PooledTransport | None, connection: _Connection, response: httpcore.Response) -> None:
         self._transport = transport
-        self._way = way
+        self._connection = connection
         self._response = response
         self._pieces: AsyncIterator[bytes] | None = None
 
@@ -109,35 +109,35 @@ class _ReplyStream(httpx.AsyncByteStream):
     async def aclose(self) -> None:
         try:
             await self._response.aclose()
-        except BaseException:  # stopped in the middle: the connection is in no state for another request
-            await self._way.aclose()
+        except BaseException:  # interrupted: the connection cannot be used for another request
+            await self._connection.aclose()
             raise
-        if self._transport is not None and self._way.is_idle():
-            self._transport.release(self._way)
+        if self._transport is not None and self._connection.is_idle():
+            self._transport.release(self._connection)
             return
-        # Also where the library thinks it has closed it: whoever is stopped twice while closing has not.
-        await self._way.aclose()
+        # Also if httpcore has marked it as closed: after two cancellations during the close it is still open.
+        await self._connection.aclose()
         if isinstance(self._pieces, AsyncGenerator):
             await self._pieces.aclose()
-            for _ in range(_INSIDE):  # the event loop ends each of those in a task of its own
+            for _ in range(_INSIDE):  # the event loop closes each nested generator in its own task
                 await asyncio.sleep(0)
 
 
-# --- connections, straight on the event loop's transports -----------------------------------------------------
+# --- connections on transports of the event loop --------------------------------------------------------------
 
 
 MAX_UNREAD_BYTES = 256 * 1024
-"""Bytes that arrived and were not read: above that the other side is kept waiting."""
+"""Above this number of unread bytes the connection stops reading."""
 _PACKET = 64 * 1024
 
 
 class AsyncioBackend(httpcore.AsyncNetworkBackend):
-    """Makes connections, to one of the given addresses or else to whatever the name of a host means."""
+    """Connects to one of the given addresses, or without addresses to the host."""
 
     def __init__(self, addresses: Sequence[str] = ()) -> None:
         self._addresses = addresses
         self.address: str | None = None
-        """Which of the given addresses it connected to."""
+        """The given address that it connected to."""
 
     async def connect_tcp(
         self,
@@ -166,11 +166,11 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
             else:
                 self.address = address
                 return flow
-        raise OSError  # there is always a last one
+        raise OSError  # not reached: the last address raises
 
 
 async def _connect(host: str, port: int) -> _StreamProtocol:
-    # Addresses are tried one by one: asyncio's race of several leaves tasks behind when it is stopped.
+    # Addresses are tried one by one: asyncio's parallel attempts leave tasks behind after a cancellation.
     _, flow = await asyncio.get_running_loop().create_connection(_StreamProtocol, host, port)
     return flow
 
@@ -185,7 +185,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream):
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002, ASYNC109  # deadlines are the sender's
         try:
-            with suppress(OSError):  # a server may refuse before it has read all: what it says counts
+            with suppress(OSError):  # a server may reply before it has read the whole request
                 await self._flush()
             return await self._flow.read()
         except OSError as error:
@@ -235,7 +235,7 @@ class AsyncioStream(httpcore.AsyncNetworkStream):
 
 
 class _StreamProtocol(asyncio.Protocol):
-    """What arrives on a connection and what leaves."""
+    """Buffers the incoming bytes of a connection and writes the outgoing ones."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
@@ -252,7 +252,7 @@ class _StreamProtocol(asyncio.Protocol):
         return bool(self._arrived) or self._ended
 
     async def read(self) -> bytes:
-        """What arrived; nothing: the other side has ended."""
+        """The next bytes. Empty at the end of the stream."""
         while not self._arrived:
             if self._error is not None:
                 raise self._error
@@ -274,7 +274,7 @@ class _StreamProtocol(asyncio.Protocol):
             await self._writing
 
     def close(self) -> None:
-        if not self._lost:  # asyncio breaks when what is lost is aborted
+        if not self._lost:  # asyncio fails if a lost connection is aborted
             self.transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from agentrun.canonical_json import sorted_json
+from agentrun.canonical_json import is_json, sorted_json
 from agentrun.compiler.url_templates import RESERVED_HEADERS
 from agentrun.core.effects import Deliver
 from agentrun.core.fault import Fault
@@ -168,19 +168,11 @@ def _repair_torn_line(file: int) -> int:
     torn = last[last.rfind(b"\n") + 1 :]
     if not torn:
         return size
-    if len(torn) < MAX_TORN_LINE and (torn.startswith(_OWN) or _OWN.startswith(torn)) and not _is_json(torn):
+    if len(torn) < MAX_TORN_LINE and (torn.startswith(_OWN) or _OWN.startswith(torn)) and not is_json(torn):
         os.ftruncate(file, size - len(torn))
         return size - len(torn)
     write_all(file, b"\n")
     return size + 1
-
-
-def _is_json(data: bytes) -> bool:
-    try:
-        msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    return True
 
 
 def _contains_line(file: int, begin: bytes) -> bool:
