@@ -274,7 +274,7 @@ def test_16_budgets(tmp_path: Path) -> None:
 def test_16_an_absent_budget_is_a_warning_and_twenty_turns(tmp_path: Path) -> None:
     ran = attack(tmp_path, {"absent": "budgets: {}\n"})["absent"]
     assert (ran.code, codes(ran)) == (0, set())
-    assert "spec.no_budget  warning: nothing but 20 turns limits what a run may spend" in ran.err
+    assert "spec.no_budget  warning: the only limit on what a run may spend is 20 turns" in ran.err
 
 
 # --- C. packages --------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ BROKEN: dict[str, Broken] = {
     "spec.agent_depth": Broken(
         tool("{kind: agent, spec: b.yaml}") + "limits: {depth: 1}",
         "b.yaml:2:32",
-        "higher up",
+        "further up",
         {"b.yaml": agent(tool("{kind: agent, spec: c.yaml}")), "c.yaml": agent()},
     ),
     "spec.alias_limit": Broken("description: &a [*a]", "spec.yaml:1:18"),
@@ -66,15 +66,15 @@ BROKEN: dict[str, Broken] = {
     "spec.argv": Broken(
         tool('{kind: shell, description: d, argv: ["{{ args.a }}"], args: {type: object, properties: {a: true}}}'),
         "spec.yaml:2:49",
-        "the command's name",
+        "a fixed command",
     ),
     "spec.case": cases("{name: a, input: x, turns: [y]}", 29, "the first of the turns"),
     "spec.claim": cases("{name: a, assert: [{type: turns}]}", 28, "max: 3"),
     "spec.condition": Broken(rule("{id: r, ask: x, when: arg.a == 1}"), "spec.yaml:4:33", 'did you mean "args"?'),
     "spec.depth_limit": Broken("a: " + "[" * 65, "spec.yaml:1:67"),
     "spec.documents": Broken("a: 1\n---\nb: 2\n", "spec.yaml:2:1", "one file for each", whole=True),
-    "spec.duplicate_key": Broken("description: a\ndescription: b", "spec.yaml:2:1", "keep one"),
-    "spec.duplicate_name": Broken(rule("{id: r, ask: x}, {id: r, ask: x}"), "spec.yaml:4:33", "another name"),
+    "spec.duplicate_key": Broken("description: a\ndescription: b", "spec.yaml:2:1", "remove one"),
+    "spec.duplicate_name": Broken(rule("{id: r, ask: x}, {id: r, ask: x}"), "spec.yaml:4:33", "rename one"),
     "spec.empty": Broken("# nothing\n", "spec.yaml:1:1", whole=True),
     "spec.encoding": Broken(b"a: \xff\n", "spec.yaml:1:1", "UTF-8", whole=True),
     "spec.env_here": Broken(
@@ -93,7 +93,7 @@ BROKEN: dict[str, Broken] = {
     "spec.file_outside": Broken("instructions: {file: ../p.md}", "spec.yaml:1:22", "inside the project"),
     "spec.file_unreadable": Broken("instructions: {file: sub}", "spec.yaml:1:22", None, {"sub/x": ""}),
     "spec.given_twice": Broken(
-        "budgets: [{tokens: 1k}, {turns: 2, tokens: 2k}]", "spec.yaml:1:36", "keep one of the two"
+        "budgets: [{tokens: 1k}, {turns: 2, tokens: 2k}]", "spec.yaml:1:36", "remove one of the two"
     ),
     "spec.header": Broken(
         tool("{kind: http, description: d, url: 'https://a.example/', headers: {Host: b.example}}"),
@@ -116,17 +116,17 @@ BROKEN: dict[str, Broken] = {
     "spec.mixed": Broken(
         tool('{kind: http, description: d, url: "https://a.example/", headers: {X: "${A} {{ 1 }}"}}'),
         "spec.yaml:2:81",
-        "field of its own",
+        "another field",
     ),
     "spec.modify": Broken(rule("{id: r, modify: x}"), "spec.yaml:4:19", "set:"),
     "spec.name": Broken("params: {Pa: {type: string}}", "spec.yaml:1:10", '"pa"'),
     "spec.no_budget": Broken("budgets: {turns: 5}", "spec.yaml:1:1", "tokens: 50k"),
     "spec.no_cassette": cases("{name: a, cassette: b}", 29, "--record"),
     "spec.no_default": Broken(f"tools: {{x: {TOOL}}}", "spec.yaml:1:1", "default: deny"),
-    "spec.no_description": Broken(tool("{kind: shell, argv: [x]}"), "spec.yaml:2:9", "a sentence"),
+    "spec.no_description": Broken(tool("{kind: shell, argv: [x]}"), "spec.yaml:2:9", "one sentence"),
     "spec.no_price": Broken("budgets: {cost: 1}\nmodel: {name: m, provider: p}", "spec.yaml:2:15", "agentrun lock"),
     "spec.no_schema": Broken("output: {repairs: 1}", "spec.yaml:1:10", "output.schema"),
-    "spec.no_spec": Broken("", "x.cases.yaml:1:1", "beside", {"x.cases.yaml": CASES}, target="x.cases.yaml"),
+    "spec.no_spec": Broken("", "x.cases.yaml:1:1", "next to", {"x.cases.yaml": CASES}, target="x.cases.yaml"),
     "spec.unpinned": Broken(
         tool("{kind: mcp, command: [x]}"), "spec.yaml:2:9", "agentrun lock", {"spec.lock": lock_of({})}
     ),
@@ -163,7 +163,7 @@ BROKEN: dict[str, Broken] = {
     ),
     "spec.tag": Broken("name: !!str a", "spec.yaml:1:7", "remove the tag"),
     "spec.template_forbidden": Broken('instructions: "{{ 1.__class__ }}"', "spec.yaml:1:21"),
-    "spec.template_syntax": Broken('instructions: "{{ }}"', "spec.yaml:1:19", "put a value here"),
+    "spec.template_syntax": Broken('instructions: "{{ }}"', "spec.yaml:1:19", "write a value here"),
     "spec.template_unknown_filter": Broken('instructions: "{{ 1|uper }}"', "spec.yaml:1:21", 'did you mean "upper"?'),
     "spec.template_unknown_name": Broken(
         'instructions: "{{ nmae }}"\nparams: {name: {type: string}}', "spec.yaml:1:19", 'did you mean "name"?'

@@ -55,30 +55,30 @@ STYLES = {
 def test_the_place_is_that_of_the_token(style: str) -> None:
     written, at = STYLES[style]
     ((place, message, hint),) = told(written)
-    assert (place, message, hint) == (at, '"agrs" is not known in a condition', 'did you mean "args"?')
+    assert (place, message, hint) == (at, 'unknown variable "agrs"', 'did you mean "args"?')
 
 
 @pytest.mark.parametrize(
     ("written", "at", "message", "hint"),
     [
-        ("args.x ==", "2:16+1", "the condition ends here, but something must follow", None),
-        ('"args.x = 1"', "2:15+1", '"=" cannot be read here', "compare with =="),
-        ("args.x and args.y", "2:14+3", '"and" is not expected here', "write && for and"),
-        ("args.x or args.y", "2:14+2", '"or" is not expected here', "write || for or"),
-        ("not args.x", "2:11+4", '"args" is not expected here', "write ! for not"),
+        ("args.x ==", "2:16+1", "the condition is incomplete", None),
+        ('"args.x = 1"', "2:15+1", 'unexpected "="', "use == to compare"),
+        ("args.x and args.y", "2:14+3", 'unexpected "and"', "use && for and"),
+        ("args.x or args.y", "2:14+2", 'unexpected "or"', "use || for or"),
+        ("not args.x", "2:11+4", 'unexpected "args"', "use ! for not"),
         ("args.x == 'a", "2:17+1", "the quote opened here is not closed", "close it"),
-        ("args.x == None", "2:17+4", '"None" is not known', "write null"),
-        ("args.x == True", "2:17+4", '"True" is not known', "write true"),
+        ("args.x == None", "2:17+4", 'unknown name "None"', "write null"),
+        ("args.x == True", "2:17+4", 'unknown name "True"', "write true"),
         ("len(args.x) > 1", "2:7+3", 'there is no function "len"', "functions: has, size"),
         ("mathces(args.x, 'a')", "2:7+7", 'there is no function "mathces"', 'did you mean "matches"?'),
         ("size(1, 2) == 1", "2:7+4", "size cannot be called like this", None),
-        ("spend.turns > 1.5", "2:19+1", "> does not work on a whole number and a number with a point", "double("),
+        ("spend.turns > 1.5", "2:19+1", "> does not work on a whole number and a decimal number", "double("),
         ("spend.turns == 'a'", "2:19+1", "== does not work on a whole number and text", None),
         ("args.nmae == 1", "2:12+4", 'argument "nmae" is not declared', 'did you mean "name"?'),
         ('args["zzz"] == 1', "2:13+3", 'argument "zzz" is not declared', "known: name, x"),
         ("params . b == 1", "2:16+1", 'param "b" is not declared', "known: a"),
-        ("size(args.x)", "2:7+12", "a condition must be true or false; this is a whole number", "compare it"),
-        ("'yes'", "2:8+3", '"yes" is not known in a condition', "conditions read args, params"),
+        ("size(args.x)", "2:7+12", "a condition must be true or false, but this is a whole number", "compare it"),
+        ("'yes'", "2:8+3", 'unknown variable "yes"', "variables: args, params"),
     ],
 )
 def test_mistakes_in_words(written: str, at: str, message: str, hint: str | None) -> None:
@@ -149,9 +149,9 @@ def test_constant(text: str, value: bool | None) -> None:
 
 def test_patterns_are_re2_and_stand_in_the_condition() -> None:
     assert [(p.code, p.message) for p in check("\"args.name.matches('(?=a)')\"")] == [
-        ("spec.pattern", "the pattern cannot be used: invalid perl operator: (?=")
+        ("spec.pattern", "this regular expression cannot be used: invalid perl operator: (?=")
     ]
-    together = "the pattern of matches must be a text that stands here"
+    together = "the pattern of matches must be a literal text"
     for text in ("args.name.matches(args.x)", "args.name.matches('a' + 'b')", "matches(args.name, 'a' + args.x)"):
         assert [message for _, message, _ in told(f'"{text}"')] == [together]
     assert "too large" in check("\"args.name.matches('\\\\\\\\pL{900}')\"")[0].message
@@ -170,7 +170,7 @@ def test_conditions_that_go_through_lists_are_short() -> None:
     assert MAX_LOOP_CONDITION - 1 <= len(fits) <= MAX_LOOP_CONDITION
     assert told(f'"{fits}"') == []
     ((_, message, _),) = told(f'"{fits}  "')
-    assert message == "a condition with all, exists, map or filter has at most 500 characters"
+    assert message == "a condition with all, exists, map or filter can have at most 500 characters"
     assert told('"' + "args.x == 1 || " * 40 + 'true"') == []  # longer, but without rounds
 
 

@@ -91,7 +91,7 @@ def test_9_a_schema_refers_only_to_itself(reference: str, way: str) -> None:
 def test_10_cycles(schema: Any) -> None:
     (problem,) = refused(schema)
     assert problem.code == "spec.schema_ref"
-    assert "leads back to itself" in problem.message
+    assert "is circular" in problem.message
 
 
 def test_10_doubling() -> None:
@@ -307,7 +307,7 @@ def test_11_a_default_is_matched_in_linear_time_too(tmp_path: Path) -> None:
 def test_a_pattern_has_a_weight() -> None:
     assert check_pattern("^[a-z]{3}$").weight < 50
     assert check_pattern("\\pL{40}").weight > 10_000
-    assert check_pattern("\\pL{1000}") == (MAX_PROGRAM_SIZE, "it is too large")
+    assert check_pattern("\\pL{1000}") == (MAX_PROGRAM_SIZE, "the pattern is too large")
 
 
 def test_the_place_of_a_pattern_s_key() -> None:
@@ -322,18 +322,18 @@ def test_the_place_of_a_pattern_s_key() -> None:
     ("schema", "at", "message", "hint"),
     [
         ({"tpye": "string"}, 2, '"tpye" is not a keyword of JSON Schema', 'did you mean "type"?'),
-        ({"name": {"type": "string"}}, 2, '"name" is not a keyword', "belongs under `properties:`"),
-        ({"type": "strng"}, 10, '"strng" is not a type', 'did you mean "string"?'),
-        ({"type": "date"}, 10, '"date" is not a type', "types: string, integer"),
-        ({"type": ["string", "nul"]}, 21, '"nul" is not a type', 'did you mean "null"?'),
+        ({"name": {"type": "string"}}, 2, '"name" is not a keyword', "under `properties:`"),
+        ({"type": "strng"}, 10, '"strng" is not a JSON type', 'did you mean "string"?'),
+        ({"type": "date"}, 10, '"date" is not a JSON type', "types: string, integer"),
+        ({"type": ["string", "nul"]}, 21, '"nul" is not a JSON type', 'did you mean "null"?'),
         ({"properties": {"a": "string"}}, 22, "a schema must be a mapping, true or false", "{type: string}"),
         ({"properties": {"a": None}}, 22, "a schema must be a mapping, true or false", None),
-        ({"properties": ["a"]}, 16, 'not a JSON Schema: "properties": ["a"] is not of type "object"', None),
+        ({"properties": ["a"]}, 16, 'not a valid JSON Schema: "properties": ["a"] is not of type "object"', None),
         ({"items": [{"type": "string"}]}, 11, "a schema must be a mapping, true or false", None),
-        ({"required": "a"}, 14, 'not a JSON Schema: "required": ', None),
-        ({"minLength": -1}, 15, 'not a JSON Schema: "minLength": -1 is less than the minimum of 0', None),
-        ({"maximum": "5"}, 13, 'not a JSON Schema: "maximum": ', None),
-        ({"multipleOf": 0}, 16, 'not a JSON Schema: "multipleOf": ', None),
+        ({"required": "a"}, 14, 'not a valid JSON Schema: "required": ', None),
+        ({"minLength": -1}, 15, 'not a valid JSON Schema: "minLength": -1 is less than the minimum of 0', None),
+        ({"maximum": "5"}, 13, 'not a valid JSON Schema: "maximum": ', None),
+        ({"multipleOf": 0}, 16, 'not a valid JSON Schema: "multipleOf": ', None),
     ],
 )
 def test_mistakes(schema: Any, at: int, message: str, hint: str | None) -> None:

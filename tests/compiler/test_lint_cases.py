@@ -317,12 +317,12 @@ def _with_schema(name: str) -> str:
     [
         (
             "assert: [{type: «contians, value: x}]",
-            f'"type" must be one of {TYPES}, each also with not- before it; it is "contians"',
+            f'"type" must be one of {TYPES}, each optionally with not-; it is "contians"',
             'did you mean "contains"?',
         ),
         (
             "assert: [{type: «not-contians, value: x}]",
-            "each also with not- before it",
+            "each optionally with not-",
             'did you mean "not-contains"?',
         ),
         (
@@ -332,13 +332,13 @@ def _with_schema(name: str) -> str:
         ),
         (
             "assert: [{type: outcome, value: «budget.turn}]",
-            '"budget.turn" is no outcome of a run',
+            '"budget.turn" is not a run outcome',
             'did you mean "budget.turns"?',
         ),
         (
             "stubs: {«help: {result: x}}",
-            '"help" is a sub-agent: it is run, and only its own model and tools are played or stubbed',
-            'stub the tools that it uses: "help/TOOL"',
+            '"help" is a sub-agent, and only tools can be stubbed',
+            'stub the tools of the sub-agent: "help/TOOL"',
         ),
     ],
 )

@@ -57,13 +57,13 @@ def test_rulings_and_stages(tmp_path: Path, stage: str, ruling: str, legal: bool
     rewrite = {"tool_call": ", set: {a: 1}"}.get(stage, ', mask: ["[0-9]+"]') if ruling == "modify" else ""
     when = ', when: "spend.turns > 3"'  # so that no tool is always stopped
     told = rules(tmp_path, f"{{id: r, {ruling}: {target}, on: {stage}{rewrite}{when}}}")
-    assert told == ([] if legal else [("spec.illegal_ruling", f"{ruling} is not legal on {stage}")])
+    assert told == ([] if legal else [("spec.illegal_ruling", f"`{ruling}` is not possible on {stage}")])
 
 
 def test_the_default_stage_is_tool_call(tmp_path: Path) -> None:
     assert rules(tmp_path, "{id: r, ask: x}") == []
     assert rules(tmp_path, '{id: r, ask: "*", on: model_request}') == [
-        ("spec.illegal_ruling", "ask is not legal on model_request")
+        ("spec.illegal_ruling", "`ask` is not possible on model_request")
     ]
 
 
@@ -110,9 +110,9 @@ def test_well_formed_rules(tmp_path: Path, rule: str) -> None:
         ('ask: "*z"', "rule_never_matches", "tools: x, yy"),
         ('ask: "y*y*y"', "rule_never_matches", "tools: x, yy"),
         ("ask: x.y", "unknown_tool", "tools: x, yy"),
-        ('ask: x, when: "false"', "rule_never_matches", "always matches"),
-        ('ask: x, when: "1 > 2"', "rule_never_matches", "always matches"),
-        ("ask: x, when: \"'a' == 'b' || !true\"", "rule_never_matches", "always matches"),
+        ('ask: x, when: "false"', "rule_never_matches", "to match always"),
+        ('ask: x, when: "1 > 2"', "rule_never_matches", "to match always"),
+        ("ask: x, when: \"'a' == 'b' || !true\"", "rule_never_matches", "to match always"),
         ("on: output, ask: x", "rule_never_matches", 'write "*"'),
         ("on: input, deny: x", "rule_never_matches", 'write "*"'),
         ("on: run_start, deny: x", "rule_never_matches", 'write "*"'),
@@ -124,7 +124,7 @@ def test_well_formed_rules(tmp_path: Path, rule: str) -> None:
         ("ask: x, when: params.q == 1", "unknown_param", "known: p"),
         ("ask: x, when: calls.z == 1", "unknown_tool", "known: x, yy"),
         ("ask: x, when: spend.turn == 1", "condition", 'did you mean "turns"?'),
-        ('ask: "*", on: output, when: args.a == 1', "condition", "here a condition reads params, spend, "),
+        ('ask: "*", on: output, when: args.a == 1', "condition", "available here: params, spend, "),
         ('ask: x, when: "args.a + 1"', "condition", None),
         ('ask: x, when: "args.a +"', "condition", None),
         ("ask: x, when: spend.turns", "condition", "compare it"),
@@ -233,11 +233,11 @@ def test_servers_that_can_be_allowed(tmp_path: Path, rule: str, seen: str) -> No
         ("{id: r, allow: crn.search}", "", "unknown_tool", 'tool "crn.search" is not declared'),
         ('{id: r, allow: "crn.*"}', "", "rule_never_matches", '"crn.*" matches no tool'),
         ("{id: r, allow: note.x}", "", "unknown_tool", 'tool "note.x" is not declared'),
-        ("{id: r, allow: crm.delete}", "[search]", "rule_never_matches", 'the agent does not see "crm.delete"'),
-        ('{id: r, allow: "crm.del*"}', '["get_*"]', "rule_never_matches", 'the agent does not see "crm.del*"'),
-        ("{id: r, ask: note}", "", "tool_never_allowed", 'tool "crm.*" can never be allowed: no rule'),
-        ("{id: r, allow: crm.a}", "[a, b]", "tool_never_allowed", 'tool "crm.b" can never be allowed: no rule'),
-        ("{id: r, allow: crm.a}", '[a, "get_*"]', "tool_never_allowed", 'tool "crm.get_*" can never be'),
+        ("{id: r, allow: crm.delete}", "[search]", "rule_never_matches", 'the agent cannot use "crm.delete"'),
+        ('{id: r, allow: "crm.del*"}', '["get_*"]', "rule_never_matches", 'the agent cannot use "crm.del*"'),
+        ("{id: r, ask: note}", "", "tool_never_allowed", 'tool "crm.*" can never run, because no rule'),
+        ("{id: r, allow: crm.a}", "[a, b]", "tool_never_allowed", 'tool "crm.b" can never run, because no rule'),
+        ("{id: r, allow: crm.a}", '[a, "get_*"]', "tool_never_allowed", 'tool "crm.get_*" can never run'),
         ('{id: r, allow: "crm.*"}, {id: d, deny: "c*"}', "", "tool_never_allowed", 'rule "d" always stops it'),
         ('{id: r, allow: "crm.*"}, {id: d, deny: crm.a}', "[a, b]", "tool_never_allowed", 'tool "crm.a" can never'),
         ('{id: r, allow: "crm.*"}, {id: d, deny: "*.*"}', '["get_*"]', "tool_never_allowed", 'tool "crm.get_*"'),

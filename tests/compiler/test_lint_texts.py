@@ -159,7 +159,7 @@ def test_a_param_in_the_manner_of_a_shell(tmp_path: Path) -> None:
     assert (problem.at, problem.code, problem.hint) == (
         "spec.yaml:1:22",
         "spec.env_here",
-        "write {{ name }} for the param",
+        "to use the param write {{ name }}",
     )
 
 

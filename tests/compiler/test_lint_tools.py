@@ -177,10 +177,10 @@ def test_commands(tmp_path: Path, fields: str, expected: list[str]) -> None:
     [
         ("t: {kind: mcp, command: [x], env: {A: b}}", []),
         ("t: {kind: mcp, url: 'https://a.example', headers: {A: b}}", []),
-        ("«t: {kind: mcp}", ["a server is reached by either `command` or `url`"]),
-        ("«t: {kind: mcp, command: [x], url: 'https://a.example'}", ["a server is reached by either"]),
-        ("t: {kind: mcp, url: 'https://a.example', «env: {A: b}}", ["`env` belongs to a server with `command`"]),
-        ("t: {kind: mcp, command: [x], «headers: {A: b}}", ["`headers` belongs to a server with `url`"]),
+        ("«t: {kind: mcp}", ["an MCP server needs either `command` or `url`"]),
+        ("«t: {kind: mcp, command: [x], url: 'https://a.example'}", ["an MCP server needs either"]),
+        ("t: {kind: mcp, url: 'https://a.example', «env: {A: b}}", ["`env` works only for a server with `command`"]),
+        ("t: {kind: mcp, command: [x], «headers: {A: b}}", ["`headers` works only for a server with `url`"]),
     ],
 )
 def test_servers(tmp_path: Path, tool: str, messages: list[str]) -> None:
@@ -225,24 +225,24 @@ def test_headers_and_hosts(tmp_path: Path, more: str) -> None:
 @pytest.mark.parametrize(
     ("more", "code", "message"),
     [
-        ("headers: {«Host: b}", "header", 'the header "Host" is for the request itself to decide'),
-        ("auth: {secret: '${T}', header: «Host}", "header", 'the header "Host" is for the request itself to decide'),
-        ("headers: {X-A: b, «x-a: c}", "header", 'the header "x-a" is there twice'),
+        ("headers: {«Host: b}", "header", 'the header "Host" is reserved; agentrun sets it'),
+        ("auth: {secret: '${T}', header: «Host}", "header", 'the header "Host" is reserved; agentrun sets it'),
+        ("headers: {X-A: b, «x-a: c}", "header", 'the header "x-a" is set twice'),
         (
             "headers: {authorization: b}, auth: «{secret: '${T}'}",
             "header",
-            'the header "Authorization" is set by `auth` and by `headers`',
+            'the header "Authorization" is set in both `auth` and `headers`',
         ),
-        ('headers: {«X-A: "a\\r\\nX-B: c"}', "header", 'the header "X-A" holds what no header can: '),
-        ("headers: {«X-A: é}", "header", 'the header "X-A" holds what no header can: '),
+        ('headers: {«X-A: "a\\r\\nX-B: c"}', "header", 'the value of the header "X-A" is invalid'),
+        ("headers: {«X-A: é}", "header", 'the value of the header "X-A" is invalid'),
         (
             "auth: {secret: '${T}', scheme: \"a\\nb\", header: «X-K}",
             "header",
-            'the header "X-K" holds what no header can: ',
+            'the value of the header "X-K" is invalid',
         ),
-        ("hosts: «[other.example]", "url", "`hosts` does not list the host of `url`, "),
-        ("hosts: «[shop.example]", "url", "`hosts` does not list the host of `url`, "),
-        ("hosts: «['*.shop.example:8443']", "url", "`hosts` does not list the host of `url`, "),
+        ("hosts: «[other.example]", "url", "`hosts` does not include the host of `url`, "),
+        ("hosts: «[shop.example]", "url", "`hosts` does not include the host of `url`, "),
+        ("hosts: «['*.shop.example:8443']", "url", "`hosts` does not include the host of `url`, "),
     ],
 )
 def test_headers_and_hosts_that_cannot_be(tmp_path: Path, more: str, code: str, message: str) -> None:

@@ -23,11 +23,17 @@ HEAD = "policy: {default: allow}\ntools:\n  "
     [
         ("srv: {kind: mcp, command: [x]}", []),
         ("srv: {kind: mcp, command: [x], tools: [find, 'd*']}", []),
-        ("srv: {kind: mcp, command: [x], tools: [find, «fnid]}", ['"srv" had no tool "fnid" when the spec was locked']),
-        ("«srv: {kind: mcp, command: [x], tools: ['z*']}", ['no tool in the lock is one that "srv" may use']),
+        ("srv: {kind: mcp, command: [x], tools: [find, «fnid]}", ['the lock file has no tool "fnid" of "srv"']),
+        (
+            "«srv: {kind: mcp, command: [x], tools: ['z*']}",
+            ['the lock file has no tool that matches `tools:` of "srv"'],
+        ),
         ("«other: {kind: mcp, command: [x]}", ['the tools of "other" are not in the lock']),
-        ("srv: {kind: mcp, command: [x], tools: [«a, «b]}", ['"srv" had no tool "a"', '"srv" had no tool "b"']),
-        ("«srv: {kind: mcp}", ["a server is reached by either `command` or `url`"]),
+        (
+            "srv: {kind: mcp, command: [x], tools: [«a, «b]}",
+            ['the lock file has no tool "a"', "the lock file has"],
+        ),
+        ("«srv: {kind: mcp}", ["an MCP server needs either `command` or `url`"]),
     ],
 )
 def test_what_is_not_pinned(tmp_path: Path, server: str, messages: list[str]) -> None:
@@ -81,18 +87,18 @@ DEEP: Any = {"type": "object"}
 for _ in range(13):
     DEEP = {"type": "object", "properties": {"x": DEEP}}
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "name": ({"a b": pin()}, "is not the name of a tool"),
-    "long name": ({"a" * 129: pin()}, "is not the name of a tool"),
-    "path": ({"../a": pin()}, '"../a" of "srv" is not the name of a tool'),
-    "parent": ({"a..b": pin()}, "is not the name of a tool"),
+    "name": ({"a b": pin()}, "is not a valid tool name"),
+    "long name": ({"a" * 129: pin()}, "is not a valid tool name"),
+    "path": ({"../a": pin()}, '"../a" of "srv" is not a valid tool name'),
+    "parent": ({"a..b": pin()}, "is not a valid tool name"),
     "many": ({f"t{index}": pin() for index in range(257)}, "has more than 256 tools"),
     "description": ({"t": pin(description="x" * 16_385)}, "is longer than 16,384 bytes"),
-    "digest": ({"t": pin(digest="sha256:0")}, "is not one"),
+    "digest": ({"t": pin(digest="sha256:0")}, "is invalid"),
     "deep": ({"t": pin(args=DEEP)}, "is nested deeper than 24 levels"),
     "large": ({"t": pin(args={"type": "object", "title": "x" * 65_536})}, "is larger than 65,536 bytes"),
-    "no object": ({"t": pin(args={"type": "string"})}, "is not that of an object"),
-    "reference": ({"t": pin(args={"$ref": "http://a.example/"})}, "may refer only to itself"),
-    "cycle": ({"t": pin(args={"type": "object", "not": {"$ref": "#"}})}, "leads back to itself"),
+    "no object": ({"t": pin(args={"type": "string"})}, "is not the schema of an object"),
+    "reference": ({"t": pin(args={"$ref": "http://a.example/"})}, "cannot refer to other files or hosts"),
+    "cycle": ({"t": pin(args={"type": "object", "not": {"$ref": "#"}})}, "is circular"),
     "keyword": ({"t": pin(args={"type": "object", "x": 1})}, "is not a keyword"),
     "pattern": ({"t": pin(args={"type": "object", "properties": {"x": {"pattern": "(?=a)"}}})}, "cannot be used"),
     "unknown": ({"t": pin(more=1)}, "not a lock"),
@@ -139,7 +145,7 @@ def test_drift() -> None:
         "srv.t.description: changed\n    @@ -1 +1,2 @@\n    -Finds.\n    +Finds\n    +more.",
     ]
     assert list(describe_pin_changes({"srv": {"t": old}}, {"srv": {"t": other}})) == [
-        "srv.t: changed in what no model reads"
+        "srv.t: changed, but not in what a model reads"
     ]
     assert list(describe_pin_changes({"a": {}, "srv": {"t": old}}, {"b": {}, "srv": {"u": old}})) == [
         "a: removed",

@@ -35,7 +35,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("{usage: {input: 1}}", "spec.missing_key", (4, 5), 'text: ""'),
         ("{text: a, usage: {input: 3, cached: 4}}", "spec.out_of_range", (4, 41), None),
         ("{text: a, usage: {output: 3, reasoning: 4}}", "spec.out_of_range", (4, 45), None),
-        ("{calls: [{tool: a, args: {x: 1}, raw: b}]}", "spec.given_twice", (4, 38), "keep one"),
+        ("{calls: [{tool: a, args: {x: 1}, raw: b}]}", "spec.given_twice", (4, 38), "remove one"),
         ("{txt: a}", "spec.unknown_key", (4, 6), 'did you mean "text"?'),
         ("{text: a, faults: [{status: 99}]}", "spec.out_of_range", (4, 33), None),
         ("{text: a, faults: [{delay: 2}]}", "spec.wrong_type", (4, 32), "for example 2s"),
@@ -67,4 +67,4 @@ def test_a_secret_in_a_script(tmp_path: Path) -> None:
 def test_what_is_no_script(tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as caught:
         read_script(script(tmp_path, "- a\n"))
-    assert "a script of a provider must be a mapping" in caught.value.problems[0].message
+    assert "a provider script must be a mapping" in caught.value.problems[0].message

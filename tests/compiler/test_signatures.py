@@ -181,7 +181,7 @@ def test_annotations(tmp_path: Path, annotation: str, expected: Any) -> None:
 )
 def test_annotations_that_say_nothing(tmp_path: Path, annotation: str) -> None:
     message = schema(tmp_path, f"a: {annotation}", before=CLASSES)
-    assert message == 'the arguments of "tools_of_mine:f" cannot be read from its signature: parameter "a"'
+    assert message == 'agentrun cannot read the annotation of "a" in the signature of "tools_of_mine:f"'
 
 
 @pytest.mark.parametrize(
@@ -206,15 +206,15 @@ def test_parameters(tmp_path: Path, signature: str, required: list[str], names: 
 @pytest.mark.parametrize(
     ("signature", "message"),
     [
-        ("*args: int", 'the arguments of "tools_of_mine:f" cannot be read from its signature: its *args or **kwargs'),
+        ("*args: int", 'agentrun cannot read *args or **kwargs in the signature of "tools_of_mine:f"'),
         (
             "**kwargs: int",
-            'the arguments of "tools_of_mine:f" cannot be read from its signature: its *args or **kwargs',
+            'agentrun cannot read *args or **kwargs in the signature of "tools_of_mine:f"',
         ),
-        ("a", 'the arguments of "tools_of_mine:f" cannot be read from its signature: parameter "a"'),
-        ("a: int, /", '"tools_of_mine:f" takes "a" by position only'),
+        ("a", 'agentrun cannot read the annotation of "a" in the signature of "tools_of_mine:f"'),
+        ("a: int, /", '"tools_of_mine:f" has the positional-only parameter "a"'),
         ("a: int, a: int", "is not valid Python"),
-        ("a: int, b", 'the arguments of "tools_of_mine:f" cannot be read from its signature: parameter "b"'),
+        ("a: int, b", 'agentrun cannot read the annotation of "b" in the signature of "tools_of_mine:f"'),
     ],
 )
 def test_parameters_that_cannot_be_given(tmp_path: Path, signature: str, message: str) -> None:
@@ -261,9 +261,9 @@ def test_functions_that_are_found(tmp_path: Path, source: str) -> None:
         ("x = " + "(" * 300 + ")" * 300, "is not valid Python", None),
         ("x = a" + ".b" * 19_000 + "\n", "cannot be read as Python", None),
         ("x = 1" + "+1" * 19_000 + "\n", "cannot be read as Python", None),
-        ("x;" * 500_000, "is too large to be read", "40,000 words"),
-        ('x = f"' + "{x}" * 80_000 + '"', "is too large to be read", "40,000 words"),
-        ("def f(" + ",".join(f"a{n}: int" for n in range(60_000)) + "): pass", "is too large to be read", "40,000"),
+        ("x;" * 500_000, "is too large", "40,000 words"),
+        ('x = f"' + "{x}" * 80_000 + '"', "is too large", "40,000 words"),
+        ("def f(" + ",".join(f"a{n}: int" for n in range(60_000)) + "): pass", "is too large", "40,000"),
     ],
 )
 def test_functions_that_are_not(tmp_path: Path, source: str, message: str, hint: str | None) -> None:
@@ -291,12 +291,12 @@ def test_a_module_as_large_as_allowed_is_read_once(tmp_path: Path) -> None:
 )
 def test_14_modules_of_python_itself(tmp_path: Path, call: str) -> None:
     module = call.partition(":")[0].partition(".")[0]
-    told = f'"{module}" is a module of Python itself'
-    assert [problem.message for problem in tool(tmp_path, "", call)] == [told]
+    expected = f'"{module}" is a module of Python\'s standard library'
+    assert [problem.message for problem in tool(tmp_path, "", call)] == [expected]
     # Also when the project has a file of that name: importing it would give Python's own.
     files: dict[str, str | bytes] = {f"{module}.py": f"def {call.partition(':')[2]}(): pass\n"}
     spec = f'{POLICY}tools: {{t: {{kind: python, description: d, call: "{call}"}}}}\n'
-    assert [problem.message for problem in found(tmp_path, spec, files)] == [told]
+    assert [problem.message for problem in found(tmp_path, spec, files)] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ def test_a_docstring_that_begins_with_a_novel(tmp_path: Path) -> None:
     (problem,) = tool(tmp_path, f"def f(a: int):\n    '{'x' * 4097}'\n")
     assert (problem.code, problem.hint) == (
         "spec.python",
-        "begin it with a paragraph for the model, or give the tool a `description:`",
+        "begin with a short paragraph for the model, or add a `description:` to the tool",
     )
 
 
@@ -482,11 +482,11 @@ def test_defaults_that_say_something(tmp_path: Path, default: str, said: Any) ->
         ("a: Path", "{type: object, properties: {a: true}, required: [a]}", []),
         ("a=1", "{type: object, properties: {a: true}}", []),
         ("**kw", "{type: object, properties: {anything: true}}", []),
-        ("a", "{type: object, properties: {b: true}, required: [b]}", ["takes no parameter", "needs"]),
+        ("a", "{type: object, properties: {b: true}, required: [b]}", ["has no parameter", "needs"]),
         ("a, b=1", "{type: object, properties: {a: true}}", ["needs"]),
-        ("abc", "{type: object, properties: {abd: true}, required: [abc]}", ["takes no parameter"]),
+        ("abc", "{type: object, properties: {abd: true}, required: [abc]}", ["has no parameter"]),
         ("a", "{type: object, additionalProperties: true}", []),  # anything may come
-        ("a", "{type: object, required: 5}", ["not a JSON Schema"]),
+        ("a", "{type: object, required: 5}", ["not a valid JSON Schema"]),
         ("a: int", "{type: object, properties: {a: {type: integer}}, required: [a]}", []),
         ("a: float", "{type: object, properties: {a: {type: integer}}, required: [a]}", []),
         ("a: str", "{type: object, properties: {a: {type: integer}}, required: [a]}", ["as string, not as integer"]),

@@ -22,7 +22,6 @@ from agentrun.compiler.template import (
     TemplateRenderError,
     check_template,
     is_template,
-    referenced_variables,
     render_template,
 )
 from agentrun.compiler.template_grammar import ALLOWED_EXPRESSIONS, ALLOWED_STATEMENTS
@@ -208,7 +207,7 @@ MISTAKES: dict[str, tuple[int, int, int, str, str]] = {
     "{{ name|replace('a') }}": (1, 9, 7, "syntax", "old, new, count"),
     "{{ name|join(x=1) }}": (1, 9, 4, "syntax", "d, attribute"),
     "{{ words|map('upper') }}": (1, 10, 3, "syntax", "attribute"),
-    "{{ name|upper(*words) }}": (1, 9, 5, "forbidden", "write them out"),
+    "{{ name|upper(*words) }}": (1, 9, 5, "forbidden", "write the arguments out"),
     "{{ name.upper() }}": (1, 9, 5, "forbidden", "value|upper"),
     "{{ 'a'.center(9) }}": (1, 8, 6, "forbidden", "filter"),
     "{{ ages.items() }}": (1, 9, 5, "forbidden", "value|items"),
@@ -232,7 +231,7 @@ MISTAKES: dict[str, tuple[int, int, int, str, str]] = {
     "{{ range(10001) }}": (1, 4, 5, "forbidden", "list of values"),
     "{{ 2 ** 3 }}": (1, 4, 1, "forbidden", "product"),
     "{{ words[1, 2] }}": (1, 9, 1, "forbidden", "[a][b]"),
-    "{% for x in words recursive %}{% endfor %}": (1, 4, 3, "forbidden", "inside"),
+    "{% for x in words recursive %}{% endfor %}": (1, 4, 3, "forbidden", "nested loops"),
     "{% for a, (b, c) in words %}{% endfor %}": (1, 13, 1, "forbidden", ""),
     "{% set ns.x = 1 %}": (1, 8, 1, "forbidden", ""),
     "{% set x %}a{% endset %}": (1, 4, 3, "forbidden", "set name = value"),
@@ -255,8 +254,8 @@ MISTAKES: dict[str, tuple[int, int, int, str, str]] = {
     "{% endraw %}": (1, 4, 6, "syntax", ""),
     "{% if name %}": (1, 4, 2, "syntax", "{% endif %}"),
     "{% if name %}{% for x in words %}{% endif %}": (1, 37, 5, "syntax", "close `{% for %}` first"),
-    "a{% endif %}": (1, 5, 5, "syntax", "leave it out"),
-    "{% else %}": (1, 4, 4, "syntax", "leave it out"),
+    "a{% endif %}": (1, 5, 5, "syntax", "remove it"),
+    "{% else %}": (1, 4, 4, "syntax", "remove it"),
     "{% if %}{% endif %}": (1, 7, 2, "syntax", "value"),
     "{{ name": (1, 1, 2, "syntax", "}}"),
     "a\n {% if name": (2, 2, 2, "syntax", "%}"),
@@ -450,18 +449,24 @@ def test_is_template() -> None:
     assert [is_template(text) for text in ("{{", "a {% b", "{#", "{ {", "}}", "")] == [True] * 3 + [False] * 3
 
 
-def test_referenced() -> None:
+def unknown_variables(source: str) -> set[str]:
+    problems = check_template(source, {})
+    assert {problem.code for problem in problems} <= {"template_unknown_name"}
+    return {problem.message.split('"')[1] for problem in problems}
+
+
+def test_every_variable_that_is_not_declared_is_reported() -> None:
     source = (
         "{{ a.b }}{% for c in d if c.x > e %}{{ c }}{{ loop.index }}{{ f }}{% else %}{{ c }}{% endfor %}"
         "{% set g = h %}{{ g }}{{ range(i) }}{{ j|default(k) }}{% if l is defined %}{% endif %}{{ m[n] }}"
     )
-    assert referenced_variables(source) == frozenset("acdefhijklmn")
-    assert referenced_variables("{{ a }}{{") == referenced_variables("plain") == frozenset()
+    assert unknown_variables(source) == set("acdefhijklmn")
+    assert unknown_variables("plain") == set()
 
 
-def test_set_hides_only_afterwards() -> None:
-    assert referenced_variables("{{ a }}{% set a = 1 %}") == {"a"}
-    assert referenced_variables("{% set a = 1 %}{{ a }}") == frozenset()
+def test_set_declares_a_variable_only_for_the_text_after_it() -> None:
+    assert unknown_variables("{{ a }}{% set a = 1 %}") == {"a"}
+    assert unknown_variables("{% set a = 1 %}{{ a }}") == set()
 
 
 def test_same_on_every_machine() -> None:
@@ -562,7 +567,6 @@ def test_any_text_is_read_or_refused(source: str, value: Json) -> None:
         assert {fault.code for fault in faults} <= {"template_unknown_name"}
     else:
         assert 1 <= line <= len(lines)
-    referenced_variables(source)
 
 
 whole = st.integers(-20, 20).map(str)

@@ -144,7 +144,7 @@ def test_no_budget_is_a_warning_and_an_error_when_asked_for(tmp_path: Path) -> N
     )
     assert (lenient.code, strict.code) == (0, 2)
     assert "1 file checked: 0 errors, 1 warning" in lenient.err
-    assert "spec.no_budget  warning: nothing but 3 turns limits what a run may spend" in strict.err
+    assert "spec.no_budget  warning: the only limit on what a run may spend is 3 turns" in strict.err
 
 
 def test_a_directory_holds_the_documents_that_say_so(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentrun.compiler.jmespath import UnusableJmespath, check_jmespath_syntax, evaluate_jmespath
+from agentrun.compiler.jmespath import UnusableJmespath, evaluate_jmespath, parse_jmespath
 from agentrun.wire import HttpReply
 
 from .endpoints import gives, http_call, text_of
@@ -103,7 +103,7 @@ def test_a_redirection_of_what_changes_something_is_its_result() -> None:
 )  # fmt: skip
 def test_what_is_no_expression(expression: str) -> None:
     with pytest.raises(UnusableJmespath):
-        check_jmespath_syntax(expression)
+        parse_jmespath(expression)
     with pytest.raises(UnusableJmespath):
         evaluate_jmespath(expression, {})
 
@@ -113,7 +113,7 @@ MANY = "[*].{" + ", ".join(f"f{n}: f{n}" for n in range(60)) + "}"
 
 @pytest.mark.parametrize("expression", ["a", "a.b[0]", MANY, "@"])
 def test_expressions(expression: str) -> None:
-    check_jmespath_syntax(expression)
+    parse_jmespath(expression)
 
 
 def test_a_join_that_makes_too_much() -> None:

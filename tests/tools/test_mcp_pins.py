@@ -36,7 +36,7 @@ HEAVY = [
     for index in range(200)
 ]
 REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
-    "recursive": ([of(properties={"x": {"$ref": "#"}})], {}, "leads back to itself"),
+    "recursive": ([of(properties={"x": {"$ref": "#"}})], {}, "is circular"),
     "remote": ([of(properties={"x": {"$ref": "http://a.example/"}})], {}, "only to itself"),
     "file": ([of(properties={"x": {"$ref": "file:///etc/passwd"}})], {}, "only to itself"),
     "deep": ([tool("t", schema=nested(13))], {}, "is nested deeper than 24 levels"),
@@ -53,7 +53,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
         "the schema has more than",
     ),
     "no object": ([tool("t", schema={"type": "string"})], {}, "its reply is not what the protocol says"),
-    "no schema": ([of(properties={"x": {"type": "sting"}})], {}, '"sting" is not a type'),
+    "no schema": ([of(properties={"x": {"type": "sting"}})], {}, '"sting" is not a JSON type'),
     "long": ([tool("t", "x" * 20_000)], {}, "longer than 16,384 bytes"),
     "name": ([tool("a b")], {}, "is not a name that can be used"),
     "no name": ([tool("")], {}, "is not a name that can be used"),

@@ -1,7 +1,7 @@
-"""What the names in a file of cases can mean: tools, sinks, stages, hooks and rules of an agent and its sub-agents.
+"""The names that a cases file can use: tools, sinks, stages, hooks and rules of an agent and its sub-agents.
 
-Rule 1  The tools of a sub-agent are named after the tool that it is: `read/library.search`.
-Rule 2  What cannot be known (the tools of a server, a sub-agent that cannot be read) is not refused.
+Rule 1  The tools of a sub-agent are written after the name of the sub-agent's tool: `read/library.search`.
+Rule 2  A name that cannot be checked (a tool of a server, a sub-agent that cannot be read) is accepted.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from agentrun.spec.v1.tools import AgentToolSpec, HttpToolSpec, ToolSpec
 
 STAGE_NAMES: tuple[str, ...] = get_args(StageSpec)
 ASKING_STAGES = ("input", "output")
-"""Stages at which a person may be asked about something that is no tool's call and no sink's delivery."""
+"""Stages, besides tool calls and deliveries, at which a person may be asked for approval."""
 
 MAX_AGENT_DEPTH = 6
-"""Agents below each other that are looked into."""
+"""How many levels of sub-agents are read."""
 
 
 class AgentNames:
@@ -41,17 +41,17 @@ class AgentNames:
 
     @cached_property
     def children(self) -> dict[str, AgentNames | None]:
-        """The sub-agents, by the tools that they are. None: it cannot be read, which is told with the spec."""
+        """The sub-agents by the names of their tools. None: the spec cannot be read; its own check reports that."""
         found: dict[str, AgentNames | None] = {}
         for name, tool in self.spec.agent.tools.items():
             path = self._path(name, tool) if isinstance(tool, AgentToolSpec) else None
             if not isinstance(tool, AgentToolSpec) or path in self._trail or len(self._trail) == MAX_AGENT_DEPTH:
-                continue  # a circle, or one too deep, is told with the spec
+                continue  # a cycle, or nested too deeply: the check of the spec reports it
             found[name] = None if path is None else self._child(path, tool)
         return found
 
     def _child(self, path: Path, tool: AgentToolSpec) -> AgentNames | None:
-        """What is wrong in its spec is told there; what is right in it counts."""
+        """Use the valid parts of its spec. The check of that spec reports its problems."""
         read = read_spec(path, None if tool.profile is UNSET else tool.profile)
         spec = read.spec or read.partial_spec
         return None if spec is None else AgentNames(spec, self._trail)
@@ -64,11 +64,11 @@ class AgentNames:
             return None
 
     def has_own_tool(self, target: str) -> bool:
-        """Whether a target can mean a tool of the agent itself."""
+        """Return whether a target can mean a tool of the agent itself."""
         return bool(self._subjects.matching_patterns(target))
 
     def has_tool(self, target: str) -> bool:
-        """Whether a target can mean a tool: the agent's own, or with a slash a sub-agent's."""
+        """Return whether a target can mean a tool of the agent or, with a slash, of a sub-agent."""
         if target not in self._known:
             self._known[target] = self.has_own_tool(target) or self._below(target, AgentNames.has_tool)
         return self._known[target]
@@ -82,20 +82,20 @@ class AgentNames:
         )
 
     def has_target(self, target: str, stages: tuple[str, ...] = STAGE_NAMES) -> bool:
-        """Whether a target can mean a tool, a sink or a stage."""
+        """Return whether a target can mean a tool, a sink or a stage."""
         others = (*stages, *self.spec.agent.sinks)
         if self.has_tool(target) or any(globs_overlap(target, each) for each in others):
             return True
         return self._below(target, lambda child, rest: child.has_target(rest, stages))
 
     def any_agent(self, has: Callable[[AgentNames], bool], *, unknown: bool = True) -> bool:
-        """Whether it is so of the agent, or of a sub-agent. `unknown`: what is said of one that cannot be read."""
+        """Return whether `has` is true for the agent or a sub-agent. `unknown`: the value for an unreadable one."""
         return has(self) or any(
             unknown if child is None else child.any_agent(has, unknown=unknown) for child in self.children.values()
         )
 
     def any_sub_agent(self, has: Callable[[AgentNames], bool]) -> bool:
-        """Whether it is so of a sub-agent."""
+        """Return whether `has` is true for a sub-agent."""
         return any(child is None or child.any_agent(has) for child in self.children.values())
 
     def has_sink(self, target: str) -> bool:
@@ -111,7 +111,7 @@ class AgentNames:
         return any(rule.id == id for rule in self.spec.agent.policy.rules)
 
     def matching_tools(self, target: str) -> Iterator[ToolSpec | None]:
-        """The tools that a target may mean. None: one that is not known."""
+        """Yield the tools that a target may mean. None: an unknown tool."""
         for name in self._subjects.matching_tools([target]):
             yield self.spec.agent.tools[name]
         head, slash, rest = target.partition("/")
@@ -120,7 +120,7 @@ class AgentNames:
                 yield from child.matching_tools(rest) if child is not None else [None]
 
     def args_of(self, target: str) -> Collection[str] | None:
-        """The arguments that a tool has. None: they are not known, or the target may mean several tools."""
+        """Return the arguments of a tool. None: they are unknown, or the target may mean several tools."""
         head, slash, rest = target.partition("/")
         if not slash:
             return self._args.get(target)
@@ -131,26 +131,31 @@ class AgentNames:
     def _args(self) -> KnownArguments:
         tools = ToolLint(self.spec)
         for _ in tools.problems():
-            pass  # they are told with the spec
+            pass  # the check of the spec reports them
         return tools.args
 
     def is_only_agents(self, target: str) -> bool:
-        """Whether a target means sub-agents and nothing else."""
+        """Return whether a target can only mean sub-agents."""
         meant = list(self.matching_tools(target))
         return bool(meant) and all(isinstance(tool, AgentToolSpec) for tool in meant)
 
     def has_http(self, target: str) -> bool:
-        """Whether a target may mean a tool that is an HTTP endpoint."""
+        """Return whether a target may mean a tool of kind http."""
         return any(tool is None or isinstance(tool, HttpToolSpec) for tool in self.matching_tools(target))
 
     @cached_property
     def tool_names(self) -> list[str]:
-        """What can be written for a tool, for hints."""
+        """All names of tools, for hints."""
         own = list(self._subjects.patterns)
         below = [f"{name}/{each}" for name, child in self.children.items() if child for each in child.tool_names]
         return [*own, *below]
 
     @cached_property
     def targets(self) -> list[str]:
-        """What can be written for whatever is ruled on."""
+        """All targets of rulings, for hints."""
         return [*self.tool_names, *self.spec.agent.sinks, *STAGE_NAMES]
+
+    @cached_property
+    def approval_targets(self) -> list[str]:
+        """All targets of approvals, for hints."""
+        return [*self.tool_names, *self.spec.agent.sinks, *ASKING_STAGES]

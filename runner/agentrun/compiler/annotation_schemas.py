@@ -1,9 +1,8 @@
-"""What an annotation says, as a JSON Schema, read from its source.
+"""Convert annotations in source code to JSON Schemas.
 
-Rule 1  Only what a function really gets: arguments are plain JSON. A `TypedDict` is a dict when it arrives; a
-        dataclass, a model or an enum would not be what its annotation says, so these are not read.
-Rule 2  A name is looked up among the classes and aliases at the top of the same module, never elsewhere, and never
-        through itself.
+Rule 1  Arguments are plain JSON. A `TypedDict` is supported, because it is a dict at run time. Dataclasses, models and
+        enums are not, because the function would get a dict or a text instead.
+Rule 2  Names are looked up only among the classes and aliases at the top level of the same module, without recursion.
 """
 
 from __future__ import annotations
@@ -16,20 +15,12 @@ from agentrun.spec.problems import is_utf8_text
 AnnotationSchema: TypeAlias = dict[str, Any]
 
 MAX_ANNOTATION_DEPTH = 16
-"""How deep an annotation may be nested."""
+"""The maximum nesting depth of an annotation."""
 MAX_ANNOTATION_PARTS = 1000
-"""Parts of an annotation, with those of all that it names."""
+"""The maximum number of parts of an annotation, including the types it names."""
 
-_SIMPLE = {
-    "str": "string",
-    "int": "integer",
-    "float": "number",
-    "bool": "boolean",
-    "list": "array",
-    "dict": "object",
-    "tuple": "array",
-    "None": "null",
-}
+_SIMPLE = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null"}
+_SIMPLE |= {"list": "array", "dict": "object", "tuple": "array"}
 _LISTS = {"list", "List", "Sequence", "Iterable", "Collection"}
 _MAPPINGS = {"dict", "Dict", "Mapping", "MutableMapping"}
 _BOUNDS = {
@@ -55,7 +46,7 @@ class AnnotationReader:
                     self._aliases[name] = value
 
     def schema(self, node: ast.expr | None) -> AnnotationSchema | None:
-        """The schema of an annotation; None when it says nothing that can be checked."""
+        """Return the schema of an annotation; None if it cannot be converted."""
         self._left = MAX_ANNOTATION_PARTS
         return self._schema(node, 0, ())
 
@@ -122,7 +113,7 @@ class AnnotationReader:
         return {"type": "array", "prefixItems": each, "items": False, "minItems": len(each)}
 
     def _typed_dict(self, node: ast.ClassDef, depth: int, trail: tuple[str, ...]) -> AnnotationSchema | None:
-        """The fields of a class that is a `TypedDict` and nothing else."""
+        """Return the schema of a class if its only base is `TypedDict`."""
         if [_name(base) for base in node.bases] != ["TypedDict"] or node.decorator_list:
             return None
         total = not any(each.arg == "total" and _constant(each.value) is False for each in node.keywords)
@@ -149,19 +140,19 @@ def _required(node: ast.expr, total: bool) -> tuple[ast.expr, bool]:
 
 
 def _add_notes(schema: AnnotationSchema | None, notes: list[ast.expr]) -> AnnotationSchema | None:
-    """`Annotated[int, "how many"]` and `Annotated[int, Field(ge=1, description="how many")]`."""
+    """Add `Annotated[int, "how many"]` and `Annotated[int, Field(ge=1, description="how many")]` to a schema."""
     if schema is None:
         return None
-    said = dict(schema)
+    annotated = dict(schema)
     for note in notes:
         match note:
             case ast.Constant(value=str(text)) if is_utf8_text(text):
-                said["description"] = text
+                annotated["description"] = text
             case ast.Call(args=[ast.Constant(value=str(text))], keywords=[]) if is_utf8_text(text):
-                said["description"] = text
+                annotated["description"] = text
             case ast.Call(keywords=keywords):
-                said |= _bounds(schema.get("type", ""), keywords)
-    return said
+                annotated |= _bounds(schema.get("type", ""), keywords)
+    return annotated
 
 
 def _bounds(kind: object, keywords: list[ast.keyword]) -> AnnotationSchema:
@@ -176,7 +167,7 @@ def _bounds(kind: object, keywords: list[ast.keyword]) -> AnnotationSchema:
 
 
 def _constant(node: ast.expr) -> object:
-    """The value of a constant, also of a negative one; `...` for everything else."""
+    """Return the value of a constant, including negative numbers; `...` for everything else."""
     match node:
         case ast.Constant(value=value):
             return value
@@ -186,14 +177,13 @@ def _constant(node: ast.expr) -> object:
 
 
 def literal_default(node: ast.expr | None) -> object:
-    """A default that says something: a text, a number, true or false. `...`: there is none."""
+    """Return a default that is a text, a number or a boolean; `...` for all others and for an empty text."""
     value = ... if node is None else _constant(node)
-    is_telling = isinstance(value, int | float | str) and value != "" and is_json_scalar(value)
-    return value if is_telling else ...
+    return value if isinstance(value, int | float | str) and value != "" and is_json_scalar(value) else ...
 
 
 def _name(node: ast.expr) -> str:
-    """The last part of a dotted name."""
+    """Return the last part of a dotted name."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
@@ -201,7 +191,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _alternatives(node: ast.expr) -> list[ast.expr]:
-    """`a`, `b` and `c` of `a | b | c`, however many."""
+    """Return `a`, `b` and `c` of `a | b | c`."""
     right: list[ast.expr] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         right.append(node.right)

@@ -1,8 +1,7 @@
-"""Cases of an agent: reading `<spec>.cases.yaml`, and what must hold between it and the spec beside it."""
+"""Read the test cases of an agent from `<spec>.cases.yaml`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -10,11 +9,10 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentrun.compiler.file_references import inline_assertion_schemas
-from agentrun.compiler.lint_cases import lint_case_names, lint_cases
-from agentrun.compiler.spec_reader import Spec
+from agentrun.compiler.lint_policy import duplicate_names
 from agentrun.errors import SpecError
 from agentrun.spec.document_loader import load_document
-from agentrun.spec.problems import DocumentError, Problem, Source
+from agentrun.spec.problems import DocumentError, Source
 from agentrun.spec.project import project_root
 from agentrun.spec.source_files import read_source
 from agentrun.spec.tree import MappingNode, plain_data
@@ -33,7 +31,7 @@ def spec_path(cases: Path) -> Path:
 
 
 def read_cases(path: Path) -> tuple[MappingNode, list[Case]]:
-    """The cases in a file. Raises DocumentError with everything wrong in it."""
+    """Read the cases in a file, with its defaults applied. Raises DocumentError with all its problems."""
     root, file = read_cases_file(path)
     return root, complete_cases(file)
 
@@ -47,18 +45,18 @@ def cases_for_spec(spec: Path) -> list[Case]:
         root, cases = read_cases(path)
     except DocumentError as error:
         raise SpecError(error.problems) from None
-    if problems := list(lint_case_names(root, cases)):
+    if problems := list(duplicate_names(root, ["cases"], "name", [case.name for case in cases])):
         raise SpecError(problems)
     return cases
 
 
 def read_cases_file(path: Path) -> tuple[MappingNode, CasesFile]:
-    """A file of cases as it is written: what its cases have in common is not in them. Raises DocumentError."""
+    """Read a cases file without applying its defaults to the cases. Raises DocumentError."""
     return parse_cases(read_source(path, root=project_root(path)), path)
 
 
 def parse_cases(source: Source, path: Path) -> tuple[MappingNode, CasesFile]:
-    """The same of the text of a file, which need not be there yet."""
+    """Parse the text of a cases file, which need not exist yet. Raises DocumentError."""
     document = load_document(source, "cases")
     if document.root is None or document.problems:
         raise DocumentError(document.problems)
@@ -67,12 +65,11 @@ def parse_cases(source: Source, path: Path) -> tuple[MappingNode, CasesFile]:
 
 
 def complete_cases(file: CasesFile) -> list[Case]:
-    """The cases of a file, each with what all have in common."""
+    """Return the cases of a file with the defaults of the file applied."""
     return [_apply_defaults(case, file.defaults) for case in file.cases]
 
 
 def _apply_defaults(case: Case, defaults: CaseDefaults) -> Case:
-    """The case with what all cases of its file have."""
     return replace(
         case,
         params=defaults.params | case.params,
@@ -91,13 +88,8 @@ def _apply_defaults(case: Case, defaults: CaseDefaults) -> Case:
 
 
 def cassette_owner(case: Case, file: Path) -> str:
-    """The name of the case that makes the recording of a case: the one of that name, else the first that plays it."""
+    """Return the case that records the cassette of a case: the case of that name, else the first case that uses it."""
     if case.cassette_name == case.name:
         return case.name
-    playing = [each.name for each in read_cases_file(file)[1].cases if each.cassette_name == case.cassette_name]
-    return case.cassette_name if case.cassette_name in playing else next(iter(playing), case.name)
-
-
-def check_cases(root: MappingNode, cases: list[Case], spec: Spec | None) -> Iterator[Problem]:
-    """Everything wrong with cases that can be known before they run. `spec`: the one beside them, if it can be read."""
-    return lint_cases(root, cases, spec)
+    users = [each.name for each in read_cases_file(file)[1].cases if each.cassette_name == case.cassette_name]
+    return case.cassette_name if case.cassette_name in users else next(iter(users), case.name)

@@ -1,9 +1,9 @@
-"""Where an argument of a command is a program: what fills it in would be run.
+"""Find arguments of a command through which the model could run code.
 
-Rule 1  A line for a shell is never filled in: `["sh", "-c", "ls {{ args.x }}"]` runs what the model writes.
-Rule 2  Code for another interpreter, or the name of a program, may be filled in, but nobody should do it unawares.
-Rule 3  This knows common programs by name, as a help for authors. That what is filled in does not become an option is
-        ensured when the command runs.
+Rule 1  A template in a shell command line is an error: `["sh", "-c", "ls {{ args.x }}"]` runs what the model writes.
+Rule 2  A template for code of another interpreter, or for the name of a program, is a warning.
+Rule 3  Only common programs are known, as a help for authors. The tool itself ensures at run time that a value that is
+        filled in does not become an option.
 """
 
 from __future__ import annotations
@@ -15,37 +15,16 @@ from typing import Literal, TypeAlias
 from agentrun.compiler.template import is_template
 
 InjectionRisk: TypeAlias = Literal["line", "code"]
-"""A part of a shell line; code, or the name of a program."""
+"""A part of a shell command line; code, or the name of a program."""
 
 _SHELLS = frozenset(["ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "pwsh", "sh", "tcsh", "zsh"])
 _RUNNERS = frozenset(
-    [
-        "chroot",
-        "command",
-        "doas",
-        "env",
-        "exec",
-        "flock",
-        "ionice",
-        "nice",
-        "nohup",
-        "parallel",
-        "setsid",
-        "stdbuf",
-        "sudo",
-        "taskset",
-        "time",
-        "timeout",
-        "watch",
-        "xargs",
-        "busybox",
-        "npx",
-        "pipx",
-        "uvx",
-        "unshare",
-    ]
+    {
+        *("busybox", "chroot", "command", "doas", "env", "exec", "flock", "ionice", "nice", "nohup", "npx", "parallel"),
+        *("pipx", "setsid", "stdbuf", "sudo", "taskset", "time", "timeout", "unshare", "uvx", "watch", "xargs"),
+    }
 )
-"""They run the command that their arguments are."""
+"""Programs that run the command in their arguments."""
 _CODE_OPTIONS: dict[str, tuple[str, ...]] = {
     "bun": ("-e", "--eval"),
     "deno": ("eval",),
@@ -60,26 +39,25 @@ _CODE_OPTIONS: dict[str, tuple[str, ...]] = {
     "ruby": ("-e",),
     "tar": ("-I", "--checkpoint-action", "--to-command", "--use-compress-program"),
 }
-"""The options that code, or a program, stands after."""
+"""Options that are followed by code or by a program."""
 _RUN_FILES = frozenset(["bun", "deno", "lua", "node", "perl", "php", "python", "ruby"]) | _SHELLS
-"""They run the file that their first argument names."""
+"""Programs that run the file in their first argument."""
 _CODE_IS_FIRST = frozenset(["awk", "gawk", "mawk", "nawk", "sed"])
-"""Their first argument is code."""
+"""Programs whose first argument is code."""
 _SSH_VALUES = frozenset(f"-{letter}" for letter in "BbcDEeFIiJLlmOopQRSWw")
 _ASSIGNS = re.compile(r"[A-Za-z_]\w*=|[0-9.]+[a-z]?$")
 
 
 def find_injection_risks(argv: Sequence[str]) -> Iterator[tuple[int, InjectionRisk]]:
-    """The elements that are filled in and run, each with what it is."""
+    """Yield the index of each template that is run, with its risk."""
     at = 0
-    while (
-        at < len(argv) and _program_name(argv[at]) in _RUNNERS
-    ):  # the command is the first word that is no option or value
+    while at < len(argv) and _program_name(argv[at]) in _RUNNERS:
+        # The command is the first word that is not an option or a value.
         at = next((here for here in range(at + 1, len(argv)) if not _is_option(argv[here])), len(argv))
     if at and at < len(argv) and is_template(argv[at]):
         yield at, "code"
     elif at < len(argv):
-        yield from ((at + index, danger) for index, danger in _program_risks(_program_name(argv[at]), argv[at:]))
+        yield from ((at + index, risk) for index, risk in _program_risks(_program_name(argv[at]), argv[at:]))
 
 
 def _program_risks(name: str, argv: Sequence[str]) -> Iterator[tuple[int, InjectionRisk]]:
@@ -112,5 +90,5 @@ def _is_option(word: str) -> bool:
 
 
 def _program_name(command: str) -> str:
-    """The program's own name: without its folder, and without a version."""
+    """Return the name of a program without its folder and version."""
     return re.sub(r"[0-9.]+$", "", command.rpartition("/")[2])

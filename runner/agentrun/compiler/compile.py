@@ -1,12 +1,11 @@
-"""From a spec file to a package: read, check, build, sub-agents included.
+"""Compile a spec file and its sub-agents to a package: read, check, build.
 
-Nothing is imported, started or fetched here, and all problems of all files are given at once.
+Nothing is imported, started or fetched. The problems of all files are reported together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from collections.abc import Sequence as SequenceOf
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -16,10 +15,10 @@ from msgspec import UNSET, Struct
 
 from agentrun.compiler.build import build_package
 from agentrun.compiler.build_tools import CompiledChild
-from agentrun.compiler.json_schemas import resolve_references
+from agentrun.compiler.json_schemas import first_error, resolve_references
 from agentrun.compiler.lint import lint_spec
 from agentrun.compiler.lint_texts import MAX_SECRETS, secrets_in_node
-from agentrun.compiler.lock import Lock, lock_path, model_route, read_lock, unpinned_problems
+from agentrun.compiler.lock import LOCK_AGAIN_HINT, Lock, lock_path, model_route, read_lock, unpinned_problems
 from agentrun.compiler.package_file import PackageFile, read_package, seal_package
 from agentrun.compiler.size_limits import exceeded_limits
 from agentrun.compiler.spec_reader import Spec, SpecReadResult, is_consequence, read_spec
@@ -34,17 +33,17 @@ from agentrun.spec.v1.tools import AgentToolSpec
 from agentrun.spec.yaml_parser import MAX_PROBLEMS
 
 MAX_SUB_AGENTS = 100
-"""Sub-agents below one agent, each counted as often as it is called."""
+"""The maximum number of sub-agents below one agent. Each call site counts."""
 MAX_SPEC_TEXT = 3 * 1024 * 1024
-"""Characters of a spec with its files, its sub-agents and all its profiles."""
+"""The maximum number of characters in a spec with its files, sub-agents and profiles."""
 
 
 class CompileResult(Struct, frozen=True):
-    """What came of compiling a spec."""
+    """The result of compiling a spec."""
 
     spec: Spec | None
     package: Package | None
-    """The package; None when there are errors."""
+    """The package; None if there are errors."""
     problems: tuple[Problem, ...]
     """Errors and warnings, sorted."""
 
@@ -53,15 +52,13 @@ class CompileResult(Struct, frozen=True):
         return tuple(problem for problem in self.problems if problem.severity == "error")
 
 
-def compile_spec(path: Path, profile: str | None = None, settings: SequenceOf[str] = ()) -> CompileResult:
-    """Compiles a spec with one profile; problems are collected, not raised."""
+def compile_spec(path: Path, profile: str | None = None, settings: Sequence[str] = ()) -> CompileResult:
+    """Compile a spec with one profile. Problems are returned, not raised."""
     return _Compiler().compile(read_spec(path, profile, settings), ())
 
 
-def compile_or_raise(
-    path: Path, profile: str | None = None, settings: SequenceOf[str] = ()
-) -> tuple[Spec, PackageFile]:
-    """The same for callers that cannot go on without a package."""
+def compile_or_raise(path: Path, profile: str | None = None, settings: Sequence[str] = ()) -> tuple[Spec, PackageFile]:
+    """Compile a spec and raise `SpecError` if it has errors."""
     result = compile_spec(path, profile, settings)
     if result.spec is None or result.package is None:
         raise SpecError(result.errors)
@@ -69,7 +66,7 @@ def compile_or_raise(
 
 
 def validate_spec(path: Path) -> list[Problem]:
-    """Problems of a spec and of each of its profiles."""
+    """Return the problems of a spec and of each of its profiles."""
     read = read_spec(path)
     compiler = _Compiler()
     problems = list(compiler.compile(read, ()).problems)
@@ -77,7 +74,7 @@ def validate_spec(path: Path) -> list[Problem]:
         for profile in read.profiles:
             if compiler.text > MAX_SPEC_TEXT:
                 place = place_at_path(read.spec.root, ["profiles", profile], key=True)
-                message = "with all its profiles and sub-agents the spec is too large to be checked"
+                message = "with all its profiles and sub-agents the spec is too large to check"
                 problems.append(Problem(place, "spec.too_large", message, "use fewer profiles, or smaller files"))
                 break
             problems += compiler.compile(read_spec(path, profile, document=read.document), ()).problems
@@ -85,15 +82,15 @@ def validate_spec(path: Path) -> list[Problem]:
 
 
 class _CallingAgent(NamedTuple):
-    """An agent on the way to a sub-agent."""
+    """An agent above a sub-agent."""
 
     path: Path
     depth: int
-    """How deep sub-agents may be below it."""
+    """How deep sub-agents may be nested below it."""
     place: SourcePlace | None
-    """Where it is called; None for the first."""
+    """The place of the call; None for the first agent."""
     paid: bool
-    """Whether what is spent below counts against a budget in dollars."""
+    """Whether there is a budget in dollars for everything below."""
 
 
 class _Compiler:
@@ -102,9 +99,9 @@ class _Compiler:
     def __init__(self) -> None:
         self.agents = 0
         self.text = 0
-        """Characters of all specs that were compiled, each time one was."""
+        """The characters of all compiled specs. A spec counts each time it is compiled."""
         self._failed_children: dict[tuple[Path, str | None], CompileResult] = {}
-        """Sub-agents that cannot be used: what is wrong with one is found once, however often it is called."""
+        """Sub-agents with errors, so that each is compiled only once."""
 
     def compile(
         self, read: SpecReadResult, trail: tuple[_CallingAgent, ...], called_at: SourcePlace | None = None
@@ -112,7 +109,7 @@ class _Compiler:
         problems = list(read.problems)
         spec = read.spec or read.partial_spec
         if read.spec is None and read.document is not None and read.document.root is not None:
-            problems += islice(secrets_in_node(read.document.root, ""), MAX_SECRETS)
+            problems += islice(secrets_in_node(read.document.root), MAX_SECRETS)
         if spec is None:
             return CompileResult(None, None, _first_problems(problems))
         self.text += spec.size
@@ -153,7 +150,7 @@ class _Compiler:
         place = place_at_path(spec.root, ["tools", name, "spec"])
         self.agents += 1
         if self.agents > MAX_SUB_AGENTS or self.text > MAX_SPEC_TEXT:
-            message = f"there are more than {MAX_SUB_AGENTS} sub-agents in all, or their specs are too large together"
+            message = f"there are more than {MAX_SUB_AGENTS} sub-agents, or their specs are too large together"
             return CompileResult(None, None, (Problem(place, "spec.too_large", message, "use fewer sub-agents"),))
         try:
             path = read_project_file(spec.project.root, place.source.path.parent, tool.spec).path
@@ -172,7 +169,7 @@ class _Compiler:
 
 
 def _cycle_problem(path: Path, place: SourcePlace, trail: tuple[_CallingAgent, ...]) -> Problem | None:
-    """A circle of sub-agents, always told at the same call, whichever of them is looked at first."""
+    """Find a cycle of sub-agents. It is always reported at the same call, whichever agent is compiled first."""
     at = next((index for index, step in enumerate(trail) if step.path == path), None)
     if at is None:
         return None
@@ -182,19 +179,19 @@ def _cycle_problem(path: Path, place: SourcePlace, trail: tuple[_CallingAgent, .
         return Problem(place, "spec.agent_cycle", "an agent cannot be its own sub-agent", "remove this tool")
     names = [step.path.name for step in around[first:] + around[:first]]
     message = f"sub-agents call each other: {' → '.join([*names, names[0]])}"
-    return Problem(around[first].place or place, "spec.agent_cycle", message, "let one do its part without the other")
+    return Problem(around[first].place or place, "spec.agent_cycle", message, "remove one of these calls")
 
 
 def _depth_problem(place: SourcePlace, trail: tuple[_CallingAgent, ...]) -> Problem | None:
     for above, step in enumerate(trail):
         if len(trail) - above > step.depth:
             message = f"sub-agents are nested deeper than limits.depth ({step.depth}) of {step.path.name} allows"
-            return Problem(place, "spec.agent_depth", message, "call this agent from one that is higher up")
+            return Problem(place, "spec.agent_depth", message, "call this agent from an agent further up")
     return None
 
 
 def _first_problems(problems: list[Problem]) -> tuple[Problem, ...]:
-    """The problems in order; of very many only errors, and only the first of them."""
+    """Sort the problems. If there are very many, keep only the first errors."""
     ordered = sort_problems(problems)
     errors = [problem for problem in ordered if problem.severity == "error"]
     return tuple(ordered if len(errors) <= MAX_PROBLEMS else errors[:MAX_PROBLEMS])
@@ -209,14 +206,12 @@ def _child_param_problems(spec: Spec, name: str, tool: AgentToolSpec, child: Spe
             yield Problem(place, "spec.unknown_param", f"the sub-agent has no param {quote_text(param)}", hint)
             continue
         try:
-            validator = jsonschema_rs.Draft202012Validator(
-                resolve_references(node), offline=True, mask="the value", pattern_options=jsonschema_rs.RegexOptions()
-            )
+            error = first_error(resolve_references(node), value)
         except (jsonschema_rs.ValidationError, ValueError):
-            continue  # the child's own problems say so
-        for error in islice(validator.iter_errors(value), 1):
+            continue  # reported with the sub-agent's own problems
+        if error is not None:
             place = place_at_path(spec.root, ["tools", name, "params", param])
-            yield Problem(place, "spec.wrong_value", f"the sub-agent refuses this value: {error.message[:200]}")
+            yield Problem(place, "spec.wrong_value", f"the sub-agent does not accept this value: {error[:200]}")
 
 
 def _read_lock(spec: Spec) -> tuple[Lock | None, list[Problem]]:
@@ -227,7 +222,7 @@ def _read_lock(spec: Spec) -> tuple[Lock | None, list[Problem]]:
 
 
 def _missing_prices(spec: Spec, lock: Lock | None) -> Iterator[Problem]:
-    """A budget in dollars needs a price for every route that may be used."""
+    """A budget in dollars needs a price for every route."""
     model = spec.agent.model
     for index, one in enumerate([model, *model.fallback]):
         if isinstance(one, FallbackModelSpec) and one.price is not UNSET:
@@ -236,17 +231,14 @@ def _missing_prices(spec: Spec, lock: Lock | None) -> Iterator[Problem]:
         row = lock.routes.get(route) if lock else None
         if row is None or row.price is None:
             where: list[str | int] = ["model", "name"] if index == 0 else ["model", "fallback", index - 1]
-            known = f"{lock_path(spec.path).name} has no price for it" if row else "it is not in the lock"
-            message = f"budgets.cost needs a price for {quote_text(route)}: {known}"
-            hint = "give it a `price:`" if row else "run `agentrun lock SPEC`, or give it a `price:`"
+            reason = f"{lock_path(spec.path).name} has none" if row else "it is not in the lock file"
+            message = f"budgets.cost needs a price for {quote_text(route)}, but {reason}"
+            hint = "add a `price:`" if row else f"{LOCK_AGAIN_HINT}, or add a `price:`"
             yield Problem(place_at_path(spec.root, where), "spec.no_price", message, hint)
 
 
-# --- what the providers of a spec cannot do of what it asks: told when it is compiled, not when it runs -------
-
-
 def unsupported_features(spec: Spec, package: Package) -> Iterator[Problem]:
-    """Each thing at its key, once for each route that cannot do it."""
+    """Yield each setting that a provider does not support, at its key, once for each route."""
     for index, route in enumerate(package.model.routes):
         if route.provider not in CODECS:
             continue
@@ -257,7 +249,7 @@ def unsupported_features(spec: Spec, package: Package) -> Iterator[Problem]:
 
 
 def _feature_place(spec: Spec, sentence: str, index: int) -> SourcePlace:
-    """Where the key stands with which a sentence begins; for a fallback, the fallback itself."""
+    """Return the place of the key at the start of a sentence; for a fallback, of the fallback itself."""
     if index > 0:
         return place_at_path(spec.root, ["model", "fallback", index - 1])
     path = sentence.partition(":")[0].partition(" ")[0].split(".")
@@ -266,14 +258,11 @@ def _feature_place(spec: Spec, sentence: str, index: int) -> SourcePlace:
     return place_at_path(spec.root, path if node_at(spec.root, path) is not None else ["model"], key=True)
 
 
-# --- the compiler as two small functions, for Python users ----------------------------------------------------
-
-
 def compile(path: str | Path, *, profile: str | None = None, settings: Sequence[str] = ()) -> PackageFile:
-    """Compiles a spec. Raises SpecError with every problem in it."""
+    """Compile a spec. Raises SpecError with all its problems."""
     return compile_or_raise(Path(path), profile, settings)[1]
 
 
 def load(path: str | Path) -> PackageFile:
-    """Loads a compiled package and verifies it. Raises PackageError."""
+    """Load a compiled package and verify it. Raises PackageError."""
     return read_package(Path(path))

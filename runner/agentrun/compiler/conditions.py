@@ -1,8 +1,8 @@
-"""CEL conditions in a spec: do they compile, do they read what exists, and what may they cost?
+"""Checks of CEL conditions: they compile, read existing fields and cannot take too long. Also CEL in assertions.
 
-Rule 1  A mistake is told at its token, in words; what only follows from a syntax error is not told.
-Rule 2  CEL stops after 10,000 rounds of all, exists, map and filter, but not after what each round builds or compiles.
-        So a condition that has them is short, and the patterns of `matches` stand in the condition.
+Rule 1  A mistake is reported at its token. Errors that follow from a syntax error are not reported.
+Rule 2  CEL stops after 10,000 iterations of all, exists, map and filter, but does not limit the work of one iteration.
+        So a condition with these is short, and the patterns of `matches` must be literals.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentrun.spec.problems import Problem, SourcePlace, did_you_mean, quote_tex
 from agentrun.spec.tree import ScalarNode
 
 MAX_LOOP_CONDITION = 500
-"""Characters of a condition that goes through lists."""
+"""The maximum length of a condition that iterates over lists."""
 
 _LITERAL_OR_COMMENT = re.compile(
     r"""([rRbB]{0,2}(?:("{3}|'{3})(?:\\.|(?!\2).)*+\2|(["'])(?:\\.|(?!\3)[^\\\n])*+\3))|//[^\n]*""", re.DOTALL
@@ -36,12 +36,12 @@ _pattern = re.compile(rf"(?:.*,)?\s*({_FILL}+)\s*", re.DOTALL)
 
 
 def _without_literals(text: str) -> str:
-    """The same expression, as long as before, with its strings filled and its comments blank."""
+    """Replace strings and comments by filler of the same length."""
     return _LITERAL_OR_COMMENT.sub(lambda found: (_FILL if found[1] else " ") * len(found[0]), text)
 
 
 def _literal_text(literal: str) -> str | None:
-    """What a string literal says; None when it has escapes."""
+    """Return the text of a string literal; None if it has escapes."""
     quotes = literal.lstrip("rRbB")
     raw = "r" in literal[: len(literal) - len(quotes)].lower()
     size = 3 if quotes[:3] in ('"""', "'''") and len(quotes) >= 6 else 1
@@ -55,12 +55,12 @@ def check_condition(
     compiled: Callable[[str], Any] = condition.compile_condition,
     variables: Collection[str] = condition.CONDITION_VARIABLES,
 ) -> list[Problem]:
-    """Problems of one expression. `fields`: the variables it may read → their known fields (None: any).
+    """Return the problems of one expression. `fields`: the variables it may read → their known fields (None: any).
 
-    `compiled`, `variables`: the language, where it is not that of conditions in a spec."""
+    `compiled`, `variables`: the language, if it is not that of conditions in a spec."""
     bare = _without_literals(node.text)
     if _loop.search(bare) and len(node.text) > MAX_LOOP_CONDITION:
-        message = f"a condition with all, exists, map or filter has at most {MAX_LOOP_CONDITION} characters"
+        message = f"a condition with all, exists, map or filter can have at most {MAX_LOOP_CONDITION} characters"
         return [Problem(node.place, "spec.condition", message, "split it into several rules")]
     try:
         kind = compiled(node.text).return_type().name()
@@ -68,19 +68,19 @@ def check_condition(
         return _CelErrors(node, bare, variables).problems(str(error))
     problems = [*_field_problems(node, fields), *_pattern_problems(node, bare)]
     if not problems and kind not in ("BOOL", "DYN"):
-        message = f"a condition must be true or false; this is {_TYPE_DESCRIPTIONS.get(kind.lower(), kind.lower())}"
+        message = f"a condition must be true or false, but this is {_TYPE_DESCRIPTIONS.get(kind.lower(), kind.lower())}"
         problems.append(Problem(node.place, "spec.condition", message, "compare it with something"))
     return problems
 
 
 def cheap_constant_value(text: str) -> bool | None:
-    """The value of a condition that reads nothing and costs nothing, else None."""
+    """Return the value of a condition without variables, loops and patterns, else None."""
     bare = _without_literals(text)
     return None if _loop.search(bare) or _matches.search(bare) else condition.constant_condition(text)
 
 
 def field_references(text: str) -> Iterator[tuple[str, str, int]]:
-    """The fields an expression reads: variable, field, offset of the field."""
+    """Yield the fields that an expression reads: variable, field, offset of the field."""
     bare = _without_literals(text)
     for match in _key.finditer(bare):
         content = _literal_text(text[match.start(2) : match.end(2)])
@@ -91,7 +91,7 @@ def field_references(text: str) -> Iterator[tuple[str, str, int]]:
 
 
 def patterns_in_condition(text: str) -> Iterator[tuple[str | None, int, int]]:
-    """The patterns of `matches`, None where one is put together, with offset and width."""
+    """Yield the patterns of `matches` with offset and width; None if a pattern is not a literal."""
     bare = _without_literals(text)
     closing = _closing(bare)
     for call in _matches.finditer(bare):
@@ -105,7 +105,7 @@ def patterns_in_condition(text: str) -> Iterator[tuple[str | None, int, int]]:
 
 
 def _closing(bare: str) -> dict[int, int]:
-    """Where each parenthesis that is opened is closed."""
+    """Return the offset of the closing parenthesis for each opening one."""
     found: dict[int, int] = {}
     opened: list[int] = []
     for at, char in enumerate(bare):
@@ -120,7 +120,7 @@ def _pattern_problems(node: ScalarNode, bare: str) -> Iterator[Problem]:
     for pattern, offset, width in patterns_in_condition(node.text) if "matches" in bare else ():
         place = node.place_at(offset, width)
         if pattern is None:
-            message = "the pattern of matches must be a text that stands here"
+            message = "the pattern of matches must be a literal text"
             yield Problem(place, "spec.condition", message, "write one matches('…') for each pattern")
         else:
             yield from pattern_problems_at(pattern, place)
@@ -132,21 +132,18 @@ def _field_problems(node: ScalarNode, fields: Mapping[str, Collection[str] | Non
     for variable, field, offset in field_references(node.text):
         place = node.place_at(offset, len(field))
         if variable not in fields:
-            message = f"{variable} is not there at this stage"
-            yield Problem(place, "spec.condition", message, f"here a condition reads {', '.join(fields)}")
+            message = f"{variable} is not available at this stage"
+            yield Problem(place, "spec.condition", message, f"available here: {', '.join(fields)}")
             continue
         known = fields[variable]
         if known is None or field in known:
             continue
         kind = what.get(variable, "field")
-        message = (
-            f"{kind} {quote_text(field)} is not declared"
-            if kind != "field"
-            else f"{variable} has no {quote_text(field)}"
-        )
-        yield Problem(
-            place, code.get(kind, "spec.condition"), message, did_you_mean(field, known) or known_names_hint(known)
-        )
+        message = f"{kind} {quote_text(field)} is not declared"
+        if kind == "field":
+            message = f"{variable} has no field {quote_text(field)}"
+        hint = did_you_mean(field, known) or known_names_hint(known)
+        yield Problem(place, code.get(kind, "spec.condition"), message, hint)
 
 
 def known_names_hint(known: Collection[str]) -> str:
@@ -158,7 +155,7 @@ def known_names_hint(known: Collection[str]) -> str:
 _TYPE_DESCRIPTIONS = {
     "int": "a whole number",
     "uint": "a whole number",
-    "double": "a number with a point",
+    "double": "a decimal number",
     "string": "text",
     "bool": "true or false",
     "dyn": "anything",
@@ -171,7 +168,7 @@ _FUNCTIONS = (
     *("has", "size", "matches", "startsWith", "endsWith", "contains", "int", "double", "string", "bool", "type"),
     *("all", "exists", "exists_one", "map", "filter", "duration", "timestamp"),
 )
-_WORD_HINTS = {"and": "write && for and", "or": "write || for or", "not": "write ! for not", "is": "compare with =="}
+_WORD_HINTS = {"and": "use && for and", "or": "use || for or", "not": "use ! for not", "is": "use == to compare"}
 _OTHER_NAMES = {"True": "true", "False": "false", "None": "null", "nil": "null", "undefined": "null"}
 
 _error = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
@@ -188,7 +185,7 @@ class _CelError(NamedTuple):
 
 
 class _CelErrors:
-    """What CEL says about an expression that it cannot compile, in our words."""
+    """Explains the errors of the CEL compiler."""
 
     def __init__(self, node: ScalarNode, bare: str, variables: Collection[str]) -> None:
         self.node = node
@@ -203,7 +200,7 @@ class _CelErrors:
         placed = sorted(error for error in errors if error.line > 0)
         syntax = [error for error in placed if error.message.startswith("Syntax error")]
         if not placed:
-            return [Problem(self.node.place, "spec.condition", "this is not a CEL expression")]
+            return [Problem(self.node.place, "spec.condition", "this is not a valid CEL expression")]
         return [self._problem(error) for error in syntax[:1] or placed]
 
     def _problem(self, error: _CelError) -> Problem:
@@ -216,7 +213,7 @@ class _CelErrors:
             return self._unexpected_token(place, error, found[1])
         if found := _unread.match(error.message):
             return Problem(place, "spec.condition", *_unreadable(found[1]))
-        hint = "for a name with other signs write 'the.name' in calls" if error.message.startswith("has()") else None
+        hint = "for special characters write 'the.name' in calls" if error.message.startswith("has()") else None
         return Problem(place, "spec.condition", error.message[:200].replace(" (in container '')", ""), hint)
 
     def _before(self, error: _CelError) -> str:
@@ -225,14 +222,14 @@ class _CelErrors:
 
     def _unexpected_token(self, place: SourcePlace, error: _CelError, token: str) -> Problem:
         if token == "<EOF>":
-            return Problem(place, "spec.condition", "the condition ends here, but something must follow")
+            return Problem(place, "spec.condition", "the condition is incomplete")
         last = self._before(error).split()[-1:]
         hint = _WORD_HINTS.get(token) or (_WORD_HINTS.get(last[0]) if last else None)
         place = self.node.place_at_line(error.line, error.column, len(token))
-        return Problem(place, "spec.condition", f"{quote_text(token)} is not expected here", hint)
+        return Problem(place, "spec.condition", f"unexpected {quote_text(token)}", hint)
 
     def _undeclared_name(self, error: _CelError, name: str) -> Problem:
-        """CEL points behind the name; we point at it."""
+        """CEL reports the place after the name; report the name itself."""
         first = name.partition(".")[0]
         before = self._before(error)
         at = self._line_start(error.line) + error.column - 1
@@ -245,9 +242,9 @@ class _CelErrors:
             hint = did_you_mean(first, _FUNCTIONS) or f"functions: {', '.join(_FUNCTIONS)}"
             return Problem(place, "spec.condition", f"there is no function {quote_text(first)}", hint)
         if first in _OTHER_NAMES:
-            return Problem(place, "spec.condition", f"{quote_text(first)} is not known", f"write {_OTHER_NAMES[first]}")
-        hint = did_you_mean(first, self.variables) or f"conditions read {', '.join(self.variables)}"
-        return Problem(place, "spec.condition", f"{quote_text(first)} is not known in a condition", hint)
+            return Problem(place, "spec.condition", f"unknown name {quote_text(first)}", f"write {_OTHER_NAMES[first]}")
+        hint = did_you_mean(first, self.variables) or f"variables: {', '.join(self.variables)}"
+        return Problem(place, "spec.condition", f"unknown variable {quote_text(first)}", hint)
 
     def _line_start(self, line: int) -> int:
         return sum(len(text) + 1 for text in self.bare.split("\n")[: line - 1])
@@ -258,18 +255,18 @@ def _no_overload(function: str, types: list[str]) -> tuple[str, str | None]:
     kinds = " and ".join(_TYPE_DESCRIPTIONS.get(kind.partition("(")[0], kind) for kind in types)
     hint = None
     if set(types) == {"int", "double"}:
-        hint = "make both the same: double(…), or a number without a point"
+        hint = "convert one of them with double(…), or use a whole number"
     return f"{sign} does not work on {kinds}", hint
 
 
 def _unreadable(found: str) -> tuple[str, str | None]:
     if found.startswith(("'", '"')):
         return "the quote opened here is not closed", "close it"
-    hint = {"=": "compare with ==", "&": "write &&", "|": "write ||"}.get(found[:1])
-    return f"{quote_text(found.strip()[:1])} cannot be read here", hint
+    hint = {"=": "use == to compare", "&": "write &&", "|": "write ||"}.get(found[:1])
+    return f"unexpected {quote_text(found.strip()[:1])}", hint
 
 
-# --- CEL expressions of cases: the variables they see, and how they are compiled ------------------------------
+# --- CEL expressions in assertions ---
 
 
 ASSERTION_VARIABLES: dict[str, tuple[str, ...] | None] = {
@@ -282,7 +279,7 @@ ASSERTION_VARIABLES: dict[str, tuple[str, ...] | None] = {
     "spend": ("tokens", "cost", "turns", "time"),
     "outcome": None,
 }
-"""The variables, with the fields of those that have fixed ones. cost is in micro-dollars, time in milliseconds."""
+"""The variables, with their fields if these are fixed. cost is in micro-dollars, time in milliseconds."""
 
 _STEP_TYPE = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
 _ASSERTION_ENVIRONMENT = cel.NewEnv(
@@ -300,17 +297,17 @@ _ASSERTION_ENVIRONMENT = cel.NewEnv(
 
 
 class UndecidedExpression(Exception):
-    """Why an expression has no truth."""
+    """Why an expression is neither true nor false."""
 
 
 @lru_cache(maxsize=4096)
 def compile_assertion_expression(expression: str) -> Any:
-    """The compiled expression. Raises RuntimeError with positions when it is not one."""
+    """Compile an expression. Raises RuntimeError with positions if it is invalid."""
     return _ASSERTION_ENVIRONMENT.compile(expression)
 
 
 def evaluate_assertion_expression(expression: str, variables: dict[str, Any]) -> bool:
-    """Whether an expression is true. Raises `UndecidedExpression` when it is neither true nor false, or fails."""
+    """Evaluate an expression. Raises `UndecidedExpression` if it fails or is neither true nor false."""
     value = evaluate_condition(expression, variables, compile_assertion_expression)
     if isinstance(value, FailedEvaluation):
         raise UndecidedExpression(value.reason)

@@ -1,9 +1,9 @@
-"""Everything a document refers to, put in its place: shared parts, prompt files, schema files.
+"""Replace the file references of a document by the files: shared parts, prompts, schemas.
 
-Rule 1  Files are read inside the project only, and only as text: nothing is imported, started or fetched.
-Rule 2  A node from a file keeps its place in that file, so problems point into it.
-Rule 3  Two parts that say different things about one key are a problem, never a silent choice.
-Rule 4  What a document becomes is bounded like a document: a small spec may name a large file a thousand times.
+Rule 1  Only files inside the project are read, and only as text. Nothing is imported, started or fetched.
+Rule 2  A node from a file keeps its place in that file, so problems are reported there.
+Rule 3  Two parts with the same key are a problem. No part silently wins.
+Rule 4  The result has the same size limits as a document, because a small spec can name a large file a thousand times.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from agentrun.spec.document_loader import Document, load_document
 from agentrun.spec.problems import DocumentError, Problem, Source, SourcePlace, quote_text
 from agentrun.spec.project import Project, find_project
 from agentrun.spec.source_files import FileRefused, read_project_file
-from agentrun.spec.tree import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode
+from agentrun.spec.tree import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, walk
 from agentrun.spec.v1.agent import SCHEMA_PATHS, SHARED_KEYS, TEXT_PATHS
 from agentrun.spec.yaml_parser import MAX_DOCUMENT_NODES, MAX_PROBLEMS, parse_yaml_document
 
 NodeChange = Callable[[Node], Node]
 
 MAX_REFERENCED_TEXT = 2 * 1024 * 1024
-"""Characters in all files that one document refers to, each counted as often as it is named."""
+"""The maximum number of characters in the files of one document. A file counts each time it is named."""
 
 
 class FileInliner:
-    """Reads what a document refers to and collects what is wrong with it."""
+    """Reads the files of a document and collects their problems."""
 
     def __init__(self, project: Project, directory: Path) -> None:
         self.project = project
         self.directory = directory
         self.problems: list[Problem] = []
         self.incomplete_sections: set[str] = set()
-        """The sections that lack something that could not be read."""
+        """Sections with a file that could not be read."""
         self.sources: dict[Path, Source] = {}
         """The files that were read."""
         self.text = 0
@@ -45,7 +45,7 @@ class FileInliner:
         self._loaded: dict[tuple[Path, str], Document] = {}
 
     def inline(self, root: MappingNode) -> MappingNode:
-        """The same document with nothing left to read."""
+        """Return the document with all file references replaced."""
         for key in SHARED_KEYS:
             root = _change_at(root, (key,), partial(self._inline_shared, key=key))
         for path in TEXT_PATHS:
@@ -55,11 +55,11 @@ class FileInliner:
         return root
 
     def inline_schema(self, node: Node) -> Node:
-        """A JSON Schema with nothing left to read."""
+        """Return a JSON Schema with its file reference replaced."""
         return self._inline_schema(node, "")
 
     def _read(self, reference: ScalarNode) -> Source | None:
-        """The file that a node names; None, with a problem at the node, when it cannot be read."""
+        """Read the file that a node names. If it cannot be read, add a problem and return None."""
         if self._full or len(self.problems) >= MAX_PROBLEMS:
             return None
         written_in = reference.place.source.path
@@ -81,7 +81,7 @@ class FileInliner:
         return fits
 
     def _load(self, reference: ScalarNode, source: Source, kind: str) -> Document:
-        """The document in a file; one of kind `inline_schema` has no schema of its own."""
+        """Load the document in a file: a shared part, or a JSON Schema."""
         key = (source.path, kind)
         if key not in self._loaded:
             self._loaded[key] = load_document(source, kind) if kind in SHARED_KEYS else _parse_schema(source)
@@ -91,7 +91,7 @@ class FileInliner:
         return document if self._fits(reference, self._nodes <= MAX_DOCUMENT_NODES) else Document(source, None)
 
     def _inline_text(self, node: Node) -> Node:
-        """A prompt: text, a file, or a list of both."""
+        """Inline a prompt: text, a file, or a list of both."""
         if isinstance(node, SequenceNode):
             return SequenceNode(tuple(map(self._inline_text, node.items)), node.place)
         reference = _file_reference(node)
@@ -103,7 +103,7 @@ class FileInliner:
         return ScalarNode(text, text, place, "file", 0, len(text))
 
     def _inline_schema(self, node: Node, section: str) -> Node:
-        """A JSON Schema: inline or a file."""
+        """Inline a JSON Schema."""
         reference = _file_reference(node)
         if reference is None:
             return node
@@ -115,9 +115,9 @@ class FileInliner:
         return loaded
 
     def _inline_shared(self, node: Node, key: str) -> Node:
-        """Tools, policy or budgets: inline, a file, or a list of both, as one mapping."""
+        """Inline tools, policy or budgets (a mapping, a file, or a list of both) as one mapping."""
         if isinstance(node, ScalarNode):
-            return node  # null in a profile, or a mistake that the schema names
+            return node  # null in a profile, or a mistake that the schema check reports
         parts = node.items if isinstance(node, SequenceNode) else (node,)
         mappings = [part for part in (self._part(part, key) for part in parts) if part is not None]
         if len(mappings) == 1:
@@ -152,48 +152,42 @@ class FileInliner:
                         first.key_place, SequenceNode(first.node.items + entry.node.items, first.node.place)
                     )
                 elif len(self.problems) < MAX_PROBLEMS:
-                    message = f"{quote_text(f'{key}.{name}')} is given twice: here and at {first.key_place}"
-                    self.problems.append(Problem(entry.key_place, "spec.given_twice", message, "keep one of the two"))
+                    message = f"{quote_text(f'{key}.{name}')} is set twice; the first is at {first.key_place}"
+                    self.problems.append(Problem(entry.key_place, "spec.given_twice", message, "remove one of the two"))
         return MappingNode(entries, place)
 
 
 def _permissive_schema(place: SourcePlace) -> MappingNode:
-    """A schema in place of one that could not be read: nothing follows from it."""
+    """Return a schema for one that could not be read. It causes no further problems."""
     kind = ScalarNode("object", "object", place, "plain", 0, 0)
     more = ScalarNode(True, "true", place, "plain", 0, 0)
     return MappingNode({"type": MappingEntry(place, kind), "additionalProperties": MappingEntry(place, more)}, place)
 
 
 def _parse_schema(source: Source) -> Document:
-    """A JSON Schema in a file, as YAML or JSON."""
+    """Parse a file with a JSON Schema, as YAML or JSON."""
     try:
         root = parse_yaml_document(source)
     except DocumentError as error:
         return Document(source, None, tuple(error.problems))
     if not isinstance(root, MappingNode):
-        wrong = Problem(root.place, "spec.json_schema", "a JSON Schema must be a mapping here")
+        wrong = Problem(root.place, "spec.json_schema", "the JSON Schema must be a mapping")
         return Document(source, None, (wrong,))
     return Document(source, root)
 
 
-def _count_nodes(node: Node) -> int:
-    match node:
-        case MappingNode():
-            return 1 + len(node.entries) + sum(_count_nodes(entry.node) for entry in node.entries.values())
-        case SequenceNode():
-            return 1 + sum(map(_count_nodes, node.items))
-        case _:
-            return 1
+def _count_nodes(root: Node) -> int:
+    return sum(1 + len(node.entries) if isinstance(node, MappingNode) else 1 for _, node in walk(root))
 
 
 def _file_reference(node: Node) -> ScalarNode | None:
-    """The path in `{file: path}`, if the node is such a reference and nothing else."""
+    """Return the path node of `{file: path}`, if the node is such a reference."""
     named = node.get("file") if isinstance(node, MappingNode) and len(node.entries) == 1 else None
     return named if isinstance(named, ScalarNode) and isinstance(named.value, str) else None
 
 
 def _change_at(node: Node, path: tuple[str, ...], change: NodeChange) -> MappingNode:
-    """A copy of a mapping with what is at the path changed; `*` stands for every key. What is missing stays so."""
+    """Apply a function to the node at a path, if it exists; `*` matches every key."""
     assert isinstance(node, MappingNode)
     entries = dict(node.entries)
     for key in entries if path[0] == "*" else path[:1]:
@@ -207,15 +201,12 @@ def _change_at(node: Node, path: tuple[str, ...], change: NodeChange) -> Mapping
     return MappingNode(entries, node.place)
 
 
-# --- JSON Schemas of assertions that stand in files of their own, put in their place --------------------------
-
-
 SCHEMA_ASSERTIONS = ("is-json", "json-schema", "not-is-json", "not-json-schema")
 
 
 def inline_assertion_schemas(root: MappingNode, path: Path) -> MappingNode:
-    """The same cases with nothing left to read. Raises DocumentError for what cannot be read."""
-    if not _has_schema_files(root):
+    """Return the cases with the schema files of their assertions inlined. Raises DocumentError."""
+    if not any(isinstance(node, MappingNode) and _named_schema_file(node) for _, node in walk(root)):
         return root
     inliner = FileInliner(find_project(path), path.parent)
     changed = _inline_schemas_in(root, inliner)
@@ -225,20 +216,8 @@ def inline_assertion_schemas(root: MappingNode, path: Path) -> MappingNode:
     return changed
 
 
-def _has_schema_files(node: Node) -> bool:
-    """Whether an assertion names a file: nearly none does, and then nothing is changed."""
-    match node:
-        case MappingNode():
-            return _named_schema_file(node) is not None or any(
-                _has_schema_files(entry.node) for entry in node.entries.values()
-            )
-        case SequenceNode():
-            return any(map(_has_schema_files, node.items))
-    return False
-
-
 def _named_schema_file(node: MappingNode) -> MappingNode | None:
-    """The `{file: …}` of an assertion with a schema."""
+    """Return the `{file: …}` of an assertion with a schema."""
     kind, value = node.get("type"), node.get("value")
     is_one = isinstance(kind, ScalarNode) and kind.value in SCHEMA_ASSERTIONS
     return value if is_one and isinstance(value, MappingNode) and list(value.entries) == ["file"] else None

@@ -1,30 +1,30 @@
-"""What a JMESPath expression picks out of a JSON document.
+"""Check and evaluate JMESPath expressions.
 
-Rule 1  What cannot be parsed, or names a function that there is not, is found before a run.
-Rule 2  No expression makes more of a document than so many times its size, and none works longer than a limit allows:
-        `[@,@]|[@,@]|…` is short, and the document that it makes is not.
-Rule 3  The document comes from a stranger: whatever is in it, the worst is an expression that picks nothing.
+Rule 1  Syntax errors and unknown functions are found before a run.
+Rule 2  The size of a result and the number of steps are limited: `[@,@]|[@,@]|…` is short, but its result is huge.
+Rule 3  The document is not trusted. Whatever it contains, the worst case is an expression that selects nothing.
 
-Importing the library takes a while: only who has an expression does.
+The library is imported late, because the import takes long and few specs have an expression.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
-from agentrun.spec.problems import did_you_mean, quote_text
+from agentrun.spec.problems import Problem, did_you_mean, quote_text
+from agentrun.spec.tree import ScalarNode
 
 MAX_RESULT_GROWTH = 128
-"""How many times as large as the document something that is made of it may be."""
+"""How many times larger than the document a result may be."""
 MAX_JMESPATH_STEPS = 1_000_000
 _CHAINED_NODES = ("subexpression", "index_expression", "pipe", "projection", "value_projection", "filter_projection")
 
 
 class UnusableJmespath(Exception):
-    """Why an expression cannot be used, and where in it."""
+    """Why an expression cannot be used, and at which offset."""
 
     def __init__(self, message: str, offset: int = 0, hint: str | None = None) -> None:
         super().__init__(message)
@@ -33,17 +33,22 @@ class UnusableJmespath(Exception):
         self.hint = hint
 
 
-def check_jmespath_syntax(expression: str) -> None:
-    """Raises `UnusableJmespath` for an expression that no document can be picked from."""
-    _parse_expression(expression)
+def jmespath_problems(node: ScalarNode, document: str) -> Iterator[Problem]:
+    """Check an expression in a spec. `document`: what it is applied to, in words."""
+    try:
+        parse_jmespath(node.text)
+    except UnusableJmespath as unusable:
+        hint = unusable.hint or "for example items[*].name; put texts in single quotes"
+        message = unusable.message.replace("the reply", document)
+        yield Problem(node.place_at(unusable.offset, 1), "spec.jmespath", message, hint)
 
 
 def evaluate_jmespath(expression: str, document: Any) -> Any:
-    """What an expression picks. Raises `UnusableJmespath` when it does not fit the document, or is too much work."""
-    from jmespath import Options  # late: only who has an expression needs it
-    from jmespath.exceptions import JMESPathError  # late: the same
-    from jmespath.functions import Functions  # late: the same
-    from jmespath.visitor import TreeInterpreter  # late: the same
+    """Return what an expression selects. Raises `UnusableJmespath` if it fails or takes too long."""
+    from jmespath import Options  # late: slow to import
+    from jmespath.exceptions import JMESPathError  # late: as above
+    from jmespath.functions import Functions  # late: as above
+    from jmespath.visitor import TreeInterpreter  # late: as above
 
     left = MAX_JMESPATH_STEPS
 
@@ -67,7 +72,7 @@ def evaluate_jmespath(expression: str, document: Any) -> Any:
                 use(len(value) // 16)
             return value
 
-    parsed = _parse_expression(expression)
+    parsed = parse_jmespath(expression)
     try:
         return Interpreter(Options(custom_functions=Metered())).visit(parsed, document)
     except JMESPathError as error:
@@ -76,37 +81,38 @@ def evaluate_jmespath(expression: str, document: Any) -> Any:
         raise UnusableJmespath("the reply is not one that the expression fits") from None
 
 
-def _parse_expression(expression: str) -> Mapping[str, Any]:
-    from jmespath import compile as read  # late: only who has an expression needs it
-    from jmespath.exceptions import JMESPathError, ParseError  # late: the same
+def parse_jmespath(expression: str) -> Mapping[str, Any]:
+    """Return the syntax tree of an expression. Raises `UnusableJmespath`."""
+    from jmespath import compile as read  # late: slow to import
+    from jmespath.exceptions import JMESPathError, ParseError  # late: as above
 
     try:
         with catch_warnings():
-            simplefilter("error")  # the library still reads some texts that are none, and warns
+            simplefilter("error")  # the library accepts some invalid expressions with a warning
             tree: Mapping[str, Any] = read(expression).parsed
         times = _growth(tree)
     except ParseError as error:
-        raise UnusableJmespath("this is not a JMESPath expression", error.lex_position) from None
+        raise UnusableJmespath("this is not a valid JMESPath expression", error.lex_position) from None
     except (JMESPathError, ValueError, RecursionError, Warning):
-        raise UnusableJmespath("this is not a JMESPath expression") from None
+        raise UnusableJmespath("this is not a valid JMESPath expression") from None
     if times > MAX_RESULT_GROWTH:
-        raise UnusableJmespath(f"what it picks may be {MAX_RESULT_GROWTH} times as large as the reply, or more")
+        raise UnusableJmespath(f"the result may be more than {MAX_RESULT_GROWTH} times as large as the reply")
     return tree
 
 
 def _growth(node: Mapping[str, Any]) -> int:
-    """How many times as large as its document something that is made of it may be, at most."""
+    """Return how many times larger than the document the result may be."""
     kind = node["type"]
     parts = [_growth(child) for child in node["children"] if isinstance(child, dict)]
     if kind == "function_expression":
         _refuse_unknown(node["value"])
         has_expression = any(child["type"] == "expref" for child in node["children"])
-        return prod(parts) if has_expression else 2 * sum(parts)  # a text in JSON may have an escape for each letter
+        return prod(parts) if has_expression else 2 * sum(parts)  # in JSON each letter of a text may need an escape
     return max(1, prod(parts) if kind in _CHAINED_NODES else sum(parts))
 
 
 def _refuse_unknown(function: str) -> None:
-    from jmespath.functions import Functions  # late: only who has an expression needs it
+    from jmespath.functions import Functions  # late: slow to import
 
     known = Functions.FUNCTION_TABLE
     if function not in known:

@@ -1,11 +1,10 @@
-"""JSON Schemas that people write: arguments, params, answers.
+"""JSON Schemas in specs: of arguments, params and answers.
 
-Rule 1  A schema refers only to itself; nothing is fetched or read. References are written out, so a package has none.
-Rule 2  What cannot be written out (a cycle, more than 10,000 parts, 64 levels or a mebibyte) is refused.
-Rule 3  Patterns, also those that are keys, are what `patterns.py` takes, so none can hang.
-Rule 4  Only keywords and types of draft 2020-12; a misspelt keyword would silently allow everything.
-Rule 5  Only what stands where a schema stands is a schema: the values of `enum`, `const`, `default` and `examples` are
-        data, and no reference leads there.
+Rule 1  A schema can refer only to itself; nothing is fetched or read. References are expanded, so a package has none.
+Rule 2  A schema that cannot be expanded (a cycle, more than 10,000 parts, 64 levels or 1 MiB) is refused.
+Rule 3  `patterns.py` checks all patterns, including those that are keys, so none can hang.
+Rule 4  Only keywords and types of draft 2020-12 are allowed, because a misspelt keyword would allow everything.
+Rule 5  The values of `enum`, `const`, `default` and `examples` are data, not schemas; references cannot point there.
 """
 
 from __future__ import annotations
@@ -21,12 +20,13 @@ import jsonschema_rs
 from agentrun.compiler.patterns import schema_pattern_problems
 from agentrun.spec.problems import Problem, did_you_mean, quote_text
 from agentrun.spec.tree import MappingNode, Node, ScalarNode, SequenceNode, node_at, place_at_path, plain_data
+from agentrun.spec.v1.assertions import COMPARISON_TYPES
+from agentrun.spec.v1.field_types import DIALECT_URL
 from agentrun.spec.yaml_parser import MAX_PROBLEMS
 
 MAX_SCHEMA_PARTS = 10_000
 MAX_SCHEMA_DEPTH = 64
 MAX_SCHEMA_BYTES = 1024 * 1024
-SUPPORTED_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_SCHEMA_MISTAKES = 10
 
 _SCHEMA_KEYS = {
@@ -43,7 +43,6 @@ _VALUE_KEYS = {
     "contentEncoding", "contentMediaType",
 }  # fmt: skip
 SCHEMA_KEYWORDS = _SCHEMA_KEYS | _SCHEMA_LIST_KEYS | _SCHEMA_MAP_KEYS | _VALUE_KEYS
-SCHEMA_TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
 
 _DROPPED_KEYS = {"$defs", "definitions", "$ref", "$schema", "$id", "$anchor", "$comment"}
 
@@ -54,9 +53,9 @@ class _SchemaRefused(Exception):
 
 
 def check_schema(node: Node) -> list[Problem]:
-    """Everything wrong with a schema, at its place."""
+    """Return the problems of a schema."""
     if not isinstance(node, MappingNode):
-        return [Problem(node.place, "spec.json_schema", "a JSON Schema must be a mapping here")]
+        return [Problem(node.place, "spec.json_schema", "the JSON Schema must be a mapping")]
     problems = list(islice(_walk_schema(node, 1, is_root=True), MAX_PROBLEMS))
     if not problems:
         problems += _meta_schema_problems(node)
@@ -70,13 +69,24 @@ def check_schema(node: Node) -> list[Problem]:
 
 
 def resolve_references(node: Node) -> dict[str, Any]:
-    """A checked schema with its references written out."""
+    """Return a checked schema with its references expanded."""
     assert isinstance(node, MappingNode)
     return _ReferenceResolver(node).resolve()
 
 
+def first_error(schema: dict[str, Any], value: Any, name: str = "the value") -> str | None:
+    """Return why a value does not match a schema, without showing the value. Raises if the schema is invalid."""
+    validator = jsonschema_rs.Draft202012Validator(
+        schema, offline=True, mask=name, pattern_options=jsonschema_rs.RegexOptions()
+    )
+    try:
+        return next((error.message for error in validator.iter_errors(value)), None)
+    except ValueError:  # a set, a date, NaN
+        return f"{name} is not JSON"
+
+
 def _meta_schema_problems(node: MappingNode) -> Iterator[Problem]:
-    """What the schema of schemas refuses. It tells one mistake at a time, so each is taken out to see the next."""
+    """Yield what the meta-schema refuses. It finds one mistake at a time, so each is removed to find the next."""
     schema = plain_data(node)
     for _ in range(MAX_SCHEMA_MISTAKES):
         try:
@@ -94,11 +104,11 @@ def _meta_schema_problem(node: MappingNode, path: list[str | int], message: str)
     if names and names[-1] == "type":
         given = node_at(node, path)
         for item in given.items if isinstance(given, SequenceNode) else [given]:
-            if isinstance(item, ScalarNode) and item.text not in SCHEMA_TYPES:
-                hint = did_you_mean(item.text, SCHEMA_TYPES) or f"types: {', '.join(SCHEMA_TYPES)}"
-                return Problem(item.place, "spec.json_schema", f"{quote_text(item.text)} is not a type", hint)
+            if isinstance(item, ScalarNode) and item.text not in COMPARISON_TYPES:
+                hint = did_you_mean(item.text, COMPARISON_TYPES) or f"types: {', '.join(COMPARISON_TYPES)}"
+                return Problem(item.place, "spec.json_schema", f"{quote_text(item.text)} is not a JSON type", hint)
     where = f"{quote_text(names[-1])}: " if names else ""
-    return Problem(place_at_path(node, path), "spec.json_schema", f"not a JSON Schema: {where}{message}")
+    return Problem(place_at_path(node, path), "spec.json_schema", f"not a valid JSON Schema: {where}{message}")
 
 
 def _remove_at(schema: Any, path: list[str | int]) -> bool:
@@ -109,23 +119,22 @@ def _remove_at(schema: Any, path: list[str | int]) -> bool:
 
 
 def _walk_schema(node: Node, depth: int, *, is_root: bool = False) -> Iterator[Problem]:
-    """Problems of a schema and those inside it."""
+    """Yield the problems of a schema and of the schemas in it."""
     if depth > MAX_SCHEMA_DEPTH:
         yield Problem(node.place, "spec.json_schema", f"the schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
         return
     if not isinstance(node, MappingNode):
         if not (isinstance(node, ScalarNode) and isinstance(node.value, bool)):
-            word = node.text if isinstance(node, ScalarNode) and node.text in SCHEMA_TYPES else None
+            word = node.text if isinstance(node, ScalarNode) and node.text in COMPARISON_TYPES else None
             hint = f"write {{type: {word}}}" if word else None
             yield Problem(node.place, "spec.json_schema", "a schema must be a mapping, true or false", hint)
         return
     for key, entry in node.entries.items():
         if key not in SCHEMA_KEYWORDS:
             near = None if isinstance(entry.node, MappingNode) else did_you_mean(key, SCHEMA_KEYWORDS)
-            hint = near or "a property's schema belongs under `properties:`"
-            yield Problem(
-                entry.key_place, "spec.json_schema", f"{quote_text(key)} is not a keyword of JSON Schema", hint
-            )
+            hint = near or "put the schema of a property under `properties:`"
+            message = f"{quote_text(key)} is not a keyword of JSON Schema"
+            yield Problem(entry.key_place, "spec.json_schema", message, hint)
         elif key == "pattern" and isinstance(entry.node, ScalarNode) and isinstance(entry.node.value, str):
             yield from schema_pattern_problems(entry.node.text, entry.node.place)
         elif key == "patternProperties" and isinstance(entry.node, MappingNode):
@@ -138,17 +147,17 @@ def _walk_schema(node: Node, depth: int, *, is_root: bool = False) -> Iterator[P
 
 
 def _identity_problems(key: str, node: Node, is_root: bool) -> Iterator[Problem]:
-    """`$ref`, `$schema` and `$id`: what they may say so that a schema is what it looks like."""
+    """Check `$ref`, `$schema` and `$id`, which could change the meaning of a schema."""
     text = str(node.value) if isinstance(node, ScalarNode) else ""
     if key == "$ref" and not text.startswith("#"):
         hint = "put the schema under $defs and refer to it as #/$defs/name"
-        yield Problem(node.place, "spec.schema_ref", "a schema may refer only to itself, not to files or hosts", hint)
-    elif key == "$schema" and text.rstrip("#") != SUPPORTED_DIALECT:
-        hint = f"remove it, or write {SUPPORTED_DIALECT}"
-        yield Problem(node.place, "spec.json_schema", "schemas are JSON Schema draft 2020-12", hint)
+        yield Problem(node.place, "spec.schema_ref", "a schema cannot refer to other files or hosts", hint)
+    elif key == "$schema" and text.rstrip("#") != DIALECT_URL:
+        hint = f"remove it, or write {DIALECT_URL}"
+        yield Problem(node.place, "spec.json_schema", "only JSON Schema draft 2020-12 is supported", hint)
     elif key != "$ref" and not is_root:
-        message = f"{key} inside a schema would make the references below it mean something else"
-        yield Problem(node.place, "spec.schema_ref", message, "remove it; only a whole schema may have one")
+        message = f"{key} inside a schema would change the meaning of the references below it"
+        yield Problem(node.place, "spec.schema_ref", message, "remove it; only the top level of a schema may have it")
 
 
 def _subschemas(node: MappingNode) -> Iterator[Node]:
@@ -163,7 +172,7 @@ def _subschemas(node: MappingNode) -> Iterator[Node]:
 
 
 def map_subschemas(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """A schema as plain data, with the schemas that stand in it changed."""
+    """Apply a function to the direct subschemas of a schema."""
     changed = dict(schema)
     for key, value in schema.items():
         if key in _SCHEMA_KEYS:
@@ -176,7 +185,7 @@ def map_subschemas(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict
 
 
 class _ReferenceResolver:
-    """Writes out the references of one schema, with a budget for what comes of it."""
+    """Expands the references of one schema, within a size limit."""
 
     def __init__(self, root: MappingNode) -> None:
         self.root = root
@@ -184,7 +193,7 @@ class _ReferenceResolver:
         self.depth = 0
         self.size = 0
         self.schemas: set[int] | None = None
-        """The nodes that are schemas; collected when the first reference is met."""
+        """The ids of the nodes that are schemas, collected at the first reference."""
 
     def resolve(self) -> dict[str, Any]:
         schema = self._schema(self.root, (id(self.root),))
@@ -197,13 +206,10 @@ class _ReferenceResolver:
         self.parts += parts
         self.size += size
         if self.parts > MAX_SCHEMA_PARTS or self.depth > MAX_SCHEMA_DEPTH or self.size > MAX_SCHEMA_BYTES:
-            message = (
-                f"the schema has more than {MAX_SCHEMA_PARTS:,} parts, {MAX_SCHEMA_DEPTH} levels or 1 MiB"
-                " when its references are written out"
-            )
-            raise _SchemaRefused(
-                Problem(self.root.place, "spec.schema_ref", message, "refer less often, or to smaller parts")
-            )
+            limits = f"{MAX_SCHEMA_PARTS:,} parts, {MAX_SCHEMA_DEPTH} levels or 1 MiB"
+            message = f"with its references expanded, the schema has more than {limits}"
+            hint = "use fewer references, or smaller definitions"
+            raise _SchemaRefused(Problem(self.root.place, "spec.schema_ref", message, hint))
 
     def _schema(self, node: Node, trail: tuple[int, ...]) -> Any:
         self.depth += 1
@@ -250,7 +256,7 @@ class _ReferenceResolver:
                 return {key: self._value(entry.node) for key, entry in node.entries.items()}
 
     def _target(self, reference: Node, trail: tuple[int, ...]) -> Node:
-        """The schema that a reference names."""
+        """Return the schema that a reference points to."""
         pointer = str(plain_data(reference))
         node: Node | None = self.root if pointer == "#" or pointer.startswith("#/") else None
         for step in pointer.split("/")[1:]:
@@ -263,11 +269,11 @@ class _ReferenceResolver:
                 node = None
         self.schemas = _schema_node_ids(self.root) if self.schemas is None else self.schemas
         if node is None or id(node) not in self.schemas:
-            message = f"the reference {quote_text(pointer)} names no schema in this schema"
+            message = f"the reference {quote_text(pointer)} does not point to a schema in this document"
             raise _SchemaRefused(Problem(reference.place, "spec.schema_ref", message, self._nearest(pointer)))
         if id(node) in trail:
-            message = f"the reference {quote_text(pointer)} leads back to itself"
-            hint = "write the levels out that are needed: a schema cannot contain itself"
+            message = f"the reference {quote_text(pointer)} is circular"
+            hint = "a schema cannot contain itself; write out the levels that you need"
             raise _SchemaRefused(Problem(reference.place, "spec.schema_ref", message, hint))
         return node
 

@@ -1,40 +1,41 @@
-"""What a spec means: everything that its schema accepts and that still cannot be right."""
+"""Semantic checks of a spec: mistakes that its JSON Schema cannot find."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
-import jsonschema_rs
 from msgspec import UNSET
 
 from agentrun.compiler.conditions import check_condition
-from agentrun.compiler.json_schemas import check_schema, resolve_references
-from agentrun.compiler.lint_policy import PolicyLint, ToolTargets
+from agentrun.compiler.json_schemas import check_schema, first_error, resolve_references
+from agentrun.compiler.lint_policy import PolicyLint, ToolTargets, duplicate_names
 from agentrun.compiler.lint_texts import lint_texts, spec_templates
 from agentrun.compiler.lint_tools import ToolLint, header_problems, path_problems, url_problems
 from agentrun.compiler.patterns import pattern_problems
-from agentrun.compiler.python_functions import FunctionRefused, find_function
+from agentrun.compiler.python_functions import callback_problems
 from agentrun.compiler.size_limits import spec_conditions
 from agentrun.compiler.spec_reader import Spec, is_consequence
 from agentrun.core.condition import CONDITION_VARIABLES
 from agentrun.spec.problems import Problem, SourcePlace, did_you_mean, quote_text
+from agentrun.spec.safe_text import plural
 from agentrun.spec.tree import ScalarNode, node_at, place_at_path
 from agentrun.spec.v1.agent import FileSinkSpec, HttpSinkSpec, JsonlSinkSpec
 from agentrun.spec.v1.field_types import milliseconds
 from agentrun.spec.yaml_parser import MAX_PROBLEMS
 
 RESERVED_PARAMS = {
-    "args": "templates of tools use that name",
-    "message": "a parent agent passes its request under that name",
+    "args": "templates of tools use this name",
+    "message": "a parent agent passes its request under this name",
 }
 
 
 def lint_spec(spec: Spec, doubtful: frozenset[str] = frozenset()) -> list[Problem]:
-    """Problems of one spec within its bounds, without its sub-agents; after a hundred errors no more are looked for.
+    """Return the problems of one spec without its sub-agents, up to a hundred errors.
 
-    `doubtful`: the sections that are not there as a whole, so that nothing is missed that should be in them."""
+    `doubtful`: sections that could not be read completely. Nothing is reported as missing from them."""
     tools = ToolLint(spec)
     checks = (_visible, _names, _output, _hooks, _sinks, _replay, _model, _numbers)
     found: list[Problem] = []
@@ -52,7 +53,7 @@ def lint_spec(spec: Spec, doubtful: frozenset[str] = frozenset()) -> list[Proble
         errors += problem.severity == "error"
         if errors == MAX_PROBLEMS:
             break
-    # A misspelt name is reported once, not also as a param that nobody uses.
+    # A misspelt name is reported once, not also as an unused param.
     return found if errors or doubtful else [*found, *_unused_params(spec)]
 
 
@@ -67,20 +68,16 @@ def _params(spec: Spec) -> Iterator[Problem]:
         found = check_schema(node)
         yield from found
         if name in RESERVED_PARAMS:
-            message = f"a param cannot be called {quote_text(name)}: {RESERVED_PARAMS[name]}"
+            message = f"a param cannot be called {quote_text(name)}, because {RESERVED_PARAMS[name]}"
             yield Problem(_place(spec, "params", name, key=True), "spec.reserved", message, "choose another name")
         if not found and "default" in schema:
             yield from _default(spec, name, resolve_references(node))
 
 
-def _default(spec: Spec, name: str, schema: dict[str, object]) -> Iterator[Problem]:
-    validator = jsonschema_rs.Draft202012Validator(
-        schema, offline=True, mask="the default", pattern_options=jsonschema_rs.RegexOptions()
-    )
-    for error in validator.iter_errors(schema["default"]):
+def _default(spec: Spec, name: str, schema: dict[str, Any]) -> Iterator[Problem]:
+    if error := first_error(schema, schema["default"], "the default"):
         place = _place(spec, "params", name, "default")
-        yield Problem(place, "spec.param_default", f"the default breaks its own schema: {error.message[:200]}")
-        return
+        yield Problem(place, "spec.param_default", f"the default does not match its own schema: {error[:200]}")
 
 
 def _unused_params(spec: Spec) -> Iterator[Problem]:
@@ -89,13 +86,13 @@ def _unused_params(spec: Spec) -> Iterator[Problem]:
     for name in spec.agent.params:
         if name not in words:
             place = _place(spec, "params", name, key=True)
-            message = f"param {quote_text(name)} is declared but nothing uses it"
+            message = f"param {quote_text(name)} is never used"
             hint = "use it in a template or condition, or remove it"
             yield Problem(place, "spec.unused_param", message, hint, "warning")
 
 
 def _template_code(text: str) -> Iterator[str]:
-    """What stands between the braces of a template."""
+    """Yield the code between the braces of a template."""
     for part in re.split(r"\{\{|\{%", text)[1:] if "{" in text else ():
         yield re.split(r"\}\}|%\}", part, maxsplit=1)[0]
 
@@ -111,17 +108,9 @@ def _visible(spec: Spec) -> Iterator[Problem]:
 
 
 def visual_form(name: str) -> str:
-    """What a name looks like: names that look alike have one look."""
-    for ending, alike in (
-        ("-", "_"),
-        ("0", "o"),
-        ("1", "l"),
-        ("i", "l"),
-        ("rn", "m"),
-        ("vv", "w"),
-        ("5", "s"),
-    ):
-        name = name.replace(ending, alike)
+    """Return the same text for names that look alike."""
+    for letters, similar in (("-", "_"), ("0", "o"), ("1", "l"), ("i", "l"), ("rn", "m"), ("vv", "w"), ("5", "s")):
+        name = name.replace(letters, similar)
     return re.sub("_+", "_", name)
 
 
@@ -131,24 +120,14 @@ def _names(spec: Spec) -> Iterator[Problem]:
         for name in getattr(spec.agent, key):
             first = seen.setdefault(visual_form(name), name)
             if first != name:
-                message = f"{quote_text(name)} looks like {quote_text(first)}: a reader or a model will confuse them"
+                message = f"{quote_text(name)} looks like {quote_text(first)}; people and models will confuse them"
                 yield Problem(_place(spec, key, name, key=True), "spec.look_alike", message, "choose clearer names")
     for path, ids in (
         (("policy", "rules"), [rule.id for rule in spec.agent.policy.rules]),
         (("hooks",), [hook.id for hook in spec.agent.hooks]),
         (("replay", "redact"), [redaction.name for redaction in spec.agent.replay.redact]),
     ):
-        yield from _duplicates(spec, path, ids)
-
-
-def _duplicates(spec: Spec, path: tuple[str, ...], ids: list[str]) -> Iterator[Problem]:
-    key = "name" if path[-1] == "redact" else "id"
-    for index, name in enumerate(ids):
-        if name in ids[:index]:
-            first = _place(spec, *path, ids.index(name), key)
-            message = f"{quote_text(name)} is used twice; the first is at {first}"
-            hint = "give one of them another name"
-            yield Problem(_place(spec, *path, index, key), "spec.duplicate_name", message, hint)
+        yield from duplicate_names(spec.root, path, "name" if path[-1] == "redact" else "id", ids)
 
 
 def _output(spec: Spec) -> Iterator[Problem]:
@@ -158,22 +137,14 @@ def _output(spec: Spec) -> Iterator[Problem]:
     elif "output" in spec.root.entries:
         for key in ("repairs", "max_bytes", "max_depth"):
             if node_at(spec.root, ["output", key]) is not None:
-                message = f"`{key}` does nothing without `output.schema`"
-                hint = "give the answer a schema under `output.schema`, or remove this"
+                message = f"`{key}` has no effect without `output.schema`"
+                hint = "add `output.schema`, or remove this key"
                 yield Problem(_place(spec, "output", key, key=True), "spec.no_schema", message, hint)
 
 
 def _hooks(spec: Spec) -> Iterator[Problem]:
     for index, hook in enumerate(spec.agent.hooks):
-        try:
-            function = find_function(spec.project, hook.call)
-        except FunctionRefused as refused:
-            yield Problem(_place(spec, "hooks", index, "call"), refused.code, refused.message, refused.hint)
-            continue
-        if not function.takes_one:
-            message = f"{quote_text(hook.call)} cannot be called with one argument, as hooks are"
-            hint = f"write it as def {function.name}(question)"
-            yield Problem(_place(spec, "hooks", index, "call"), "spec.python", message, hint)
+        yield from callback_problems(spec.project, hook.call, _place(spec, "hooks", index, "call"), "question")
 
 
 def _sinks(spec: Spec) -> Iterator[Problem]:
@@ -188,7 +159,7 @@ def _sinks(spec: Spec) -> Iterator[Problem]:
 def _replay(spec: Spec) -> Iterator[Problem]:
     for index, redaction in enumerate(spec.agent.replay.redact):
         if redaction.path is UNSET and redaction.pattern is UNSET:
-            message = "say where the value is found: `path`, `pattern` or both"
+            message = "a redaction needs `path`, `pattern` or both"
             hint = 'for example {name: email, pattern: "[^ ]+@[^ ]+"}'
             yield Problem(_place(spec, "replay", "redact", index), "spec.redact", message, hint)
         node = node_at(spec.root, ["replay", "redact", index, "pattern"])
@@ -203,8 +174,8 @@ def _model(spec: Spec) -> Iterator[Problem]:
     choice = model.tool_choice
     if choice == "required" and not spec.agent.tools:
         place = _place(spec, "model", "tool_choice")
-        message = "tool_choice is required, but there are no tools"
-        yield Problem(place, "spec.unknown_tool", message, "declare tools, or leave tool_choice out")
+        message = "tool_choice is `required`, but the agent has no tools"
+        yield Problem(place, "spec.unknown_tool", message, "add tools, or remove tool_choice")
     elif choice not in ("auto", "required", "none") and not ToolTargets(spec.agent.tools).matching_patterns(choice):
         hint = did_you_mean(choice, ["auto", "required", "none", *spec.agent.tools])
         place = _place(spec, "model", "tool_choice")
@@ -221,6 +192,6 @@ def _numbers(spec: Spec) -> Iterator[Problem]:
         yield Problem(_place(spec, "retry", "first_delay"), "spec.out_of_range", message)
     if all(value is UNSET for value in (budgets.tokens, budgets.cost, budgets.time, budgets.tool_calls)):
         place = place_at_path(spec.root, ["budgets"], key=True)
-        message = f"nothing but {budgets.turns} turns limits what a run may spend"
-        hint = "for example budgets: {tokens: 50k, cost: 0.25, time: 2m}"
+        message = f"the only limit on what a run may spend is {plural(budgets.turns, 'turn')}"
+        hint = "add a budget, for example budgets: {tokens: 50k, cost: 0.25, time: 2m}"
         yield Problem(place, "spec.no_budget", message, hint, "warning")

@@ -1,10 +1,9 @@
-"""What the policy says: rules that are well formed, that can match, and that leave every tool a way to be allowed."""
+"""Checks of the policy: each rule is valid and can match, and each tool can be allowed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from collections.abc import Mapping as MappingOf
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import UNSET
 
@@ -15,11 +14,11 @@ from agentrun.core.condition import CONDITION_VARIABLES
 from agentrun.core.package import LEGAL_RULINGS, RULINGS
 from agentrun.core.package_lookup import matches_pattern
 from agentrun.spec.problems import Problem, SourcePlace, did_you_mean, quote_text
-from agentrun.spec.tree import ScalarNode, SequenceNode, node_at, place_at_path
+from agentrun.spec.tree import MappingNode, ScalarNode, SequenceNode, node_at, place_at_path
 from agentrun.spec.v1.policy import TARGET_PATTERN, RuleSpec
 from agentrun.spec.v1.tools import McpToolSpec, ToolSpec
 
-ArgumentsByTool = MappingOf[str, Collection[str] | None]
+ArgumentsByTool = Mapping[str, Collection[str] | None]
 
 
 def rule_rulings(rule: RuleSpec) -> list[str]:
@@ -27,13 +26,24 @@ def rule_rulings(rule: RuleSpec) -> list[str]:
 
 
 def rule_targets(rule: RuleSpec) -> tuple[str, ...]:
-    """The targets of a rule with one ruling."""
-    given = getattr(rule, rule_rulings(rule)[0])
-    return (given,) if isinstance(given, str) else tuple(given)
+    """Return the targets of a rule with one ruling."""
+    targets = getattr(rule, rule_rulings(rule)[0])
+    return (targets,) if isinstance(targets, str) else tuple(targets)
+
+
+def duplicate_names(root: MappingNode, path: Sequence[str | int], key: str, names: Sequence[str]) -> Iterator[Problem]:
+    """Yield the names in a list of mappings that occur twice. `key`: the key of the name."""
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        if first.setdefault(name, index) != index:
+            before = place_at_path(root, [*path, first[name], key])
+            message = f"{quote_text(name)} is used twice; the first is at {before}"
+            place = place_at_path(root, [*path, index, key])
+            yield Problem(place, "spec.duplicate_name", message, "rename one of them")
 
 
 class _JoinedArguments(Collection[str]):
-    """The arguments of several tools, without a set of them all for each of a thousand rules."""
+    """The arguments of several tools, without building a new set for each of a thousand rules."""
 
     def __init__(self, parts: list[Collection[str]]) -> None:
         self._parts = parts
@@ -49,13 +59,13 @@ class _JoinedArguments(Collection[str]):
 
 
 class PolicyLint:
-    """Checks one policy against the tools and sinks it rules on."""
+    """Checks one policy against the tools and sinks of its agent."""
 
     def __init__(self, spec: Spec, args: ArgumentsByTool, doubtful: frozenset[str] = frozenset()) -> None:
         self.spec = spec
         self.args = args
         self.incomplete_sections = doubtful
-        """Sections that lack something: what is not found there may well be meant to be there."""
+        """Sections that could not be read completely. Nothing is reported as missing from them."""
         self.tools = spec.agent.tools
         self.tool_targets = ToolTargets(self.tools)
 
@@ -71,10 +81,10 @@ class PolicyLint:
         if self.tools and self.spec.agent.policy.default is UNSET:
             has_policy = "policy" in self.spec.root.entries
             place = place_at_path(self.spec.root, ["policy" if has_policy else "tools"], key=True)
-            what = "`default: deny` to it" if has_policy else "`policy: {default: deny}`"
-            hint = f"add {what}, and rules that allow what the agent needs"
-            yield Problem(place, "spec.no_default", "an agent with tools needs a policy with a default", hint)
-        elif all(fine for _, fine in usable) and len(usable) == len(self.spec.agent.policy.rules):
+            what = "`default: deny`" if has_policy else "`policy: {default: deny}`"
+            hint = f"add {what} and rules that allow the tools the agent needs"
+            yield Problem(place, "spec.no_default", "an agent with tools needs `policy.default`", hint)
+        elif all(is_valid for _, is_valid in usable) and len(usable) == len(self.spec.agent.policy.rules):
             yield from self._unreachable_tools([rule for rule, _ in usable])
 
     def _place(self, index: int, *path: str | int, key: bool = False) -> SourcePlace:
@@ -84,13 +94,13 @@ class PolicyLint:
         rulings = rule_rulings(rule)
         if len(rulings) != 1:
             message = f"rule {quote_text(rule.id)} has {len(rulings) or 'no'} rulings"
-            hint = f"give exactly one of {', '.join(RULINGS)}"
+            hint = f"use exactly one of {', '.join(RULINGS)}"
             yield Problem(self._place(index), "spec.rulings", message, hint)
             return
         ruling = rulings[0]
         if ruling not in LEGAL_RULINGS[rule.on]:
-            message = f"{ruling} is not legal on {rule.on}"
-            hint = f"legal there: {', '.join(LEGAL_RULINGS[rule.on])}"
+            message = f"`{ruling}` is not possible on {rule.on}"
+            hint = f"possible on {rule.on}: {', '.join(LEGAL_RULINGS[rule.on])}"
             yield Problem(self._place(index, ruling, key=True), "spec.illegal_ruling", message, hint)
         else:
             yield from self._modify(index, rule, ruling)
@@ -100,13 +110,13 @@ class PolicyLint:
     def _modify(self, index: int, rule: RuleSpec, ruling: str) -> Iterator[Problem]:
         wanted = "set" if rule.on == "tool_call" else "mask"
         for key in ("set", "mask"):
-            given = getattr(rule, key) is not UNSET
-            if ruling == "modify" and key == wanted and not given:
-                message = f"modify on {rule.on} needs `{wanted}`"
+            is_set = getattr(rule, key) is not UNSET
+            if ruling == "modify" and key == wanted and not is_set:
+                message = f"`modify` on {rule.on} needs `{wanted}`"
                 example = "set: {argument: value}" if wanted == "set" else 'mask: ["[0-9]{16}"]'
                 yield Problem(self._place(index, "modify", key=True), "spec.modify", message, f"add {example}")
-            elif given and (ruling != "modify" or key != wanted):
-                message = f"`{key}` belongs to modify on {'tool_call' if key == 'set' else 'other stages'}"
+            elif is_set and (ruling != "modify" or key != wanted):
+                message = f"`{key}` works only with `modify` on {'tool_call' if key == 'set' else 'other stages'}"
                 yield Problem(self._place(index, key, key=True), "spec.modify", message, "remove it")
         if rule.mask is not UNSET:
             nodes = node_at(self.spec.root, ["policy", "rules", index, "mask"])
@@ -131,15 +141,15 @@ class PolicyLint:
     def _target(self, node: ScalarNode, stage: str) -> Iterator[Problem]:
         target = node.text
         if not re.fullmatch(TARGET_PATTERN, target):
-            yield Problem(node.place, "spec.wrong_text", f"{quote_text(target)} is not the name of a tool or a glob")
+            yield Problem(node.place, "spec.wrong_text", f"{quote_text(target)} is neither a tool name nor a glob")
         elif stage == "delivery":
             sinks = self.spec.agent.sinks
             if "sinks" not in self.incomplete_sections and not any(matches_pattern(target, sink) for sink in sinks):
                 hint = did_you_mean(target, sinks) or f"sinks: {', '.join(sinks) or 'none'}"
-                yield Problem(node.place, "spec.rule_never_matches", f"no sink is called {quote_text(target)}", hint)
+                yield Problem(node.place, "spec.rule_never_matches", f"there is no sink {quote_text(target)}", hint)
         elif stage not in ("tool_call", "tool_result"):
             if target != "*":
-                message = f"a rule on {stage} has no tools to name"
+                message = f"a rule on {stage} cannot name a tool"
                 yield Problem(node.place, "spec.rule_never_matches", message, 'write "*"')
         elif "tools" not in self.incomplete_sections and not self.tool_targets.matching_patterns(target):
             yield self._no_such_tool(node)
@@ -152,8 +162,8 @@ class PolicyLint:
             return Problem(node.place, "spec.rule_never_matches", f"{quote_text(target)} is a server, not a tool", hint)
         if server in servers:
             shown = ", ".join(name for name, owner in self.tool_targets.patterns.items() if owner == server)
-            message = f"the agent does not see {quote_text(target)}"
-            hint = f"of this server it sees {shown}: see the `tools:` of {server}"
+            message = f"the agent cannot use {quote_text(target)}"
+            hint = f"the `tools:` of {server} are {shown}"
             return Problem(node.place, "spec.rule_never_matches", message, hint)
         near = did_you_mean(target, [*self.tools, *(f"{name}.*" for name in servers)])
         hint = near or f"tools: {', '.join(self.tools) or 'none'}"
@@ -174,11 +184,11 @@ class PolicyLint:
         found = check_condition(node, fields)
         yield from found
         if not found and cheap_constant_value(node.text) is False:
-            hint = "a rule without `when:` always matches"
+            hint = "fix the condition, or remove `when:` to match always"
             yield Problem(node.place, "spec.rule_never_matches", "this condition is never true", hint)
 
     def _known_args(self, targets: tuple[str, ...]) -> Collection[str] | None:
-        """The arguments of the tools a rule rules on; None when one of them is not known."""
+        """Return the arguments of the tools that a rule applies to; None if those of one tool are unknown."""
         parts: list[Collection[str]] = []
         for name in self.tool_targets.matching_tools(targets):
             arguments = self.args.get(name)
@@ -200,19 +210,19 @@ class PolicyLint:
         for name, owner in self.tool_targets.patterns.items():
             if name in stopped:
                 message = (
-                    f"tool {quote_text(name)} can never be allowed: rule {quote_text(stopped[name])} always stops it"
+                    f"tool {quote_text(name)} can never run, because rule {quote_text(stopped[name])} always stops it"
                 )
-                hint = "give that rule a `when:`, or remove the tool"
+                hint = "add a `when:` to that rule, or remove the tool"
                 yield Problem(self._tool_place(name, owner), "spec.tool_never_allowed", message, hint)
             elif default == "deny" and name not in allowed:
                 target = f'"{name}"' if "*" in name else name
                 rule_id = f"allow-{owner}"[:64]
                 hint = f"add under policy.rules:  - {{id: {rule_id}, allow: {target}}}"
-                message = f"tool {quote_text(name)} can never be allowed: no rule allows it or asks for it"
+                message = f"tool {quote_text(name)} can never run, because no rule allows it or asks for approval"
                 yield Problem(self._tool_place(name, owner), "spec.tool_never_allowed", message, hint)
 
     def _always_stopped(self, rules: list[RuleSpec]) -> dict[str, str]:
-        """What is always stopped, and the rule that does it."""
+        """Return the tools that are always stopped, each with the rule that stops it."""
         found: dict[str, str] = {}
         for rule in rules:
             if rule.when is UNSET or cheap_constant_value(rule.when) is True:
@@ -230,12 +240,9 @@ class PolicyLint:
         return place_at_path(self.spec.root, ["tools", owner], key=True)
 
 
-# --- which tools a target of a rule names ---------------------------------------------------------------------
-
-
 def globs_overlap(one: str, other: str) -> bool:
-    """Whether some name matches both. Between two globs only what stands before the first and after the last star
-    can disagree: everything else finds room in a star of the other."""
+    """Return whether a name can match both. Two globs can differ only before the first star and after the last one,
+    because everything else can be matched by a star of the other glob."""
     if "*" not in other:
         return matches_pattern(one, other)
     if "*" not in one:
@@ -246,18 +253,18 @@ def globs_overlap(one: str, other: str) -> bool:
 
 
 def glob_covers(target: str, pattern: str) -> bool:
-    """Whether a target matches every name that a pattern matches."""
+    """Return whether a target matches every name that a pattern matches."""
     return matches_pattern(target, pattern.replace("*", "\0"))
 
 
 class ToolTargets:
-    """What can be called: the tools of an agent, those of its servers as far as they are known."""
+    """The tools of an agent that rules can name, including the known tools of MCP servers."""
 
     def __init__(self, tools: Mapping[str, ToolSpec]) -> None:
         self.tools = tools
         self.servers = [name for name, tool in tools.items() if isinstance(tool, McpToolSpec)]
         self.patterns: dict[str, str] = {}
-        """Name or glob of what can be called → the tool or server it belongs to."""
+        """The name or glob of a tool → the tool or server it belongs to."""
         for name, tool in tools.items():
             if isinstance(tool, McpToolSpec):
                 self.patterns.update({f"{name}.{inner}": name for inner in tool.tools})
@@ -267,7 +274,7 @@ class ToolTargets:
         self._found: dict[str, tuple[str, ...]] = {}
 
     def matching_patterns(self, target: str) -> tuple[str, ...]:
-        """The patterns that a target has something in common with."""
+        """Return the patterns that overlap with a target."""
         if target not in self._found:
             exact = [target] if target in self.patterns else []
             among = self.patterns if "*" in target else dict.fromkeys([*exact, *self._globs])
@@ -275,5 +282,5 @@ class ToolTargets:
         return self._found[target]
 
     def matching_tools(self, targets: Iterable[str]) -> set[str]:
-        """The tools and servers that targets name something of."""
+        """Return the tools and servers that targets can mean."""
         return {self.patterns[pattern] for target in targets for pattern in self.matching_patterns(target)}

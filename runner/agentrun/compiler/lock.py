@@ -1,17 +1,14 @@
-"""The lock of a spec: what lives elsewhere and must not change under a package.
+"""The lock file `<spec>.lock` next to a spec. It pins external data, so that a package changes only on purpose:
 
-`<spec>.lock` stands beside the spec. It pins
-
-- the price and the context window of each route, taken from the data that genai-prices carries (nothing is fetched). A
-  price or window written in the spec wins over the lock;
-- the tools of each MCP server: what the model reads about them is what stands here, for a person to read as well.
+- the price and the context window of each route, from the data in genai-prices (nothing is fetched). A price or window
+  in the spec overrides the lock file;
+- the tools of each MCP server. The model reads exactly the descriptions in the lock file, so people can review them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from collections.abc import Mapping as MappingOf
+from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any
@@ -31,7 +28,6 @@ from agentrun.spec.problems import (
     DocumentError,
     Problem,
     Source,
-    SourcePlace,
     did_you_mean,
     escape_invisible,
     quote_text,
@@ -45,7 +41,7 @@ from agentrun.spec.yaml_parser import parse_yaml_document
 
 
 class RoutePin(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is known of one route."""
+    """The pinned data of one route."""
 
     price: Price | None
     context_window: int | None
@@ -56,11 +52,11 @@ class Lock(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     agentrun_lock: str = "1"
     origin: str
-    """Where the rows come from; not part of any package."""
+    """The source of the data. It is not part of a package."""
     routes: dict[str, RoutePin]
-    """The pinned row of each route, by provider/model. Null: the data knows nothing of it."""
+    """The pinned data of each route, by provider/model. Null: the source has none."""
     servers: dict[str, dict[str, PinnedTool]] = {}
-    """The pinned tools of each MCP server, by the name that the spec gives to it and their own."""
+    """The pinned tools of each MCP server, by the name of the server in the spec and of the tool."""
 
 
 def lock_path(spec: Path) -> Path:
@@ -68,7 +64,7 @@ def lock_path(spec: Path) -> Path:
 
 
 def agent_routes(agent: Agent) -> list[str]:
-    """The routes of an agent, the main one first."""
+    """Return the routes of an agent, the main one first."""
     fallbacks = [one if isinstance(one, str) else model_route(one) for one in agent.model.fallback]
     return list(dict.fromkeys([model_route(agent.model), *fallbacks]))
 
@@ -78,26 +74,24 @@ def model_route(model: FallbackModelSpec) -> str:
 
 
 def read_lock(spec: Path) -> Lock | None:
-    """The lock beside a spec, if there is one. A damaged one is a problem, never ignored."""
+    """Read the lock file of a spec, if there is one. Raises `DocumentError` if it is damaged."""
     path = lock_path(spec)
     return parse_lock(read_source(path)) if path.exists() else None
 
 
 def parse_lock(source: Source) -> Lock:
-    """The lock that a text is. Raises `DocumentError`."""
-    root = parse_yaml_document(
-        source
-    )  # JSON is YAML: a key that stands twice and a number that is not exact are refused here too
+    """Parse a lock file. Raises `DocumentError`."""
+    root = parse_yaml_document(source)  # JSON is YAML: so duplicate keys and inexact numbers are refused here too
     try:
         lock = msgspec.convert(plain_data(root), Lock)
     except msgspec.ValidationError as error:
-        raise DocumentError([_damaged_lock(source, f"not a lock: {error}")]) from None
+        raise DocumentError([_lock_problem(root, f"not a lock file: {error}")]) from None
     if lock.agentrun_lock != "1":
-        raise DocumentError([_damaged_lock(source, "the lock is of another version")])
+        raise DocumentError([_lock_problem(root, "the lock file has another version")])
     if problems := list(pin_problems(root)):
         raise DocumentError(problems)
     if wrong := [route for route, row in lock.routes.items() if _is_impossible(row)]:
-        raise DocumentError([_damaged_lock(source, f"{quote_text(route)} has an impossible number") for route in wrong])
+        raise DocumentError([_lock_problem(root, f"{quote_text(route)} has an invalid number") for route in wrong])
     return replace(lock, servers=parse_pins(root))
 
 
@@ -106,13 +100,9 @@ def _is_impossible(row: RoutePin) -> bool:
     return any(amount < 0 for amount in amounts) or (row.context_window is not None and row.context_window < 1)
 
 
-def _damaged_lock(source: Source, message: str) -> Problem:
-    return Problem(SourcePlace(source, 1, 1), "spec.lock", message, "write it anew with `agentrun lock SPEC`")
-
-
 def make_lock(*agents: Agent, servers: dict[str, dict[str, PinnedTool]] | None = None) -> Lock:
-    """The lock as today's data gives it, for an agent and what its profiles make of it."""
-    import genai_prices  # late: 0.45 s of start-up that only `lock` needs
+    """Make a lock from current data, for an agent and its profiles."""
+    import genai_prices  # late: takes 0.45 s, and only `lock` needs it
 
     origin = f"genai-prices {genai_prices.__version__}"
     routes = {route: _look_up_route(route) for agent in agents for route in agent_routes(agent)}
@@ -120,7 +110,7 @@ def make_lock(*agents: Agent, servers: dict[str, dict[str, PinnedTool]] | None =
 
 
 def lock_text(lock: Lock) -> str:
-    """The lock as a file. Nothing in it is invisible: a person has to read what the model will."""
+    """Return the content of the lock file, with invisible characters escaped so that people can review it."""
     parts = msgspec.to_builtins(lock)
     return escape_invisible_json(
         pretty_json(parts if lock.servers else {key: parts[key] for key in parts if key != "servers"})
@@ -140,19 +130,19 @@ def _look_up_route(route: str) -> RoutePin:
 
 
 def _highest_price(prices: Any) -> Price | None:
-    """The row in micro-dollars. Where prices have tiers or change, the dearest one: spending is never understated."""
+    """Return the price in micro-dollars. Of several prices the highest is used, so that costs are never understated."""
     rows = [row.prices for row in prices] if isinstance(prices, list) else [prices]
 
-    def dearest(*fields: str) -> int | None:
-        given = [[_amounts(getattr(row, field, None)) for field in fields] for row in rows]
-        amounts = [amount for row in given for amount in next(filter(None, row), [])]
+    def highest(*fields: str) -> int | None:
+        found = [[_amounts(getattr(row, field, None)) for field in fields] for row in rows]
+        amounts = [amount for row in found for amount in next(filter(None, row), [])]
         return int((max(amounts) * 1_000_000).to_integral_value(ROUND_CEILING)) if amounts else None
 
-    entering, leaving = dearest("input_mtok"), dearest("output_mtok")
-    cached = dearest("cache_read_mtok", "input_mtok")  # a row without a price for cached tokens takes the full one
-    if entering is None or leaving is None or cached is None:
+    full, output = highest("input_mtok"), highest("output_mtok")
+    cached = highest("cache_read_mtok", "input_mtok")  # without a price for cached tokens, the full price
+    if full is None or output is None or cached is None:
         return None
-    return Price(input=entering, output=leaving, cached_input=cached)
+    return Price(input=full, output=output, cached_input=cached)
 
 
 def _amounts(price: Any) -> list[Decimal]:
@@ -163,55 +153,53 @@ def _amounts(price: Any) -> list[Decimal]:
     return [Decimal(str(price.base)), *(Decimal(str(tier.price)) for tier in price.tiers)]
 
 
-# --- the tools of MCP servers as a lock holds them: what a package takes of them ------------------------------
+# --- the pinned tools of MCP servers ---
 
 
 MAX_PINNED_TOOLS = 256
-"""Tools of one server."""
+"""The maximum number of tools of one server."""
 MAX_TOOL_DESCRIPTION_BYTES = 16 * 1024
 MAX_TOOL_SCHEMA_BYTES = 64 * 1024
 MAX_TOOL_SCHEMA_DEPTH = 24
 MCP_TOOL_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-"""No character that a path gives a meaning to: the name of a tool becomes part of names that are ours."""
-MCP_TOOL_NAME_RULE = "a name has up to 128 letters, digits, `_` and `-`, and single dots between them"
+"""No characters with a meaning in paths, because the name of a tool becomes part of other names."""
+MCP_TOOL_NAME_RULE = "use up to 128 letters, digits, `_` and `-`, with single dots between them"
 
 LOCK_AGAIN_HINT = "run `agentrun lock SPEC`"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _MAYBE_INVISIBLE = re.compile(r"[^\n\x20-\x7e]")
 
 
-def select_pinned_tools(tool: McpToolSpec, pinned: MappingOf[str, PinnedTool]) -> dict[str, PinnedTool]:
-    """The pinned tools of a server that an agent may see."""
+def select_pinned_tools(tool: McpToolSpec, pinned: Mapping[str, PinnedTool]) -> dict[str, PinnedTool]:
+    """Return the pinned tools of a server that an agent can use."""
     return {
         name: pinned[name] for name in sorted(pinned) if any(matches_pattern(pattern, name) for pattern in tool.tools)
     }
 
 
-def unpinned_problems(spec: Spec, servers: MappingOf[str, MappingOf[str, PinnedTool]]) -> Iterator[Problem]:
-    """What a spec says of servers and the lock does not know."""
+def unpinned_problems(spec: Spec, servers: Mapping[str, Mapping[str, PinnedTool]]) -> Iterator[Problem]:
+    """Yield the servers and tools in a spec that are not in the lock file."""
     for name, tool in spec.agent.tools.items():
         if not isinstance(tool, McpToolSpec) or (tool.command is UNSET) == (tool.url is UNSET):
-            continue  # no server, or none that could be asked
+            continue  # not a server, or without an address
         place = place_at_path(spec.root, ["tools", name], key=True)
         pinned = servers.get(name)
         if pinned is None:
-            yield Problem(
-                place, "spec.unpinned", f"the tools of {quote_text(name)} are not in the lock", LOCK_AGAIN_HINT
-            )
+            message = f"the tools of {quote_text(name)} are not in the lock file"
+            yield Problem(place, "spec.unpinned", message, LOCK_AGAIN_HINT)
             continue
         missing = [(index, each) for index, each in enumerate(tool.tools) if "*" not in each and each not in pinned]
         for index, each in missing:
-            message = f"{quote_text(name)} had no tool {quote_text(each)} when the spec was locked"
+            message = f"the lock file has no tool {quote_text(each)} of {quote_text(name)}"
             where = place_at_path(spec.root, ["tools", name, "tools", index])
             yield Problem(where, "spec.unpinned", message, did_you_mean(each, pinned) or LOCK_AGAIN_HINT)
         if not missing and not select_pinned_tools(tool, pinned):
-            yield Problem(
-                place, "spec.unpinned", f"no tool in the lock is one that {quote_text(name)} may use", LOCK_AGAIN_HINT
-            )
+            message = f"the lock file has no tool that matches `tools:` of {quote_text(name)}"
+            yield Problem(place, "spec.unpinned", message, LOCK_AGAIN_HINT)
 
 
 def escape_invisible_json(text: str) -> str:
-    """JSON in which nothing is invisible: such characters are written as escapes."""
+    """Escape the invisible characters in JSON."""
     return _MAYBE_INVISIBLE.sub(
         lambda found: found[0] if escape_invisible(found[0]) == found[0] else _json_escape(found[0]), text
     )
@@ -223,7 +211,7 @@ def _json_escape(char: str) -> str:
 
 
 def parse_pins(root: Node) -> dict[str, dict[str, PinnedTool]]:
-    """The pins of a lock in which nothing is wrong."""
+    """Return the pinned tools of a lock file without problems."""
     return {server: {name: _parse_pin(tool) for name, tool in tools.items()} for server, tools in _servers(root)}
 
 
@@ -234,7 +222,7 @@ def _parse_pin(tool: MappingNode) -> PinnedTool:
 
 
 def pin_problems(root: Node) -> Iterator[Problem]:
-    """What is wrong with the servers of a lock. It is one otherwise: the parts that a lock has are all there."""
+    """Yield the problems of the servers in a lock file. Its structure was checked before."""
     if heavy := list(pattern_weight_problems(patterns_in_document(root))):
         yield from heavy
         return
@@ -244,13 +232,13 @@ def pin_problems(root: Node) -> Iterator[Problem]:
         for name, tool in tools.items():
             whose = f"{quote_text(name)} of {quote_text(server)}"
             if not MCP_TOOL_NAME.fullmatch(name):
-                yield _lock_problem(tool, f"{whose} is not the name of a tool: {MCP_TOOL_NAME_RULE}")
+                yield _lock_problem(tool, f"{whose} is not a valid tool name; {MCP_TOOL_NAME_RULE}")
             if len(_text(tool, "description").encode()) > MAX_TOOL_DESCRIPTION_BYTES:
                 yield _lock_problem(
                     tool, f"the description of {whose} is longer than {MAX_TOOL_DESCRIPTION_BYTES:,} bytes"
                 )
             if not _DIGEST.fullmatch(_text(tool, "digest")):
-                yield _lock_problem(tool, f"the digest of {whose} is not one")
+                yield _lock_problem(tool, f"the digest of {whose} is invalid")
             yield from _schema_problems(_args(tool), whose)
 
 
@@ -262,11 +250,11 @@ def _schema_problems(args: Node, whose: str) -> Iterator[Problem]:
     found = check_schema(args)
     yield from found
     if not found and schema.get("type") != "object":
-        yield _lock_problem(args, f"the schema of {whose} is not that of an object")
+        yield _lock_problem(args, f"the schema of {whose} is not the schema of an object")
 
 
 def schema_size_error(schema: Any) -> str | None:
-    """Why a schema is more than a tool may have."""
+    """Return why a schema is too large for a tool."""
     if is_too_deep(schema):
         return f"is nested deeper than {MAX_TOOL_SCHEMA_DEPTH} levels"
     if len(sorted_json(schema)) > MAX_TOOL_SCHEMA_BYTES:
@@ -275,7 +263,7 @@ def schema_size_error(schema: Any) -> str | None:
 
 
 def is_too_deep(schema: Any) -> bool:
-    """Found without recursion: it may be as deep as a server likes."""
+    """Return whether a schema is too deep. No recursion, because a server may send any depth."""
     level = [schema]
     for _ in range(MAX_TOOL_SCHEMA_DEPTH + 1):
         level = [inner for each in level for inner in child_values(each)]
@@ -308,4 +296,4 @@ def _args(tool: MappingNode) -> Node:
 
 
 def _lock_problem(node: Node, message: str) -> Problem:
-    return Problem(node.place, "spec.lock", message, "write it anew with `agentrun lock SPEC`")
+    return Problem(node.place, "spec.lock", message, f"to write it again, {LOCK_AGAIN_HINT}")

@@ -1,4 +1,4 @@
-"""Why do two packages differ? Section by section and field by field, in words."""
+"""Describe how two packages differ, section by section and field by field."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PackageDifference(Struct, frozen=True):
         return f"{self.section}.{self.path}" if self.path else self.section
 
     def describe(self) -> str:
-        """One difference as a sentence, or a few lines for texts."""
+        """Describe one difference on one line, or on several lines for texts."""
         if self.change != "changed":
             value = self.after if self.change == "added" else self.before
             shown = "" if isinstance(value, (dict, list)) else f" ({self._format_value(value)})"
@@ -52,7 +52,7 @@ class PackageDifference(Struct, frozen=True):
         return f"{self.name}: {self._format_value(self.before)} → {self._format_value(self.after)}"
 
     def _format_value(self, value: Any) -> str:
-        """A value, with the unit that a package leaves out."""
+        """Format a value with its unit, which a package does not store."""
         if isinstance(value, int) and not isinstance(value, bool):
             field = _SUB_AGENTS.sub("", self.name, count=1)
             if _MILLISECONDS.fullmatch(field):
@@ -63,20 +63,20 @@ class PackageDifference(Struct, frozen=True):
 
 
 def diff_packages(before: PackageFile, after: PackageFile) -> list[PackageDifference]:
-    """Everything that differs; sections with equal fingerprints are not looked into."""
+    """Return all differences. Sections with equal fingerprints are skipped."""
     old, new = msgspec.to_builtins(before.agent), msgspec.to_builtins(after.agent)
     old_keyed, new_keyed = _lists_by_name(old), _lists_by_name(new)
     found: list[PackageDifference] = []
     for section in old:
         if before.sections[section] != after.sections[section]:
             inside = list(diff_fields(section, "", old_keyed[section], new_keyed[section]))
-            # Two things of one name are one in a mapping. The compiler makes no such package, but a file may hold it.
+            # Two items with the same name become one. The compiler makes no such package, but a file may contain it.
             found += inside or [PackageDifference(section, "", "changed", before=old[section], after=new[section])]
     return found
 
 
 def _lists_by_name(agent: dict[str, Any]) -> dict[str, Any]:
-    """Lists of things with names as mappings, so that one that moved or was added is not every one after it changed."""
+    """Convert lists of named items to mappings, so that an inserted item does not change all items after it."""
     policy, model, replay = agent["policy"], agent["model"], agent["replay"]
     routes = _routes_by_name(model["routes"])
     return {
@@ -90,7 +90,7 @@ def _lists_by_name(agent: dict[str, Any]) -> dict[str, Any]:
 
 
 def _routes_by_name(routes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Routes by name; one model may be reached in two ways."""
+    """Return the routes by name. The same model may have two routes."""
     named: dict[str, Any] = {}
     for route in routes:
         name = f"{route['provider']}/{route['name']}"
@@ -100,7 +100,7 @@ def _routes_by_name(routes: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def diff_fields(section: str, path: str, old: Any, new: Any) -> Iterator[PackageDifference]:
-    """What differs between two values, field by field."""
+    """Yield the differences between two values, field by field."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             inner = f"{path}.{key}" if path else key
@@ -115,7 +115,7 @@ def diff_fields(section: str, path: str, old: Any, new: Any) -> Iterator[Package
 
 
 def _join_instructions(found: PackageDifference) -> PackageDifference:
-    """The parts of instructions as one text, unless only the parting differs."""
+    """Join the parts of the instructions to one text, unless only the split into parts differs."""
     if _SUB_AGENTS.sub("", found.name, count=1) != "instructions":
         return found
     before, after = "\n\n".join(found.before), "\n\n".join(found.after)
@@ -124,18 +124,15 @@ def _join_instructions(found: PackageDifference) -> PackageDifference:
 
 def _text_diff(before: str, after: str) -> Iterator[str]:
     diff = difflib.unified_diff(before.split("\n"), after.split("\n"), n=1, lineterm="")
-    for line in islice(diff, 2, None):  # without the two lines that would name files
+    for line in islice(diff, 2, None):  # skip the two lines with file names
         yield f"    {line}"
-
-
-# --- what changed at MCP servers since a spec was locked, in words: a person reads it before a model does -----
 
 
 PinnedServers = Mapping[str, Mapping[str, PinnedTool]]
 
 
 def describe_pin_changes(before: PinnedServers, after: PinnedServers) -> Iterator[str]:
-    """One line, or a few for a text, for each thing that differs."""
+    """Describe the changed tools of MCP servers, one line or a few lines for each change."""
     for server in sorted({*before, *after}):
         old, new = before.get(server), after.get(server)
         if old is None:
@@ -159,4 +156,4 @@ def _describe_server_changes(
             found = [each for each in diff_fields(server, name, *parts) if each.path != f"{name}.digest"]
             yield from (each.describe() for each in found)
             if not found:
-                yield f"{server}.{name}: changed in what no model reads"
+                yield f"{server}.{name}: changed, but not in what a model reads"

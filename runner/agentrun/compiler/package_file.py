@@ -1,7 +1,7 @@
-"""A package as one file: canonical JSON with a fingerprint for the whole and one for each section.
+"""Package files: canonical JSON with a fingerprint of the whole package and of each section.
 
-Rule 1  The file is exactly the canonical form of what it holds; one byte more or less and it is refused.
-Rule 2  Everything is verified before anything is used: size, form, version, fingerprints, types — in this order.
+Rule 1  A file must be exactly the canonical form of its content, byte by byte.
+Rule 2  Everything is verified before it is used, in this order: size, form, version, fingerprints, types.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class PackageFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """A package with its fingerprints."""
 
     agentrun_package: str = PACKAGE_FORMAT
-    """The version of the file's format."""
+    """The version of the file format."""
     fingerprint: str
-    """`sha256:` and the hash of `agent` in canonical form."""
+    """`sha256:` and the hash of the canonical form of `agent`."""
     sections: dict[str, str]
-    """The same for each section of `agent`."""
+    """The fingerprint of each section of `agent`."""
     agent: Package
     """The compiled agent."""
 
 
 def seal_package(package: Package) -> PackageFile:
-    """A package with its fingerprints, its mappings in the order of its file: compiled or loaded, it is the same."""
+    """Add the fingerprints and sort the mappings, so that a compiled package equals a loaded one."""
     data = canonical_json(package)
     plain = _decode_json(data)
     return PackageFile(
@@ -45,12 +45,12 @@ def seal_package(package: Package) -> PackageFile:
 
 
 def package_bytes(file: PackageFile) -> bytes:
-    """The file's content: canonical JSON and a newline."""
+    """Return the content of the file: canonical JSON and a newline."""
     return canonical_json(file) + b"\n"
 
 
 def read_package(path: Path) -> PackageFile:
-    """A package from a file, verified."""
+    """Read and verify a package file."""
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_PACKAGE_BYTES + 1)
@@ -60,7 +60,7 @@ def read_package(path: Path) -> PackageFile:
 
 
 def parse_package(data: bytes, path: Path) -> PackageFile:
-    """A package from bytes, verified. `path` is for messages."""
+    """Parse and verify a package. `path`: for messages."""
     if len(data) > MAX_PACKAGE_BYTES:
         raise _invalid(path, f"is larger than {MAX_PACKAGE_BYTES // 1024 // 1024} MiB")
     try:
@@ -78,14 +78,14 @@ def _parse_verified(data: bytes, path: Path) -> PackageFile:
     if not isinstance(plain, dict) or "agentrun_package" not in plain:
         raise _invalid(path, "is not a package")
     if plain["agentrun_package"] != PACKAGE_FORMAT:
-        raise _invalid(path, "is of another version", "compile it again with this agentrun")
+        raise _invalid(path, "has another version", "compile it again with this agentrun")
     if again != data:
-        raise _invalid(path, "is not in canonical form", "compile it again; a package is never edited by hand")
+        raise _invalid(path, "is not in canonical form", "compile it again; a package cannot be edited")
     _verify_fingerprints(plain, path)
     try:
         return msgspec.convert(plain, PackageFile)
     except msgspec.ValidationError as error:
-        raise _invalid(path, f"has a wrong shape: {quote_text(str(error), 200)}") from None
+        raise _invalid(path, f"is invalid: {quote_text(str(error), 200)}") from None
 
 
 def _verify_fingerprints(plain: dict[str, Any], path: Path) -> None:
@@ -93,14 +93,14 @@ def _verify_fingerprints(plain: dict[str, Any], path: Path) -> None:
     if not isinstance(agent, dict) or not isinstance(sections, dict) or not isinstance(pinned, str):
         raise _invalid(path, "has no agent, no sections or no fingerprint")
     if not agent.keys() == sections.keys() == set(Package.__struct_fields__):
-        raise _invalid(path, "has other sections than a package has")
+        raise _invalid(path, "does not have the sections of a package")
     found = fingerprint(agent)
     wrong = sorted(name for name, hashed in _section_fingerprints(agent).items() if hashed != sections[name])
     if found != pinned or wrong:
         raise PackageError(
             "package.fingerprint_mismatch",
-            f"{path.name} is not what its fingerprint says",
-            hint="it was changed after it was compiled; compile it again",
+            f"{path.name} does not match its fingerprint",
+            hint="the file was changed after it was compiled; compile it again",
             fields={"pinned": pinned[: len(found)], "found": found, "sections": wrong},
         )
 
@@ -110,7 +110,7 @@ def _section_fingerprints(agent: dict[str, Any]) -> dict[str, str]:
 
 
 def _decode_json(data: bytes) -> Any:
-    """JSON as plain data. A whole number beyond what a double holds exactly was a double when it was written."""
+    """Parse JSON. A whole number that is too large to be exact was written as a double."""
     return json.loads(data.decode(), parse_int=_number)
 
 

@@ -1,8 +1,8 @@
-"""Regular expressions that people write.
+"""Regular expressions in specs.
 
-Rule 1  Patterns are RE2: what RE2 cannot compile is refused, so no pattern can hang.
-Rule 2  A pattern has a weight, the size of its program: what one costs to compile and keep is known before it is used.
-Rule 3  In a JSON Schema another engine runs them, as linear as RE2: there it must compile them too.
+Rule 1  Patterns are RE2. Patterns that RE2 cannot compile are refused, so no pattern can hang.
+Rule 2  The weight of a pattern is the size of its program, so its cost in time and memory is known before it is used.
+Rule 3  Patterns in a JSON Schema are run by another linear engine, which must be able to compile them too.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from agentrun.spec.tree import ScalarNode
 
 MAX_PATTERN_LENGTH = 1024
 MAX_PROGRAM_SIZE = 60_000
-"""The largest program of one pattern: 20 ms to compile and some megabytes to keep."""
+"""The maximum program size of one pattern: it takes 20 ms to compile and some megabytes of memory."""
 _SMALL_PROGRAM_SIZE = 1000
-_TOO_LARGE = "it is too large"
+_TOO_LARGE = "the pattern is too large"
 _MEMORY = 2 * 1024 * 1024
 
 
 class PatternCheck(NamedTuple):
-    """What is known of a pattern."""
+    """The weight of a pattern."""
 
     weight: int
     reason: str | None = None
-    """Why it cannot be used."""
+    """Why the pattern cannot be used."""
 
 
 @lru_cache(maxsize=512)
 def check_pattern(pattern: str) -> PatternCheck:
-    """The weight of a pattern, and why it cannot be used, if it cannot."""
+    """Return the weight of a pattern, and the reason if it cannot be used."""
     if len(pattern) > MAX_PATTERN_LENGTH:
-        return PatternCheck(MAX_PROGRAM_SIZE, f"it is longer than {MAX_PATTERN_LENGTH:,} characters")
+        return PatternCheck(MAX_PROGRAM_SIZE, f"the pattern is longer than {MAX_PATTERN_LENGTH:,} characters")
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY
@@ -49,7 +49,7 @@ def check_pattern(pattern: str) -> PatternCheck:
         too_large = "too large" in text
         return PatternCheck(MAX_PROGRAM_SIZE if too_large else _SMALL_PROGRAM_SIZE, _TOO_LARGE if too_large else text)
     if weight > _SMALL_PROGRAM_SIZE:
-        re2.purge()  # type: ignore[no-untyped-call]  # as above; what it keeps of 128 patterns can be a gigabyte
+        re2.purge()  # type: ignore[no-untyped-call]  # as above; its cache of 128 patterns can take a gigabyte
     if weight > MAX_PROGRAM_SIZE:
         return PatternCheck(MAX_PROGRAM_SIZE, _TOO_LARGE)
     return PatternCheck(weight)
@@ -67,21 +67,21 @@ def _runs_in_schemas(pattern: str) -> bool:
 
 
 def is_usable_in_schemas(pattern: str) -> bool:
-    """Whether a JSON Schema may have a pattern."""
+    """Return whether a pattern can be used in a JSON Schema."""
     return check_pattern(pattern).reason is None and _runs_in_schemas(pattern)
 
 
 def pattern_problems(node: ScalarNode) -> Iterator[Problem]:
-    """What RE2 refuses about a pattern."""
+    """Yield the problem of a pattern that RE2 refuses."""
     yield from pattern_problems_at(node.text, node.place)
 
 
 def schema_pattern_problems(pattern: str, place: SourcePlace) -> Iterator[Problem]:
-    """The same for a pattern in a JSON Schema."""
+    """Yield the problem of a pattern that cannot be used in a JSON Schema."""
     found = list(pattern_problems_at(pattern, place))
     yield from found
     if not found and not _runs_in_schemas(pattern):
-        yield Problem(place, "spec.pattern", "the pattern cannot be used in a JSON Schema", "write it in a simpler way")
+        yield Problem(place, "spec.pattern", "the pattern cannot be used in a JSON Schema", "simplify the pattern")
 
 
 def pattern_problems_at(pattern: str, place: SourcePlace) -> Iterator[Problem]:
@@ -90,7 +90,7 @@ def pattern_problems_at(pattern: str, place: SourcePlace) -> Iterator[Problem]:
         return
     hint = None
     if reason == _TOO_LARGE:
-        hint = "repeat less often, or limit the length in another way (maxLength)"
+        hint = "use smaller repetition counts, or limit the length with maxLength"
     elif "perl operator" in reason or "escape" in reason:
-        hint = "patterns are RE2: no look-around, no back-references"
-    yield Problem(place, "spec.pattern", f"the pattern cannot be used: {reason}", hint)
+        hint = "patterns are RE2, which has no look-around and no back-references"
+    yield Problem(place, "spec.pattern", f"this regular expression cannot be used: {reason}", hint)

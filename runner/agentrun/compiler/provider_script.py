@@ -1,4 +1,4 @@
-"""Scripts for `agentrun provider`: reading one, and what must hold in it beyond its schema."""
+"""Read and check the scripts of `agentrun provider`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ REPLY_KEYS = ("text", "calls", "refusal", "reasoning")
 
 
 def read_script(path: Path) -> ProviderFile:
-    """The script in a file. Raises DocumentError with everything wrong in it."""
+    """Read a script. Raises DocumentError with all its problems."""
     return parse_script(read_source(path, root=project_root(path)))
 
 
 def parse_script(source: Source) -> ProviderFile:
-    """The script that a text holds. Raises DocumentError with everything wrong in it."""
+    """Parse a script. Raises DocumentError with all its problems."""
     document = load_document(source, "provider")
     if document.root is None or document.problems:
         raise DocumentError(document.problems)
@@ -40,13 +40,13 @@ def _check_script(root: MappingNode, script: ProviderFile) -> Iterator[Problem]:
     for index, turn in enumerate(script.turns):
         path = ("turns", index)
         if not any(node_at(root, (*path, key)) is not None for key in REPLY_KEYS):
-            hint = 'a reply with nothing in it is written as text: ""'
-            yield Problem(place_at_path(root, path), "spec.missing_key", "this turn says nothing", hint)
+            hint = 'for an empty reply write text: ""'
+            yield Problem(place_at_path(root, path), "spec.missing_key", "this turn has no reply", hint)
         yield from _check_usage(root, path, turn)
         for number, call in enumerate(turn.calls):
             if call.args and call.raw is not UNSET:
                 place = place_at_path(root, (*path, "calls", number, "raw"), key=True)
-                yield Problem(place, "spec.given_twice", "the arguments are given as args and as raw", "keep one")
+                yield Problem(place, "spec.given_twice", "the call has both `args` and `raw`", "remove one of the two")
 
 
 def _check_usage(root: MappingNode, path: tuple[str | int, ...], turn: ScriptedTurn) -> Iterator[Problem]:
@@ -55,5 +55,5 @@ def _check_usage(root: MappingNode, path: tuple[str | int, ...], turn: ScriptedT
     usage = turn.usage
     for part, whole, most in (("cached", "input", usage.input), ("reasoning", "output", usage.output)):
         if getattr(usage, part) > most:
-            message = f"{part} tokens are a part of the {whole} tokens, which are {most}"
+            message = f"{part} tokens cannot be more than the {whole} tokens ({most})"
             yield Problem(place_at_path(root, (*path, "usage", part)), "spec.out_of_range", message)

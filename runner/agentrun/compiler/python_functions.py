@@ -1,10 +1,10 @@
-"""Python functions as tools, read from their source: nothing is imported.
+"""Python functions as tools, hooks and assertions. They are read from their source; nothing is imported.
 
-Rule 1  A module is a file under the project's import roots, found by its path. `os:system` is not one, also not when
-        the project has an os.py: importing it would give Python's own.
-Rule 2  The source is parsed, never run. What it cannot tell (an unknown annotation) must be declared as `args:`.
-Rule 3  A module is parsed once, and only when it is of a size that a person would write: a syntax tree takes a
-        thousand times the memory of its text.
+Rule 1  A module is a file under the project's import roots, found by its path. Modules of Python's standard library are
+        refused, even if the project has a file of that name, because an import would load Python's own module.
+Rule 2  The source is parsed, never run. Arguments whose annotations cannot be read must be declared as `args:`.
+Rule 3  A module is parsed once, and only up to a size that people write, because a syntax tree takes a thousand times
+        the memory of its text.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from msgspec import Struct
 
 from agentrun.canonical_json import text_hash
 from agentrun.compiler.annotation_schemas import AnnotationReader, literal_default
-from agentrun.spec.problems import Source, did_you_mean, is_utf8_text, quote_text
+from agentrun.spec.problems import Problem, Source, SourcePlace, did_you_mean, is_utf8_text, quote_text
 from agentrun.spec.project import Project
 from agentrun.spec.source_files import FileRefused, read_project_file
 
 MAX_MODULE_WORDS = 40_000
-"""Words and signs in one module: some 4,000 lines."""
+"""Words and signs in one module: about 4,000 lines."""
 
 _word = re.compile(r"\w+|[^\w\s]|\n")
 
 
 class FunctionRefused(Exception):
-    """Why a function cannot be a tool."""
+    """Why a function cannot be used."""
 
     def __init__(self, code: str, message: str, hint: str | None = None) -> None:
         self.code, self.message, self.hint = code, message, hint
@@ -43,7 +43,7 @@ class FunctionRefused(Exception):
 
 
 class PythonFunction(Struct, frozen=True):
-    """A function as its source shows it."""
+    """A function, as far as its source shows it."""
 
     module: str
     name: str
@@ -54,45 +54,58 @@ class PythonFunction(Struct, frozen=True):
     """The names of its parameters."""
     required: tuple[str, ...]
     takes_any: bool
-    """Whether it has **keywords."""
+    """Whether it has **kwargs."""
     schema: dict[str, Any] | None
-    """The schema of its arguments; None when an annotation cannot be read."""
+    """The schema of its arguments; None if an annotation cannot be read."""
     unreadable_parameter: str | None = None
     """The parameter whose annotation cannot be read."""
     positional_only_parameter: str | None = None
-    """A parameter that cannot be given by its name."""
+    """A parameter that cannot be passed by name."""
     types: dict[str, str] = {}
-    """The JSON type of each parameter that has exactly one."""
+    """The JSON type of each parameter with exactly one type."""
     takes_one: bool = True
-    """Whether it can be called with one value, as a hook is."""
+    """Whether it can be called with one argument."""
     is_async: bool = False
 
 
 def find_function(project: Project, reference: str) -> PythonFunction:
-    """The function that `module:function` names, or why there is none."""
+    """Return the function that `module:function` names. Raises `FunctionRefused`."""
     module, _, name = reference.partition(":")
     source = module_source(project, module)
     functions = _functions(module, source.display_name, source.text)
     if isinstance(functions, FunctionRefused):
         raise functions
     if name not in functions:
-        hint = did_you_mean(name, functions) or "it must be a function at the top level of the module"
+        hint = did_you_mean(name, functions) or "define it at the top level of the module"
         raise FunctionRefused("spec.python", f"{source.display_name} has no function {quote_text(name)}", hint)
     function = functions[name]
     if function.positional_only_parameter is not None:
-        message = f"{quote_text(reference)} takes {quote_text(function.positional_only_parameter)} by position only"
-        raise FunctionRefused("spec.python", message, "arguments are given by name: take the / out of its parameters")
+        parameter = quote_text(function.positional_only_parameter)
+        message = f"{quote_text(reference)} has the positional-only parameter {parameter}"
+        raise FunctionRefused("spec.python", message, "arguments are passed by name; remove the / from its parameters")
     return function
 
 
+def callback_problems(project: Project, reference: str, place: SourcePlace, parameter: str) -> Iterator[Problem]:
+    """Check that a function exists and can be called with one argument, like hooks and assertions."""
+    try:
+        function = find_function(project, reference)
+    except FunctionRefused as refused:
+        yield Problem(place, refused.code, refused.message, refused.hint)
+        return
+    if not function.takes_one:
+        message = f"{quote_text(reference)} must take exactly one argument"
+        yield Problem(place, "spec.python", message, f"write it as def {function.name}({parameter})")
+
+
 def module_source(project: Project, module: str) -> Source:
-    """The file of a module."""
+    """Return the file of a module."""
     parts = module.split(".")
     if not all(part.isidentifier() for part in parts):
-        raise FunctionRefused("spec.python", f"{quote_text(module)} is not a module's name")
+        raise FunctionRefused("spec.python", f"{quote_text(module)} is not the name of a module")
     if parts[0] in sys.stdlib_module_names:
-        hint = "tools are functions of your project; a module of its own may not be called like one of Python's"
-        raise FunctionRefused("spec.python", f"{quote_text(parts[0])} is a module of Python itself", hint)
+        hint = "use a function of your project, in a module with another name"
+        raise FunctionRefused("spec.python", f"{quote_text(parts[0])} is a module of Python's standard library", hint)
     path = "/".join(parts)
     for root in project.import_roots:
         for candidate in (f"{path}.py", f"{path}/__init__.py"):
@@ -107,19 +120,19 @@ def module_source(project: Project, module: str) -> Source:
 
 
 def count_words(source: Source, most: int = MAX_MODULE_WORDS) -> int:
-    """How large a module is, counted up to one more than `most`."""
+    """Count the words and signs of a module, up to one more than `most`."""
     return sum(1 for _ in islice(_word.finditer(source.text), most + 1))
 
 
 @lru_cache(maxsize=128)
 def _functions(module: str, shown: str, text: str) -> dict[str, PythonFunction] | FunctionRefused:
-    """The functions at the top level of a module, by name, or why it cannot be read."""
+    """Return the functions at the top level of a module by name, or why it cannot be read."""
     if sum(1 for _ in islice(_word.finditer(text), MAX_MODULE_WORDS + 1)) > MAX_MODULE_WORDS:
-        hint = f"move the functions into a module of less than {MAX_MODULE_WORDS:,} words and signs"
-        return FunctionRefused("spec.python", f"{shown} is too large to be read", hint)
+        hint = f"move the functions to a module with fewer than {MAX_MODULE_WORDS:,} words and signs"
+        return FunctionRefused("spec.python", f"{shown} is too large", hint)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what Python thinks of an escape is between it and the author
+            warnings.simplefilter("ignore")  # warnings about escapes are not our concern
             tree = ast.parse(text)
         nodes = {node.name: node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
         source = text_hash(text)
@@ -135,17 +148,17 @@ def _functions(module: str, shown: str, text: str) -> dict[str, PythonFunction] 
 def _function(
     module: str, node: ast.FunctionDef | ast.AsyncFunctionDef, source: str, annotations: AnnotationReader
 ) -> PythonFunction:
-    given = [*node.args.posonlyargs, *node.args.args]
-    optional = [arg.arg for arg in given[len(given) - len(node.args.defaults) :]]
+    positional = [*node.args.posonlyargs, *node.args.args]
+    optional = [arg.arg for arg in positional[len(positional) - len(node.args.defaults) :]]
     defaults = dict(zip(optional, node.args.defaults, strict=True))
     for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
         defaults |= {} if default is None else {arg.arg: default}
-    parameters = [*given, *node.args.kwonlyargs]
+    parameters = [*positional, *node.args.kwonlyargs]
     words = parameter_descriptions(_docstring(node), [arg.arg for arg in parameters])
     properties: dict[str, Any] = {}
     unread = None
     for arg in parameters:
-        if arg.arg in properties:  # Python finds this only when it compiles
+        if arg.arg in properties:  # Python reports this only when it compiles the module
             raise SyntaxError
         schema = annotations.schema(arg.annotation)
         unread = unread or (arg.arg if schema is None else None)
@@ -153,12 +166,7 @@ def _function(
             schema, words.get(arg.arg), literal_default(defaults.get(arg.arg))
         )
     required = tuple(arg.arg for arg in parameters if arg.arg not in defaults)
-    schema = {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-        "additionalProperties": False,
-    }
+    schema = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
     return PythonFunction(
         module=module,
         name=node.name,
@@ -177,15 +185,15 @@ def _function(
 
 
 def _takes_one(args: ast.arguments) -> bool:
-    given = len(args.posonlyargs) + len(args.args)
-    needed = given - len(args.defaults)
-    return (given > 0 or args.vararg is not None) and needed <= 1 and None not in args.kw_defaults
+    positional = len(args.posonlyargs) + len(args.args)
+    needed = positional - len(args.defaults)
+    return (positional > 0 or args.vararg is not None) and needed <= 1 and None not in args.kw_defaults
 
 
 def _parameter_schema(schema: dict[str, Any], words: str | None, default: object) -> dict[str, Any]:
-    """The schema of a parameter, with what is said about it in words and what it is when it is absent."""
-    said = {} if words is None or not is_utf8_text(words) else {"description": words}
-    return {**said, **schema, **({} if default is ... else {"default": default})}
+    """Add the description and the default of a parameter to its schema."""
+    description = {} if words is None or not is_utf8_text(words) else {"description": words}
+    return {**description, **schema, **({} if default is ... else {"default": default})}
 
 
 def _first_paragraph(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
@@ -197,14 +205,14 @@ def _docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     return inspect.cleandoc(ast.get_docstring(node) or "")
 
 
-# --- what a docstring says about the parameters of a function, in the three forms that people write -----------
+# --- descriptions of parameters in docstrings: Google, NumPy and Sphinx style ---
 
 
 MAX_PARAMETER_DESCRIPTION = 1000
-"""Characters of what is said about one parameter."""
+"""The maximum length of the description of one parameter."""
 MAX_DOCSTRING_LINES = 500
 MAX_DOCSTRING_LENGTH = 32 * 1024
-"""Of a docstring no more is looked at."""
+"""The rest of a longer docstring is ignored."""
 
 
 def _compile_re2(pattern: str) -> Any:
@@ -220,7 +228,7 @@ _REST = _compile_re2(r":(?:param|parameter|arg|argument|keyword)\s+(?:[^:]*\s)?\
 
 
 def parameter_descriptions(text: str, parameters: Collection[str]) -> dict[str, str]:
-    """The descriptions of parameters. `text` is a docstring without its indentation."""
+    """Return the descriptions of parameters. `text`: a docstring without indentation."""
     lines = text[:MAX_DOCSTRING_LENGTH].expandtabs().splitlines()[:MAX_DOCSTRING_LINES]
     found: dict[str, str] = {}
     if not is_utf8_text(text):
@@ -240,7 +248,7 @@ def _google_style(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """`name: text`, with the lines that stand deeper."""
+    """Yield each `name: text` with the lines that are indented below it."""
     own = min((_indent(line) for line in lines if line.strip()), default=0)
     name, words = "", list[str]()
     for line in lines:
@@ -278,7 +286,7 @@ def _sphinx_style(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _indented_lines(lines: list[str], start: int, indent: int) -> Iterator[str]:
-    """The lines that stand deeper, up to the first that does not."""
+    """Yield the following lines that are indented more than `indent`."""
     for line in lines[start:]:
         if line.strip() and _indent(line) <= indent:
             return

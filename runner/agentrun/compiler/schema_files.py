@@ -1,4 +1,4 @@
-"""Every JSON Schema that ships: of the documents people write, of packages, and of the records of a journal."""
+"""All JSON Schemas that agentrun ships: of documents, packages and journal records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCHEMA_NAMES = (*DOCUMENT_MODELS, "package", "journal")
 
 
 def schema_text(name: str) -> str:
-    """A schema as its file holds it."""
+    """Return the content of a schema file."""
     schema = document_schema(name) if name in DOCUMENT_MODELS else _OTHER_SCHEMAS[name]()
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
@@ -31,60 +31,58 @@ def _journal_schema() -> SchemaDict:
 _OTHER_SCHEMAS = {"package": _package_schema, "journal": _journal_schema}
 
 
-# --- what the fields of facts mean, where a name says the same in every fact: said once here ------------------
-
-
+# Descriptions of fields that have the same meaning in every fact.
 JOURNAL_FIELD_DESCRIPTIONS: Mapping[str, str] = {
-    "agent": "Name of the agent.",
-    "answer": "What was answered.",
-    "attempt": "Which request of the turn, from 1.",
-    "by": "Who said so.",
-    "call": "Id of the call.",
-    "code": "The code of the problem.",
-    "cost": "Micro-dollars.",
-    "earlier": "What the run knows of the runs before it in its session.",
-    "effect": "Id of the effect.",
-    "errors": "How the answer breaks its contract.",
-    "fact": "What happened.",
-    "fault": "What went wrong.",
-    "fields": "The evidence.",
+    "agent": "The name of the agent.",
+    "answer": "The answer.",
+    "attempt": "The number of the request within the turn, from 1.",
+    "by": "Who made the decision.",
+    "call": "The id of the call.",
+    "code": "The error code.",
+    "cost": "The cost in micro-dollars.",
+    "earlier": "The history from earlier runs of the session.",
+    "effect": "The id of the effect.",
+    "errors": "Why the answer does not match the output schema.",
+    "fact": "The kind of fact.",
+    "fault": "The error.",
+    "fields": "Details of the error.",
     "finish": "Why the reply ended.",
-    "hook": "Id of the hook.",
-    "how": "Run the call again, take this result, or stop the run.",
-    "id": "Id of the message.",
-    "index": "Place of the message in the conversation, from 0.",
-    "label": "Why the answer may not be all that was asked for. Null: it is.",
-    "media_type": "What kind of content it is: image/png.",
-    "message": "What is said.",
-    "messages": "What the model is told.",
-    "name": "Name of the file.",
-    "parent": "The run that this one is a child of. Null: it is nobody's.",
-    "parts": "What is said, piece by piece.",
-    "point": "Where in the run the hook is asked.",
+    "hook": "The id of the hook.",
+    "how": "Run the call again, use this result, or stop the run.",
+    "id": "The id of the message.",
+    "index": "The position of the message in the conversation, from 0.",
+    "label": "Why the answer may be incomplete. Null: it is complete.",
+    "media_type": "The media type, such as image/png.",
+    "message": "The message.",
+    "messages": "The messages for the model.",
+    "name": "The name of the file.",
+    "parent": "The parent run. Null: it is not a sub-agent.",
+    "parts": "The parts of the message.",
+    "point": "The point of the run at which the hook is called.",
     "purpose": "What the model is asked for: the next step, or a summary.",
-    "question": "Hash of the question that is answered.",
-    "reason": "Why, in words.",
-    "reply": "What the model answered.",
-    "rules": "Ids of the rules that led to it.",
-    "RunStarted.rules": "Version of the rules that decisions are made by.",
-    "ruling": "What the policy says.",
-    "run": "Id of the run.",
-    "runs": "How many runs there were.",
-    "sink": "Name of the sink.",
+    "question": "The hash of the question that is answered.",
+    "reason": "The reason.",
+    "reply": "The reply of the model.",
+    "rules": "The ids of the rules that led to it.",
+    "RunStarted.rules": "The version of the decision rules.",
+    "ruling": "The ruling of the policy.",
+    "run": "The id of the run.",
+    "runs": "The number of runs.",
+    "sink": "The name of the sink.",
     "source": "The route that failed: provider/model.",
-    "stage": "What the policy was asked about.",
+    "stage": "The stage at which the policy was evaluated.",
     "status": "How the run ended.",
-    "stop": "How the run is to end.",
-    "subject": "What wants to pass: a call's id, or input, request, reply, output, stop, a delivery.",
-    "summary": "What stands in their place.",
-    "target": "The route that is asked from here on: provider/model.",
-    "text": "What is said.",
+    "stop": "How the run will end.",
+    "subject": "What the ruling is about: the id of a call, or input, request, reply, output, stop, or a delivery.",
+    "summary": "The summary that replaces them.",
+    "target": "The route used from now on: provider/model.",
+    "text": "The text.",
     "tokens": "Input and output tokens.",
-    "tool": "Name of the tool.",
-    "tool_calls": "Calls that run.",
-    "turn": "The turn, from 1.",
-    "turns": "How many turns there were.",
-    "value": "Arguments of a call, or a text.",
-    "waits_for": "What is waited for.",
-    "why": "Why the model is told something.",
+    "tool": "The name of the tool.",
+    "tool_calls": "The number of executed tool calls.",
+    "turn": "The number of the turn, from 1.",
+    "turns": "The number of turns.",
+    "value": "The arguments of a call, or a text.",
+    "waits_for": "What the run waits for.",
+    "why": "Why the message is added.",
 }

@@ -1,9 +1,9 @@
-"""What one spec may ask of the checks.
+"""Size limits of specs.
 
-Rule 1  Every limit is far beyond what people write. Past one the spec is refused before anything is worked out, so that
-        no file that somebody else wrote takes more than a second and some tens of megabytes to look at.
-Rule 2  What is counted is what costs: the words of templates and Python modules, the programs of patterns, the length
-        of conditions, the globs of a policy times the tools they may name.
+Rule 1  Every limit is far beyond what people write. A spec beyond a limit is refused before the other checks run, so
+        checking an untrusted file takes at most about a second and some tens of megabytes.
+Rule 2  The limits count what is expensive: words of templates and Python modules, program sizes of patterns, the length
+        of conditions, and the globs of a policy times the number of tools.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agentrun.compiler.python_functions import FunctionRefused, count_words, mod
 from agentrun.compiler.spec_reader import Spec
 from agentrun.compiler.template import is_template
 from agentrun.spec.problems import Problem, SourcePlace, quote_text
-from agentrun.spec.tree import MappingNode, Node, ScalarNode, SequenceNode, node_at, place_at_path
+from agentrun.spec.tree import MappingNode, Node, ScalarNode, node_at, place_at_path, walk
 
 MAX_KEYS = {"tools": 256, "params": 256, "sinks": 64, "profiles": 64}
 MAX_TEMPLATE_WORDS = 100_000
@@ -35,7 +35,7 @@ _word = re.compile(r"\w+|[^\w\s]")
 
 
 def exceeded_limits(spec: Spec) -> Iterator[Problem]:
-    """The first limit of each kind that a spec exceeds."""
+    """Yield the first exceeded limit of each kind."""
     keys = list(_keys(spec))
     yield from keys
     if not keys:
@@ -47,7 +47,7 @@ def exceeded_limits(spec: Spec) -> Iterator[Problem]:
 
 
 def spec_conditions(spec: Spec) -> Iterator[ScalarNode]:
-    """Every condition of a spec."""
+    """Yield every condition of a spec."""
     paths: list[list[str | int]] = [["policy", "rules", index, "when"] for index in range(len(spec.agent.policy.rules))]
     paths += [["tools", name, "visible"] for name in spec.agent.tools]
     for path in paths:
@@ -72,9 +72,8 @@ def _globs(spec: Spec) -> Iterator[Problem]:
     globs = {target for rule in rules for target in rule_targets(rule) if "*" in target}
     if len(globs) * len(ToolTargets(spec.agent.tools).patterns) > MAX_GLOBS_TIMES_TOOLS:
         message = f"the policy has too many globs ({len(globs):,}) for this many tools"
-        yield _too_large(
-            place_at_path(spec.root, ["policy"], key=True), message, "write fewer of them, or tools by name"
-        )
+        place = place_at_path(spec.root, ["policy"], key=True)
+        yield _too_large(place, message, "use fewer globs, or name the tools")
 
 
 def _templates(spec: Spec) -> Iterator[Problem]:
@@ -86,7 +85,7 @@ def _templates(spec: Spec) -> Iterator[Problem]:
         words += sum(1 for _ in islice(_word.finditer(node.text), MAX_TEMPLATE_WORDS + 1))
         if words > MAX_TEMPLATE_WORDS:
             message = f"all templates together have more than {MAX_TEMPLATE_WORDS:,} words and signs"
-            yield _too_large(node.place, message, "put long fixed texts into files without templates")
+            yield _too_large(node.place, message, "move long texts without templates to files")
             return
 
 
@@ -96,12 +95,12 @@ def _conditions(spec: Spec) -> Iterator[Problem]:
         length += len(node.text)
         if length > MAX_CONDITION_TEXT:
             message = f"all conditions together are longer than {MAX_CONDITION_TEXT:,} characters"
-            yield _too_large(node.place, message, "write fewer or shorter rules")
+            yield _too_large(node.place, message, "use fewer or shorter conditions")
             return
 
 
 def pattern_weight_problems(patterns: Iterable[tuple[str, SourcePlace]]) -> Iterator[Problem]:
-    """Patterns that together cost too much."""
+    """Yield a problem if the patterns are too large together."""
     seen: set[str] = set()
     weight = 0
     for pattern, place in patterns:
@@ -110,7 +109,7 @@ def pattern_weight_problems(patterns: Iterable[tuple[str, SourcePlace]]) -> Iter
             weight += max(check_pattern(pattern).weight, _MIN_PATTERN_WEIGHT)
         if weight > MAX_PATTERN_WEIGHT:
             message = "all patterns together are too large"
-            yield _too_large(place, message, "write fewer or simpler ones; letters of all alphabets (\\pL) weigh most")
+            yield _too_large(place, message, "use fewer or simpler patterns; \\pL and other large classes cost most")
             return
 
 
@@ -124,19 +123,13 @@ def _all_patterns(spec: Spec) -> Iterator[tuple[str, SourcePlace]]:
 
 
 def patterns_in_document(root: Node) -> Iterator[tuple[str, SourcePlace]]:
-    """All that may be a pattern in a document."""
-    pending: list[tuple[str, Node]] = [("", root)]
-    while pending:
-        key, node = pending.pop()
+    """Yield everything in a document that may be a pattern."""
+    for key, node in walk(root):
         match node:
             case ScalarNode(value=str()) if key in ("pattern", "mask"):
                 yield node.text, node.place
-            case SequenceNode():
-                pending += [(key, item) for item in node.items]
-            case MappingNode():
-                if key == "patternProperties":
-                    yield from ((pattern, entry.key_place) for pattern, entry in node.entries.items())
-                pending += [(inner, entry.node) for inner, entry in node.entries.items()]
+            case MappingNode() if key == "patternProperties":
+                yield from ((pattern, entry.key_place) for pattern, entry in node.entries.items())
 
 
 def _modules(spec: Spec) -> Iterator[Problem]:
@@ -153,10 +146,10 @@ def _modules(spec: Spec) -> Iterator[Problem]:
         try:
             source = module_source(spec.project, module)
         except FunctionRefused:
-            continue  # told where the function is looked for
+            continue  # reported by the check of the function
         size += len(source.text)
         words += count_words(source)
         if words > MAX_ALL_MODULE_WORDS or size > MAX_ALL_MODULE_TEXT:
             message = "the modules of all Python tools and hooks together are too large"
-            yield _too_large(node.place, message, "move the functions into smaller modules")
+            yield _too_large(node.place, message, "move the functions to smaller modules")
             return

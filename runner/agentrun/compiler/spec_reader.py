@@ -1,14 +1,13 @@
-"""A spec file as one whole: overlaid, inlined, checked against the schema, turned into models.
+"""Read a spec file with its files, profile and settings, check it against its schema, and convert it to models.
 
-A spec is read in this order: text → tree → schema → files → profile and settings → schema again → models. Each step
-works on what the one before it gave; problems of all steps are collected. Where something is wrong it is left out, and
-the steps go on with the rest: a misspelt key does not hide what is wrong in a prompt.
+The steps are: text → tree → schema → files → profile and settings → schema again → models. The problems of all steps
+are collected. Invalid parts are removed and the steps continue with the rest, so that a misspelt key does not hide a
+mistake in a prompt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,15 +25,15 @@ from agentrun.spec.yaml_parser import MAX_DOCUMENT_DEPTH
 
 
 class Spec(Struct, frozen=True):
-    """A spec that its schema accepts. What it means is checked when it is compiled."""
+    """A spec that matches its schema. The semantic checks run when it is compiled."""
 
     source: Source
     project: Project
     root: MappingNode
-    """The whole document, with nothing left to read."""
+    """The whole document, with all files inlined."""
     agent: Agent
     files: tuple[Source, ...] = ()
-    """The files that are part of it."""
+    """The files that it includes."""
 
     @property
     def path(self) -> Path:
@@ -46,23 +45,23 @@ class Spec(Struct, frozen=True):
 
 
 class SpecReadResult(Struct, frozen=True):
-    """What came of reading a spec: the spec, or what is wrong with it."""
+    """The result of reading a spec: the spec, or its problems."""
 
     spec: Spec | None
     problems: tuple[Problem, ...]
     profiles: tuple[str, ...] = ()
     partial_spec: Spec | None = None
-    """A spec that could not be read as a whole, without what is wrong in it: good for finding more problems only."""
+    """The valid parts of a spec with problems. Use it only to find more problems."""
     incomplete_sections: frozenset[str] = frozenset()
-    """The sections that the rest has only in part."""
+    """The sections that are incomplete in `partial_spec`."""
     document: Document | None = None
-    """The document as it was written, with what the rest lacks."""
+    """The complete document, as it was written."""
 
 
 def read_spec(
-    path: Path, profile: str | None = None, settings: SequenceOf[str] = (), document: Document | None = None
+    path: Path, profile: str | None = None, settings: Sequence[str] = (), document: Document | None = None
 ) -> SpecReadResult:
-    """Reads a spec file with one profile and `--set` values on top. `document`: the file, if it was read before."""
+    """Read a spec file with a profile and `--set` values. `document`: the file, if it was read before."""
     try:
         project = find_project(path)
         document = document or load_document(read_source(path, root=project.root), "agent")
@@ -88,8 +87,8 @@ def read_spec(
     is_same = not (
         document.schema_problems or inliner.sources or profile or settings or _has_shared_lists(document.root)
     )
-    found = [] if is_same else find_schema_problems(root, "agent")  # what is the same was looked at already
-    problems += [*inliner.problems, *(fault.problem for fault in found)]
+    found = [] if is_same else find_schema_problems(root, "agent")  # an unchanged document was already checked
+    problems += [*inliner.problems, *(each.problem for each in found)]
     files = tuple(inliner.sources.values())
     if not problems:
         return SpecReadResult(Spec(source, project, root, _to_models(root), files), (), named, document=document)
@@ -104,14 +103,14 @@ def _has_shared_lists(root: MappingNode) -> bool:
 
 
 def _with_overlays(
-    root: MappingNode, profile: str | None, settings: SequenceOf[str], inliner: FileInliner
+    root: MappingNode, profile: str | None, settings: Sequence[str], inliner: FileInliner
 ) -> MappingNode:
     if profile is not None:
         root = apply_overlay(root, inliner.inline(_profile(root, profile)))
     for text in settings:
         if text.partition("=")[0].count(".") > MAX_DOCUMENT_DEPTH:
             place = SourcePlace(Source(Path("--set"), "--set", ""), 1, 1)
-            message = f"--set names a key deeper than {MAX_DOCUMENT_DEPTH} levels"
+            message = f"the key of --set is nested deeper than {MAX_DOCUMENT_DEPTH} levels"
             raise DocumentError([Problem(place, "spec.setting", message)])
         root = apply_overlay(root, inliner.inline(parse_setting(text)))
     return root
@@ -129,11 +128,11 @@ def _profile(root: MappingNode, name: str) -> MappingNode:
 
 
 def _to_models(root: MappingNode) -> Agent:
-    """The models. The schema and the models are generated from each other, so nothing is refused here."""
+    """Convert a document to models. This cannot fail, because the schema is generated from the models."""
     return msgspec.convert(plain_data(root), Agent)
 
 
-# --- what is left of a document when its mistakes are taken out -----------------------------------------------
+# --- removing the invalid parts of a document ---
 
 
 AGENT_SECTIONS = frozenset(Agent.__struct_fields__)
@@ -151,25 +150,25 @@ SECTIONS_BEHIND_PROBLEM: dict[str, frozenset[str]] = {
     "spec.no_schema": frozenset({"output"}),
     "spec.env_here": frozenset({"params"}),
 }
-"""Problems that may only follow from what is missing elsewhere, and the sections they are judged by. What follows in a
-policy is left out where it is looked for."""
+"""Problems that can be a consequence of an incomplete section, with these sections. `lint_policy.py` does the same for
+the policy."""
 
 
 def is_consequence(problem: Problem, doubtful: frozenset[str]) -> bool:
-    """Whether a problem may be nothing but the consequence of another."""
+    """Return whether a problem may be only the consequence of another one."""
     return not doubtful.isdisjoint(SECTIONS_BEHIND_PROBLEM.get(problem.code, frozenset()))
 
 
-def remove_problems(root: MappingNode, faults: Iterable[SchemaProblem]) -> tuple[MappingNode, frozenset[str]]:
-    """The document without what is wrong in it, and the sections that lack something now."""
+def remove_problems(root: MappingNode, problems: Iterable[SchemaProblem]) -> tuple[MappingNode, frozenset[str]]:
+    """Return the document without its invalid parts, and the sections that are incomplete now."""
     doubtful: set[str] = set()
-    taken: set[tuple[str | int, ...]] = set()
-    for fault in faults:
-        top = fault.path[0] if fault.path else None
-        # A key that nobody knows, or one that is missing, may be any section under a wrong name.
+    removed: set[tuple[str | int, ...]] = set()
+    for each in problems:
+        top = each.path[0] if each.path else None
+        # An unknown or missing key may be any section under a wrong name.
         doubtful |= {top} if isinstance(top, str) and top in AGENT_SECTIONS else AGENT_SECTIONS
-        taken.add(_removable_path(fault.path))
-    rest = _without_paths(root, taken, ())
+        removed.add(_removable_path(each.path))
+    rest = _without_paths(root, removed, ())
     assert isinstance(rest, MappingNode)
     return _fill_required_keys(rest), frozenset(doubtful)
 
@@ -181,40 +180,36 @@ def _removable_path(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
     return path[:1]
 
 
-def _without_paths(node: Node, taken: set[tuple[str | int, ...]], path: tuple[str | int, ...]) -> Node:
+def _without_paths(node: Node, removed: set[tuple[str | int, ...]], path: tuple[str | int, ...]) -> Node:
     if len(path) > 3:
         return node
     match node:
         case MappingNode():
-            kept = {
-                key: MappingEntry(entry.key_place, _without_paths(entry.node, taken, (*path, key)))
+            entries = {
+                key: MappingEntry(entry.key_place, _without_paths(entry.node, removed, (*path, key)))
                 for key, entry in node.entries.items()
-                if (*path, key) not in taken
+                if (*path, key) not in removed
             }
-            return MappingNode(kept, node.place)
+            return MappingNode(entries, node.place)
         case SequenceNode():
-            items = enumerate(node.items)
-            return SequenceNode(
-                tuple(
-                    _without_paths(item, taken, (*path, index)) for index, item in items if (*path, index) not in taken
-                ),
-                node.place,
-            )
+            items = [(item, (*path, index)) for index, item in enumerate(node.items)]
+            rest = (_without_paths(item, removed, at) for item, at in items if at not in removed)
+            return SequenceNode(tuple(rest), node.place)
         case _:
             return node
 
 
 def _fill_required_keys(root: MappingNode) -> MappingNode:
-    """With something in place of the keys that every agent has."""
+    """Add placeholders for the missing required keys."""
     place = root.place
     model = MappingNode({key: MappingEntry(place, _text_node("x", place)) for key in ("provider", "name")}, place)
-    stand_ins: dict[str, Node] = {
+    placeholders: dict[str, Node] = {
         "agentrun": _text_node("1", place),
         "name": _text_node("x", place),
         "model": model,
         "instructions": _text_node("x", place),
     }
-    missing = {key: MappingEntry(place, node) for key, node in stand_ins.items() if key not in root.entries}
+    missing = {key: MappingEntry(place, node) for key, node in placeholders.items() if key not in root.entries}
     return MappingNode({**root.entries, **missing}, place)
 
 

@@ -1,13 +1,13 @@
-"""Text templates: Jinja's syntax, a listed part of its language, a meter on everything.
+"""Text templates: Jinja's syntax with a limited set of features and a limit on all work.
 
-Rule 1  Values are data: they are put into the text once and never read as template.
-Rule 2  Jinja only reads the syntax; we walk the tree. No Python code is made, so there is none to escape into
-        and no work that the meter does not see.
-Rule 3  A value that is not there stops the render, unless it is asked for by `is defined` or `|default`.
-Rule 4  A render is a function of source and values: no clock, locale, hash seed, file or environment.
+Rule 1  Values are data. They are inserted into the text once and never interpreted as a template.
+Rule 2  Jinja only parses the syntax, and agentrun walks the tree. No Python code is generated, so a template cannot run
+        code or do unlimited work.
+Rule 3  A missing value stops the render, unless the template tests it with `is defined` or `|default`.
+Rule 4  The result depends only on source and values, not on clock, locale, hash seed, files or environment.
 
-What a template may not do is found by `check_template`, with its place. What depends on values (a missing field, too
-much work) stops `render_template` with `TemplateRenderError`.
+`check_template` finds mistakes and their places. Mistakes that depend on values (a missing field, too much work) stop
+`render_template` with `TemplateRenderError`.
 """
 
 from __future__ import annotations
@@ -30,19 +30,18 @@ __all__ = [
     "TemplateRenderError",
     "check_template",
     "is_template",
-    "referenced_variables",
     "render_template",
     "render_template_lines",
 ]
 
 
 _BOUNDS = Bounds()
-# The grammar keeps a template far from Python's limit; this is for a caller that is deep in calls of its own.
+# The grammar limits the depth; this is for callers that are themselves deep in the call stack.
 _TOO_DEEP = "the template is nested too deeply"
 
 
 class TemplateRenderError(Exception):
-    """A render that could not be finished. Tells the place and the reason, never a value."""
+    """A render that failed, with the place and the reason but never a value."""
 
     def __init__(self, message: str, line: int, column: int = 1) -> None:
         super().__init__(f"line {line}: {message}")
@@ -52,9 +51,9 @@ class TemplateRenderError(Exception):
 
 
 def check_template(source: str, names: Mapping[str, Collection[str] | None]) -> list[TemplateProblem]:
-    """All mistakes in a template, in order.
+    """Return all mistakes in a template, in order.
 
-    `names` has every variable the template may see and the fields known of it; None stands for any field.
+    `names`: the variables that the template can use, with their known fields (None: any field).
     """
     try:
         reading = read_template(source)
@@ -66,25 +65,13 @@ def check_template(source: str, names: Mapping[str, Collection[str] | None]) -> 
     return faults.sorted()
 
 
-def referenced_variables(source: str) -> frozenset[str]:
-    """The variables a template reads, without those it sets itself. None of them when it cannot be read."""
-    names = NameCheck({}, None)
-    try:
-        reading = read_template(source)
-        if reading.tree is not None:
-            names.body(reading.tree.body, {})
-    except RecursionError:
-        return frozenset()
-    return frozenset(names.free_names)
-
-
 def render_template(source: str, values: Mapping[str, Json]) -> str:
-    """The text of a template with its values put in."""
+    """Render a template with its values."""
     return _render_within(source, values, _BOUNDS)
 
 
 def render_template_lines(source: str, values: Mapping[str, Json]) -> list[RenderedLine]:
-    """The lines of that text, each with the lines of the template that it came from."""
+    """Render a template and return each line with the lines of the template that it came from."""
     renderer = Renderer(values, _BOUNDS)
     return trace_lines(_run(source, renderer)[0], renderer.pieces())
 
@@ -94,7 +81,7 @@ def _render_within(source: str, values: Mapping[str, Json], bounds: Bounds) -> s
 
 
 def _run(source: str, renderer: Renderer) -> tuple[str, str]:
-    """The template as it was read, and its text."""
+    """Return the template as it was read, and its rendered text."""
     try:
         reading = read_template(source)
     except RecursionError:
@@ -110,26 +97,20 @@ def _run(source: str, renderer: Renderer) -> tuple[str, str]:
         raise TemplateRenderError(_TOO_DEEP, *reading.faults.place(renderer.at)) from None
 
 
-# --- behind `agentrun.compiler.template`: source → tree → grammar and names → renderer, under a meter ---------
-
-
-# --- where each line of a rendered text came from -------------------------------------------------------------
-
-
 class RenderedLine(Struct, frozen=True):
     """One line of a rendered text."""
 
     text: str
     parts: tuple[tuple[int, int], ...]
-    """Where something else begins: column, from 0, and the line of the template, from 1. The first column is 0."""
+    """For each part: its first column, from 0, and its line in the template, from 1."""
 
     def origin(self, column: int = 0) -> int:
-        """The template's line that gave the character at a column; past the end, that gave the last one."""
+        """Return the line of the template for a column; past the end, the line of the last part."""
         return self.parts[max(0, bisect_right(self.parts, column, key=lambda part: part[0]) - 1)][1]
 
 
 def trace_lines(source: str, pieces: Iterable[tuple[str, nodes.Expr]]) -> list[RenderedLine]:
-    """The lines of a text that was rendered in these pieces. `source` has `\\n` for every end of line."""
+    """Return the lines of a text that was rendered in these pieces. `source` has `\\n` line ends."""
     lines: list[RenderedLine] = []
     texts: list[str] = []
     parts: list[tuple[int, int]] = []
@@ -148,7 +129,7 @@ def trace_lines(source: str, pieces: Iterable[tuple[str, nodes.Expr]]) -> list[R
 
 
 def _split_pieces(source: str, pieces: Iterable[tuple[str, nodes.Expr]]) -> Iterator[tuple[str, int, bool]]:
-    """Pieces within a line: the text, the template's line, and whether a line ends with it."""
+    """Split pieces at line ends: the text, the line of the template, and whether a line ends here."""
     ends = [offset for offset, char in enumerate(source) if char == "\n"]
     places: dict[nodes.Expr, int] = {}
     for text, node in pieces:
@@ -161,12 +142,12 @@ def _split_pieces(source: str, pieces: Iterable[tuple[str, nodes.Expr]]) -> Iter
 
 
 def _start_offset(node: nodes.Node) -> int:
-    """The offset of an expression's first word. Jinja places `a|b` at `b`."""
+    """Return the offset of the first word of an expression. Jinja places `a|b` at `b`."""
     first = node.lineno
     pending: list[nodes.Node] = [node]
     while pending:
         one = pending.pop()
-        if one.lineno is not None:  # a comparison's right side has no place of its own, what stands in it has
+        if one.lineno is not None:  # the right side of a comparison has no place, but its parts have
             first = min(first, one.lineno)
         pending.extend(one.iter_child_nodes())
     return first

@@ -1,9 +1,9 @@
-"""The ways through a template, and which of them a render takes.
+"""The branches of a template, and which of them a render takes.
 
-Rule 1  `{% if %}`, `{% elif %}` and `{% else %}` are a way each; so is the lack of an else, taken when nothing holds.
-Rule 2  A loop has two ways: with items, and with none.
-Rule 3  `a if b else c` has two ways.
-Rule 4  A render that stops half way took the ways that it came to.
+Rule 1  `{% if %}`, `{% elif %}` and `{% else %}` are one branch each. A missing else is a branch too.
+Rule 2  A loop has two branches: with items and without.
+Rule 3  `a if b else c` has two branches.
+Rule 4  A render that stops early took the branches that it reached.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ _UNSEEN: Final = re.compile(r"\s+|[^\x20-\x7e]")
 
 
 class Branch(Struct, frozen=True, order=True):
-    """One way through a template."""
+    """One branch of a template."""
 
     offset: int
-    """Of the word that decides; of an else, of its own."""
+    """The offset of the deciding word; for an else, of the else itself."""
     way: str
-    """`true`, `false`, `some`, `none`: what the condition was, or whether the loop had items."""
+    """`true` or `false` for a condition; `some` or `none` for a loop, depending on its items."""
     line: int
-    """Both counted from 1."""
+    """Line and column, both from 1."""
     column: int
     text: str
-    """As people know it: `{% if region == "eu" %}`, `{% for topic in topics %} with none`."""
+    """The text for people: `{% if region == "eu" %}`, `{% for topic in topics %} with none`."""
     over: str = ""
-    """Of a loop over all that a variable holds: the variable."""
+    """For a loop over a variable without a filter: the variable."""
 
     @property
     def mark(self) -> str:
-        """Tells it from the others of its template."""
+        """A text that identifies the branch in its template."""
         return f"{self.offset}:{self.way}"
 
 
 def find_branches(source: str) -> list[Branch]:
-    """All ways through a template, in order. None of one that cannot be read."""
+    """Return all branches of a template in order; none if it cannot be parsed."""
     reading = read_template(source)
     return sorted(branch for branch, _ in _ways(reading)) if reading.tree is not None else []
 
 
 def branches_taken(source: str, values: Mapping[str, Json]) -> set[str]:
-    """The marks of the ways that a render takes."""
+    """Return the marks of the branches that a render takes."""
     reading = read_template(source)
     if reading.tree is None or reading.faults:
         return set()
     renderer = _TracingRenderer(values, Bounds())
-    with suppress(RenderStopped, RecursionError):  # whoever renders it in earnest says so
+    with suppress(RenderStopped, RecursionError):  # the real render reports it
         renderer.text(reading.tree)
     return {branch.mark for branch, arm in _ways(reading) if arm in renderer.arms}
 
 
 class _TracingRenderer(Renderer):
-    """Remembers each body that it enters, by identity: every way has one of its own, though it may be empty."""
+    """Remembers the identity of each body that it enters. Every branch has its own body, even if it is empty."""
 
     def __init__(self, values: Mapping[str, Json], bounds: Bounds) -> None:
         super().__init__(values, bounds)
@@ -88,7 +88,7 @@ class _TracingRenderer(Renderer):
 
 
 def _ways(reading: ParsedTemplate) -> Iterator[tuple[Branch, tuple[int, str]]]:
-    """Each way, with what a watched render remembers of it."""
+    """Yield each branch, with what the tracing renderer remembers of it."""
     assert reading.tree is not None
 
     def branch(offset: int, way: str, text: str, over: str = "") -> Branch:
@@ -116,7 +116,7 @@ def _is_elif(source: str, offset: int) -> bool:
 
 
 def _else(source: str, node: nodes.If, tag: str) -> tuple[int, str, str]:
-    """Where an else stands, and what it is called. An else with nothing in it is as good as none."""
+    """Return offset, way and text of an else. An empty else counts as a missing one."""
     if node.else_:
         first = min(each.lineno for each in node.else_)
         at = max((found.start(1) for found in _ELSE.finditer(source, 0, first)), default=node.lineno)
@@ -125,7 +125,7 @@ def _else(source: str, node: nodes.If, tag: str) -> tuple[int, str, str]:
 
 
 def _tag(source: str, offset: int) -> str:
-    """The tag around an offset, on one line and not too long."""
+    """Return the tag around an offset, on one line and shortened."""
     begin = max(source.rfind("{%", 0, offset), source.rfind("{{", 0, offset), 0)
     end = source.find(source[begin : begin + 2].replace("{%", "%}").replace("{{", "}}"), offset)
     text = _UNSEEN.sub(" ", source[begin : end + 2 if end >= 0 else None])

@@ -1,8 +1,8 @@
-"""What a template may say.
+"""The features that a template can use, and the names it reads.
 
-Rule 1  Everything allowed is listed: kinds of nodes, one function, filters, tests. The rest is refused.
-Rule 2  The renderer has a rule for every kind of node in these lists and for no other; a test compares them.
-Rule 3  Nothing is evaluated while checking, so checking `'a' * 10**9` costs what reading it costs.
+Rule 1  Everything that is allowed is listed: node types, one function, filters and tests. The rest is refused.
+Rule 2  The renderer has a rule for exactly the node types in these lists; a test compares them.
+Rule 3  Nothing is evaluated during the check, so checking `'a' * 10**9` is cheap.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from agentrun.compiler.template_parser import (
     short_name,
 )
 from agentrun.compiler.template_renderer import FILTERS
+from agentrun.spec.problems import is_utf8_text
 
 MAX_TEMPLATE_DEPTH: Final = 100
 _MAX_CACHED_LENGTH: Final = 1 << 16
@@ -31,25 +32,9 @@ LOOP_FIELDS: Final = frozenset({"index", "index0", "revindex", "revindex0", "fir
 ALLOWED_STATEMENTS: Final = frozenset({nodes.Output, nodes.If, nodes.For, nodes.Assign})
 ALLOWED_EXPRESSIONS: Final[frozenset[type[nodes.Node]]] = frozenset(
     {
-        nodes.TemplateData,
-        nodes.Name,
-        nodes.Const,
-        nodes.List,
-        nodes.Tuple,
-        nodes.Dict,
-        nodes.Getattr,
-        nodes.Getitem,
-        nodes.Filter,
-        nodes.Test,
-        nodes.Call,
-        nodes.Compare,
-        nodes.Concat,
-        nodes.And,
-        nodes.Or,
-        nodes.Not,
-        nodes.CondExpr,
-        nodes.Neg,
-        nodes.Pos,
+        *(nodes.TemplateData, nodes.Name, nodes.Const, nodes.List, nodes.Tuple, nodes.Dict, nodes.Getattr),
+        *(nodes.Getitem, nodes.Filter, nodes.Test, nodes.Call, nodes.Compare, nodes.Concat, nodes.And, nodes.Or),
+        *(nodes.Not, nodes.CondExpr, nodes.Neg, nodes.Pos),
         *ARITHMETIC,
     }
 )
@@ -60,13 +45,13 @@ _BUILT_IN: Final = frozenset({"loop", "range"})
 _OTHER_FILTERS: Final = {
     "attr": "write `value.name`",
     "format": "join parts with `~`, round numbers with `|round`",
-    "random": "a prompt must come out the same each time",
+    "random": "a prompt must be the same each time",
     "pprint": "use `|tojson(indent=2)`",
-    "safe": "leave it out: nothing is escaped here",
-    "e": "leave it out: nothing is escaped here",
-    "escape": "leave it out: nothing is escaped here",
-    "select": "choose in a loop: `{% for x in list if x %}`",
-    "reject": "choose in a loop: `{% for x in list if not x %}`",
+    "safe": "remove it; nothing is escaped here",
+    "e": "remove it; nothing is escaped here",
+    "escape": "remove it; nothing is escaped here",
+    "select": "filter in a loop: `{% for x in list if x %}`",
+    "reject": "filter in a loop: `{% for x in list if not x %}`",
 }
 _METHODS: Final = {
     **{name: f"use the filter: `value|{name}`" for name in FILTERS},
@@ -79,7 +64,7 @@ _METHODS: Final = {
 
 
 class ParsedTemplate(NamedTuple):
-    """A template that was read: its tree, and the mistakes that do not depend on the names it may see."""
+    """A parsed template: its tree, and the mistakes that do not depend on the available names."""
 
     source: str
     tree: nodes.Template | None
@@ -87,7 +72,7 @@ class ParsedTemplate(NamedTuple):
 
 
 def read_template(source: str) -> ParsedTemplate:
-    """Read a template. The last few are kept, long ones not: a mebibyte of text and its tree take 10 MiB."""
+    """Read a template. Short templates are cached; long ones are not, because 1 MiB of text takes 10 MiB."""
     return _read_cached(source) if len(source) <= _MAX_CACHED_LENGTH else _read(source)
 
 
@@ -106,26 +91,26 @@ def _read(source: str) -> ParsedTemplate:
 
 
 class _Grammar:
-    """Walks a tree without recursion, because a chain like `a+a+a…` is as deep as it is long."""
+    """Checks a tree without recursion, because a chain like `a+a+a…` is as deep as it is long."""
 
     def __init__(self, faults: TemplateProblems) -> None:
         self._faults = faults
 
     def check(self, tree: nodes.Template) -> bool:
-        """Note all that is not allowed; say whether the tree is shallow enough for walks that do recurse."""
+        """Add everything that is not allowed; return whether the tree is shallow enough for recursive walks."""
         pending: list[tuple[nodes.Node, int]] = [(node, 1) for node in tree.body]
         while pending and not self._faults.full:
             node, depth = pending.pop()
             if depth > MAX_TEMPLATE_DEPTH:
                 offset = node.lineno or 0
-                self._faults.syntax(offset, 1, "this is nested too deeply", "put parts of it in `{% set %}`")
+                self._faults.syntax(offset, 1, "this is nested too deeply", "move parts of it to `{% set %}`")
                 return False
             if self._check_node(node):
                 pending.extend((child, depth + 1) for child in node.iter_child_nodes())
         return not pending
 
     def _check_node(self, node: nodes.Node) -> bool:
-        """Note what is wrong with one node; say whether to look inside."""
+        """Check one node; return whether to check its children."""
         match node:
             case nodes.Name():
                 self._name(node)
@@ -139,15 +124,15 @@ class _Grammar:
                 if isinstance(node.arg, nodes.Const) and str(node.arg.value).startswith("__"):
                     self._underscore(str(node.arg.value), node.lineno, None)
                 if isinstance(node.arg, nodes.Tuple):
-                    self._faults.forbidden(node.lineno, 1, "one key or slice at a time", "write `value[a][b]`")
+                    self._faults.forbidden(node.lineno, 1, "only one key or slice is allowed", "write `value[a][b]`")
             case nodes.Filter() | nodes.Test():
                 self._function(node)
             case nodes.Call():
                 return self._call(node)
             case nodes.For():
                 if node.recursive:
-                    hint = "write one loop inside the other"
-                    self._faults.forbidden(node.lineno, 3, "a loop must not be recursive", hint)
+                    hint = "use nested loops"
+                    self._faults.forbidden(node.lineno, 3, "recursive loops are not allowed", hint)
                 self._target(node.target)
             case nodes.Assign():
                 self._target(node.target)
@@ -162,7 +147,7 @@ class _Grammar:
             return True
         place = node.lineno or max((part.lineno or 0 for part in node.iter_child_nodes()), default=0)
         if isinstance(node, nodes.Pow):
-            self._faults.forbidden(place, 1, "`**` is not allowed in a template", "write the product: `n * n`")
+            self._faults.forbidden(place, 1, "`**` is not allowed in a template", "write a product: `n * n`")
         elif isinstance(node, nodes.AssignBlock):
             hint = "use `{% set name = value %}`; join parts with `~`"
             self._faults.forbidden(place, 3, "`{% set %}` without `=` is not allowed in a template", hint)
@@ -171,27 +156,27 @@ class _Grammar:
         return False
 
     def _operands(self, node: nodes.BinExpr, sign: str) -> None:
-        """Refuse `'a' * 1000000000` here already: the meter would stop it, but only when it runs."""
+        """Refuse `'a' * 1000000000` here, before the renderer has to stop it."""
         for side in (node.left, node.right):
             literal = isinstance(side, (nodes.List, nodes.Tuple, nodes.Dict))
             if isinstance(side, nodes.Const):
                 literal = type(side.value) not in (int, float) and not (sign == "+" and type(side.value) is str)
             if literal:
-                hint = "write texts one after the other with `~`, repeat them with `{% for %}`"
-                self._faults.forbidden(side.lineno, 1, f"`{sign}` is for numbers", hint)
+                hint = "join texts with `~`, and repeat them with `{% for %}`"
+                self._faults.forbidden(side.lineno, 1, f"`{sign}` works only for numbers", hint)
 
     def _underscore(self, name: str, offset: int, hint: str | None) -> None:
-        message = f"{short_name(name)}: names that begin with an underscore are not allowed"
+        message = f"{short_name(name)} is not allowed, because it begins with an underscore"
         self._faults.forbidden(self._faults.find(name, offset), len(name), message, hint)
 
     def _name(self, node: nodes.Name) -> None:
         if node.name.startswith("_"):
             self._underscore(node.name, node.lineno, None)
-        elif not node.name.isascii():  # a Cyrillic letter makes another name that looks the same
-            message = f"{short_name(node.name)}: names are made of the letters a to z, digits and underscores"
+        elif not node.name.isascii():  # a Cyrillic letter makes a different name that looks the same
+            message = f"{short_name(node.name)} is not allowed; names have the letters a to z, digits and underscores"
             self._faults.forbidden(node.lineno, len(node.name), message)
         elif node.ctx == "store" and node.name in _BUILT_IN:
-            message = f"`{node.name}` cannot be set"
+            message = f"`{node.name}` is reserved and cannot be set"
             self._faults.forbidden(node.lineno, len(node.name), message, "choose another name")
 
     def _constant(self, node: nodes.Const) -> None:
@@ -199,17 +184,17 @@ class _Grammar:
         if (isinstance(value, int) and abs(value) > MAX_TEMPLATE_NUMBER) or (
             isinstance(value, float) and not math.isfinite(value)
         ):
-            self._faults.syntax(node.lineno, 1, "this number is too large", "numbers go up to 2**53")
-        elif isinstance(value, str) and not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+            self._faults.syntax(node.lineno, 1, "this number is too large", "the largest number is 2**53")
+        elif isinstance(value, str) and not is_utf8_text(value):
             hint = "write the character itself"
-            self._faults.syntax(node.lineno, 1, "half a surrogate pair is no character", hint)
+            self._faults.syntax(node.lineno, 1, "half of a surrogate pair is not a character", hint)
 
     def _target(self, target: nodes.Node) -> None:
-        """A name or a row of names. Not `ns.x`, and not rows in rows."""
+        """Allow a name or a list of names, but not `ns.x` and not nested lists."""
         parts = target.items if isinstance(target, nodes.Tuple) else [target]
         for part in parts:
             if not isinstance(part, nodes.Name):
-                message = "only a name, or names with commas between, can be filled here"
+                message = "only a name, or names separated by commas, can be set here"
                 self._faults.forbidden(part.lineno, 1, message, None)
 
     def _function(self, node: nodes.Filter | nodes.Test) -> None:
@@ -222,7 +207,7 @@ class _Grammar:
             self._faults.add(offset, width, code, message, hint or nearest_name_hint(node.name, known))
             return
         if node.dyn_args is not None or node.dyn_kwargs is not None:
-            self._faults.forbidden(offset, width, "`*` and `**` arguments are not allowed", "write them out")
+            self._faults.forbidden(offset, width, "`*` and `**` arguments are not allowed", "write the arguments out")
             return
         reason = misuse(known[node.name], len(node.args), [str(keyword.key) for keyword in node.kwargs])
         if reason:
@@ -237,7 +222,7 @@ class _Grammar:
                 self._faults.add(test.lineno, 1, "template_unknown_filter", message, hint)
 
     def _call(self, node: nodes.Call) -> bool:
-        """`range(…)` is the only function."""
+        """Check a call. `range(…)` is the only function."""
         if isinstance(node.node, nodes.Name) and node.node.name == "range":
             extra = node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None
             if extra or not 1 <= len(node.args) <= 3:
@@ -246,7 +231,7 @@ class _Grammar:
                 return False
             ends = [end.value for end in node.args if isinstance(end, nodes.Const) and type(end.value) is int]
             if len(ends) == len(node.args) and 0 not in ends[2:] and len(range(*ends)) > _MAX_RANGE_LENGTH:
-                message = f"`range` gives more than {_MAX_RANGE_LENGTH} numbers"
+                message = f"this `range` has more than {_MAX_RANGE_LENGTH} numbers"
                 self._faults.forbidden(node.node.lineno, 5, message, "loop over a list of values instead")
             return True
         name, offset = "this", node.lineno
@@ -254,27 +239,23 @@ class _Grammar:
             name, offset = node.node.name, node.node.lineno
         elif isinstance(node.node, nodes.Getattr):
             name, offset = node.node.attr, self._faults.find(node.node.attr, node.node.lineno)
-        hint = _METHODS.get(name, "only `range(…)` can be called; everything else is a filter: `value|upper`")
+        hint = _METHODS.get(name, "only `range(…)` can be called; use a filter instead: `value|upper`")
         self._faults.forbidden(offset, len(name), f"{short_name(name)} cannot be called in a template", hint)
         return False
-
-
-# --- which names a template reads, and which of them do not exist ---------------------------------------------
 
 
 KnownFields = Collection[str] | None
 
 
 class NameCheck:
-    """Finds free names, and unknown fields of known ones. It recurses: the grammar has bounded the depth."""
+    """Finds unknown names, and unknown fields of known names. It is recursive; the grammar limits the depth."""
 
-    def __init__(self, names: Mapping[str, KnownFields], faults: TemplateProblems | None) -> None:
+    def __init__(self, names: Mapping[str, KnownFields], faults: TemplateProblems) -> None:
         self._names = names
         self._faults = faults
-        self.free_names: set[str] = set()
 
     def body(self, statements: list[nodes.Node], scope: dict[str, KnownFields]) -> None:
-        """Statements in order; `scope` gains what they set."""
+        """Check statements in order, and add the names they set to `scope`."""
         for statement in statements:
             self._visit(statement, scope)
 
@@ -301,7 +282,7 @@ class NameCheck:
             case _ if type(node) in ALLOWED_NODES:
                 for child in node.iter_child_nodes():
                     self._visit(child, scope)
-            case _:  # refused by the grammar; what it would have defined is not reported a second time
+            case _:  # refused by the grammar; the names it would define are not reported again
                 scope.update(dict.fromkeys(_defined_by(node)))
 
     def _visit_base(self, node: nodes.Getattr | nodes.Getitem, scope: dict[str, KnownFields]) -> KnownFields:
@@ -321,16 +302,15 @@ class NameCheck:
     def _check_name(self, node: nodes.Name, scope: dict[str, KnownFields]) -> None:
         if node.name in scope:
             return
-        self.free_names.add(node.name)
-        if self._faults is not None and not self._faults.full and node.name not in self._names:
+        if not self._faults.full and node.name not in self._names:
             hint = nearest_name_hint(node.name, {*self._names, *scope})
             if node.name == "loop":
-                hint = "`loop` is known inside a `{% for %}` only"
-            message = f"{short_name(node.name)} is not known here"
+                hint = "`loop` is available only inside a `{% for %}`"
+            message = f"unknown variable {short_name(node.name)}"
             self._faults.add(node.lineno, len(node.name), "template_unknown_name", message, hint)
 
     def _field(self, base: nodes.Node, field: str, fields: KnownFields, offset: int) -> None:
-        if self._faults is None or self._faults.full or fields is None:
+        if self._faults.full or fields is None:
             return
         if field not in fields:
             owner = base.name if isinstance(base, nodes.Name) else ""

@@ -1,4 +1,4 @@
-"""The mistakes found in one template, and their places."""
+"""Parse a template with Jinja and find its syntax errors and their places."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class TemplateProblem(msgspec.Struct, frozen=True, order=True):
     """One mistake in a template."""
 
     line: int
-    """Counted from 1, in the template's own text."""
+    """Counted from 1, in the text of the template."""
     column: int
-    """Counted from 1, in characters; 1 when it cannot be told."""
+    """Counted from 1, in characters; 1 if it is unknown."""
     width: int
     """Characters to underline, at least 1."""
     code: str
@@ -33,7 +33,7 @@ class TemplateProblem(msgspec.Struct, frozen=True, order=True):
 
 
 class TemplateProblems:
-    """Collects mistakes: one for each place, and no more than a hostile template needs to be refused."""
+    """Collects mistakes: one for each place, up to a limit."""
 
     def __init__(self, source: str, found: Mapping[int, TemplateProblem] | None = None) -> None:
         self._source = source
@@ -44,20 +44,20 @@ class TemplateProblems:
 
     @property
     def full(self) -> bool:
-        """Whether a further mistake would be dropped."""
+        """Whether further mistakes are dropped."""
         return len(self._found) >= MAX_TEMPLATE_PROBLEMS
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Line and column of an offset."""
+        """Return line and column of an offset."""
         return self._source.count("\n", 0, offset) + 1, offset - self._source.rfind("\n", 0, offset)
 
     def find(self, word: str, offset: int) -> int:
-        """Where a word stands when Jinja tells what precedes it: a name after a dot, a test after `is`."""
+        """Find a word when Jinja reports the place before it: a name after a dot, a test after `is`."""
         found = self._source.find(word, offset, offset + len(word) + 200)
         return found if found >= 0 else offset
 
     def add(self, offset: int, width: int, code: str, message: str, hint: str | None) -> None:
-        """Note a mistake; the first at a place stays: a forbidden tag is met by name, then as a node."""
+        """Add a mistake. Only the first at a place is kept: a forbidden tag is found by name and as a node."""
         if not self.full and offset not in self._found:
             line, column = self.place(offset)
             self._found[offset] = TemplateProblem(line, column, max(1, min(width, 80)), code, message[:300], hint)
@@ -69,7 +69,7 @@ class TemplateProblems:
         self.add(offset, width, "template_forbidden", message, hint)
 
     def copy(self) -> TemplateProblems:
-        """To be added to while the first ones are kept for the next reader."""
+        """Return a copy, so that more can be added while the original stays in the cache."""
         return TemplateProblems(self._source, self._found)
 
     def sorted(self) -> list[TemplateProblem]:
@@ -77,25 +77,24 @@ class TemplateProblems:
 
 
 def short_name(name: str) -> str:
-    """A name for a message: printable, and not a megabyte long."""
+    """Quote a name for a message: escaped and shortened."""
     shown = _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), name[:40])
     return f'"{shown}{"…" if len(name) > 40 else ""}"'
 
 
 def nearest_name_hint(name: str, known: Collection[str]) -> str | None:
-    """A hint with the known name that is most like `name`."""
+    """Return a hint with the most similar known name, or with all known names if they are few."""
     if len(name) > 64 or not known:
         return None
-    # Comparing costs 10 µs a pair; a thousand fields times a hundred mistakes would take a second.
+    # A comparison takes 10 µs: a thousand fields times a hundred mistakes would take a second.
     candidates = sorted(other for other in known if abs(len(other) - len(name)) <= 3)[:100]
     found = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
     if found:
         return f'did you mean "{found[0]}"?'
-    return f"known here: {', '.join(sorted(known))}" if len(known) <= 8 else None
+    return f"known: {', '.join(sorted(known))}" if len(known) <= 8 else None
 
 
-# --- the tags of a template: which there are, and whether each is closed --------------------------------------
-
+# --- tags ---
 
 MAX_OPEN_TAGS: Final = 32
 
@@ -110,11 +109,11 @@ _REFUSED: Final = {
     "call": "write the text where it is needed",
     "filter": "put the filter on the value: `{{ value|upper }}`",
     "with": "use `{% set name = value %}`",
-    "autoescape": "leave it out: nothing is escaped here",
+    "autoescape": "remove it; nothing is escaped here",
     "print": "write `{{ value }}`",
-    "do": "leave it out: a template only writes text",
-    "break": "choose the items instead: `{% for x in list if x.open %}`",
-    "continue": "choose the items instead: `{% for x in list if x.open %}`",
+    "do": "remove it; a template only produces text",
+    "break": "filter the items instead: `{% for x in list if x.open %}`",
+    "continue": "filter the items instead: `{% for x in list if x.open %}`",
     "trans": "write the text as it is",
     "debug": "use `agentrun render` to see the text",
 }
@@ -141,7 +140,7 @@ class TemplateTag(NamedTuple):
     last: int
     """Index after its last token."""
     words: list[TemplateToken]
-    """The tokens between the braces, without white space."""
+    """The tokens between the braces, without whitespace."""
     begin: TemplateToken
     end_token: TemplateToken
 
@@ -159,12 +158,12 @@ class TemplateTag(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of a statement; empty for a `{{ … }}` and for a statement without one."""
+        """The name of a statement; empty for `{{ … }}` and for a statement without a name."""
         return "" if self.prints or not self.words or self.words[0].kind != "name" else self.words[0].text
 
     @property
     def can_be_left_out(self) -> bool:
-        """Whether the rest can be read without it."""
+        """Whether the rest can be parsed without it."""
         return self.prints or self.name in ("if", "elif")
 
     @property
@@ -181,7 +180,7 @@ class TemplateTag(NamedTuple):
 
 
 def find_tags(tokens: list[TemplateToken]) -> list[TemplateTag]:
-    """The tags in order. One that is never closed ends with the last token."""
+    """Return the tags in order. An unclosed tag ends with the last token."""
     tags = []
     first: int | None = None
     words: list[TemplateToken] = []
@@ -199,20 +198,20 @@ def find_tags(tokens: list[TemplateToken]) -> list[TemplateTag]:
 
 
 def is_known_tag(tag: TemplateTag) -> bool:
-    """Whether Jinja's parser knows a tag; one that it does not know is noted by `check_tags` and left out."""
+    """Return whether Jinja's parser knows a tag. Unknown tags are reported by `check_tags` and left out."""
     name = tag.name
     known = name in _ALLOWED or name in _REFUSED or name in _CLOSED_BY.values()
     return tag.prints or (known and name not in _NEEDS_EXTENSION)
 
 
 def check_tags(tags: list[TemplateTag], faults: TemplateProblems) -> bool:
-    """Note every tag that is not ours or not closed; say whether the nesting is sound enough to read on."""
+    """Report every unknown and unclosed tag; return whether the nesting is good enough to continue."""
     sound = True
     open_tags: list[TemplateTag] = []
     statements = [tag for tag in tags if not tag.prints]
     for tag in statements:
         _check_name(tag, faults)
-    if any(_is_unknown(tag) for tag in statements):  # then what closes nothing is only its echo
+    if any(_is_unknown(tag) for tag in statements):  # then a mismatched end tag is only a consequence
         faults = TemplateProblems("")
     for tag in tags:
         if not tag.end_token.kind.endswith("_end"):
@@ -239,7 +238,7 @@ def _is_unknown(tag: TemplateTag) -> bool:
 def _check_name(tag: TemplateTag, faults: TemplateProblems) -> None:
     name = tag.name
     if not name:
-        ways = "write `{{ value }}` to print, `{% if … %}` to choose"
+        ways = "write `{{ value }}` for a value, `{% if … %}` for a condition"
         faults.syntax(tag.start, len(tag.begin.text), "this tag has no name", ways)
     elif name in _REFUSED:
         message = f"`{{% {name} %}}` is not allowed in a template"
@@ -257,30 +256,29 @@ def _check_nesting(tag: TemplateTag, open_tags: list[TemplateTag], faults: Templ
     elif innermost and name == _CLOSED_BY[innermost]:
         open_tags.pop()
     elif name in _CLOSED_BY.values() or (name in _MIDDLE and innermost not in _MIDDLE[name]):
-        hint = f"close `{{% {innermost} %}}` first" if innermost else "nothing is open: leave it out"
-        faults.syntax(tag.words[0].offset, len(name), f"`{{% {name} %}}` does not belong here", hint)
-        if any(name == _CLOSED_BY[other.name] for other in open_tags):  # what it closes is not reported again
+        hint = f"close `{{% {innermost} %}}` first" if innermost else "remove it; no tag is open"
+        faults.syntax(tag.words[0].offset, len(name), f"unexpected `{{% {name} %}}`", hint)
+        if any(name == _CLOSED_BY[other.name] for other in open_tags):  # the tag it closes is not reported again
             while name != _CLOSED_BY[open_tags.pop().name]:
                 pass
         return False
     return True
 
 
-# --- from the text of a template to Jinja's syntax tree, with the place of every mistake ----------------------
-
+# --- parsing ---
 
 MAX_TEMPLATE_LENGTH: Final = 1 << 20
 MAX_TEMPLATE_TOKENS: Final = 20_000
 _MAX_FRAMES: Final = 300
-"""Calls the parser may stack up for one expression; with the tags around it, half of what Python has."""
+"""The maximum number of stacked parser calls for one expression; with its tags, half of Python's limit."""
 _FRAMES_PER_BRACKET: Final = 15
 _MAX_NUMERAL: Final = 32
 _MAX_BACKSLASHES: Final = 100_000
-"""Jinja's lexer takes 160 bytes for each escape in a text between quotes."""
+"""Jinja's lexer takes 160 bytes for each escape in a quoted text."""
 _MAX_REREAD: Final = 40_000
-"""Tokens read again after syntax errors, in all: twenty readings of a long template would take seconds."""
+"""The maximum number of tokens that are parsed again after syntax errors; more would take seconds."""
 
-# As Hugging Face's chat templates do it: a tag alone on its line leaves no empty line in the prompt.
+# As in Hugging Face's chat templates: a tag alone on its line leaves no empty line in the prompt.
 _ENVIRONMENT: Final = Environment(  # noqa: S701  # it never renders, and prompts are not HTML
     trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
 )
@@ -293,15 +291,15 @@ _ESCAPE: Final = re.compile(
 # Jinja's lexer matches a numeral digit by digit: a million of them take a second and 240 MiB.
 _LONG_NUMERAL: Final = re.compile(r"(?<![\d_])[\d_]{10000}|0[xX][\da-fA-F_]{10000}")
 _HINTS: Final = {
-    "Expected an expression": "put a value here",
-    "end of print statement": "a `{{ }}` holds one expression: join parts with `~`",
+    "Expected an expression": "write a value here",
+    "end of print statement": "`{{ }}` contains one expression; join parts with `~`",
     "end of statement block": "close the tag with `%}`",
-    "can't assign": "`{% set %}` and `{% for %}` need a name to fill",
+    "can't assign": "`{% set %}` and `{% for %}` need a name",
 }
 
 
 class _OffsetParser(Parser):
-    """Jinja's parser over tokens that are already there."""
+    """Jinja's parser for a list of tokens."""
 
     def __init__(self, tokens: list[TemplateToken]) -> None:
         super().__init__(_ENVIRONMENT, "")
@@ -309,7 +307,7 @@ class _OffsetParser(Parser):
 
 
 def parse_template(source: str, faults: TemplateProblems) -> nodes.Template | None:
-    """The tree of a template, or None when it cannot be read at all. A tree with faults lacks parts."""
+    """Return the tree of a template, or None if it cannot be parsed. After mistakes the tree is incomplete."""
     if len(source) > MAX_TEMPLATE_LENGTH:
         faults.syntax(0, 1, f"the template is longer than {MAX_TEMPLATE_LENGTH} characters")
         return None
@@ -323,22 +321,22 @@ def parse_template(source: str, faults: TemplateProblems) -> nodes.Template | No
 
 
 def is_template(source: str) -> bool:
-    """Whether a text has anything in it that a render would replace."""
+    """Return whether a text has anything that a render would replace."""
     return "{{" in source or "{%" in source or "{#" in source
 
 
 def normalize_newlines(source: str) -> str:
-    """Line ends as Jinja counts them: a checkout with CRLF gives the same text and the same places."""
+    """Convert line ends to `\\n`, so that a checkout with CRLF gives the same text and places."""
     return _NEWLINE.sub("\n", source) if "\r" in source else source
 
 
 def _is_lexable(source: str, faults: TemplateProblems) -> bool:
-    """Whether Jinja's regular expressions get through in little memory. Where tags are is not known yet."""
+    """Return whether Jinja's lexer needs little memory. The places of tags are not known yet."""
     if not is_template(source):
         return True
     long = _LONG_NUMERAL.search(source)
     if long and is_template(source[: long.start()]):
-        faults.syntax(long.start(), 1, "thousands of digits in a row after a tag")
+        faults.syntax(long.start(), 1, "there are thousands of digits in a row after a tag")
     if source.count("\\") > _MAX_BACKSLASHES:
         faults.syntax(source.index("\\"), 1, f"the template has more than {_MAX_BACKSLASHES} backslashes")
     return not faults
@@ -349,7 +347,7 @@ def _lex(source: str, faults: TemplateProblems) -> list[TemplateToken] | None:
     offset = 0
     try:
         for _, kind, text in _LEXER.tokeniter(source, None):
-            offset = source.index(text, offset)  # only white space was stripped in between
+            offset = source.index(text, offset)  # only whitespace was stripped in between
             tokens.append(TemplateToken(offset, kind, text))
             offset += len(text)
             if kind in ("integer", "float") and len(text) > _MAX_NUMERAL:
@@ -374,11 +372,11 @@ def _lexer_fault(source: str, tokens: list[TemplateToken], offset: int, message:
     elif message.startswith("unexpected char"):
         faults.syntax(offset, 1, f"unexpected character {short_name(source[offset])}")
     else:
-        faults.syntax(offset, 1, message, "brackets are closed in the reverse order of opening")
+        faults.syntax(offset, 1, message, "close brackets in the reverse order of opening")
 
 
 def _is_bounded(tokens: list[TemplateToken], faults: TemplateProblems) -> bool:
-    """Whether the parser, fifteen calls deep for each bracket, gets through every expression."""
+    """Return whether the parser, with fifteen stacked calls per bracket, can parse every expression."""
     frames = brackets = 0
     for offset, kind, text in tokens:
         if kind.endswith("_begin"):
@@ -391,16 +389,16 @@ def _is_bounded(tokens: list[TemplateToken], faults: TemplateProblems) -> bool:
         elif kind == "string":
             _check_escapes(offset, text, faults)
         if frames + brackets * _FRAMES_PER_BRACKET > _MAX_FRAMES:
-            faults.syntax(offset, 1, "this expression is nested too deeply", "put parts of it in `{% set %}`")
+            faults.syntax(offset, 1, "this expression is nested too deeply", "move parts of it to `{% set %}`")
             return False
     return not faults
 
 
 def _check_escapes(offset: int, text: str, faults: TemplateProblems) -> None:
-    """Refuse what Python warns of, raises or lets pass depending on its version and settings."""
+    """Refuse escapes that Python accepts or rejects depending on its version and settings."""
     bad = next((found for found in _ESCAPE.finditer(text) if found[1]), None)
     if bad:
-        hint = "write two backslashes for one"
+        hint = "write two backslashes for a backslash"
         faults.syntax(offset + bad.start(), 2, f"unknown escape {short_name(bad[0])}", hint)
 
 
@@ -413,7 +411,7 @@ def _parse_tokens(
         try:
             return _OffsetParser(_without_tags(tokens, left_out)).parse()
         except TemplateSyntaxError as error:
-            offset, message = error.lineno, error.message or "this cannot be read"
+            offset, message = error.lineno, error.message or "this cannot be parsed"
         width = next((len(token.text) for token in tokens if token.offset == offset), 1)
         hint = next((hint for part, hint in _HINTS.items() if part in message), None)
         faults.syntax(offset, width, message[0].lower() + message[1:], hint)
@@ -425,23 +423,19 @@ def _parse_tokens(
 
 
 def _without_tags(tokens: list[TemplateToken], left_out: list[TemplateTag]) -> list[TemplateToken]:
-    """The tokens with some tags taken out; in place of an `if` that cannot be read stands `if true`."""
+    """Remove tags from the tokens. An `if` that cannot be parsed is replaced by `if true`."""
     if not left_out:
         return tokens
     replaced = {tag.first: tag for tag in left_out}
-    kept: list[TemplateToken] = []
+    rest: list[TemplateToken] = []
     index = 0
     while index < len(tokens):
         if (tag := replaced.get(index)) is None:
-            kept.append(tokens[index])
+            rest.append(tokens[index])
             index += 1
             continue
         if tag.name in ("if", "elif"):
-            kept += [
-                tokens[index],
-                tag.words[0],
-                TemplateToken(tag.words[0].offset, "name", "true"),
-                tokens[tag.last - 1],
-            ]
+            true = TemplateToken(tag.words[0].offset, "name", "true")
+            rest += [tokens[index], tag.words[0], true, tokens[tag.last - 1]]
         index = tag.last
-    return kept
+    return rest

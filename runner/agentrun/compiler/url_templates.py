@@ -1,9 +1,11 @@
-"""The address of an HTTP tool: fixed text, and places that a template fills.
+"""The URL of an HTTP tool: fixed text with templates.
 
-Rule 1  `{{ }}` stands in the path or in the value of a query parameter, never anywhere else. Other tags do not.
-Rule 2  What is filled in stays where it is put: it is percent-encoded, and a segment of a path has no slash in it and
-        is neither empty nor a dot.
-Rule 3  There is no fragment: it is for browsers, and a trap for those who read addresses.
+Rule 1  `{{ }}` is allowed only in the path and in the values of query parameters. Other tags are not allowed.
+Rule 2  A value cannot leave its position: it is percent-encoded, and a path segment has no slash, is not empty and is
+        not a dot.
+Rule 3  There is no fragment. Fragments are for browsers, and they make URLs hard to read.
+
+The texts of `UnusableUrl` are results that a model reads.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from urllib.parse import quote, unquote
 URL_TAG = re.compile(r"""\{\{(?:[^'"}]|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\}(?!\}))*\}\}""", re.DOTALL)
 _OTHER_TAG = re.compile(r"\{[{%#]|[%#}]\}")
 _UNENCODED = "!$&'()*+,;=:@/?%-._~[]{}"
-"""What stays as it is written in fixed text. Anything else is percent-encoded."""
+"""Characters of fixed text that are not percent-encoded."""
 MAX_URL_LENGTH = 8192
 
 RESERVED_HEADERS = frozenset(
@@ -24,20 +26,20 @@ RESERVED_HEADERS = frozenset(
         *("te", "trailer", "transfer-encoding", "upgrade"),
     }
 )
-"""Headers that say where a request goes and where it ends. Nobody else may."""
+"""Headers that control where a request goes and where it ends. Only agentrun sets them."""
 
 
 class UnusableUrl(Exception):
-    """Why an address, or what is put into it, cannot be used."""
+    """Why a URL or a value in it cannot be used."""
 
 
 def check_url_template(url: str) -> None:
-    """Raises `UnusableUrl` when templates stand where nothing may be filled in."""
+    """Raises `UnusableUrl` if a template is in a place where it is not allowed."""
     _fill_template(url, lambda _: "x")
 
 
 def render_url(url: str, query: Mapping[str, str], text: Callable[[str], str]) -> str:
-    """The address with everything filled in; `text` renders a template. Raises `UnusableUrl`."""
+    """Fill in a URL; `text` renders a template. Raises `UnusableUrl`."""
     base = _fill_template(url, text)
     pairs = [f"{percent_encode(name)}={percent_encode(text(value))}" for name, value in query.items()]
     if pairs:
@@ -48,7 +50,7 @@ def render_url(url: str, query: Mapping[str, str], text: Callable[[str], str]) -
 
 
 def percent_encode(text: str) -> str:
-    """A text as a component of an address."""
+    """Encode a text as a component of a URL."""
     try:
         return quote(text, safe="")
     except UnicodeEncodeError:

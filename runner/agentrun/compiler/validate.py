@@ -1,4 +1,4 @@
-"""Validating whatever a path names: a spec, a shared part, cases, a script, a package, or a directory of them."""
+"""Validate the document at a path: a spec, a shared part, cases, a script, a package, or a directory of these."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from agentrun.compiler.cases import CASES_FILE_SUFFIX, check_cases, read_cases, spec_path
+from agentrun.compiler.cases import CASES_FILE_SUFFIX, read_cases, spec_path
 from agentrun.compiler.compile import validate_spec
+from agentrun.compiler.lint_cases import lint_cases
 from agentrun.compiler.lint_texts import MAX_SECRETS, secrets_in_node, secrets_in_source
 from agentrun.compiler.package_file import read_package
 from agentrun.compiler.provider_script import parse_script
@@ -30,7 +31,7 @@ _SKIPPED = {"node_modules", "cassettes", "__pycache__"}
 
 
 def find_documents(path: Path) -> Iterator[Path]:
-    """The documents a path names: itself, or all agentrun documents below a directory."""
+    """Yield the path itself, or all agentrun documents below a directory."""
     if not path.is_dir():
         yield path
         return
@@ -48,16 +49,16 @@ def find_documents(path: Path) -> Iterator[Path]:
 
 
 def _is_agentrun_document(path: Path) -> bool:
-    """Whether a YAML file in a directory is an agentrun document: it has the key `agentrun`."""
+    """Return whether a YAML file in a directory is an agentrun document. It has the key `agentrun`."""
     try:
         text = read_source(path).text
     except DocumentError:
-        return True  # what cannot be read is reported, not passed over
+        return True  # an unreadable file is reported, not skipped
     return path.name.endswith(CASES_FILE_SUFFIX) or _AGENTRUN_KEY.search(text) is not None
 
 
 def validate_document(path: Path) -> list[Problem]:
-    """Everything wrong with one document."""
+    """Return the problems of one document."""
     if path.suffix == ".json":
         return _package(path)
     if path.name.endswith(CASES_FILE_SUFFIX):
@@ -69,7 +70,7 @@ def validate_document(path: Path) -> list[Problem]:
 
 
 def _kind(path: Path) -> str:
-    """The kind of a document, from its keys: a script has turns, a shared part one key and nothing of an agent."""
+    """Return the kind of a document. A script has `turns`, and a shared part has only one key."""
     try:
         text = read_source(path).text
     except DocumentError:
@@ -96,7 +97,7 @@ def _part(path: Path, kind: str) -> list[Problem]:
 
 def _secrets(source: Source, root: MappingNode | None) -> Iterator[Problem]:
     if root is not None:
-        yield from islice(secrets_in_node(root, ""), MAX_SECRETS)
+        yield from islice(secrets_in_node(root), MAX_SECRETS)
     yield from islice(secrets_in_source(source), MAX_SECRETS)
 
 
@@ -108,10 +109,10 @@ def _cases(path: Path) -> list[Problem]:
     problems = list(_secrets(root.place.source, root))
     beside = spec_path(path)
     if not beside.exists():
-        message = f"there is no {beside.name} beside this file"
-        hint = "cases stand beside their spec: name.cases.yaml and name.yaml"
+        message = f"there is no {beside.name} next to this file"
+        hint = "a cases file must be next to its spec: name.cases.yaml and name.yaml"
         return sort_problems([*problems, Problem(SourcePlace(root.place.source, 1, 1), "spec.no_spec", message, hint)])
-    problems += islice(check_cases(root, cases, read_spec(beside).spec), MAX_PROBLEMS)
+    problems += islice(lint_cases(root, cases, read_spec(beside).spec), MAX_PROBLEMS)
     return sort_problems(problems)
 
 

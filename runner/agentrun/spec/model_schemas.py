@@ -20,7 +20,7 @@ import msgspec
 from agentrun.spec.v1.agent import SHARED_KEYS, Agent, BudgetsFile, PolicyFile, ToolsFile
 from agentrun.spec.v1.assertions import NEGATION_PREFIX
 from agentrun.spec.v1.cases import CasesFile
-from agentrun.spec.v1.field_types import FileRef
+from agentrun.spec.v1.field_types import DIALECT_URL, FileRef
 from agentrun.spec.v1.provider import ProviderFile
 
 SchemaDict = dict[str, Any]
@@ -40,8 +40,6 @@ SHARED_PART_NAMES = {key: f"{key.title()}Part" for key in SHARED_KEYS}
 
 KEYS_NOT_IN_PROFILES = ("agentrun", "name", "profiles")
 """Keys of an agent that a profile cannot change."""
-
-DIALECT_URL = "https://json-schema.org/draft/2020-12/schema"
 
 
 def document_schema(name: str) -> SchemaDict:

@@ -10,7 +10,7 @@ Rule 4  A position inside a scalar is found by reading its source again. If that
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -110,6 +110,19 @@ def place_at_path(node: Node, path: Iterable[str | int], *, key: bool = False) -
         place = node.entries[str(step)].key_place if key and isinstance(node, MappingNode) else found.place
         node = found
     return place
+
+
+def walk(node: Node) -> Iterator[tuple[str, Node]]:
+    """Yield a node and everything below it in order, each with its key. An item of a list has the key of the list."""
+    pending: list[tuple[str, Node]] = [("", node)]
+    while pending:
+        key, node = pending.pop()
+        yield key, node
+        match node:
+            case SequenceNode():
+                pending += [(key, item) for item in reversed(node.items)]
+            case MappingNode():
+                pending += [(inner, entry.node) for inner, entry in reversed(node.entries.items())]
 
 
 def _child(node: Node, step: str | int) -> Node | None:

@@ -244,7 +244,7 @@ class _TreeBuilder:
         elif top.entries is not None and node.text in top.entries:
             first = top.entries[node.text].key_place
             message = f"the key {quote_text(node.text)} is already set at line {first.line}, column {first.column}"
-            self.add_problem(node.place, "spec.duplicate_key", message, "keep one of the two")
+            self.add_problem(node.place, "spec.duplicate_key", message, "remove one of the two")
         else:
             top.key = node.text
 

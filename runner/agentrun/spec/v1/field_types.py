@@ -13,6 +13,8 @@ DURATION_PATTERN = "^[1-9][0-9]{0,6}(ms|s|m|h|d)$"
 MAGNITUDE_PATTERN = "^([1-9][0-9]{0,5}(\\.[0-9]{1,3})?k|([1-9][0-9]{0,2}(\\.[0-9]{1,3})?|1000)M)$"
 BYTES_PATTERN = "^([1-9][0-9]{0,5}KiB|[1-9][0-9]{0,2}MiB)$"
 REFERENCE_PATTERN = "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
+DIALECT_URL = "https://json-schema.org/draft/2020-12/schema"
+"""The dialect of all JSON Schemas, in specs and of specs."""
 SECRET_PATTERN = "^\\$\\{[A-Za-z_][A-Za-z0-9_]{0,127}\\}$"
 
 Name: TypeAlias = Annotated[str, Meta(pattern=NAME_PATTERN)]

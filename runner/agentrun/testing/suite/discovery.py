@@ -11,7 +11,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from agentrun.compiler.cases import CASES_FILE_SUFFIX, cases_path, check_cases, read_cases, spec_path
+from agentrun.compiler.cases import CASES_FILE_SUFFIX, cases_path, read_cases, spec_path
+from agentrun.compiler.lint_cases import lint_cases
 from agentrun.compiler.spec_reader import read_spec
 from agentrun.errors import SpecError
 from agentrun.spec.problems import DocumentError
@@ -76,7 +77,7 @@ def read_located_cases(file: Path) -> list[LocatedCase]:
         root, cases = read_cases(file)
     except DocumentError as error:
         raise SpecError(error.problems) from None
-    if problems := [each for each in check_cases(root, cases, read_spec(spec).spec) if each.severity == "error"]:
+    if problems := [each for each in lint_cases(root, cases, read_spec(spec).spec) if each.severity == "error"]:
         raise SpecError(problems)
     return [
         LocatedCase(file=file, spec=spec, case=case, line=place_at_path(root, ["cases", index]).line)
