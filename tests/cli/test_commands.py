@@ -125,7 +125,7 @@ def test_a_package_is_no_spec(tmp_path: Path) -> None:
     done = agentrun("p.package.json", cwd=tmp_path)
     assert (done.code, done.err.count("spec.")) == (2, 1), done.err
     assert "this file is a compiled package, not a spec" in done.err
-    assert "run the spec that it was compiled from, or use agentrun.run(" in done.err
+    assert "run the spec it was compiled from, or use agentrun.run(" in done.err
 
 
 def test_compile_of_a_broken_spec_writes_nothing(tmp_path: Path) -> None:

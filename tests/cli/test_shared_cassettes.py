@@ -51,7 +51,7 @@ def test_what_no_case_plays_is_unused(suite: Suite) -> None:
     with_extra(suite.root)
     code, out, _ = run(suite, "cassette", "audit", "--fail-on", "unused")
     assert code == 1
-    assert "1 of 8 interactions not played" in out
+    assert "its case does not play 1 of 8 interactions" in out
     code, out, _ = run(suite, "cassette", "prune", "--yes")
     assert "which its cases do not play: 8" in out
     assert len(load_cassette(suite.root / TAPE).interactions) == 7
@@ -64,7 +64,7 @@ def test_the_case_that_misses_is_named(suite: Suite) -> None:
     assert code == 1
     (line,) = [each for each in out.splitlines() if "  miss  " in each]
     assert "case another no longer replays" in line
-    assert "its replay ends with cassette.miss" in run(suite, "cassette", "prune")[1]
+    assert "its replay fails with cassette.miss" in run(suite, "cassette", "prune")[1]
 
 
 def test_a_recording_is_recorded_by_the_case_of_its_name(suite: Suite) -> None:
