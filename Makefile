@@ -90,6 +90,7 @@ schemas: $(READY) ## write schemas/*.schema.json from the models
 .PHONY: docs
 docs: $(READY) ## write the generated pages of the documentation
 	@$(BIN)/python docs/build.py
+	@$(BIN)/python docs/terminal.py
 
 .PHONY: cassettes
 cassettes: $(READY) ## record the cassettes of the example agents anew

@@ -1,4 +1,4 @@
-"""The README cannot drift: every command in it is run, every YAML block in it is compiled, every page is in step."""
+"""Every command in the README is run, every YAML block is validated, and the generated pages are up to date."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def git(folder: Path, *words: str) -> str:
 
 
 def left_over(project: Path) -> list[str]:
-    """What git sees that was not there before, also what it is told to ignore; what Python keeps is not ours."""
+    """New and changed files, including ignored ones, but without the bytecode of Python."""
     lines = git(project, "status", "--porcelain", "--ignored").splitlines()
     return [line for line in lines if not line.endswith("__pycache__/")]
 
 
-def test_the_case_that_is_shown(project: Path) -> None:
-    """Alone in its file, but for the case whose recording it plays."""
+def test_the_shown_case_passes(project: Path) -> None:
+    """Alone in its file, except for the case whose cassette it uses."""
     path = project / "specs" / "support.cases.yaml"
     path.write_text(f'agentrun: "1"\ncases:\n- name: default\n{CASE}', encoding="utf-8")
     shutil.rmtree(project / "specs" / "__snapshots__")
@@ -59,7 +59,7 @@ def test_the_case_that_is_shown(project: Path) -> None:
 
 
 def test_commands(project: Path) -> None:
-    """All of them, from the first to the last. After the recording there is another one, and at the end the old one."""
+    """All commands in order. The recording changes the cassette; the undo block restores it."""
     with Terminal(project) as terminal:
         for block in CONSOLE:
             undoes = block.startswith("$ git restore")
@@ -71,11 +71,10 @@ def test_commands(project: Path) -> None:
             if undoes:
                 assert left_over(project) == [LOCKS]
                 assert [path.stat().st_size for path in project.glob(".agentrun/**/*.lock")] == [0]
-    assert left_over(project) == ["?? my-agent/", LOCKS], "the recordings are as they were"
+    assert left_over(project) == ["?? my-agent/", LOCKS], "the cassettes are as before"
 
 
-def test_what_you_write(tmp_path: Path) -> None:
-    """The spec has no mistake, and it runs with the function beside it."""
+def test_the_shown_spec_runs_with_its_function(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "specs").mkdir()
     (tmp_path / "specs" / "orders.yaml").write_text(SPEC)
@@ -90,7 +89,7 @@ def test_what_you_write(tmp_path: Path) -> None:
     assert (done.code, done.out) == (0, "Shipped.\n"), done.err
 
 
-def test_every_kind_of_block_is_looked_at() -> None:
+def test_every_kind_of_block_is_checked() -> None:
     assert {kind for kind, _ in BLOCKS} == {"console", "python", "yaml"}
     assert [steps(block)[0][0].split()[0] for block in CONSOLE] == [
         "make",
@@ -98,8 +97,7 @@ def test_every_kind_of_block_is_looked_at() -> None:
         "export",
         "sed",
         "git",
-        "agentrun",
-        *["agentrun"] * 3,
+        *["agentrun"] * 5,
     ]
 
 
@@ -121,12 +119,12 @@ def test_generated_page_is_in_step(page: str) -> None:
     assert (ROOT / "docs" / page).read_text(encoding="utf-8") == pages[page](), "run `make docs`"
 
 
-def test_form_comes_before_meaning(tmp_path: Path) -> None:
-    """As the README says: a file whose form is wrong has only these mistakes, until they are mended."""
+def test_schema_errors_come_before_semantic_ones(tmp_path: Path) -> None:
+    """As the README says: a file with schema errors reports only those until they are fixed."""
     (tmp_path / "broken.yaml").write_text(f"{BROKEN}nmae: x\n")
     (tmp_path / "other.yaml").write_text(BROKEN)
-    told = agentrun("validate", ".", "--json", cwd=tmp_path).lines()
-    assert [(line["file"], line["code"]) for line in told] == [
+    problems = agentrun("validate", ".", "--json", cwd=tmp_path).lines()
+    assert [(line["file"], line["code"]) for line in problems] == [
         ("broken.yaml", "spec.unknown_key"),
         ("other.yaml", "spec.template_unknown_name"),
     ]

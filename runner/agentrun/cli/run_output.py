@@ -119,14 +119,16 @@ class RunOutput:
         if outcome.answer is not None:
             click.echo("\n".join(map(_safe_answer_line, outcome.answer.split("\n"))))
         if outcome.fault is not None:
-            for line in _fault_lines(outcome.fault):
+            first, *more = _fault_lines(outcome.fault)
+            self._print_error(first, fg="red")
+            for line in more:
                 self._print_error(line)
         tier = "" if done.tier in (None, "exact") else f", matched {done.tier}"
         self.say(outcome_summary(outcome) + tier, "dim")
 
-    def _print_error(self, text: str) -> None:
+    def _print_error(self, text: str, fg: str | None = None) -> None:
         """Print a line, even with --quiet."""
-        click.echo(safe_text(text), err=True)
+        click.secho(safe_text(text), fg=fg, err=True, color=self.color)
 
 
 def _is_cassette_fault(fact: Fact) -> bool:
