@@ -14,6 +14,7 @@ from agentrun.providers.request_encoding import (
     file_text,
     refuse_reserved_options,
     reserved_option_problems,
+    reserved_options,
     route_auth,
     splice_items,
 )
@@ -60,14 +61,13 @@ def test_files_of_text(media_type: str, text: str | None) -> None:
     assert file_text(File("a.txt", media_type, "sha256:x", 6), "na\u00efve".encode()) == text
 
 
-def test_taken() -> None:
+def test_reserved_options() -> None:
     route = request("openai", "x", route={"options": {"b": 1, "a": 2, "c": 3}}).route
-    assert reserved_option_problems(route, frozenset("cx")) == [
-        "model.options cannot set c: the spec has a key of its own for it"
-    ]
-    refuse_reserved_options(route, frozenset("xy"))
+    reserved = reserved_options(route, frozenset("cx"))
+    assert reserved_option_problems(reserved) == ["model.options cannot set c: use the key of the spec for it"]
+    refuse_reserved_options(reserved_options(route, frozenset("xy")))
     with pytest.raises(PackageError) as caught:
-        refuse_reserved_options(route, frozenset("ba"))
+        refuse_reserved_options(reserved_options(route, frozenset("ba")))
     assert (caught.value.code, caught.value.fields) == ("package.invalid", {"pointer": "/model/options/a"})
 
 

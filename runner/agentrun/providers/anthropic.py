@@ -1,10 +1,10 @@
-"""Anthropic Messages.
+"""The codec for Anthropic Messages.
 
-Rule 1  `max_tokens` is always sent, because the API wants it: the spec's own, or `DEFAULT_MAX_TOKENS`. Thinking counts
-        towards it, so a budget for thinking is smaller.
-Rule 2  The API is asked in its version of 2023-06-01, the last that takes a temperature and the one that other servers
-        speak. A route's own `anthropic-version` replaces it.
-Rule 3  `base_url` is what Anthropic's own SDKs take: without the `/v1`, which is added unless it is there.
+Rule 1  `max_tokens` is always sent, because the API requires it: that of the spec, or `DEFAULT_MAX_TOKENS`. Thinking
+        counts towards it, so a thinking budget must be smaller.
+Rule 2  The API version is 2023-06-01, the last one with a temperature and the one that compatible servers implement. A
+        header `anthropic-version` of the route replaces it.
+Rule 3  `base_url` is the same as in Anthropic's SDKs: without `/v1`, which is added if it is missing.
 """
 
 from __future__ import annotations
@@ -27,25 +27,27 @@ from agentrun.errors import LimitError
 from agentrun.providers.anthropic_reply import AnthropicStream, read_anthropic_reply
 from agentrun.providers.codec import ReadBlob, ReplyOrFault, StreamDecoder
 from agentrun.providers.faults import DECODE_ERRORS
+from agentrun.providers.registry import provider_url
 from agentrun.providers.request_encoding import (
     arguments_object,
     drop_none,
     guided_instructions,
     is_strict,
+    is_text_file,
     merge_headers,
     refuse_reserved_options,
     reserved_option_problems,
+    reserved_options,
     route_auth,
     splice_items,
 )
 from agentrun.providers.wire_names import call_ids, derived_id, name_clashes, wire_name
 from agentrun.wire import HttpCall, HttpReply
 
-ANTHROPIC_URL = "https://api.anthropic.com"
 ANTHROPIC_VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 16_000
 CLAUDE_THINKING_BUDGETS = {"low": 1_024, "medium": 4_096, "high": 10_000}
-"""Tokens for thinking, for models that are told a budget. The API takes no less than the first."""
+"""Thinking tokens, for models with a thinking budget. The minimum of the API is 1,024."""
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
 ANTHROPIC_FIELDS = frozenset(
@@ -54,20 +56,20 @@ ANTHROPIC_FIELDS = frozenset(
         *("thinking", "output_config", "stream", "tools", "tool_choice"),
     }
 )
-"""The fields that this codec decides about."""
+"""The fields that this codec sets."""
 
 
 class Anthropic:
-    """The codec. It has no state."""
+    """The codec."""
 
-    def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # any schema can at least be asked for
-        takes = claude_features(route.name)
+    def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # every schema is supported, at least as text
+        features = claude_features(route.name)
         return [
-            *reserved_option_problems(route, ANTHROPIC_FIELDS),
+            *reserved_option_problems(reserved_options(route, ANTHROPIC_FIELDS)),
             *name_clashes(argument_schemas(tools)),
             *_tool_problems(tools),
-            *_sampling_problems(model, route, takes),
-            *_thinking_problems(model, route, takes),
+            *_sampling_problems(model, route, features),
+            *_thinking_problems(model, route, features),
         ]
 
     def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
@@ -75,14 +77,14 @@ class Anthropic:
 
     def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
         route = request.route
-        refuse_reserved_options(route, ANTHROPIC_FIELDS)
+        refuse_reserved_options(reserved_options(route, ANTHROPIC_FIELDS))
         thinking = _thinking(request)
         headers = dict(merge_headers(request, {"anthropic-version": ANTHROPIC_VERSION}))
         if thinking and "block_binding" in thinking:
             headers["anthropic-beta"] = ",".join([*filter(None, [headers.get("anthropic-beta")]), BINDING_BETA])
         return HttpCall(
             method="POST",
-            url=(route.base_url or ANTHROPIC_URL).rstrip("/").removesuffix("/v1") + "/v1/messages",
+            url=provider_url(route).removesuffix("/v1") + "/v1/messages",
             headers=tuple(sorted(headers.items())),
             body=splice_items(route.options | _fields(request, thinking), "messages", items),
             auth=route_auth(route, "x-api-key", "", "ANTHROPIC_API_KEY"),
@@ -97,10 +99,10 @@ class Anthropic:
 
 def _fields(request: ModelRequest, thinking: dict[str, Any] | None) -> dict[str, Any]:
     settings = request.settings
-    takes = claude_features(request.route.name)
-    native = request.output is not None and takes.structured and is_strict(request.output)
+    features = claude_features(request.route.name)
+    native = request.output is not None and features.structured and is_strict(request.output)
     output = drop_none(
-        effort=settings.reasoning if takes.effort and settings.reasoning != "none" else None,
+        effort=settings.reasoning if features.effort and settings.reasoning != "none" else None,
         format={"type": "json_schema", "schema": request.output} if native else None,
     )
     tools = [_tool(tool) for tool in request.tools] or _former_tools(request.messages)
@@ -121,14 +123,14 @@ def _fields(request: ModelRequest, thinking: dict[str, Any] | None) -> dict[str,
 
 def _thinking(request: ModelRequest) -> dict[str, Any] | None:
     level = request.settings.reasoning
-    takes = claude_features(request.route.name)
+    features = claude_features(request.route.name)
     if level == "none":
-        return {"type": takes.off}
-    if not takes.effort:
+        return {"type": features.off}
+    if not features.effort:
         return {"type": "enabled", "budget_tokens": CLAUDE_THINKING_BUDGETS[level]} if level else None
-    if takes.bound:
-        # A summary, a hidden tool or a policy changes what stood before a thought; such a thought is to be left out
-        # by the API, which would refuse the request otherwise.
+    if features.bound:
+        # Compaction, a hidden tool or a policy changes the messages before a thinking block. The API drops such a block
+        # with this setting, and refuses the request without it.
         return {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
     return {"type": "adaptive"} if level else None
 
@@ -138,7 +140,7 @@ def _tool(tool: OfferedTool) -> dict[str, Any]:
 
 
 def _former_tools(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Tools that were called before and are offered no more: calls in a history need a declaration."""
+    """Tools that were called before but are no longer offered. The API requires their declarations."""
     names = {part.tool for message in messages for part in message.parts if isinstance(part, ToolCall)}
     return [{"name": name, "input_schema": {"type": "object"}} for name in sorted(map(wire_name, names))]
 
@@ -158,61 +160,59 @@ def _tool_problems(tools: Mapping[str, Tool]) -> Iterable[str]:
     for name, schema in sorted(argument_schemas(tools).items()):
         for key in ("oneOf", "anyOf", "allOf"):
             if key in schema:
-                yield f"tools.{name}.args: Anthropic takes no {key} at the top of a schema"
+                yield f"tools.{name}.args: Anthropic does not support {key} at the top level of a schema"
 
 
-def _sampling_problems(model: ModelSettings, route: Route, takes: ClaudeFeatures) -> Iterable[str]:
+def _sampling_problems(model: ModelSettings, route: Route, features: ClaudeFeatures) -> Iterable[str]:
     if model.seed is not None:
-        yield "model.seed: Anthropic takes no seed"
+        yield "model.seed: Anthropic does not support a seed"
     if any(not text.strip() for text in model.stop):
-        yield "model.stop: Anthropic takes no blank texts"
+        yield "model.stop: Anthropic does not support blank texts"
     if model.temperature is not None and model.temperature > 1:
-        yield "model.temperature: Anthropic takes at most 1"
+        yield "model.temperature: the maximum for Anthropic is 1"
     thinks = model.reasoning not in (None, "none")
     for key, value, least in (("temperature", model.temperature, 1), ("top_p", model.top_p, 0.95)):
-        if value is not None and not takes.samples:
-            yield f"model.{key}: {route.name} takes none"
+        if value is not None and not features.samples:
+            yield f"model.{key}: {route.name} does not support it"
         elif value is not None and thinks and value < least:
-            yield f"model.{key}: {route.name} takes at least {least} with model.reasoning: {model.reasoning}"
-    if None not in (model.temperature, model.top_p) and takes.samples and not takes.samples_both:
-        yield f"model.top_p: {route.name} takes it or model.temperature, not both"
+            yield f"model.{key}: the minimum for {route.name} with model.reasoning: {model.reasoning} is {least}"
+    if None not in (model.temperature, model.top_p) and features.samples and not features.samples_both:
+        yield f"model.top_p: {route.name} does not support it together with model.temperature"
 
 
-def _thinking_problems(model: ModelSettings, route: Route, takes: ClaudeFeatures) -> Iterable[str]:
+def _thinking_problems(model: ModelSettings, route: Route, features: ClaudeFeatures) -> Iterable[str]:
     level = model.reasoning
-    if level == "none" and takes.off is None:
-        yield f"model.reasoning: {route.name} always thinks; the least is low"
-    budget = 0 if level in (None, "none") or takes.effort else CLAUDE_THINKING_BUDGETS[level]
+    if level == "none" and features.off is None:
+        yield f"model.reasoning: {route.name} always thinks; the minimum is low"
+    budget = 0 if level in (None, "none") or features.effort else CLAUDE_THINKING_BUDGETS[level]
     limit = model.max_output_tokens or DEFAULT_MAX_TOKENS
     if budget >= limit:
-        yield f"model.max_output_tokens: more than {budget} are needed with model.reasoning: {level}, which counts"
-    thinks = level in ("low", "medium", "high") or (level is None and takes.bound)
-    if model.tool_choice not in ("auto", "none") and (thinks or not takes.forced):
+        yield f"model.max_output_tokens: must be more than {budget}, the thinking budget of model.reasoning: {level}"
+    thinks = level in ("low", "medium", "high") or (level is None and features.bound)
+    if model.tool_choice not in ("auto", "none") and (thinks or not features.forced):
         yield f"model.tool_choice: {route.name} cannot be forced to call a tool while it thinks; use auto or none"
 
 
-# --- a conversation as Anthropic Messages reads it ------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------------------------
 
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_TEXTS = ("application/json", "application/yaml", "application/xml")
 
 
 def encode_anthropic_segment(messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
     ids = call_ids(messages, request.route)
-    said: list[Any] = []
+    assistant: list[Any] = []
     results: list[Any] = []
-    asked: list[Any] = []
+    inputs: list[Any] = []
     for message in messages:
         if isinstance(message, Assistant):
-            said += _assistant_blocks(message, ids, route_name(request.route))
+            assistant += _assistant_blocks(message, ids, route_name(request.route))
         elif isinstance(message, User):
-            asked += _content_blocks(message.parts, blob)
+            inputs += _content_blocks(message.parts, blob)
         else:
             results.append(_result_block(ids.get(message.call) or derived_id(message.call), message.parts, blob))
-    user = [*results, *asked]
-    items = [{"role": "assistant", "content": said}] if said else []
-    return [sorted_json(item) for item in (*items, *([{"role": "user", "content": user}] if user else ()))]
+    items = (("assistant", assistant), ("user", [*results, *inputs]))
+    return [sorted_json({"role": role, "content": content}) for role, content in items if content]
 
 
 def _assistant_blocks(message: Assistant, ids: Mapping[str, str], route: str) -> list[Any]:
@@ -234,7 +234,7 @@ def _assistant_blocks(message: Assistant, ids: Mapping[str, str], route: str) ->
 
 
 def _opaque(text: str) -> Raw | None:
-    """A block that was kept as it came. What is no JSON cannot be one of ours."""
+    """A block that was stored unchanged. None: it is not JSON, so it is not from this codec."""
     try:
         msgspec.json.decode(text)
     except DECODE_ERRORS:
@@ -269,7 +269,7 @@ def _content_blocks(parts: tuple[Content, ...], blob: ReadBlob) -> list[dict[str
 def _document(part: File, blob: ReadBlob) -> dict[str, Any]:
     if part.media_type == "application/pdf":
         return _base64(part, blob)
-    if part.media_type.startswith("text/") or part.media_type in _TEXTS:
+    if is_text_file(part.media_type):
         return {"type": "text", "media_type": "text/plain", "data": blob(part.blob).decode("utf-8", "replace")}
     raise _unsupported_error(part.media_type)
 
@@ -280,41 +280,41 @@ def _base64(part: Image | File, blob: ReadBlob) -> dict[str, Any]:
 
 def _unsupported_error(media_type: str) -> LimitError:
     fields = {"part": media_type, "reason": "unsupported"}
-    return LimitError("context.failed", f"anthropic takes no {media_type}", fields=fields)
+    return LimitError("context.failed", f"Anthropic does not support files of the type {media_type}", fields=fields)
 
 
-# --- what the generations of Claude take ----------------------------------------------------------------------
+# --- features of Claude models --------------------------------------------------------------------------------
 
 
 _NAME = re.compile(r"claude-(?:(?P<family>[a-z]+)-?)?(?:(?P<major>\d{1,2})(?:[-.](?P<minor>\d{1,2}))?(?!\d))?")
 _EFFORT_FAMILIES = ("fable", "mythos")
-"""All of these families think by effort, whatever their version."""
+"""In all versions of these families thinking is controlled by effort."""
 
 
 class ClaudeFeatures(NamedTuple):
-    """What one model takes."""
+    """The features of one model."""
 
     effort: bool
-    """Whether thinking is told by effort; else by a budget."""
+    """Whether thinking is controlled by effort; otherwise by a budget."""
     off: Literal["disabled", "between_tools"] | None
-    """How thinking is turned off. None: it cannot be."""
+    """The setting that turns thinking off. None: it cannot be turned off."""
     samples: bool
-    """Whether temperature and top_p may be set at all."""
+    """Whether temperature and top_p can be set."""
     samples_both: bool
-    """Whether both may be set at once."""
+    """Whether both can be set together."""
     forced: bool
-    """Whether a call may be forced when the model does not think."""
+    """Whether a tool call can be forced when the model does not think."""
     bound: bool
-    """Whether its thoughts are bound to all that was said before them."""
+    """Whether thinking blocks are bound to the messages before them."""
     structured: bool
-    """Whether it can promise to keep a schema."""
+    """Whether the model supports structured output."""
 
 
 def claude_features(name: str) -> ClaudeFeatures:
-    """What the model of this name takes."""
-    found = _NAME.search(name)
-    family = found["family"] if found else None
-    version = (int(found["major"]), int(found["minor"] or 0)) if found and found["major"] else (0, 0)
+    """The features of a model by its name."""
+    match = _NAME.search(name)
+    family = match["family"] if match else None
+    version = (int(match["major"]), int(match["minor"] or 0)) if match and match["major"] else (0, 0)
     special = family in _EFFORT_FAMILIES
     bound = version >= ((5, 1) if special else (5, 5))
     return ClaudeFeatures(

@@ -1,27 +1,28 @@
-"""What Anthropic Messages answers: a reply, or a fault.
+"""Decode replies and streams of Anthropic Messages.
 
-Rule 1  Only the fields that are named here are looked at; all others may be anything.
-Rule 2  A field of the wrong type is not guessed at: the whole answer is `provider.decode`, with the place.
-Rule 3  Thoughts, and blocks of kinds that are not known here, are kept as they came and go back unchanged.
-Rule 4  A refusal is one: what was said or called before the model broke off is no answer.
+Rule 1  Only the declared fields are read; all others are ignored.
+Rule 2  If a field has the wrong type, the whole reply is `provider.decode` with the JSON pointer.
+Rule 3  Thinking blocks and blocks of unknown types are stored unchanged and sent back unchanged.
+Rule 4  If the stop reason is a refusal, texts and calls before it are dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage
-from agentrun.providers.codec import ReplyOrFault
+from agentrun.providers.codec import ReplyOrFault, TokenCount
 from agentrun.providers.faults import (
     DECODE_ERRORS,
+    can_decode,
     code_of_status,
     decode_fault,
     empty_fault,
@@ -35,22 +36,20 @@ from agentrun.providers.sse import SseDecoder
 from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
 
-_Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
-
 DECLINED = "The model declined to answer."
 
 
 class OutputDetails(Struct):
-    thinking_tokens: _Count | None = None
+    thinking_tokens: TokenCount | None = None
 
 
 class ClaudeUsage(Struct):
-    """Usage. A stream reports it in pieces, each with the sums so far."""
+    """The usage. A stream reports it several times, each time with the sums so far."""
 
-    input_tokens: _Count | None = None
-    cache_creation_input_tokens: _Count | None = None
-    cache_read_input_tokens: _Count | None = None
-    output_tokens: _Count | None = None
+    input_tokens: TokenCount | None = None
+    cache_creation_input_tokens: TokenCount | None = None
+    cache_read_input_tokens: TokenCount | None = None
+    output_tokens: TokenCount | None = None
     output_tokens_details: OutputDetails | None = None
 
 
@@ -59,7 +58,7 @@ class StopDetails(Struct):
 
 
 class ContentBlock(Struct):
-    """One block of content."""
+    """One content block."""
 
     type: str
     text: str = ""
@@ -70,7 +69,7 @@ class ContentBlock(Struct):
 
 
 class MessageHead(Struct):
-    """All of a message but its content."""
+    """A message without its content."""
 
     id: str | None = None
     model: str | None = None
@@ -84,7 +83,7 @@ class _Message(MessageHead, kw_only=True):
 
 
 class AnthropicError(Struct):
-    """An error, before a reply or inside one."""
+    """An error instead of a reply or inside one."""
 
     type: str = ""
     message: str | None = None
@@ -96,13 +95,13 @@ class AnthropicErrorBody(Struct):
 
 
 class WholeBlock(Struct):
-    """A block that is whole."""
+    """A complete block."""
 
     block: ContentBlock
     arguments: str
-    """Of a call, as text."""
+    """The arguments of a call, as text."""
     opaque: str
-    """The whole block as it came."""
+    """The block as it arrived."""
 
 
 _message = msgspec.json.Decoder(_Message)
@@ -120,42 +119,44 @@ _FINISH: dict[str | None, FinishReason] = {
 
 
 def read_anthropic_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
-    """Any reply at all that came in one piece."""
+    """Decode a reply that is not streamed, with any status."""
     if reply.status != 200:
         return _status_fault(reply)
     try:
         message = _message.decode(reply.body)
     except DECODE_ERRORS as error:
         return unreadable_fault(error, len(reply.body))
-    said = []
+    blocks = []
     for index, raw in enumerate(message.content):
         try:
             block = _block.decode(raw)
-            said.append(WholeBlock(block, bytes(block.input).decode(), bytes(raw).decode()))
+            blocks.append(WholeBlock(block, bytes(block.input).decode(), bytes(raw).decode()))
         except DECODE_ERRORS as error:
             return unreadable_part_fault(error, f"/content/{index}")
-    return make_anthropic_reply(message, said, request)
+    return make_anthropic_reply(message, blocks, request)
 
 
-def make_anthropic_reply(head: MessageHead, said: list[WholeBlock], request: ModelRequest) -> ReplyOrFault:
-    """What whole blocks mean."""
+def make_anthropic_reply(head: MessageHead, blocks: list[WholeBlock], request: ModelRequest) -> ReplyOrFault:
+    """Make a neutral reply of complete blocks."""
     finish = _FINISH.get(head.stop_reason, "unknown")
     if head.stop_reason == "refusal":
         details = head.stop_details
         parts: list[Text | Refusal | Reasoning | ToolCall] = [Refusal((details and details.explanation) or DECLINED)]
     else:
-        parts = _parts(said, tools_by_wire_name(request), route_name(request.route))
+        parts = _parts(blocks, tools_by_wire_name(request), route_name(request.route))
     if all(isinstance(part, Reasoning) for part in parts):
         if head.stop_reason == "model_context_window_exceeded":
-            return inner_fault("the conversation fills the model's window", "provider.context_overflow", 200)
+            return inner_fault("the conversation fills the context window", "provider.context_overflow", 200)
         return empty_fault(head.stop_reason)
     return Reply(Assistant(tuple(parts)), finish, _usage(head.usage), head.model, head.id)
 
 
-def _parts(said: list[WholeBlock], names: Mapping[str, str], route: str) -> list[Text | Refusal | Reasoning | ToolCall]:
+def _parts(
+    blocks: list[WholeBlock], names: Mapping[str, str], route: str
+) -> list[Text | Refusal | Reasoning | ToolCall]:
     parts: list[Text | Refusal | Reasoning | ToolCall] = []
     calls = 0
-    for each in said:
+    for each in blocks:
         block = each.block
         if block.type == "tool_use":
             parts.append(ToolCall(str(calls), names.get(block.name, block.name), each.arguments, block.id))
@@ -192,43 +193,42 @@ _STATUS = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""The status that an error has when it comes before a reply, for those that come inside one."""
+"""The status of each error type, for errors inside a reply."""
 
 
 def _status_fault(reply: HttpReply) -> Fault:
     try:
         error = _error.decode(reply.body).error
     except DECODE_ERRORS:
-        words = reply.body[:2000].decode("utf-8", "replace")
-        return status_fault(reply, words or "no words")
-    return status_fault(reply, error.message or "no words", _code(reply.status, error))
+        return status_fault(reply)
+    return status_fault(reply, error.message or "", _code(reply.status, error))
 
 
 def anthropic_inner_fault(error: AnthropicError) -> Fault:
-    """An error inside a stream: what it means before one."""
+    """The fault for an error inside a stream."""
     status = _STATUS.get(error.type, 500)
-    return inner_fault(error.message or "no words", _code(status, error) or code_of_status(status), status)
+    return inner_fault(error.message, _code(status, error) or code_of_status(status), status)
 
 
 _TOO_LONG = ("prompt is too long", "exceed context limit", "exceeds the available context size")
-"""The last is said by llama.cpp."""
+"""The last one is a text of llama.cpp."""
 
 
 def _code(status: int, error: AnthropicError) -> str | None:
-    """When the provider says more than the status."""
-    words = (error.message or "").lower()
-    if status == 413 or (status == 400 and any(sign in words for sign in _TOO_LONG)):
+    """The code if the error is more precise than the status."""
+    text = (error.message or "").lower()
+    if status == 413 or (status == 400 and any(phrase in text for phrase in _TOO_LONG)):
         return "provider.context_overflow"
     if isinstance(error.details, dict) and error.details.get("error_code") == "enforced_spend_limit_reached":
-        return "provider.fatal"  # no waiting helps: somebody has to pay
+        return "provider.fatal"  # waiting does not help: the account needs credit
     return None
 
 
-# --- a streamed answer of Anthropic Messages ------------------------------------------------------------------
+# --- streams --------------------------------------------------------------------------------------------------
 
 
 class _Delta(Struct):
-    """A piece of a block, or the end of the message."""
+    """A part of a block, or the end of the message."""
 
     type: str = ""
     text: str = ""
@@ -250,14 +250,13 @@ class _Event(Struct):
 
 
 _event = msgspec.json.Decoder(_Event)
-_block_decoder = msgspec.json.Decoder(ContentBlock)
 
 
 class _OpenBlock:
-    """A block that is being put together."""
+    """A block that is still arriving."""
 
     def __init__(self, raw: Raw) -> None:
-        self.block = _block_decoder.decode(raw)
+        self.block = _block.decode(raw)
         self._whole: dict[str, Any] = msgspec.json.decode(raw)
         self._texts = [self.block.text]
         self._thoughts = [self.block.thinking]
@@ -265,7 +264,7 @@ class _OpenBlock:
         self._signature: str | UnsetType = UNSET
 
     def add(self, delta: _Delta) -> str:
-        """Takes a piece; gives the text in it that is for people."""
+        """Add a delta and return its text."""
         match delta.type:
             case "text_delta":
                 self._texts.append(delta.text)
@@ -293,7 +292,7 @@ class _OpenBlock:
 
 
 class AnthropicStream:
-    """Reads one reply."""
+    """Decodes one streamed reply."""
 
     def __init__(self, request: ModelRequest) -> None:
         self._request = request
@@ -308,7 +307,7 @@ class AnthropicStream:
 
     def end(self) -> ReplyOrFault:
         for event in self._sse.end():
-            if _is_whole(event.data):
+            if can_decode(_event, event.data):
                 self._read(event.data)
         if self._fault is not None:
             return self._fault
@@ -345,7 +344,7 @@ class AnthropicStream:
 
     def _begin(self, event: _Event) -> str:
         if event.index in self._blocks:
-            self._fault = decode_fault("a block begins twice", {"pointer": "/index"})
+            self._fault = decode_fault("a block starts twice", {"pointer": "/index"})
             return ""
         block = self._blocks[event.index] = _OpenBlock(event.content_block)
         return block.block.text
@@ -353,29 +352,20 @@ class AnthropicStream:
     def _add(self, event: _Event) -> str:
         block = self._blocks.get(event.index)
         if block is None:
-            self._fault = decode_fault("a piece of a block that was never begun", {"pointer": "/index"})
+            self._fault = decode_fault("a delta belongs to a block that was not started", {"pointer": "/index"})
             return ""
         return block.add(event.delta or _Delta())
 
     def _finish(self, event: _Event) -> None:
-        """The end of the message, with the usage that is known by now."""
+        """The end of the message, with the final usage."""
         delta = event.delta or _Delta()
         usage = self._head.usage
         if event.usage is not None:
-            told = {name: value for name, value in asdict(event.usage).items() if value is not None}
-            usage = replace(usage or ClaudeUsage(), **told)
+            reported = {name: value for name, value in asdict(event.usage).items() if value is not None}
+            usage = replace(usage or ClaudeUsage(), **reported)
         self._head = replace(
             self._head,
             stop_reason=delta.stop_reason or self._head.stop_reason,
             stop_details=delta.stop_details or self._head.stop_details,
             usage=usage,
         )
-
-
-def _is_whole(data: str) -> bool:
-    """Whether what came last is an event, or only the beginning of one."""
-    try:
-        _event.decode(data)
-    except DECODE_ERRORS:
-        return False
-    return True

@@ -1,17 +1,19 @@
-"""What every provider's codec can do: neutral requests to HTTP and HTTP to neutral replies, without any IO.
+"""The interface of provider codecs: encode neutral requests to HTTP, decode HTTP to neutral replies, without IO.
 
-Rule 1  The same request gives the same bytes, on every machine. A codec has no state.
-Rule 2  A codec takes any bytes and never raises over them: what is not the protocol is a `Fault`.
-Rule 3  A reply is whole or it is none. Nothing that was cut off is ever given as a `Reply`.
-Rule 4  Credentials and the values of `${NAME}` are added by whoever sends a call, never here.
-Rule 5  A conversation is encoded in segments. One is an `Assistant` message and all that follows it up to the next;
-        the first is all before the first `Assistant`. A segment that is over never changes, so its bytes are kept.
+Rule 1  The same request gives the same bytes on every machine. A codec has no state.
+Rule 2  A codec accepts any bytes and never raises: a reply that breaks the protocol is a `Fault`.
+Rule 3  A `Reply` is always complete. A reply that was cut off is never returned as a `Reply`.
+Rule 4  The sender adds credentials and the values of `${NAME}`. A codec never does.
+Rule 5  A conversation is encoded in segments. A segment is an `Assistant` message and everything up to the next one;
+        the first is everything before the first `Assistant`. A finished segment does not change, so its bytes are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Annotated, Protocol, TypeAlias
+
+from msgspec import Meta
 
 from agentrun.core.effects import ModelRequest
 from agentrun.core.fault import Fault
@@ -22,46 +24,44 @@ from agentrun.wire import HttpCall, HttpReply
 
 ReplyOrFault: TypeAlias = Reply | Fault
 ReadBlob: TypeAlias = Callable[[str], bytes]
-"""The bytes of a picture or a file, by their hash."""
+"""Returns the bytes of an image or a file by their hash."""
+TokenCount = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 
 class StreamDecoder(Protocol):
-    """Reads one streamed reply."""
+    """Decodes one streamed reply."""
 
     def feed(self, data: bytes) -> list[str]:
-        """The texts that these bytes bring. How the bytes are cut into pieces makes no difference."""
+        """Add bytes, in pieces of any size, and return the new texts of the reply."""
 
     def end(self) -> ReplyOrFault:
-        """What came of it, after the last byte or when the connection was cut.
+        """The result after the last byte or after the connection was cut.
 
-        Without its last event it is `provider.empty`; who sent the call knows better when the connection broke.
+        Without the last event it is `provider.empty`. If the connection broke, the sender has a better error.
         """
 
 
 class Codec(Protocol):
-    """Speaks one provider's language."""
+    """The protocol of one provider."""
 
     def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:
-        """What this provider cannot do of what is asked, each a sentence with the spec's key."""
+        """The settings that this provider does not support: sentences that begin with the key in the spec."""
 
     def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
-        """The encoded items of the conversation that one segment gives. They depend on it and on the route alone."""
+        """Encode one segment to items of the conversation. They depend only on the segment and the route."""
 
     def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
-        """The whole request around the items of all segments."""
+        """The HTTP request with the items of all segments."""
 
     def decode(self, reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
-        """Any reply at all that came in one piece."""
+        """Decode a reply that is not streamed, with any status."""
 
     def stream(self, request: ModelRequest) -> StreamDecoder:
-        """A decoder of one streamed reply with status 200. Any other status goes through `decode`."""
-
-
-# --- one run's conversation as a provider reads it: every message is encoded once -----------------------------
+        """A decoder for one streamed reply with status 200. For any other status use `decode`."""
 
 
 class ConversationEncoder:
-    """Encodes the requests of one run."""
+    """Encodes the requests of one run. Every message is encoded once."""
 
     def __init__(self, codec: Codec, blob: ReadBlob) -> None:
         self._codec = codec
@@ -89,14 +89,14 @@ class ConversationEncoder:
         self._last = 0, 0
 
     def _reopen(self) -> None:
-        """Forget the last segment."""
+        """Remove the last segment, because messages were added to it."""
         messages, items = self._last
         self._messages = self._messages[:messages]
         del self._items[items:]
 
 
 def split_segments(messages: Sequence[Message]) -> Iterator[tuple[Message, ...]]:
-    """Each assistant message with all that follows it; first what comes before any."""
+    """Split messages into segments (rule 5)."""
     start = 0
     for index, message in enumerate(messages):
         if isinstance(message, Assistant) and index > start:

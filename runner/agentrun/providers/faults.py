@@ -1,10 +1,9 @@
-"""HTTP statuses and unreadable bodies as faults, the same for every provider.
+"""Faults for HTTP statuses and replies that cannot be decoded, for all providers.
 
-Rule 1  Who is at fault decides the code: a bad request or key is fatal and never sent again; a limit, an
-        overload or a broken server may be tried again.
-Rule 2  A provider's own words are shown cut and masked: some echo the key they refuse.
-Rule 3  An error inside a reply that began well means the same as its status. Without one it may be tried again.
-Rule 4  No provider makes a run wait longer than an hour.
+Rule 1  A bad request or key is fatal and not retried. A rate limit, an overload or a server error can be retried.
+Rule 2  The text of a provider is shortened and masked, because some providers repeat the key that they refuse.
+Rule 3  An error inside a reply with status 200 has the code of its own status. Without one it can be retried.
+Rule 4  A run never waits longer than an hour for a provider.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from agentrun.wire import HttpReply
 MAX_PROVIDER_TEXT = 300
 MAX_RETRY_AFTER = 3600
 """Seconds."""
+NO_TEXT = "no message"
 
 _CODES = {
     408: "provider.timeout",
@@ -35,31 +35,33 @@ _CODES = {
 }
 
 
-def status_fault(reply: HttpReply, words: str, code: str | None = None) -> Fault:
-    """The fault of a reply that is no success; `code` when the provider says more than the status."""
+def status_fault(reply: HttpReply, text: str | None = None, code: str | None = None) -> Fault:
+    """The fault for a reply with an error status. `text`: the message of the provider; None: the body itself. `code`:
+    if the provider's error is more precise than the status."""
+    text = reply.body[:2000].decode("utf-8", "replace") if text is None else text
     status = reply.status
     code = code or code_of_status(status)
     fields: dict[str, Any] = {"status": status}
-    asked = retry_after(reply)
-    if code == "provider.rate_limited" or (asked is not None and code_of(code).retry == "retryable"):
-        fields["retry_after"] = asked
-    return Fault(code, f"the provider answered {status}: {clean_provider_text(words)}", fields)
+    delay = retry_after(reply)
+    if code == "provider.rate_limited" or (delay is not None and code_of(code).retry == "retryable"):
+        fields["retry_after"] = delay
+    return Fault(code, f"the provider answered {status}: {clean_provider_text(text or NO_TEXT)}", fields)
 
 
 def code_of_status(status: int) -> str:
     return _CODES.get(status) or ("provider.transient" if status >= 500 else "provider.fatal")
 
 
-def inner_fault(words: str, code: str = "provider.transient", status: int | None = None) -> Fault:
-    """The fault of a reply that began as a success and holds an error."""
+def inner_fault(text: str | None, code: str = "provider.transient", status: int | None = None) -> Fault:
+    """The fault for an error inside a reply with status 200."""
     fields: dict[str, Any] = {"status": status}
     if code == "provider.rate_limited":
         fields["retry_after"] = None
-    return Fault(code, f"the provider broke off: {clean_provider_text(words)}", fields)
+    return Fault(code, f"the provider reported an error in its reply: {clean_provider_text(text or NO_TEXT)}", fields)
 
 
 def decode_fault(why: str, fields: dict[str, Any]) -> Fault:
-    return Fault("provider.decode", f"the provider's answer cannot be read: {clean_provider_text(why)}", fields)
+    return Fault("provider.decode", f"the provider's reply cannot be decoded: {clean_provider_text(why)}", fields)
 
 
 def empty_fault(finish: str | None) -> Fault:
@@ -67,12 +69,12 @@ def empty_fault(finish: str | None) -> Fault:
 
 
 def unended_fault() -> Fault:
-    """The fault of a stream that is over without its last event."""
+    """The fault for a stream that ended without its last event."""
     return Fault("provider.empty", "the reply ended without its last event")
 
 
 def unreadable_fault(error: Exception, size: int) -> Fault:
-    """What msgspec could not read. It names the place: a path for a wrong shape, a byte for wrong JSON."""
+    """The fault for a decoding error of msgspec, with the pointer to a wrong type or the offset of invalid JSON."""
     message = str(error)
     if isinstance(error, msgspec.ValidationError):
         what, _, path = message.partition(" - at `$")
@@ -84,18 +86,33 @@ def unreadable_fault(error: Exception, size: int) -> Fault:
     return decode_fault(message, {})
 
 
+def unreadable_part_fault(error: Exception, pointer: str) -> Fault:
+    """The fault for a part of a reply that was decoded on its own, with its JSON pointer in the reply."""
+    fault = unreadable_fault(error, 0)
+    return replace(fault, fields={"pointer": pointer + fault.fields.get("pointer", "")})
+
+
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading JSON of strangers raises."""
+"""The errors of decoding JSON from outside."""
 
 
-def clean_provider_text(words: str) -> str:
-    """A provider's words, fit to be read by people."""
-    line = mask(" ".join(words.split()))
+def can_decode(decoder: msgspec.json.Decoder[Any], data: str) -> bool:
+    """Whether the last data of a stream is a complete event, and not only its beginning."""
+    try:
+        decoder.decode(data)
+    except DECODE_ERRORS:
+        return False
+    return True
+
+
+def clean_provider_text(text: str) -> str:
+    """The text of a provider on one line, masked and shortened."""
+    line = mask(" ".join(text.split()))
     return line if len(line) <= MAX_PROVIDER_TEXT else line[: MAX_PROVIDER_TEXT - 1] + "…"
 
 
 def retry_after(reply: HttpReply) -> int | None:
-    """How many seconds the provider asks to wait: a number, or a date read against the reply's own."""
+    """The seconds in the header `retry-after`: a number, or a date relative to the header `date`."""
     value = find_header(reply.headers, "retry-after")
     if value is None:
         return None
@@ -116,7 +133,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def _date(text: str | None) -> float | None:
-    """`Sun, 06 Nov 1994 08:49:37 GMT`, the form that is still sent. `email.utils` would import sockets."""
+    """Parse `Sun, 06 Nov 1994 08:49:37 GMT`, the form that servers send. `email.utils` would import sockets."""
     match (text or "").split():
         case [_, day, month, year, clock, "GMT"] if month in _MONTHS:
             try:
@@ -126,12 +143,3 @@ def _date(text: str | None) -> float | None:
                 return None
             return date.timestamp()
     return None
-
-
-# --- where in an answer something is wrong --------------------------------------------------------------------
-
-
-def unreadable_part_fault(error: Exception, pointer: str) -> Fault:
-    """The fault of a part of an answer that was read by itself, with its place in the whole."""
-    fault = unreadable_fault(error, 0)
-    return replace(fault, fields={"pointer": pointer + fault.fields.get("pointer", "")})

@@ -1,10 +1,11 @@
-"""Gemini generateContent.
+"""The codec for Gemini generateContent.
 
-Rule 1  The model, and whether the reply is streamed, stand in the address.
-Rule 2  Options under `generationConfig` are added to what is set there. Options that set what this codec sets are
-        refused in both spellings that the API takes, `topP` and `top_p`.
-Rule 3  A schema is asked for natively; with tools a model before generation 3 cannot, and is told in words.
-Rule 4  `base_url` is what Google's own SDKs take: without the `/v1beta`, which is added unless a version is there.
+Rule 1  The model, and whether the reply is streamed, are in the address.
+Rule 2  Options under `generationConfig` are merged with the fields of the codec. Options that set a field of the codec
+        are refused in both spellings of the API, `topP` and `top_p`.
+Rule 3  The answer schema is sent as structured output. Models before generation 3 do not support it together with
+        tools, so there it is part of the instructions.
+Rule 4  `base_url` is the same as in Google's SDKs: without `/v1beta`, which is added if there is no version.
 """
 
 from __future__ import annotations
@@ -37,48 +38,46 @@ from agentrun.core.messages import (
 from agentrun.core.package import ModelSettings, Route
 from agentrun.core.package_lookup import argument_schemas
 from agentrun.core.package_tools import Tool
-from agentrun.errors import PackageError
 from agentrun.providers.codec import ReadBlob, ReplyOrFault, StreamDecoder
 from agentrun.providers.faults import DECODE_ERRORS
 from agentrun.providers.gemini_reply import GeminiStream, read_gemini_reply
+from agentrun.providers.registry import provider_url
 from agentrun.providers.request_encoding import (
     arguments_object,
     drop_none,
     guided_instructions,
     merge_headers,
+    refuse_reserved_options,
+    reserved_option_problems,
     route_auth,
     splice_items,
 )
 from agentrun.providers.wire_names import call_ids, name_clashes, wire_name
 from agentrun.wire import HttpCall, HttpReply
 
-GEMINI_URL = "https://generativelanguage.googleapis.com"
 GEMINI_THINKING_BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}
-"""Tokens for thinking, for models that are told a budget."""
+"""Thinking tokens, for models with a thinking budget."""
 GEMINI_THINKING_LEVELS = {"none": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH"}
 MAX_GEMINI_STOPS = 5
 _VERSIONED = re.compile(r"/v\d+\w*(/|$)")
 
 GEMINI_FIELDS = frozenset({"contents", "systemInstruction", "tools", "toolConfig"})
-"""The fields that this codec decides about."""
+"""The fields that this codec sets."""
 GEMINI_CONFIG_FIELDS = frozenset(
     {
         *("temperature", "topP", "seed", "stopSequences", "maxOutputTokens", "candidateCount", "thinkingConfig"),
         *("responseMimeType", "responseSchema", "responseJsonSchema", "responseFormat"),
     }
 )
-"""The same, for those under `generationConfig`."""
+"""The fields under `generationConfig` that this codec sets."""
 
 
 class GeminiGenerate:
-    """The codec. It has no state."""
+    """The codec."""
 
-    def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # any schema can at least be asked for
+    def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # every schema is supported, at least as text
         return [
-            *(
-                f"model.options cannot set {key}: the spec has a key of its own for it"
-                for key in _reserved_options(route)
-            ),
+            *reserved_option_problems(_reserved_options(route)),
             *name_clashes(argument_schemas(tools)),
             *_problems(model, route),
         ]
@@ -88,10 +87,7 @@ class GeminiGenerate:
 
     def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
         route = request.route
-        if taken := _reserved_options(route):
-            message = f"model.options cannot set {', '.join(taken)}: the spec has keys of its own for it"
-            pointer = "/model/options/" + taken[0].replace(".", "/")
-            raise PackageError("package.invalid", message, fields={"pointer": pointer})
+        refuse_reserved_options(_reserved_options(route))
         return HttpCall(
             method="POST",
             url=_address(route, stream=request.settings.stream),
@@ -110,16 +106,16 @@ class GeminiGenerate:
 def _address(route: Route, *, stream: bool) -> str:
     name = route.name if "/" in route.name else f"models/{route.name}"
     method = "streamGenerateContent?alt=sse" if stream else "generateContent"
-    base = (route.base_url or GEMINI_URL).rstrip("/")
+    base = provider_url(route)
     version = "" if _VERSIONED.search(base) else "/v1beta"
     return f"{base}{version}/{quote(name, safe='/@')}:{method}"
 
 
 def _fields(request: ModelRequest) -> dict[str, Any]:
     native = request.output is not None and (gemini_features(request.route.name).current or not request.tools)
-    words = request.instructions if native else guided_instructions(request)
+    instructions = request.instructions if native else guided_instructions(request)
     return drop_none(
-        systemInstruction={"parts": [{"text": words}]} if words else None,
+        systemInstruction={"parts": [{"text": instructions}]} if instructions else None,
         tools=[{"functionDeclarations": [_tool(tool) for tool in request.tools]}] if request.tools else None,
         toolConfig=_tool_config(request) if request.tools else None,
         generationConfig=_config(request, native) or None,
@@ -142,14 +138,12 @@ def _config(request: ModelRequest, native: bool) -> dict[str, Any]:
 
 
 def _thinking(level: str | None, name: str) -> dict[str, Any] | None:
-    takes = gemini_features(name)
-    if level is None or not takes.thinks:
+    features = gemini_features(name)
+    if level is None or not features.thinks:
         return None
-    return (
-        {"thinkingLevel": GEMINI_THINKING_LEVELS[level]}
-        if takes.current
-        else {"thinkingBudget": GEMINI_THINKING_BUDGETS[level]}
-    )
+    if features.current:
+        return {"thinkingLevel": GEMINI_THINKING_LEVELS[level]}
+    return {"thinkingBudget": GEMINI_THINKING_BUDGETS[level]}
 
 
 def _tool(tool: OfferedTool) -> dict[str, Any]:
@@ -180,12 +174,12 @@ def _reserved_options(route: Route) -> list[str]:
 
 
 def _is_misspelt_config(route: Route, key: str) -> bool:
-    """The other spelling, or no map: it would stand beside our own."""
+    """Another spelling of `generationConfig`, or not a mapping: it would be sent in addition to that of the codec."""
     return _is_one_of(key, {"generationConfig"}) and not (key == "generationConfig" and _config_options(route))
 
 
 def _is_one_of(key: str, names: Iterable[str]) -> bool:
-    """The API reads system_instruction like systemInstruction."""
+    """The API accepts system_instruction for systemInstruction."""
     return _normalise_key(key) in map(_normalise_key, names)
 
 
@@ -194,16 +188,16 @@ def _normalise_key(key: str) -> str:
 
 
 def _problems(model: ModelSettings, route: Route) -> Iterable[str]:
-    takes = gemini_features(route.name)
+    features = gemini_features(route.name)
     if len(model.stop) > MAX_GEMINI_STOPS:
-        yield f"model.stop: Gemini takes at most {MAX_GEMINI_STOPS} texts"
-    if model.reasoning == "none" and not takes.off:
-        yield f"model.reasoning: {route.name} always thinks; the least is low"
-    if model.reasoning not in (None, "none") and not takes.thinks:
-        yield f"model.reasoning: {route.name} does not think"
+        yield f"model.stop: Gemini supports at most {MAX_GEMINI_STOPS} texts"
+    if model.reasoning == "none" and not features.off:
+        yield f"model.reasoning: {route.name} always thinks; the minimum is low"
+    if model.reasoning not in (None, "none") and not features.thinks:
+        yield f"model.reasoning: {route.name} does not support thinking"
 
 
-# --- a conversation as Gemini reads it ------------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------------------------
 
 
 UNSIGNED_CALL = "skip_thought_signature_validator"
@@ -212,24 +206,24 @@ SIGNATURE = "thoughtSignature"
 
 def encode_gemini_segment(messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
     calls = _SegmentCalls(messages, request)
-    said: list[Any] = []
+    assistant: list[Any] = []
     results: list[Any] = []
-    asked: list[Any] = []
+    inputs: list[Any] = []
     for message in messages:
         if isinstance(message, Assistant):
-            said += _assistant_parts(message, calls)
+            assistant += _assistant_parts(message, calls)
         elif isinstance(message, User):
-            asked += _content(message.parts, blob)
+            inputs += _content(message.parts, blob)
         else:
-            result, beside = _result(message, calls, blob)
+            result, attachments = _result(message, calls, blob)
             results.append({"functionResponse": result})
-            asked += beside
-    items = (("model", said), ("user", results), ("user", asked))
+            inputs += attachments
+    items = (("model", assistant), ("user", results), ("user", inputs))
     return [sorted_json({"role": role, "parts": parts}) for role, parts in items if parts]
 
 
 class _SegmentCalls:
-    """The calls of a segment, as they stand on the wire."""
+    """The wire names and ids of the calls of a segment."""
 
     def __init__(self, messages: Sequence[Message], request: ModelRequest) -> None:
         self.route = route_name(request.route)
@@ -238,14 +232,14 @@ class _SegmentCalls:
         self._all = {call.id: call for message in messages if isinstance(message, Assistant) for call in message.calls}
 
     def name(self, call: str) -> str:
-        """Of a call without a trace the id: the API wants a name."""
-        found = self._all.get(call)
-        return wire_name(found.tool if found else call)
+        """The API requires a name. If the call is not in the segment, its id is used."""
+        known = self._all.get(call)
+        return wire_name(known.tool if known else call)
 
     def id(self, call: str) -> str | None:
-        """None when the call is this route's own, and it gave none."""
-        found = self._all.get(call)
-        if found is None or (found.route == self.route and found.wire_id is None):
+        """None if the call is from this route and has no id."""
+        known = self._all.get(call)
+        if known is None or (known.route == self.route and known.wire_id is None):
             return None
         return self._ids[call]
 
@@ -278,7 +272,7 @@ def _assistant_parts(message: Assistant, calls: _SegmentCalls) -> list[Any]:
 
 
 def _opaque(text: str) -> dict[str, Any]:
-    """A part, or the signature of one, that was kept as it came. What is no object cannot be one of ours."""
+    """A part or a signature that was stored unchanged. Empty: it is not a JSON object, so it is not from this codec."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except DECODE_ERRORS:
@@ -286,7 +280,7 @@ def _opaque(text: str) -> dict[str, Any]:
 
 
 def _result(message: ToolResult, calls: _SegmentCalls, blob: ReadBlob) -> tuple[dict[str, Any], list[Any]]:
-    """A result, and the pictures and files that must stand beside it: older models take them only there."""
+    """A result, and its images and files for older models, which accept them only outside of results."""
     media = [_inline(part, blob) for part in message.parts if not isinstance(part, Text)]
     result = drop_none(
         id=calls.id(message.call),
@@ -311,26 +305,26 @@ def _inline(part: Image | File, blob: ReadBlob) -> dict[str, Any]:
     return {"inlineData": {"mimeType": media_type, "data": b64encode(blob(part.blob)).decode()}}
 
 
-# --- what the generations of Gemini take ----------------------------------------------------------------------
+# --- features of Gemini models --------------------------------------------------------------------------------
 
 
 _NAME = re.compile(r"gemini-(\d{1,2})(?:\.(\d{1,2}))?")
 
 
 class GeminiFeatures(NamedTuple):
-    """What one model takes."""
+    """The features of one model."""
 
     current: bool
-    """Whether it is of generation 3 or later: thinks by level, signs its calls, keeps a schema and calls tools."""
+    """Generation 3 or later: thinking levels, signed calls, and structured output together with tools."""
     thinks: bool
-    """Whether it thinks at all."""
+    """Whether the model supports thinking."""
     off: bool
-    """Whether thinking can be turned off, or nearly."""
+    """Whether thinking can be turned off, at least nearly."""
 
 
 def gemini_features(name: str) -> GeminiFeatures:
-    """What the model of this name takes."""
-    found = _NAME.search(name)
-    version = (int(found[1]), int(found[2] or 0)) if found else (99, 0)
+    """The features of a model by its name."""
+    match = _NAME.search(name)
+    version = (int(match[1]), int(match[2] or 0)) if match else (99, 0)
     thinks = version >= (2, 5)
     return GeminiFeatures(current=version >= (3, 0), thinks=thinks, off=not thinks or "pro" not in name)

@@ -1,28 +1,29 @@
-"""What Gemini answers: a reply, or a fault.
+"""Decode replies and streams of Gemini.
 
-Rule 1  A reply in one piece is a stream of one piece: both are gathered in the same way.
-Rule 2  Only the fields that are named here are looked at. A field of the wrong type is not guessed at: the whole answer
-        is `provider.decode`, with the place.
-Rule 3  The signature of a text or a call is kept right before it. Thoughts, and parts of kinds that are not known here,
-        are kept as they came. Texts without signatures are joined.
-Rule 4  A prompt or an answer that was blocked is a refusal: the model's doing, and no fault of the provider.
+Rule 1  A reply that is not streamed is decoded like a stream with one event.
+Rule 2  Only the declared fields are read. If a field has the wrong type, the whole reply is `provider.decode` with the
+        JSON pointer.
+Rule 3  The signature of a text or call is stored right before it. Thoughts and parts of unknown types are stored
+        unchanged. Texts without signatures are joined.
+Rule 4  A blocked prompt or answer is a refusal of the model, not a fault of the provider.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw, Struct
 
 from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage
-from agentrun.providers.codec import ReplyOrFault
+from agentrun.providers.codec import ReplyOrFault, TokenCount
 from agentrun.providers.faults import (
     DECODE_ERRORS,
+    can_decode,
     decode_fault,
     empty_fault,
     unended_fault,
@@ -34,7 +35,6 @@ from agentrun.providers.sse import SseDecoder
 from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
 
-_Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 _Part: TypeAlias = Text | Refusal | Reasoning | ToolCall
 
 
@@ -66,16 +66,16 @@ class _Feedback(Struct, rename="camel"):
 
 
 class _Tokens(Struct, rename="camel"):
-    prompt_token_count: _Count | None = None
-    cached_content_token_count: _Count | None = None
-    candidates_token_count: _Count | None = None
-    thoughts_token_count: _Count | None = None
-    tool_use_prompt_token_count: _Count | None = None
-    total_token_count: _Count | None = None
+    prompt_token_count: TokenCount | None = None
+    cached_content_token_count: TokenCount | None = None
+    candidates_token_count: TokenCount | None = None
+    thoughts_token_count: TokenCount | None = None
+    tool_use_prompt_token_count: TokenCount | None = None
+    total_token_count: TokenCount | None = None
 
 
 class GeminiResponse(Struct, rename="camel"):
-    """A whole answer, or a piece of one."""
+    """A reply, or one event of a stream."""
 
     candidates: list[_Candidate] | None = None
     prompt_feedback: _Feedback | None = None
@@ -87,6 +87,7 @@ class GeminiResponse(Struct, rename="camel"):
 
 _response = msgspec.json.Decoder(GeminiResponse)
 _piece = msgspec.json.Decoder(_Piece)
+_any = msgspec.json.Decoder()
 
 _FILTERS = (
     *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
@@ -101,7 +102,7 @@ _FINISH: dict[str | None, FinishReason] = {
 
 
 def read_gemini_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
-    """Any reply at all that came in one piece."""
+    """Decode a reply that is not streamed, with any status."""
     if reply.status != 200:
         return gemini_status_fault(reply)
     answer = GeminiReplyBuilder(request)
@@ -114,7 +115,7 @@ def read_gemini_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
 
 
 class GeminiReplyBuilder:
-    """Gathers the pieces of one answer."""
+    """Collects the events of one reply."""
 
     def __init__(self, request: ModelRequest) -> None:
         self._route = route_name(request.route)
@@ -122,7 +123,7 @@ class GeminiReplyBuilder:
         self.fault: Fault | None = None
         self._parts: list[_Part] = []
         self._text: list[str] = []
-        """Texts without signatures, until something else comes."""
+        """Texts without signatures since the last other part."""
         self._calls = 0
         self._finish: str | None = None
         self._blocked: str | None = None
@@ -132,11 +133,11 @@ class GeminiReplyBuilder:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the latest piece said that it was the last."""
+        """Whether the last event marked the end of the reply."""
         return self._finish is not None or self._blocked is not None or self.fault is not None
 
     def add(self, response: GeminiResponse) -> list[str]:
-        """Takes a piece; gives the texts in it that are for people."""
+        """Add an event and return its texts."""
         if response.error is not None:
             self.fault = gemini_inner_fault(response.error)
             return []
@@ -150,7 +151,7 @@ class GeminiReplyBuilder:
                 return []
             case [_Candidate(index=0) as candidate]:
                 return self._add(candidate)
-        self.fault = decode_fault("more than one answer", {"pointer": "/candidates"})
+        self.fault = decode_fault("there is more than one answer", {"pointer": "/candidates"})
         return []
 
     def _add(self, candidate: _Candidate) -> list[str]:
@@ -217,30 +218,24 @@ class GeminiReplyBuilder:
 
 
 def _usage(tokens: _Tokens | None) -> Usage | None:
-    """What is thought is counted apart from what is said, and a count of 0 is left out of the answer."""
+    """Gemini counts thoughts separately from the answer, and omits counts of 0."""
     if tokens is None:
         return None
-    read, said, thought = tokens.prompt_token_count, tokens.candidates_token_count, tokens.thoughts_token_count
-    if read is not None:
-        read += tokens.tool_use_prompt_token_count or 0
-    if said is None and read is not None and tokens.total_token_count is not None:
-        said = max(tokens.total_token_count - read - (thought or 0), 0)
+    prompt, answer, thoughts = tokens.prompt_token_count, tokens.candidates_token_count, tokens.thoughts_token_count
+    if prompt is not None:
+        prompt += tokens.tool_use_prompt_token_count or 0
+    if answer is None and prompt is not None and tokens.total_token_count is not None:
+        answer = max(tokens.total_token_count - prompt - (thoughts or 0), 0)
     return Usage(
-        input=read,
-        output=None if said is None else said + (thought or 0),
+        input=prompt,
+        output=None if answer is None else answer + (thoughts or 0),
         cached=tokens.cached_content_token_count,
-        reasoning=thought,
+        reasoning=thoughts,
     )
 
 
-# --- a streamed answer of Gemini ------------------------------------------------------------------------------
-
-
-_response_decoder = msgspec.json.Decoder(GeminiResponse)
-
-
 class GeminiStream:
-    """Reads one reply."""
+    """Decodes one streamed reply."""
 
     def __init__(self, request: ModelRequest) -> None:
         self._sse = SseDecoder()
@@ -251,7 +246,7 @@ class GeminiStream:
 
     def end(self) -> ReplyOrFault:
         for event in self._sse.end():
-            if _is_whole(event.data):
+            if can_decode(_any, event.data):
                 self._read(event.data)
         return self._answer.result() if self._answer.is_whole else unended_fault()
 
@@ -259,17 +254,8 @@ class GeminiStream:
         if self._answer.fault is not None:
             return []
         try:
-            response = _response_decoder.decode(data)
+            response = _response.decode(data)
         except DECODE_ERRORS as problem:
             self._answer.fault = unreadable_fault(problem, len(data))
             return []
         return self._answer.add(response)
-
-
-def _is_whole(data: str) -> bool:
-    """Whether what came last is an event, or only the beginning of one."""
-    try:
-        msgspec.json.decode(data)
-    except DECODE_ERRORS:
-        return False
-    return True

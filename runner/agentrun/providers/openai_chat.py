@@ -1,8 +1,8 @@
-"""OpenAI Chat Completions, and the many servers that speak the same language.
+"""The codec for OpenAI Chat Completions and compatible servers.
 
-Rule 1  Instructions are the first message, with the role `system`.
-Rule 2  What a tool shows follows the results of its batch in a message of the user: results are text here.
-Rule 3  What the model thought is not sent back: this protocol has no place for it.
+Rule 1  The instructions are the first message, with the role `system`.
+Rule 2  Tool results contain only text here. Images and files of results follow in a user message after their batch.
+Rule 3  Reasoning is not sent back, because the protocol has no field for it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from agentrun.core.package_lookup import argument_schemas
 from agentrun.core.package_tools import Tool
 from agentrun.providers.codec import ReadBlob, ReplyOrFault
 from agentrun.providers.openai_chat_reply import ChatStream, read_chat_reply
+from agentrun.providers.registry import provider_url
 from agentrun.providers.request_encoding import (
     arguments_object,
     data_url,
@@ -40,13 +41,13 @@ from agentrun.providers.request_encoding import (
     merge_headers,
     refuse_reserved_options,
     reserved_option_problems,
+    reserved_options,
     route_auth,
     splice_items,
 )
 from agentrun.providers.wire_names import call_ids, derived_id, name_clashes, wire_name
 from agentrun.wire import HttpAuth, HttpCall, HttpReply
 
-OPENAI_URL = "https://api.openai.com/v1"
 MAX_OPENAI_STOPS = 4
 
 CHAT_FIELDS = frozenset(
@@ -55,16 +56,17 @@ CHAT_FIELDS = frozenset(
         *("reasoning_effort", "response_format", "stream", "stream_options", "tools", "tool_choice", "n"),
     }
 )
-"""The fields that this codec decides about."""
+"""The fields that this codec sets."""
 
 
 class OpenAIChat:
-    """The codec. It has no state."""
+    """The codec."""
 
-    def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # it takes any schema, as a promise or as guidance
-        problems = [*reserved_option_problems(route, CHAT_FIELDS), *name_clashes(argument_schemas(tools))]
+    def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # every schema is supported, strict or not
+        reserved = reserved_options(route, CHAT_FIELDS)
+        problems = [*reserved_option_problems(reserved), *name_clashes(argument_schemas(tools))]
         if route.base_url is None and len(model.stop) > MAX_OPENAI_STOPS:
-            problems.append(f"model.stop: OpenAI takes at most {MAX_OPENAI_STOPS} texts")
+            problems.append(f"model.stop: OpenAI supports at most {MAX_OPENAI_STOPS} texts")
         return problems
 
     def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
@@ -89,12 +91,12 @@ class OpenAIChat:
 
     def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
         route = request.route
-        refuse_reserved_options(route, CHAT_FIELDS)
+        refuse_reserved_options(reserved_options(route, CHAT_FIELDS))
         system = {"role": "system", "content": request.instructions}
         first = [sorted_json(system)] if request.instructions else []
         return HttpCall(
             method="POST",
-            url=(route.base_url or OPENAI_URL).rstrip("/") + "/chat/completions",
+            url=provider_url(route) + "/chat/completions",
             headers=merge_headers(request, {}),
             body=splice_items(route.options | _fields(request), "messages", [*first, *items]),
             auth=openai_auth(route),
@@ -112,7 +114,7 @@ def openai_auth(route: Route) -> HttpAuth | None:
 
 
 def _fields(request: ModelRequest) -> dict[str, Any]:
-    """All of the body but the conversation."""
+    """The body without the conversation."""
     settings = request.settings
     fields = drop_none(
         model=request.route.name,
@@ -138,7 +140,7 @@ def function_schema(tool: OfferedTool) -> dict[str, Any]:
 
 
 def arguments_text(arguments: str) -> str:
-    """Arguments as JSON of an object, whatever the model wrote: many servers read them again and fail otherwise."""
+    """The arguments as a JSON object, because many servers parse them again and fail on anything else."""
     return sorted_json(arguments_object(arguments)).decode() if arguments.strip() else "{}"
 
 
@@ -152,7 +154,7 @@ def _choice(request: ModelRequest) -> Any:
         return choice
     if any(tool.name == choice for tool in request.tools):
         return {"type": "function", "function": {"name": wire_name(choice)}}
-    return None  # auto, or a tool that is not there now
+    return None  # auto, or a tool that is not offered now
 
 
 def _user(message: User, blob: ReadBlob) -> dict[str, Any]:
@@ -162,7 +164,7 @@ def _user(message: User, blob: ReadBlob) -> dict[str, Any]:
 
 
 def _attachments(result: ToolResult, id: str, blob: ReadBlob) -> list[dict[str, Any]]:
-    """Pictures and files of a result, with a word of where they come from."""
+    """The images and files of a result, with a text that names the call."""
     parts = [_part(part, blob) for part in result.parts if not isinstance(part, Text)]
     return [{"type": "text", "text": f"From the result of {id}:"}, *parts] if parts else []
 
@@ -192,11 +194,11 @@ def _assistant(message: Assistant, ids: Mapping[str, str]) -> dict[str, Any]:
             case Refusal():
                 fields["refusal"] = part.text
             case ToolCall():
-                asked = {"name": wire_name(part.tool), "arguments": arguments_text(part.arguments)}
-                call = {"id": ids[part.id], "type": "function", "function": asked}
+                function = {"name": wire_name(part.tool), "arguments": arguments_text(part.arguments)}
+                call = {"id": ids[part.id], "type": "function", "function": function}
                 fields.setdefault("tool_calls", []).append(call)
             case _:
                 assert_never(part)
     if fields.keys() == {"role", "content"}:
-        fields["content"] = text  # a message of nothing at all is refused
+        fields["content"] = text  # the API refuses a message with neither content nor calls
     return fields

@@ -1,8 +1,7 @@
-"""What OpenAI Chat Completions answers: a reply, or a fault.
+"""Decode replies and streams of OpenAI Chat Completions.
 
-Rule 1  Only the fields that are named here are looked at; all others may be anything. Servers that speak the same
-        language leave many of them out.
-Rule 2  A field of the wrong type is not guessed at: the whole answer is `provider.decode`, with the place.
+Rule 1  Only the declared fields are read. Most are optional, because compatible servers omit many of them.
+Rule 2  If a field has the wrong type, the whole reply is `provider.decode` with the JSON pointer.
 """
 
 from __future__ import annotations
@@ -16,8 +15,15 @@ from msgspec import Meta, Struct
 from agentrun.core.effects import ModelRequest
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, FinishReason, Refusal, Reply, Text, ToolCall, Usage
-from agentrun.providers.codec import ReplyOrFault
-from agentrun.providers.faults import DECODE_ERRORS, decode_fault, empty_fault, unended_fault, unreadable_fault
+from agentrun.providers.codec import ReplyOrFault, TokenCount
+from agentrun.providers.faults import (
+    DECODE_ERRORS,
+    can_decode,
+    decode_fault,
+    empty_fault,
+    unended_fault,
+    unreadable_fault,
+)
 from agentrun.providers.openai_faults import (
     OpenAIError,
     openai_inner_fault,
@@ -29,24 +35,20 @@ from agentrun.providers.sse import SseDecoder
 from agentrun.providers.wire_names import tools_by_wire_name
 from agentrun.wire import HttpReply
 
-TokenCount = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
-
-class _InputDetails(Struct):
+class CachedTokens(Struct):
     cached_tokens: TokenCount | None = None
 
 
-class _OutputDetails(Struct):
+class ReasoningTokens(Struct):
     reasoning_tokens: TokenCount | None = None
 
 
 class ChatUsage(Struct):
-    """Tokens as this protocol counts them."""
-
     prompt_tokens: TokenCount | None = None
     completion_tokens: TokenCount | None = None
-    prompt_tokens_details: _InputDetails | None = None
-    completion_tokens_details: _OutputDetails | None = None
+    prompt_tokens_details: CachedTokens | None = None
+    completion_tokens_details: ReasoningTokens | None = None
 
     def neutral(self) -> Usage:
         read, written = self.prompt_tokens_details, self.completion_tokens_details
@@ -97,7 +99,7 @@ _FINISH: dict[str, FinishReason] = {
 
 
 def read_chat_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
-    """Any reply at all."""
+    """Decode a reply that is not streamed, with any status."""
     if reply.status != 200:
         return openai_status_fault(reply)
     try:
@@ -130,8 +132,8 @@ def make_chat_reply(
     model: str | None,
     wire_id: str | None,
 ) -> ReplyOrFault:
-    """A reply out of what was read; a call is its name, arguments and id."""
-    if finish == "error":  # OpenRouter's way to say that the model behind it failed
+    """Make a neutral reply. A call is its name, arguments and id."""
+    if finish == "error":  # OpenRouter: the model behind it failed
         return openai_inner_fault(OpenAIError("the model failed"))
     names = tools_by_wire_name(request)
     parts: list[Text | Refusal | ToolCall] = []
@@ -152,7 +154,7 @@ def make_chat_reply(
     )
 
 
-# --- a streamed answer of OpenAI Chat Completions -------------------------------------------------------------
+# --- streams --------------------------------------------------------------------------------------------------
 
 
 class _FunctionDelta(Struct):
@@ -190,7 +192,7 @@ _chunk = msgspec.json.Decoder(_Chunk)
 
 
 class _OpenCall:
-    """A call that is being put together."""
+    """A call that is still arriving."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -202,7 +204,7 @@ class _OpenCall:
         self.id = self.id or piece.id
         if piece.function is not None:
             name = piece.function.name or ""
-            self.name += name if name != self.name else ""  # some servers say it with every piece
+            self.name += name if name != self.name else ""  # some servers repeat it in every delta
             self.arguments.append(piece.function.arguments or "")
 
 
@@ -239,7 +241,7 @@ def _is_named(piece: _CallDelta) -> bool:
 
 
 class ChatStream:
-    """Reads one reply."""
+    """Decodes one streamed reply."""
 
     def __init__(self, request: ModelRequest) -> None:
         self._request = request
@@ -259,7 +261,7 @@ class ChatStream:
 
     def end(self) -> ReplyOrFault:
         for event in self._sse.end():
-            if _is_whole(event.data):
+            if event.data.strip() == "[DONE]" or can_decode(_chunk, event.data):
                 self._read(event.data)
         if self._fault is not None:
             return self._fault
@@ -299,7 +301,7 @@ class ChatStream:
 
     def _add(self, choice: _ChoiceDelta) -> list[str]:
         if choice.index != 0:
-            self._fault = decode_fault("more than one answer", {"pointer": "/choices"})
+            self._fault = decode_fault("there is more than one answer", {"pointer": "/choices"})
             return []
         self._finish = choice.finish_reason or self._finish
         delta = choice.delta or _Delta()
@@ -308,14 +310,3 @@ class ChatStream:
         self._content.append(delta.content or "")
         self._refusal.append(delta.refusal or "")
         return [text for text in (delta.content, delta.refusal) if text]
-
-
-def _is_whole(data: str) -> bool:
-    """Whether what came last is an event, or only the beginning of one."""
-    if data.strip() == "[DONE]":
-        return True
-    try:
-        _chunk.decode(data)
-    except DECODE_ERRORS:
-        return False
-    return True

@@ -1,7 +1,7 @@
-"""OpenAI's errors, and those of servers that speak its language.
+"""Errors of OpenAI and of compatible servers.
 
-Rule 1  The status decides; a code, a type or known words say more where the status says too little.
-Rule 2  An error inside a reply with status 200 means what its own code says.
+Rule 1  The status decides the code, unless the error code, its type or a known text is more precise.
+Rule 2  For an error inside a reply with status 200, its own code decides.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agentrun.wire import HttpReply
 
 
 class OpenAIError(Struct):
-    """An error as they write it."""
+    """The error object."""
 
     message: str | None = None
     code: str | int | None = None
@@ -30,12 +30,12 @@ class _Body(Struct):
 
 _body = msgspec.json.Decoder(_Body)
 
-_SAYS_MORE = {
+_PRECISE = {
     (400, "context_length_exceeded"): "provider.context_overflow",
-    (429, "insufficient_quota"): "provider.fatal",  # no waiting helps: somebody has to pay
+    (429, "insufficient_quota"): "provider.fatal",  # waiting does not help: the account needs credit
 }
 _TOO_LONG = ("maximum context length", "context length is only", "exceeds the context window")
-"""What vLLM and others say instead of a code."""
+"""Texts of vLLM and others, which send no code."""
 _INNER = {
     "rate_limit_exceeded": "provider.rate_limited",
     "rate_limit_error": "provider.rate_limited",
@@ -58,20 +58,19 @@ _FATAL = ("invalid_", "image_", "unsupported_", "empty_image", "failed_to_downlo
 
 
 def openai_status_fault(reply: HttpReply) -> Fault:
-    """A reply whose status is not 200."""
+    """The fault for a reply whose status is not 200."""
     error = read_openai_error(reply.body)
     if error is None:
-        words = reply.body[:2000].decode("utf-8", "replace")
-        return status_fault(reply, words or "no words")
-    words = error.message or "no words"
-    code = _SAYS_MORE.get((reply.status, str(error.code)))
-    if error.type == "exceed_context_size_error" or (reply.status == 400 and _is_too_long(words)):
+        return status_fault(reply)
+    text = error.message or ""
+    code = _PRECISE.get((reply.status, str(error.code)))
+    if error.type == "exceed_context_size_error" or (reply.status == 400 and _is_too_long(text)):
         code = "provider.context_overflow"
-    return status_fault(reply, words, code)
+    return status_fault(reply, text, code)
 
 
 def read_openai_error(body: bytes) -> OpenAIError | None:
-    """The error that a body is; None when it is none."""
+    """The error in a body, or None."""
     try:
         return _body.decode(body).error
     except DECODE_ERRORS:
@@ -79,7 +78,7 @@ def read_openai_error(body: bytes) -> OpenAIError | None:
 
 
 def to_openai_error(value: Any) -> OpenAIError:
-    """An error inside something else, whatever its form."""
+    """An error object, a text or anything else as an error."""
     if isinstance(value, str):
         return OpenAIError(value)
     try:
@@ -89,16 +88,16 @@ def to_openai_error(value: Any) -> OpenAIError:
 
 
 def openai_inner_fault(error: OpenAIError) -> Fault:
-    """An error inside a reply with status 200."""
-    words = error.message or "no words"
+    """The fault for an error inside a reply with status 200."""
+    text = error.message or ""
     status = error.code if isinstance(error.code, int) and 400 <= error.code <= 599 else None
-    if _is_too_long(words):
+    if _is_too_long(text):
         code = "provider.context_overflow"
     elif status is not None:
         code = code_of_status(status)
     else:
         code = _code_by_name(error)
-    return inner_fault(words, code, status)
+    return inner_fault(text, code, status)
 
 
 def _code_by_name(error: OpenAIError) -> str:
@@ -110,5 +109,5 @@ def _code_by_name(error: OpenAIError) -> str:
     return "provider.transient"
 
 
-def _is_too_long(words: str) -> bool:
-    return any(phrase in words for phrase in _TOO_LONG)
+def _is_too_long(text: str) -> bool:
+    return any(phrase in text for phrase in _TOO_LONG)

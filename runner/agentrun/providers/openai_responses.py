@@ -1,9 +1,9 @@
-"""OpenAI Responses.
+"""The codec for OpenAI Responses.
 
-Rule 1  The provider keeps nothing: every request holds the whole conversation, and no id of an earlier response.
-Rule 2  What the model thought goes back, encrypted, to the route it came from. It is asked for only with
-        `model.reasoning`: models that do not think refuse to be asked.
-Rule 3  The parts of an answer are items of their own, in the order in which the model gave them.
+Rule 1  The provider stores nothing: every request contains the whole conversation and no id of an earlier response.
+Rule 2  Encrypted reasoning is sent back to its own route. It is requested only with `model.reasoning`, because models
+        without reasoning refuse it.
+Rule 3  The parts of an answer are separate items in the order of the model.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from agentrun.core.package import ModelSettings, Route
 from agentrun.core.package_lookup import argument_schemas
 from agentrun.core.package_tools import Tool
 from agentrun.providers.codec import ReadBlob, ReplyOrFault
-from agentrun.providers.openai_chat import OPENAI_URL, answer_schema, arguments_text, function_schema, openai_auth
+from agentrun.providers.openai_chat import answer_schema, arguments_text, function_schema, openai_auth
 from agentrun.providers.openai_responses_reply import ResponsesStream, read_responses_reply
+from agentrun.providers.registry import provider_url
 from agentrun.providers.request_encoding import (
     data_url,
     drop_none,
@@ -40,6 +41,7 @@ from agentrun.providers.request_encoding import (
     merge_headers,
     refuse_reserved_options,
     reserved_option_problems,
+    reserved_options,
     splice_items,
 )
 from agentrun.providers.wire_names import call_ids, derived_id, name_clashes, wire_name
@@ -52,18 +54,19 @@ RESPONSES_FIELDS = frozenset(
         *("previous_response_id", "conversation", "background", "prompt"),
     }
 )
-"""The fields that this codec decides about, and those that would keep something at the provider."""
+"""The fields that this codec sets, and those that would store something at the provider."""
 
 
 class OpenAIResponses:
-    """The codec. It has no state."""
+    """The codec."""
 
-    def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # it takes any schema, as a promise or as guidance
-        problems = [*reserved_option_problems(route, RESPONSES_FIELDS), *name_clashes(argument_schemas(tools))]
+    def problems(self, model: ModelSettings, route: Route, tools: Mapping[str, Tool], output: bool) -> list[str]:  # noqa: ARG002  # every schema is supported, strict or not
+        reserved = reserved_options(route, RESPONSES_FIELDS)
+        problems = [*reserved_option_problems(reserved), *name_clashes(argument_schemas(tools))]
         if model.seed is not None:
-            problems.append("model.seed: OpenAI Responses takes no seed")
+            problems.append("model.seed: OpenAI Responses does not support a seed")
         if model.stop:
-            problems.append("model.stop: OpenAI Responses takes no stop texts")
+            problems.append("model.stop: OpenAI Responses does not support stop texts")
         return problems
 
     def segment(self, messages: Sequence[Message], request: ModelRequest, blob: ReadBlob) -> list[bytes]:
@@ -78,18 +81,18 @@ class OpenAIResponses:
                     items += _assistant_items(message, ids, route_name(request.route))
                 case ToolResult():
                     id = ids.get(message.call) or derived_id(message.call)
-                    gave = _content(message.parts, blob)
-                    items.append(sorted_json({"type": "function_call_output", "call_id": id, "output": gave}))
+                    output = _content(message.parts, blob)
+                    items.append(sorted_json({"type": "function_call_output", "call_id": id, "output": output}))
                 case _:
                     assert_never(message)
         return items
 
     def call(self, request: ModelRequest, items: Sequence[bytes]) -> HttpCall:
         route = request.route
-        refuse_reserved_options(route, RESPONSES_FIELDS)
+        refuse_reserved_options(reserved_options(route, RESPONSES_FIELDS))
         return HttpCall(
             method="POST",
-            url=(route.base_url or OPENAI_URL).rstrip("/") + "/responses",
+            url=provider_url(route) + "/responses",
             headers=merge_headers(request, {}),
             body=splice_items(route.options | _fields(request), "input", items),
             auth=openai_auth(route),
@@ -103,7 +106,7 @@ class OpenAIResponses:
 
 
 def _fields(request: ModelRequest) -> dict[str, Any]:
-    """All of the body but the conversation."""
+    """The body without the conversation."""
     settings = request.settings
     fields = drop_none(
         model=request.route.name,
@@ -119,7 +122,7 @@ def _fields(request: ModelRequest) -> dict[str, Any]:
         if settings.reasoning != "none":
             fields["include"] = ["reasoning.encrypted_content"]
     if request.tools:
-        # Without `strict` the provider would make every schema strict by its own rules.
+        # Without this field the provider changes every schema to a strict one.
         fields["tools"] = [{"type": "function", "strict": False, **function_schema(tool)} for tool in request.tools]
         fields |= drop_none(tool_choice=_choice(request))
     if request.output is not None:
@@ -133,7 +136,7 @@ def _choice(request: ModelRequest) -> Any:
         return choice
     if any(tool.name == choice for tool in request.tools):
         return {"type": "function", "name": wire_name(choice)}
-    return None  # auto, or a tool that is not there now
+    return None  # auto, or a tool that is not offered now
 
 
 def _content(parts: tuple[Content, ...], blob: ReadBlob) -> str | list[dict[str, Any]]:
@@ -167,7 +170,7 @@ def _assistant_items(message: Assistant, ids: Mapping[str, str], route: str) -> 
                 if part.route == route:
                     yield part.opaque.encode()
             case ToolCall():
-                asked = {"name": wire_name(part.tool), "arguments": arguments_text(part.arguments)}
-                yield sorted_json({"type": "function_call", "call_id": ids[part.id], **asked})
+                function = {"name": wire_name(part.tool), "arguments": arguments_text(part.arguments)}
+                yield sorted_json({"type": "function_call", "call_id": ids[part.id], **function})
             case _:
                 assert_never(part)

@@ -1,8 +1,8 @@
-"""What OpenAI Responses answers: a reply, or a fault.
+"""Decode replies and streams of OpenAI Responses.
 
-Rule 1  Only the fields that are named here are looked at, and only the items that are: all others may be anything.
-Rule 2  A field of the wrong type is not guessed at: the whole answer is `provider.decode`, with the place.
-Rule 3  What the model thought is kept when it can be sent back: under an id, encrypted or in words.
+Rule 1  Only the declared fields and items are read; all others are ignored.
+Rule 2  If a field has the wrong type, the whole reply is `provider.decode` with the JSON pointer.
+Rule 3  Reasoning is stored if it can be sent back: it has an id and is encrypted or has a text.
 """
 
 from __future__ import annotations
@@ -17,9 +17,16 @@ from agentrun.canonical_json import sorted_json
 from agentrun.core.effects import ModelRequest, route_name
 from agentrun.core.fault import Fault
 from agentrun.core.messages import Assistant, FinishReason, Reasoning, Refusal, Reply, Text, ToolCall, Usage
-from agentrun.providers.codec import ReplyOrFault
-from agentrun.providers.faults import DECODE_ERRORS, decode_fault, empty_fault, unended_fault, unreadable_fault
-from agentrun.providers.openai_chat_reply import TokenCount
+from agentrun.providers.codec import ReplyOrFault, TokenCount
+from agentrun.providers.faults import (
+    DECODE_ERRORS,
+    decode_fault,
+    empty_fault,
+    unended_fault,
+    unreadable_fault,
+    unreadable_part_fault,
+)
+from agentrun.providers.openai_chat_reply import CachedTokens, ChatUsage, ReasoningTokens
 from agentrun.providers.openai_faults import (
     OpenAIError,
     openai_inner_fault,
@@ -34,28 +41,15 @@ from agentrun.wire import HttpReply
 ReplyPart: TypeAlias = Text | Refusal | Reasoning | ToolCall
 
 
-class _InputDetails(Struct):
-    cached_tokens: TokenCount | None = None
-
-
-class _OutputDetails(Struct):
-    reasoning_tokens: TokenCount | None = None
-
-
 class _Usage(Struct):
     input_tokens: TokenCount | None = None
     output_tokens: TokenCount | None = None
-    input_tokens_details: _InputDetails | None = None
-    output_tokens_details: _OutputDetails | None = None
+    input_tokens_details: CachedTokens | None = None
+    output_tokens_details: ReasoningTokens | None = None
 
     def neutral(self) -> Usage:
-        read, written = self.input_tokens_details, self.output_tokens_details
-        return Usage(
-            input=self.input_tokens,
-            output=self.output_tokens,
-            cached=read.cached_tokens if read else None,
-            reasoning=written.reasoning_tokens if written else None,
-        )
+        chat = (self.input_tokens, self.output_tokens, self.input_tokens_details, self.output_tokens_details)
+        return ChatUsage(*chat).neutral()
 
 
 class _Incomplete(Struct):
@@ -63,7 +57,7 @@ class _Incomplete(Struct):
 
 
 class ResponseObject(Struct):
-    """A whole response."""
+    """A complete response."""
 
     output: list[Raw]
     id: str | None = None
@@ -111,7 +105,7 @@ _INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_
 
 
 def read_responses_reply(reply: HttpReply, request: ModelRequest) -> ReplyOrFault:
-    """Any reply at all."""
+    """Decode a reply that is not streamed, with any status."""
     if reply.status != 200:
         return openai_status_fault(reply)
     response = parse_response(reply.body)
@@ -129,7 +123,7 @@ def parse_response(data: bytes | Raw) -> ResponseObject | Fault:
 
 
 def make_responses_reply(response: ResponseObject, items: Sequence[Raw], request: ModelRequest) -> ReplyOrFault:
-    """A reply out of a response and its items."""
+    """Make a neutral reply of a response and its items."""
     if response.error is not None or response.status in ("failed", "cancelled"):
         return openai_inner_fault(response.error or OpenAIError(f"the response is {response.status}"))
     if response.status in ("queued", "in_progress"):
@@ -142,7 +136,7 @@ def make_responses_reply(response: ResponseObject, items: Sequence[Raw], request
             calls += sum(isinstance(part, ToolCall) for part in new)
             parts += new
         except DECODE_ERRORS as problem:
-            return _inside(unreadable_fault(problem, len(bytes(item))), f"/output/{index}")
+            return unreadable_part_fault(problem, f"/output/{index}")
     if all(isinstance(part, Reasoning) for part in parts):
         return empty_fault(response.status)
     return Reply(
@@ -155,7 +149,7 @@ def make_responses_reply(response: ResponseObject, items: Sequence[Raw], request
 
 
 def _parts(item: Raw, names: Mapping[str, str], calls: int, route: str) -> list[ReplyPart]:
-    """What one item says; `calls` is how many calls came before it."""
+    """The parts of one item. `calls`: the number of calls before it."""
     match _kind.decode(item).type:
         case "message":
             return [part for content in _message.decode(item).content for part in _words(content)]
@@ -164,8 +158,8 @@ def _parts(item: Raw, names: Mapping[str, str], calls: int, route: str) -> list[
             return [ToolCall(str(calls), names.get(call.name, call.name), call.arguments or "", call.call_id)]
         case "reasoning":
             thought = _thought.decode(item)
-            kept = thought.id and (thought.encrypted_content or thought.content)
-            return [Reasoning(_opaque(thought), route)] if kept else []
+            can_return = thought.id and (thought.encrypted_content or thought.content)
+            return [Reasoning(_opaque(thought), route)] if can_return else []
         case _:
             return []
 
@@ -177,7 +171,7 @@ def _words(content: _Content) -> list[Text | Refusal]:
 
 
 def _opaque(thought: _Thought) -> str:
-    """The item as it goes back."""
+    """The reasoning item to send back."""
     item: dict[str, Any] = {"type": "reasoning", "id": thought.id, "summary": thought.summary or []}
     if thought.content:
         item["content"] = thought.content
@@ -193,12 +187,7 @@ def _finish(response: ResponseObject, calls: bool) -> FinishReason:
     return _INCOMPLETE.get(reason or "", "unknown") if response.status == "incomplete" else "unknown"
 
 
-def _inside(fault: Fault, place: str) -> Fault:
-    """The fault of an item, with its place in the whole."""
-    return Fault(fault.code, fault.message, {"pointer": place + fault.fields.get("pointer", "")})
-
-
-# --- a streamed answer of OpenAI Responses --------------------------------------------------------------------
+# --- streams --------------------------------------------------------------------------------------------------
 
 
 class _Event(Struct):
@@ -219,7 +208,7 @@ _LAST = ("response.completed", "response.incomplete", "response.failed")
 
 
 class ResponsesStream:
-    """Reads one reply."""
+    """Decodes one streamed reply."""
 
     def __init__(self, request: ModelRequest) -> None:
         self._request = request
@@ -259,7 +248,7 @@ class ResponsesStream:
     def _text(self, event: _Event) -> list[str]:
         if isinstance(event.delta, str):
             return [event.delta] if event.delta else []
-        self._result = decode_fault("a piece of text is no text", {"pointer": "/delta"})
+        self._result = decode_fault("a text delta is not a text", {"pointer": "/delta"})
         return []
 
     def _whole(self, event: _Event) -> ReplyOrFault:

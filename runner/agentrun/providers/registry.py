@@ -1,4 +1,4 @@
-"""Which codec speaks a provider's language. Each is imported when it is first asked for."""
+"""The codecs and addresses of providers. A codec is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CODECS: Mapping[str, str] = {
 
 
 class ProviderHome(Struct, frozen=True):
-    """Where a provider is, and the variable by which its own clients are sent elsewhere."""
+    """The default address of a provider, and the environment variable that replaces it, as in the provider's SDKs."""
 
     address: str
     variable: str
@@ -38,22 +38,23 @@ PROVIDER_HOMES: Mapping[str, ProviderHome] = {
 
 
 def codec_for(provider: str) -> Codec:
-    """The codec of a provider, or `provider.not_found`."""
+    """The codec of a provider. Raises `provider.not_found`."""
     if provider not in CODECS:
-        raise HostError(
-            "provider.not_found",
-            f"no provider is named {provider!r}",
-            hint=f"known providers: {', '.join(sorted(CODECS))}",
-            fields={"provider": provider},
-        )
+        message, hint = f"there is no provider {provider!r}", f"known providers: {', '.join(sorted(CODECS))}"
+        raise HostError("provider.not_found", message, hint=hint, fields={"provider": provider})
     return _codec(provider)
 
 
+def provider_url(route: Route) -> str:
+    """The base URL of a route, without a slash at the end."""
+    return (route.base_url or PROVIDER_HOMES[route.provider].address).rstrip("/")
+
+
 def refuse_unsupported(package: Package, route: Route) -> None:
-    """Refuse what a provider cannot do, before a run depends on it (`package.invalid`)."""
+    """Raise `package.invalid` for settings that the provider does not support."""
     has_schema = package.output.schema is not None
     if problems := codec_for(route.provider).problems(package.model, route, package.tools, has_schema):
-        message = f"{route_name(route)} cannot do what the package asks: {'; '.join(problems)}"
+        message = f"{route_name(route)} does not support the settings of the package: {'; '.join(problems)}"
         fields = {"pointer": "/model", "route": route_name(route), "problems": problems}
         raise PackageError("package.invalid", message, fields=fields)
 

@@ -1,4 +1,4 @@
-"""Arguments of calls for providers that want them as JSON objects, not as text."""
+"""Parts of requests that several codecs share: arguments, credentials, bodies, headers, files and answer schemas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _object = msgspec.json.Decoder(dict[str, Raw])
 
 
 def arguments_object(arguments: str) -> Any:
-    """The arguments as they were written; what is no object is shown to the model inside one."""
+    """The arguments as the model wrote them. If they are not a JSON object, they are wrapped in one."""
     try:
         _object.decode(arguments)
     except DECODE_ERRORS:
@@ -29,20 +29,17 @@ def arguments_object(arguments: str) -> Any:
     return Raw(arguments.encode())
 
 
-# --- which credential a request carries, by name: its value is none of a codec's business ---------------------
-
-
 def route_auth(route: Route, header: str, prefix: str, usual: str) -> HttpAuth | None:
-    """The route's own credential, or the provider's usual one.
+    """The credential of the route, or the usual variable of the provider, by name.
 
-    That one goes to the provider's own address only. Any other gets a key when the spec names it.
+    The usual key is sent only to the default address. For another address the spec must name a key.
     """
     if route.api_key is not None:
         return HttpAuth(header, prefix, route.api_key.removeprefix("${").removesuffix("}"))
     return HttpAuth(header, prefix, usual) if route.base_url is None else None
 
 
-# --- request bodies around a conversation that is encoded already, what files become in them ------------------
+# --- bodies and headers -----------------------------------------------------------------------------------------
 
 
 _TEXTS = ("application/json", "application/xml", "application/yaml")
@@ -51,13 +48,13 @@ _TEXTS = ("application/json", "application/xml", "application/yaml")
 def splice_items(fields: Mapping[str, Any], key: str, items: Iterable[bytes]) -> bytes:
     """Compact JSON with sorted keys: the fields, and under the key an array of encoded items.
 
-    The same bytes as encoding the whole at once, at the price of the fields alone.
+    The bytes are the same as if everything were encoded at once, but only the fields are encoded.
     """
     return sorted_json({**fields, key: Raw(b"[" + b",".join(items) + b"]")})
 
 
 def drop_none(**fields: Any) -> dict[str, Any]:
-    """The fields that have a value."""
+    """The fields that are not None."""
     return {key: value for key, value in fields.items() if value is not None}
 
 
@@ -65,44 +62,39 @@ def data_url(media_type: str, data: bytes) -> str:
     return f"data:{media_type};base64,{b64encode(data).decode()}"
 
 
+def is_text_file(media_type: str) -> bool:
+    return media_type.startswith("text/") or media_type in _TEXTS
+
+
 def file_text(file: File, data: bytes) -> str | None:
-    """A file of text in words: not every provider reads such files. None: it is none."""
-    if not (file.media_type.startswith("text/") or file.media_type in _TEXTS):
-        return None
-    return f"{file.name}:\n\n{data.decode('utf-8', 'replace')}"
+    """A text file as text, because not every provider reads such files. None: it is not a text file."""
+    return f"{file.name}:\n\n{data.decode('utf-8', 'replace')}" if is_text_file(file.media_type) else None
 
 
-def reserved_option_problems(route: Route, own: frozenset[str]) -> list[str]:
-    """Options that set what the codec decides about, as sentences."""
-    return [
-        f"model.options cannot set {key}: the spec has a key of its own for it" for key in _reserved_options(route, own)
-    ]
-
-
-def refuse_reserved_options(route: Route, own: frozenset[str]) -> None:
-    if taken := _reserved_options(route, own):
-        raise PackageError(
-            "package.invalid",
-            f"model.options cannot set {', '.join(taken)}: the spec has keys of its own for it",
-            fields={"pointer": f"/model/options/{taken[0]}"},
-        )
-
-
-def _reserved_options(route: Route, own: frozenset[str]) -> list[str]:
+def reserved_options(route: Route, own: frozenset[str]) -> list[str]:
+    """The options that set fields of the codec."""
     return sorted(own & route.options.keys())
 
 
-# --- headers of a request with a JSON body --------------------------------------------------------------------
+def reserved_option_problems(reserved: list[str]) -> list[str]:
+    return [f"model.options cannot set {key}: use the key of the spec for it" for key in reserved]
+
+
+def refuse_reserved_options(reserved: list[str]) -> None:
+    if reserved:
+        message = f"model.options cannot set {', '.join(reserved)}: use the keys of the spec for it"
+        pointer = "/model/options/" + reserved[0].replace(".", "/")
+        raise PackageError("package.invalid", message, fields={"pointer": pointer})
 
 
 def merge_headers(request: ModelRequest, own: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    """A codec's own, sorted by name. A route's headers replace those of the same name."""
+    """The headers of a codec, sorted by name. The headers of the route take precedence."""
     accept = "text/event-stream" if request.settings.stream else "application/json"
     theirs = {name.lower(): value for name, value in request.route.headers.items()}
     return tuple(sorted(({"accept": accept, "content-type": "application/json"} | own | theirs).items()))
 
 
-# --- a schema as words, for a request in which the provider cannot promise to keep it -------------------------
+# --- answer schemas ---------------------------------------------------------------------------------------------
 
 
 SCHEMA_GUIDANCE = (
@@ -111,38 +103,27 @@ SCHEMA_GUIDANCE = (
 
 
 def guided_instructions(request: ModelRequest) -> str:
-    """The instructions, with the schema of the answer below them."""
+    """The instructions with the answer schema as text, for providers without structured output."""
     if request.output is None:
         return request.instructions
-    words = SCHEMA_GUIDANCE + sorted_json(request.output).decode()
-    return f"{request.instructions}\n\n{words}" if request.instructions else words
-
-
-# --- whether a provider can promise that an answer keeps a schema ("strict" structured outputs) ---------------
+    guidance = SCHEMA_GUIDANCE + sorted_json(request.output).decode()
+    return f"{request.instructions}\n\n{guidance}" if request.instructions else guidance
 
 
 MAX_LEVELS = 10
 MAX_VALUES = 250
-"""In all enums together. Above it their length counts too."""
+"""The number of values in all enums together. With more values, providers also limit their length."""
 
 _KEYWORDS = frozenset(
     {
-        "type",
-        "properties",
-        "required",
-        "additionalProperties",
-        "items",
-        "enum",
-        "const",
-        "anyOf",
-        "description",
-        "title",
+        *("type", "properties", "required", "additionalProperties", "items"),
+        *("enum", "const", "anyOf", "description", "title"),
     }
 )
 
 
 def is_strict(schema: dict[str, Any]) -> bool:
-    """Inside the part, with an object at the root."""
+    """Whether providers can guarantee a schema ("strict" structured output)."""
     at_root = schema.get("type") == "object" and "anyOf" not in schema
     return at_root and _inside(schema, MAX_LEVELS) and _values(schema) <= MAX_VALUES
 

@@ -1,9 +1,9 @@
-"""Server-sent events from bytes that may be cut anywhere.
+"""Decode server-sent events from bytes in pieces of any size.
 
-Rule 1  How the bytes are cut makes no difference: not inside a CRLF, a character or the byte order mark either.
-Rule 2  Lines end with CR, LF or CRLF and with nothing else; what is not UTF-8 is replaced, as the standard says.
-Rule 3  An event without its blank line is given at the end, also when its last line is cut off: whoever reads it knows
-        whether it is whole.
+Rule 1  Pieces may end anywhere: also inside a CRLF, a character or the byte order mark.
+Rule 2  Lines end only with CR, LF or CRLF. Invalid UTF-8 is replaced, as the standard says.
+Rule 3  An event without its blank line is returned at the end, even if its last line is incomplete. The caller checks
+        whether it is complete.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ class SseEvent(Struct, frozen=True, gc=False):
     """One event."""
 
     name: str
-    """`message` when the server gave none."""
+    """`message` if the server sent no name."""
     data: str
 
 
 class SseDecoder:
-    """Reads one stream."""
+    """Decodes one stream."""
 
     def __init__(self) -> None:
         self._head: bytes | None = b""
-        """The first bytes, as long as they may be a byte order mark. None: that is decided."""
+        """The first bytes while they may be a byte order mark. None afterwards."""
         self._after_cr = False
         self._line: list[bytes] = []
-        """The pieces of a line that has not ended."""
+        """The pieces of an unfinished line."""
         self._name = ""
         self._data: list[str] = []
 
     def feed(self, data: bytes) -> list[SseEvent]:
-        """The events that these bytes complete."""
+        """Add bytes and return the events that are now complete."""
         if self._head is not None:
             data = self._without_mark(data)
         if not data:
@@ -43,7 +43,7 @@ class SseDecoder:
             data = data[1:]
         self._after_cr = data[-1:] == b"\r"
         events: list[SseEvent] = []
-        for piece in data.splitlines(keepends=True):  # of bytes: at CR, LF and CRLF alone
+        for piece in data.splitlines(keepends=True):  # bytes are split only at CR, LF and CRLF
             self._line.append(piece)
             if piece[-1] in b"\r\n":
                 line = b"".join(self._line).rstrip(b"\r\n")
@@ -52,7 +52,7 @@ class SseDecoder:
         return events
 
     def end(self) -> list[SseEvent]:
-        """What was still open."""
+        """The event that was not finished (rule 3)."""
         events: list[SseEvent] = []
         line = b"".join([self._head or b"", *self._line])
         self._head, self._line = None, []
@@ -62,7 +62,7 @@ class SseDecoder:
         return events
 
     def _without_mark(self, data: bytes) -> bytes:
-        """Hold back what may still become a byte order mark."""
+        """Remove a byte order mark; hold back bytes that may be the beginning of one."""
         data = (self._head or b"") + data
         undecided = len(data) < len(_BOM) and _BOM.startswith(data)
         self._head = data if undecided else None

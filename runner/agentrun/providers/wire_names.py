@@ -1,10 +1,10 @@
-"""Names and ids as they are written on the wire.
+"""Tool names and call ids in provider requests.
 
-Rule 1  Providers take names of letters, digits, `_` and `-`, up to 64 of them. A dot becomes `__`; a name that still
-        does not fit is cut and gets a piece of its hash, so that two such names stay two.
-Rule 2  A name depends on nothing but the tool's own, so what was encoded once stays true when other tools come and go.
-Rule 3  Two names that are equal without their case are refused: a model mixes them up, and so does a file system.
-Rule 4  The wire id of a call goes back to the route that gave it. Any other route gets the derived id.
+Rule 1  Providers accept names of up to 64 letters, digits, `_` and `-`. A dot becomes `__`. A name that is still not
+        valid is cut and gets a part of its hash, so that two such names stay different.
+Rule 2  A wire name depends only on the name of its tool, so it does not change when other tools are added or removed.
+Rule 3  Two names that differ only by case are refused, because models and file systems confuse them.
+Rule 4  The wire id of a call is sent back only to the route that created it. Other routes get a derived id.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345
 
 
 def wire_name(tool: str) -> str:
-    """A tool's name as providers take it."""
+    """The name of a tool in provider requests."""
     name = tool.replace(".", "__")
-    fit = "".join([sign if sign in _ALLOWED else "_" for sign in name])
-    if name == fit and 0 < len(name) <= MAX_WIRE_NAME:
+    valid = "".join([char if char in _ALLOWED else "_" for char in name])
+    if name == valid and 0 < len(name) <= MAX_WIRE_NAME:
         return name
     digest = text_hash(tool.encode("utf-8", "surrogatepass")).removeprefix("sha256:")[:8]
-    return f"{fit[: MAX_WIRE_NAME - 9]}_{digest}"
+    return f"{valid[: MAX_WIRE_NAME - 9]}_{digest}"
 
 
 def tools_by_wire_name(request: ModelRequest) -> Mapping[str, str]:
-    """The offered tools by their names on the wire. A name that is not among them stays as the model wrote it."""
+    """The offered tools by wire name. Other names in a reply stay as the model wrote them."""
     return {wire_name(tool.name): tool.name for tool in request.tools}
 
 
 def name_clashes(tools: Iterable[str]) -> list[str]:
-    """Tools that would be one tool on the wire, or that a model could take for one another, as sentences."""
+    """Sentences about tools with the same wire name, or with names that differ only by case."""
     problems = []
     seen: dict[str, str] = {}
     for tool in sorted(tools):
@@ -49,18 +49,18 @@ def name_clashes(tools: Iterable[str]) -> list[str]:
 
 
 def call_ids(messages: Sequence[Message], route: Route) -> dict[str, str]:
-    """The ids on the wire of all calls of a segment, by the derived ones."""
+    """The wire ids of all calls of a segment, by call id."""
     ids: dict[str, str] = {}
     here = route_name(route)
     for message in messages:
         if isinstance(message, Assistant):
-            given = [call.wire_id for call in message.calls]
+            wire_ids = [call.wire_id for call in message.calls]
             for call in message.calls:
-                own = call.route == here and given.count(call.wire_id) == 1
+                own = call.route == here and wire_ids.count(call.wire_id) == 1
                 ids[call.id] = (call.wire_id if own else None) or derived_id(call.id)
     return ids
 
 
 def derived_id(call: str) -> str:
-    """c1.0 as c1_0: providers take no dots in ids."""
+    """c1_0 for c1.0, because providers accept no dots in ids."""
     return call.replace(".", "_")

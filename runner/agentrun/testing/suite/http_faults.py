@@ -45,7 +45,7 @@ async def simulate_failure(
     if inject.empty is not UNSET:
         return HttpReply(200, (_JSON,), sorted_json(_EMPTY_REPLY))
     if inject.timeout is not UNSET:
-        limit, what = (gap, "a silence in the reply") if streamed and gap < time else (time, "the reply")
+        limit, what = (gap, "a pause in the reply") if streamed and gap < time else (time, "the reply")
         if isinstance(clock, StepClock):
             await clock.sleep_until(clock.now() + limit)
         else:
