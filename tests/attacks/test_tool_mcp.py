@@ -179,7 +179,7 @@ def test_a_secret_in_the_last_words_of_a_server(tmp_path: Path, monkeypatch: pyt
 )
 def test_addresses_that_are_not_reached(tmp_path: Path, url: str) -> None:
     desk = McpDesk(tmp_path, "say")
-    desk.server = {"kind": "mcp", "url": url, "timeout": "3s"}
+    desk.server = {"kind": "mcp", "url": url, "timeout": "120s"}
     desk.write()
     ((code, read),) = results(desk.recorded_and_replayed(turns("say")))
     assert code == "tool.execution"

@@ -64,7 +64,7 @@ class McpDesk(Runs):
     ) -> None:
         super().__init__(root, head="")
         self.plan: dict[str, Any] = {"tools": [tool(name) for name in names], **(plan or {})}
-        self.server = {"kind": "mcp", "command": [sys.executable, str(FAKE), "plan.json"], "timeout": "5s", **server}
+        self.server = {"kind": "mcp", "command": [sys.executable, str(FAKE), "plan.json"], "timeout": "120s", **server}
         self.write()
         if locked:
             self.lock()

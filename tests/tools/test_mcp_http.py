@@ -22,7 +22,7 @@ from .mcp_over_http import Odd, real
 
 def desk_at(root: Path, url: str, *names: str, **changes: Any) -> McpDesk:
     desk = McpDesk(root, *names)
-    desk.server = {"kind": "mcp", "url": url, "private_network": True, "timeout": "3s", **changes}
+    desk.server = {"kind": "mcp", "url": url, "private_network": True, "timeout": "120s", **changes}
     desk.write()
     return desk
 

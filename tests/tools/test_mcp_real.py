@@ -51,7 +51,7 @@ class Real(McpDesk):
 
     def __init__(self, root: Path, **server: Any) -> None:
         super().__init__(root, locked=False)
-        self.server = {"kind": "mcp", "timeout": "20s", "start_timeout": "20s", **server}
+        self.server = {"kind": "mcp", "timeout": "120s", "start_timeout": "120s", **server}
         self.write()
         self.lock()
 
