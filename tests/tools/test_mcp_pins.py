@@ -37,8 +37,8 @@ HEAVY = [
 ]
 REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "recursive": ([of(properties={"x": {"$ref": "#"}})], {}, "is circular"),
-    "remote": ([of(properties={"x": {"$ref": "http://a.example/"}})], {}, "only to itself"),
-    "file": ([of(properties={"x": {"$ref": "file:///etc/passwd"}})], {}, "only to itself"),
+    "remote": ([of(properties={"x": {"$ref": "http://a.example/"}})], {}, "other files or hosts"),
+    "file": ([of(properties={"x": {"$ref": "file:///etc/passwd"}})], {}, "other files or hosts"),
     "deep": ([tool("t", schema=nested(13))], {}, "is nested deeper than 24 levels"),
     "very deep": ([tool("t", schema=nested(60))], {}, "is nested deeper than 24 levels"),
     "huge": ([of(enum=["x" * 70_000])], {}, "is larger than 65,536 bytes"),
