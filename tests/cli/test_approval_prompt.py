@@ -80,7 +80,7 @@ def test_answers(shop: Project, typed: str, echo: str, answer: str, told: str) -
     """The whole screen before and after: the question stands between the lines of the story, and nothing is lost."""
     with (
         shop.provider(ONCE) as (_, environment),
-        at_terminal(shop, environment, "--journal", "run.jsonl", "--no-color", fresh=True) as person,
+        at_terminal(shop, environment, "--journal", "run.jsonl", "--no-color", fresh=typed == "y\n") as person,
     ):
         before = person.until("Go ahead?")
         assert before.endswith(ASKED), before
