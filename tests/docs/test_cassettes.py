@@ -133,7 +133,7 @@ def test_lines_of_json(project: Path) -> None:
 def test_mistakes_in_json(tmp_path: Path) -> None:
     (tmp_path / "shown.yaml").write_text(f"{REST}nmae: x\n")
     (line,) = agentrun("shown.yaml", "--json", cwd=tmp_path).lines()
-    said = PAGE.partition("each is an object\nwith")[2].partition(", as from")[0]
+    said = " ".join(PAGE.split()).partition("each is an object with")[2].partition(", as from")[0]
     assert code(said) == list(line)
 
 
@@ -152,7 +152,7 @@ def test_environment() -> None:
 
 
 def test_headers_that_are_written() -> None:
-    said = PAGE.partition("Of headers only")[2].partition("are written")[0]
+    said = PAGE.partition("Of the headers only")[2].partition("are written")[0]
     assert set(code(said)) == REQUEST_HEADERS | RESPONSE_HEADERS
 
 

@@ -38,4 +38,4 @@ def test_links_and_lines() -> None:
 
 def test_numbers() -> None:
     assert (len(BLOCKS), MAX_REDIRECTS) == (2, 5)
-    assert "five at most" in PAGE
+    assert "at most five" in PAGE
