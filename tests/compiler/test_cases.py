@@ -23,7 +23,7 @@ tools:
 )
 
 
-def told(folder: Path, cases: str) -> list[str]:
+def reported(folder: Path, cases: str) -> list[str]:
     """Codes of what is wrong with these cases; « marks their places."""
     text, places = marked(f'agentrun: "1"\ncases:\n{cases}\n')
     put(folder, {"spec.yaml": SPEC, "spec.cases.yaml": text})
@@ -55,7 +55,7 @@ def told(folder: Path, cases: str) -> list[str]:
     ],
 )
 def test_cases(tmp_path: Path, cases: str, expected: list[str]) -> None:
-    assert told(tmp_path, cases) == expected
+    assert reported(tmp_path, cases) == expected
 
 
 def test_hints_name_what_there_is(tmp_path: Path) -> None:
@@ -69,14 +69,14 @@ def test_hints_name_what_there_is(tmp_path: Path) -> None:
     ]
 
 
-def test_values_are_told_as_they_are_written(tmp_path: Path) -> None:
+def test_values_are_reported_as_they_are_written(tmp_path: Path) -> None:
     fault = "{at: model, inject: {timeout: false}}"
     put(tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": f'agentrun: "1"\ncases: [{{name: a, faults: [{fault}]}}]\n'})
     (problem,) = validate_document(tmp_path / "spec.cases.yaml")
     assert problem.message == '"timeout" must be true; it is false'
 
 
-def test_a_spec_that_is_wrong_itself_is_told_with_itself(tmp_path: Path) -> None:
+def test_a_spec_that_is_wrong_itself_is_reported_with_the_spec(tmp_path: Path) -> None:
     put(
         tmp_path, {"spec.yaml": SPEC + "zzz: 1\n", "spec.cases.yaml": 'agentrun: "1"\ncases: [{name: a, profile: x}]\n'}
     )
@@ -98,7 +98,7 @@ def test_read_cases(tmp_path: Path) -> None:
         read_cases(tmp_path / "spec.cases.yaml")
 
 
-def test_many_wrong_cases_are_told_up_to_a_hundred(tmp_path: Path) -> None:
+def test_many_wrong_cases_are_reported_up_to_a_hundred(tmp_path: Path) -> None:
     cases = "".join(f"- {{name: c{n}, profile: x{n}}}\n" for n in range(3000))
     put(tmp_path, {"spec.yaml": SPEC, "spec.cases.yaml": f'agentrun: "1"\ncases:\n{cases}'})
     assert len(validate_document(tmp_path / "spec.cases.yaml")) == 100

@@ -29,7 +29,7 @@ def check(written: str) -> list[Problem]:
     return check_condition(node, FIELDS)
 
 
-def told(written: str) -> list[tuple[str, str, str | None]]:
+def reported(written: str) -> list[tuple[str, str, str | None]]:
     return [(f"{p.line}:{p.column}+{p.place.width}", p.message, p.hint) for p in check(written)]
 
 
@@ -54,7 +54,7 @@ STYLES = {
 @pytest.mark.parametrize("style", STYLES)
 def test_the_place_is_that_of_the_token(style: str) -> None:
     written, at = STYLES[style]
-    ((place, message, hint),) = told(written)
+    ((place, message, hint),) = reported(written)
     assert (place, message, hint) == (at, 'unknown variable "agrs"', 'did you mean "args"?')
 
 
@@ -82,15 +82,15 @@ def test_the_place_is_that_of_the_token(style: str) -> None:
     ],
 )
 def test_mistakes_in_words(written: str, at: str, message: str, hint: str | None) -> None:
-    ((place, said, fix),) = told(written)
+    ((place, said, fix),) = reported(written)
     assert (place, said) == (at, message)
     assert (hint or "") in (fix or "")
     assert (fix is None) == (hint is None)
 
 
-def test_what_follows_from_a_syntax_error_is_not_told() -> None:
-    assert len(told("args.x = agrs.y = 'a")) == 1
-    assert [place for place, _, _ in told("agrs.x == 1 && spnd.y > 2 && args.x == None")] == [
+def test_what_follows_from_a_syntax_error_is_not_reported() -> None:
+    assert len(reported("args.x = agrs.y = 'a")) == 1
+    assert [place for place, _, _ in reported("agrs.x == 1 && spnd.y > 2 && args.x == None")] == [
         "2:7+4",
         "2:22+4",
         "2:46+4",
@@ -116,7 +116,7 @@ def test_what_follows_from_a_syntax_error_is_not_told() -> None:
 )
 def test_what_is_fine(written: str) -> None:
     quoted = '"' + written.replace("\\\\", "\\").replace("\\", "\\\\").replace('"', '\\"') + '"'
-    assert told(quoted) == []
+    assert reported(quoted) == []
 
 
 def test_reads() -> None:
@@ -147,13 +147,13 @@ def test_constant(text: str, value: bool | None) -> None:
 # --- what a condition may cost ------------------------------------------------------------------------------
 
 
-def test_patterns_are_re2_and_stand_in_the_condition() -> None:
+def test_patterns_are_re2_and_literals() -> None:
     assert [(p.code, p.message) for p in check("\"args.name.matches('(?=a)')\"")] == [
         ("spec.pattern", "this regular expression cannot be used: invalid perl operator: (?=")
     ]
     together = "the pattern of matches must be a literal text"
     for text in ("args.name.matches(args.x)", "args.name.matches('a' + 'b')", "matches(args.name, 'a' + args.x)"):
-        assert [message for _, message, _ in told(f'"{text}"')] == [together]
+        assert [message for _, message, _ in reported(f'"{text}"')] == [together]
     assert "too large" in check("\"args.name.matches('\\\\\\\\pL{900}')\"")[0].message
 
 
@@ -168,10 +168,10 @@ def test_conditions_that_go_through_lists_are_short() -> None:
     start, end = "args.x.all(each, each in [", "1])"
     fits = start + "1," * ((MAX_LOOP_CONDITION - len(start + end)) // 2) + end
     assert MAX_LOOP_CONDITION - 1 <= len(fits) <= MAX_LOOP_CONDITION
-    assert told(f'"{fits}"') == []
-    ((_, message, _),) = told(f'"{fits}  "')
+    assert reported(f'"{fits}"') == []
+    ((_, message, _),) = reported(f'"{fits}  "')
     assert message == "a condition with all, exists, map or filter can have at most 500 characters"
-    assert told('"' + "args.x == 1 || " * 40 + 'true"') == []  # longer, but without rounds
+    assert reported('"' + "args.x == 1 || " * 40 + 'true"') == []  # longer, but without rounds
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from agentrun.compiler.validate import validate_document
 from ..projects import TOOL, agent, codes, compiled, found, marked, place, put
 
 
-def told(folder: Path, text: str, files: dict[str, str | bytes] | None = None) -> list[str]:
+def reported(folder: Path, text: str, files: dict[str, str | bytes] | None = None) -> list[str]:
     """Codes of what is wrong; « marks their places."""
     text, places = marked(text)
     problems = found(folder, text, files)
@@ -56,7 +56,7 @@ CHOICE = "model: {provider: p, name: m, tool_choice: %s}\n" + ALLOW
     ],
 )
 def test_params(tmp_path: Path, text: str, expected: list[str]) -> None:
-    assert told(tmp_path, text) == expected
+    assert reported(tmp_path, text) == expected
 
 
 @pytest.mark.parametrize(
@@ -74,19 +74,17 @@ def test_params(tmp_path: Path, text: str, expected: list[str]) -> None:
 )
 def test_names_that_look_alike(tmp_path: Path, first: str, second: str) -> None:
     text = f"policy: {{default: allow}}\ntools: {{{first}: {TOOL}, «{second}: {TOOL}}}\n"
-    assert told(tmp_path, text) == ["look_alike"]
-    assert told(tmp_path, f"sinks: {{{first}: {{kind: stdout}}, «{second}: {{kind: stdout}}}}\n") == ["look_alike"]
+    assert reported(tmp_path, text) == ["look_alike"]
+    assert reported(tmp_path, f"sinks: {{{first}: {{kind: stdout}}, «{second}: {{kind: stdout}}}}\n") == ["look_alike"]
 
 
 def test_names_that_do_not(tmp_path: Path) -> None:
     names = ["get_order", "get_orders", "set_order", "order", "orders2", "orders3"]
-    assert (
-        told(tmp_path, "policy: {default: allow}\ntools: {" + ", ".join(f"{name}: {TOOL}" for name in names) + "}\n")
-        == []
-    )
+    tools = ", ".join(f"{name}: {TOOL}" for name in names)
+    assert reported(tmp_path, f"policy: {{default: allow}}\ntools: {{{tools}}}\n") == []
     # A tool and a param may look alike: nobody takes one for the other.
     assert (
-        told(
+        reported(
             tmp_path,
             f"policy: {{default: allow}}\ntools: {{p1: {TOOL}}}\nparams: {{pl: {{}}}}\ninput: '{{{{ pl }}}}'\n",
         )
@@ -105,7 +103,7 @@ def test_names_that_do_not(tmp_path: Path) -> None:
 )
 def test_names_that_are_used_twice(tmp_path: Path, text: str) -> None:
     shared = 'agentrun: "1"\npolicy: {rules: [{id: a, on: output, deny: "*"}]}\n'
-    assert told(tmp_path, text, {"m.py": "def f(question): pass\n", "p.yaml": shared}) == ["duplicate_name"]
+    assert reported(tmp_path, text, {"m.py": "def f(question): pass\n", "p.yaml": shared}) == ["duplicate_name"]
 
 
 HOOKS = """\
@@ -160,7 +158,7 @@ def key(question, *, deep): pass
     ],
 )  # fmt: skip
 def test_sections(tmp_path: Path, text: str, expected: list[str]) -> None:
-    assert told(tmp_path, text, {"m.py": HOOKS}) == expected
+    assert reported(tmp_path, text, {"m.py": HOOKS}) == expected
 
 
 @pytest.mark.parametrize(
@@ -178,13 +176,13 @@ def test_visible(tmp_path: Path, condition: str, expected: list[str]) -> None:
     text = (
         f"policy: {{default: allow}}\ntools: {{x: {{kind: shell, description: d, argv: [x], visible: {condition}}}}}\n"
     )
-    assert told(tmp_path, text) == expected
+    assert reported(tmp_path, text) == expected
 
 
 def test_calls_of_servers_are_visible_too(tmp_path: Path) -> None:
     text = "tools: {c: {kind: mcp, command: [x], visible: \"'c.a' in calls\"}}\npolicy: {default: allow}\n"
-    assert told(tmp_path, text) == []
-    assert told(tmp_path, text.replace("'c.a' in calls", "calls['c.a'] > 1")) == []
+    assert reported(tmp_path, text) == []
+    assert reported(tmp_path, text.replace("'c.a' in calls", "calls['c.a'] > 1")) == []
 
 
 # --- sub-agents ---------------------------------------------------------------------------------------------
@@ -205,8 +203,8 @@ def chain(folder: Path, length: int, depth: str = "") -> list[str]:
 def test_depth(tmp_path: Path) -> None:
     for depth in (1, 2, 3):
         assert chain(tmp_path, depth, f"limits: {{depth: {depth}}}") == []
-        told = chain(tmp_path, depth + 1, f"limits: {{depth: {depth}}}")
-        assert told == [f"a{depth}.yaml:2:33 spec.agent_depth"]
+        reported = chain(tmp_path, depth + 1, f"limits: {{depth: {depth}}}")
+        assert reported == [f"a{depth}.yaml:2:33 spec.agent_depth"]
     assert chain(tmp_path, 3) == []
     assert chain(tmp_path, 4) == ["a3.yaml:2:33 spec.agent_depth"]
 
@@ -219,7 +217,7 @@ def test_a_child_s_own_depth_counts_from_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", ["spec", "a", "b"])
-def test_a_circle_is_told_once_at_one_place_from_wherever_it_is_seen(tmp_path: Path, first: str) -> None:
+def test_a_cycle_is_reported_once_at_one_place_from_every_agent(tmp_path: Path, first: str) -> None:
     files: dict[str, str | bytes] = {
         "spec.yaml": calls("a.yaml"),
         "a.yaml": calls("b.yaml"),
@@ -249,8 +247,8 @@ def test_children_that_cannot_be_read(tmp_path: Path) -> None:
     text = calls(
         "nothing.yaml", "../up.yaml", "broken.yaml", "wrong.yaml", "meaning.yaml", "warned.yaml", "tools.yaml", "."
     )
-    told = {f"{at.rpartition(':')[0]} {code}" for at, code, _, _ in found(tmp_path, text, files)}
-    assert told == {
+    reported = {f"{at.rpartition(':')[0]} {code}" for at, code, _, _ in found(tmp_path, text, files)}
+    assert reported == {
         "spec.yaml:2 spec.file_missing",
         "spec.yaml:2 spec.file_outside",
         "spec.yaml:2 spec.file_unreadable",
@@ -259,7 +257,7 @@ def test_children_that_cannot_be_read(tmp_path: Path) -> None:
         "meaning.yaml:1 spec.template_unknown_name",
         "tools.yaml:1 spec.missing_key",
     }
-    assert not any("no_budget" in each for each in told)  # a child's warnings are told with the child
+    assert not any("no_budget" in each for each in reported)  # a child's warnings are reported with the child
 
 
 def test_what_is_given_to_a_child(tmp_path: Path) -> None:
@@ -274,7 +272,7 @@ def test_what_is_given_to_a_child(tmp_path: Path) -> None:
         ("params: {size: «big}", ["wrong_value"]),
     ):
         text = f"policy: {{default: allow}}\ntools: {{t: {{kind: agent, spec: c.yaml, {params}}}}}\n"
-        assert told(tmp_path, text, {"c.yaml": child}) == expected
+        assert reported(tmp_path, text, {"c.yaml": child}) == expected
     text = "policy: {default: allow}\ntools: {t: {kind: agent, spec: c.yaml, profile: slow}}\n"
     assert codes(tmp_path, text, {"c.yaml": child}) == ["spec.unknown_profile"]
 
@@ -347,11 +345,11 @@ def test_a_problem_beyond_a_hundred_warnings_is_found(tmp_path: Path) -> None:
     ],
 )
 def test_settings(tmp_path: Path, setting: str, code: str | None) -> None:
-    told = [each.code for each in compiled(tmp_path, "", setting) if each.code != "spec.unused_param"]
-    assert told[:1] == ([f"spec.{code}"] if code else [])
+    reported = [each.code for each in compiled(tmp_path, "", setting) if each.code != "spec.unused_param"]
+    assert reported[:1] == ([f"spec.{code}"] if code else [])
 
 
-def test_profiles_and_settings_are_laid_over_in_order(tmp_path: Path) -> None:
+def test_profiles_and_settings_are_applied_in_order(tmp_path: Path) -> None:
     path = put(tmp_path, {"spec.yaml": agent("profiles: {p: {budgets: {turns: 4}, input: Hi}}")})
     package = compile_spec(path, "p", ["budgets.turns=5"]).package
     assert package is not None

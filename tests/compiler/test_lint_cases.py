@@ -61,7 +61,7 @@ def problems(folder: Path, text: str) -> list[Problem]:
     return found
 
 
-def told(folder: Path, case: str) -> list[str]:
+def reported(folder: Path, case: str) -> list[str]:
     found = problems(folder, f"cases:\n- {{name: a, {case}}}")
     assert all(problem.hint for problem in found if problem.code in SAYING), "each says what to do"
     return [problem.code.removeprefix("spec.") for problem in found]
@@ -174,7 +174,7 @@ CLAIMS: list[tuple[str, list[str]]] = [
 def test_assertions(tmp_path: Path, number: int) -> None:
     claim, expected = CLAIMS[number]
     inner = f"«{{{claim.removeprefix('«')}}}" if claim.startswith("«type") else f"{{{claim}}}"
-    assert told(tmp_path, f"assert: [{inner}]") == expected
+    assert reported(tmp_path, f"assert: [{inner}]") == expected
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_assertions(tmp_path: Path, number: int) -> None:
 )
 def test_cases(tmp_path: Path, case: str, expected: list[str]) -> None:
     case = case.replace("'get*'", "«'get*'") if expected == ["unknown_tool"] and "'get*'" in case else case
-    assert told(tmp_path, case) == expected
+    assert reported(tmp_path, case) == expected
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_cases(tmp_path: Path, case: str, expected: list[str]) -> None:
 )
 def test_faults(tmp_path: Path, at: str, inject: str, expected: list[str]) -> None:
     at = f"«'{at.removeprefix('«')}'" if at.startswith("«") else f"'{at}'"
-    assert told(tmp_path, f"faults: [{{at: {at}, inject: {inject}}}]") == expected
+    assert reported(tmp_path, f"faults: [{{at: {at}, inject: {inject}}}]") == expected
 
 
 def test_names_are_those_of_the_profile(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_what_cases_have_in_common_is_wrong_only_for_all(tmp_path: Path) -> None
     assert len(problems(tmp_path, f"{wrong}\ncases:\n- {{name: a}}\n- {{name: b}}")) == 2
 
 
-def test_a_mistake_in_the_defaults_is_told_once_and_there(tmp_path: Path) -> None:
+def test_a_mistake_in_the_defaults_is_reported_once_and_there(tmp_path: Path) -> None:
     common = "defaults: {assert: [{type: turns}], faults: [{at: model, inject: {fatal: x}}], tags: [x, «x]}"
     common = common.replace("{type", "«{type").replace("{fatal", "{«fatal")
     assert len(problems(tmp_path, f"{common}\ncases:\n- {{name: a}}\n- {{name: b, tags: [x]}}")) == 3

@@ -56,8 +56,8 @@ def test_rulings_and_stages(tmp_path: Path, stage: str, ruling: str, legal: bool
     target = {"tool_call": "x", "tool_result": "x", "delivery": "s"}.get(stage, '"*"')
     rewrite = {"tool_call": ", set: {a: 1}"}.get(stage, ', mask: ["[0-9]+"]') if ruling == "modify" else ""
     when = ', when: "spend.turns > 3"'  # so that no tool is always stopped
-    told = rules(tmp_path, f"{{id: r, {ruling}: {target}, on: {stage}{rewrite}{when}}}")
-    assert told == ([] if legal else [("spec.illegal_ruling", f"`{ruling}` is not possible on {stage}")])
+    reported = rules(tmp_path, f"{{id: r, {ruling}: {target}, on: {stage}{rewrite}{when}}}")
+    assert reported == ([] if legal else [("spec.illegal_ruling", f"`{ruling}` is not possible on {stage}")])
 
 
 def test_the_default_stage_is_tool_call(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_the_default_stage_is_tool_call(tmp_path: Path) -> None:
     ],
 )
 def test_malformed_rules(tmp_path: Path, rule: str, code: str) -> None:
-    assert {told for told, _ in rules(tmp_path, rule)} == {code}
+    assert {reported for reported, _ in rules(tmp_path, rule)} == {code}
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_well_formed_rules(tmp_path: Path, rule: str) -> None:
     ],
 )
 def test_rules_that_can_never_match(tmp_path: Path, rule: str, code: str, hint: str | None) -> None:
-    told = found(tmp_path, policy(f"{{id: r, {rule}}}"))
-    assert [each.code for each in told] == [f"spec.{code}"]
-    assert (hint or "") in (told[0].hint or "")
+    reported = found(tmp_path, policy(f"{{id: r, {rule}}}"))
+    assert [each.code for each in reported] == [f"spec.{code}"]
+    assert (hint or "") in (reported[0].hint or "")
 
 
 @pytest.mark.parametrize(
@@ -185,15 +185,17 @@ def test_rules_that_can_match(tmp_path: Path, rule: str) -> None:
     ],
 )
 def test_tools_that_nothing_could_ever_allow(tmp_path: Path, default: str, text: str, never: str) -> None:
-    told = found(tmp_path, policy(text, default))
-    assert {each.code for each in told} <= {"spec.tool_never_allowed"}
-    assert [re.findall('tool "(.*?)" can never', each.message) for each in told] == [[name] for name in never.split()]
-    assert all(each.at.startswith("spec.yaml:1:") for each in told)
+    reported = found(tmp_path, policy(text, default))
+    assert {each.code for each in reported} <= {"spec.tool_never_allowed"}
+    assert [re.findall('tool "(.*?)" can never', each.message) for each in reported] == [
+        [name] for name in never.split()
+    ]
+    assert all(each.at.startswith("spec.yaml:1:") for each in reported)
 
 
 def test_the_lines_to_add_can_be_added(tmp_path: Path) -> None:
-    told = found(tmp_path, policy("", "deny"))
-    lines = [re.sub("^.*- ", "", each.hint or "") for each in told]
+    reported = found(tmp_path, policy("", "deny"))
+    lines = [re.sub("^.*- ", "", each.hint or "") for each in reported]
     assert rules(tmp_path, ", ".join(lines), "deny") == []
 
 
@@ -202,8 +204,8 @@ SERVER = "tools: {crm: {kind: mcp, command: [x]%s}, note: %s}\npolicy: {default:
 
 def server(folder: Path, text: str, seen: str = "", default: str = "deny") -> list[tuple[str, str]]:
     tools = f", tools: {seen}" if seen else ""
-    told = found(folder, SERVER % (tools, TOOL, default, "{id: n, allow: note}, " + text))
-    return [(code.removeprefix("spec."), message) for _, code, message, _ in told]
+    reported = found(folder, SERVER % (tools, TOOL, default, "{id: n, allow: note}, " + text))
+    return [(code.removeprefix("spec."), message) for _, code, message, _ in reported]
 
 
 @pytest.mark.parametrize(
@@ -244,12 +246,12 @@ def test_servers_that_can_be_allowed(tmp_path: Path, rule: str, seen: str) -> No
     ],
 )
 def test_servers_that_can_not(tmp_path: Path, rule: str, seen: str, code: str, message: str) -> None:
-    ((told_code, told),) = server(tmp_path, rule, seen)
+    ((told_code, reported),) = server(tmp_path, rule, seen)
     assert told_code == code
-    assert message in told
+    assert message in reported
 
 
-def test_an_entry_of_a_server_is_told_at_its_own_place(tmp_path: Path) -> None:
+def test_an_entry_of_a_server_is_reported_at_its_own_place(tmp_path: Path) -> None:
     text = SERVER % (", tools: [a, b]", TOOL, "deny", '{id: r, allow: "crm.a"}, {id: n, allow: note}')
     assert [each.at for each in found(tmp_path, text)] == ["spec.yaml:1:51"]
 

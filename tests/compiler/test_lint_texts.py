@@ -85,9 +85,9 @@ def test_places_inside_yaml(tmp_path: Path, style: str) -> None:
 )
 def test_which_texts_are_templates(tmp_path: Path, text: str) -> None:
     text, places = marked(text)
-    told = found(tmp_path, text)
-    assert {problem.code for problem in told} <= {"spec.template_unknown_name"}
-    assert [problem.at for problem in told] == [f"spec.yaml:{at}" for at in places]
+    reported = found(tmp_path, text)
+    assert {problem.code for problem in reported} <= {"spec.template_unknown_name"}
+    assert [problem.at for problem in reported] == [f"spec.yaml:{at}" for at in places]
 
 
 def test_what_templates_see(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_an_unquoted_template_is_a_mistake_of_yaml(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("model: {provider: p, name: m, base_url: 'https://${HOST}/v1'}\n", []),
         ("model: {provider: p, name: m, base_url: '${URL}'}\n", []),
@@ -144,11 +144,11 @@ def test_an_unquoted_template_is_a_mistake_of_yaml(tmp_path: Path) -> None:
         (http("headers: {X: '{{ args.id }}'}"), []),
     ],
 )
-def test_where_a_variable_may_stand(tmp_path: Path, text: str, told: list[str]) -> None:
-    assert codes(tmp_path, text) == [f"spec.{code}" for code in told]
+def test_where_a_variable_is_allowed(tmp_path: Path, text: str, reported: list[str]) -> None:
+    assert codes(tmp_path, text) == [f"spec.{code}" for code in reported]
 
 
-def test_an_alias_does_not_carry_a_variable_where_it_may_not_stand(tmp_path: Path) -> None:
+def test_an_alias_does_not_carry_a_variable_where_it_is_not_allowed(tmp_path: Path) -> None:
     assert codes(tmp_path, shell("env: {A: &token '${TOKEN}'}, argv: [x, *token]")) == ["spec.env_here"]
 
 
@@ -200,8 +200,8 @@ def test_79_a_literal_secret_is_found(tmp_path: Path, way: str) -> None:
     texts = {name: marked(text) for name, text in files.items()}
     expected = [f"{name}:{at}" for name, (_, places) in texts.items() for at in places]
     put(tmp_path, {name: agent(text) if name == "spec.yaml" else text for name, (text, _) in texts.items()})
-    told = [problem for problem in validate_document(tmp_path / "spec.yaml") if problem.code == "spec.secret"]
-    assert [place(problem, tmp_path) for problem in told] == expected
+    reported = [problem for problem in validate_document(tmp_path / "spec.yaml") if problem.code == "spec.secret"]
+    assert [place(problem, tmp_path) for problem in reported] == expected
 
 
 def test_79_it_is_in_no_byte_of_the_output(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ def tools(text: str) -> str:
     return f"policy: {{default: allow}}\ntools: {{{text}}}\n"
 
 
-def told(folder: Path, text: str) -> list[tuple[str, str, str | None]]:
+def reported(folder: Path, text: str) -> list[tuple[str, str, str | None]]:
     """Code, message and hint of what is wrong with a tool; « marks the place."""
     text, places = marked(tools(text))
     problems = found(folder, text)
@@ -113,7 +113,9 @@ def test_other_addresses(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_arguments(tmp_path: Path, fields: str, expected: list[str]) -> None:
-    assert [code for code, *_ in told(tmp_path, f"t: {{kind: shell, description: d, argv: [x], {fields}}}")] == expected
+    assert [
+        code for code, *_ in reported(tmp_path, f"t: {{kind: shell, description: d, argv: [x], {fields}}}")
+    ] == expected
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ def test_a_tool_without_arguments_has_none(tmp_path: Path) -> None:
     ],
 )
 def test_commands(tmp_path: Path, fields: str, expected: list[str]) -> None:
-    assert [code for code, *_ in told(tmp_path, f"t: {{kind: shell, description: d, {fields}}}")] == expected
+    assert [code for code, *_ in reported(tmp_path, f"t: {{kind: shell, description: d, {fields}}}")] == expected
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ def test_commands(tmp_path: Path, fields: str, expected: list[str]) -> None:
     ],
 )
 def test_servers(tmp_path: Path, tool: str, messages: list[str]) -> None:
-    problems = told(tmp_path, tool)
+    problems = reported(tmp_path, tool)
     assert len(problems) == len(messages)
     for (code, message, hint), part in zip(problems, messages, strict=True):
         assert (code, part in message, hint is not None) == ("mcp", True, True)
@@ -200,7 +202,7 @@ def test_servers(tmp_path: Path, tool: str, messages: list[str]) -> None:
     ],
 )
 def test_descriptions(tmp_path: Path, tool: str, warned: bool) -> None:
-    assert [code for code, *_ in told(tmp_path, tool)] == (["no_description"] if warned else [])
+    assert [code for code, *_ in reported(tmp_path, tool)] == (["no_description"] if warned else [])
 
 
 # --- headers and hosts --------------------------------------------------------------------------------------
@@ -246,7 +248,7 @@ def test_headers_and_hosts(tmp_path: Path, more: str) -> None:
     ],
 )
 def test_headers_and_hosts_that_cannot_be(tmp_path: Path, more: str, code: str, message: str) -> None:
-    ((found_code, found_message, hint),) = told(tmp_path, f"t: {{{HTTP}, {more}}}")
+    ((found_code, found_message, hint),) = reported(tmp_path, f"t: {{{HTTP}, {more}}}")
     assert (found_code, found_message[: len(message)], hint is None) == (code, message, False)
 
 
@@ -266,7 +268,7 @@ LINES = {
 @pytest.mark.parametrize("fields", LINES)
 def test_a_command_written_as_a_line(tmp_path: Path, fields: str) -> None:
     code, words = LINES[fields]
-    (problem,) = told(tmp_path, f"t: {{{fields}}}")
+    (problem,) = reported(tmp_path, f"t: {{{fields}}}")
     assert (problem[0], words in (problem[2] or "")) == (code, True), problem
 
 

@@ -1,4 +1,4 @@
-"""What a template can say, what it is told when it says something else, and that values stay values."""
+"""What a template can say, what it is reported when it says something else, and that values stay values."""
 
 # ruff: noqa: E501 - a template in a table is read in one line, not in pieces
 

@@ -19,7 +19,7 @@ PROMPTS = Path(__file__).parents[2] / "specs" / "prompts"
 
 
 def misplaced(lines: list[RenderedLine]) -> list[tuple[str, int]]:
-    """The marks whose line is not the one that is told, each with what is told."""
+    """The marks whose line is not the one that is reported, each with what is reported."""
     return [
         (mark[0], line.origin(mark.start()))
         for line in lines
@@ -28,7 +28,7 @@ def misplaced(lines: list[RenderedLine]) -> list[tuple[str, int]]:
     ]
 
 
-def told(source: str, values: dict[str, Json] | None = None) -> list[tuple[str, int]]:
+def reported(source: str, values: dict[str, Json] | None = None) -> list[tuple[str, int]]:
     return [(line.text, line.origin()) for line in render_template_lines(source, values or VALUES)]
 
 
@@ -54,7 +54,7 @@ TEMPLATES: dict[str, list[tuple[str, int]]] = {
 
 @pytest.mark.parametrize("source", TEMPLATES)
 def test_origins(source: str) -> None:
-    assert told(source) == TEMPLATES[source]
+    assert reported(source) == TEMPLATES[source]
 
 
 def test_a_line_of_several_lines() -> None:

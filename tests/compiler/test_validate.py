@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 STORIES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
 
 
-def told(folder: Path, *options: str) -> tuple[int, str]:
+def reported(folder: Path, *options: str) -> tuple[int, str]:
     done = agentrun("validate", ".", *options, cwd=folder)
     assert done.out if options else not done.out
     return done.code, done.out or done.err
@@ -31,8 +31,8 @@ def told(folder: Path, *options: str) -> tuple[int, str]:
 def test_stories(tmp_path: Path, story: str) -> None:
     shutil.copytree(GOLDEN / story, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("expected.*"))
     (tmp_path / ".git").mkdir()
-    code, text = told(tmp_path)
-    _, lines = told(tmp_path, "--json")
+    code, text = reported(tmp_path)
+    _, lines = reported(tmp_path, "--json")
     assert code == 2
     for name, output in (("expected.txt", text), ("expected.jsonl", lines)):
         golden = GOLDEN / story / name
@@ -100,7 +100,7 @@ description: sk-ant-abcdefghijklmnop12345678
         "tools: {file: broken.yaml}\npolicy: {default: deny, rules: [{id: r, allow: x}]}",
     ],
 )  # fmt: skip
-def test_what_only_follows_is_not_told(tmp_path: Path, text: str) -> None:
+def test_what_only_follows_is_not_reported(tmp_path: Path, text: str) -> None:
     assert len(codes(tmp_path, text, {"broken.yaml": "tools: ["})) == 1
 
 
@@ -109,7 +109,7 @@ def test_a_version_without_quotes_does_not_hide_the_rest(tmp_path: Path) -> None
     assert codes(tmp_path, 'agentrun: "7"\nzzz: 1') == ["spec.version"]  # nobody knows what zzz is in version 7
 
 
-def test_a_missing_key_is_not_told_when_it_is_there_misspelt(tmp_path: Path) -> None:
+def test_a_missing_key_is_not_reported_when_it_is_there_misspelt(tmp_path: Path) -> None:
     put(
         tmp_path,
         {"spec.yaml": 'agentrun: "1"\nname: a\nmodel: {provider: p, nme: m}\ninstructoins: x\nbudgets: {tokens: 1}\n'},

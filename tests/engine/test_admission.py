@@ -60,7 +60,7 @@ def test_params(params: dict[str, Any], unknown: list[str], missing: list[str], 
     error = rejected(agent(), "x", params)
     assert error.fields == {"reason": "params", "unknown": unknown, "missing": missing, "wrong": wrong}
     assert all(f'"{name}"' in error.message for name in (*unknown, *missing, *wrong))
-    assert error.hint == "its params: size, team"
+    assert error.hint == "params of this agent: size, team"
 
 
 def test_values_are_not_shown() -> None:

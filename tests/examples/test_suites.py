@@ -57,8 +57,8 @@ def by_command(project: Path, *args: str) -> dict[str, str]:
 
 def by_pytest(project: Path, *args: str) -> dict[str, str]:
     done = run(project, *PYTEST, *(args or ("specs",)))
-    told = re.findall(LINE, done.stdout, re.MULTILINE)
-    return {alone or shared: WORDS[word or other] for alone, word, other, shared in told}
+    reported = re.findall(LINE, done.stdout, re.MULTILINE)
+    return {alone or shared: WORDS[word or other] for alone, word, other, shared in reported}
 
 
 def test_every_spec_has_a_suite() -> None:

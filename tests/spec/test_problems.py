@@ -1,4 +1,4 @@
-"""Problems are ordered, and told so that a person finds the place and the fix."""
+"""Problems are ordered, and reported so that a person finds the place and the fix."""
 
 import random
 from pathlib import Path
@@ -41,8 +41,8 @@ def caret(text: str) -> tuple[str, str]:
 
 class TestStory:
     def test_three_lines(self) -> None:
-        told = problem(SPEC, 3, 13, 5, message='tool "serch" is not declared', hint='did you mean "search"?')
-        assert render_problem(told) == (
+        reported = problem(SPEC, 3, 13, 5, message='tool "serch" is not declared', hint='did you mean "search"?')
+        assert render_problem(reported) == (
             'specs/triage.yaml:3:13  spec.unknown_tool  tool "serch" is not declared\n'
             "    3 |     tools: [serch, read_file]\n"
             '      |             ^^^^^  did you mean "search"?'
@@ -92,9 +92,9 @@ class TestStory:
         assert caret(render_problem(problem("x" * 121)))[0] == "x" * 100 + "…"
 
     def test_each_problem_of_a_line_has_its_story(self) -> None:
-        told = [render_problem(problem(SPEC, 3, column)) for column in (13, 20)]
-        assert told[0].split("\n")[1] == told[1].split("\n")[1]
-        assert caret(told[0])[1] != caret(told[1])[1]
+        reported = [render_problem(problem(SPEC, 3, column)) for column in (13, 20)]
+        assert reported[0].split("\n")[1] == reported[1].split("\n")[1]
+        assert caret(reported[0])[1] != caret(reported[1])[1]
 
 
 class TestMasking:
@@ -123,9 +123,9 @@ class TestMasking:
             assert "Ab3" not in render_problem(problem(text, column=column))
 
     def test_everywhere(self) -> None:
-        told = Problem(SourcePlace(source(f"a: {KEY}", f"{KEY}.yaml"), 1, 1), "spec.key", f"no {KEY}", f"not {KEY}")
-        assert KEY not in render_problem(told) + str(told.as_json()) + quote_text(KEY)
-        assert KEY not in repr(told.place.source)
+        reported = Problem(SourcePlace(source(f"a: {KEY}", f"{KEY}.yaml"), 1, 1), "spec.key", f"no {KEY}", f"not {KEY}")
+        assert KEY not in render_problem(reported) + str(reported.as_json()) + quote_text(KEY)
+        assert KEY not in repr(reported.place.source)
 
     def test_long_messages_are_cut(self) -> None:
         assert len(render_problem(problem("a", message="m" * 10_000))) < 700
@@ -168,9 +168,9 @@ class TestVisible:
 
     @given(st.text(st.characters(), max_size=300), st.integers(1, 400), st.integers(1, 400))
     def test_no_story_controls_a_terminal(self, text: str, column: int, width: int) -> None:
-        told = render_problem(problem(text, 1, column, width, message=text, hint=text))
-        assert all(line.replace("\u3000", " ").isprintable() for line in told.split("\n"))
-        assert len(told.split("\n")) in (1, 2, 3)
+        reported = render_problem(problem(text, 1, column, width, message=text, hint=text))
+        assert all(line.replace("\u3000", " ").isprintable() for line in reported.split("\n"))
+        assert len(reported.split("\n")) in (1, 2, 3)
 
 
 class TestOrder:

@@ -149,7 +149,7 @@ class TestInsideAScalar:
         assert node.place_at(4) == node.place
         assert node.place_at(-1) == node.place
 
-    def test_what_cannot_be_told_is_the_start(self) -> None:
+    def test_an_unknown_position_gives_the_start_of_the_scalar(self) -> None:
         node = value_of("a: 'abc'")
         other = ScalarNode("zzz", "zzz", node.place, "single", node.start, node.end)
         assert other.place_at(2) == node.place

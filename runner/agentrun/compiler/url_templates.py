@@ -5,7 +5,7 @@ Rule 2  A value cannot leave its position: it is percent-encoded, and a path seg
         not a dot.
 Rule 3  There is no fragment. Fragments are for browsers, and they make URLs hard to read.
 
-The texts of `UnusableUrl` are results that a model reads.
+The messages about values are results that a model reads.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _fill_template(url: str, text: Callable[[str], str]) -> str:
         value = text(tag[0])
         if "?" in before:
             if "=" not in before.rpartition("?")[2].rpartition("&")[2]:
-                raise UnusableUrl("a template in a query stands for a value, after `name=`")
+                raise UnusableUrl("a template in the query must be a value, after `name=`")
         else:
             _check_segment(value)
             segments.append(before.count("/"))
@@ -84,9 +84,9 @@ def _fill_template(url: str, text: Callable[[str], str]) -> str:
 
 def _encode_fixed_text(text: str) -> str:
     if _OTHER_TAG.search(text):
-        raise UnusableUrl("only `{{ }}` may stand in an address")
+        raise UnusableUrl("only `{{ }}` is allowed in a URL")
     if "#" in text or "\\" in text or not all(map(str.isprintable, text)) or " " in text:
-        raise UnusableUrl("an address has no fragment, no backslash, no space")
+        raise UnusableUrl("a URL cannot have a fragment, a backslash or a space")
     return quote(text, safe=_UNENCODED)
 
 

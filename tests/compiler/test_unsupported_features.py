@@ -1,4 +1,4 @@
-"""What a provider cannot do is told at its key when the spec is compiled."""
+"""What a provider cannot do is reported at its key when the spec is compiled."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def test_able(tmp_path: Path) -> None:
     assert problems(tmp_path, SPEC.format(provider="openai", name="gpt-4.1-mini", key="seed", value="1")) == []
 
 
-def test_a_fallback_is_told_at_the_fallback(tmp_path: Path) -> None:
+def test_a_fallback_is_reported_at_the_fallback(tmp_path: Path) -> None:
     text = SPEC.format(provider="openai", name="gpt-4.1-mini", key="seed", value="1")
     text = text.replace("instructions:", "  fallback: [anthropic/claude-haiku-4-5]\ninstructions:")
     assert problems(tmp_path, text) == [("spec.unsupported", 7, 14)]

@@ -1,4 +1,4 @@
-"""Documents against their schemas: what is wrong, where, in which words, and how much of it is told."""
+"""Documents against their schemas: what is wrong, where, in which words, and how much of it is reported."""
 
 import json
 from pathlib import Path
@@ -89,7 +89,7 @@ def test_other_kinds(kind: str) -> None:
     assert (problem.line, problem.code) == (2, "spec.unknown_key")
 
 
-def test_one_value_is_told_once() -> None:
+def test_one_value_is_reported_once() -> None:
     """Six kinds of tools, each of which wants a mapping, are one problem."""
     assert one("tools: {x: 1}") == ("1:12", "spec.wrong_type", '"x" must be a mapping, not a number (1)', None)
 
@@ -111,12 +111,12 @@ def test_a_misspelt_key_is_not_also_missing() -> None:
     ],
 )
 @pytest.mark.parametrize("value", ["Xk29fjw0dk2l1aPq", '"Zq8 vB3!kT"', "8473625190827", "5.5e17"])
-def test_a_value_under_a_credential_s_key_is_never_told(line: str, value: str) -> None:
+def test_a_value_under_a_credential_s_key_is_never_shown(line: str, value: str) -> None:
     found = refused(agent(line % value))
-    told = json.dumps([problem.as_json() for problem in found]) + "".join(f"{p.message}{p.hint}" for p in found)
+    reported = json.dumps([problem.as_json() for problem in found]) + "".join(f"{p.message}{p.hint}" for p in found)
     assert found
     for form in {value.strip('"'), str(plain_data(parse_yaml_document(source(value))))}:
-        assert form not in told
+        assert form not in reported
 
 
 def test_the_name_of_a_variable_is_no_credential() -> None:
@@ -152,7 +152,7 @@ def test_a_wide_document_is_looked_through_in_pieces() -> None:
     ]  # and not the one beyond
 
 
-def test_what_is_wrong_only_beyond_is_told_without_its_place() -> None:
+def test_what_is_wrong_only_beyond_is_reported_without_its_place() -> None:
     (problem,) = refused(tools(CHUNK_ENTRIES * MAX_CHUNKS + 2, {CHUNK_ENTRIES * MAX_CHUNKS + 1: "1"}))
     assert (problem.code, problem.line) == ("spec.too_large", 1)
 

@@ -143,7 +143,7 @@ def test_no_difference(at: str, folder: Path) -> None:
 
 
 def test_one_model_reached_in_two_ways() -> None:
-    """Routes of one name are told apart: a change of the second is no change of the first."""
+    """Routes of one name are reported apart: a change of the second is no change of the first."""
 
     def of(base_url: str) -> Any:
         return seal_package(package(model={"routes": [ROUTE, {**ROUTE, "base_url": base_url}]}))

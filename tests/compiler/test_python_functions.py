@@ -337,9 +337,9 @@ def test_14_links_and_folders(tmp_path: Path) -> None:
         "real:f": "spec.python",
     }
     for call, code in expected.items():
-        told = found(project, f'{POLICY}tools: {{t: {{kind: python, call: "{call}"}}}}\n')
-        assert [problem.code for problem in told] == ([code] if code else []), call
-        assert str(outside) not in str(told)
+        reported = found(project, f'{POLICY}tools: {{t: {{kind: python, call: "{call}"}}}}\n')
+        assert [problem.code for problem in reported] == ([code] if code else []), call
+        assert str(outside) not in str(reported)
 
 
 def test_import_roots_are_looked_through_in_order(tmp_path: Path) -> None:
@@ -498,10 +498,10 @@ def test_defaults_that_say_something(tmp_path: Path, default: str, said: Any) ->
     ],
 )
 def test_declared_arguments_fit_the_function(tmp_path: Path, signature: str, args: str, messages: list[str]) -> None:
-    told = tool(tmp_path, f"def f({signature}):\n    'd'\n", extra=f", args: {args}")
-    assert len(told) == len(messages)
-    assert all(any(part in problem.message for problem in told) for part in messages)
-    assert {problem.code for problem in told} <= {"spec.args", "spec.json_schema"}
+    reported = tool(tmp_path, f"def f({signature}):\n    'd'\n", extra=f", args: {args}")
+    assert len(reported) == len(messages)
+    assert all(any(part in problem.message for problem in reported) for part in messages)
+    assert {problem.code for problem in reported} <= {"spec.args", "spec.json_schema"}
 
 
 # --- nothing is imported ------------------------------------------------------------------------------------

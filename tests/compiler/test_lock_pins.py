@@ -38,14 +38,14 @@ HEAD = "policy: {default: allow}\ntools:\n  "
 )
 def test_what_is_not_pinned(tmp_path: Path, server: str, messages: list[str]) -> None:
     text, places = marked(HEAD + server)
-    told = found(tmp_path, text, {"spec.lock": lock_of({"srv": ["find", "drop"]})})
-    assert [problem.at for problem in told] == [f"spec.yaml:{place}" for place in places]
-    for problem, message in zip(told, messages, strict=True):
+    reported = found(tmp_path, text, {"spec.lock": lock_of({"srv": ["find", "drop"]})})
+    assert [problem.at for problem in reported] == [f"spec.yaml:{place}" for place in places]
+    for problem, message in zip(reported, messages, strict=True):
         assert problem.message.startswith(message)
         assert problem.hint is not None
 
 
-def test_the_nearest_name_is_told(tmp_path: Path) -> None:
+def test_the_nearest_name_is_reported(tmp_path: Path) -> None:
     text = HEAD + "srv: {kind: mcp, command: [x], tools: [fnid]}"
     (problem,) = found(tmp_path, text, {"spec.lock": lock_of({"srv": ["find", "drop"]})})
     assert problem.hint == 'did you mean "find"?'

@@ -146,7 +146,7 @@ profiles:
         ("{policy: {file: b.yaml}}", "spec.missing_key"),
     ],
 )
-def test_mistakes_in_overlays_are_told_too(tmp_path: Path, profile: str, code: str) -> None:
+def test_mistakes_in_overlays_are_reported_too(tmp_path: Path, profile: str, code: str) -> None:
     files: dict[str, str | bytes] = {"b.yaml": PART + "budgets: {tokens: 9}\n", "p.md": "Other"}
     assert code in codes(tmp_path, f"profiles: {{p: {profile}}}\n", files)
 
@@ -177,6 +177,6 @@ def test_how_many_values_there_may_be_in_all(tmp_path: Path) -> None:
     assert codes(tmp_path, three, files) == ["spec.too_large"]
 
 
-def test_many_missing_files_are_told_up_to_a_hundred(tmp_path: Path) -> None:
+def test_many_missing_files_are_reported_up_to_a_hundred(tmp_path: Path) -> None:
     params = ", ".join(f"p{n}: {{file: nothing{n}.json}}" for n in range(200))
     assert codes(tmp_path, f"params: {{{params}}}\n") == ["spec.file_missing"] * 100
