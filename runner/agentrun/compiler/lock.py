@@ -24,14 +24,7 @@ from agentrun.compiler.spec_reader import Spec
 from agentrun.core.package import Price
 from agentrun.core.package_lookup import matches_pattern
 from agentrun.core.package_tools import PinnedTool
-from agentrun.spec.problems import (
-    DocumentError,
-    Problem,
-    Source,
-    did_you_mean,
-    escape_invisible,
-    quote_text,
-)
+from agentrun.spec.problems import DocumentError, Problem, Source, did_you_mean, escape_invisible, quote_text
 from agentrun.spec.schema_check import child_values
 from agentrun.spec.source_files import read_source
 from agentrun.spec.tree import MappingNode, Node, ScalarNode, place_at_path, plain_data

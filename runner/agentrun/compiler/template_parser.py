@@ -285,8 +285,7 @@ _ENVIRONMENT: Final = Environment(  # noqa: S701  # it never renders, and prompt
 _LEXER: Final = _ENVIRONMENT.lexer
 _NEWLINE: Final = re.compile(r"\r\n?")
 _ESCAPE: Final = re.compile(
-    r"\\(?:[\\'\"\nabfnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|U0010[0-9a-fA-F]{4}|(.))",
-    re.DOTALL,
+    r"\\(?:[\\'\"\nabfnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|U0010[0-9a-fA-F]{4}|(.))", re.DOTALL
 )
 # Jinja's lexer matches a numeral digit by digit: a million of them take a second and 240 MiB.
 _LONG_NUMERAL: Final = re.compile(r"(?<![\d_])[\d_]{10000}|0[xX][\da-fA-F_]{10000}")
