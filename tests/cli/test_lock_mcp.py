@@ -89,7 +89,7 @@ def test_a_value_of_the_environment_is_never_pinned(tmp_path: Path) -> None:
     value = "Zq8-hunter2-Zq8-hunter2"
     desk_of(tmp_path, tool("t", f"Logs in with {value}."), env={"TOKEN": "${SHOP_TOKEN}"})
     done = lock(tmp_path, SHOP_TOKEN=value)
-    assert (done.code, "holds a value of the environment" in done.err, value in done.err) == (2, True, False)
+    assert (done.code, "contains a secret value of the environment" in done.err, value in done.err) == (2, True, False)
     assert not (tmp_path / "desk.lock").exists()
     assert lock(tmp_path).code == 2, "it is not set"
 
@@ -120,7 +120,7 @@ def test_servers_of_profiles(tmp_path: Path) -> None:
     spec["profiles"]["more"]["tools"]["srv"]["command"] = [*desk.server["command"][:-1], "other.json"]
     desk.spec.write_text(yaml.safe_dump(spec))
     done = lock(tmp_path)
-    assert (done.code, '"a" is another tool with another profile' in done.err) == (2, True), done.err
+    assert (done.code, '"a" is a different tool in another profile' in done.err) == (2, True), done.err
 
 
 def test_old_locks_are_read(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_names_that_are_refused(tmp_path: Path) -> None:
     done = lock(tmp_path)
     assert done.code == 2
     assert 'the tools of "srv" cannot be pinned: srv.Find and srv.find differ only by case' in done.err
-    assert 'the tools of "srv" cannot be pinned: "../etc" is not a name that can be used' in done.err
-    assert r'"a\b" is not a name that can be used' in done.err
+    assert 'the tools of "srv" cannot be pinned: "../etc" is not a valid tool name' in done.err
+    assert r'"a\b" is not a valid tool name' in done.err
     assert "drop" not in done.err
     assert not (tmp_path / "desk.lock").exists()

@@ -232,5 +232,5 @@ def test_one_name_for_two_functions(desk: Desk, tmp_path: Path) -> None:
     source = desk.call("desk:watch").tool.source  # type: ignore[union-attr]  # it is a Python tool
     same = [hook(source=source), hook(source=source, at="on_stop")]
     assert list(load_python_hooks([desk.root], same)) == ["watch"]
-    with pytest.raises(PackageError, match="two hooks called 'watch'"):
+    with pytest.raises(PackageError, match="two different hooks with the id 'watch'"):
         load_python_hooks([desk.root], [*same, hook(source=source, function="other")])

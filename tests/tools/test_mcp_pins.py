@@ -55,17 +55,17 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "no object": ([tool("t", schema={"type": "string"})], {}, "its reply is not what the protocol says"),
     "no schema": ([of(properties={"x": {"type": "sting"}})], {}, '"sting" is not a JSON type'),
     "long": ([tool("t", "x" * 20_000)], {}, "longer than 16,384 bytes"),
-    "name": ([tool("a b")], {}, "is not a name that can be used"),
-    "no name": ([tool("")], {}, "is not a name that can be used"),
-    "slash": ([tool("fine"), tool("a/b")], {}, 'of "srv" cannot be pinned: "a/b" is not a name that can be used'),
-    "backslash": ([tool("a\\b")], {}, "is not a name that can be used"),
-    "parent": ([tool("..")], {}, '".." is not a name that can be used'),
+    "name": ([tool("a b")], {}, "is not a valid tool name"),
+    "no name": ([tool("")], {}, "is not a valid tool name"),
+    "slash": ([tool("fine"), tool("a/b")], {}, 'of "srv" cannot be pinned: "a/b" is not a valid tool name'),
+    "backslash": ([tool("a\\b")], {}, "is not a valid tool name"),
+    "parent": ([tool("..")], {}, '".." is not a valid tool name'),
     "parent inside": ([tool("a..b")], {}, "single dots between them"),
-    "hidden file": ([tool(".a")], {}, "is not a name that can be used"),
-    "dot at the end": ([tool("a.")], {}, "is not a name that can be used"),
-    "end of a C string": ([tool("a\0b")], {}, '"a\\x00b" is not a name that can be used'),
-    "escape": ([tool("a\x1b[2J")], {}, '"a\\x1b[2J" is not a name that can be used'),
-    "colon": ([tool("c:a")], {}, "is not a name that can be used"),
+    "hidden file": ([tool(".a")], {}, "is not a valid tool name"),
+    "dot at the end": ([tool("a.")], {}, "is not a valid tool name"),
+    "end of a C string": ([tool("a\0b")], {}, '"a\\x00b" is not a valid tool name'),
+    "escape": ([tool("a\x1b[2J")], {}, '"a\\x1b[2J" is not a valid tool name'),
+    "colon": ([tool("c:a")], {}, "is not a valid tool name"),
     "long name": ([tool("a" * 129)], {}, "up to 128"),
     "case": ([tool("Find"), tool("find")], {}, 'of "srv" cannot be pinned: srv.Find and srv.find differ only by case'),
     "case on the wire": ([tool("a.B"), tool("a__b")], {}, "srv.a.B and srv.a__b differ only by case"),
@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "too many": (
         [tool(f"t{n}") for n in range(10_000)],
         {},
-        "10,000 of its tools may be seen; at most 256 can be",
+        "`tools` names 10,000 of its tools, but at most 256 can be",
     ),
     "far too many": ([tool(f"t{n}") for n in range(20_001)], {}, "it lists more than 20,000 tools"),
     "none": ([tool("a")], {"tools": ["b*"]}, "it has no tool that `tools` names"),
@@ -210,5 +210,5 @@ def test_a_value_of_the_environment_is_never_pinned(tmp_path: Path, monkeypatch:
     messages = [problem.message for problem in caught.value.problems]
     assert len(messages) == 3
     for name, message in zip("abc", messages, strict=True):
-        assert message.endswith(f'what is said of "{name}" holds a value of the environment')
+        assert message.endswith(f'the description or schema of "{name}" contains a secret value of the environment')
     assert value not in str(messages)

@@ -46,7 +46,7 @@ def test_never_in_a_folder_that_depends_on_where_we_are(
     put(tmp_path / "bin" / "tool")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", path)
-    assert refused("tool", tmp_path).hint == "install it, or name its file"
+    assert refused("tool", tmp_path).hint == "install it, or use the path of its file"
 
 
 def test_a_path_is_relative_to_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_only_what_can_be_executed(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for name in ("plain", "pipe", "folder"):
         assert refused(f"./{name}", tmp_path).hint == "make it an executable file"
-    assert refused("/nowhere/x", tmp_path).hint == "install it, or name another file"
+    assert refused("/nowhere/x", tmp_path).hint == "install it, or use another path"
     refused("./nowhere", tmp_path)
     refused("a\0b", tmp_path)
 

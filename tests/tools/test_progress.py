@@ -20,7 +20,7 @@ from agentrun.engine.tool_runner import MAX_PROGRESS_LINES, MAX_PROGRESS_TEXT, P
 from agentrun.engine.world import world_of_run
 from agentrun.redactor import Redactor
 from agentrun.secret import Secret
-from agentrun.tools.progress import MAX_PROGRESS_LENGTH, current_listener, listen_to_progress, progress, report_progress
+from agentrun.tools.progress import MAX_PROGRESS_LENGTH, current_listener, listen_to_progress, progress
 
 from ..engine.places import Place
 from ..engine.places import run as called
@@ -43,7 +43,7 @@ def test_who_hears_it() -> None:
     heard: list[str] = []
 
     def inside() -> None:
-        report_progress(3)
+        progress(3)
         copy_context().run(progress, "context")
         with ThreadPoolExecutor(1) as pool:
             pool.submit(progress, "another thread: nobody").result()

@@ -39,7 +39,7 @@ def test_nothing(desk: Desk) -> None:
     ("result", "why"),
     [
         ("float('nan')", "not JSON compliant"),
-        ("[object()]", "objects of type object are not encoded"),
+        ("[object()]", "objects of type object cannot be encoded"),
         ("'\\ud800'", "half of a surrogate pair"),
         ("'x' * (16 * 1024 * 1024 + 1)", "the limit is 16,777,216"),
         ("(value := []).append(value) or value", "contains itself"),

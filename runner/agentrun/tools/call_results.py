@@ -1,10 +1,10 @@
-"""What a function raises, as a fault.
+"""Turn the exceptions and return values of functions into faults and texts.
 
-Rule 1  One line, no traceback: that shows source, and with it whatever stands there. No secret. The place in the
-        project is a field of its own, for people.
-Rule 2  Only a `ToolError` with a code of `FUNCTION_FAULT_CODES` is taken at its word: that is how a function ends the
-        run. What it has to say beside its message must be plain data of a sensible size.
-Rule 3  What it says is cleaned whole, before any of it is cut: half of a secret is known to nobody.
+Rule 1  The message is one line without secrets and without a traceback, which would show source code. The place in the
+        project is a separate field, for people.
+Rule 2  Only a `ToolError` with a code of `FUNCTION_FAULT_CODES` keeps its code, so that a function can end the run. Its
+        fields must be plain data of limited size.
+Rule 3  A text is redacted before it is shortened, because a part of a secret could not be recognised.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from agentrun.errors import ToolError
 from agentrun.secret import enc_hook, mask
 
 FUNCTION_FAULT_CODES = ("tool.execution", "tool.fatal", "tool.aborted")
-"""What a function may raise a `ToolError` with."""
+"""The codes that a function may use in a `ToolError`."""
 MAX_FAULT_MESSAGE = 300
 MAX_FIELD_BYTES = 16 * 1024
-"""Bytes of the fields of an error."""
+"""The size limit for the fields of an error."""
 _OURS = os.path.realpath(Path(__file__).parents[1]) + os.sep
 _FOREIGN = re.compile(r"(?:^|/)(?:\.|site-packages/)")
-"""What others wrote, although it is in the project: a venv, say."""
+"""Code of others inside the project, such as a venv."""
 NO_RESULT = "the tool gave something that is not a result"
 
 
 def fault_from_exception(tool: str, error: BaseException, where: str = "", *, roots: Sequence[Path] = ()) -> Fault:
-    """The fault of an error, in the function's own words. `roots`: where its code is."""
+    """The fault for an exception. `roots`: the folders of the function's code."""
     if isinstance(error, ToolError) and error.code in FUNCTION_FAULT_CODES and not where:
         return _tool_error_fault(tool, error)
     kind = type(error).__name__
@@ -50,8 +50,8 @@ def fault_from_exception(tool: str, error: BaseException, where: str = "", *, ro
 
 
 def _source_location(error: BaseException, roots: Sequence[Path]) -> str | None:
-    """`desk.py:14`: the last line of the project's own code that it came through. For people, not for the model, and
-    without a path of this machine."""
+    """`desk.py:14`: the last line of project code in the traceback. It is for people, not for the model, and has no
+    path of this machine."""
     found = None
     for frame, line in walk_tb(error.__traceback__):
         file = os.path.realpath(frame.f_code.co_filename)
@@ -78,12 +78,12 @@ def _tool_error_fault(tool: str, error: ToolError) -> Fault:
 
 
 def _replace_surrogates(text: str) -> str:
-    """Half of a surrogate pair is no text."""
+    """Replace unpaired surrogates."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def clean_fault(fault: Fault, clean: Callable[[str], str]) -> Fault:
-    """The fault as a journal may hold it and anybody read it."""
+    """The fault without secrets, for the journal."""
     fields = {name: _clean_value(value, clean) for name, value in fault.fields.items()}
     hint = fault.hint and clean_line(clean(fault.hint))
     return Fault(fault.code, clean_line(clean(fault.message)), fields, hint)
@@ -101,22 +101,22 @@ def _clean_value(value: Any, clean: Callable[[str], str]) -> Any:
 
 
 def clean_line(text: str) -> str:
-    """A message without secrets that any journal can hold, and not all of it if it is long."""
+    """Mask and shorten a message."""
     return mask(text).encode("utf-8", "replace").decode()[:MAX_FAULT_MESSAGE]
 
 
-# --- what a function gave, as the text that a model reads -----------------------------------------------------
+# --- return values ----------------------------------------------------------------------------------------------
 
 
 MAX_RESULT_BYTES = 16 * 1024 * 1024
 
 
 class NotSerializable(Exception):
-    """Why a value cannot be given to a model."""
+    """A value cannot be converted to text for the model. The message says why."""
 
 
 def result_text(value: object) -> str:
-    """The text of a value. Raises `NotSerializable`."""
+    """Convert a return value to text. Raises `NotSerializable`."""
     text = _to_json_text(value)
     try:
         size = len(text.encode())
@@ -131,7 +131,7 @@ def _to_json_text(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return str.__str__(value)  # of a subclass, such as an enum of texts, only the text
+        return str.__str__(value)  # only the text of a subclass, such as an enum
     try:
         plain = to_builtins(value, str_keys=True, order="deterministic", enc_hook=_dump_model)
         return json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -144,6 +144,6 @@ def _to_json_text(value: object) -> str:
 
 
 def _dump_model(value: Any) -> Any:
-    """The fields of a model of pydantic, or of what dumps itself as those do."""
+    """The fields of a pydantic model, or of another object with `model_dump`."""
     dump = None if isinstance(value, type) else getattr(value, "model_dump", None)
     return dump() if callable(dump) else enc_hook(value)

@@ -1,13 +1,12 @@
-"""What functions print, kept away from the output of the process: that is for the answer.
+"""Capture the output of user functions, because the output of the process is reserved for the answer.
 
-Every call of user code in this process runs inside `capture_output()`, so other state of the process is guarded there
-too.
+Every call of user code in this process runs inside `capture_output()`, which also restores other process state.
 
-Rule 1  What is written inside `capture_output()`, to standard output or standard error, in the thread or task or any
-        that gets its context, is kept there: no more than 64 KiB of it, and no half of a word that may be a credential.
-Rule 2  Everybody else writes where they always did, also at the same moment.
-Rule 3  What is written after the end, by a function that nobody waits for any more, is dropped.
-Rule 4  A function that puts another stream in the place of one has it there until its call ends, and no longer.
+Rule 1  Output to standard output and standard error is captured in every thread or task with the context of the call:
+        at most 64 KiB, without a partial word at the end, which may be a part of a credential.
+Rule 2  Other code writes to the real streams, also at the same time.
+Rule 3  Output after the end of the call is dropped.
+Rule 4  If a function replaces a stream, the stream is restored at the end of the call.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TRUNCATED_NOTE = "[… more was printed than is kept …]\n"
 
 
 class CapturedOutput(io.RawIOBase):
-    """What is written to a stream, up to a limit. It takes bytes; `stream` takes text."""
+    """Captures output up to a limit. It accepts bytes; `stream` accepts text."""
 
     def __init__(self, most: int = MAX_CAPTURED_BYTES, clean: Callable[[str], str] = lambda text: text) -> None:
         super().__init__()
@@ -35,7 +34,7 @@ class CapturedOutput(io.RawIOBase):
         self._clean = clean
         self._kept = bytearray()
         self._over = False
-        raw: Any = self  # a stream without a buffer, as Python's own is with -u; the types do not know of those
+        raw: Any = self  # a stream without a buffer, as with `python -u`; typeshed does not allow it
         self.stream: TextIO = io.TextIOWrapper(
             raw, encoding="utf-8", errors="backslashreplace", newline="", write_through=True
         )
@@ -52,7 +51,7 @@ class CapturedOutput(io.RawIOBase):
 
     @property
     def text(self) -> str:
-        """What was written, without secrets."""
+        """The output without secrets."""
         text = self._kept.decode("utf-8", "replace")
         if not self._over:
             return mask(self._clean(text))
@@ -61,7 +60,7 @@ class CapturedOutput(io.RawIOBase):
         return mask(whole) + ("" if whole.endswith("\n") or not whole else "\n") + TRUNCATED_NOTE
 
     def end(self) -> str:
-        """What was written until now; the rest is dropped."""
+        """Return the output and drop everything that follows."""
         text = self.text
         self._most = 0
         return text
@@ -71,7 +70,7 @@ _current: ContextVar[CapturedOutput | None] = ContextVar("printed", default=None
 
 
 class _SwitchedStream:
-    """A stream in the place of `sys.stdout` or `sys.stderr`: inside `capture_output()` another one than outside."""
+    """Replaces `sys.stdout` or `sys.stderr`: inside `capture_output()` it writes to another stream than outside."""
 
     def __init__(self, outside: Any) -> None:
         self._outside = CapturedOutput(0).stream if outside is None else outside  # a program without a console has None
@@ -92,7 +91,7 @@ class _SwitchedStream:
 
 @contextmanager
 def capture_output(clean: Callable[[str], str] = lambda text: text) -> Iterator[CapturedOutput]:
-    """Keep what is written from here on. `clean` takes out of it what must not be shown."""
+    """Capture the output from here on. `clean` redacts it."""
     sys.stdout, sys.stderr = streams = switchable_stream(sys.stdout), switchable_stream(sys.stderr)
     printed = CapturedOutput(clean=clean)
     token = _current.set(printed)
@@ -105,5 +104,5 @@ def capture_output(clean: Callable[[str], str] = lambda text: text) -> Iterator[
 
 
 def switchable_stream(stream: Any) -> Any:
-    """The stream, for everybody who is not inside `capture_output()`."""
+    """The stream for code outside of `capture_output()`."""
     return stream if isinstance(stream, _SwitchedStream) else _SwitchedStream(stream)

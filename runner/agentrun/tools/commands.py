@@ -1,11 +1,10 @@
-"""From a shell tool and the arguments of a call to what is run.
+"""Build the command of a shell tool call, and find the files of commands.
 
-Rule 1  Each element of `argv` gives exactly one element, whatever is filled in: nothing is split, expanded or quoted.
-Rule 2  What is filled in does not become an option: an element that begins with a dash, and would not without what was
-        filled in, is refused unless the tool has `dash_args`. After `-` or `--` alone the name of an option would be
-        filled in, so that is the same.
-Rule 3  The command sees the variables that its tool names and no others: no PATH, no HOME, no LANG. So it speaks the
-        same language everywhere.
+Rule 1  Each element of `argv` becomes exactly one argument. Nothing is split, expanded or quoted.
+Rule 2  A value cannot become an option: an element that begins with a dash only because of a value is refused, unless
+        the tool has `dash_args`. The same applies to a value after a fixed `-` or `--`.
+Rule 3  The command gets only the variables that its tool names: no PATH, HOME or LANG. So its language is the same
+        everywhere.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def build_argv(tool: ShellTool, values: Mapping[str, Any]) -> list[str]:
 
 
 def build_stdin(tool: ShellTool, values: Mapping[str, Any]) -> bytes | None:
-    """What the command reads. Raises `CommandRefused`."""
+    """The standard input of the command. Raises `CommandRefused`."""
     return None if tool.stdin is None else _text("stdin", tool.stdin, values).encode()
 
 
@@ -46,7 +45,7 @@ def build_environment(tool: ShellTool, lookup: Lookup) -> dict[str, str]:
 
 
 def environment_secrets(tool: ShellTool, lookup: Lookup) -> Iterator[bytes]:
-    """Values that the command is given and may print."""
+    """The secret values that the command gets and may print."""
     for text in tool.env.values():
         yield from (lookup(name).reveal().encode("utf-8", "surrogateescape") for name in variables_in(text))
 
@@ -75,11 +74,11 @@ def _text(where: str, source: str, values: Mapping[str, Any]) -> str:
     return text
 
 
-# --- finds the files of commands, once, when a run begins -----------------------------------------------------
+# --- files of commands ----------------------------------------------------------------------------------------
 
 
 def find_programs(commands: Iterable[str], root: Path) -> dict[str, str]:
-    """The file of each command. Raises `host.missing` for one that is not there."""
+    """Find the file of each command, at the start of a run. Raises `host.missing`."""
     return {command: _find_program(command, root) for command in commands}
 
 
@@ -98,9 +97,9 @@ def _find_program(command: str, root: Path) -> str:
 
 
 _HINTS = {
-    "on PATH": "install it, or name its file",
-    "there": "install it, or name another file",
-    "in the project": "name a file relative to the project's root, without .., or a command on PATH",
+    "on PATH": "install it, or use the path of its file",
+    "there": "install it, or use another path",
+    "in the project": "use a path relative to the root of the project, without .., or a command on PATH",
 }
 
 

@@ -1,4 +1,4 @@
-"""Finds and calls a Python function: what comes of it is a result or a fault, whatever it does."""
+"""Find and call a Python function. The outcome is always a result or a fault."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentrun.core.effects import ToolReturn
-from agentrun.core.fault import Fault
+from agentrun.core.fault import Fault, fault_of
 from agentrun.core.messages import Text
 from agentrun.errors import ToolError
 from agentrun.tools.call_results import NotSerializable, fault_from_exception, result_text
@@ -19,11 +19,11 @@ from agentrun.tools.threads import exit_if_forked
 
 
 def load_function(roots: Sequence[Path], name: str, pin: FunctionPin) -> Callable[..., Any] | ToolReturn:
-    """The function of a tool, or why it cannot be called."""
+    """The function of a tool, or a result with the reason why it cannot be called."""
     try:
         return import_function(roots, name, pin)
     except ToolError as error:
-        return ToolReturn(fault=Fault(error.code, error.message, error.fields, error.hint))
+        return ToolReturn(fault=fault_of(error))
     except ImportFailed as failed:
         return ToolReturn(
             fault=fault_from_exception(name, failed.error, f"{pin.module} cannot be imported: ", roots=roots)
@@ -33,34 +33,35 @@ def load_function(roots: Sequence[Path], name: str, pin: FunctionPin) -> Callabl
 def call_function(
     name: str, function: Callable[..., Any], arguments: dict[str, Any], roots: Sequence[Path] = ()
 ) -> ToolReturn | Awaitable[object]:
-    """What a function gives, or what has to be awaited for it. `roots`: where its code is."""
+    """Call a function. Returns its result, or an awaitable. `roots`: the folders of its code."""
     try:
         if iscoroutinefunction(function):
             return _DeferredCall(function, arguments)
         result = function(**arguments)
         return result if isawaitable(result) else _to_returned(name, result)
-    except BaseException as error:  # noqa: BLE001  # whatever it is, it is the function's
+    except BaseException as error:  # noqa: BLE001  # user code may raise anything
         return ToolReturn(fault=fault_from_exception(name, error, roots=roots))
 
 
 async def await_result(name: str, answer: Awaitable[object], roots: Sequence[Path] = ()) -> ToolReturn:
-    """What is given by what has to be awaited."""
-    came = await run_in_task(answer, lambda result: _to_returned(name, result))
-    return came.value if came.error is None else ToolReturn(fault=fault_from_exception(name, came.error, roots=roots))
+    """Await the result of an async function."""
+    result = await run_in_task(answer, lambda value: _to_returned(name, value))
+    if result.error is not None:
+        return ToolReturn(fault=fault_from_exception(name, result.error, roots=roots))
+    return result.value  # type: ignore[no-any-return]  # made by `_to_returned`
 
 
 class AwaitedResult(NamedTuple):
-    """What comes of something that has to be awaited."""
+    """The value or the exception of an awaitable."""
 
     value: Any = None
     error: BaseException | None = None
-    """What it raised, whatever it is: a signal raises nothing here."""
 
 
 async def run_in_task(answer: Awaitable[object], read: Callable[[Any], Any] = lambda value: value) -> AwaitedResult:
-    """Await something in a task of its own: it may cancel the one that it is in. Raises when nobody waits any more.
+    """Await in a separate task, because user code may cancel its own task. A cancellation of the caller is raised.
 
-    `read` makes the value of what it gives.
+    `read` converts the value.
     """
     owner = os.getpid()
 
@@ -69,7 +70,7 @@ async def run_in_task(answer: Awaitable[object], read: Callable[[Any], Any] = la
             return AwaitedResult(read(await answer))
         except CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001  # it is the function's; one that is closed may end so too
+        except BaseException as error:  # noqa: BLE001  # user code may raise anything, also when it is closed
             return AwaitedResult(error=error)
         finally:
             exit_if_forked(owner)
@@ -83,11 +84,11 @@ async def run_in_task(answer: Awaitable[object], read: Callable[[Any], Any] = la
         return AwaitedResult(error=error)
     finally:
         if iscoroutine(answer):
-            answer.close()  # nobody may have come to it
+            answer.close()  # it may not have been started
 
 
 class _DeferredCall:
-    """A call of an async function, made when it is awaited: nothing is left over when nobody does."""
+    """A call of an async function that happens when it is awaited. If it never is, no open coroutine is left."""
 
     def __init__(self, function: Callable[..., Awaitable[object]], arguments: dict[str, Any]) -> None:
         self._function = function

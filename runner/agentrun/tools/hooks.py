@@ -1,14 +1,14 @@
-"""Python functions as hooks.
+"""Run Python functions as hooks.
 
     from agentrun import Deny, HookQuestion
 
     def careful(question: HookQuestion) -> Deny | None:
         return Deny("not on Sundays") if question.target == "refund" else None
 
-Rule 1  A hook's source is compared with its pin before the run starts, and again when it is imported.
-Rule 2  A plain function runs in a thread that no exit of the process waits for, an async one on the event loop.
-Rule 3  None means that the run goes on. What it raises is the hook's failure, whatever it is. What it prints, and what
-        its error says, is for `printed` alone.
+Rule 1  The source of a hook is compared with its pin before the run starts, and again at its import.
+Rule 2  A plain function runs in a daemon thread, an async function on the event loop.
+Rule 3  None means `Continue`. An exception is a failure of the hook. Its output and the text of its exception go only
+        to `printed`.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ def load_python_hooks(
     printed: Callable[[str, str], None] = lambda hook, text: None,
     clean: Callable[[str], str] = lambda text: text,
 ) -> dict[str, Callable[[Any], Any]]:
-    """The function of each hook, by its id. Raises `tool.drift`, `package.invalid`."""
+    """The function of each hook, by id. Raises `tool.drift`, `package.invalid`."""
     roots = [root.resolve() for root in roots]
-    found: dict[str, Hook] = {}
+    by_id: dict[str, Hook] = {}
     for hook in hooks:
-        other = found.setdefault(hook.id, hook)
+        other = by_id.setdefault(hook.id, hook)
         if (other.module, other.function, other.source) != (hook.module, hook.function, hook.source):
-            message = f"an agent and its sub-agents have two hooks called {hook.id!r}"
-            hint = "give one of them another id: one name, one function"
+            message = f"an agent and its sub-agents have two different hooks with the id {hook.id!r}"
+            hint = "give one of them another id"
             raise PackageError("package.invalid", message, hint=hint, fields={"pointer": "/hooks", "hook": hook.id})
         read_pinned_source(roots, hook.id, hook, "hook")
-    return {name: _HookFunction(roots, hook, printed, clean).ask for name, hook in found.items()}
+    return {name: _HookFunction(roots, hook, printed, clean).ask for name, hook in by_id.items()}
 
 
 class _RaisedError(Struct, frozen=True):
@@ -77,7 +77,7 @@ class _HookFunction:
                 answer = await _await_answer(answer) if isawaitable(answer) else answer
             finally:
                 if text := output.end():
-                    with suppress(Exception):  # who listens may fail; the hook did not
+                    with suppress(Exception):  # a failing listener does not fail the hook
                         self._printed(self._hook.id, text)
         if isinstance(answer, _RaisedError):
             self._report_error(answer)
@@ -85,7 +85,7 @@ class _HookFunction:
         return Continue() if answer is None else answer
 
     def _report_error(self, raised: _RaisedError) -> None:
-        """What it raised is told like what it prints: it is in no journal, but somebody has to mend the hook."""
+        """Report the exception like output. It is not in the journal, but the author of the hook needs it."""
         where = f"{self._hook.module} cannot be imported: " if raised.is_import else ""
         fault = clean_fault(fault_from_exception(self._hook.id, raised.error, where, roots=self._roots), self._clean)
         with suppress(Exception):  # as above
@@ -93,7 +93,7 @@ class _HookFunction:
             self._printed(self._hook.id, f"{fault.message}{at}")
 
     def _begin(self, question: Any) -> Any:
-        """Ask it, in a thread. What has to be awaited is left to the event loop."""
+        """Call the function in a thread. An awaitable is returned to the event loop."""
         try:
             if self._function is None:
                 self._function = import_function(self._roots, self._hook.id, self._hook, "hook")
@@ -101,7 +101,7 @@ class _HookFunction:
             return _call_async(function, question) if iscoroutinefunction(function) else function(question)
         except ImportFailed as failed:
             return _RaisedError(failed.error, is_import=True)
-        except BaseException as error:  # noqa: BLE001  # whatever it is, it is the hook's
+        except BaseException as error:  # noqa: BLE001  # user code may raise anything
             return _RaisedError(error)
 
 
@@ -110,12 +110,12 @@ async def _call_async(function: Callable[[Any], Awaitable[Any]], question: Any) 
 
 
 async def _await_answer(answer: Awaitable[Any]) -> Any:
-    came = await run_in_task(answer)
-    return came.value if came.error is None else _RaisedError(came.error)
+    result = await run_in_task(answer)
+    return result.value if result.error is None else _RaisedError(result.error)
 
 
 def _as_exception(error: BaseException) -> BaseException:
-    """What the hook raised, unless raising it here would stop more than the hook."""
+    """The exception of the hook, or a RuntimeError if raising it here would stop more than the hook."""
     if isinstance(error, Exception | SystemExit):
         return error
     return RuntimeError(type(error).__name__)

@@ -1,13 +1,12 @@
-"""Calls HTTP endpoints.
+"""Run HTTP tools.
 
-Rule 1  Every request is a call of the sender, also one that is sent again and each hop of a redirection: a tape has
-        them all.
-Rule 2  Redirections of GET and HEAD are followed, five at most, under the same rules. Of any other request they are the
+Rule 1  Every request goes through the sender, also a retry and each redirect, so a cassette contains all of them.
+Rule 2  Redirects of GET and HEAD are followed, at most five, under the same rules. For other methods a redirect is the
         result.
-Rule 3  When the connection fails or the reply is lost, a call that may be repeated is, once, under the same key.
-Rule 4  A call that must not be repeated, was sent and got no whole reply: nobody knows, and `tool.indeterminate` says
-        so. What was never sent has just failed.
-Rule 5  Nothing of this needs a network: over a tape it works as it did.
+Rule 3  If the connection fails or the reply is lost, a call that may be repeated is sent once more with the same key.
+Rule 4  If a call that must not be repeated was sent but got no complete reply, its outcome is unknown:
+        `tool.indeterminate`. If it was not sent, it failed.
+Rule 5  All this works the same way with a cassette as with a network.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ MAX_REDIRECTS = 5
 _MOVED = (301, 302, 303, 307, 308)
 _LOST = ("provider.transient", "provider.zero_output")
 _AS_WRITTEN = "!$&'()*+,;=:@/?%-._~[]"
-"""What stays as it is in the address that a redirection names. `{` does not: no server names our variables."""
+"""The characters of a redirect address that are not escaped. `{` is, so that a server cannot name a variable."""
 
 
 class HttpTools:
-    """Calls HTTP endpoints through a sender: a real one, or a tape."""
+    """Calls HTTP endpoints through a real sender or a cassette."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
 
     def with_sender(self, wrap: Callable[[Sender], Sender]) -> HttpTools:
-        """The same through another sender, made of this one's."""
+        """A copy with a wrapped sender."""
         return HttpTools(wrap(self._sender))
 
     async def run(self, call: RunTool) -> ToolReturn:
@@ -76,14 +75,14 @@ class HttpTools:
         return await self._send(request, tool)
 
     async def _send(self, request: HttpCall, tool: HttpTool) -> HttpReply:
-        # A call that may be repeated is stopped from outside when its time is over. Of one that may not, it has to be
-        # found out here, just before, whether it was sent.
+        # A call that may be repeated is stopped by its timeout. For one that must not be repeated, the limit here is a
+        # little shorter, so that it is known whether the request was sent.
         time = tool.timeout - min(250, tool.timeout // 10) if tool.effect == "at_most_once" else tool.timeout + 1000
         return await self._sender.send(request, gap=time, time=time)
 
 
 def _redirect_url(url: str, location: str) -> str:
-    """Where a redirection leads. Raises `UnusableUrl`."""
+    """The address of a redirect. Raises `UnusableUrl`."""
     home = HOST_VARIABLE.match(url)
     start = home[0] if home and location.startswith(home[0]) else ""
     written = quote(location[len(start) :].strip().partition("#")[0].encode("latin-1", "replace"), safe=_AS_WRITTEN)
@@ -99,7 +98,7 @@ def _redirect_url(url: str, location: str) -> str:
 
 
 def _unanswered_result(call: RunTool, tool: HttpTool, error: ProviderError) -> ToolReturn:
-    """What a request without a whole reply means."""
+    """The result of a request without a complete reply (rule 4)."""
     was_answered = error.code == "provider.decode" and error.fields.get("status") is not None
     if tool.effect == "at_most_once" and error.fields.get("sent") and not was_answered:
         message = f"the request was sent, and whether it took effect is not known: {error.message}"
@@ -116,7 +115,7 @@ def _failure(call: RunTool, message: str, **fields: str | int) -> ToolReturn:
     return ToolReturn(fault=Fault("tool.execution", message, {"tool": call.name, **fields}))
 
 
-# --- the request of an HTTP tool or sink, as it was declared and with the arguments of one call in it ---------
+# --- requests -------------------------------------------------------------------------------------------------
 
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -127,7 +126,7 @@ _MISSING = object()
 
 
 def build_request(call: RunTool) -> HttpCall:
-    """The request for a call. Raises `UnusableUrl` when the arguments do not make one."""
+    """The request for a call. Raises `UnusableUrl` if the arguments give no valid request."""
     tool = call.tool
     assert isinstance(tool, HttpTool)
     values = {**call.params, "args": call.arguments}
@@ -151,12 +150,12 @@ def http_auth(auth: Auth | None) -> HttpAuth | None:
 
 
 def with_default_header(fields: list[tuple[str, str]], name: str, value: str) -> list[tuple[str, str]]:
-    """The headers with one that they may have already."""
+    """Add a header unless it exists."""
     return fields if any(field[0].lower() == name.lower() for field in fields) else [*fields, (name, value)]
 
 
 def render_argument(source: str, values: Mapping[str, Any]) -> str:
-    """The text of a template. Raises `UnusableUrl`."""
+    """Render a template. Raises `UnusableUrl`."""
     if not is_template(source):
         return source
     try:
@@ -181,7 +180,7 @@ def _render_header(name: str, source: str, values: Mapping[str, Any]) -> str:
 
 
 def _render_body(declared: Any, values: Mapping[str, Any]) -> tuple[bytes, str]:
-    """The body, and its type."""
+    """The body and its content type."""
     body = _fill_body(declared, values)
     try:
         if isinstance(declared, str) and isinstance(body, str):
@@ -204,7 +203,7 @@ def _fill_body(declared: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _single_value(source: str, values: Mapping[str, Any]) -> Any:
-    """The value that a template stands for, when it is one value and nothing else."""
+    """The value of a template that consists of a single variable."""
     found = _ONE_VALUE.fullmatch(source)
     value: Any = values if found else _MISSING
     for name in found[1].split(".") if found else ():
@@ -212,7 +211,7 @@ def _single_value(source: str, values: Mapping[str, Any]) -> Any:
     return value
 
 
-# --- what a model reads of a reply ----------------------------------------------------------------------------
+# --- replies --------------------------------------------------------------------------------------------------
 
 
 _TEXTS = ("json", "xml", "javascript", "ecmascript", "yaml", "csv", "x-www-form-urlencoded", "graphql", "sql", "toml")
@@ -222,7 +221,7 @@ _MEDIA = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,60}|of no type that is nam
 
 
 def http_result(call: RunTool, reply: HttpReply) -> ToolReturn:
-    """What a reply gives that is no redirection to follow."""
+    """The tool result of the last reply."""
     tool = call.tool
     assert isinstance(tool, HttpTool)
     if 300 <= reply.status < 400:
@@ -246,7 +245,7 @@ def http_result(call: RunTool, reply: HttpReply) -> ToolReturn:
 
 
 def header_value(reply: HttpReply, name: str) -> str:
-    """A header of a reply, or nothing."""
+    """A header of a reply, or an empty text."""
     return next((value for each, value in reply.headers if each.lower() == name), "")
 
 
@@ -255,7 +254,7 @@ def _with_body(head: str, reply: HttpReply) -> str:
 
 
 def _body_text(reply: HttpReply) -> str:
-    """The body as text, or what there is to say about it."""
+    """The body as text, or a description of a body that is not text."""
     media, *parameters = (part.strip().lower() for part in header_value(reply, "content-type").split(";"))
     charset = next((part[8:].strip(' "') for part in parameters if part.startswith("charset=")), "")
     if not media or media.startswith("text/") or charset or any(word in media for word in _TEXTS):

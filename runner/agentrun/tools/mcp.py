@@ -1,8 +1,8 @@
-"""Calls the tools of MCP servers.
+"""Run the tools of MCP servers.
 
-Rule 1  A server is started when it is first needed and serves all calls of a run after that, also those of sub-agents
-        that declare the same one. It ends with the run.
-Rule 2  The SDK is an extra. Without it no run with such tools starts; with it, it is imported for the first call.
+Rule 1  A server is started for the first call and then serves all calls of the run, also those of sub-agents that
+        declare the same server. It ends with the run.
+Rule 2  The MCP SDK is an extra. Without it, a run with MCP tools does not start. It is imported for the first call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class McpServers:
-    """The servers of one run. Each is started when it is first needed, and serves all calls after that."""
+    """The servers of one run."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class McpServers:
         *,
         clean: Callable[[str], str] = lambda text: text,
     ) -> None:
-        """Raises `host.missing` when the SDK is not installed."""
+        """Raises `host.missing` if the SDK is not installed."""
         require_mcp_sdk()
         self._root = root
         self._programs = programs
@@ -52,13 +52,13 @@ class McpServers:
         return await self._servers[key].run(call, call.tool)
 
     async def close(self) -> None:
-        """End all servers."""
+        """Stop all servers."""
         servers, self._servers = self._servers, {}
         await asyncio.gather(*(server.close() for server in servers.values()))
 
 
 def require_mcp_sdk() -> None:
-    """Raises `host.missing`."""
+    """Raise `host.missing` if the SDK is not installed."""
     if find_spec("mcp") is None:
         from agentrun.distribution import install_hint  # late: only for this hint
 
@@ -67,6 +67,6 @@ def require_mcp_sdk() -> None:
 
 
 def _identity(tool: McpTool) -> bytes:
-    """What makes two declarations mean one server."""
+    """The key of a server: equal declarations share one server."""
     env, headers = sorted(tool.env.items()), sorted(tool.headers.items())
     return sorted_json((tool.command, tool.url, env, headers, tool.private_network, tool.requests))

@@ -1,11 +1,10 @@
-"""Calls the tools of one MCP server.
+"""Call the tools of one MCP server.
 
-Rule 1  Before a call the tools of the server are compared with their pins; again when it says that they changed. One
-        that is missing or different ends the run (`tool.drift`). Tools that are not pinned do not exist.
-Rule 2  When a server is lost, so are the calls under way: nobody sends them again. Of one that must not be repeated
-        nobody knows whether it took effect (`tool.indeterminate`). The next call may start the server once more, three
-        times in all.
-Rule 3  What goes wrong is a result that the model reads: one line, without secrets.
+Rule 1  Before a call, the tools of the server are compared with their pins, and again after the server reports a
+        change. A missing or changed tool ends the run (`tool.drift`). Tools without a pin are ignored.
+Rule 2  If a server is lost, its running calls are not sent again. The outcome of a call that must not be repeated is
+        unknown (`tool.indeterminate`). The next call starts the server again, at most three times in all.
+Rule 3  Other failures are results for the model: one line, without secrets.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ DRIFT_HINT = "see what changed: agentrun lock SPEC --check; without --check it i
 
 
 class McpServer:
-    """One server, however often it has to be started."""
+    """One server, which may be started several times."""
 
     def __init__(self, site: McpEnvironment, clean: Callable[[str], str]) -> None:
         self._site = site
@@ -74,7 +73,7 @@ class McpServer:
             await self._connection.close()
 
     async def _ready(self, tool: McpTool) -> McpConnection:
-        """A connection whose tools are known."""
+        """A connection with listed tools."""
         if self._connection is not None and self._connection.closed_reason is not None:
             await self._connection.close()
             self._connection = None
@@ -110,7 +109,7 @@ class McpServer:
         return ToolReturn(parts, self._fault(call, words(parts) or "the tool failed", "tool"))
 
     def _lost_result(self, call: RunTool, connection: McpConnection, under_way: McpExchange) -> ToolReturn:
-        """A call whose server was lost."""
+        """The result of a call whose server was lost."""
         connection.mark_closed(under_way.trouble or "the connection is lost")
         is_sent = under_way.sent or under_way.trouble is None
         message = f"the server was lost during the call: {under_way.trouble or connection.closed_reason}"
@@ -126,13 +125,13 @@ class McpServer:
         return Fault("tool.execution", self._line(message), {"tool": call.name, "reason": reason})
 
     def _line(self, text: str) -> str:
-        """A message without secrets, on one line, and not all of it if it is long."""
+        """A message on one line, masked and shortened."""
         clean = escape_invisible(mask(self._clean(text.encode("utf-8", "replace").decode())))
         return clean if len(clean) <= MAX_MCP_ERROR else clean[:MAX_MCP_ERROR] + "…"
 
 
 def _find_drift(call: RunTool, tool: McpTool, connection: McpConnection) -> ToolReturn | None:
-    """The first tool that is not as it was pinned."""
+    """The fault for the first tool that does not match its pin."""
     server = call.name.partition(".")[0]
     for name, pinned in tool.pinned.items():
         found = connection.tools.get(name)
@@ -149,7 +148,7 @@ def _find_drift(call: RunTool, tool: McpTool, connection: McpConnection) -> Tool
     return None
 
 
-# --- what an MCP tool gave, as parts that a model reads -------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------------------
 
 
 def result_parts(result: CallToolResult) -> tuple[Text, ...]:
@@ -181,7 +180,7 @@ def _kind(media_type: str | None) -> str:
 
 
 def _size(data: str) -> int:
-    """The bytes that base64 stands for."""
+    """The number of bytes in base64 data."""
     return len(data) * 3 // 4 - data[-2:].count("=")
 
 

@@ -1,10 +1,10 @@
-"""A connection with one MCP server, and the session that is held over it.
+"""The connection and session with one MCP server.
 
-Rule 1  One task holds the connection: it opens it, reads the list of tools, and closes it. Calls come from anywhere.
-Rule 2  A server answers `initialize` and lists its tools within its time, or it did not start.
-Rule 3  Requests of the server are refused, unless the spec declares them. Then `roots` is answered with the folder of
-        the project; `elicitation` and `sampling` are answered as a person would who says no: there is nobody to ask,
-        and a model is asked by the agent alone.
+Rule 1  One task owns the connection: it opens it, lists the tools and closes it. Calls can come from any task.
+Rule 2  A server must answer `initialize` and list its tools within its time limit; otherwise it did not start.
+Rule 3  Requests of the server are refused unless the spec declares them. Then `roots` is answered with the folder of
+        the project, and `elicitation` and `sampling` are declined: there is no person to ask, and only the agent asks a
+        model.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ from agentrun.tools.progress import ProgressListener
 
 SAMPLING_REJECTED = ErrorData(code=-1, message="nobody is here to be asked")
 MAX_CLOSE_SECONDS = 6.0
-"""Seconds. A server's process is gone long before."""
-logging.getLogger("mcp").addHandler(logging.NullHandler())  # what a server says is not for our standard error
-logging.getLogger("client").addHandler(logging.NullHandler())  # as the SDK calls its session
+"""Seconds. The process of a server ends long before."""
+logging.getLogger("mcp").addHandler(logging.NullHandler())  # keep messages of servers off standard error
+logging.getLogger("client").addHandler(logging.NullHandler())  # the logger of the SDK's session
 
 
 class ServerNotStarted(Exception):
-    """A server that did not start, in words."""
+    """A server did not start. The message says why."""
 
 
 class McpEnvironment(Struct, frozen=True):
-    """Where servers are started."""
+    """The project, programs and variables for servers."""
 
     root: Path
     programs: Mapping[str, str]
@@ -70,7 +70,7 @@ class McpEnvironment(Struct, frozen=True):
 
 
 class McpConnection:
-    """One connection, from its opening to its end."""
+    """One connection to a server."""
 
     def __init__(self, tool: McpTool, site: McpEnvironment) -> None:
         self._tool = tool
@@ -79,9 +79,9 @@ class McpConnection:
         self._ends = asyncio.Event()
         self._session: ClientSession | None = None
         self.closed_reason: str | None = None
-        """Why it is of no use any more."""
+        """Why the connection is closed."""
         self.tools: dict[str, ListedTool] = {}
-        """What the server listed last."""
+        """The tools that the server listed last."""
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run(), name="mcp server")
 
@@ -100,7 +100,7 @@ class McpConnection:
                 raise
 
     async def call(self, name: str, arguments: dict[str, Any], hear: ProgressListener | None) -> CallToolResult:
-        """What a tool gives. Raises MCPError, and ValidationError for a reply that is none."""
+        """Call a tool. Raises MCPError, and ValidationError for an invalid reply."""
 
         async def told(progress: float, total: float | None, message: str | None) -> None:
             assert hear is not None
@@ -111,7 +111,7 @@ class McpConnection:
         return await self._open.send_request(request, CallToolResult, progress_callback=told if hear else None)
 
     async def close(self) -> None:
-        """End it. When this returns, its process is gone."""
+        """Close the connection. When this returns, the process of the server has ended."""
         self.mark_closed("it was ended")
         if not self.opened.done():
             self._task.cancel()
@@ -121,7 +121,7 @@ class McpConnection:
             await asyncio.wait([self._task])
 
     def mark_closed(self, why: str) -> None:
-        """Let it end; what is under way fails."""
+        """Close the connection soon. Running calls fail."""
         self.closed_reason = self.closed_reason or why
         self._ends.set()
 
@@ -152,7 +152,7 @@ class McpConnection:
         self.mark_closed(why)
         if not self.opened.done():
             self.opened.set_exception(ServerNotStarted(self.closed_reason))
-            self.opened.exception()  # whoever asked for it may be gone
+            self.opened.exception()  # retrieved, because the caller may have been cancelled
 
     async def _begin(self, session: ClientSession) -> None:
         limit = self._tool.start_timeout
@@ -215,7 +215,7 @@ async def _decline_elicitation(context: ClientRequestContext, params: ElicitRequ
 
 
 def _closing_reason(error: BaseException) -> str:
-    """Why a connection could not be, or go on. A library's own words may hold an address: only some are repeated."""
+    """Why a connection failed. Texts of libraries may contain an address, so only some of them are shown."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     match error:
@@ -232,13 +232,13 @@ def _closing_reason(error: BaseException) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """What a library says of a mistake, in one line."""
+    """The first line of a library's error message."""
     if isinstance(error, ValidationError):
         return "its reply is not what the protocol says"
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-# --- the tools that a server says it has ----------------------------------------------------------------------
+# --- listed tools ---------------------------------------------------------------------------------------------
 
 
 MAX_PAGES = 1000
@@ -246,7 +246,7 @@ MAX_LISTED_MCP_TOOLS = 20_000
 
 
 class ListedTool(Struct, frozen=True):
-    """A tool, in the words of its server."""
+    """A tool as its server describes it."""
 
     name: str
     description: str
@@ -254,18 +254,18 @@ class ListedTool(Struct, frozen=True):
 
     @property
     def digest(self) -> str | None:
-        """Null: it cannot be pinned, whatever it is."""
+        """The hash for the pin. None: the tool cannot be pinned."""
         if is_too_deep(self.schema):
             return None
         try:
             parts = {"name": self.name, "description": self.description, "args": with_exact_numbers(self.schema)}
             return fingerprint(parts)
-        except (TypeError, ValueError, OverflowError):  # half a surrogate pair, a number without end
+        except (TypeError, ValueError, OverflowError):  # an unpaired surrogate, an infinite number
             return None
 
 
 async def list_tools(session: ClientSession) -> dict[str, ListedTool]:
-    """Every tool of a server, by its name. Raises `McpProtocolError`, and what a session raises."""
+    """All tools of a server, by name. Raises `McpProtocolError`, and the errors of the session."""
     found: dict[str, ListedTool] = {}
     cursor: str | None = None
     for _ in range(MAX_PAGES):

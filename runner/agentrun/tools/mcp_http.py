@@ -1,12 +1,12 @@
-"""MCP servers that are reached over streamable HTTP.
+"""MCP servers over streamable HTTP.
 
-Rule 1  All requests go to the origin that was declared, to addresses that `net/guard.py` allows, through no proxy. A
-        redirect within that origin is followed, any other is an error. Nobody is ever asked to log in anywhere.
-Rule 2  Headers with values of the environment are added here, and shown to nobody.
-Rule 3  Replies are read up to a limit, and are not compressed: a few bytes cannot become many.
-Rule 4  What goes wrong on the way ends the request, not the session: the SDK ends all that is under way when a request
-        raises. So nothing here does; the reply says 502, and the `McpExchange` says why.
-Rule 5  A server that ends its stream of messages again and again is not followed for ever.
+Rule 1  All requests go to the declared origin, to addresses that `net/guard.py` allows, without a proxy. A redirect
+        within the origin is followed; any other is an error. No login is ever started.
+Rule 2  Headers with values of the environment are added here and never shown.
+Rule 3  Replies have a size limit and must not be compressed, so that a few bytes cannot become many.
+Rule 4  A network error ends the request, not the session. If a request raised, the SDK would end all running requests,
+        so the reply is 502 and the `McpExchange` has the reason.
+Rule 5  The stream of server messages is opened only a limited number of times.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ from agentrun.wire import NetworkAccess
 
 MAX_REPLY_BYTES = 10 * 1024 * 1024
 MAX_STREAMS = 32
-"""How often a stream for messages of the server is opened."""
+"""How often the stream of server messages is opened."""
 _BUFFER_SIZE = 256
 
 
 class McpExchange:
-    """What became of one request."""
+    """The outcome of one request."""
 
     def __init__(self) -> None:
         self.sent = False
-        """Whether anything of it may have left."""
+        """Whether a part of the request may have been sent."""
         self.trouble: str | None = None
-        """What went wrong on the way: whether it was carried out is not known."""
+        """The network error. It is unknown whether the request was processed."""
         self.refusal: str | None = None
-        """Why it was not carried out, if the server said so."""
+        """Why the server refused the request."""
         self.is_session_unknown = False
-        """Whether the server knows nothing of the session any more."""
+        """Whether the server no longer knows the session."""
 
 
 current_exchange: ContextVar[McpExchange | None] = ContextVar("exchange", default=None)
-"""The request that is under way in this context. The SDK carries contexts along."""
+"""The current request of this context. The SDK passes contexts on."""
 
 
 CONNECTION_ENDED = "the connection ended"
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Sends the requests of the SDK, where they may go."""
+    """Sends the requests of the SDK to allowed addresses only."""
 
     def __init__(self, home: str, headers: Mapping[str, str], *, private_network: bool, silence: float) -> None:
         self._home = url_origin(home)
@@ -72,7 +72,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._transport = PooledTransport(httpx.create_ssl_context(trust_env=False))
         self._streams = 0
         self.trouble: str | None = None
-        """What went wrong last: why a server did not start is told by whoever asked it last."""
+        """The last error, which explains why a server did not start."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         found = current_exchange.get()
@@ -143,7 +143,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 def _refusal(response: httpx.Response, url: str, home: UrlOrigin) -> str | None:
-    """Why a server did not do what it was asked."""
+    """Why a server refused a request."""
     if 400 <= response.status_code < 500:
         return f"it answered with status {response.status_code}"
     if not 300 <= response.status_code < 400:
@@ -179,7 +179,7 @@ class _Body(httpx2.AsyncByteStream):
                 if not data:
                     break
                 yield data
-            self._under_way.trouble = "its reply ended too early"  # whoever has a whole one asks for no more
+            self._under_way.trouble = "its reply ended too early"  # after a complete reply the SDK stops reading
             return
         except TimeoutError:
             self._under_way.trouble = "its reply stopped in the middle"
@@ -188,7 +188,7 @@ class _Body(httpx2.AsyncByteStream):
         raise httpx2.StreamError("the reply was cut off")
 
     async def whole(self) -> bytes:
-        """All of it. Raises TimeoutError, what `NETWORK_ERRORS` names, and `McpProtocolError` when it is too much."""
+        """The complete body. Empty after an error, which is in `trouble`."""
         data = bytearray()
         try:
             async for piece in self:
@@ -217,15 +217,18 @@ async def streamable_http(
     traffic: MessageFilter,
     over: Callable[[str], None],
 ) -> AsyncIterator[McpStreams]:
-    """Talk with a server while the block lasts. `silence` is the longest, in seconds, within a reply.
+    """Connect to a server for the duration of the block. `silence`: the time limit between two pieces of a reply, in
+    seconds.
 
-    Raises `provider.fatal` for an address that cannot be used.
+    Raises `provider.fatal` for an invalid address.
     """
     transport = GuardedTransport(url, headers, private_network=private_network, silence=silence)
     to_session, read = anyio.create_memory_object_stream[SessionMessage | Exception](_BUFFER_SIZE)
     async with (
         transport,
-        httpx2.AsyncClient(transport=transport, trust_env=False, timeout=None) as client,  # Guarded has them
+        httpx2.AsyncClient(
+            transport=transport, trust_env=False, timeout=None
+        ) as client,  # GuardedTransport has its own
         streamable_http_client(url, http_client=client, max_sse_event_size=MAX_REPLY_BYTES) as (incoming, write),
         anyio.create_task_group() as tasks,
         to_session,
@@ -262,7 +265,7 @@ async def _forward_messages(
             await to_session.send(item)
     except McpProtocolError as broken:
         why = str(broken)
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody listens any more
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session is closed
         return
     over(why)
     to_session.close()

@@ -1,10 +1,11 @@
-"""What is pinned of the tools of MCP servers: `agentrun lock` asks them.
+"""Pin the tools of MCP servers, for `agentrun lock`.
 
-Rule 1  Each server is started, or connected to, as a run would do it: with the variables and headers of the spec.
-Rule 2  Of what it lists only the tools that the spec names are kept. Of these everything that a model will read is made
-        visible, and everything is bounded.
-Rule 3  What cannot be pinned is a problem at the tool's place. All servers are asked before any of it is told.
-Rule 4  A value of the environment is never written into a lock, whatever a server makes of it.
+Rule 1  Each server is started or connected in the same way as in a run, with the variables and headers of the spec.
+Rule 2  Only the tools that the spec names are pinned. Invisible characters in their texts are escaped, and all sizes
+        are limited.
+Rule 3  A tool that cannot be pinned is a problem at its place in the spec. All servers are asked before any problem is
+        reported.
+Rule 4  A value of the environment is never written to a lock file, even if a server returns it.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from agentrun.tools.mcp_connection import ListedTool, McpConnection, McpEnvironm
 from agentrun.tools.mcp_traffic import McpProtocolError
 
 McpPins = dict[str, dict[str, PinnedTool]]
-LEAVE_OUT_HINT = "leave the tool out: name others under `tools:`"
+LEAVE_OUT_HINT = "leave this tool out of `tools:`"
 
 
 def declared_servers(spec: Spec) -> dict[str, McpTool]:
-    """The servers of a spec, as a run would know them."""
+    """The servers of a spec, compiled without pins."""
     return {
         name: built
         for name, tool in spec.agent.tools.items()
@@ -44,7 +45,7 @@ def declared_servers(spec: Spec) -> dict[str, McpTool]:
 
 
 async def pin_tools(specs: Sequence[Spec], site: McpEnvironment, redactor: Redactor) -> tuple[McpPins, list[Problem]]:
-    """The pins of a spec and of what its profiles make of it, and what stands in their way."""
+    """The pins of a spec with its profiles, and the problems."""
     pins: McpPins = {}
     problems: list[Problem] = []
     seen: set[bytes] = set()
@@ -56,17 +57,17 @@ async def pin_tools(specs: Sequence[Spec], site: McpEnvironment, redactor: Redac
             if key in seen:
                 continue
             seen.add(key)
-            asked = _ServerPinning(spec, name, of_spec.tools, redactor)
+            pinning = _ServerPinning(spec, name, of_spec.tools, redactor)
             known = pins.setdefault(name, {})
-            for each, pin in (await asked.pins(tool, site)).items():
+            for each, pin in (await pinning.pins(tool, site)).items():
                 if known.setdefault(each, pin) != pin:
-                    asked.refuse(f"{quote_text(each)} is another tool with another profile")
-            problems += asked.problems
+                    pinning.refuse(f"{quote_text(each)} is a different tool in another profile")
+            problems += pinning.problems
     return pins, problems
 
 
 class _ServerPinning:
-    """One server that is asked what it has."""
+    """Asks one server for its tools."""
 
     def __init__(self, spec: Spec, name: str, patterns: Sequence[str], redactor: Redactor) -> None:
         self._spec = spec
@@ -88,7 +89,7 @@ class _ServerPinning:
         kept = {name: each for name, each in sorted(listed.items()) if self._wants(name)}
         self._refuse_missing(kept, listed)
         if len(kept) > MAX_PINNED_TOOLS:
-            self.refuse(f"{len(kept):,} of its tools may be seen; at most {MAX_PINNED_TOOLS} can be pinned")
+            self.refuse(f"`tools` names {len(kept):,} of its tools, but at most {MAX_PINNED_TOOLS} can be pinned")
             return {}
         for sentence in name_clashes(f"{self._name}.{name}" for name in kept if MCP_TOOL_NAME.fullmatch(name)):
             self.refuse(sentence.removeprefix("tools: ").removesuffix("; rename one"), hint=LEAVE_OUT_HINT)
@@ -115,7 +116,7 @@ class _ServerPinning:
         description = escape_invisible_lines(tool.description.encode("utf-8", "replace").decode())
         digest = tool.digest
         if not MCP_TOOL_NAME.fullmatch(tool.name):
-            self.refuse(f"{whose} is not a name that can be used; {MCP_TOOL_NAME_RULE}", hint=LEAVE_OUT_HINT)
+            self.refuse(f"{whose} is not a valid tool name; {MCP_TOOL_NAME_RULE}", hint=LEAVE_OUT_HINT)
         elif len(description.encode()) > MAX_TOOL_DESCRIPTION_BYTES:
             self.refuse(
                 f"the description of {whose} is longer than {MAX_TOOL_DESCRIPTION_BYTES:,} bytes", hint=LEAVE_OUT_HINT
@@ -127,9 +128,10 @@ class _ServerPinning:
                 self.refuse(f"the schema of {whose} {unusable}", hint=LEAVE_OUT_HINT)
                 return
             if digest is None:
-                self.refuse(f"{whose} holds what JSON does not have", hint=LEAVE_OUT_HINT)
+                self.refuse(f"{whose} contains a value that is not valid in JSON", hint=LEAVE_OUT_HINT)
             elif self._contains_secret(description) or self._contains_secret(sorted_json(args).decode()):
-                self.refuse(f"what is said of {whose} holds a value of the environment", hint=LEAVE_OUT_HINT)
+                why = f"the description or schema of {whose} contains a secret value of the environment"
+                self.refuse(why, hint=LEAVE_OUT_HINT)
             else:
                 yield PinnedTool(description=description, args=args, digest=digest)
 

@@ -1,10 +1,9 @@
-"""MCP servers that are programs: one message a line, on standard input and output.
+"""MCP servers as local programs: one message per line on standard input and output.
 
-Rule 1  A line is at most 10 MiB. One that is longer, and one that is no message, ends the server: whatever follows
-        could be anything.
-Rule 2  A reply that nobody waits for is dropped, also a second one to the same request.
-Rule 3  What it writes to standard error is kept, the end of it, for the message that says how it ended.
-Rule 4  It is asked to end by the end of its input, then by signal; nothing of it is left (see `processes.py`).
+Rule 1  A line has at most 10 MiB. A longer line, or one that is not a message, ends the server.
+Rule 2  A reply without a matching request is dropped, also a second reply to the same request.
+Rule 3  The end of standard error is kept for the message about how the server ended.
+Rule 4  To stop a server, its input is closed first. Then its whole process tree is killed (see `processes.py`).
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from agentrun.tools.processes import Process, open_folder, start_process
 from agentrun.tools.supervisor_client import ProcessExit
 
 McpStreams: TypeAlias = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Any]
-"""What a session reads from and writes to."""
+"""The streams that a session reads from and writes to."""
 
 MAX_MESSAGE_LINE = 10 * 1024 * 1024
 SERVER_GRACE_MS = 2000
-"""Milliseconds that a server has between SIGTERM and SIGKILL."""
+"""Milliseconds between SIGTERM and SIGKILL."""
 EXIT_WAIT_SECONDS = 0.5
-"""Seconds that it has before, when its input has ended."""
+"""Seconds between the end of its input and SIGTERM."""
 MESSAGES_PER_TURN = 50
-"""Messages after which others get their turn."""
+"""The number of messages after which other tasks can run."""
 _BUFFER_SIZE = 256
 
 
 class _Head(Struct):
-    """What tells one message from another."""
+    """The fields that distinguish requests, notifications and replies."""
 
     jsonrpc: str
     method: str | None = None
@@ -60,9 +59,9 @@ async def open_stdio(
     traffic: MessageFilter,
     over: Callable[[str], None],
 ) -> AsyncIterator[McpStreams]:
-    """Talk with a server that runs while the block lasts. `over` hears why no more messages will come.
+    """Run a server for the duration of the block. `over` is called with the reason when no more messages will come.
 
-    Raises OSError when it cannot be started, ValueError for a text that no program can be given.
+    Raises OSError if it cannot be started, and ValueError for a text with a NUL.
     """
     with open_folder(root) as folder:
         running = start_process(program, argv, env=env, folder=folder, grace=SERVER_GRACE_MS, limit=MAX_MESSAGE_LINE)
@@ -109,15 +108,15 @@ async def _forward_lines(
     while line := await _read_line(process):
         count += 1
         if count % MESSAGES_PER_TURN == 0:
-            await asyncio.sleep(0)  # a flood does not keep everybody else waiting
+            await asyncio.sleep(0)  # let other tasks run
         message = _parse_message(line, traffic) if line.strip() else None
         if message is not None:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody listens any more
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session is closed
                 await to_session.send(SessionMessage(message))
 
 
 def _parse_message(line: bytes, traffic: MessageFilter) -> JSONRPCMessage | None:
-    """The message that a line is; None for one that is dropped. Raises `McpProtocolError`."""
+    """Parse a line. None: the message is dropped. Raises `McpProtocolError`."""
     try:
         try:
             head = _heads.decode(line)
@@ -125,17 +124,17 @@ def _parse_message(line: bytes, traffic: MessageFilter) -> JSONRPCMessage | None
             line = _repair_surrogates(line)
             head = _heads.decode(line)
         if head.method is None and head.id is None:
-            return None  # a reply to nothing
+            return None  # a reply without an id
         if head.method is not None and not traffic.allows(head.method, asks=head.id is not None):
             return None
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except (ValueError, RecursionError):  # those of msgspec and pydantic are
+    except (ValueError, RecursionError):  # the errors of msgspec and pydantic are ValueErrors
         start = line[:200].decode("utf-8", "replace").strip()
         raise McpProtocolError(f"it wrote something that is no message: {start}") from None
 
 
 def _repair_surrogates(line: bytes) -> bytes:
-    """A line without halves of surrogate pairs: a text that was cut in the middle of a sign is all the same a text."""
+    """Replace unpaired surrogates, which come from a text that was cut inside a character."""
     return json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
 
 
@@ -147,7 +146,7 @@ async def _read_line(process: Process) -> bytes:
 
 
 async def _write_messages(process: Process, from_session: MemoryObjectReceiveStream[SessionMessage]) -> None:
-    with suppress(OSError):  # whoever reads its output sees that it ended
+    with suppress(OSError):  # the reader of its output notices that it ended
         async for message in from_session:
             data = message.message.model_dump_json(by_alias=True, exclude_unset=True)
             process.stdin.write(data.encode() + b"\n")
@@ -174,7 +173,7 @@ def _last_words(process: Process) -> str:
 
 
 async def _wait_for_exit(process: Process) -> None:
-    """Let it leave by itself."""
+    """Give the server time to exit on its own."""
     with suppress(OSError):
         process.stdin.close()
     with suppress(TimeoutError):

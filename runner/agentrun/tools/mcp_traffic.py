@@ -1,8 +1,8 @@
-"""Which messages of a server are looked at.
+"""Filter the messages of an MCP server.
 
-Rule 1  A notification is dropped at once, but for two kinds: that the list of tools has changed is noted, and how far
-        a call is gets through, ten times a second.
-Rule 2  A server may ask its client something, now and then. One that asks without end is no server.
+Rule 1  Notifications are dropped, except two kinds: a change of the list of tools is noted, and progress is passed on,
+        at most ten times a second.
+Rule 2  The requests of a server to its client are limited.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable
 
 MAX_SERVER_REQUESTS = 100
-"""Requests of a server at once; ten more each second."""
+"""The number of requests that a server can send at once. Ten more are allowed each second."""
 PROGRESS_EVERY = 0.1
 
 
 class McpProtocolError(Exception):
-    """A server that does not keep to the protocol, in words."""
+    """A server broke the protocol. The message says how."""
 
 
 class MessageFilter:
-    """The messages of one server, as they arrive."""
+    """Filters the messages of one server."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.is_stale = False
@@ -31,7 +31,7 @@ class MessageFilter:
         self._progress = 0.0
 
     def allows(self, method: str, *, asks: bool) -> bool:
-        """Whether a message that is no reply is looked at. Raises `McpProtocolError`."""
+        """Whether a request or notification is passed on. Raises `McpProtocolError`."""
         if asks:
             self._count()
             return True

@@ -1,11 +1,11 @@
-"""The modules of Python tools: found by path, held to their pins, imported under their own names.
+"""Import the modules of Python tools and hooks, after a comparison with their pins.
 
-Rule 1  A module is found as the compiler finds it. Nothing is imported before its source was compared with the pin.
-Rule 2  What was compared is what runs: neither old bytecode nor a file that changes in between is used instead. Only a
-        module that the program itself, or another module, has imported already is taken as it is.
-Rule 3  Where its name means something else in this process (another file, another folder for its package), it is
-        refused: the function of another file never runs.
-Rule 4  The import roots stand first on `sys.path`, so that a module finds its neighbours.
+Rule 1  A module is found in the same way as by the compiler. It is imported only after its source matches the pin.
+Rule 2  The compared source is what runs: neither old bytecode nor a file that changes in between is used. Only a module
+        that was already imported by other code is used as it is.
+Rule 3  If its name belongs to another file or package folder in this process, the module is refused, so that a function
+        of another file never runs.
+Rule 4  The import roots are first on `sys.path`, so that a module can import its neighbours.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from agentrun.spec.problems import Source, quote_text
 from agentrun.spec.project import Project
 
 PinKind: TypeAlias = Literal["tool", "hook", "assertion"]
-RECOMPILE_HINT = "compile the spec again, and read what changed"
+RECOMPILE_HINT = "review the change, then compile the spec again"
 
 
 class FunctionPin(Protocol):
-    """A function, and the source that it was compiled from: of a tool, or of a hook."""
+    """The function of a tool or hook, and the hash of its source."""
 
     @property
     def module(self) -> str: ...
@@ -41,11 +41,11 @@ class FunctionPin(Protocol):
 
     @property
     def source(self) -> str:
-        """Hash of the module's source."""
+        """The hash of the module's source."""
 
 
 class _PinOwner(NamedTuple):
-    """Whose function it is."""
+    """The tool, hook or assertion of a function."""
 
     what: PinKind
     name: str
@@ -53,7 +53,7 @@ class _PinOwner(NamedTuple):
 
 
 class ImportFailed(Exception):
-    """A module raised while it was imported."""
+    """A module raised an exception during its import."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(type(error)))
@@ -61,7 +61,7 @@ class ImportFailed(Exception):
 
 
 class _PinnedLoader(SourceFileLoader):
-    """Loads a module from the text that was compared with its pin."""
+    """Loads a module from the source that was compared with its pin."""
 
     def __init__(self, module: str, source: Source) -> None:
         super().__init__(module, str(source.path))
@@ -73,7 +73,7 @@ class _PinnedLoader(SourceFileLoader):
 
 
 class _PinnedFinder:
-    """Finds the modules that were compared with their pins. Python's own locks keep imports at once in order."""
+    """Finds the modules that were compared with their pins. Python's import locks serialise parallel imports."""
 
     def __init__(self) -> None:
         self.loaders: dict[str, _PinnedLoader] = {}
@@ -84,11 +84,10 @@ class _PinnedFinder:
 
 
 _finder = _PinnedFinder()
-"""There is one `sys.modules`, so there is one of these."""
 
 
 def read_pinned_source(roots: Sequence[Path], name: str, pin: FunctionPin, what: PinKind = "tool") -> Source:
-    """The source of a module. Raises `tool.drift` when it is not the one that was pinned. Nothing is imported."""
+    """Read the source of a module without importing it. Raises `tool.drift` if it does not match the pin."""
     source = _find_source(roots, pin.module)
     found = None if source is None else text_hash(source.text)
     if source is None or found != pin.source:
@@ -101,7 +100,7 @@ def read_pinned_source(roots: Sequence[Path], name: str, pin: FunctionPin, what:
 
 
 def import_function(roots: Sequence[Path], name: str, pin: FunctionPin, what: PinKind = "tool") -> Callable[..., Any]:
-    """The function of a tool. Raises `ToolError` when it is not the one that was pinned, `ImportFailed`."""
+    """Import a function. Raises `ToolError` if it does not match its pin, and `ImportFailed`."""
     source = read_pinned_source(roots, name, pin, what)
     tool = _PinOwner(what, name, pin)
     _prepend_roots(roots)
@@ -126,7 +125,7 @@ def _find_source(roots: Sequence[Path], module: str) -> Source | None:
         try:
             return module_source(Project(root), module)
         except FunctionRefused as refused:
-            if refused.code != "spec.python":  # it is there and not read; the compiler looks no further either
+            if refused.code != "spec.python":  # it exists but cannot be read; the compiler stops here too
                 return None
     return None
 
@@ -140,11 +139,11 @@ def _prepend_roots(roots: Sequence[Path]) -> None:
 
 
 def _refuse_other_packages(tool: _PinOwner, source: Source) -> None:
-    """Each package that the module is in must have the module's own folder."""
+    """Refuse a module whose package has another folder in this process."""
     parts = tool.pin.module.split(".")
     folder = source.path.parent.parent if source.path.name == "__init__.py" else source.path.parent
     folders = (folder, *folder.parents)
-    invalidate_caches()  # a folder may be newer than what Python remembers of it
+    invalidate_caches()  # a folder may be newer than Python's cache of it
     for length in range(1, len(parts)):
         package = ".".join(parts[:length])
         if str(folders[len(parts) - 1 - length]) not in map(os.path.realpath, _package_folders(package)):
@@ -152,13 +151,13 @@ def _refuse_other_packages(tool: _PinOwner, source: Source) -> None:
 
 
 def _package_folders(package: str) -> Iterable[str]:
-    """Where Python looks for the modules of a package. This imports the packages above it, which were looked at."""
+    """The folders of a package. This imports its parent packages, which were checked before."""
     imported = sys.modules.get(package)
     if imported is not None:
         return list(getattr(imported, "__path__", ()))
     try:
         spec = find_spec(package)
-    except BaseException as error:  # noqa: BLE001  # a package may do anything when it is imported
+    except BaseException as error:  # noqa: BLE001  # a package may raise anything during its import
         raise ImportFailed(error) from None
     return (spec and spec.submodule_search_locations) or ()
 
@@ -168,7 +167,7 @@ def _import_pinned(module: str, source: Source) -> ModuleType:
         _finder.loaders[module] = _PinnedLoader(module, source)
     try:
         return import_module(module)
-    except BaseException as error:  # noqa: BLE001  # and so may a module, such as call sys.exit
+    except BaseException as error:  # noqa: BLE001  # also SystemExit
         raise ImportFailed(error) from None
 
 

@@ -1,11 +1,11 @@
-"""State of this process that user code may change: it is put back after the call.
+"""Restore process state that user code may change.
 
-Rule 1  There is one recursion limit for all threads. A call may raise it for as long as it runs. It is never lower than
-        before the calls began: the event loop runs at the same time, and would fail anywhere.
-Rule 2  The working directory, the umask, the locale, the handlers of signals and the other limits of the interpreter
-        are put back when the last of the running calls ends, to what they were before the first of them began. Not
-        sooner: another call may rely on what it has set.
-Rule 3  A call that nobody waits for any more has ended. The recursion limit that it sets after that has no effect.
+Rule 1  There is one recursion limit for all threads. A call may raise it while it runs. It is never lower than before,
+        because the event loop runs at the same time and would fail.
+Rule 2  The working directory, the umask, the locale, signal handlers and the other interpreter limits are restored when
+        the last running call ends, to their values before the first one. Not earlier, because another running call may
+        depend on its own changes.
+Rule 3  A call that timed out or was cancelled has ended. If it sets the recursion limit later, that has no effect.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from threading import Lock, current_thread, main_thread
 from typing import Any, NamedTuple
 
 _set_recursion_limit = sys.setrecursionlimit
-"""Python's own."""
+"""The original function."""
 _SIGNALS = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM, signal.SIGCHLD, signal.SIGPIPE,
     signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH,
 )  # fmt: skip
-"""Those that a program handles. Asking for all 64 takes longer than most calls."""
+"""The signals that programs handle. Reading all 64 would take longer than most calls."""
 _call: ContextVar[object | None] = ContextVar("call", default=None)
 """The call that runs in this context."""
 
@@ -37,22 +37,22 @@ class _State(NamedTuple):
     digits: int
     switch_interval: float
     directory: str | None
-    """Null: it is not there any more."""
+    """None: it was removed."""
     umask: int
     locale: str
     handlers: dict[signal.Signals, Any]
-    """Of signals. Only the main thread can change them."""
+    """The signal handlers. Only the main thread can change them."""
 
 
 class _Calls:
-    """The calls that are running in this process."""
+    """The running calls of this process."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._limits: dict[object, int] = {}
-        """The recursion limit that each of them wants."""
+        """The recursion limit of each call."""
         self._before: _State | None = None
-        """As it was before the first of them began."""
+        """The state before the first call."""
 
     def begin(self, call: object) -> None:
         with self._lock:
@@ -70,7 +70,7 @@ class _Calls:
                 _restore(self._before)
 
     def set_recursion_limit(self, limit: int, /) -> None:
-        """Stands in for `sys.setrecursionlimit`."""
+        """Replaces `sys.setrecursionlimit`."""
         call, limit = _call.get(), index(limit)
         with self._lock:
             if (call is None and not self._limits) or limit < 1:
@@ -83,12 +83,11 @@ class _Calls:
 
 
 _calls = _Calls()
-"""There is one process, so there is one of these."""
 
 
 @contextmanager
 def preserve_process_state() -> Iterator[None]:
-    """Run user code here, in this task or thread or in any that gets its context."""
+    """Run user code inside this block, in this task or thread or in any other with its context."""
     call = object()
     _calls.begin(call)
     token = _call.set(call)
@@ -103,7 +102,7 @@ def _read_state() -> _State:
     directory = None
     with suppress(OSError):
         directory = os.getcwd()
-    umask = os.umask(0o077)  # there is no other way to read it; a file made in between is for its owner alone
+    umask = os.umask(0o077)  # the only way to read it; a file created in between is private to its owner
     os.umask(umask)
     in_main = current_thread() is main_thread()
     return _State(

@@ -1,11 +1,11 @@
 """The process of one call of a Python function (`isolation: process`).
 
-It reads what to call from standard input and writes lines of JSON to descriptor 3: how far it is, and in the end what
-came of it. Standard output and standard error are the function's.
+It reads the request from standard input and writes JSON lines to descriptor 3: progress, and at the end the result.
+Standard output and standard error belong to the function.
 
 Rule 1  The function is found, compared with its pin and called by the same code as in a thread.
-Rule 2  When there is a result the process ends at once: threads that the function left behind do not hold it.
-Rule 3  Nothing that the function starts inherits descriptor 3. A copy of the process (a fork that returns) ends.
+Rule 2  The process exits as soon as there is a result. It does not wait for threads of the function.
+Rule 3  Child processes do not inherit descriptor 3. A fork that returns from the function exits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import io
 import os
 import sys
 import time
-from collections.abc import Awaitable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -32,19 +31,19 @@ from agentrun.tools.threads import FORK_EXIT_CODE, exit_if_forked
 
 RESULT_FD = 3
 PROGRESS_INTERVAL = 0.05
-"""Seconds between two lines that say how far it is."""
+"""Minimum of seconds between two progress lines."""
 WORKER_START_CODE = (
     "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
     "from agentrun.tools.process_worker import run_worker; run_worker()"
 )
-"""With the folders of this process's `sys.path` as arguments: the function finds what it would find here."""
+"""The arguments are the entries of `sys.path` of the parent, so that the function finds the same modules."""
 
 
 class WorkerRequest(Struct, frozen=True):
-    """What to call."""
+    """The function and its arguments."""
 
     name: str
-    """The tool's."""
+    """The name of the tool."""
     module: str
     function: str
     source: str
@@ -53,7 +52,7 @@ class WorkerRequest(Struct, frozen=True):
 
 
 class WorkerMessage(Struct, frozen=True, omit_defaults=True):
-    """What is written to descriptor 3."""
+    """A line on descriptor 3."""
 
     progress: str | None = None
     returned: ToolReturn | None = None
@@ -71,8 +70,8 @@ def run_worker() -> None:
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):
-            continue  # the function closed it, or took it away
-    with suppress(OSError):  # the function closed it: there is no result
+            continue  # the function closed or replaced it
+    with suppress(OSError):  # the function closed descriptor 3: there is no result
         side.write(WorkerMessage(returned=returned))
         os._exit(0)
     os._exit(FORK_EXIT_CODE)
@@ -83,17 +82,13 @@ def _call_requested(order: WorkerRequest) -> ToolReturn:
     try:
         found = load_function(roots, order.name, order)
         answer = found if isinstance(found, ToolReturn) else call_function(order.name, found, order.arguments, roots)
-        return answer if isinstance(answer, ToolReturn) else asyncio.run(_await_call(order.name, answer, roots))
+        return answer if isinstance(answer, ToolReturn) else asyncio.run(await_result(order.name, answer, roots))
     except BaseException as error:  # noqa: BLE001  # an interrupt or an exit in a task
         return ToolReturn(fault=fault_from_exception(order.name, error, roots=roots))
 
 
-async def _await_call(name: str, answer: Awaitable[object], roots: list[Path]) -> ToolReturn:
-    return await await_result(name, answer, roots)
-
-
 def _redirect_streams() -> None:
-    """Nothing to read; what is printed goes out in the order in which it is printed."""
+    """Empty standard input, and one unbuffered stream for standard output and standard error."""
     os.set_inheritable(RESULT_FD, False)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -105,7 +100,7 @@ def _redirect_streams() -> None:
 
 
 class _ResultChannel:
-    """Whoever waits for the result."""
+    """Writes messages to descriptor 3."""
 
     def __init__(self, owner: int) -> None:
         self._owner = owner

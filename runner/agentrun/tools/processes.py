@@ -1,16 +1,16 @@
-"""Starts programs, and leaves nothing of them behind.
+"""Start programs and kill their whole process tree at the end.
 
-    async with started(file, ["git", "log"], env={}, folder=descriptor, grace=2000) as process:
+    async with start_process(file, ["git", "log"], env={}, folder=descriptor, grace=2000) as process:
         process.stdin.write(b"...")
         line = await process.stdout.readline()
 
-Rule 1  Each program has a keeper (see there). When the block is left, however that happens, the program and all its
-        descendants are gone: within `grace` and 2 seconds, also when the task is cancelled again and again.
-Rule 2  When agentrun itself is killed, the keeper sees that and does the same.
-Rule 3  A program inherits three pipes, one more if `side` asks for it, a folder and the variables it is given: nothing
-        else. Its folder is handed over open, so that nobody can put another one under its name.
-Rule 4  A program that kills or stops its own keeper is searched for by its session and its pipes, and killed. One that
-        has left those too is out of reach: it has the same user, and could kill agentrun as well.
+Rule 1  Each program has a supervisor process (`supervisor.py`). When the block ends for any reason, the program and all
+        its descendants are killed within `grace` and 2 seconds, even if the task is cancelled several times.
+Rule 2  If agentrun itself is killed, the supervisor notices and does the same.
+Rule 3  A program inherits only three pipes, a fourth with `side`, a folder and its variables. The folder is passed as
+        an open descriptor, so that it cannot be replaced.
+Rule 4  If a program kills or stops its supervisor, it is found by its session and pipes and killed. A program that has
+        left these too cannot be found. It has the same user and could kill agentrun as well.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from agentrun.tools.supervisor_client import (
 
 SUPERVISOR_COMMAND = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py")))
 SUPERVISOR_MARGIN = 1.2
-"""Seconds after `grace` in which a keeper must be done. Then we do its work."""
+"""Seconds after `grace` in which the supervisor must be done. After that agentrun kills the processes itself."""
 MAX_KILLS = 10
 SUPERVISOR_KILLED = "its keeper was killed"
 MAX_STDOUT_LINE = 1024 * 1024
@@ -46,11 +46,11 @@ STDERR_BYTES = 64 * 1024
 
 
 class Process:
-    """A program that runs, or ran."""
+    """A running or finished program."""
 
     def __init__(self, pipes: ProcessPipes, grace: int) -> None:
         self.pid = 0
-        """The program's own; also its group."""
+        """The process id of the program, which is also its process group."""
         self._pipes = pipes
         self._control = SupervisorConnection()
         pipes.on_flood = self._control.stop
@@ -58,35 +58,35 @@ class Process:
         self._names: set[str] = set()
         self._grace = grace / 1000
         self.side = asyncio.StreamReader()
-        """What it writes to descriptor 3, if it was started with `side`."""
+        """The output on descriptor 3, if the program was started with `side`."""
         self._stdin: asyncio.StreamWriter | None = None
         self._more: list[asyncio.BaseTransport] = []
 
     @property
     def stdin(self) -> asyncio.StreamWriter:
-        assert self._stdin is not None, "it was started without"
+        assert self._stdin is not None, "the program was started without stdin"
         return self._stdin
 
     @property
     def stdout(self) -> asyncio.StreamReader:
-        """What it writes. It waits when nobody reads."""
+        """Standard output. The program blocks if it is not read."""
         assert self._pipes.stdout is not None
         return self._pipes.stdout
 
     def stderr_tail(self) -> bytes:
-        """The end of what it wrote to standard error."""
+        """The end of standard error."""
         return self._pipes.outputs[2].end
 
     async def wait(self) -> ProcessExit:
-        """Wait until it has ended and its descendants are gone. What an `BoundedOutput` keeps is then complete."""
+        """Wait until the program and its descendants have ended. A `BoundedOutput` is complete then."""
         await asyncio.wait([self._control.closed])
         if not self._control.is_clean:
             return await self.stop()
-        await asyncio.wait(self._pipes.closed.values(), timeout=1)  # what was written last may be on its way
+        await asyncio.wait(self._pipes.closed.values(), timeout=1)  # the last output may still arrive
         return self._control.exit
 
     async def stop(self) -> ProcessExit:
-        """End it and all its descendants. A cancellation waits until they are gone, and is then raised."""
+        """Kill the program and all its descendants. A cancellation is raised after that."""
         if self._keeper is None:
             return ProcessExit()
         self._control.stop()
@@ -104,7 +104,7 @@ class Process:
         return self._control.exit
 
     def _kill(self) -> int:
-        """What the keeper would have done: how many it was done to."""
+        """Kill the processes in place of the supervisor. Returns how many there were."""
         assert self._keeper is not None
         found = kill_orphans(self._keeper.get_pid(), self.pid, self._names)
         with suppress(ProcessLookupError):
@@ -114,12 +114,12 @@ class Process:
     def _close(self) -> None:
         for transport in (self._keeper, *self._more, self._control.transport):
             if isinstance(transport, asyncio.WriteTransport) and transport.get_write_buffer_size():
-                transport.abort()  # what was not read until now is read by nobody
+                transport.abort()  # nothing will read the rest
             elif transport is not None:
                 transport.close()
 
     async def _start(self, order: bytes, folder: int, *, stdin: bool, side: bool) -> None:
-        """Hand an order to a new keeper. What is half made when this raises, `_close` closes."""
+        """Start a supervisor and send the order. If this raises, `_close` closes what was opened."""
         loop = asyncio.get_running_loop()
         with ExitStack() as its:
             mine, control = socket.socketpair()
@@ -135,7 +135,7 @@ class Process:
                 stderr=PIPE,
                 pass_fds=[each for each in handed if each >= 0],
                 env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
-                start_new_session=True,  # the terminal's Ctrl-C is for agentrun
+                start_new_session=True,  # so that Ctrl-C in the terminal reaches only agentrun
             )
         self._names = self._pipes.names(self._keeper)
         self._control.send(order)
@@ -149,7 +149,7 @@ class Process:
                 raise ChildProcessError(SUPERVISOR_KILLED)  # perhaps by the program itself
 
     async def _read_from_side(self, its: ExitStack) -> int:
-        """The end of a pipe that the program gets."""
+        """Open the pipe for descriptor 3 and return the end for the program."""
         read, write = os.pipe()
         its.callback(os.close, write)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -159,7 +159,8 @@ class Process:
         return write
 
     async def _write_to_stdin(self, its: ExitStack) -> int:
-        """The end of a pipe that the program gets. A socket, as asyncio would make, is no /dev/stdin."""
+        """Open the pipe for stdin and return the end for the program. asyncio would use a socket, which does not work
+        as /dev/stdin."""
         loop = asyncio.get_running_loop()
         read, write = os.pipe()
         its.callback(os.close, read)
@@ -185,13 +186,13 @@ async def start_process(
     stderr: BoundedOutput | None = None,
     limit: int = MAX_STDOUT_LINE,
 ) -> AsyncIterator[Process]:
-    """Run a program while the block lasts.
+    """Run a program for the duration of the block.
 
-    `program` is its file, `argv` what it sees of its command line, `folder` a descriptor of its working directory,
-    `grace` the milliseconds that it has between SIGTERM and SIGKILL. With `side` it has a descriptor 3 to write to.
-    A `BoundedOutput` takes what is written as it comes, and too much of it ends the program; without one, standard
-    output is read by the block, in lines of no more than `limit` bytes, and of standard error the end is kept. Raises
-    `OSError` when the program cannot be started, and `ValueError` for a text that no program can be given.
+    `program`: its file; `argv`: its command line; `folder`: a descriptor of its working directory; `grace`: the
+    milliseconds between SIGTERM and SIGKILL; `side`: whether it gets a descriptor 3 for output. A `BoundedOutput`
+    collects output, and the program is stopped if it exceeds the limit. Without one, the block reads standard output
+    in lines of at most `limit` bytes, and the end of standard error is kept. Raises `OSError` if the program cannot be
+    started, and `ValueError` for a text with a NUL.
     """
     order = _encode_order(program, argv, env, grace)
     outputs = {2: stderr if stderr is not None else BoundedOutput(head=0, tail=STDERR_BYTES)}
@@ -199,17 +200,17 @@ async def start_process(
         outputs[1] = stdout
     process = Process(ProcessPipes(limit, outputs), grace)
     try:
-        await process._start(order, folder, stdin=stdin, side=side)  # noqa: SLF001  # nobody else may start it
+        await process._start(order, folder, stdin=stdin, side=side)  # noqa: SLF001  # only this function starts it
         yield process
     finally:
         try:
             await process.stop()
         finally:
-            process._close()  # noqa: SLF001  # nor close it
+            process._close()  # noqa: SLF001  # and closes it
 
 
 async def _wait_all(futures: Iterable[asyncio.Future[None]], seconds: float) -> asyncio.CancelledError | None:
-    """Wait for all of them, but no longer than that. A cancellation is noted and does not end it."""
+    """Wait for all futures, with a time limit. A cancellation does not end the wait but is returned."""
     cancelled = None
     end = asyncio.get_running_loop().time() + seconds
     while waiting := [each for each in futures if not each.done()]:
@@ -231,16 +232,16 @@ def _encode_order(program: str, argv: Sequence[str], env: Mapping[str, str], gra
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
 
 
-# --- folders of a project, opened so that nobody can put another one in their place ---------------------------
+# --- folders --------------------------------------------------------------------------------------------------
 
 
 class FolderNotFound(OSError):
-    """There is no such folder in the project, or it is reached through a link."""
+    """The project has no such folder, or its path contains a symbolic link."""
 
 
 @contextmanager
 def open_folder(root: Path, path: str = ".") -> Iterator[int]:
-    """A descriptor of a folder of the project. Raises `FolderNotFound`."""
+    """Open a folder of the project. Raises `FolderNotFound`."""
     here = _open_path(root, path)
     try:
         yield here
@@ -253,6 +254,6 @@ def _open_path(root: Path, path: str) -> int:
     if ".." in parts or "\0" in path:
         raise FolderNotFound(errno.EINVAL, os.strerror(errno.EINVAL))
     try:
-        return open_directory(root, parts)  # the root itself is the operator's: it may be reached through links
+        return open_directory(root, parts)  # the path of the root itself may contain links
     except OSError as error:
         raise FolderNotFound(error.errno, error.strerror) from None

@@ -1,4 +1,4 @@
-"""How far a call is, said while it runs.
+"""Progress of a tool call, reported while it runs.
 
     from agentrun import progress
 
@@ -6,9 +6,9 @@
         for number, order in enumerate(orders, 1):
             progress(f"{number} of {len(orders)}")
 
-Rule 1  It is heard by whoever runs the call in this thread or task, or in any that has its context. Elsewhere, and
-        when the call is over, it does nothing.
-Rule 2  It never fails, and whoever hears it cannot make the call fail.
+Rule 1  The listener of the call gets the text, from any thread or task with the context of the call. Outside of a call,
+        and after its end, `progress` does nothing.
+Rule 2  `progress` never raises, and a listener cannot make the call fail.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from typing import TypeAlias
 
 MAX_PROGRESS_LENGTH = 4096
-"""So much of what is said is looked at."""
+"""A longer text is cut."""
 
 ProgressListener: TypeAlias = Callable[[str], None]
 
@@ -27,25 +27,22 @@ _listener: ContextVar[ProgressListener | None] = ContextVar("progress", default=
 
 
 def progress(text: object) -> None:
-    """Say how far this call of a tool is. It is shown in passing: no journal, no recording and no model has it."""
-    hear = _listener.get()
-    if hear is not None:
+    """Report the progress of this tool call. It is shown live, but is not in the journal, the cassette or the model's
+    messages."""
+    listener = _listener.get()
+    if listener is not None:
         with suppress(Exception):  # Rule 2
-            hear(str(text)[:MAX_PROGRESS_LENGTH])
-
-
-report_progress = progress
-"""The same, as executors call it that are told by somebody else."""
+            listener(str(text)[:MAX_PROGRESS_LENGTH])
 
 
 def current_listener() -> ProgressListener | None:
-    """Who hears this call: for what is said about it elsewhere, in a task of another call."""
+    """The listener of this call, to report its progress from another task."""
     return _listener.get()
 
 
 @contextmanager
 def listen_to_progress(hear: ProgressListener) -> Iterator[None]:
-    """Let somebody hear what is said in here. It may be called in any thread, also too late."""
+    """Set the listener of `progress` in this context. It may be called from any thread, even after the end."""
     token = _listener.set(hear)
     try:
         yield

@@ -1,10 +1,10 @@
-"""Runs Python functions.
+"""Run Python tools.
 
-Rule 1  A function runs in a thread that no exit of the process waits for; an async function runs on the event loop,
-        after its module was imported in such a thread. With `isolation: process` it runs in a process of its own.
-Rule 2  What it raises, also `SystemExit` or `KeyboardInterrupt`, is a fault (`call_results.py`).
-Rule 3  When nobody waits any more, what it still gives is dropped.
-Rule 4  What it prints is for `printed` alone.
+Rule 1  A function runs in a daemon thread. An async function runs on the event loop, after its module was imported in
+        such a thread. With `isolation: process` it runs in a separate process.
+Rule 2  Every exception, also `SystemExit` and `KeyboardInterrupt`, becomes a fault (`call_results.py`).
+Rule 3  After a timeout or a cancellation the result is dropped.
+Rule 4  The output of a function goes only to `printed`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from agentrun.tools.function_calls import await_result, call_function, load_func
 from agentrun.tools.pinned_modules import FunctionPin
 from agentrun.tools.process_worker import WORKER_START_CODE, WorkerMessage, WorkerRequest
 from agentrun.tools.processes import Process, open_folder, start_process
-from agentrun.tools.progress import report_progress
+from agentrun.tools.progress import progress
 from agentrun.tools.supervisor_client import BoundedOutput, ProcessExit
 from agentrun.tools.threads import run_in_thread
 
 
 def _ignore_output(tool: str, text: str) -> None:
-    """Nobody reads what is printed."""
+    """Drop the output."""
 
 
 def _identity(text: str) -> str:
@@ -42,7 +42,7 @@ def _identity(text: str) -> str:
 
 
 class PythonTools:
-    """Runs Python functions found under the import roots."""
+    """Runs functions under the import roots."""
 
     def __init__(
         self,
@@ -51,10 +51,7 @@ class PythonTools:
         printed: Callable[[str, str], None] = _ignore_output,
         clean: Callable[[str], str] = _identity,
     ) -> None:
-        """`printed` hears the name of a tool and what one call of it printed, without secrets.
-
-        `clean` takes out of a text what must not be shown, beyond what has the shape of a secret.
-        """
+        """`printed` is called with the name of a tool and the output of one call. `clean` redacts known secrets."""
         self._roots = tuple(root.resolve() for root in roots)
         self._printed = printed
         self._clean = clean
@@ -71,7 +68,7 @@ class PythonTools:
                     returned = await self._in_thread(call, tool)
             finally:
                 if text := output.end():
-                    with suppress(Exception):  # who listens may fail; the call did not
+                    with suppress(Exception):  # a failing listener does not fail the call
                         self._printed(call.name, text)
         return returned if returned.fault is None else ToolReturn(fault=clean_fault(returned.fault, self._clean))
 
@@ -80,7 +77,7 @@ class PythonTools:
         return answer if isinstance(answer, ToolReturn) else await await_result(call.name, answer, self._roots)
 
     def _begin(self, call: RunTool, tool: PythonTool) -> ToolReturn | Awaitable[object]:
-        """Call the function, in a thread. What has to be awaited is left to the event loop."""
+        """Call the function in a thread. An awaitable is returned to the event loop."""
         found = self._function(call.name, tool)
         return found if isinstance(found, ToolReturn) else call_function(call.name, found, call.arguments, self._roots)
 
@@ -94,19 +91,19 @@ class PythonTools:
         return self._functions[key]
 
 
-# --- python functions in processes of their own (`isolation: process`) ----------------------------------------
+# --- separate processes (`isolation: process`) ----------------------------------------------------------------
 
 
 ISOLATED_GRACE_MS = 500
-"""Milliseconds that what the function left behind has to end by itself."""
+"""Milliseconds between SIGTERM and SIGKILL for processes that the function left."""
 MAX_RESULT_LINE = 6 * MAX_RESULT_BYTES + 1024 * 1024
-"""Bytes of one line on descriptor 3: in JSON a character may be written as six."""
+"""Bytes of one line on descriptor 3. In JSON one character can take six bytes."""
 
 
 async def run_in_process(
     roots: Sequence[Path], name: str, pin: FunctionPin, arguments: dict[str, Any], printed: CapturedOutput
 ) -> ToolReturn:
-    """What a function gives in a process of its own. `printed` gets what it prints."""
+    """Run a function in a separate process. `printed` gets its output."""
     order = WorkerRequest(name, pin.module, pin.function, pin.source, tuple(map(str, roots)), arguments)
     argv = [sys.executable, "-P", "-c", WORKER_START_CODE, *sys.path]
     try:
@@ -132,7 +129,7 @@ async def run_in_process(
 
 
 class _CapturedStream(BoundedOutput):
-    """What the function prints, where all that it prints is kept."""
+    """Adds the output of the process to the captured output of the call."""
 
     def __init__(self, printed: CapturedOutput) -> None:
         super().__init__(head=0, tail=0)
@@ -143,8 +140,8 @@ class _CapturedStream(BoundedOutput):
 
 
 async def _read_result(process: Process, name: str, order: bytes) -> ToolReturn | None:
-    """What the function gave. None: the process ended before there was anything."""
-    with suppress(BrokenPipeError, ConnectionResetError):  # it is gone, and its end is seen below
+    """The result of the function. None: the process ended without a result."""
+    with suppress(BrokenPipeError, ConnectionResetError):  # the process ended; this is handled below
         process.stdin.write(order)
         process.stdin.close()
     unread = bytearray()
@@ -158,7 +155,7 @@ async def _read_result(process: Process, name: str, order: bytes) -> ToolReturn 
                 case WorkerMessage(returned=ToolReturn() as returned):
                     return returned
                 case WorkerMessage(progress=str() as text):
-                    report_progress(text)
+                    progress(text)
                 case _:
                     return ToolReturn(fault=_failure_fault(name, "its process wrote something that is not a result"))
         unread += rest

@@ -1,13 +1,13 @@
-"""Runs commands.
+"""Run shell tools.
 
-Rule 1  Never through a shell: what the model writes is an argument (see `commands.py`).
-Rule 2  The file that runs is the one that was found when the run began. Its folder lies in the project, and is not
-        reached through a link.
-Rule 3  When a call is over, however it ended, nothing of the command runs any more (see `processes.py`).
-Rule 4  What it writes is always read. More than 64 MiB end it; of less, the first and the last MiB are kept.
+Rule 1  Commands never run through a shell: the texts of the model are arguments (see `commands.py`).
+Rule 2  The program file is the one that was found at the start of the run. The working directory is inside the project,
+        and its path contains no symbolic link.
+Rule 3  The whole process tree is killed when the call ends (see `processes.py`).
+Rule 4  Output is always read. With more than 64 MiB the command is stopped. The first and the last MiB are kept.
 
-What the model reads is standard output as it is. Before it stands, unless the exit code is 0, a line such as
-`[exit code 2]` or `[killed by SIGKILL]`; after it, if there is any, `[stderr]` and standard error.
+The model reads standard output unchanged. If the exit code is not 0, a line such as `[exit code 2]` or
+`[killed by SIGKILL]` comes before it. Standard error follows after a line `[stderr]`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agentrun.tools.processes import SUPERVISOR_KILLED, FolderNotFound, open_fol
 from agentrun.tools.supervisor_client import BoundedOutput, ProcessExit
 
 KEPT_BYTES = 1024 * 1024
-"""Bytes kept of the beginning and of the end of each stream."""
+"""The number of bytes that are kept of the beginning and the end of each stream."""
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 
 
@@ -37,7 +37,7 @@ class ShellTools:
     """Runs commands, never through a shell."""
 
     def __init__(self, root: Path, programs: Mapping[str, str], lookup: Lookup) -> None:
-        """`programs` has the file of each command."""
+        """`programs`: the file of each command."""
         self._root = root
         self._programs = programs
         self._lookup = lookup
@@ -55,7 +55,7 @@ class ShellTools:
         try:
             ended = await self._run_command(tool, argv, given, out, err)
         except (OSError, ValueError) as error:
-            if error.args == (SUPERVISOR_KILLED,):  # so early that nobody knows whether it had begun
+            if error.args == (SUPERVISOR_KILLED,):  # it is unknown whether the command had started
                 return _failure(call, _failure_message(ProcessExit()), **_exit_fields(ProcessExit()))
             return _failure(call, self._start_failure(tool, error), reason="start")
         known = tuple(environment_secrets(tool, self._lookup))
@@ -75,7 +75,7 @@ class ShellTools:
         with open_folder(self._root, tool.cwd) as folder:
             async with start_process(
                 program,
-                [program, *argv[1:]],  # by its file, as a venv's Python has to be called, and with the same last name
+                [program, *argv[1:]],  # the full path, because the Python of a venv needs it
                 env=build_environment(tool, self._lookup),
                 folder=folder,
                 grace=tool.grace,
@@ -89,7 +89,7 @@ class ShellTools:
                 return await process.wait()
 
     def _start_failure(self, tool: ShellTool, error: OSError | ValueError) -> str:
-        """Why a command did not run: no path of this machine is in it."""
+        """Why a command did not run, without paths of this machine."""
         if not isinstance(error, OSError):
             return "the command was not run: no program can be given a NUL"
         if isinstance(error, FolderNotFound):
@@ -106,7 +106,7 @@ class ShellTools:
 
 
 def _result_text(ended: ProcessExit, out: str, err: str) -> str:
-    """What the model reads."""
+    """The text for the model."""
     status = "" if ended.code == 0 else f"[{_exit_text(ended)}]\n"
     line = "\n" if err and out and not out.endswith("\n") else ""
     return f"{status}{out}{line}" + (f"[stderr]\n{err}" if err else "")
@@ -138,5 +138,5 @@ def _signal_name(number: int) -> str:
 
 
 def _failure(call: RunTool, message: str, text: str = "", **fields: Any) -> ToolReturn:
-    """A failure that the model reads: what the command wrote, or why it did not run."""
+    """A failure for the model: the output of the command, or why it did not run."""
     return ToolReturn((Text(text),) if text else (), Fault("tool.execution", message, {"tool": call.name, **fields}))

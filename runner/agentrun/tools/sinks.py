@@ -1,10 +1,10 @@
-"""Writes answers to files and to standard output.
+"""Deliver answers to files, standard output and HTTP endpoints.
 
-Rule 1  A file is inside the project (`files.py` says how that is made sure). Missing directories are created.
-Rule 2  A file is replaced as a whole or stays as it was. A line is appended as a whole or not at all.
-Rule 3  A delivery that comes twice under one key is one delivery: of a file it is the same content, in a file of lines
-        the key is looked for. Equal texts under two keys are two deliveries.
-Rule 4  When nobody waits any more, nothing is put in place.
+Rule 1  Files are inside the project (see `files.py`). Missing directories are created.
+Rule 2  A file is replaced completely or not at all. A line is appended completely or not at all.
+Rule 3  A delivery that is repeated with the same key counts once: a file gets the same content, and a JSONL file is
+        searched for the key. Equal texts with two keys are two deliveries.
+Rule 4  After a timeout or a cancellation nothing is written.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from agentrun.tools.threads import run_in_thread
 from agentrun.wire import HttpCall, HttpReply, NetworkAccess, Sender
 
 LOCK_RETRY_SECONDS = 0.02
-"""Seconds between two tries to lock a file."""
+"""Seconds between two attempts to lock a file."""
 READ_BLOCK = 1 << 20
 MAX_TORN_LINE = 16 << 20
-"""Bytes of a line that a crash may have cut in two."""
+"""The size limit for a line that a crash may have cut."""
 _OWN = b'{"key":"'
-"""How a line of ours begins."""
+"""The beginning of every line that agentrun writes."""
 
 
 class _Late(Exception):
-    """The delivery is not waited for any more."""
+    """The delivery timed out or was cancelled."""
 
 
 class FileSinks:
@@ -97,7 +97,7 @@ def _line(delivery: Deliver, *, key_only: bool = False) -> bytes:
 
 
 async def _write_in_thread(delivery: Deliver, write: Callable[[Event], None]) -> Fault | None:
-    """Write aside: a disk may take its time."""
+    """Write in a thread, because a disk may be slow."""
     over = Event()
 
     def work() -> Fault | None:
@@ -124,9 +124,6 @@ def _delivery_fault(delivery: Deliver, what: str, **fields: Any) -> Fault:
     return Fault("delivery.failed", f"the sink {delivery.name}: {what}", {"sink": delivery.name, **fields})
 
 
-# --- one line more --------------------------------------------------------------------------------------------
-
-
 def _append(tree: ProjectTree, path: Path, begin: bytes, data: bytes, over: Event) -> None:
     file = tree.open_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
@@ -145,7 +142,7 @@ def _append(tree: ProjectTree, path: Path, begin: bytes, data: bytes, over: Even
 
 
 def _lock(file: int, over: Event) -> None:
-    """Wait until nobody else writes to the file."""
+    """Wait for the lock of the file."""
     while not over.is_set():
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -162,7 +159,7 @@ def _refuse_late(over: Event) -> None:
 
 
 def _repair_torn_line(file: int) -> int:
-    """The size of a file that ends with a whole line. Half a line of ours, from a crash, is cut off."""
+    """Make the file end with a complete line, and return its size. A line that a crash cut is removed."""
     size = os.fstat(file).st_size
     last = os.pread(file, MAX_TORN_LINE, max(size - MAX_TORN_LINE, 0))
     torn = last[last.rfind(b"\n") + 1 :]
@@ -176,7 +173,7 @@ def _repair_torn_line(file: int) -> int:
 
 
 def _contains_line(file: int, begin: bytes) -> bool:
-    """Whether a line begins so. However large the file is, only a block of it is in memory."""
+    """Whether a line begins with these bytes. Only one block of the file is in memory at a time."""
     wanted, place, end = b"\n" + begin, 0, b"\n"
     while data := os.pread(file, READ_BLOCK, place):
         if (end + data).find(wanted) >= 0:
@@ -184,9 +181,6 @@ def _contains_line(file: int, begin: bytes) -> bool:
         place += len(data)
         end = (end + data)[-len(wanted) + 1 :]
     return False
-
-
-# --- posts answers to HTTP endpoints --------------------------------------------------------------------------
 
 
 MAX_SINK_REPLY = 1024 * 1024
@@ -205,7 +199,7 @@ class HttpSinks:
         own = [name for name in sink.headers if name.lower() in RESERVED_HEADERS]
         if own:
             return _http_failure(
-                delivery, f"cannot be reached: the header {own[0]} is for the request itself to decide"
+                delivery, f"cannot be reached: the header {own[0]} is set by agentrun and cannot be declared"
             )
         try:
             reply = await self._post(_request(delivery, sink), sink.timeout + 1000)

@@ -1,16 +1,16 @@
-"""A small program that starts one command and sees to it that nothing of it is left.
+"""A small program that starts one command and kills its whole process tree at the end.
 
-It is run by file, isolated and without site packages, so that it starts in a few milliseconds; `processes.py` talks to
-it over a socket. It imports nothing of agentrun.
+It is run by its file, isolated and without site packages, so that it starts in a few milliseconds. `processes.py`
+controls it over a socket. It imports nothing from agentrun.
 
-Rule 1  The command gets a group, an environment and descriptors of its own: 0 to 2, and 3 if one is handed on. Its
-        session is the keeper's, which has no terminal.
-Rule 2  On Linux every descendant ends up below the keeper, also one that forks twice or takes a session of its own,
-        because the keeper is their reaper. Elsewhere it ends the command's process group, and a child that leaves that
-        group is out of reach.
-Rule 3  When the command ends, or the other side of the socket closes (by wish, or because agentrun was killed), all
-        descendants get SIGTERM, then `grace`, then SIGKILL until none is left.
-Rule 4  Only SIGKILL and SIGSTOP reach the keeper itself. A command may send it those: it has the same user.
+Rule 1  The command gets its own process group, environment and descriptors: 0 to 2, and 3 if it is passed. Its session
+        is that of the supervisor, which has no terminal.
+Rule 2  On Linux the supervisor is the reaper of all descendants, even if they fork twice or start a new session. On
+        other systems it kills the process group, and a child that leaves the group is not found.
+Rule 3  When the command ends or the socket is closed (on request, or because agentrun was killed), all descendants get
+        SIGTERM, and after `grace` SIGKILL until none is left.
+Rule 4  The supervisor ignores all signals except SIGKILL and SIGSTOP. A command can send these, because it has the same
+        user.
 """
 
 from __future__ import annotations
@@ -23,20 +23,12 @@ import time
 
 PR_SET_CHILD_SUBREAPER = 36
 MAX_KILL_SECONDS = 1.0
-"""Seconds after which a process that SIGKILL does not end (another user's, or stuck in the kernel) is given up."""
+"""Seconds to try SIGKILL. After that a process of another user or one that hangs in the kernel is left."""
 LENGTH_BYTES = 8
-"""Bytes before the order that say how long it is."""
+"""The size of the length before the order."""
 IGNORED_SIGNALS = (
-    "SIGHUP",
-    "SIGINT",
-    "SIGQUIT",
-    "SIGTERM",
-    "SIGUSR1",
-    "SIGUSR2",
-    "SIGTSTP",
-    "SIGTTIN",
-    "SIGTTOU",
-    "SIGALRM",
+    *("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1"),
+    *("SIGUSR2", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGALRM"),
 )
 
 
@@ -47,7 +39,7 @@ def run_supervisor() -> None:
             os.set_inheritable(descriptor, descriptor == side == 3)
     order = _read_order(control)
     if order is None:
-        return  # whoever wanted it does not want it any more
+        return  # agentrun closed the socket
     grace, count, program, *words = order
     argv, variables = words[: int(count)], words[int(count) :]
     reaps = become_reaper()
@@ -62,7 +54,7 @@ def run_supervisor() -> None:
         if descriptor >= 0:
             os.close(descriptor)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):  # the pipes are the command's alone, or nobody would see their end
+    for descriptor in (0, 1, 2):  # close the pipes here, so that they end with the command
         os.dup2(nothing, descriptor)
     _report(control, f"started {pid}")
     family = ProcessTree(pid, reaps=reaps)
@@ -82,11 +74,11 @@ class ProcessTree:
     def __init__(self, pid: int, *, reaps: bool) -> None:
         self.pid = pid
         self.status: int | None = None
-        """How the command ended."""
+        """The exit status of the command."""
         self._reaps = reaps
 
     def reap(self) -> bool:
-        """Whether anybody is left."""
+        """Collect ended processes. Returns whether any process is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -98,11 +90,11 @@ class ProcessTree:
                 self.status = status
 
     def terminate(self, grace: float, woken: int) -> bool:
-        """End all of them: whether nobody is left. Who goes on forking meets SIGKILL again and again."""
+        """End all processes; SIGKILL is repeated for processes that keep forking. Returns whether none is left."""
         if not self.reap():
             return True
         self._send(signal.SIGTERM)
-        self._send(signal.SIGCONT)  # who is stopped hears nothing else
+        self._send(signal.SIGCONT)  # a stopped process handles no other signal
         killing = time.monotonic() + grace
         while self.reap():
             left = killing - time.monotonic()
@@ -122,7 +114,7 @@ class ProcessTree:
             try:
                 os.kill(pid, number)
             except OSError:
-                continue  # it is gone, or another user's
+                continue  # it has ended, or belongs to another user
 
     def _group(self, number: int) -> bool:
         try:
@@ -133,11 +125,11 @@ class ProcessTree:
 
 
 def become_reaper() -> bool:
-    """Whether all descendants whose parents end become children of this process from now on."""
+    """Make this process the parent of all orphaned descendants. Returns whether the system supports it."""
     if not sys.platform.startswith("linux"):
         return False
     try:
-        import ctypes  # late: there are builds of Python without it
+        import ctypes  # late: some builds of Python do not have it
 
         prctl = ctypes.CDLL(None).prctl
     except (ImportError, OSError, AttributeError):
@@ -146,35 +138,36 @@ def become_reaper() -> bool:
 
 
 def find_descendants(root: int) -> list[int]:
-    """All processes below one, parents first, as /proc shows them at this moment."""
+    """All descendants of a process in /proc, parents first."""
     children: dict[int, list[int]] = {}
     for pid, parent, _ in list_processes():
         children.setdefault(parent, []).append(pid)
-    found = list(children.get(root, ()))
-    for pid in found:
-        found += children.get(pid, ())
-    return found
+    descendants = list(children.get(root, ()))
+    for pid in descendants:
+        descendants += children.get(pid, ())
+    return descendants
 
 
 def list_processes() -> list[tuple[int, int, int]]:
-    """Pid, parent and session of every process that lives."""
-    found = []
+    """Pid, parent and session of every running process."""
+    processes = []
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
             with open(f"/proc/{name}/stat", "rb") as file:
-                # The second field is a name in brackets, which may hold brackets and spaces.
+                # The second field is a name in brackets, which may contain brackets and spaces.
                 state, parent, _, session = file.read().rpartition(b")")[2].split()[:4]
         except OSError:
             continue
         if state != b"Z":
-            found.append((int(name), int(parent), int(session)))
-    return found
+            processes.append((int(name), int(parent), int(session)))
+    return processes
 
 
 def _read_order(control: int) -> list[bytes] | None:
-    """Milliseconds of grace, how many arguments, the program, its arguments, its variables. None: nobody asks."""
+    """The grace time in milliseconds, the number of arguments, the program, its arguments, its variables. None: the
+    socket was closed."""
     data = b""
     while len(data) < LENGTH_BYTES or len(data) < LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "big"):
         piece = os.read(control, 1 << 20)
@@ -185,7 +178,7 @@ def _read_order(control: int) -> list[bytes] | None:
 
 
 def _set_up_signals() -> int:
-    """A descriptor that can be read when a child has ended."""
+    """Ignore signals, and return a descriptor that is readable when a child has ended."""
     for name in IGNORED_SIGNALS:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     read, write = os.pipe()
@@ -211,7 +204,7 @@ def _report(control: int, words: str) -> None:
     try:
         os.write(control, words.encode() + b"\n")
     except OSError:
-        return  # nobody is there any more
+        return  # agentrun has ended
 
 
 if __name__ == "__main__":

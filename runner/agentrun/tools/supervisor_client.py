@@ -1,4 +1,4 @@
-"""The ends of a keeper's lines that are ours: what its program writes, and what it says itself."""
+"""The connection to a supervisor: the output of its program, its messages, and the search for orphaned processes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from agentrun.tools.supervisor import find_descendants, list_processes
 
 
 class ProcessExit(Struct, frozen=True):
-    """How a program ended. Neither code nor signal: nobody knows, its keeper was killed."""
+    """How a program ended. Without code and signal: unknown, because the supervisor was killed."""
 
     code: int | None = None
     signal: int | None = None
 
 
 class ProcessPipes(SubprocessStreamProtocol):
-    """What a program writes: into an `BoundedOutput`, or into a reader that makes it wait."""
+    """The output of a program: into a `BoundedOutput`, or into a reader with backpressure."""
 
     def __init__(self, limit: int, outputs: dict[int, BoundedOutput]) -> None:
         loop = asyncio.get_running_loop()
@@ -31,12 +31,12 @@ class ProcessPipes(SubprocessStreamProtocol):
         self.outputs = outputs
         self.closed: dict[int, asyncio.Future[None]] = {each: loop.create_future() for each in outputs}
         self.on_flood: Callable[[], None] = lambda: None
-        """Called when there is too much of it."""
+        """Called if there is too much output."""
         self.exited: asyncio.Future[None] = loop.create_future()
-        """Done when the keeper is."""
+        """Done when the supervisor has exited."""
 
     def names(self, keeper: asyncio.SubprocessTransport) -> set[str]:
-        """What /proc calls them."""
+        """The names of the pipes in /proc."""
         pipes: list[Any] = [keeper.get_pipe_transport(each) for each in (1, 2)]
         return {pipe_name(pipe.get_extra_info("pipe").fileno()) for pipe in pipes if not pipe.is_closing()}
 
@@ -62,15 +62,15 @@ class ProcessPipes(SubprocessStreamProtocol):
 
 
 class SupervisorConnection(asyncio.Protocol):
-    """The socket between us and a keeper. That we close our half is all that it ever hears from us."""
+    """The socket to a supervisor. After the order, the only message to it is the end of the stream."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.first_line: asyncio.Future[str] = loop.create_future()
-        """The first line that it says."""
+        """The first line of the supervisor."""
         self.closed: asyncio.Future[None] = loop.create_future()
-        """Done when it says nothing more."""
+        """Done when the supervisor has closed the connection."""
         self._said = b""
 
     @property
@@ -83,7 +83,7 @@ class SupervisorConnection(asyncio.Protocol):
 
     @property
     def is_clean(self) -> bool:
-        """Whether it said that nothing is left."""
+        """Whether the supervisor reported that no process is left."""
         return self._last[0] in ("ended", "failed")
 
     @property
@@ -95,7 +95,7 @@ class SupervisorConnection(asyncio.Protocol):
         self.transport.write(order)
 
     def stop(self) -> None:
-        """Ask it to end its program. Once is enough."""
+        """Ask the supervisor to end its program."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write_eof()
 
@@ -114,13 +114,13 @@ class SupervisorConnection(asyncio.Protocol):
         self.closed.set_result(None)
 
 
-# --- what is left of a program whose keeper was killed or stopped: looked for in /proc ------------------------
+# --- processes without a supervisor -----------------------------------------------------------------------------
 
 
 def kill_orphans(keeper: int, group: int, pipes: Collection[str]) -> int:
-    """Kill what is left of a keeper's program: how many there were. It does not wait for their end."""
+    """Kill the processes of a supervisor that was killed or stopped, without waiting. Returns their number."""
     if not os.path.isdir("/proc/self/fd"):
-        if group > 0:  # 0 would be our own
+        if group > 0:  # 0 would be the group of agentrun
             with suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
         return 0
@@ -134,12 +134,12 @@ def kill_orphans(keeper: int, group: int, pipes: Collection[str]) -> int:
 
 
 def pipe_name(descriptor: int) -> str:
-    """What /proc calls the pipe."""
+    """The name of a pipe in /proc."""
     return f"pipe:[{os.fstat(descriptor).st_ino}]"
 
 
 def _find_writers(pipes: Collection[str]) -> set[int]:
-    """Who could write into one of these pipes. A process that forked from ours can only read from them."""
+    """The processes that can write to one of these pipes. A fork of agentrun can only read from them."""
     found = set()
     for pid, _, _ in list_processes():
         with suppress(OSError):
@@ -158,11 +158,11 @@ MAX_WORD = 4096
 
 
 class BoundedOutput:
-    """The beginning and the end of what was written."""
+    """Keeps the beginning and the end of an output."""
 
     def __init__(self, *, head: int, tail: int, most: int | None = None) -> None:
         self.total = 0
-        """Bytes that were written."""
+        """The number of bytes of the output."""
         self._head = bytearray()
         self._tail = bytearray()
         self._room = head
@@ -174,7 +174,7 @@ class BoundedOutput:
         taken = min(len(data), self._room - len(self._head))
         self._head += data[:taken]
         self._tail += data[taken:]
-        if len(self._tail) > 2 * self._last:  # not at every byte
+        if len(self._tail) > 2 * self._last:  # not for every byte
             del self._tail[: -self._last or None]
 
     @property
@@ -183,11 +183,11 @@ class BoundedOutput:
 
     @property
     def omitted_bytes(self) -> int:
-        """How many bytes of it are not kept."""
+        """The number of bytes that are not kept."""
         return self.total - len(self._head) - min(len(self._tail), self._last)
 
     def text(self, secrets: Iterable[bytes] = ()) -> str:
-        """All that is kept, with a line in the place of what is not. What is no UTF-8 is replaced."""
+        """The kept output, with a line in place of the omitted part. Invalid UTF-8 is replaced."""
         if not self.omitted_bytes:
             return (self._head + self._tail).decode("utf-8", "replace")
         secrets = tuple(secrets)
@@ -202,12 +202,12 @@ class BoundedOutput:
 
     @property
     def end(self) -> bytes:
-        """What is kept of what follows the beginning."""
+        """The kept part after the beginning."""
         return bytes(self._tail[-self._last :] if self._last else b"")
 
 
 def _drop_partial_word(data: bytes, secrets: Iterable[bytes]) -> bytes:
-    """The data without the beginning of a secret, or of a word, at its end."""
+    """Remove the beginning of a secret or of a word from the end of the data."""
     halves = (size for secret in secrets for size in range(len(secret) - 1, 0, -1) if data.endswith(secret[:size]))
     data = data[: len(data) - max(halves, default=0)]
     last = data[-MAX_WORD:]

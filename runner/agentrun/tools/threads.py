@@ -1,10 +1,9 @@
-"""Threads for functions that may take any time, or for ever.
+"""A pool of daemon threads for functions that may never return.
 
-Rule 1  No exit of the process waits for them.
-Rule 2  A thread that is done takes the next function, and ends after a while without one: starting one takes longer
-        than most functions do. One whose function nobody waits for any more does not come back.
-Rule 3  A function that forks and returns twice comes back once: the copy of this process ends on the spot. It would be
-        a second owner of the run.
+Rule 1  The exit of the process does not wait for these threads.
+Rule 2  An idle thread is reused, because starting one takes longer than most functions. It ends after a while without
+        work. A thread whose caller was cancelled is not reused.
+Rule 3  If a function forks and returns in both processes, the copy exits at once, or the run would have two owners.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from typing import Any, TypeAlias, TypeVar
 ResultT = TypeVar("ResultT")
 
 MAX_IDLE_THREADS = 16
-"""Threads that wait for a function."""
+"""The maximum of idle threads."""
 IDLE_SECONDS = 5.0
-"""Seconds that they wait."""
+"""Seconds until an idle thread ends."""
 FORK_EXIT_CODE = 70
 
 ThreadWork: TypeAlias = Callable[[], tuple[Callable[[], None], bool]]
-"""Gives how to deliver what came of it, and whether anybody waits."""
+"""Returns a function that delivers the result, and whether the thread can be reused."""
 
 _idle: list[_Worker] = []
-"""Who did something last is asked first."""
+"""The thread that worked last is reused first."""
 _lock = Lock()
 
 
@@ -49,8 +48,8 @@ class _Worker:
                 comes_back = comes_back and len(_idle) < MAX_IDLE_THREADS
                 if comes_back:
                     _idle.append(self)
-            deliver()  # who gets it may ask for the next call at once, and finds this thread
-            del job, context, work, deliver  # what a call holds is not kept until the next one
+            deliver()  # last, so that the next call finds this thread in `_idle`
+            del job, context, work, deliver  # free the objects of the call
             if not comes_back:
                 return
 
@@ -60,13 +59,13 @@ class _Worker:
                 return self.jobs.get(timeout=IDLE_SECONDS)
             except Empty:
                 with _lock:
-                    if self in _idle:  # or somebody is giving it a function right now
+                    if self in _idle:  # otherwise it is getting work right now
                         _idle.remove(self)
                         return None
 
 
 async def run_in_thread(work: Callable[[], ResultT], name: str) -> ResultT:
-    """What some work gives that never raises."""
+    """Run work in a thread. The work must not raise."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[ResultT] = loop.create_future()
     owner = os.getpid()
@@ -85,7 +84,7 @@ async def run_in_thread(work: Callable[[], ResultT], name: str) -> ResultT:
     def deliver(result: ResultT) -> None:
         try:
             loop.call_soon_threadsafe(end, result)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed
             _close_coroutine(result)
 
     with _lock:
@@ -94,25 +93,25 @@ async def run_in_thread(work: Callable[[], ResultT], name: str) -> ResultT:
     try:
         return await done
     except asyncio.CancelledError:
-        if done.done() and not done.cancelled():  # there was a result, and in the same moment nobody waited any more
+        if done.done() and not done.cancelled():  # the result and the cancellation came at the same time
             _close_coroutine(done.result())
         raise
 
 
 def exit_if_forked(owner: int) -> None:
-    """End this process if it is not that one but a copy of it."""
+    """Exit if this process is a fork of `owner`."""
     if os.getpid() != owner:
         os._exit(FORK_EXIT_CODE)
 
 
 def _close_coroutine(result: Any) -> None:
     if iscoroutine(result):
-        result.close()  # or Python complains that nobody awaited it
+        result.close()  # otherwise Python warns that it was never awaited
 
 
 def _reset_after_fork() -> None:
-    """In a copy of this process there are no threads but the one that made it."""
-    if _lock.locked():  # by a thread that is not in the copy
+    """A fork has only the thread that made it."""
+    if _lock.locked():  # by a thread that does not exist in the fork
         _lock.release()
     _idle.clear()
 
