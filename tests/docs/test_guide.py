@@ -116,7 +116,7 @@ def test_lines_are_of_our_length() -> None:
 
 
 def test_keys_that_run() -> None:
-    assert said("in the formats", ".\n") == sorted(CODECS)
+    assert said("with the providers", ".\n") == sorted(CODECS)
 
 
 def test_settings_of_the_project(made: Path) -> None:
@@ -134,7 +134,7 @@ def test_filters_and_tests() -> None:
 
 def test_bounds_of_templates() -> None:
     bounds = Bounds()
-    assert f"{bounds.steps:,} steps of work, {bounds.output >> 20} MiB of output, {bounds.range:,} numbers" in GUIDE
+    assert f"{bounds.steps:,} steps, {bounds.output >> 20} MiB of output, {bounds.range:,} numbers" in GUIDE
 
 
 def test_rulings() -> None:
@@ -185,7 +185,7 @@ def test_where_conditions_see_args(stage: str, tmp_path: Path) -> None:
 def test_where_texts_are_filled_in() -> None:
     params, tools, env, secrets = (row[1] for row in table("what"))
     assert code(params) == [".".join(path) for path in PROMPT_PATHS]
-    assert {kind: code(keys) for kind, keys in re.findall(r"of (\w+) tools ([^;]+)", tools)} == {
+    assert {kind: code(keys) for kind, keys in re.findall(r"(\w+) tools: ([^;]+)", tools.lower())} == {
         kind: list(keys) for kind, keys in TOOL_TEMPLATE_KEYS.items()
     }
     assert code(env) == [".".join(path) for path in ENV_PATHS]
@@ -208,7 +208,7 @@ def test_units(tmp_path: Path) -> None:
 
 
 def test_annotations(tmp_path: Path) -> None:
-    shown = said("Annotations that\n  can be read:", "and a `TypedDict`")
+    shown = said("annotations are understood:", "and a `TypedDict`")
     assert len(shown) == 14
     body = "".join(f"def f{index}(x: {annotation}): ...\n" for index, annotation in enumerate(shown))
     (tmp_path / "tools.py").write_text(body + "def g(x: object): ...\ndef h(x): ...\ndef i(*args, **kwargs): ...\n")

@@ -116,8 +116,8 @@ def test_a_hook_says_no(project: Path) -> None:
 def test_defaults_of_hooks() -> None:
     defaults: dict[str, Any] = dict(zip(HookSpec.__struct_fields__[-3:], HookSpec.__struct_defaults__, strict=True))
     assert defaults == {"order": 0, "timeout": "5s", "on_failure": "deny"}
-    assert "`order` (0 if it is absent)" in GUIDE
-    assert "`timeout` (5 s if it is absent)" in GUIDE
+    assert "`order` (default 0)" in GUIDE
+    assert "`timeout` (default 5 s)" in GUIDE
 
 
 # --- sinks
@@ -130,7 +130,7 @@ def test_kinds_of_sinks() -> None:
 def test_deliveries() -> None:
     levels = get_args(get_type_hints(SinkSpecBase)["delivery"])
     assert len(levels) == 3
-    assert set(levels) <= set(said("Sinks come one after the other", "\n\n"))
+    assert set(levels) <= set(said("Sinks are used one after the other", "\n\n"))
 
 
 def test_a_required_sink_that_fails(project: Path) -> None:
@@ -158,7 +158,7 @@ def test_limits_of_sub_agents(project: Path) -> None:
     agent = compile_or_raise(project / "specs" / "clerk.yaml")[1].agent
     assert (agent.limits.depth, agent.limits.runs, agent.tools["refund"].timeout) == (3, 100, 30_000)
     section = GUIDE.partition("### Sub-agents")[2].partition("\n## ")[0]
-    assert [each in section for each in ("at most 3", "(100 if it is absent)", "30 s")] == [True] * 3
+    assert [each in section for each in ("at most 3", "(default 100)", "30 s")] == [True] * 3
 
 
 def test_journals_and_story_of_sub_agents(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_journals_and_story_of_sub_agents(tmp_path: Path) -> None:
 
 
 def test_what_is_filled_into_a_command(tmp_path: Path) -> None:
-    whole_one, part = said("whatever\n  is filled in:", "One that")
+    whole_one, part = said("is filled in:", "An argument that")
     args = "{type: object, properties: {path: {type: string}, lines: {type: string}}}"
     tool = f"{{kind: shell, description: d, argv: [tail, {part}, {whole_one}], args: {args}}}"
     (tmp_path / "spec.yaml").write_text(whole(f"tools: {{t: {tool}}}\npolicy: {{default: allow}}\n"))
