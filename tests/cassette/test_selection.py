@@ -14,7 +14,7 @@ from ..cli.desk import TAPE, add_cases, copied, edit
 @pytest.fixture
 def full(desk: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three cassettes with a case and one without, in the working directory."""
-    for name in ("brief", "nobody", "short"):
+    for name in ("brief", "orphan", "short"):
         copied(desk, name)
     add_cases(desk, "name: brief", "name: short")
     monkeypatch.chdir(desk)
@@ -51,7 +51,7 @@ def test_without_a_path_all_of_the_project(full: Path) -> None:
     assert {each.file.label: owners(each) for each in select()} == {
         "cassettes/desk/brief.yaml": ["specs/desk.yaml::brief"],
         "cassettes/desk/default.yaml": ["specs/desk.yaml::default"],
-        "cassettes/desk/nobody.yaml": [],
+        "cassettes/desk/orphan.yaml": [],
         "cassettes/desk/short.yaml": ["specs/desk.yaml::short"],
     }
 

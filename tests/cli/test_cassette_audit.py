@@ -39,7 +39,7 @@ def stale(desk: Path) -> None:
 
 
 def orphan(desk: Path) -> None:
-    copied(desk, "nobody")
+    copied(desk, "orphan")
 
 
 def model(desk: Path) -> None:
@@ -80,7 +80,7 @@ cassettes/desk/default.yaml:1  stale  budgets of specs/desk.yaml changed since t
   → none needed while it replays; to update it: agentrun specs/desk.yaml --case default --record new
 """,
     orphan: """\
-cassettes/desk/nobody.yaml:1  orphan  no case uses it
+cassettes/desk/orphan.yaml:1  orphan  no case uses it
   → agentrun cassette prune removes it
 """,
     model: """\

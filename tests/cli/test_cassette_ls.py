@@ -13,7 +13,7 @@ LISTED = """\
 cassettes/desk/brief.yaml    4 model, 2 tool, 1 other  10 days      gpt-4.1-mini           stale
 cassettes/desk/broken.yaml                                                                 damaged
 cassettes/desk/default.yaml  4 model, 2 tool, 1 other  10 days      gpt-4.1-mini → gpt-4o  stale
-cassettes/desk/nobody.yaml   4 model, 2 tool, 1 other  today        gpt-4.1-mini           orphan
+cassettes/desk/orphan.yaml   4 model, 2 tool, 1 other  today        gpt-4.1-mini           orphan
 cassettes/desk/other.yaml    4 model, 2 tool, 1 other  age unknown  gpt-4.1-mini           foreign
 cassettes/desk/short.yaml    4 model, 2 tool, 1 other  10 days      gpt-4.1-mini           fresh
 """
@@ -22,7 +22,7 @@ cassettes/desk/short.yaml    4 model, 2 tool, 1 other  10 days      gpt-4.1-mini
 @pytest.fixture
 def full(desk: Path) -> Path:
     """A project with a recording in every state."""
-    copied(desk, "nobody", recorded_at=NOW)
+    copied(desk, "orphan", recorded_at=NOW)
     copied(desk, "brief")
     copied(desk, "short")
     make_foreign(copied(desk, "other"))

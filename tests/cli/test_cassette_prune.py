@@ -66,9 +66,9 @@ def test_history_grows(desk: Path) -> None:
 
 
 def test_orphans(desk: Path) -> None:
-    path = copied(desk, "nobody")
+    path = copied(desk, "orphan")
     done = cassette(desk, "prune")
-    assert (done.code, done.out, done.err) == (0, "remove   cassettes/desk/nobody.yaml  no case uses it\n", UNCHANGED)
+    assert (done.code, done.out, done.err) == (0, "remove   cassettes/desk/orphan.yaml  no case uses it\n", UNCHANGED)
     assert path.exists()
     assert pruned(desk).err == "1 file changed\n"
     assert list(contents(desk)) == [TAPE]
@@ -87,7 +87,7 @@ def test_what_a_crash_left(desk: Path) -> None:
 
 def test_json(desk: Path) -> None:
     add_unused(desk / TAPE)
-    copied(desk, "nobody")
+    copied(desk, "orphan")
     (unused, orphan) = cassette(desk, "prune", "--json").lines()
     assert (unused["action"], unused["interactions"], unused["done"]) == ("rewrite", [1, 5], False)
     assert (orphan["action"], orphan["done"]) == ("remove", False)
@@ -96,7 +96,7 @@ def test_json(desk: Path) -> None:
 
 def test_only_what_is_named(desk: Path) -> None:
     add_unused(desk / TAPE)
-    other = copied(desk, "nobody")
+    other = copied(desk, "orphan")
     assert pruned(desk, TAPE).err == "1 file changed\n"
     assert other.exists()
 
@@ -131,12 +131,12 @@ def test_a_spec_that_does_not_compile(desk: Path) -> None:
 
 
 def test_damaged_files_are_never_touched(desk: Path) -> None:
-    (desk / TAPE).with_name("nobody.yaml").write_text("version: 1\ninteractions: [")
+    (desk / TAPE).with_name("orphan.yaml").write_text("version: 1\ninteractions: [")
     kept(desk, "it is damaged")
 
 
 def test_recordings_of_others_are_never_removed(desk: Path) -> None:
-    make_foreign(copied(desk, "nobody"))
+    make_foreign(copied(desk, "orphan"))
     kept(desk, "no case uses it, but another program recorded it")
 
 
@@ -176,7 +176,7 @@ def test_what_a_rewrite_would_lose(desk: Path) -> None:
 
 def test_while_somebody_records(desk: Path) -> None:
     add_unused(desk / TAPE)
-    orphan = copied(desk, "nobody")
+    orphan = copied(desk, "orphan")
     before = (desk / TAPE).read_bytes()
     project = find_project(desk / "specs/desk.yaml")
     with hold_lock(project, cassette_lock_path(project, (desk / TAPE).resolve()), "busy"):

@@ -28,7 +28,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("command", "shown"), STEPS, ids=[command for command, _ in STEPS])
 def test_command(command: str, shown: str, desk: Path) -> None:
-    orphan = copied(desk, "nobody") if "prune" in command else None
+    orphan = copied(desk, "orphan") if "prune" in command else None
     if "accept" in command:
         staged = desk / ".agentrun/recorded/desk/default.yaml"
         staged.parent.mkdir(parents=True)

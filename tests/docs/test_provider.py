@@ -65,7 +65,7 @@ def test_a_family_and_one_script(order: str, folder: Path) -> None:
     with ScriptedProvider(script) as server:
         keys = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "any"}
         out = agentrun("lead.yaml", cwd=folder, stdin=b"", **keys).out
-    assert (out == "The report says: all is well.\n") is (order == "arrival")
+    assert (out == "The report says: all is fine.\n") is (order == "arrival")
     assert [seen.turn for seen in server.requests[:2]] == ([1, 2] if order == "arrival" else [1, 1])
 
 
